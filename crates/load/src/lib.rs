@@ -1,0 +1,2 @@
+//! Load, copy and verification on any volume.
+#![forbid(unsafe_code)]

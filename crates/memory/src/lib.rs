@@ -1,0 +1,1 @@
+//! Aligned buffers, segments and views.

@@ -1,0 +1,2 @@
+//! The NVMe over TCP initiator, as a volume.
+#![forbid(unsafe_code)]

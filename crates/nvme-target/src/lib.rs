@@ -1,0 +1,2 @@
+//! The NVMe over TCP target.
+#![forbid(unsafe_code)]

@@ -1,0 +1,1 @@
+//! The event loop, and its drivers: io_uring and the deterministic one.

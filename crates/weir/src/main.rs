@@ -1,0 +1,4 @@
+//! The weir command.
+#![forbid(unsafe_code)]
+
+fn main() {}
