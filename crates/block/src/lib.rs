@@ -1,2 +1,20 @@
-//! Volume, Queue, Request, Completion, Geometry and VolumeError: the shape of block storage.
+//! The shape of block storage: a volume is a queue of block requests.
+//!
+//! Whatever stores blocks provides a [`Volume`]; whatever serves or drives blocks opens a [`Queue`] of it on each of its
+//! reactors, submits [`Request`]s, and is given a [`Completion`] for each. This crate holds the types and the rules; it
+//! stores nothing and does no I/O.
+
 #![forbid(unsafe_code)]
+
+mod error;
+mod geometry;
+mod request;
+mod sink;
+pub mod size;
+mod volume;
+
+pub use error::VolumeError;
+pub use geometry::{BlockSize, DeallocatedRead, Geometry};
+pub use request::{Completion, Operation, OperationKind, ReadBuffers, Request, Token};
+pub use sink::{CompletionSink, Completions, Router};
+pub use volume::{FenceReply, Landing, Queue, ResizeError, Volume, VolumeEvent, Watcher};

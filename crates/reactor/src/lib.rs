@@ -1,1 +1,42 @@
-//! The event loop, and its drivers: io_uring and the deterministic one.
+//! The event loop: one thread, one driver, one executor.
+//!
+//! A [`Reactor`] runs local tasks, timers and I/O operations. What it runs on is a parameter, the [`Driver`]: io_uring on
+//! a real machine ([`linux`]), or a deterministic simulation of several machines in one thread ([`sim`]). What does not
+//! belong to one reactor (opening files, listening, the wall clock, starting reactors) is the [`System`]'s.
+//!
+//! Everything on a reactor is `!Send`. Other threads reach it through its [`Remote`].
+//!
+//! This crate is the only one that touches the kernel's I/O interfaces, a clock, randomness or a thread-local. It knows no
+//! protocol and no volume.
+
+mod channel;
+mod core;
+mod driver;
+mod executor;
+mod file;
+pub mod linux;
+mod net;
+mod remote;
+pub mod sim;
+mod slots;
+mod system;
+mod time;
+
+pub use channel::{Receiver, Sender, oneshot};
+pub use core::{
+    LocalFuture, OpFuture, PanicPolicy, Panicked, Reactor, ReactorConfig, ReactorId, ReactorMain,
+    ReactorStats, ReactorThread, Runner, Step,
+};
+pub use driver::{
+    AllocateMode, Driver, Handle, Notifier, Op, OpToken, Outcome, Output, ReceiveInto, Wait,
+};
+pub use executor::Task;
+pub use file::{File, FileInfo, FileKind, LocalFile, OpenOptions, UseDirect};
+pub use net::{
+    DetachedStream, Listener, Received, Shutdown, Socket, SocketOptions, SocketReport, TcpListener,
+    TcpStream,
+};
+pub use remote::{Call, Remote, Stopped};
+pub use slots::Handler;
+pub use system::System;
+pub use time::{Instant, Sleep, Timer};

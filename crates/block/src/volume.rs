@@ -1,0 +1,125 @@
+//! Volumes and their queues.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use weir_memory::Segments;
+use weir_reactor::Reactor;
+
+use crate::{CompletionSink, Geometry, Request, Token, VolumeError};
+
+/// What happened to a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolumeEvent {
+    /// Its geometry changed; the new one is there already.
+    Resized,
+    /// Its medium cannot be reached; requests fail with [`VolumeError::Lost`] or wait.
+    Lost,
+    /// Its medium can be reached again.
+    Restored,
+}
+
+/// Is told what happens to a volume, on any thread. It must not block.
+pub trait Watcher: Send + Sync {
+    /// Something happened.
+    fn notice(&self, event: VolumeEvent);
+}
+
+/// Is told once, on any thread, how a fence ended.
+pub type FenceReply = Box<dyn FnOnce(Result<(), VolumeError>) + Send>;
+
+/// Why a volume was not resized.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResizeError {
+    /// This kind of volume has the size that it has.
+    #[error("a {kind} volume cannot be resized")]
+    Unsupported {
+        /// The kind, as the scheme of its URL.
+        kind: &'static str,
+    },
+    /// The new size would cut blocks off, and force was not given.
+    #[error(
+        "shrinking from {from_bytes} to {to_bytes} bytes would destroy what lies behind the new end; force it if that is meant"
+    )]
+    WouldShrink {
+        /// The size now.
+        from_bytes: u64,
+        /// The size asked for.
+        to_bytes: u64,
+    },
+    /// The size does not fit the volume's geometry.
+    #[error("{bytes} bytes is not a multiple of {multiple}")]
+    Unaligned {
+        /// The size asked for.
+        bytes: u64,
+        /// What it must be a multiple of, in bytes.
+        multiple: u64,
+    },
+    /// The medium refused.
+    #[error("the medium refused: {reason}")]
+    Medium {
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// Stored blocks. Shared by all reactors; each does I/O through a [`Queue`] of its own.
+pub trait Volume: Send + Sync {
+    /// What it is like now. For the control path: a queue's user keeps a copy and renews it when told.
+    fn geometry(&self) -> Geometry;
+
+    /// The volume in words a person would know it by: its URL, without secrets.
+    fn name(&self) -> String;
+
+    /// Has `watcher` told of every event from now on, for as long as it lives.
+    fn watch(&self, watcher: std::sync::Weak<dyn Watcher>);
+
+    /// A queue on `reactor`, with up to `depth` requests in flight, whose completions go to `sink`. To be called on that
+    /// reactor.
+    ///
+    /// # Errors
+    /// [`VolumeError::Lost`] or [`VolumeError::Busy`] where a queue cannot be had.
+    fn open_queue(
+        self: Arc<Self>,
+        reactor: &Reactor,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError>;
+
+    /// Replies when nothing that was submitted on any queue before this call can take effect any more. It waits for
+    /// what can be waited for, and cuts off the rest.
+    fn fence(&self, reply: FenceReply);
+
+    /// Changes the size. Growing keeps everything; shrinking destroys what lies behind the new end, and needs `force`.
+    /// May block for a short time.
+    ///
+    /// # Errors
+    /// [`ResizeError`].
+    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError>;
+}
+
+/// Where data that is about to be written may be received.
+#[derive(Debug)]
+pub enum Landing {
+    /// Here. The segments become the data of a write to the same range, or are dropped.
+    Ready(Segments),
+    /// Nowhere for now: ask again after the next completion, or a little later.
+    Wait,
+}
+
+/// One reactor's way to a volume.
+///
+/// Requests may be reordered among each other; who needs an order waits for the completion. Dropping a queue cancels what
+/// is in flight, whose completions are then lost.
+pub trait Queue {
+    /// Where the data of a write to this range may be received.
+    fn landing(&mut self, lba: u64, blocks: u32) -> Landing;
+
+    /// Takes requests from the front of `batch` for as long as there is room; what is left is backpressure, to be submitted
+    /// again after the next completion. Completions go to the sink, never to the caller.
+    fn submit(&mut self, batch: &mut VecDeque<Request>);
+
+    /// Wishes that a request end early. Its completion still comes, exactly once, whatever its result is by then.
+    fn cancel(&mut self, token: Token);
+}

@@ -1,0 +1,585 @@
+//! The reactor itself: one turn after another of tasks, I/O, and timers.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use weir_memory::Pool;
+
+use crate::executor::{Entered, Ready};
+use crate::remote::Shared;
+use crate::slots::{Completed, Handler, Owner, Slots};
+use crate::time::Timers;
+use crate::{Driver, Instant, Op, OpToken, Outcome, Remote, Sleep, System, Task, Wait};
+
+/// A future that stays on its reactor.
+pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// What a reactor runs first. When it is done the reactor stops.
+pub type ReactorMain = Box<dyn FnOnce(Reactor) -> LocalFuture<()> + Send>;
+
+/// Number of a reactor, unique within its system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct ReactorId(pub u32);
+
+impl fmt::Display for ReactorId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.0)
+    }
+}
+
+/// What happens when a task panics that was not spawned isolated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PanicPolicy {
+    /// The process ends: a broken invariant outside one connection must not go on serving.
+    #[default]
+    Abort,
+    /// The panic goes on up the reactor's thread, for tests.
+    Unwind,
+}
+
+/// How a reactor is made.
+#[derive(Debug, Clone)]
+pub struct ReactorConfig {
+    /// Its number, unique within the system.
+    pub id: ReactorId,
+    /// Name of its thread.
+    pub name: String,
+    /// The processor that its thread is bound to; none: wherever the kernel puts it.
+    pub processor: Option<usize>,
+    /// For how long after its last completion it looks for the next one before it sleeps in the kernel.
+    pub spin: Duration,
+    /// Bound on the memory of its buffer pool, in bytes.
+    pub pool_bytes: usize,
+    /// What a panic in a task does.
+    pub on_panic: PanicPolicy,
+}
+
+impl Default for ReactorConfig {
+    fn default() -> Self {
+        ReactorConfig {
+            id: ReactorId(0),
+            name: "weir-reactor".to_owned(),
+            processor: None,
+            spin: Duration::from_micros(50),
+            pool_bytes: 256 << 20,
+            on_panic: PanicPolicy::Abort,
+        }
+    }
+}
+
+/// A reactor that runs on a thread of its own (or, simulated, when the simulation runs it).
+pub struct ReactorThread {
+    /// How to reach it.
+    pub remote: Remote,
+    join: Box<dyn FnOnce() + Send>,
+}
+
+impl ReactorThread {
+    /// For systems: a started reactor, and how to wait for its end.
+    #[must_use]
+    pub fn new(remote: Remote, join: Box<dyn FnOnce() + Send>) -> Self {
+        ReactorThread { remote, join }
+    }
+
+    /// Waits until the reactor has stopped.
+    pub fn join(self) {
+        (self.join)();
+    }
+}
+
+/// Counters of one reactor since its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReactorStats {
+    /// Turns of the loop.
+    pub turns: u64,
+    /// Turns that ran a task or saw an outcome.
+    pub busy_turns: u64,
+    /// Turns that slept in the kernel.
+    pub sleeps: u64,
+    /// Operations that ended.
+    pub operations: u64,
+    /// Times that a task was run.
+    pub tasks_run: u64,
+    /// Time spent on work, in nanoseconds.
+    pub busy_ns: u64,
+    /// Time spent looking for work in vain, in nanoseconds.
+    pub spin_ns: u64,
+    /// Time spent asleep, in nanoseconds.
+    pub sleep_ns: u64,
+}
+
+struct Inner {
+    id: ReactorId,
+    driver: RefCell<Box<dyn Driver>>,
+    slots: RefCell<Slots>,
+    timers: Timers,
+    ready: Ready,
+    shared: Arc<Shared>,
+    pool: Pool,
+    system: Arc<dyn System>,
+    now: Cell<Instant>,
+    last_work: Cell<Instant>,
+    spin: Duration,
+    on_panic: PanicPolicy,
+    stopping: Cell<bool>,
+    stats: Cell<ReactorStats>,
+}
+
+/// A handle to the reactor that the caller runs on. Cheap to clone; it cannot leave its thread.
+#[derive(Clone)]
+pub struct Reactor(Rc<Inner>);
+
+impl Reactor {
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> ReactorId {
+        self.0.id
+    }
+
+    /// The time at which this turn of the loop began. Constant while a task runs.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.0.now.get()
+    }
+
+    /// The time at this very moment; costs a look at the clock.
+    #[must_use]
+    pub fn precise_now(&self) -> Instant {
+        self.0.driver.borrow().now()
+    }
+
+    /// A random number.
+    #[must_use]
+    pub fn random(&self) -> u64 {
+        self.0.driver.borrow_mut().random()
+    }
+
+    /// The reactor's buffers.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    /// The system that it belongs to.
+    #[must_use]
+    pub fn system(&self) -> &Arc<dyn System> {
+        &self.0.system
+    }
+
+    /// How other threads reach it.
+    #[must_use]
+    pub fn remote(&self) -> Remote {
+        Remote {
+            shared: Arc::clone(&self.0.shared),
+        }
+    }
+
+    /// Its counters.
+    #[must_use]
+    pub fn stats(&self) -> ReactorStats {
+        self.0.stats.get()
+    }
+
+    /// Runs a task. Dropping the [`Task`] cancels it; detach it to let it run on.
+    pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Task<T> {
+        Ready::spawn(&self.0.shared, future)
+    }
+
+    /// Runs a task whose panic ends only itself and is its result.
+    pub fn spawn_isolated<T: 'static>(
+        &self,
+        future: impl Future<Output = T> + 'static,
+    ) -> Task<Result<T, Panicked>> {
+        self.spawn(Isolated {
+            future: Box::pin(future),
+        })
+    }
+
+    /// Runs blocking work where it holds no reactor up, and yields its result. `None` when the work panicked.
+    pub async fn offload<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let (sender, receiver) = crate::oneshot();
+        self.system().offload(Box::new(move || sender.send(work())));
+        receiver.await
+    }
+
+    /// A future that is ready after `duration`.
+    #[must_use]
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        Sleep::until(self, self.now() + duration)
+    }
+
+    /// A future that is ready at `deadline`.
+    #[must_use]
+    pub fn sleep_until(&self, deadline: Instant) -> Sleep {
+        Sleep::until(self, deadline)
+    }
+
+    /// Submits an operation; `handler` is told its outcome.
+    pub fn submit(&self, op: Op, handler: Rc<dyn Handler>, user: u64) -> OpToken {
+        let token = self
+            .0
+            .slots
+            .borrow_mut()
+            .insert(Owner::Handler(handler, user));
+        self.0.driver.borrow_mut().submit(token, op);
+        token
+    }
+
+    /// Submits an operation as a future. Dropping the future cancels the operation, whose buffers come back later.
+    pub fn start(&self, op: Op) -> OpFuture {
+        let token = self.0.slots.borrow_mut().insert(Owner::Future(None));
+        self.0.driver.borrow_mut().submit(token, op);
+        OpFuture {
+            reactor: self.clone(),
+            token: Some(token),
+        }
+    }
+
+    /// Asks for an early end of an operation that was submitted with a handler. Its outcome still comes.
+    pub fn cancel(&self, token: OpToken) {
+        self.0.driver.borrow_mut().cancel(token);
+    }
+
+    /// Stops the reactor after this turn: its tasks are dropped, its operations cancelled.
+    pub fn stop(&self) {
+        self.0.stopping.set(true);
+    }
+
+    pub(crate) fn timers(&self) -> &Timers {
+        &self.0.timers
+    }
+
+    fn abandon(&self, token: OpToken) {
+        let (in_flight, dropped) = self.0.slots.borrow_mut().abandon(token);
+        if in_flight {
+            self.0.driver.borrow_mut().cancel(token);
+        }
+        drop(dropped);
+    }
+}
+
+impl fmt::Debug for Reactor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Reactor({})", self.0.id)
+    }
+}
+
+/// An operation in flight. See [`Reactor::start`].
+#[must_use = "dropping it cancels the operation"]
+pub struct OpFuture {
+    reactor: Reactor,
+    token: Option<OpToken>,
+}
+
+impl Future for OpFuture {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        let token = self
+            .token
+            .expect("a finished operation is not polled again");
+        let outcome = self.reactor.0.slots.borrow_mut().poll(token, context);
+        if outcome.is_ready() {
+            self.token = None;
+        }
+        outcome
+    }
+}
+
+impl Drop for OpFuture {
+    fn drop(&mut self) {
+        if let Some(token) = self.token.take() {
+            self.reactor.abandon(token);
+        }
+    }
+}
+
+/// A task that was spawned isolated has panicked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("panicked: {message}")]
+pub struct Panicked {
+    /// What the panic said.
+    pub message: String,
+}
+
+struct Isolated<F> {
+    future: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Isolated<F> {
+    type Output = Result<F::Output, Panicked>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(context))) {
+            Ok(poll) => poll.map(Ok),
+            Err(payload) => Poll::Ready(Err(Panicked {
+                message: panic_message(&*payload),
+            })),
+        }
+    }
+}
+
+fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
+}
+
+/// What one turn did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// It ran a task or saw an outcome: there may be more to do at once.
+    Worked,
+    /// There was nothing to do.
+    Idle,
+    /// The reactor has stopped; its tasks are gone. Do not turn it again.
+    Stopped,
+}
+
+/// Turns a reactor. A system has one for each of its reactors: a thread's loop, or the simulation's.
+pub struct Runner {
+    reactor: Reactor,
+    main: Option<Task<()>>,
+    outcomes: Vec<(OpToken, Outcome)>,
+}
+
+impl Runner {
+    /// A reactor on `driver`, about to run `main`. `pool` is its buffers, which the driver may use too.
+    pub fn new(
+        config: &ReactorConfig,
+        pool: Pool,
+        driver: Box<dyn Driver>,
+        system: Arc<dyn System>,
+        main: ReactorMain,
+    ) -> Self {
+        let shared = Shared::new(config.id, driver.notifier());
+        let now = driver.now();
+        let inner = Inner {
+            id: config.id,
+            driver: RefCell::new(driver),
+            slots: RefCell::default(),
+            timers: Timers::default(),
+            ready: Ready::default(),
+            shared,
+            pool,
+            system,
+            now: Cell::new(now),
+            last_work: Cell::new(now),
+            spin: config.spin,
+            on_panic: config.on_panic,
+            stopping: Cell::new(false),
+            stats: Cell::default(),
+        };
+        let reactor = Reactor(Rc::new(inner));
+        let entered = Entered::new(&reactor.0.shared);
+        let until_done = {
+            let reactor = reactor.clone();
+            async move {
+                main(reactor.clone()).await;
+                reactor.stop();
+            }
+        };
+        let main = reactor.spawn(until_done);
+        reactor.0.ready.take_woken();
+        drop(entered);
+        Runner {
+            reactor,
+            main: Some(main),
+            outcomes: Vec::new(),
+        }
+    }
+
+    /// How to reach the reactor.
+    #[must_use]
+    pub fn remote(&self) -> Remote {
+        self.reactor.remote()
+    }
+
+    /// When the next timer is due.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Instant> {
+        self.reactor.0.timers.next()
+    }
+
+    /// Operations in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.reactor.0.slots.borrow().in_flight()
+    }
+
+    /// Turns the reactor until it stops, sleeping when there is nothing to do.
+    pub fn run_to_end(mut self) {
+        while self.step(true) != Step::Stopped {}
+    }
+
+    /// One turn: messages, ready tasks, I/O, timers. Where `may_sleep`, it spins and then sleeps when there is nothing to do.
+    pub fn step(&mut self, may_sleep: bool) -> Step {
+        let reactor = self.reactor.clone();
+        let inner = &*reactor.0;
+        let _entered = Entered::new(&inner.shared);
+        let began = inner.driver.borrow().now();
+        inner.now.set(began);
+        self.take_messages();
+        let ran = self.guarded(|reactor| reactor.0.ready.run());
+        if inner.stopping.get() {
+            self.shut_down();
+            return Step::Stopped;
+        }
+
+        let before_wait = inner.driver.borrow().now();
+        let wait = if may_sleep {
+            self.choose_wait(before_wait)
+        } else {
+            Wait::No
+        };
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        inner.driver.borrow_mut().turn(wait, &mut outcomes);
+        let after_wait = inner.driver.borrow().now();
+        inner.shared.wake_up();
+        inner.now.set(after_wait);
+
+        let ended = outcomes.len();
+        self.guarded(|reactor| {
+            for (token, outcome) in outcomes.drain(..) {
+                reactor.dispatch(token, outcome);
+            }
+        });
+        self.outcomes = outcomes;
+        while let Some(waker) = inner.timers.pop(after_wait) {
+            waker.wake();
+        }
+        inner.ready.take_woken();
+
+        let worked = ran > 0 || ended > 0 || !inner.ready.is_empty();
+        if worked {
+            inner.last_work.set(after_wait);
+        }
+        self.count(
+            wait,
+            worked,
+            ran,
+            ended,
+            before_wait - began,
+            after_wait - before_wait,
+        );
+        if worked { Step::Worked } else { Step::Idle }
+    }
+
+    fn take_messages(&self) {
+        if let Some(inbox) = self.reactor.0.shared.take() {
+            self.reactor.0.ready.extend(inbox.tasks);
+            self.guarded(|reactor| {
+                for message in inbox.messages {
+                    message(reactor);
+                }
+            });
+        }
+    }
+
+    fn choose_wait(&self, now: Instant) -> Wait {
+        let inner = &*self.reactor.0;
+        if !inner.ready.is_empty() || now < inner.last_work.get() + inner.spin {
+            return Wait::No;
+        }
+        if inner.shared.fall_asleep() {
+            Wait::Until(inner.timers.next())
+        } else {
+            Wait::No
+        }
+    }
+
+    fn count(
+        &self,
+        wait: Wait,
+        worked: bool,
+        ran: usize,
+        ended: usize,
+        running: Duration,
+        waiting: Duration,
+    ) {
+        let mut stats = self.reactor.0.stats.get();
+        let (running, waiting) = (running.as_nanos() as u64, waiting.as_nanos() as u64);
+        stats.turns += 1;
+        stats.busy_turns += u64::from(worked);
+        stats.operations += ended as u64;
+        stats.tasks_run += ran as u64;
+        match wait {
+            Wait::Until(_) => {
+                stats.sleeps += 1;
+                stats.sleep_ns += waiting;
+                stats.busy_ns += running;
+            }
+            Wait::No if worked => stats.busy_ns += running + waiting,
+            Wait::No => stats.spin_ns += running + waiting,
+        }
+        self.reactor.0.stats.set(stats);
+    }
+
+    /// Runs what may panic, under the reactor's policy.
+    fn guarded<T>(&self, work: impl FnOnce(&Reactor) -> T) -> T {
+        match self.reactor.0.on_panic {
+            PanicPolicy::Unwind => work(&self.reactor),
+            PanicPolicy::Abort => match catch_unwind(AssertUnwindSafe(|| work(&self.reactor))) {
+                Ok(result) => result,
+                Err(payload) => {
+                    let message = panic_message(&*payload);
+                    tracing::error!(reactor = %self.reactor.0.id, message, "a panic outside any connection ends the process");
+                    std::process::abort();
+                }
+            },
+        }
+    }
+
+    /// Drops every task and waits for every operation.
+    fn shut_down(&mut self) {
+        let inner = Rc::clone(&self.reactor.0);
+        drop(self.main.take());
+        let inbox = inner.shared.close();
+        inner.ready.extend(inbox.tasks);
+        drop(inbox.messages);
+        inner.ready.clear();
+        loop {
+            let (in_flight, dropped) = inner.slots.borrow_mut().abandon_all();
+            drop(dropped);
+            drop(inner.timers.take_all());
+            inner.ready.clear();
+            if in_flight.is_empty() {
+                break;
+            }
+            let mut driver = inner.driver.borrow_mut();
+            in_flight.into_iter().for_each(|token| driver.cancel(token));
+            let until = driver.now() + SHUT_DOWN_POLL;
+            driver.turn(Wait::Until(Some(until)), &mut self.outcomes);
+            drop(driver);
+            for (token, outcome) in self.outcomes.drain(..) {
+                self.reactor.dispatch(token, outcome);
+            }
+        }
+    }
+}
+
+/// How long shutting down waits for outcomes before it asks for cancellation again.
+const SHUT_DOWN_POLL: Duration = Duration::from_millis(10);
+
+impl Reactor {
+    fn dispatch(&self, token: OpToken, outcome: Outcome) {
+        let completed = self.0.slots.borrow_mut().complete(token, outcome);
+        match completed {
+            Completed::Nothing | Completed::Discard(_) => {}
+            Completed::Wake(waker) => waker.wake(),
+            Completed::Handle(handler, user, outcome) => handler.complete(user, outcome),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What a reactor runs on.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use weir_memory::{Gather, Segment, Segments, View, Views};
+
+use crate::{Instant, Listener, LocalFile, Socket};
+
+/// Names one open file, listener or socket of a [`crate::System`]: a file descriptor on a real machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Handle(pub u32);
+
+/// Names one operation in flight on one reactor. Slot and generation: a late answer never meets a later operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OpToken {
+    /// Index of the operation's slot.
+    pub slot: u32,
+    /// How often the slot was used before.
+    pub generation: u32,
+}
+
+impl OpToken {
+    /// Both parts in one word, as a driver hands them to the kernel.
+    #[must_use]
+    pub fn to_word(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.slot)
+    }
+
+    /// The token that [`OpToken::to_word`] made `word` of.
+    #[must_use]
+    pub fn from_word(word: u64) -> Self {
+        OpToken {
+            slot: word as u32,
+            generation: (word >> 32) as u32,
+        }
+    }
+}
+
+/// One I/O operation. It owns its buffers, and keeps what it works on open, until its [`Outcome`] gives them back.
+#[derive(Debug)]
+pub enum Op {
+    /// Accepts one connection: [`Output::Accepted`].
+    Accept {
+        /// Where it arrives.
+        listener: Rc<Listener>,
+    },
+    /// Connects a socket: [`Output::Done`].
+    Connect {
+        /// A socket that is not connected.
+        socket: Rc<Socket>,
+        /// Its peer to be.
+        address: SocketAddr,
+    },
+    /// Receives from a socket.
+    Receive {
+        /// A connected socket.
+        socket: Rc<Socket>,
+        /// Where the bytes go.
+        into: ReceiveInto,
+    },
+    /// Sends all of a gather list: [`Output::Done`]. Fewer bytes leave only where the connection fails.
+    Send {
+        /// A connected socket.
+        socket: Rc<Socket>,
+        /// What to send.
+        gather: Gather,
+    },
+    /// Reads a file into segments, filling them in order: [`Output::Count`]; fewer bytes only at the end of the file.
+    Read {
+        /// An open file.
+        file: Rc<LocalFile>,
+        /// First byte.
+        offset: u64,
+        /// Where the bytes go.
+        into: Segments,
+    },
+    /// Writes views to a file, in order: [`Output::Count`].
+    Write {
+        /// A file open for writing.
+        file: Rc<LocalFile>,
+        /// First byte.
+        offset: u64,
+        /// What to write.
+        data: Views,
+        /// Whether the data must be on stable storage before the operation is done (as O_DSYNC).
+        durable: bool,
+    },
+    /// Makes what was written durable, and the metadata needed to read it back (as fdatasync): [`Output::Done`].
+    Sync {
+        /// A file open for writing.
+        file: Rc<LocalFile>,
+    },
+    /// Changes the allocation of a range: [`Output::Done`]. `EOPNOTSUPP` where the medium cannot.
+    Allocate {
+        /// A file open for writing.
+        file: Rc<LocalFile>,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// What is to become of the range.
+        mode: AllocateMode,
+    },
+}
+
+/// Where received bytes go.
+#[derive(Debug)]
+pub enum ReceiveInto {
+    /// Into a buffer that the driver chooses when bytes arrive, so that an idle connection holds none:
+    /// [`Output::Received`], as soon as there is a byte; empty at the end of the stream.
+    Ring,
+    /// Into a segment from byte `from` to its end: [`Output::Count`]. It is filled; fewer bytes only where the stream ends.
+    Segment {
+        /// The buffer.
+        segment: Segment,
+        /// Where in it the first byte goes.
+        from: usize,
+    },
+}
+
+/// What becomes of a range of a file. The file's length does not change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AllocateMode {
+    /// Deallocated; it reads as zeroes. (On a block device: zeroed, unmapped where the device can.)
+    PunchHole,
+    /// It reads as zeroes and stays allocated.
+    ZeroRange,
+    /// A block device discards it; what it reads as is the device's to say. On a file as [`AllocateMode::PunchHole`].
+    Discard,
+}
+
+/// What an operation that succeeded yields.
+#[derive(Debug)]
+pub enum Output {
+    /// Nothing but success.
+    Done,
+    /// So many bytes.
+    Count(usize),
+    /// Bytes in a buffer of the driver's choice.
+    Received(View),
+    /// A connection and its peer's address.
+    Accepted(Socket, SocketAddr),
+}
+
+/// How an operation ended. It always comes, exactly once, also after a cancellation (`ECANCELED`).
+#[derive(Debug)]
+pub struct Outcome {
+    /// What it yielded, or the system's error.
+    pub result: io::Result<Output>,
+    /// The operation with its buffers.
+    pub op: Op,
+}
+
+/// How long [`Driver::turn`] may wait for an outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all: more work is ready, or the reactor is spinning.
+    No,
+    /// Until an outcome, a notification, or this moment.
+    Until(Option<Instant>),
+}
+
+/// Network, disk, clock and randomness of one reactor. The reactor's thread is its only caller.
+pub trait Driver {
+    /// The time now.
+    fn now(&self) -> Instant;
+
+    /// A random number.
+    fn random(&mut self) -> u64;
+
+    /// Takes an operation. Its outcome comes from a later [`Driver::turn`].
+    fn submit(&mut self, token: OpToken, op: Op);
+
+    /// Asks for an early end of an operation. Its outcome still comes, whatever it is by then.
+    fn cancel(&mut self, token: OpToken);
+
+    /// Starts what was submitted, waits as told, and appends the outcomes that are there.
+    fn turn(&mut self, wait: Wait, outcomes: &mut Vec<(OpToken, Outcome)>);
+
+    /// What ends a waiting [`Driver::turn`] from another thread.
+    fn notifier(&self) -> Arc<dyn Notifier>;
+}
+
+/// Ends the wait of one reactor's driver; from any thread.
+pub trait Notifier: Send + Sync {
+    /// The wait that goes on, or the next one, ends at once.
+    fn notify(&self);
+}

@@ -1,0 +1,1 @@
+//! The real machine: Linux with io_uring.

@@ -1,0 +1,1 @@
+//! A deterministic simulation: network, disk, clock and randomness from one seed.

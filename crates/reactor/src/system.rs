@@ -1,0 +1,107 @@
+//! What does not belong to one reactor.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::net::Shutdown;
+use crate::{
+    File, FileInfo, Handle, Listener, OpenOptions, ReactorConfig, ReactorMain, ReactorThread,
+    Socket, SocketOptions, SocketReport,
+};
+
+/// The machine that reactors run on: the real one, or a simulated one. Its calls may block for a short time and are not
+/// for the I/O path.
+pub trait System: Send + Sync + 'static {
+    /// Time since the Unix epoch.
+    fn wall_clock(&self) -> Duration;
+
+    /// Fills `bytes` with randomness fit for identifiers.
+    fn random_bytes(&self, bytes: &mut [u8]);
+
+    /// Processors that the process may run on.
+    fn processors(&self) -> Vec<usize>;
+
+    /// Starts a reactor.
+    ///
+    /// # Errors
+    /// What its driver needs and the machine does not offer.
+    fn start_reactor(
+        self: Arc<Self>,
+        config: ReactorConfig,
+        main: ReactorMain,
+    ) -> io::Result<ReactorThread>;
+
+    /// Runs blocking work where it holds no reactor up.
+    fn offload(&self, work: Box<dyn FnOnce() + Send>);
+
+    /// Opens a file or block device.
+    ///
+    /// # Errors
+    /// The system's; `ResourceBusy` when it is open for writing already.
+    fn open_file(
+        self: Arc<Self>,
+        path: &Path,
+        options: &OpenOptions,
+    ) -> io::Result<(Arc<File>, FileInfo)>;
+
+    /// The length of a file or device, in bytes.
+    ///
+    /// # Errors
+    /// The system's.
+    fn file_length(&self, file: Handle) -> io::Result<u64>;
+
+    /// Sets the length of a regular file.
+    ///
+    /// # Errors
+    /// The system's.
+    fn set_file_length(&self, file: Handle, length: u64) -> io::Result<()>;
+
+    /// Listens for TCP connections. Port 0: one that is free; see [`Listener::address`].
+    ///
+    /// # Errors
+    /// The system's.
+    fn listen(
+        self: Arc<Self>,
+        address: SocketAddr,
+        options: &SocketOptions,
+    ) -> io::Result<Listener>;
+
+    /// A TCP socket for connecting to an address of the same family as `address`.
+    ///
+    /// # Errors
+    /// The system's.
+    fn socket(self: Arc<Self>, address: SocketAddr, options: &SocketOptions) -> io::Result<Socket>;
+
+    /// The addresses of a host. Blocks: call it through [`crate::Reactor::offload`] or off a reactor.
+    ///
+    /// # Errors
+    /// The system's.
+    fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>>;
+
+    /// Sets options of a socket that is open.
+    ///
+    /// # Errors
+    /// The system's.
+    fn set_socket_options(&self, socket: Handle, options: &SocketOptions) -> io::Result<()>;
+
+    /// What the system says of a socket.
+    ///
+    /// # Errors
+    /// The system's.
+    fn socket_report(&self, socket: Handle) -> io::Result<SocketReport>;
+
+    /// The address of a socket's own end.
+    ///
+    /// # Errors
+    /// The system's.
+    fn local_address(&self, socket: Handle) -> io::Result<SocketAddr>;
+
+    /// Ends one or both directions of a connection; errors mean that it has ended already.
+    fn shutdown(&self, socket: Handle, how: Shutdown);
+
+    /// Closes a handle. No operation on it is in flight.
+    fn close(&self, handle: Handle);
+}
