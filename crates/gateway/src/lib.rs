@@ -1,2 +1,13 @@
-//! Configuration to running system: state store, control API, metrics.
+//! Configuration to running system: the state store, the control API, metrics and logs.
+//!
+//! - [`config`]: what is fixed at start, from a TOML file.
+//! - [`state`]: what changes live, as a value with pure changes; [`store`] keeps it over restarts.
+//! - [`engine`]: what the control plane needs of the data path.
+//! - [`control`]: carries a change through validation, opening, storing and applying, in this order.
+//! - [`api`]: the HTTP+JSON face of it on a Unix socket; [`metrics`]: its Prometheus text.
+//!
+//! Nothing here runs on the data path: it is one thread beside the reactors.
 #![forbid(unsafe_code)]
+
+pub mod name;
+pub mod state;

@@ -1,0 +1,670 @@
+//! Names and identifiers of the control plane, each a type that only holds valid values.
+//!
+//! All of them are text in JSON, in URLs and on the command line, by `Display` and `FromStr`.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Why a text is not the name or identifier it should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} {text:?} {problem}")]
+pub struct NameError {
+    /// What the text should have been, such as "volume name".
+    pub kind: &'static str,
+    /// The text as given, cut to [`NameError::TEXT_CHARS_MAX`] characters.
+    pub text: String,
+    /// What is wrong with it and what would be right.
+    pub problem: String,
+}
+
+impl NameError {
+    /// Longest piece of a refused text that an error repeats.
+    pub const TEXT_CHARS_MAX: usize = 256;
+
+    fn new(kind: &'static str, text: &str, problem: impl Into<String>) -> Self {
+        let text = text.chars().take(Self::TEXT_CHARS_MAX).collect();
+        Self {
+            kind,
+            text,
+            problem: problem.into(),
+        }
+    }
+}
+
+/// Implements the text forms of a type that has `FromStr` and `Display`.
+macro_rules! text_forms {
+    ($type:ty) => {
+        impl TryFrom<String> for $type {
+            type Error = NameError;
+
+            fn try_from(text: String) -> Result<Self, NameError> {
+                text.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(value: $type) -> String {
+                value.to_string()
+            }
+        }
+    };
+}
+
+/// A volume's name: 1 to 64 letters, digits, `.`, `_` or `-`, the first a letter or digit.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, example = "vm-images")]
+pub struct VolumeName(String);
+
+impl VolumeName {
+    /// Longest volume name, in bytes.
+    pub const LENGTH_MAX: usize = 64;
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for VolumeName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let refuse = |problem: &str| Err(NameError::new("volume name", text, problem));
+        if text.is_empty() || text.len() > Self::LENGTH_MAX {
+            return refuse("must have 1 to 64 characters");
+        }
+        if !text.starts_with(|first: char| first.is_ascii_alphanumeric()) {
+            return refuse("must start with a letter or a digit");
+        }
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if !text.chars().all(allowed) {
+            return refuse("may hold only letters, digits, '.', '_' and '-'");
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for VolumeName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+text_forms!(VolumeName);
+
+/// An NVMe Qualified Name: of a subsystem or of a host.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, example = "nqn.2026-01.com.example:vm-images")]
+pub struct Nqn(String);
+
+impl Nqn {
+    /// The well-known NQN of every discovery subsystem (NVMe Base 2.0, 4.5).
+    pub const DISCOVERY: &'static str = "nqn.2014-08.org.nvmexpress.discovery";
+    /// Longest NQN, in bytes (NVMe Base 2.0, 4.5).
+    pub const LENGTH_MAX: usize = 223;
+
+    /// The NQN as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether this is the well-known discovery NQN.
+    pub fn is_discovery(&self) -> bool {
+        self.0 == Self::DISCOVERY
+    }
+}
+
+impl FromStr for Nqn {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        const KIND: &str = "NQN";
+        if text.is_empty() || text.len() > Self::LENGTH_MAX {
+            return Err(NameError::new(KIND, text, "must have 1 to 223 bytes"));
+        }
+        if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err(NameError::new(
+                KIND,
+                text,
+                "must not hold spaces or control characters",
+            ));
+        }
+        let form = "must have the form nqn.YYYY-MM.REVERSED.DOMAIN:NAME, \
+                    such as nqn.2026-01.com.example:storage";
+        let Some(rest) = text.strip_prefix("nqn.") else {
+            return Err(NameError::new(KIND, text, form));
+        };
+        let bytes = rest.as_bytes();
+        let digits = |range: std::ops::Range<usize>| {
+            bytes
+                .get(range)
+                .is_some_and(|part| part.iter().all(u8::is_ascii_digit))
+        };
+        let dated = digits(0..4) && bytes.get(4) == Some(&b'-') && digits(5..7);
+        if !dated || bytes.get(7) != Some(&b'.') || bytes.len() < 9 {
+            return Err(NameError::new(KIND, text, form));
+        }
+        let month: u8 = rest[5..7].parse().unwrap_or(0);
+        if !(1..=12).contains(&month) {
+            return Err(NameError::new(
+                KIND,
+                text,
+                "has a month that is not 01 to 12",
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Nqn {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+text_forms!(Nqn);
+
+/// Checks the text of an Identify Controller string field: ASCII without control characters, at
+/// least one character, no space at the ends, at most `length_max` bytes.
+fn check_identify_text(kind: &'static str, text: &str, length_max: usize) -> Result<(), NameError> {
+    if text.is_empty() || text.len() > length_max {
+        let problem = format!("must have 1 to {length_max} characters");
+        return Err(NameError::new(kind, text, problem));
+    }
+    if !text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return Err(NameError::new(
+            kind,
+            text,
+            "may hold only printable ASCII characters",
+        ));
+    }
+    if text.starts_with(' ') || text.ends_with(' ') {
+        return Err(NameError::new(
+            kind,
+            text,
+            "must not start or end with a space",
+        ));
+    }
+    Ok(())
+}
+
+/// A subsystem's serial number (NVMe Base 2.0, Identify Controller bytes 23:04).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, example = "WEIR6D2A90F41C3B7E58")]
+pub struct Serial(String);
+
+impl Serial {
+    /// Longest serial number, in bytes.
+    pub const LENGTH_MAX: usize = 20;
+
+    /// The serial number as text, without padding.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A serial number made of 64 random bits.
+    pub fn from_random(random: [u8; 8]) -> Self {
+        Self(format!("WEIR{:016X}", u64::from_be_bytes(random)))
+    }
+}
+
+impl FromStr for Serial {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        check_identify_text("serial number", text, Self::LENGTH_MAX)?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Serial {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+text_forms!(Serial);
+
+/// A subsystem's model number (NVMe Base 2.0, Identify Controller bytes 63:24).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, example = "Weir")]
+pub struct Model(String);
+
+impl Model {
+    /// Longest model number, in bytes.
+    pub const LENGTH_MAX: usize = 40;
+
+    /// The model number as text, without padding.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self("Weir".to_owned())
+    }
+}
+
+impl FromStr for Model {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        check_identify_text("model number", text, Self::LENGTH_MAX)?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Model {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+text_forms!(Model);
+
+/// Bit 1 of an OUI's first octet: the identifier is locally administered (IEEE 802, 8.2.2).
+const LOCALLY_ADMINISTERED: u8 = 0x02;
+/// Bit 0 of an OUI's first octet: a group address, which an identifier must not be.
+const GROUP: u8 = 0x01;
+
+/// Marks a random OUI octet as locally administered and not a group: Weir owns no OUI.
+fn local_octet(random: u8) -> u8 {
+    (random | LOCALLY_ADMINISTERED) & !GROUP
+}
+
+/// Reads exactly `N` bytes of hexadecimal digits; `-`, `:` and a leading `0x` or `eui.` are let by.
+fn parse_hexadecimal<const N: usize>(kind: &'static str, text: &str) -> Result<[u8; N], NameError> {
+    let stripped = text
+        .strip_prefix("0x")
+        .or_else(|| text.strip_prefix("eui."))
+        .unwrap_or(text);
+    let digits: Vec<u8> = stripped
+        .bytes()
+        .filter(|byte| !matches!(byte, b'-' | b':'))
+        .collect();
+    let nibble = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
+    let mut bytes = [0; N];
+    let mut valid = digits.len() == 2 * N;
+    if valid {
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            match (nibble(pair[0]), nibble(pair[1])) {
+                (Some(high), Some(low)) => *byte = high << 4 | low,
+                _ => valid = false,
+            }
+        }
+    }
+    if !valid {
+        let problem = format!("must have {} hexadecimal digits", 2 * N);
+        return Err(NameError::new(kind, text, problem));
+    }
+    if bytes == [0; N] {
+        return Err(NameError::new(
+            kind,
+            text,
+            "must not be all zero: zero means none",
+        ));
+    }
+    Ok(bytes)
+}
+
+/// A namespace's NGUID (NVMe Base 2.0, 4.7.1.4), never all zero.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, example = "5c1b2d8e90a4f7360236bd1e5f8a9c04")]
+pub struct Nguid([u8; 16]);
+
+impl Nguid {
+    /// The bytes in the order of the Identify Namespace structure.
+    pub fn bytes(&self) -> [u8; 16] {
+        self.0
+    }
+
+    /// An NGUID of random bits whose OUI (bytes 10:08) is locally administered.
+    pub fn from_random(mut random: [u8; 16]) -> Self {
+        random[8] = local_octet(random[8]);
+        Self(random)
+    }
+}
+
+impl FromStr for Nguid {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        parse_hexadecimal("NGUID", text).map(Self)
+    }
+}
+
+impl fmt::Display for Nguid {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .iter()
+            .try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
+
+text_forms!(Nguid);
+
+/// A namespace's EUI-64 (NVMe Base 2.0, 4.7.1.3), never all zero.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, example = "0236bd1e5f8a9c04")]
+pub struct Eui64([u8; 8]);
+
+impl Eui64 {
+    /// The bytes in the order of the Identify Namespace structure.
+    pub fn bytes(&self) -> [u8; 8] {
+        self.0
+    }
+
+    /// An EUI-64 of random bits whose OUI (bytes 02:00) is locally administered.
+    pub fn from_random(mut random: [u8; 8]) -> Self {
+        random[0] = local_octet(random[0]);
+        Self(random)
+    }
+}
+
+impl FromStr for Eui64 {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        parse_hexadecimal("EUI-64", text).map(Self)
+    }
+}
+
+impl fmt::Display for Eui64 {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .iter()
+            .try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
+
+text_forms!(Eui64);
+
+/// Where a listener listens, without its port.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ListenerHost {
+    /// Every address, IPv4 and IPv6 (`*`).
+    Any,
+    /// One address, or the wildcard of one family (`0.0.0.0`, `::`).
+    Address(IpAddr),
+    /// A host name, resolved when the listener is opened.
+    Name(String),
+}
+
+/// A listener's address and its name in the API: `ADDRESS:PORT`, `[IPV6]:PORT`, `NAME:PORT` or
+/// `*:PORT`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ListenerAddress {
+    host: ListenerHost,
+    port: u16,
+}
+
+impl ListenerAddress {
+    /// The IANA port of NVMe/TCP I/O controllers (NVMe/TCP 1.0, 3.1.1).
+    pub const IO_PORT: u16 = 4420;
+    /// The IANA port of NVMe/TCP discovery controllers (NVMe/TCP 1.0, 3.1.1).
+    pub const DISCOVERY_PORT: u16 = 8009;
+    const KIND: &'static str = "listener address";
+
+    /// The address part.
+    pub fn host(&self) -> &ListenerHost {
+        &self.host
+    }
+
+    /// The TCP port, never 0.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Reads an address whose port may be missing: `default_port` then takes its place.
+    ///
+    /// # Errors
+    /// The text is neither an address nor a name, or the port is not 1 to 65535.
+    pub fn parse(text: &str, default_port: u16) -> Result<Self, NameError> {
+        let (host, port) = Self::split(text)?;
+        let port = match port {
+            None => default_port,
+            Some(digits) => Self::parse_port(text, digits)?,
+        };
+        Ok(Self {
+            host: Self::parse_host(text, host)?,
+            port,
+        })
+    }
+
+    /// Splits the port off, minding that a bare IPv6 address holds colons too.
+    fn split(text: &str) -> Result<(&str, Option<&str>), NameError> {
+        if let Some(rest) = text.strip_prefix('[') {
+            let Some((host, rest)) = rest.split_once(']') else {
+                return Err(NameError::new(Self::KIND, text, "has '[' without ']'"));
+            };
+            return match rest.strip_prefix(':') {
+                Some(port) => Ok((host, Some(port))),
+                None if rest.is_empty() => Ok((host, None)),
+                None => Err(NameError::new(
+                    Self::KIND,
+                    text,
+                    "has text after ']': want ':PORT'",
+                )),
+            };
+        }
+        if text.parse::<Ipv6Addr>().is_ok() {
+            return Ok((text, None));
+        }
+        Ok(match text.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        })
+    }
+
+    fn parse_port(text: &str, digits: &str) -> Result<u16, NameError> {
+        match digits.parse() {
+            Ok(port) if port != 0 => Ok(port),
+            _ => Err(NameError::new(
+                Self::KIND,
+                text,
+                "has a port that is not 1 to 65535",
+            )),
+        }
+    }
+
+    fn parse_host(text: &str, host: &str) -> Result<ListenerHost, NameError> {
+        if host == "*" {
+            return Ok(ListenerHost::Any);
+        }
+        if let Ok(address) = host.parse() {
+            return Ok(ListenerHost::Address(address));
+        }
+        let label = |label: &str| {
+            !label.is_empty()
+                && label.len() <= 63
+                && label
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+        };
+        // All digits and dots is a mistyped IPv4 address, never a name that would resolve.
+        let numeric = host
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.');
+        if host.len() > 253 || numeric || !host.split('.').all(label) {
+            let problem = "is not an address: give an IPv4 address, an IPv6 address in [], \
+                           a host name, or * for all addresses, then :PORT";
+            return Err(NameError::new(Self::KIND, text, problem));
+        }
+        Ok(ListenerHost::Name(host.to_ascii_lowercase()))
+    }
+}
+
+impl FromStr for ListenerAddress {
+    type Err = NameError;
+
+    /// Reads an address with its port; the port must be given.
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        if let (_, None) = Self::split(text)? {
+            return Err(NameError::new(Self::KIND, text, "has no port: add :PORT"));
+        }
+        Self::parse(text, Self::IO_PORT)
+    }
+}
+
+impl fmt::Display for ListenerAddress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            ListenerHost::Any => write!(formatter, "*:{}", self.port),
+            ListenerHost::Address(IpAddr::V4(address)) => {
+                write!(formatter, "{address}:{}", self.port)
+            }
+            ListenerHost::Address(IpAddr::V6(address)) => {
+                write!(formatter, "[{address}]:{}", self.port)
+            }
+            ListenerHost::Name(name) => write!(formatter, "{name}:{}", self.port),
+        }
+    }
+}
+
+text_forms!(ListenerAddress);
+
+impl utoipa::PartialSchema for ListenerAddress {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        utoipa::openapi::schema::ObjectBuilder::new()
+            .schema_type(utoipa::openapi::schema::Type::String)
+            .description(Some(
+                "ADDRESS:PORT, [IPV6]:PORT, NAME:PORT, or *:PORT for all addresses.",
+            ))
+            .examples(["192.0.2.10:4420"])
+            .into()
+    }
+}
+
+impl ToSchema for ListenerAddress {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volume_names() {
+        for good in ["a", "0", "vm-images.1_x", &"x".repeat(64)] {
+            assert_eq!(good.parse::<VolumeName>().unwrap().as_str(), good);
+        }
+        for bad in ["", "-a", ".a", "a b", "a/b", "ä", &"x".repeat(65)] {
+            assert!(bad.parse::<VolumeName>().is_err(), "{bad:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn nqns() {
+        let uuid = "nqn.2014-08.org.nvmexpress:uuid:4a1f6b62-6d8d-4f0e-8b5e-0d6f5f2f7a11";
+        for good in ["nqn.2026-01.com.example:a", uuid, Nqn::DISCOVERY] {
+            assert_eq!(good.parse::<Nqn>().unwrap().as_str(), good);
+        }
+        assert!(Nqn::DISCOVERY.parse::<Nqn>().unwrap().is_discovery());
+        let long = format!("nqn.2026-01.com.example:{}", "x".repeat(200));
+        for bad in [
+            "",
+            "iqn.2026-01.com.example:a",
+            "nqn.2026-13.com.example:a",
+            "nqn.",
+            &long,
+        ] {
+            assert!(bad.parse::<Nqn>().is_err(), "{bad:?} was accepted");
+        }
+        assert!("nqn.2026-01.com.example:a b".parse::<Nqn>().is_err());
+    }
+
+    #[test]
+    fn identify_texts() {
+        assert!("ABC 123".parse::<Serial>().is_ok());
+        for bad in ["", " a", "a ", "é", "123456789012345678901"] {
+            assert!(bad.parse::<Serial>().is_err(), "{bad:?} was accepted");
+        }
+        assert_eq!(
+            Serial::from_random([0xab; 8]).as_str(),
+            "WEIRABABABABABABABAB"
+        );
+        assert_eq!(
+            Serial::from_random([0; 8]).as_str().len(),
+            Serial::LENGTH_MAX
+        );
+    }
+
+    #[test]
+    fn identifiers_are_locally_administered() {
+        let nguid = Nguid::from_random([0xff; 16]);
+        assert_eq!(nguid.to_string(), "fffffffffffffffffeffffffffffffff");
+        let eui64 = Eui64::from_random([0x00; 8]);
+        assert_eq!(eui64.to_string(), "0200000000000000");
+        assert_eq!(
+            "eui.02-00-00-00-00-00-00-00".parse::<Eui64>().unwrap(),
+            eui64
+        );
+        assert_eq!(nguid.to_string().parse::<Nguid>().unwrap(), nguid);
+        assert!("0".repeat(32).parse::<Nguid>().is_err());
+        assert!("123".parse::<Nguid>().is_err());
+        assert!("g".repeat(16).parse::<Eui64>().is_err());
+    }
+
+    #[test]
+    fn listener_addresses() {
+        let same = [
+            "*:4420",
+            "0.0.0.0:1",
+            "[::]:65535",
+            "[fe80::1]:8009",
+            "gw.example.com:4420",
+        ];
+        for text in same {
+            assert_eq!(text.parse::<ListenerAddress>().unwrap().to_string(), text);
+        }
+        let defaulted = [
+            ("::1", "[::1]:4420"),
+            ("[::1]", "[::1]:4420"),
+            ("10.0.0.1", "10.0.0.1:4420"),
+            ("GW", "gw:4420"),
+            ("*", "*:4420"),
+        ];
+        for (text, whole) in defaulted {
+            let parsed = ListenerAddress::parse(text, ListenerAddress::IO_PORT).unwrap();
+            assert_eq!(parsed.to_string(), whole);
+        }
+        let bad = [
+            "",
+            ":1",
+            "1.2.3:4420",
+            "a:0",
+            "a:65536",
+            "a:x",
+            "[::1",
+            "[::1]x",
+            "a b:1",
+            "-a:1",
+        ];
+        for text in bad {
+            assert!(
+                text.parse::<ListenerAddress>().is_err(),
+                "{text:?} was accepted"
+            );
+        }
+        assert!(
+            "10.0.0.1".parse::<ListenerAddress>().is_err(),
+            "a port must be given"
+        );
+    }
+}
