@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use weir_memory::Pool;
 
-use crate::executor::{Entered, Ready};
+use crate::executor::{Entered, Tasks};
 use crate::remote::Shared;
 use crate::slots::{Completed, Handler, Owner, Slots};
 use crate::time::Timers;
@@ -120,7 +120,7 @@ struct Inner {
     driver: RefCell<Box<dyn Driver>>,
     slots: RefCell<Slots>,
     timers: Timers,
-    ready: Ready,
+    tasks: Tasks,
     shared: Arc<Shared>,
     pool: Pool,
     system: Arc<dyn System>,
@@ -189,7 +189,7 @@ impl Reactor {
 
     /// Runs a task. Dropping the [`Task`] cancels it; detach it to let it run on.
     pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Task<T> {
-        Ready::spawn(&self.0.shared, future)
+        self.0.tasks.spawn(&self.0.shared, future)
     }
 
     /// Runs a task whose panic ends only itself and is its result.
@@ -371,7 +371,7 @@ impl Runner {
             driver: RefCell::new(driver),
             slots: RefCell::default(),
             timers: Timers::default(),
-            ready: Ready::default(),
+            tasks: Tasks::default(),
             shared,
             pool,
             system,
@@ -392,7 +392,7 @@ impl Runner {
             }
         };
         let main = reactor.spawn(until_done);
-        reactor.0.ready.take_woken();
+        reactor.0.tasks.take_woken();
         drop(entered);
         Runner {
             reactor,
@@ -432,7 +432,7 @@ impl Runner {
         let began = inner.driver.borrow().now();
         inner.now.set(began);
         self.take_messages();
-        let ran = self.guarded(|reactor| reactor.0.ready.run());
+        let ran = self.guarded(|reactor| reactor.0.tasks.run());
         if inner.stopping.get() {
             self.shut_down();
             return Step::Stopped;
@@ -447,7 +447,9 @@ impl Runner {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         inner.driver.borrow_mut().turn(wait, &mut outcomes);
         let after_wait = inner.driver.borrow().now();
-        inner.shared.wake_up();
+        if wait != Wait::No {
+            inner.shared.wake_up();
+        }
         inner.now.set(after_wait);
 
         let ended = outcomes.len();
@@ -460,9 +462,9 @@ impl Runner {
         while let Some(waker) = inner.timers.pop(after_wait) {
             waker.wake();
         }
-        inner.ready.take_woken();
+        inner.tasks.take_woken();
 
-        let worked = ran > 0 || ended > 0 || !inner.ready.is_empty();
+        let worked = ran > 0 || ended > 0 || !inner.tasks.is_empty();
         if worked {
             inner.last_work.set(after_wait);
         }
@@ -479,7 +481,7 @@ impl Runner {
 
     fn take_messages(&self) {
         if let Some(inbox) = self.reactor.0.shared.take() {
-            self.reactor.0.ready.extend(inbox.tasks);
+            self.reactor.0.tasks.extend(inbox.tasks);
             self.guarded(|reactor| {
                 for message in inbox.messages {
                     message(reactor);
@@ -490,7 +492,7 @@ impl Runner {
 
     fn choose_wait(&self, now: Instant) -> Wait {
         let inner = &*self.reactor.0;
-        if !inner.ready.is_empty() || now < inner.last_work.get() + inner.spin {
+        if !inner.tasks.is_empty() || now < inner.last_work.get() + inner.spin {
             return Wait::No;
         }
         if inner.shared.fall_asleep() {
@@ -547,14 +549,14 @@ impl Runner {
         let inner = Rc::clone(&self.reactor.0);
         drop(self.main.take());
         let inbox = inner.shared.close();
-        inner.ready.extend(inbox.tasks);
+        inner.tasks.extend(inbox.tasks);
         drop(inbox.messages);
-        inner.ready.clear();
+        inner.tasks.clear();
         loop {
             let (in_flight, dropped) = inner.slots.borrow_mut().abandon_all();
             drop(dropped);
             drop(inner.timers.take_all());
-            inner.ready.clear();
+            inner.tasks.clear();
             if in_flight.is_empty() {
                 break;
             }

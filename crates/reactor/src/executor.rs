@@ -3,7 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Waker;
 
 use async_task::Runnable;
 
@@ -49,22 +51,67 @@ fn schedule(home: &Arc<Shared>, task: Runnable) {
     }
 }
 
-/// The tasks that are ready on one reactor.
+/// The tasks of one reactor.
 #[derive(Default)]
-pub(crate) struct Ready {
+pub(crate) struct Tasks {
     queue: RefCell<VecDeque<Runnable>>,
+    alive: Rc<RefCell<Alive>>,
 }
 
-impl Ready {
+/// The wakers of all tasks that have not ended. A task may be reachable from nothing but itself (its waker kept by what it
+/// waits for, and that by the task), so that only this finds it when the reactor stops.
+#[derive(Default)]
+struct Alive {
+    wakers: Vec<Option<Waker>>,
+    free: Vec<usize>,
+}
+
+/// Takes a task off the list of those alive when its future is dropped.
+struct AliveEntry {
+    alive: Rc<RefCell<Alive>>,
+    index: usize,
+}
+
+impl Drop for AliveEntry {
+    fn drop(&mut self) {
+        let mut alive = self.alive.borrow_mut();
+        let waker = alive.wakers[self.index].take();
+        alive.free.push(self.index);
+        drop(alive);
+        drop(waker);
+    }
+}
+
+impl Tasks {
     pub(crate) fn spawn<T: 'static>(
+        &self,
         home: &Arc<Shared>,
         future: impl Future<Output = T> + 'static,
     ) -> Task<T> {
+        let entry = self.reserve();
+        let index = entry.index;
         let shared = Arc::clone(home);
+        let tracked = async move {
+            let _entry = entry;
+            future.await
+        };
         let (runnable, task) =
-            async_task::spawn_local(future, move |runnable| schedule(&shared, runnable));
+            async_task::spawn_local(tracked, move |runnable| schedule(&shared, runnable));
+        self.alive.borrow_mut().wakers[index] = Some(runnable.waker());
         runnable.schedule();
         task
+    }
+
+    fn reserve(&self) -> AliveEntry {
+        let mut alive = self.alive.borrow_mut();
+        let index = alive.free.pop().unwrap_or_else(|| {
+            alive.wakers.push(None);
+            alive.wakers.len() - 1
+        });
+        AliveEntry {
+            alive: Rc::clone(&self.alive),
+            index,
+        }
     }
 
     pub(crate) fn extend(&self, tasks: impl IntoIterator<Item = Runnable>) {
@@ -93,14 +140,24 @@ impl Ready {
         TASKS_PER_TURN_MAX
     }
 
-    /// Drops every ready task unrun, and what that wakes.
+    /// Drops every task.
     pub(crate) fn clear(&self) {
         loop {
+            let alive: Vec<_> = self
+                .alive
+                .borrow()
+                .wakers
+                .iter()
+                .flatten()
+                .cloned()
+                .collect();
+            alive.into_iter().for_each(Waker::wake);
             self.take_woken();
-            let Some(task) = self.queue.borrow_mut().pop_front() else {
+            let tasks = std::mem::take(&mut *self.queue.borrow_mut());
+            if tasks.is_empty() {
                 return;
-            };
-            drop(task);
+            }
+            drop(tasks);
         }
     }
 }
