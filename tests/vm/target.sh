@@ -1,0 +1,170 @@
+# shellcheck shell=bash
+# The target under test, started inside the guest: Weir's gateway, or the
+# kernel's own (nvmet), against which the suites themselves are proven.
+#
+#   TARGET    weir | nvmet        WEIR      path of the binary
+#
+# Two subsystems: $NQN, open to any host, with namespace 1 of 512-byte blocks
+# ($ONE_MIB) and namespace 2 of 4096-byte blocks ($TWO_MIB); and $NQN_CLOSED,
+# for $HOSTNQN_FRIEND alone. The files lie in $STORE, a RAM disk with ext4.
+
+ADDRESS=127.0.0.1
+PORT=4420
+NQN=nqn.2026-01.org.example:open
+NQN_CLOSED=nqn.2026-01.org.example:closed
+HOSTNQN=nqn.2014-08.org.nvmexpress:uuid:6c5d0a52-3a1e-4d7c-9e2e-0d6c1c0f0001
+HOSTID=6c5d0a52-3a1e-4d7c-9e2e-0d6c1c0f0001
+HOSTNQN_FRIEND=nqn.2014-08.org.nvmexpress:uuid:6c5d0a52-3a1e-4d7c-9e2e-0d6c1c0f0002
+HOSTID_FRIEND=6c5d0a52-3a1e-4d7c-9e2e-0d6c1c0f0002
+ONE_MIB=320     # the least that mkfs.xfs takes is 300
+TWO_MIB=48
+STORE=${STORE:-/srv/store}
+RUN=/run/target
+NVMET=/sys/kernel/config/nvmet
+SERVE_SECONDS_MAX=60
+
+store_create() {
+    modprobe brd rd_nr=4 rd_size=$((640 * 1024))
+    mkfs.ext4 -q -E nodiscard /dev/ram0
+    mkdir -p "$STORE" $RUN
+    mount "${1:-/dev/ram0}" "$STORE"
+}
+
+target_start() { "${TARGET}_create"; }
+
+# ----------------------------------------------------------------- weir --
+
+weir() { "$WEIR" "$@" --socket $RUN/weir.sock; }
+
+weir_config() {         # DIR, for state and socket
+    cat <<TOML
+reactors = 2
+state = "$1/state.json"
+socket = "$1/weir.sock"
+TOML
+}
+
+weir_serve() {
+    weir_config $RUN >$RUN/weir.toml
+    "$WEIR" serve --config $RUN/weir.toml >>"${WEIR_LOG:-$RUN/weir.log}" 2>&1 &
+    echo $! >$RUN/weir.pid
+    local until=$((SECONDS + SERVE_SECONDS_MAX))
+    until weir status >/dev/null 2>&1; do
+        if ! kill -0 "$(<$RUN/weir.pid)" 2>/dev/null || [ $SECONDS -ge $until ]; then
+            echo "weir serve did not start:" >&2
+            tail -n 20 "${WEIR_LOG:-$RUN/weir.log}" >&2
+            return 1
+        fi
+        sleep 0.2
+    done
+}
+
+weir_create() {
+    weir_serve &&
+    weir volume add one "file:$STORE/one?size=${ONE_MIB}M&block_size=512" &&
+    weir volume add two "file:$STORE/two?size=${TWO_MIB}M&block_size=4096" &&
+    weir volume add three "file:$STORE/three?size=8M" &&
+    weir subsystem add $NQN --allow-any-host &&
+    weir namespace add $NQN --volume one --nsid 1 &&
+    weir namespace add $NQN --volume two --nsid 2 &&
+    weir subsystem add $NQN_CLOSED &&
+    weir subsystem allow-host $NQN_CLOSED $HOSTNQN_FRIEND &&
+    weir namespace add $NQN_CLOSED --volume three --nsid 1 &&
+    weir listener add $ADDRESS:$PORT
+}
+
+weir_kill() {
+    local pid
+    pid=$(<$RUN/weir.pid)
+    kill -KILL "$pid"
+    while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+}
+
+weir_restart() { weir_serve; }
+
+weir_stop() {
+    local pid
+    pid=$(<$RUN/weir.pid)
+    kill -TERM "$pid"
+    while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+}
+
+weir_resize() {
+    local names=(- one two)
+    weir volume resize "${names[$1]}" "${2}M"
+}
+
+weir_namespace_add() {
+    weir volume add "extra$1" "file:$STORE/extra$1?size=16M" &&
+    weir namespace add $NQN --volume "extra$1" --nsid "$1"
+}
+
+weir_namespace_remove() {
+    weir namespace remove $NQN "$1" && weir volume remove "extra$1"
+}
+
+weir_configuration() {
+    local what
+    for what in volume subsystem namespace listener; do
+        echo "$what:"
+        weir $what list --json
+    done
+}
+
+# ---------------------------------------------------------------- nvmet --
+
+nvmet_namespace() {     # SUBSYSTEM NSID DEVICE UUID
+    local namespace=$NVMET/subsystems/$1/namespaces/$2
+    mkdir "$namespace"
+    echo "$3" >"$namespace/device_path"
+    echo "$4" >"$namespace/device_uuid"
+    echo 1 >"$namespace/enable"
+}
+
+nvmet_create() {
+    modprobe -a nvmet-tcp loop
+    truncate -s "${ONE_MIB}M" "$STORE/one"
+    truncate -s "${TWO_MIB}M" "$STORE/two"
+    truncate -s 8M "$STORE/three"
+    mkdir $NVMET/subsystems/$NQN $NVMET/subsystems/$NQN_CLOSED $NVMET/ports/1
+    echo 1 >$NVMET/subsystems/$NQN/attr_allow_any_host
+    mkdir $NVMET/hosts/$HOSTNQN_FRIEND
+    ln -s $NVMET/hosts/$HOSTNQN_FRIEND $NVMET/subsystems/$NQN_CLOSED/allowed_hosts/
+    # A file becomes a namespace of 4096-byte blocks; 512 needs a loop device.
+    nvmet_namespace $NQN 1 "$(losetup -f --show "$STORE/one")" 11111111-1111-4111-8111-111111111111
+    nvmet_namespace $NQN 2 "$STORE/two" 22222222-2222-4222-8222-222222222222
+    nvmet_namespace $NQN_CLOSED 1 "$STORE/three" 33333333-3333-4333-8333-333333333333
+    echo tcp >$NVMET/ports/1/addr_trtype
+    echo ipv4 >$NVMET/ports/1/addr_adrfam
+    echo $ADDRESS >$NVMET/ports/1/addr_traddr
+    echo $PORT >$NVMET/ports/1/addr_trsvcid
+    nvmet_restart
+}
+
+# The nearest that nvmet has to dying: its port goes, and every connection with it.
+nvmet_kill() { rm $NVMET/ports/1/subsystems/*; }
+nvmet_stop() { nvmet_kill; }
+
+nvmet_restart() {
+    ln -s $NVMET/subsystems/$NQN $NVMET/ports/1/subsystems/
+    ln -s $NVMET/subsystems/$NQN_CLOSED $NVMET/ports/1/subsystems/
+}
+
+nvmet_resize() {
+    local files=(- one two)
+    truncate -s "${2}M" "$STORE/${files[$1]}"
+    [ "$1" = 2 ] || losetup -c "$(<$NVMET/subsystems/$NQN/namespaces/"$1"/device_path)"
+    echo 1 >"$NVMET/subsystems/$NQN/namespaces/$1/revalidate_size"
+}
+
+nvmet_namespace_add() {
+    truncate -s 16M "$STORE/extra$1"
+    nvmet_namespace $NQN "$1" "$STORE/extra$1" "44444444-4444-4444-8444-4444444444$1"
+}
+
+nvmet_namespace_remove() {
+    echo 0 >"$NVMET/subsystems/$NQN/namespaces/$1/enable"
+    rmdir "$NVMET/subsystems/$NQN/namespaces/$1"
+}
+
+nvmet_configuration() { (cd $NVMET && find subsystems ports hosts | sort); }
