@@ -1,2 +1,18 @@
 //! Volumes: null, mem, file, stripe, and Guard, which wraps every served one.
+//!
+//! A volume is named by a [`VolumeUrl`] and opened by a [`Registry`]. What is said of each kind stands in its module; how
+//! URLs are written, in `docs/volumes.md`. This crate speaks no protocol, and reaches files only through the reactor.
+
 #![forbid(unsafe_code)]
+
+mod mem;
+mod null;
+mod registry;
+mod support;
+pub mod url;
+
+pub use mem::{MEM_BYTES_MAX, MemVolume};
+pub use null::NullVolume;
+pub use registry::{Access, Factory, Notice, OpenError, OpenRequest, Registry};
+pub use support::TRANSFER_BYTES_MAX;
+pub use url::{Authority, Parameters, UrlError, VolumeUrl};

@@ -1,0 +1,435 @@
+//! `mem:` keeps blocks in memory. It forgets everything when it is closed.
+//!
+//! Data is in pages of 4 KiB that are replaced by every write and never changed, because a send may still refer to one:
+//! a read lends them without copying. A page that was never written takes no memory and reads as zeroes.
+//!
+//! Each page has a lock of its own, which is held while its reference is copied or replaced (and, for a write of less than
+//! a page, while the new page is made of the old one). So reactors meet only where they use the same page at the same
+//! moment, and there is no line of memory that every request writes. The price is 16 bytes for each page of a touched
+//! table. One page is what this volume reads, writes, and compares-and-writes atomically.
+//!
+//! A resize is the one thing that excludes everything else: each queue holds a lane, locked (by nobody else, as a rule)
+//! while it submits, and a resize takes every lane.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use weir_block::{
+    BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing,
+    Operation, Queue, Request, ResizeError, Token, Volume, VolumeError, VolumeEvent, Watcher,
+};
+use weir_memory::{SharedBuffer, View, Views, copy_views};
+use weir_reactor::Reactor;
+
+use crate::support::{
+    LiveGeometry, Outbox, SharedLive, TRANSFER_BYTES_MAX, Watchers, blocks_of_size, check,
+    check_resize, compare_bytes, compare_views, fill, lock, pool_landing, slice_views,
+};
+use crate::{Access, UrlError, VolumeUrl};
+
+const PAGE_SHIFT: u32 = 12;
+const PAGE_BYTES: usize = 1 << PAGE_SHIFT;
+/// Pages of one table; a table is made when the first of its pages is written.
+const TABLE_PAGES: usize = 4096;
+/// The largest volume, in bytes: its directory of tables takes some 48 MiB then.
+pub const MEM_BYTES_MAX: u64 = 16 << 40;
+
+type Page = Option<Arc<SharedBuffer>>;
+type Table = OnceLock<Box<[Mutex<Page>]>>;
+type Directory = Arc<[Arc<Table>]>;
+
+/// A volume in memory. See the module.
+pub struct MemVolume {
+    name: String,
+    geometry: SharedLive,
+    watchers: Watchers,
+    lanes: Mutex<Lanes>,
+}
+
+struct Lanes {
+    directory: Directory,
+    /// One for each queue, with the directory that it uses. Locked in this order by a resize.
+    lanes: Vec<Weak<Mutex<Directory>>>,
+}
+
+impl MemVolume {
+    /// The volume that `mem:?size=...&block_size=...` names. The block size is 4096 unless told.
+    ///
+    /// # Errors
+    /// [`UrlError`].
+    pub fn open(url: &VolumeUrl, access: Access) -> Result<Arc<Self>, UrlError> {
+        url.expect_no_place()?;
+        let parameters = url.parameters();
+        let size = parameters.size("size")?;
+        let block_size = parameters.block_size()?.unwrap_or(BlockSize::B4096);
+        let size = parameters.required("size", size, "its size, such as 64M")?;
+        parameters.finish()?;
+        if size > MEM_BYTES_MAX {
+            let allowed = format!("at most {}", weir_block::size::Size(MEM_BYTES_MAX));
+            return Err(crate::url::value_error("size", &size.to_string(), allowed));
+        }
+        let blocks = blocks_of_size(size, block_size)?;
+        Ok(MemVolume::new(
+            url.to_string(),
+            block_size,
+            blocks,
+            access.read_only,
+        ))
+    }
+
+    fn new(name: String, block_size: BlockSize, blocks: u64, read_only: bool) -> Arc<Self> {
+        let geometry = Geometry {
+            generation: 0,
+            block_size,
+            blocks,
+            transfer_blocks_max: TRANSFER_BYTES_MAX >> block_size.shift(),
+            transfer_blocks_optimal: (PAGE_BYTES as u32) >> block_size.shift(),
+            memory_alignment: 1,
+            deallocate_blocks: (PAGE_BYTES as u32) >> block_size.shift(),
+            deallocated_read: DeallocatedRead::Zeroes,
+            volatile_cache: false,
+            read_only,
+            atomic_blocks: 1,
+            atomic_blocks_power_fail: 1,
+            compare_write_blocks: 1,
+        };
+        let directory = (0..tables(geometry.length_bytes()))
+            .map(|_| Arc::default())
+            .collect();
+        let lanes = Lanes {
+            directory,
+            lanes: Vec::new(),
+        };
+        Arc::new(MemVolume {
+            name,
+            geometry: Arc::new(LiveGeometry::new(geometry)),
+            watchers: Watchers::default(),
+            lanes: Mutex::new(lanes),
+        })
+    }
+}
+
+/// Tables for so many bytes.
+fn tables(bytes: u64) -> usize {
+    bytes.div_ceil((TABLE_PAGES * PAGE_BYTES) as u64) as usize
+}
+
+impl Volume for MemVolume {
+    fn geometry(&self) -> Geometry {
+        self.geometry.get()
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.watchers.add(watcher);
+    }
+
+    fn open_queue(
+        self: Arc<Self>,
+        reactor: &Reactor,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError> {
+        let mut lanes = lock(&self.lanes);
+        let lane = Arc::new(Mutex::new(Arc::clone(&lanes.directory)));
+        lanes.lanes.retain(|lane| lane.strong_count() > 0);
+        lanes.lanes.push(Arc::downgrade(&lane));
+        Ok(Box::new(MemQueue {
+            geometry: Arc::clone(&self.geometry),
+            lane,
+            reactor: reactor.clone(),
+            depth: depth as usize,
+            outbox: Outbox::new(reactor, sink),
+        }))
+    }
+
+    /// What was submitted has taken effect when the submission returned; one that goes on now holds its lane.
+    fn fence(&self, reply: FenceReply) {
+        let lanes: Vec<_> = lock(&self.lanes)
+            .lanes
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        lanes.iter().for_each(|lane| drop(lock(lane)));
+        reply(Ok(()));
+    }
+
+    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
+        let mut state = lock(&self.lanes);
+        let geometry = self.geometry();
+        check_resize(&geometry, blocks, force)?;
+        let bytes = blocks << geometry.block_size.shift();
+        if bytes > MEM_BYTES_MAX {
+            return Err(ResizeError::Medium {
+                reason: format!("a mem: volume has at most {MEM_BYTES_MAX} bytes"),
+            });
+        }
+        let lanes: Vec<_> = state.lanes.iter().filter_map(Weak::upgrade).collect();
+        let mut held: Vec<_> = lanes.iter().map(|lane| lock(lane)).collect();
+        state.directory = resized(&state.directory, bytes);
+        held.iter_mut()
+            .for_each(|lane| **lane = Arc::clone(&state.directory));
+        let changed = self.geometry.set_blocks(blocks);
+        drop(held);
+        drop(state);
+        if changed {
+            self.watchers.tell(VolumeEvent::Resized);
+        }
+        Ok(self.geometry())
+    }
+}
+
+/// A directory for `bytes`, with what the old one holds before that, and nothing behind it. Nobody uses the old one now.
+fn resized(old: &Directory, bytes: u64) -> Directory {
+    let kept = tables(bytes).min(old.len());
+    let directory: Directory = old[..kept]
+        .iter()
+        .cloned()
+        .chain((kept..tables(bytes)).map(|_| Arc::default()))
+        .collect();
+    let end = bytes.div_ceil(PAGE_BYTES as u64) as usize;
+    let Some(last) = directory.last().and_then(|table| table.get()) else {
+        return directory;
+    };
+    let behind = end - (directory.len() - 1) * TABLE_PAGES;
+    last[behind..].iter().for_each(|page| *lock(page) = None);
+    let in_page = bytes as usize % PAGE_BYTES;
+    if in_page > 0 {
+        change(&mut lock(&last[behind - 1]), in_page..PAGE_BYTES, |part| {
+            part.fill(0)
+        });
+    }
+    directory
+}
+
+struct MemQueue {
+    geometry: SharedLive,
+    lane: Arc<Mutex<Directory>>,
+    reactor: Reactor,
+    depth: usize,
+    outbox: Outbox,
+}
+
+impl Queue for MemQueue {
+    fn landing(&mut self, _lba: u64, blocks: u32) -> Landing {
+        let bytes = (blocks as usize) << self.geometry.get().block_size.shift();
+        pool_landing(self.reactor.pool(), bytes)
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        let directory = lock(&self.lane);
+        let geometry = self.geometry.get();
+        let pages = Pages {
+            directory: &directory,
+            block_shift: geometry.block_size.shift(),
+        };
+        while self.outbox.len() < self.depth
+            && let Some(Request {
+                token,
+                mut operation,
+            }) = batch.pop_front()
+        {
+            let result = check(&geometry, &operation).and_then(|()| pages.execute(&mut operation));
+            self.outbox.push(Completion {
+                token,
+                result,
+                operation,
+            });
+        }
+        drop(directory);
+        self.outbox.flush();
+    }
+
+    fn cancel(&mut self, _token: Token) {
+        // Whatever was taken is done already.
+    }
+}
+
+/// The pages while a lane is held.
+struct Pages<'lane> {
+    directory: &'lane Directory,
+    block_shift: u32,
+}
+
+/// The part of a range that lies in one page.
+struct Part {
+    page: usize,
+    within: Range<usize>,
+    /// Where it lies in the range, in bytes.
+    offset: usize,
+}
+
+impl Part {
+    fn is_whole_page(&self) -> bool {
+        self.within.len() == PAGE_BYTES
+    }
+}
+
+impl Pages<'_> {
+    fn execute(&self, operation: &mut Operation) -> Result<(), VolumeError> {
+        match operation {
+            Operation::Read {
+                lba,
+                blocks,
+                buffers,
+            } => {
+                let data = self.read(*lba, *blocks);
+                fill(buffers, data);
+                Ok(())
+            }
+            Operation::Write {
+                lba, blocks, data, ..
+            } => {
+                self.write(*lba, *blocks, data);
+                Ok(())
+            }
+            Operation::WriteZeroes { lba, blocks, .. } => {
+                self.zero(*lba, *blocks);
+                Ok(())
+            }
+            Operation::Deallocate { lba, blocks } => {
+                self.deallocate(*lba, *blocks);
+                Ok(())
+            }
+            Operation::Compare { lba, blocks, data } => {
+                compare_views(data, &self.read(*lba, *blocks))
+            }
+            Operation::CompareWrite {
+                lba,
+                blocks,
+                compare,
+                data,
+                ..
+            } => self.compare_write(*lba, *blocks, compare, data),
+            Operation::Verify { .. } | Operation::Flush => Ok(()),
+        }
+    }
+
+    fn parts(&self, lba: u64, blocks: u64) -> impl Iterator<Item = Part> + use<> {
+        let start = lba << self.block_shift;
+        let end = start + (blocks << self.block_shift);
+        let pages = start >> PAGE_SHIFT..end.div_ceil(PAGE_BYTES as u64);
+        pages.map(move |page| {
+            let base = page << PAGE_SHIFT;
+            let (from, to) = (start.max(base), end.min(base + PAGE_BYTES as u64));
+            Part {
+                page: page as usize,
+                within: (from - base) as usize..(to - base) as usize,
+                offset: (from - start) as usize,
+            }
+        })
+    }
+
+    /// The same, but for tables that were never written: what is large and sparse is passed over quickly.
+    fn parts_in_tables(&self, lba: u64, blocks: u64) -> impl Iterator<Item = Part> {
+        let table_blocks = ((TABLE_PAGES * PAGE_BYTES) as u64) >> self.block_shift;
+        let end = lba + blocks;
+        let tables = lba / table_blocks..end.div_ceil(table_blocks);
+        let written = tables.filter(|&table| self.directory[table as usize].get().is_some());
+        written.flat_map(move |table| {
+            let from = lba.max(table * table_blocks);
+            let to = end.min((table + 1) * table_blocks);
+            self.parts(from, to - from)
+        })
+    }
+
+    /// The lock of a page; none when its table was never written.
+    fn page(&self, page: usize) -> Option<&Mutex<Page>> {
+        let table = self.directory[page / TABLE_PAGES].get()?;
+        Some(&table[page % TABLE_PAGES])
+    }
+
+    fn page_to_write(&self, page: usize) -> &Mutex<Page> {
+        let table = &self.directory[page / TABLE_PAGES];
+        let table = table.get_or_init(|| (0..TABLE_PAGES).map(|_| Mutex::default()).collect());
+        &table[page % TABLE_PAGES]
+    }
+
+    fn read(&self, lba: u64, blocks: u32) -> Views {
+        let mut views = Views::new();
+        for part in self.parts(lba, u64::from(blocks)) {
+            let page = self.page(part.page).and_then(|page| lock(page).clone());
+            match page {
+                Some(page) => views.push(page.view().slice(part.within)),
+                None => views.extend(View::zeroes(part.within.len())),
+            }
+        }
+        views
+    }
+
+    fn write(&self, lba: u64, blocks: u32, data: &[View]) {
+        for part in self.parts(lba, u64::from(blocks)) {
+            let views = slice_views(data, part.offset, part.within.len());
+            if part.is_whole_page() {
+                let page = SharedBuffer::new(PAGE_BYTES, |bytes| copy_views(&views, bytes));
+                let old = lock(self.page_to_write(part.page)).replace(page);
+                drop(old);
+            } else {
+                let mut page = lock(self.page_to_write(part.page));
+                change(&mut page, part.within, |bytes| copy_views(&views, bytes));
+            }
+        }
+    }
+
+    fn zero(&self, lba: u64, blocks: u64) {
+        for part in self.parts_in_tables(lba, blocks) {
+            let Some(page) = self.page(part.page) else {
+                continue;
+            };
+            let mut page = lock(page);
+            if part.is_whole_page() {
+                *page = None;
+            } else if page.is_some() {
+                change(&mut page, part.within, |bytes| bytes.fill(0));
+            }
+        }
+    }
+
+    fn deallocate(&self, lba: u64, blocks: u64) {
+        let parts = self.parts_in_tables(lba, blocks);
+        for part in parts.filter(Part::is_whole_page) {
+            if let Some(page) = self.page(part.page) {
+                *lock(page) = None;
+            }
+        }
+    }
+
+    fn compare_write(
+        &self,
+        lba: u64,
+        blocks: u32,
+        compare: &[View],
+        data: &[View],
+    ) -> Result<(), VolumeError> {
+        let mut parts = self.parts(lba, u64::from(blocks));
+        let part = parts.next().expect("a range is not empty");
+        assert!(parts.next().is_none(), "one block lies in one page");
+        let mut page = lock(self.page_to_write(part.page));
+        let there: Views = match &*page {
+            Some(page) => std::iter::once(page.view().slice(part.within.clone())).collect(),
+            None => View::zeroes(part.within.len()).collect(),
+        };
+        let mut expected = [0; PAGE_BYTES];
+        let expected = &mut expected[..part.within.len()];
+        copy_views(compare, expected);
+        compare_bytes(expected, &there[0], 0)?;
+        change(&mut page, part.within, |bytes| copy_views(data, bytes));
+        Ok(())
+    }
+}
+
+/// Replaces a page by one in which a part is changed.
+fn change(page: &mut Page, within: Range<usize>, change: impl FnOnce(&mut [u8])) {
+    let new = SharedBuffer::new(PAGE_BYTES, |bytes| {
+        if let Some(old) = page {
+            bytes.copy_from_slice(old);
+        }
+        change(&mut bytes[within]);
+    });
+    *page = Some(new);
+}

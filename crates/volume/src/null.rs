@@ -1,0 +1,181 @@
+//! `null:` discards what is written and reads as zeroes. It measures everything but storage.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+
+use weir_block::{
+    BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing,
+    Operation, Queue, ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, VolumeEvent,
+    Watcher,
+};
+use weir_memory::{View, Views};
+use weir_reactor::Reactor;
+
+use crate::support::{
+    Outbox, SharedLive, TRANSFER_BYTES_MAX, Watchers, blocks_of_size, check, check_resize,
+    compare_views, freeze, pool_landing,
+};
+use crate::{Access, UrlError, VolumeUrl};
+
+/// A volume that stores nothing and holds no memory. Everything succeeds at once; a comparison is with zeroes.
+pub struct NullVolume {
+    name: String,
+    geometry: SharedLive,
+    watchers: Watchers,
+}
+
+impl NullVolume {
+    /// The volume that `null:?size=...&block_size=...` names. The block size is 4096 unless told.
+    ///
+    /// # Errors
+    /// [`UrlError`].
+    pub fn open(url: &VolumeUrl, access: Access) -> Result<Arc<Self>, UrlError> {
+        url.expect_no_place()?;
+        let parameters = url.parameters();
+        let size = parameters.size("size")?;
+        let block_size = parameters.block_size()?.unwrap_or(BlockSize::B4096);
+        let size = parameters.required("size", size, "its size, such as 1G")?;
+        parameters.finish()?;
+        let blocks = blocks_of_size(size, block_size)?;
+        Ok(NullVolume::new(
+            url.to_string(),
+            block_size,
+            blocks,
+            access.read_only,
+        ))
+    }
+
+    fn new(name: String, block_size: BlockSize, blocks: u64, read_only: bool) -> Arc<Self> {
+        let transfer_blocks_max = TRANSFER_BYTES_MAX >> block_size.shift();
+        let geometry = Geometry {
+            generation: 0,
+            block_size,
+            blocks,
+            transfer_blocks_max,
+            transfer_blocks_optimal: 1,
+            memory_alignment: 1,
+            deallocate_blocks: 1,
+            deallocated_read: DeallocatedRead::Zeroes,
+            volatile_cache: false,
+            read_only,
+            atomic_blocks: transfer_blocks_max,
+            atomic_blocks_power_fail: transfer_blocks_max,
+            compare_write_blocks: transfer_blocks_max,
+        };
+        Arc::new(NullVolume {
+            name,
+            geometry: Arc::new(crate::support::LiveGeometry::new(geometry)),
+            watchers: Watchers::default(),
+        })
+    }
+}
+
+impl Volume for NullVolume {
+    fn geometry(&self) -> Geometry {
+        self.geometry.get()
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.watchers.add(watcher);
+    }
+
+    fn open_queue(
+        self: Arc<Self>,
+        reactor: &Reactor,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError> {
+        Ok(Box::new(NullQueue {
+            geometry: Arc::clone(&self.geometry),
+            reactor: reactor.clone(),
+            depth: depth as usize,
+            outbox: Outbox::new(reactor, sink),
+        }))
+    }
+
+    fn fence(&self, reply: FenceReply) {
+        // Nothing ever takes effect.
+        reply(Ok(()));
+    }
+
+    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
+        check_resize(&self.geometry(), blocks, force)?;
+        if self.geometry.set_blocks(blocks) {
+            self.watchers.tell(VolumeEvent::Resized);
+        }
+        Ok(self.geometry())
+    }
+}
+
+struct NullQueue {
+    geometry: SharedLive,
+    reactor: Reactor,
+    depth: usize,
+    outbox: Outbox,
+}
+
+impl Queue for NullQueue {
+    fn landing(&mut self, _lba: u64, blocks: u32) -> Landing {
+        let bytes = (blocks as usize) << self.geometry.get().block_size.shift();
+        pool_landing(self.reactor.pool(), bytes)
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        let geometry = self.geometry.get();
+        while self.outbox.len() < self.depth
+            && let Some(Request {
+                token,
+                mut operation,
+            }) = batch.pop_front()
+        {
+            let result = check(&geometry, &operation)
+                .and_then(|()| execute(&mut operation, geometry.block_size));
+            self.outbox.push(Completion {
+                token,
+                result,
+                operation,
+            });
+        }
+        self.outbox.flush();
+    }
+
+    fn cancel(&mut self, _token: Token) {
+        // Whatever was taken is done already.
+    }
+}
+
+fn execute(operation: &mut Operation, block_size: BlockSize) -> Result<(), VolumeError> {
+    match operation {
+        Operation::Read {
+            blocks, buffers, ..
+        } => {
+            let bytes = (*blocks as usize) << block_size.shift();
+            let filled = match std::mem::replace(buffers, ReadBuffers::Lend) {
+                ReadBuffers::Into(mut segments) => {
+                    segments.iter_mut().for_each(|segment| segment.fill(0));
+                    freeze(segments)
+                }
+                _ => View::zeroes(bytes).collect(),
+            };
+            *buffers = ReadBuffers::Filled(filled);
+            Ok(())
+        }
+        Operation::Compare { data, .. } => compare_with_zeroes(data),
+        Operation::CompareWrite { compare, .. } => compare_with_zeroes(compare),
+        Operation::Write { .. }
+        | Operation::WriteZeroes { .. }
+        | Operation::Deallocate { .. }
+        | Operation::Verify { .. }
+        | Operation::Flush => Ok(()),
+    }
+}
+
+fn compare_with_zeroes(data: &Views) -> Result<(), VolumeError> {
+    let zeroes: Views = View::zeroes(weir_memory::views_len(data)).collect();
+    compare_views(data, &zeroes)
+}

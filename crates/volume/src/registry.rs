@@ -1,0 +1,229 @@
+//! From URLs to volumes.
+//!
+//! A registry knows the schemes of this crate; others are added by the binary, so that what is below never knows what is
+//! above it. A volume that is made of volumes opens them through the registry that opens it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use weir_block::{Volume, VolumeError};
+use weir_reactor::{LocalFuture, Reactor};
+
+use crate::support::lock;
+use crate::{MemVolume, NullVolume, UrlError, VolumeUrl, url};
+
+/// How a volume is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Access {
+    /// Only to read. Otherwise the medium is taken for writing, and nobody else may have it so.
+    pub read_only: bool,
+}
+
+impl Access {
+    /// To read only.
+    pub const READ_ONLY: Access = Access { read_only: true };
+    /// To read and write.
+    pub const READ_WRITE: Access = Access { read_only: false };
+}
+
+/// Why a volume was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Its URL is wrong.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// There is no such kind of volume.
+    #[error("there are no {scheme}: volumes{}; there are {}", .closest.as_ref().map(|closest| format!("; did you mean {closest}:?")).unwrap_or_default(), .known.join(", "))]
+    Scheme {
+        /// The scheme.
+        scheme: String,
+        /// A similar one.
+        closest: Option<String>,
+        /// All that there are.
+        known: Vec<String>,
+    },
+    /// The medium is open for writing already.
+    #[error("{url} is in use: {reason}; a medium is opened for writing once")]
+    InUse {
+        /// The volume.
+        url: String,
+        /// What said so.
+        reason: String,
+    },
+    /// The system refused.
+    #[error("{url} cannot be opened: {source}")]
+    System {
+        /// The volume.
+        url: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The medium is not as the URL says, or cannot do what it asks for.
+    #[error("{url} cannot be opened: {reason}")]
+    Medium {
+        /// The volume.
+        url: String,
+        /// What does not fit, and what to do about it.
+        reason: String,
+    },
+    /// A volume that it is made of could not be opened.
+    #[error("member {member} of {url}: {source}")]
+    Member {
+        /// The volume.
+        url: String,
+        /// The member, counted from 0 in the order of the URL.
+        member: usize,
+        /// Why.
+        source: Box<OpenError>,
+    },
+    /// It was opened, and reading or writing it failed.
+    #[error("{url} cannot be opened: {action} failed: {source}")]
+    Volume {
+        /// The volume.
+        url: String,
+        /// What was tried.
+        action: &'static str,
+        /// How it failed.
+        source: VolumeError,
+    },
+}
+
+/// What a factory is given.
+#[derive(Debug, Clone)]
+pub struct OpenRequest {
+    /// The registry that opens it; members are opened through it.
+    pub registry: Registry,
+    /// The reactor that the factory runs on.
+    pub reactor: Reactor,
+    /// What to open.
+    pub url: VolumeUrl,
+    /// How.
+    pub access: Access,
+}
+
+/// Opens the volumes of one scheme.
+pub type Factory =
+    Arc<dyn Fn(OpenRequest) -> LocalFuture<Result<Arc<dyn Volume>, OpenError>> + Send + Sync>;
+
+/// Something a user should know about a volume that was opened all the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// The volume.
+    pub url: String,
+    /// What it is.
+    pub text: String,
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.url, self.text)
+    }
+}
+
+/// Notices kept for [`Registry::take_notices`]; older ones are dropped, having been logged.
+const NOTICES_MAX: usize = 64;
+
+/// The kinds of volume. Clones share their notices.
+#[derive(Clone, Default)]
+pub struct Registry {
+    factories: BTreeMap<String, Factory>,
+    notices: Arc<Mutex<Vec<Notice>>>,
+}
+
+impl Registry {
+    /// Without any kind.
+    #[must_use]
+    pub fn new() -> Self {
+        Registry::default()
+    }
+
+    /// With the kinds of this crate.
+    #[must_use]
+    pub fn standard() -> Self {
+        let mut registry = Registry::new();
+        registry.register("null", at_once(NullVolume::open));
+        registry.register("mem", at_once(MemVolume::open));
+        registry
+    }
+
+    /// Adds a kind, or replaces it.
+    ///
+    /// # Panics
+    /// When `scheme` is not a scheme in lower case.
+    pub fn register(&mut self, scheme: &str, factory: Factory) {
+        assert_eq!(
+            VolumeUrl::new(scheme, "").scheme(),
+            scheme,
+            "schemes are registered in lower case"
+        );
+        self.factories.insert(scheme.to_owned(), factory);
+    }
+
+    /// The schemes that it knows.
+    pub fn schemes(&self) -> impl Iterator<Item = &str> {
+        self.factories.keys().map(String::as_str)
+    }
+
+    /// Opens a volume. `reactor` does the I/O that opening needs; queues may be opened on any reactor of its system.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub async fn open(
+        &self,
+        reactor: &Reactor,
+        url: &VolumeUrl,
+        access: Access,
+    ) -> Result<Arc<dyn Volume>, OpenError> {
+        let Some(factory) = self.factories.get(url.scheme()) else {
+            let known: Vec<_> = self.schemes().collect();
+            return Err(OpenError::Scheme {
+                scheme: url.scheme().to_owned(),
+                closest: url::closest(url.scheme(), &known),
+                known: known.iter().map(|scheme| format!("{scheme}:")).collect(),
+            });
+        };
+        let request = OpenRequest {
+            registry: self.clone(),
+            reactor: reactor.clone(),
+            url: url.clone(),
+            access,
+        };
+        factory(request).await
+    }
+
+    /// Says something about a volume: in the log, and to whoever takes the notices.
+    pub fn notice(&self, url: &VolumeUrl, text: String) {
+        let url = url.to_string();
+        tracing::warn!(volume = %url, "{text}");
+        let mut notices = lock(&self.notices);
+        if notices.len() == NOTICES_MAX {
+            notices.remove(0);
+        }
+        notices.push(Notice { url, text });
+    }
+
+    /// What was said about volumes since this was last asked, for a command line to show.
+    #[must_use]
+    pub fn take_notices(&self) -> Vec<Notice> {
+        std::mem::take(&mut lock(&self.notices))
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_set().entries(self.schemes()).finish()
+    }
+}
+
+/// A factory for volumes that need nothing but their URL.
+fn at_once<V: Volume + 'static>(
+    open: fn(&VolumeUrl, Access) -> Result<Arc<V>, UrlError>,
+) -> Factory {
+    Arc::new(move |request: OpenRequest| {
+        Box::pin(async move {
+            let volume: Arc<dyn Volume> = open(&request.url, request.access)?;
+            Ok(volume)
+        })
+    })
+}

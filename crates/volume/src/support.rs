@@ -1,0 +1,332 @@
+//! What every kind of volume needs: a geometry that several threads see, watchers, the checks of a request, and
+//! completions that never come from within a submission.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Poll, Waker};
+
+use weir_block::{
+    Completion, CompletionSink, Geometry, Landing, Operation, ReadBuffers, ResizeError,
+    VolumeError, VolumeEvent, Watcher,
+};
+use weir_memory::{Pool, Segments, View, Views, segments_len};
+use weir_reactor::{Reactor, Task};
+
+/// The longest transfer that the volumes of this crate take in one request, in bytes.
+pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+
+/// Locks a mutex. A panic elsewhere does not spoil what this crate guards: every change is made in one step.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A geometry of which the number of blocks may change. Reading it takes no lock and writes nothing shared.
+#[derive(Debug)]
+pub(crate) struct LiveGeometry {
+    fixed: Geometry,
+    blocks: AtomicU64,
+    generation: AtomicU64,
+}
+
+impl LiveGeometry {
+    pub(crate) fn new(geometry: Geometry) -> Self {
+        LiveGeometry {
+            fixed: geometry,
+            blocks: AtomicU64::new(geometry.blocks),
+            generation: AtomicU64::new(geometry.generation),
+        }
+    }
+
+    pub(crate) fn get(&self) -> Geometry {
+        let generation = self.generation.load(Ordering::Acquire);
+        Geometry {
+            generation,
+            blocks: self.blocks.load(Ordering::Acquire),
+            ..self.fixed
+        }
+    }
+
+    /// Sets the number of blocks; whether it is another one than before.
+    pub(crate) fn set_blocks(&self, blocks: u64) -> bool {
+        if self.blocks.swap(blocks, Ordering::AcqRel) == blocks {
+            return false;
+        }
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        true
+    }
+}
+
+/// Those who are told what happens to a volume.
+#[derive(Default)]
+pub(crate) struct Watchers(Mutex<Vec<Weak<dyn Watcher>>>);
+
+impl Watchers {
+    pub(crate) fn add(&self, watcher: Weak<dyn Watcher>) {
+        let mut watchers = lock(&self.0);
+        watchers.retain(|watcher| watcher.strong_count() > 0);
+        watchers.push(watcher);
+    }
+
+    /// Tells everyone, outside the lock: a watcher may ask the volume something.
+    pub(crate) fn tell(&self, event: VolumeEvent) {
+        let watchers: Vec<_> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
+        watchers.iter().for_each(|watcher| watcher.notice(event));
+    }
+}
+
+/// Whether a volume of this geometry can do an operation at all.
+pub(crate) fn check(geometry: &Geometry, operation: &Operation) -> Result<(), VolumeError> {
+    check_range(geometry, operation)?;
+    if !operation.buffers_fit(geometry.block_size) {
+        return Err(VolumeError::Invalid);
+    }
+    let blocks_max = match operation {
+        Operation::Read { .. } | Operation::Write { .. } | Operation::Compare { .. } => {
+            geometry.transfer_blocks_max
+        }
+        Operation::CompareWrite { blocks, .. } if *blocks > geometry.compare_write_blocks => {
+            return Err(VolumeError::Unsupported);
+        }
+        _ => return Ok(()),
+    };
+    let (_, blocks) = operation.range().expect("a transfer has a range");
+    if blocks > u64::from(blocks_max) {
+        return Err(VolumeError::Invalid);
+    }
+    Ok(())
+}
+
+/// Whether an operation's range lies within the volume, and it may be done there.
+pub(crate) fn check_range(geometry: &Geometry, operation: &Operation) -> Result<(), VolumeError> {
+    let Some((lba, blocks)) = operation.range() else {
+        return Ok(());
+    };
+    if blocks == 0 {
+        return Err(VolumeError::Invalid);
+    }
+    if !geometry.contains(lba, blocks) {
+        return Err(VolumeError::OutOfRange);
+    }
+    if operation.modifies() && geometry.read_only {
+        return Err(VolumeError::ReadOnly);
+    }
+    Ok(())
+}
+
+/// Refuses a new number of blocks that would cut off what was not meant to be cut off, or that is none.
+pub(crate) fn check_resize(
+    geometry: &Geometry,
+    blocks: u64,
+    force: bool,
+) -> Result<(), ResizeError> {
+    let bytes = |blocks: u64| blocks.saturating_mul(u64::from(geometry.block_size.bytes()));
+    if blocks == 0 || blocks > u64::MAX >> geometry.block_size.shift() {
+        return Err(ResizeError::Medium {
+            reason: format!("a volume cannot have {blocks} blocks"),
+        });
+    }
+    if blocks < geometry.blocks && !force {
+        return Err(ResizeError::WouldShrink {
+            from_bytes: bytes(geometry.blocks),
+            to_bytes: bytes(blocks),
+        });
+    }
+    Ok(())
+}
+
+/// Segments of `bytes` together from a pool; none when it is exhausted for now.
+pub(crate) fn pool_segments(pool: &Pool, bytes: usize) -> Option<Segments> {
+    let mut segments = Segments::new();
+    let mut left = bytes;
+    while left > 0 {
+        let length = left.min(Pool::LONGEST);
+        segments.push(pool.segment(length).ok()?);
+        left -= length;
+    }
+    Some(segments)
+}
+
+/// Where a volume without wishes of its own has data received: in the reactor's pool.
+pub(crate) fn pool_landing(pool: &Pool, bytes: usize) -> Landing {
+    pool_segments(pool, bytes).map_or(Landing::Wait, Landing::Ready)
+}
+
+/// Gives the data of a read to whoever asked for it: into the buffers of the request, or as it is.
+pub(crate) fn fill(buffers: &mut ReadBuffers, data: Views) {
+    let filled = match std::mem::replace(buffers, ReadBuffers::Lend) {
+        ReadBuffers::Lend => data,
+        ReadBuffers::Into(mut segments) => {
+            copy_into(&data, &mut segments);
+            freeze(segments)
+        }
+        ReadBuffers::Filled(_) => unreachable!("a request's buffers are not filled"),
+    };
+    *buffers = ReadBuffers::Filled(filled);
+}
+
+/// Makes filled segments the data of a completed read.
+pub(crate) fn freeze(segments: Segments) -> Views {
+    segments
+        .into_iter()
+        .map(weir_memory::Segment::freeze)
+        .collect()
+}
+
+/// Copies views into segments of the same length together.
+fn copy_into(views: &[View], segments: &mut Segments) {
+    assert_eq!(
+        weir_memory::views_len(views),
+        segments_len(segments),
+        "data and buffers are of one length"
+    );
+    let mut bytes = views.iter().map(|view| &**view);
+    let mut rest: &[u8] = &[];
+    for segment in segments {
+        let mut target: &mut [u8] = segment;
+        while !target.is_empty() {
+            while rest.is_empty() {
+                rest = bytes.next().expect("lengths are equal");
+            }
+            let length = rest.len().min(target.len());
+            let (head, tail) = target.split_at_mut(length);
+            head.copy_from_slice(&rest[..length]);
+            (rest, target) = (&rest[length..], tail);
+        }
+    }
+}
+
+/// The bytes from `from` on, `length` of them, of views end to end.
+pub(crate) fn slice_views(views: &[View], from: usize, length: usize) -> Views {
+    let mut slices = Views::new();
+    let (mut skip, mut left) = (from, length);
+    for view in views {
+        if left == 0 {
+            break;
+        }
+        if skip >= view.len() {
+            skip -= view.len();
+            continue;
+        }
+        let take = left.min(view.len() - skip);
+        slices.push(view.slice(skip..skip + take));
+        (skip, left) = (0, left - take);
+    }
+    assert_eq!(left, 0, "a slice lies within the views");
+    slices
+}
+
+/// Compares two sequences of views of one length.
+pub(crate) fn compare_views(left: &[View], right: &[View]) -> Result<(), VolumeError> {
+    let mut offset = 0;
+    let mut others = right.iter().map(|view| &**view);
+    let mut other: &[u8] = &[];
+    for view in left {
+        let mut rest: &[u8] = view;
+        while !rest.is_empty() {
+            while other.is_empty() {
+                other = others.next().expect("what is compared is of one length");
+            }
+            let length = rest.len().min(other.len());
+            compare_bytes(&rest[..length], &other[..length], offset)?;
+            (rest, other) = (&rest[length..], &other[length..]);
+            offset += length as u64;
+        }
+    }
+    Ok(())
+}
+
+/// Compares bytes; a difference is counted from `offset`.
+pub(crate) fn compare_bytes(left: &[u8], right: &[u8], offset: u64) -> Result<(), VolumeError> {
+    if left == right {
+        return Ok(());
+    }
+    let differs = |(left, right): (&u8, &u8)| left != right;
+    let at = left.iter().zip(right).position(differs);
+    let at = at.expect("what is not equal differs somewhere") as u64;
+    Err(VolumeError::Miscompare {
+        offset: offset + at,
+    })
+}
+
+/// Completions of a queue that does its work while it is submitted. They are kept until the submission is over, and
+/// handed out by a task: no completion ever comes from within a submission.
+pub(crate) struct Outbox {
+    shared: Rc<Kept>,
+    _task: Task<()>,
+}
+
+struct Kept {
+    sink: Rc<dyn CompletionSink>,
+    completions: RefCell<VecDeque<Completion>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Outbox {
+    pub(crate) fn new(reactor: &Reactor, sink: Rc<dyn CompletionSink>) -> Self {
+        let shared = Rc::new(Kept {
+            sink,
+            completions: RefCell::default(),
+            waker: RefCell::default(),
+        });
+        let kept = Rc::clone(&shared);
+        let task = reactor.spawn(std::future::poll_fn(move |context| {
+            while let Some(completion) = kept.pop() {
+                kept.sink.complete(completion);
+            }
+            let mut waker = kept.waker.borrow_mut();
+            if !waker
+                .as_ref()
+                .is_some_and(|waker| waker.will_wake(context.waker()))
+            {
+                *waker = Some(context.waker().clone());
+            }
+            Poll::Pending
+        }));
+        Outbox {
+            shared,
+            _task: task,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.shared.completions.borrow().len()
+    }
+
+    /// Keeps a completion. [`Outbox::flush`] must follow.
+    pub(crate) fn push(&self, completion: Completion) {
+        self.shared.completions.borrow_mut().push_back(completion);
+    }
+
+    /// Has what was kept handed out after the submission.
+    pub(crate) fn flush(&self) {
+        if self.len() > 0
+            && let Some(waker) = &*self.shared.waker.borrow()
+        {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+impl Kept {
+    fn pop(&self) -> Option<Completion> {
+        self.completions.borrow_mut().pop_front()
+    }
+}
+
+/// So many blocks as a multiple of `bytes`, for `size=`: sizes are whole blocks and not zero.
+pub(crate) fn blocks_of_size(
+    bytes: u64,
+    block_size: weir_block::BlockSize,
+) -> Result<u64, crate::UrlError> {
+    let block_bytes = u64::from(block_size.bytes());
+    if bytes == 0 || !bytes.is_multiple_of(block_bytes) {
+        let allowed = format!("a multiple of the block size of {block_bytes} bytes, and not 0");
+        return Err(crate::url::value_error("size", &bytes.to_string(), allowed));
+    }
+    Ok(bytes >> block_size.shift())
+}
+
+pub(crate) type SharedLive = Arc<LiveGeometry>;
