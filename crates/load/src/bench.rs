@@ -1,0 +1,580 @@
+//! Closed-loop load: so many requests in flight per queue, and how long each took.
+//!
+//! Latency runs from the moment a request is offered to the volume's queue until its completion is seen, backpressure
+//! included. (Open-loop load, and curves, are not here.)
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use weir_block::{Geometry, Operation, ReadBuffers, Volume, VolumeError};
+use weir_memory::{Segment, View, Views};
+use weir_reactor::{Call, Instant, Reactor, Remote};
+
+use crate::lane::{Ended, Lane, LaneError};
+use crate::random::Random;
+use crate::{PROGRESS_INTERVAL, Stop};
+
+/// The longest latency that is told apart from longer ones, in nanoseconds: one hour.
+const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+/// Significant digits of a latency.
+const LATENCY_DIGITS: u8 = 3;
+/// Random bytes that writes take their data from. Long enough that a medium does not find repetitions easily.
+const WRITE_POOL_BYTES: usize = 4 << 20;
+
+/// Which blocks are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pattern {
+    /// Any, each as likely as another.
+    Random,
+    /// One after the other, each queue in a part of the volume of its own, from the start again at its end.
+    Sequential,
+}
+
+/// What load to make.
+#[derive(Debug, Clone)]
+pub struct BenchConfig {
+    /// Bytes per request; a multiple of the volume's block size.
+    pub request_bytes: u64,
+    /// How many of 100 requests read; the others write.
+    pub read_percent: u8,
+    /// Which blocks.
+    pub pattern: Pattern,
+    /// Requests in flight per queue.
+    pub depth: u32,
+    /// Queues, spread evenly over the reactors.
+    pub queues: u32,
+    /// For how long it is measured.
+    pub duration: Duration,
+    /// For how long it runs before that, unmeasured.
+    pub ramp: Duration,
+    /// Only the first so many bytes of the volume; all of it when none.
+    pub range_bytes: Option<u64>,
+    /// What the randomness starts from.
+    pub seed: u64,
+    /// Ends the run early.
+    pub stop: Stop,
+}
+
+/// Why there was no measurement.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BenchError {
+    /// The request size does not fit the volume.
+    #[error(
+        "requests of {request_bytes} bytes do not fit {volume}: it takes multiples of {block_bytes} bytes, at most {max_bytes}, within {length_bytes}"
+    )]
+    RequestSize {
+        /// What was asked for.
+        request_bytes: u64,
+        /// The volume's name.
+        volume: String,
+        /// The volume's block size.
+        block_bytes: u64,
+        /// The volume's longest transfer.
+        max_bytes: u64,
+        /// The length of the part of the volume that each queue works on.
+        length_bytes: u64,
+    },
+    /// Writes were asked for and the volume is read-only.
+    #[error("{volume} is read-only; with a read percentage of 100 nothing is written")]
+    ReadOnly {
+        /// The volume's name.
+        volume: String,
+    },
+    /// A number that must not be zero.
+    #[error("{what} must be at least 1")]
+    Zero {
+        /// Which.
+        what: &'static str,
+    },
+    /// Part of the work failed as a whole.
+    #[error(transparent)]
+    Lane(#[from] LaneError),
+}
+
+/// What one direction did.
+#[derive(Debug, Clone)]
+pub struct DirectionReport {
+    /// Requests that completed while it was measured.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Their latencies, in nanoseconds.
+    pub latency_ns: Histogram<u64>,
+}
+
+impl DirectionReport {
+    fn new() -> Self {
+        let latency_ns = Histogram::new_with_bounds(1, LATENCY_NS_MAX, LATENCY_DIGITS)
+            .expect("the bounds of the histogram are constants that it takes");
+        DirectionReport {
+            requests: 0,
+            bytes: 0,
+            latency_ns,
+        }
+    }
+
+    fn record(&mut self, bytes: u64, latency: Duration) {
+        self.requests += 1;
+        self.bytes += bytes;
+        self.latency_ns.saturating_record(latency.as_nanos() as u64);
+    }
+
+    fn add(&mut self, other: &DirectionReport) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        self.latency_ns
+            .add(&other.latency_ns)
+            .expect("histograms of one shape add up");
+    }
+}
+
+/// What was measured.
+#[derive(Debug, Clone)]
+pub struct BenchReport {
+    /// For how long, as the clock says.
+    pub elapsed: Duration,
+    /// Reads.
+    pub read: DirectionReport,
+    /// Writes.
+    pub write: DirectionReport,
+    /// Requests that failed; they are in no other number.
+    pub errors: u64,
+    /// The first failure, in words.
+    pub first_error: Option<String>,
+}
+
+impl BenchReport {
+    /// Requests per second, of both directions.
+    #[must_use]
+    pub fn iops(&self) -> f64 {
+        self.per_second(self.read.requests + self.write.requests)
+    }
+
+    /// Bytes per second, of both directions.
+    #[must_use]
+    pub fn bytes_per_second(&self) -> f64 {
+        self.per_second(self.read.bytes + self.write.bytes)
+    }
+
+    fn per_second(&self, count: u64) -> f64 {
+        if self.elapsed.is_zero() {
+            0.0
+        } else {
+            count as f64 / self.elapsed.as_secs_f64()
+        }
+    }
+
+    /// Latencies of both directions together, in nanoseconds.
+    #[must_use]
+    pub fn latency_ns(&self) -> Histogram<u64> {
+        let mut both = self.read.latency_ns.clone();
+        both.add(&self.write.latency_ns)
+            .expect("histograms of one shape add up");
+        both
+    }
+}
+
+/// How a run goes on: what happened since the last report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BenchProgress {
+    /// Since the start of the ramp.
+    pub elapsed: Duration,
+    /// Ramp and duration together.
+    pub total: Duration,
+    /// Whether this is still the ramp.
+    pub ramping: bool,
+    /// Length of the interval.
+    pub interval: Duration,
+    /// Requests that completed in it.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Failures in it.
+    pub errors: u64,
+}
+
+/// Makes the load and measures it. `control` runs the tool itself and may be one of `reactors`.
+///
+/// # Errors
+/// [`BenchError`]. Failed requests are no error here: they are counted in the report. Where the volume is gone the run ends
+/// early.
+pub async fn run(
+    control: &Reactor,
+    reactors: &[Remote],
+    volume: &Arc<dyn Volume>,
+    config: &BenchConfig,
+    mut progress: impl FnMut(BenchProgress),
+) -> Result<BenchReport, BenchError> {
+    let geometry = volume.geometry();
+    check(volume, &geometry, config, reactors.len())?;
+    let counters: Arc<[Counters]> = (0..config.queues).map(|_| Counters::default()).collect();
+    let mut lanes = start_lanes(reactors, volume, config, &counters);
+    let total = config.ramp + config.duration;
+    let began = control.now();
+    let mut seen = Totals::default();
+    let mut last = began;
+    let mut tick = control.sleep_until(began + PROGRESS_INTERVAL);
+    let mut finished = Vec::new();
+    std::future::poll_fn(|context| {
+        lanes.retain_mut(|lane| match std::pin::Pin::new(lane).poll(context) {
+            std::task::Poll::Ready(result) => {
+                finished.push(result);
+                false
+            }
+            std::task::Poll::Pending => true,
+        });
+        if lanes.is_empty() {
+            return std::task::Poll::Ready(());
+        }
+        while std::pin::Pin::new(&mut tick).poll(context).is_ready() {
+            let now = control.now();
+            let totals = Totals::of(&counters);
+            let elapsed = now - began;
+            progress(BenchProgress {
+                elapsed,
+                total,
+                ramping: elapsed < config.ramp,
+                interval: now - last,
+                requests: totals.requests - seen.requests,
+                bytes: totals.bytes - seen.bytes,
+                errors: totals.errors - seen.errors,
+            });
+            (seen, last) = (totals, now);
+            tick = control.sleep_until(now + PROGRESS_INTERVAL);
+        }
+        std::task::Poll::Pending
+    })
+    .await;
+
+    let mut report = BenchReport {
+        elapsed: Duration::ZERO,
+        read: DirectionReport::new(),
+        write: DirectionReport::new(),
+        errors: 0,
+        first_error: None,
+    };
+    for lane in finished {
+        let lane = lane.map_err(LaneError::from)??;
+        report.elapsed = report.elapsed.max(lane.elapsed);
+        report.read.add(&lane.read);
+        report.write.add(&lane.write);
+        report.errors += lane.errors;
+        report.first_error = report.first_error.or(lane.first_error);
+    }
+    Ok(report)
+}
+
+fn check(
+    volume: &Arc<dyn Volume>,
+    geometry: &Geometry,
+    config: &BenchConfig,
+    reactors: usize,
+) -> Result<(), BenchError> {
+    for (what, value) in [
+        ("the number of reactors", reactors as u64),
+        ("the number of queues", u64::from(config.queues)),
+        ("the queue depth", u64::from(config.depth)),
+        (
+            "the duration in nanoseconds",
+            config.duration.as_nanos() as u64,
+        ),
+    ] {
+        if value == 0 {
+            return Err(BenchError::Zero { what });
+        }
+    }
+    if geometry.read_only && config.read_percent < 100 {
+        return Err(BenchError::ReadOnly {
+            volume: volume.name(),
+        });
+    }
+    let block_bytes = u64::from(geometry.block_size.bytes());
+    let max_bytes =
+        (u64::from(geometry.transfer_blocks_max) * block_bytes).min(WRITE_POOL_BYTES as u64);
+    let length_bytes = part(geometry, config, 0).blocks * block_bytes;
+    let fits = config.request_bytes > 0
+        && config.request_bytes.is_multiple_of(block_bytes)
+        && config.request_bytes <= max_bytes
+        && config.request_bytes <= length_bytes;
+    if fits {
+        return Ok(());
+    }
+    let request_bytes = config.request_bytes;
+    let volume = volume.name();
+    Err(BenchError::RequestSize {
+        request_bytes,
+        volume,
+        block_bytes,
+        max_bytes,
+        length_bytes,
+    })
+}
+
+/// The blocks that one queue works on.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    first: u64,
+    blocks: u64,
+}
+
+fn part(geometry: &Geometry, config: &BenchConfig, queue: u32) -> Part {
+    let range = config.range_bytes.map_or(geometry.blocks, |bytes| {
+        (bytes >> geometry.block_size.shift()).min(geometry.blocks)
+    });
+    match config.pattern {
+        Pattern::Random => Part {
+            first: 0,
+            blocks: range,
+        },
+        Pattern::Sequential => {
+            let blocks = range / u64::from(config.queues);
+            Part {
+                first: blocks * u64::from(queue),
+                blocks,
+            }
+        }
+    }
+}
+
+/// What a lane has done so far. Only the lane's reactor writes it.
+#[derive(Default)]
+struct Counters {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+    errors: AtomicU64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Totals {
+    requests: u64,
+    bytes: u64,
+    errors: u64,
+}
+
+impl Totals {
+    fn of(counters: &[Counters]) -> Self {
+        let sum = |one: fn(&Counters) -> &AtomicU64| {
+            counters.iter().map(|of| one(of).load(Relaxed)).sum()
+        };
+        Totals {
+            requests: sum(|of| &of.requests),
+            bytes: sum(|of| &of.bytes),
+            errors: sum(|of| &of.errors),
+        }
+    }
+}
+
+struct LaneReport {
+    elapsed: Duration,
+    read: DirectionReport,
+    write: DirectionReport,
+    errors: u64,
+    first_error: Option<String>,
+}
+
+fn start_lanes(
+    reactors: &[Remote],
+    volume: &Arc<dyn Volume>,
+    config: &BenchConfig,
+    counters: &Arc<[Counters]>,
+) -> Vec<Call<Result<LaneReport, LaneError>>> {
+    (0..config.queues)
+        .map(|queue| {
+            let remote = &reactors[queue as usize % reactors.len()];
+            let (volume, config, counters) =
+                (Arc::clone(volume), config.clone(), Arc::clone(counters));
+            remote.call(move |reactor| async move {
+                let lane = Lane::open(&reactor, &volume, config.depth)?;
+                let geometry = volume.geometry();
+                Worker::new(reactor, lane, geometry, config, queue, counters)
+                    .run()
+                    .await
+            })
+        })
+        .collect()
+}
+
+/// What a lane remembers of a request.
+struct Issued {
+    at: Instant,
+    reads: bool,
+}
+
+struct Worker {
+    reactor: Reactor,
+    lane: Lane<Issued>,
+    config: BenchConfig,
+    counters: Arc<[Counters]>,
+    queue: u32,
+    random: Random,
+    part: Part,
+    next_sequential: u64,
+    request_blocks: u32,
+    block_shift: u32,
+    write_pool: View,
+    report: LaneReport,
+    done: Totals,
+    fatal: bool,
+}
+
+impl Worker {
+    fn new(
+        reactor: Reactor,
+        lane: Lane<Issued>,
+        geometry: Geometry,
+        config: BenchConfig,
+        queue: u32,
+        counters: Arc<[Counters]>,
+    ) -> Self {
+        let mut random = Random::new(config.seed ^ (u64::from(queue) + 1) << 32);
+        let write_pool = match config.read_percent {
+            100.. => View::empty(),
+            _ => {
+                let mut pool = Segment::heap(WRITE_POOL_BYTES);
+                random.fill(&mut pool);
+                pool.freeze()
+            }
+        };
+        let block_shift = geometry.block_size.shift();
+        let report = LaneReport {
+            elapsed: Duration::ZERO,
+            read: DirectionReport::new(),
+            write: DirectionReport::new(),
+            errors: 0,
+            first_error: None,
+        };
+        Worker {
+            part: part(&geometry, &config, queue),
+            request_blocks: (config.request_bytes >> block_shift) as u32,
+            reactor,
+            lane,
+            config,
+            counters,
+            queue,
+            random,
+            next_sequential: 0,
+            block_shift,
+            write_pool,
+            report,
+            done: Totals::default(),
+            fatal: false,
+        }
+    }
+
+    async fn run(mut self) -> Result<LaneReport, LaneError> {
+        let measure_from = self.reactor.now() + self.config.ramp;
+        let end = measure_from + self.config.duration;
+        while self.reactor.now() < end && !self.fatal && !self.config.stop.is_asked() {
+            self.fill();
+            let ended = self.lane.next().await;
+            self.take(ended, measure_from, end);
+            while let Some(ended) = self.lane.try_next() {
+                self.take(ended, measure_from, end);
+            }
+            self.publish();
+        }
+        self.report.elapsed = self.reactor.now().min(end) - measure_from;
+        while !self.lane.is_idle() {
+            let ended = self.lane.next().await;
+            self.take(ended, measure_from, end);
+        }
+        self.publish();
+        Ok(self.report)
+    }
+
+    /// Keeps the lane full. All requests of one batch carry the moment at which the batch was put together.
+    fn fill(&mut self) {
+        let at = self.reactor.precise_now();
+        while self.lane.has_room() {
+            let reads = self.random.percent(self.config.read_percent);
+            let lba = self.next_lba();
+            let operation = if reads {
+                self.read(lba)
+            } else {
+                self.write(lba)
+            };
+            self.lane.push(Issued { at, reads }, operation);
+        }
+        self.lane.submit();
+    }
+
+    fn next_lba(&mut self) -> u64 {
+        let requests = self.part.blocks / u64::from(self.request_blocks);
+        let index = match self.config.pattern {
+            Pattern::Random => self.random.below(requests),
+            Pattern::Sequential => {
+                let index = self.next_sequential;
+                self.next_sequential = (index + 1) % requests;
+                index
+            }
+        };
+        self.part.first + index * u64::from(self.request_blocks)
+    }
+
+    fn read(&self, lba: u64) -> Operation {
+        Operation::Read {
+            lba,
+            blocks: self.request_blocks,
+            buffers: ReadBuffers::Lend,
+        }
+    }
+
+    fn write(&mut self, lba: u64) -> Operation {
+        let length = self.config.request_bytes as usize;
+        let starts = ((WRITE_POOL_BYTES - length) >> self.block_shift) as u64 + 1;
+        let start = (self.random.below(starts) as usize) << self.block_shift;
+        let data = Views::from_iter([self.write_pool.slice(start..start + length)]);
+        Operation::Write {
+            lba,
+            blocks: self.request_blocks,
+            data,
+            fua: false,
+        }
+    }
+
+    fn take(&mut self, ended: Ended<Issued>, measure_from: Instant, end: Instant) {
+        let now = self.reactor.now();
+        if let Err(error) = ended.result {
+            self.fail(&ended.operation, error);
+            return;
+        }
+        let bytes = self.config.request_bytes;
+        self.done.requests += 1;
+        self.done.bytes += bytes;
+        if now >= measure_from && now < end {
+            let direction = if ended.tag.reads {
+                &mut self.report.read
+            } else {
+                &mut self.report.write
+            };
+            direction.record(bytes, now - ended.tag.at);
+        }
+    }
+
+    fn fail(&mut self, operation: &Operation, error: VolumeError) {
+        self.done.errors += 1;
+        self.report.errors += 1;
+        if self.report.first_error.is_none() {
+            self.report.first_error = Some(self.lane.error(operation, error).to_string());
+        }
+        self.fatal |= matches!(
+            error,
+            VolumeError::Lost
+                | VolumeError::ReadOnly
+                | VolumeError::OutOfRange
+                | VolumeError::Unsupported
+                | VolumeError::Invalid
+                | VolumeError::NoSpace
+        );
+    }
+
+    fn publish(&self) {
+        let counters = &self.counters[self.queue as usize];
+        counters.requests.store(self.done.requests, Relaxed);
+        counters.bytes.store(self.done.bytes, Relaxed);
+        counters.errors.store(self.done.errors, Relaxed);
+    }
+}
