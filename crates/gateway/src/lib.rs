@@ -11,3 +11,4 @@
 
 pub mod name;
 pub mod state;
+pub mod store;

@@ -1,0 +1,315 @@
+//! The state in a local file.
+//!
+//! The file is JSON: `{"format": F, "crc32c": "XXXXXXXX", "state": {...}}`, where the checksum is
+//! that of the text of `state`, byte for byte. Beside it lie, by suffix:
+//!
+//! - `.lock`, locked by the gateway that uses the store, with its process number;
+//! - `.new`, the next state while it is written;
+//! - `.previous`, the state before the last change, for the case that the file is damaged.
+//!
+//! The order of a save is: `.new` written, synced, the present file linked as `.previous`, `.new`
+//! renamed over the file, the directory synced. Up to the rename the old state is what a restart
+//! finds; from it on the new one, whole, since its bytes were durable before it had the name. A
+//! save is reported as done only after the directory is durable too.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::disk::{Disk, RealDisk};
+use super::{Store, StoreError};
+use crate::state::State;
+
+/// The format that this version writes.
+const FORMAT: u32 = 1;
+/// Largest state file that is read, in bytes.
+const FILE_LENGTH_MAX: u64 = 512 * 1024 * 1024;
+/// Mode of a state directory that had to be made.
+const DIRECTORY_MODE: u32 = 0o750;
+
+/// How often a lock that another holds is tried: a gateway that is just ending gets time to end.
+const LOCK_ATTEMPTS: u32 = 20;
+/// Time between two attempts at a lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+
+/// Turns a state of one format into one of the next.
+type Migration = fn(Value) -> Result<Value, String>;
+
+/// The migrations in order: the first takes format 1 to 2. A change of the state's shape adds one.
+const MIGRATIONS: [Migration; FORMAT as usize - 1] = [];
+
+/// What the file holds.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope<'a> {
+    format: u32,
+    crc32c: String,
+    #[serde(borrow)]
+    state: &'a RawValue,
+}
+
+/// A store in a local file, locked for as long as this value lives.
+pub struct FileStore {
+    path: PathBuf,
+    disk: Box<dyn Disk>,
+    /// Which revision is stored; none before loading.
+    stored: Option<Option<u64>>,
+    _lock: File,
+}
+
+impl FileStore {
+    /// Takes the store at `path`; its directory is made if there is none.
+    ///
+    /// # Errors
+    /// Another gateway has it, or the system refuses.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let path = resolve(path)?;
+        let lock = lock(&path)?;
+        Ok(Self {
+            path,
+            disk: Box::new(RealDisk),
+            stored: None,
+            _lock: lock,
+        })
+    }
+
+    fn beside(&self, suffix: &str) -> PathBuf {
+        beside(&self.path, suffix)
+    }
+
+    fn system(&self, step: &'static str, path: &Path, source: io::Error) -> StoreError {
+        StoreError::System {
+            step,
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    fn damaged(&self, reason: impl Into<String>) -> StoreError {
+        let previous = self.beside(".previous");
+        let way_out = if previous.exists() {
+            format!(
+                "the state before the last change is in {}: look at both, and move the better \
+                     one to {}",
+                previous.display(),
+                self.path.display()
+            )
+        } else {
+            format!(
+                "restore {} from a backup, or move it away to start afresh",
+                self.path.display()
+            )
+        };
+        StoreError::Damaged {
+            path: self.path.clone(),
+            reason: reason.into(),
+            way_out,
+        }
+    }
+
+    fn read(&self) -> Result<Option<String>, StoreError> {
+        let file = match File::open(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(|error| self.system("open", &self.path, error))?,
+        };
+        let mut bytes = Vec::new();
+        let mut limited = file.take(FILE_LENGTH_MAX + 1);
+        limited
+            .read_to_end(&mut bytes)
+            .map_err(|error| self.system("read", &self.path, error))?;
+        if bytes.len() as u64 > FILE_LENGTH_MAX {
+            return Err(self.damaged("it is longer than any state can be"));
+        }
+        String::from_utf8(bytes)
+            .map(Some)
+            .map_err(|_| self.damaged("it is not text"))
+    }
+
+    fn decode(&self, text: &str) -> Result<State, StoreError> {
+        let envelope: Envelope<'_> =
+            serde_json::from_str(text).map_err(|error| self.damaged(error.to_string()))?;
+        if envelope.format > FORMAT {
+            let (path, format) = (self.path.clone(), envelope.format);
+            return Err(StoreError::Newer {
+                path,
+                format,
+                known: FORMAT,
+            });
+        }
+        let found = checksum(envelope.state.get());
+        if found != envelope.crc32c {
+            let reason = format!("its checksum is {found} and should be {}", envelope.crc32c);
+            return Err(self.damaged(reason));
+        }
+        let value = serde_json::from_str(envelope.state.get())
+            .map_err(|error| self.damaged(error.to_string()))?;
+        let value =
+            migrate(value, envelope.format, &MIGRATIONS).map_err(|reason| self.damaged(reason))?;
+        let state: State =
+            serde_json::from_value(value).map_err(|error| self.damaged(error.to_string()))?;
+        let path = self.path.clone();
+        state
+            .check()
+            .map_err(|source| StoreError::Invalid { path, source })?;
+        Ok(state)
+    }
+
+    /// Writes the new file beside the old one, durably.
+    fn write_new(&mut self, new: &Path, text: &str) -> Result<(), StoreError> {
+        let result = (|| {
+            let mut file = self.disk.create(new)?;
+            self.disk.write(&mut file, text.as_bytes())?;
+            self.disk.sync(&file)
+        })();
+        result.map_err(|error| self.system("write", new, error))
+    }
+}
+
+impl Store for FileStore {
+    fn load(&mut self) -> Result<Option<State>, StoreError> {
+        let state = self.read()?.map(|text| self.decode(&text)).transpose()?;
+        self.stored = Some(state.as_ref().map(|state| state.revision));
+        Ok(state)
+    }
+
+    fn save(&mut self, state: &State, expected: Option<u64>) -> Result<(), StoreError> {
+        let found = self.stored.ok_or(StoreError::NotLoaded)?;
+        if found != expected {
+            return Err(StoreError::Conflict { expected, found });
+        }
+        let new = self.beside(".new");
+        self.write_new(&new, &encode(state))?;
+        if found.is_some() {
+            let previous = self.beside(".previous");
+            let kept = self.disk.link(&self.path, &previous);
+            // The previous state is a convenience; a file system without links still serves.
+            if let Err(error) = kept {
+                tracing::warn!(path = %previous.display(), %error, "cannot keep the previous state");
+            }
+        }
+        let renamed = self.disk.rename(&new, &self.path);
+        renamed.map_err(|error| self.system("replace", &self.path, error))?;
+        let directory = self
+            .path
+            .parent()
+            .expect("a resolved path has a parent")
+            .to_owned();
+        match self.disk.sync_directory(&directory) {
+            Ok(()) => {
+                self.stored = Some(Some(state.revision));
+                Ok(())
+            }
+            Err(source) => Err(StoreError::Uncertain {
+                path: self.path.clone(),
+                source,
+            }),
+        }
+    }
+
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn checksum(text: &str) -> String {
+    format!("{:08x}", crc32c::crc32c(text.as_bytes()))
+}
+
+fn encode(state: &State) -> String {
+    let text = serde_json::to_string_pretty(state).expect("a state is plain JSON");
+    let crc32c = checksum(&text);
+    format!("{{\"format\": {FORMAT}, \"crc32c\": \"{crc32c}\", \"state\": {text}}}\n")
+}
+
+/// Takes a state of `format` to the format after the last of `migrations`.
+fn migrate(mut value: Value, format: u32, migrations: &[Migration]) -> Result<Value, String> {
+    let done = (format as usize)
+        .checked_sub(1)
+        .ok_or("there is no format 0")?;
+    for migration in migrations.iter().skip(done) {
+        value = migration(value)?;
+    }
+    Ok(value)
+}
+
+/// Makes the directory if need be, and follows links, so that two names of one file are one store.
+fn resolve(path: &Path) -> Result<PathBuf, StoreError> {
+    let fail = |step, source| StoreError::System {
+        step,
+        path: path.to_owned(),
+        source,
+    };
+    if let Ok(found) = fs::canonicalize(path) {
+        return Ok(found);
+    }
+    let Some(name) = path.file_name() else {
+        return Err(fail("use", io::Error::other("it does not name a file")));
+    };
+    let parent = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let made = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(DIRECTORY_MODE)
+        .create(parent);
+    made.map_err(|error| fail("make the directory of", error))?;
+    let parent = fs::canonicalize(parent).map_err(|error| fail("find the directory of", error))?;
+    Ok(parent.join(name))
+}
+
+/// Locks the store and leaves this process's number in the lock file.
+fn lock(path: &Path) -> Result<File, StoreError> {
+    let name = beside(path, ".lock");
+    let fail = |source| StoreError::System {
+        step: "lock",
+        path: name.clone(),
+        source,
+    };
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600);
+    let mut file = options.open(&name).map_err(fail)?;
+    for attempt in 1.. {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) if attempt < LOCK_ATTEMPTS => {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                let read = file.read_to_string(&mut text);
+                let holder = read.ok().and_then(|_| text.trim().parse().ok());
+                return Err(StoreError::Locked {
+                    path: path.to_owned(),
+                    holder,
+                });
+            }
+            Err(TryLockError::Error(error)) => return Err(fail(error)),
+        }
+    }
+    file.set_len(0).map_err(fail)?;
+    writeln!(file, "{}", std::process::id()).map_err(fail)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;
