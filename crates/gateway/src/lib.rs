@@ -9,6 +9,7 @@
 //! Nothing here runs on the data path: it is one thread beside the reactors.
 #![forbid(unsafe_code)]
 
+pub mod config;
 pub mod name;
 pub mod state;
 pub mod store;
