@@ -10,6 +10,9 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod control;
+pub mod engine;
+pub mod metrics;
 pub mod name;
 pub mod state;
 pub mod store;

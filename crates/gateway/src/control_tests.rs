@@ -1,0 +1,439 @@
+//! A change is carried through whole or undone, whatever fails on its way.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::engine::fake::FakeEngine;
+use crate::state::{HostSpec, ListenerSpec, NamespaceSpec, SubsystemSpec};
+use crate::store::FileStore;
+
+/// What a store in memory shares with the test.
+#[derive(Default)]
+struct Shelf {
+    stored: Option<State>,
+    /// How many of the next saves fail.
+    failing: u32,
+}
+
+/// A store in memory that fails when told to.
+struct MemoryStore(Arc<Mutex<Shelf>>);
+
+impl Store for MemoryStore {
+    fn load(&mut self) -> Result<Option<State>, StoreError> {
+        Ok(lock(&self.0).stored.clone())
+    }
+
+    fn save(&mut self, state: &State, expected: Option<u64>) -> Result<(), StoreError> {
+        let mut shelf = lock(&self.0);
+        let found = shelf.stored.as_ref().map(|state| state.revision);
+        assert_eq!(
+            found, expected,
+            "saved over a revision that it does not know"
+        );
+        if shelf.failing > 0 {
+            shelf.failing -= 1;
+            let source = std::io::Error::other("injected");
+            return Err(StoreError::System {
+                step: "write",
+                path: "shelf".into(),
+                source,
+            });
+        }
+        shelf.stored = Some(state.clone());
+        Ok(())
+    }
+
+    fn place(&self) -> String {
+        "memory".into()
+    }
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
+        .block_on(work)
+}
+
+struct Setup {
+    engine: Arc<FakeEngine>,
+    shelf: Arc<Mutex<Shelf>>,
+    control: Arc<Control>,
+}
+
+async fn start_on(engine: FakeEngine, shelf: Shelf) -> Setup {
+    let (engine, shelf) = (Arc::new(engine), Arc::new(Mutex::new(shelf)));
+    let store = Box::new(MemoryStore(shelf.clone()));
+    let control = Control::start(engine.clone(), store).await.unwrap();
+    Setup {
+        engine,
+        shelf,
+        control,
+    }
+}
+
+async fn start() -> Setup {
+    start_on(FakeEngine::new(), Shelf::default()).await
+}
+
+impl Setup {
+    /// What must hold between any two changes.
+    fn check(&self) {
+        let state = self.control.state();
+        let failures = self.control.failures();
+        assert_eq!(
+            self.engine.applied().unwrap(),
+            state,
+            "applied is not current"
+        );
+        let stored = lock(&self.shelf).stored.clone().unwrap_or_default();
+        assert_eq!(stored, *state, "stored is not current");
+        let open = |name: &&VolumeName| !failures.volumes.contains_key(*name);
+        let volumes: Vec<_> = state.volumes.keys().filter(open).cloned().collect();
+        assert_eq!(self.engine.open_volumes(), volumes);
+        let open = |address: &&ListenerAddress| !failures.listeners.contains_key(*address);
+        let listeners: Vec<_> = state.listeners.keys().filter(open).cloned().collect();
+        assert_eq!(self.engine.open_listeners(), listeners);
+    }
+}
+
+fn add_volume(name: &str) -> Change {
+    Change::AddVolume {
+        name: name.parse().unwrap(),
+        url: url(name),
+    }
+}
+
+fn url(name: &str) -> String {
+    format!("mem:{name}?size=1M")
+}
+
+fn add_listener(port: u16) -> Change {
+    let address = ListenerAddress::parse("*", port).unwrap();
+    Change::AddListener {
+        address,
+        spec: ListenerSpec::default(),
+    }
+}
+
+fn nqn(name: &str) -> crate::name::Nqn {
+    format!("nqn.2026-01.com.example:{name}").parse().unwrap()
+}
+
+fn add_subsystem(name: &str) -> Change {
+    Change::AddSubsystem {
+        nqn: nqn(name),
+        spec: SubsystemSpec::default(),
+    }
+}
+
+fn add_namespace(subsystem: &str, volume: &str) -> Change {
+    let spec = NamespaceSpec {
+        volume: volume.parse().unwrap(),
+        uuid: None,
+        nguid: None,
+        eui64: None,
+        read_only: None,
+        visible_to: None,
+    };
+    Change::AddNamespace {
+        nqn: nqn(subsystem),
+        nsid: None,
+        spec,
+    }
+}
+
+#[test]
+fn a_change_is_opened_stored_and_applied() {
+    run(async {
+        let setup = start().await;
+        for change in [
+            add_volume("a"),
+            add_subsystem("s"),
+            add_namespace("s", "a"),
+            add_listener(1),
+        ] {
+            assert!(setup.control.change(change.clone()).await.unwrap().changed);
+            setup.check();
+            assert!(!setup.control.change(change).await.unwrap().changed);
+            setup.check();
+        }
+        assert_eq!(setup.engine.created(), ["a".parse().unwrap()]);
+    });
+}
+
+#[test]
+fn what_cannot_be_opened_changes_nothing() {
+    run(async {
+        let setup = start().await;
+        setup.engine.fail_url(&url("a"), true);
+        let error = setup.control.change(add_volume("a")).await.unwrap_err();
+        assert!(
+            matches!(error, ControlError::Engine(EngineError::OpenVolume { .. })),
+            "{error}"
+        );
+        setup.check();
+        assert_eq!(setup.control.state().revision, 0);
+    });
+}
+
+#[test]
+fn what_cannot_be_stored_is_closed_again() {
+    run(async {
+        let setup = start().await;
+        lock(&setup.shelf).failing = 1;
+        let error = setup.control.change(add_volume("a")).await.unwrap_err();
+        assert!(matches!(error, ControlError::Store(_)), "{error}");
+        setup.check();
+        setup.control.change(add_volume("a")).await.unwrap();
+        setup.check();
+    });
+}
+
+#[test]
+fn what_cannot_be_applied_is_rolled_back_in_store_and_engine() {
+    run(async {
+        let setup = start().await;
+        setup.control.change(add_volume("a")).await.unwrap();
+        let before = setup.control.state();
+        setup.engine.fail_applies(1);
+        assert!(setup.control.change(add_subsystem("s")).await.is_err());
+        setup.check();
+        let after = setup.control.state();
+        assert_eq!(after.volumes, before.volumes);
+        assert!(after.subsystems.is_empty());
+        assert!(
+            after.revision > before.revision,
+            "reactors may have seen the failed revision"
+        );
+        assert!(after.discovery_generation > before.discovery_generation);
+    });
+}
+
+#[test]
+fn start_goes_on_without_what_cannot_be_opened() {
+    run(async {
+        let setup = start().await;
+        let changes = [
+            add_volume("a"),
+            add_volume("b"),
+            add_subsystem("s"),
+            add_namespace("s", "a"),
+            add_listener(1),
+            add_listener(2),
+        ];
+        for change in changes {
+            setup.control.change(change).await.unwrap();
+        }
+        let stored = lock(&setup.shelf).stored.clone();
+        let engine = FakeEngine::new();
+        let (name, address): (VolumeName, _) = ("a".parse().unwrap(), "*:1".parse().unwrap());
+        engine.fail_url(&url("a"), true);
+        engine.fail_listener(&address, true);
+        let setup = start_on(engine, Shelf { stored, failing: 0 }).await;
+        setup.check();
+        let failures = setup.control.failures();
+        assert_eq!(failures.volumes.len() + failures.listeners.len(), 2);
+        assert!(failures.volumes[&name].contains("told to fail"));
+        assert!(setup.control.retry_volume(name.clone()).await.is_err());
+        setup.engine.fail_url(&url("a"), false);
+        setup.control.retry_volume(name.clone()).await.unwrap();
+        setup.check();
+        setup.control.retry_volume(name).await.unwrap();
+        setup.engine.fail_listener(&address, false);
+        let retrying = tokio::spawn(setup.control.clone().retry_forever());
+        tokio::time::sleep(RETRY_PAUSE_MIN * 2).await;
+        retrying.abort();
+        assert!(setup.control.failures().is_empty());
+        setup.check();
+        assert!(
+            setup.engine.created().is_empty(),
+            "a restart made a volume anew"
+        );
+    });
+}
+
+#[test]
+fn a_failed_volume_can_be_removed() {
+    run(async {
+        let setup = start().await;
+        setup.control.change(add_volume("a")).await.unwrap();
+        let stored = lock(&setup.shelf).stored.clone();
+        let engine = FakeEngine::new();
+        engine.fail_url(&url("a"), true);
+        let setup = start_on(engine, Shelf { stored, failing: 0 }).await;
+        let remove = Change::RemoveVolume {
+            name: "a".parse().unwrap(),
+        };
+        setup.control.change(remove).await.unwrap();
+        assert!(setup.control.failures().is_empty());
+        setup.check();
+    });
+}
+
+#[test]
+fn a_resize_is_in_the_url_after_a_restart() {
+    run(async {
+        let setup = start().await;
+        let name: VolumeName = "a".parse().unwrap();
+        setup.control.change(add_volume("a")).await.unwrap();
+        setup
+            .control
+            .resize(name.clone(), 2 << 20, false)
+            .await
+            .unwrap();
+        setup.check();
+        assert_eq!(
+            setup.control.state().volume(&name).unwrap().url,
+            "mem:a?size=2097152"
+        );
+        let error = setup
+            .control
+            .resize(name.clone(), 1 << 20, false)
+            .await
+            .unwrap_err();
+        assert!(matches!(
+            error,
+            ControlError::Engine(EngineError::WouldShrink { .. })
+        ));
+        setup
+            .control
+            .resize(name.clone(), 1 << 20, true)
+            .await
+            .unwrap();
+        lock(&setup.shelf).failing = 1;
+        let error = setup
+            .control
+            .resize(name, 4 << 20, false)
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(error, ControlError::ResizeNotStored { .. }),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn a_change_ends_even_if_nobody_waits() {
+    run(async {
+        let setup = start().await;
+        let control = setup.control.clone();
+        let caller = tokio::spawn(async move { control.change(add_volume("a")).await });
+        tokio::task::yield_now().await;
+        caller.abort();
+        // Saving is on another thread; the next change waits for the one that was left alone.
+        setup.control.change(add_volume("b")).await.unwrap();
+        assert_eq!(setup.control.state().volumes.len(), 2);
+        setup.check();
+    });
+}
+
+#[test]
+fn nothing_changes_after_shutdown() {
+    run(async {
+        let setup = start().await;
+        setup
+            .control
+            .shut_down(Duration::from_secs(3))
+            .await
+            .unwrap();
+        let error = setup.control.change(add_volume("a")).await.unwrap_err();
+        assert!(matches!(error, ControlError::ShuttingDown));
+        assert_eq!(setup.engine.shut_down(), Some(Duration::from_secs(3)));
+        setup.check();
+    });
+}
+
+/// A change that may be asked for, and what goes wrong on its way.
+#[derive(Debug, Clone)]
+struct Attempt {
+    change: Change,
+    store_fails: bool,
+    apply_fails: bool,
+}
+
+fn any_attempt() -> impl Strategy<Value = Attempt> {
+    let name = || prop_oneof![Just("a"), Just("b")];
+    let change = prop_oneof![
+        name().prop_map(add_volume),
+        name().prop_map(|name| Change::RemoveVolume {
+            name: name.parse().unwrap()
+        }),
+        name().prop_map(add_subsystem),
+        name().prop_map(|name| Change::RemoveSubsystem {
+            nqn: nqn(name),
+            force: true
+        }),
+        (name(), name()).prop_map(|(subsystem, volume)| add_namespace(subsystem, volume)),
+        name().prop_map(|name| Change::RemoveNamespace {
+            nqn: nqn(name),
+            nsid: 1
+        }),
+        name().prop_map(|name| Change::AddHost {
+            nqn: nqn(name),
+            spec: HostSpec::default()
+        }),
+        (1_u16..3).prop_map(add_listener),
+        (1_u16..3).prop_map(|port| Change::RemoveListener {
+            address: ListenerAddress::parse("*", port).unwrap()
+        }),
+    ];
+    let rarely = || proptest::bool::weighted(0.15);
+    (change, rarely(), rarely()).prop_map(|(change, store_fails, apply_fails)| Attempt {
+        change,
+        store_fails,
+        apply_fails,
+    })
+}
+
+proptest! {
+    /// Whatever is asked for and whatever fails: what is stored, applied, open and shown agree, and
+    /// a restart finds the same.
+    #[test]
+    fn stored_applied_and_open_always_agree(
+        attempts in proptest::collection::vec(any_attempt(), 1..30),
+    ) {
+        run(async {
+            let setup = start().await;
+            for attempt in attempts {
+                lock(&setup.shelf).failing = attempt.store_fails.into();
+                setup.engine.fail_applies(attempt.apply_fails.into());
+                let _ = setup.control.change(attempt.change).await;
+                lock(&setup.shelf).failing = 0;
+                setup.engine.fail_applies(0);
+                setup.check();
+            }
+            let stored = lock(&setup.shelf).stored.clone();
+            let again = start_on(FakeEngine::new(), Shelf { stored, failing: 0 }).await;
+            again.check();
+            assert_eq!(again.control.state(), setup.control.state());
+        });
+    }
+}
+
+#[test]
+fn a_file_keeps_what_was_acknowledged() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.json");
+    let acknowledged = run(async {
+        let store = Box::new(FileStore::open(&path).unwrap());
+        let control = Control::start(Arc::new(FakeEngine::new()), store)
+            .await
+            .unwrap();
+        for change in [add_volume("a"), add_subsystem("s"), add_namespace("s", "a")] {
+            control.change(change).await.unwrap();
+        }
+        control.state()
+    });
+    run(async {
+        let store = Box::new(FileStore::open(&path).unwrap());
+        let control = Control::start(Arc::new(FakeEngine::new()), store)
+            .await
+            .unwrap();
+        assert_eq!(control.state(), acknowledged);
+    });
+}

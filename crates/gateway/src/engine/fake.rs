@@ -1,0 +1,298 @@
+//! An engine without a data path, for tests of what stands on engines.
+//!
+//! It keeps the books that a real one would, asserts that it is driven by the rules, and can be
+//! told to fail. Volumes are what their URL's `size=` says; nothing is served.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::{
+    ConnectionReport, Engine, EngineError, ListenerReport, Opening, ReactorReport, Reply,
+    VolumeReport,
+};
+use crate::metrics::{Family, Kind};
+use crate::name::{ListenerAddress, VolumeName};
+use crate::state::{Listener, State};
+
+/// An engine without a data path.
+#[derive(Default)]
+pub struct FakeEngine {
+    books: Mutex<Books>,
+}
+
+#[derive(Default)]
+struct Books {
+    volumes: BTreeMap<VolumeName, VolumeReport>,
+    listeners: BTreeSet<ListenerAddress>,
+    connections: Vec<ConnectionReport>,
+    applied: Option<Arc<State>>,
+    failing_urls: BTreeSet<String>,
+    failing_listeners: BTreeSet<ListenerAddress>,
+    applies_to_fail: u32,
+    created: Vec<VolumeName>,
+    shut_down: Option<Duration>,
+}
+
+impl FakeEngine {
+    /// An engine with nothing open.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books
+            .lock()
+            .expect("no test panics with the books open")
+    }
+
+    /// Makes opening `url` fail, or succeed again.
+    pub fn fail_url(&self, url: &str, fails: bool) {
+        let mut books = self.books();
+        if fails {
+            books.failing_urls.insert(url.to_owned());
+        } else {
+            books.failing_urls.remove(url);
+        }
+    }
+
+    /// Makes listening at `address` fail, or succeed again.
+    pub fn fail_listener(&self, address: &ListenerAddress, fails: bool) {
+        let mut books = self.books();
+        if fails {
+            books.failing_listeners.insert(address.clone());
+        } else {
+            books.failing_listeners.remove(address);
+        }
+    }
+
+    /// Makes the next `count` calls of apply fail.
+    pub fn fail_applies(&self, count: u32) {
+        self.books().applies_to_fail = count;
+    }
+
+    /// Pretends that a host has connected.
+    pub fn add_connection(&self, connection: ConnectionReport) {
+        self.books().connections.push(connection);
+    }
+
+    /// The state that was applied last.
+    pub fn applied(&self) -> Option<Arc<State>> {
+        self.books().applied.clone()
+    }
+
+    /// The names of the open volumes.
+    pub fn open_volumes(&self) -> Vec<VolumeName> {
+        self.books().volumes.keys().cloned().collect()
+    }
+
+    /// The volumes that were opened with leave to make them, in order.
+    pub fn created(&self) -> Vec<VolumeName> {
+        self.books().created.clone()
+    }
+
+    /// The addresses of the open listeners.
+    pub fn open_listeners(&self) -> Vec<ListenerAddress> {
+        self.books().listeners.iter().cloned().collect()
+    }
+
+    /// For how long shutdown was to wait, once it was called.
+    pub fn shut_down(&self) -> Option<Duration> {
+        self.books().shut_down
+    }
+}
+
+/// An answer that is there at once.
+fn ready<'a, T: Send + 'a>(answer: Result<T, EngineError>) -> Reply<'a, T> {
+    Box::pin(std::future::ready(answer))
+}
+
+/// The size that a URL asks for; 1 GiB where it does not.
+fn size_of(url: &str) -> Result<u64, String> {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let size = query.split('&').find_map(|pair| pair.strip_prefix("size="));
+    size.map_or(Ok(1 << 30), |text| {
+        weir_block::size::parse(text).map_err(|error| error.to_string())
+    })
+}
+
+impl Engine for FakeEngine {
+    fn open_volume<'a>(
+        &'a self,
+        name: &'a VolumeName,
+        url: &'a str,
+        opening: Opening,
+    ) -> Reply<'a, ()> {
+        let mut books = self.books();
+        assert!(
+            !books.volumes.contains_key(name),
+            "volume {name} is opened twice"
+        );
+        let refuse = |reason: String| {
+            ready(Err(EngineError::OpenVolume {
+                name: name.clone(),
+                reason,
+            }))
+        };
+        if books.failing_urls.contains(url) {
+            return refuse("it was told to fail".into());
+        }
+        let size_bytes = match size_of(url) {
+            Ok(size_bytes) => size_bytes,
+            Err(reason) => return refuse(reason),
+        };
+        if opening == Opening::Create {
+            books.created.push(name.clone());
+        }
+        let report = VolumeReport {
+            size_bytes,
+            block_size: 4096,
+            read_only: false,
+            volatile_cache: false,
+            lost: false,
+        };
+        books.volumes.insert(name.clone(), report);
+        ready(Ok(()))
+    }
+
+    fn close_volume<'a>(&'a self, name: &'a VolumeName) -> Reply<'a, ()> {
+        let mut books = self.books();
+        let used = books
+            .applied
+            .as_ref()
+            .is_some_and(|state| state.users_of(name).next().is_some());
+        assert!(!used, "volume {name} is closed while it is served");
+        books.volumes.remove(name);
+        ready(Ok(()))
+    }
+
+    fn resize_volume<'a>(
+        &'a self,
+        name: &'a VolumeName,
+        url: &'a str,
+        size_bytes: u64,
+        force: bool,
+    ) -> Reply<'a, String> {
+        let mut books = self.books();
+        let Some(volume) = books.volumes.get_mut(name) else {
+            return ready(Err(EngineError::VolumeNotOpen { name: name.clone() }));
+        };
+        if !size_bytes.is_multiple_of(u64::from(volume.block_size)) {
+            let reason = format!("{size_bytes} bytes is not a whole number of blocks");
+            return ready(Err(EngineError::ResizeVolume {
+                name: name.clone(),
+                reason,
+            }));
+        }
+        if size_bytes < volume.size_bytes && !force {
+            return ready(Err(EngineError::WouldShrink {
+                name: name.clone(),
+                from_bytes: volume.size_bytes,
+                to_bytes: size_bytes,
+            }));
+        }
+        volume.size_bytes = size_bytes;
+        let base = url.split_once('?').map_or(url, |(base, _)| base);
+        ready(Ok(format!("{base}?size={size_bytes}")))
+    }
+
+    fn volume(&self, name: &VolumeName) -> Option<VolumeReport> {
+        self.books().volumes.get(name).cloned()
+    }
+
+    fn open_listener<'a>(
+        &'a self,
+        address: &'a ListenerAddress,
+        _listener: &'a Listener,
+    ) -> Reply<'a, ()> {
+        let mut books = self.books();
+        if books.failing_listeners.contains(address) {
+            let reason = "it was told to fail".to_owned();
+            return ready(Err(EngineError::Listen {
+                address: address.clone(),
+                reason,
+            }));
+        }
+        assert!(
+            books.listeners.insert(address.clone()),
+            "{address} is opened twice"
+        );
+        ready(Ok(()))
+    }
+
+    fn close_listener<'a>(&'a self, address: &'a ListenerAddress) -> Reply<'a, ()> {
+        self.books().listeners.remove(address);
+        ready(Ok(()))
+    }
+
+    fn listeners(&self) -> Vec<ListenerReport> {
+        let report = |address: &ListenerAddress| ListenerReport {
+            address: Some(address.clone()),
+            inherited: None,
+            bound: vec![([0, 0, 0, 0], address.port()).into()],
+        };
+        self.books().listeners.iter().map(report).collect()
+    }
+
+    fn apply(&self, state: Arc<State>) -> Reply<'_, ()> {
+        let mut books = self.books();
+        if books.applies_to_fail > 0 {
+            books.applies_to_fail -= 1;
+            return ready(Err(EngineError::ReactorLost { id: 0 }));
+        }
+        let last = books.applied.as_ref().map_or(0, |applied| applied.revision);
+        assert!(
+            state.revision >= last,
+            "revision {} is applied after {last}",
+            state.revision
+        );
+        books.applied = Some(state);
+        ready(Ok(()))
+    }
+
+    fn connections(&self) -> Reply<'_, Vec<ConnectionReport>> {
+        ready(Ok(self.books().connections.clone()))
+    }
+
+    fn disconnect(&self, id: u64) -> Reply<'_, ()> {
+        let mut books = self.books();
+        let before = books.connections.len();
+        books.connections.retain(|connection| connection.id != id);
+        let found = books.connections.len() < before;
+        ready(if found {
+            Ok(())
+        } else {
+            Err(EngineError::UnknownConnection { id })
+        })
+    }
+
+    fn reactors(&self) -> Reply<'_, Vec<ReactorReport>> {
+        let report = |id| ReactorReport {
+            id,
+            processor: Some(id),
+            connections: 0,
+            turns: 1000,
+            busy_turns: 100,
+            sleeps: 900,
+            busy_ns: 1_000_000,
+            pool_used_bytes: 0,
+            pool_limit_bytes: 1 << 20,
+        };
+        ready(Ok(vec![report(0), report(1)]))
+    }
+
+    fn counters(&self) -> Reply<'_, Vec<Family>> {
+        let mut turns = Family::new(
+            "weir_reactor_turns_total",
+            Kind::Counter,
+            "Turns of the loop.",
+        );
+        turns.add([("reactor", "0")], 1000_u64);
+        ready(Ok(vec![turns]))
+    }
+
+    fn shutdown(&self, drain: Duration) -> Reply<'_, ()> {
+        self.books().shut_down = Some(drain);
+        ready(Ok(()))
+    }
+}

@@ -1,0 +1,312 @@
+//! What the control plane needs of the data path.
+//!
+//! An [`Engine`] opens volumes and listeners by name, serves whatever state it was last given, and
+//! tells what goes on. It keeps nothing over a restart and decides nothing: [`crate::control`] does.
+
+#[cfg(any(test, feature = "fake-engine"))]
+pub mod fake;
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::metrics::Family;
+use crate::name::{ListenerAddress, Nqn, VolumeName};
+use crate::state::{Listener, State};
+
+/// What an engine is asked comes back later.
+pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, EngineError>> + Send + 'a>>;
+
+/// Whether a volume may be made where there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    /// The operator is adding it: a file that is not there is made.
+    Create,
+    /// It was there before: a file that is not there is an error, since an empty one in its place
+    /// would look to hosts as if their data had been erased.
+    Existing,
+}
+
+/// The data path, seen from the control plane.
+pub trait Engine: Send + Sync {
+    /// Opens a volume under `name`. It is served only once a state that uses it is applied.
+    fn open_volume<'a>(
+        &'a self,
+        name: &'a VolumeName,
+        url: &'a str,
+        opening: Opening,
+    ) -> Reply<'a, ()>;
+
+    /// Closes a volume that the applied state does not use. Done when nothing submitted to it can
+    /// take effect any more. A volume that is not open is closed already.
+    fn close_volume<'a>(&'a self, name: &'a VolumeName) -> Reply<'a, ()>;
+
+    /// Changes a volume's size; shrinking needs `force`. Returns the URL that opens it at its new
+    /// size, made from `url`.
+    fn resize_volume<'a>(
+        &'a self,
+        name: &'a VolumeName,
+        url: &'a str,
+        size_bytes: u64,
+        force: bool,
+    ) -> Reply<'a, String>;
+
+    /// What an open volume is like; none if it is not open.
+    fn volume(&self, name: &VolumeName) -> Option<VolumeReport>;
+
+    /// Listens at `address`.
+    fn open_listener<'a>(
+        &'a self,
+        address: &'a ListenerAddress,
+        listener: &'a Listener,
+    ) -> Reply<'a, ()>;
+
+    /// Stops listening at `address`. Connections that were accepted there stay.
+    fn close_listener<'a>(&'a self, address: &'a ListenerAddress) -> Reply<'a, ()>;
+
+    /// The open listeners, those inherited from the service manager among them.
+    fn listeners(&self) -> Vec<ListenerReport>;
+
+    /// Serves `state` from now on. Done when every reactor has it, and hosts have been or are being
+    /// told what changed for them. Namespaces whose volume is not open are not ready.
+    fn apply(&self, state: Arc<State>) -> Reply<'_, ()>;
+
+    /// The connections at this moment.
+    fn connections(&self) -> Reply<'_, Vec<ConnectionReport>>;
+
+    /// Ends a connection.
+    fn disconnect(&self, id: u64) -> Reply<'_, ()>;
+
+    /// The reactors and how busy they are.
+    fn reactors(&self) -> Reply<'_, Vec<ReactorReport>>;
+
+    /// Everything that is counted, for the metrics page.
+    fn counters(&self) -> Reply<'_, Vec<Family>>;
+
+    /// Stops accepting, lets commands in flight end for as long as `drain`, tells hosts as far as
+    /// the protocol can, and ends every connection and reactor.
+    fn shutdown(&self, drain: Duration) -> Reply<'_, ()>;
+}
+
+/// What an open volume is like.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VolumeReport {
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Its block size in bytes.
+    pub block_size: u32,
+    /// Whether its medium cannot be written.
+    pub read_only: bool,
+    /// Whether writes may be lost at a power failure until they are flushed.
+    pub volatile_cache: bool,
+    /// Whether its medium cannot be reached for now.
+    pub lost: bool,
+}
+
+/// What an open listener is like.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ListenerReport {
+    /// The listener in the state; none where it was inherited.
+    pub address: Option<ListenerAddress>,
+    /// The name that the service manager gave an inherited listener.
+    pub inherited: Option<String>,
+    /// The addresses at which it listens.
+    #[schema(value_type = Vec<String>)]
+    pub bound: Vec<SocketAddr>,
+}
+
+/// A connection: a host's queue, or one that is becoming a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ConnectionReport {
+    /// Its number, never used again while the gateway runs.
+    pub id: u64,
+    /// The host's address.
+    #[schema(value_type = String)]
+    pub peer: SocketAddr,
+    /// The address that the host reached.
+    #[schema(value_type = String)]
+    pub local: SocketAddr,
+    /// The reactor that it belongs to.
+    pub reactor: u32,
+    /// The queue that it is; none until its Connect command is answered.
+    pub queue: Option<QueueReport>,
+    /// Whether headers carry a digest.
+    pub header_digest: bool,
+    /// Whether data carries a digest.
+    pub data_digest: bool,
+    /// Commands answered so far.
+    pub commands: u64,
+    /// Bytes received from the host.
+    pub received_bytes: u64,
+    /// Bytes sent to the host.
+    pub sent_bytes: u64,
+    /// What the kernel says of the socket; none where it was closing.
+    pub socket: Option<SocketReport>,
+}
+
+/// The queue that a connection is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct QueueReport {
+    /// The host.
+    pub host: Nqn,
+    /// The subsystem; for discovery, the well-known NQN.
+    pub subsystem: Nqn,
+    /// The controller ID.
+    pub controller_id: u16,
+    /// The queue ID; 0 is the admin queue.
+    pub queue_id: u16,
+    /// Entries of the queue.
+    pub depth: u32,
+}
+
+/// What the kernel says of a socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SocketReport {
+    /// Send buffer in bytes (`SO_SNDBUF`: twice what was asked for).
+    pub send_buffer: u32,
+    /// Receive buffer in bytes (`SO_RCVBUF`: twice what was asked for).
+    pub receive_buffer: u32,
+    /// Congestion control algorithm.
+    pub congestion_control: String,
+    /// Differentiated services code point.
+    pub dscp: u8,
+    /// Class of service.
+    pub priority: u32,
+    /// Smoothed round-trip time in microseconds.
+    pub round_trip_us: u64,
+    /// Segments retransmitted.
+    pub retransmits: u32,
+    /// Congestion window in segments.
+    pub congestion_window: u32,
+}
+
+/// A reactor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReactorReport {
+    /// Its number.
+    pub id: u32,
+    /// The processor that it is bound to; none if it is not bound.
+    pub processor: Option<u32>,
+    /// Connections that belong to it.
+    pub connections: u32,
+    /// Turns of its loop.
+    pub turns: u64,
+    /// Turns that found work.
+    pub busy_turns: u64,
+    /// Times that it slept in the kernel.
+    pub sleeps: u64,
+    /// Time spent on work, in nanoseconds.
+    pub busy_ns: u64,
+    /// Memory of its buffer pool in use, in bytes.
+    pub pool_used_bytes: u64,
+    /// Bound on the memory of its buffer pool, in bytes.
+    pub pool_limit_bytes: u64,
+}
+
+/// Why the data path refuses or fails.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// A volume cannot be opened.
+    #[error("volume {name} cannot be opened: {reason}")]
+    OpenVolume {
+        /// The volume.
+        name: VolumeName,
+        /// Why not.
+        reason: String,
+    },
+    /// A volume does not end its work.
+    #[error("volume {name} cannot be closed: {reason}")]
+    CloseVolume {
+        /// The volume.
+        name: VolumeName,
+        /// Why not.
+        reason: String,
+    },
+    /// A volume is not open, so that nothing can be done with it.
+    #[error("volume {name} is not open")]
+    VolumeNotOpen {
+        /// The volume.
+        name: VolumeName,
+    },
+    /// A smaller size was asked for without force.
+    #[error(
+        "volume {name} would be shrunk from {from_bytes} to {to_bytes} bytes, which destroys \
+             what lies behind the new end"
+    )]
+    WouldShrink {
+        /// The volume.
+        name: VolumeName,
+        /// Its size now.
+        from_bytes: u64,
+        /// The size asked for.
+        to_bytes: u64,
+    },
+    /// A volume cannot have the size asked for.
+    #[error("volume {name} cannot be resized: {reason}")]
+    ResizeVolume {
+        /// The volume.
+        name: VolumeName,
+        /// Why not.
+        reason: String,
+    },
+    /// A listener cannot be opened.
+    #[error("cannot listen at {address}: {reason}")]
+    Listen {
+        /// Where.
+        address: ListenerAddress,
+        /// Why not.
+        reason: String,
+    },
+    /// There is no such connection.
+    #[error("there is no connection {id}")]
+    UnknownConnection {
+        /// Its number.
+        id: u64,
+    },
+    /// A reactor does not answer any more.
+    #[error("reactor {id} does not answer")]
+    ReactorLost {
+        /// Its number.
+        id: u32,
+    },
+}
+
+impl EngineError {
+    /// A stable word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::OpenVolume { .. } => "volume_open_failed",
+            Self::CloseVolume { .. } => "volume_close_failed",
+            Self::VolumeNotOpen { .. } => "volume_not_open",
+            Self::WouldShrink { .. } => "would_shrink",
+            Self::ResizeVolume { .. } => "resize_failed",
+            Self::Listen { .. } => "listen_failed",
+            Self::UnknownConnection { .. } => "not_found",
+            Self::ReactorLost { .. } => "reactor_lost",
+        }
+    }
+
+    /// What the operator can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::VolumeNotOpen { name } => {
+                Some(format!("see why, mend it, then: weir volume retry {name}"))
+            }
+            Self::WouldShrink { .. } => Some("use --force if that is meant".into()),
+            Self::Listen { .. } => Some(
+                "see which addresses this machine has (ip address) and which ports are taken \
+                 (ss -ltn); ports below 1024 need CAP_NET_BIND_SERVICE"
+                    .into(),
+            ),
+            Self::UnknownConnection { .. } => {
+                Some("it may have ended: see weir connection list".into())
+            }
+            Self::OpenVolume { .. } | Self::CloseVolume { .. } | Self::ResizeVolume { .. } => None,
+            Self::ReactorLost { .. } => Some("restart the gateway; its state is kept".into()),
+        }
+    }
+}
