@@ -69,8 +69,15 @@ impl<T> Drop for Sender<T> {
 
 impl<T> Receiver<T> {
     /// Blocks the calling thread until the value comes; `None` when the sender was dropped. Not for a reactor's thread.
+    /// On a thread that has a simulation, the simulation goes on meanwhile.
     #[must_use]
     pub fn wait(self) -> Option<T> {
+        if crate::sim::is_here() {
+            crate::sim::drive_until(&|| {
+                let state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+                state.value.is_some() || state.sender_gone
+            });
+        }
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.value.is_none() && !state.sender_gone {
             state = self

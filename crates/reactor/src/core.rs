@@ -365,6 +365,18 @@ impl Runner {
         main: ReactorMain,
     ) -> Self {
         let shared = Shared::new(config.id, driver.notifier());
+        Runner::with_shared(config, pool, driver, system, shared, main)
+    }
+
+    /// As [`Runner::new`], for a reactor whose remote exists already.
+    pub(crate) fn with_shared(
+        config: &ReactorConfig,
+        pool: Pool,
+        driver: Box<dyn Driver>,
+        system: Arc<dyn System>,
+        shared: Arc<Shared>,
+        main: Box<dyn FnOnce(Reactor) -> LocalFuture<()>>,
+    ) -> Self {
         let now = driver.now();
         let inner = Inner {
             id: config.id,
@@ -422,6 +434,13 @@ impl Runner {
     /// Turns the reactor until it stops, sleeping when there is nothing to do.
     pub fn run_to_end(mut self) {
         while self.step(true) != Step::Stopped {}
+    }
+
+    /// Stops the reactor between two turns: its tasks are dropped, its operations cancelled. Do not turn it again.
+    pub(crate) fn stop_now(&mut self) {
+        let shared = Arc::clone(&self.reactor.0.shared);
+        let _entered = Entered::new(&shared);
+        self.shut_down();
     }
 
     /// One turn: messages, ready tasks, I/O, timers. Where `may_sleep`, it spins and then sleeps when there is nothing to do.

@@ -41,6 +41,10 @@ impl Shared {
         Arc::new(shared)
     }
 
+    pub(crate) fn notifier(&self) -> Arc<dyn Notifier> {
+        Arc::clone(&self.notifier)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,1 +1,0 @@
-//! A deterministic simulation: network, disk, clock and randomness from one seed.

@@ -1,0 +1,460 @@
+//! What a simulated reactor runs on.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use weir_memory::{Gather, Pool, Segment, View, segments_len, views_len};
+
+use super::disk::{Request, Work};
+use super::medium::Mark;
+use super::network::Readable;
+use super::schedule::{Ending, Step, Waiter};
+use super::system::{SimulatedSystem, cancelled};
+use super::world::State;
+use crate::{
+    Driver, Handle, Instant, Notifier, Op, OpToken, Outcome, Output, ReceiveInto, Socket, Wait,
+};
+
+/// An operation in flight.
+struct InFlight {
+    op: Op,
+    /// Bytes that it has moved.
+    moved: usize,
+    begun: bool,
+}
+
+pub(super) struct SimulatedDriver {
+    system: Arc<SimulatedSystem>,
+    reactor: usize,
+    pool: Pool,
+    notifier: Arc<dyn Notifier>,
+    in_flight: BTreeMap<OpToken, InFlight>,
+    submitted: Vec<OpToken>,
+    cancelled: Vec<OpToken>,
+    /// Receives for which the pool had no buffer.
+    starved: Vec<OpToken>,
+}
+
+/// What an attempt to go on with an operation came to. Sockets are made outside the world's lock.
+enum Attempt {
+    Waits,
+    Ends(io::Result<Output>),
+    Accepted(Handle, std::net::SocketAddr),
+    Starved,
+}
+
+impl From<io::Result<Output>> for Attempt {
+    fn from(result: io::Result<Output>) -> Self {
+        Attempt::Ends(result)
+    }
+}
+
+impl SimulatedDriver {
+    pub(super) fn new(
+        system: Arc<SimulatedSystem>,
+        reactor: usize,
+        pool: Pool,
+        notifier: Arc<dyn Notifier>,
+    ) -> Self {
+        SimulatedDriver {
+            system,
+            reactor,
+            pool,
+            notifier,
+            in_flight: BTreeMap::new(),
+            submitted: Vec::new(),
+            cancelled: Vec::new(),
+            starved: Vec::new(),
+        }
+    }
+
+    fn waiter(&self, token: OpToken) -> Waiter {
+        Waiter {
+            reactor: self.reactor,
+            token,
+        }
+    }
+
+    fn is_dead(&self) -> bool {
+        self.system.world.lock().reactors[self.reactor].dead
+    }
+
+    /// Goes on with an operation as far as it gets.
+    fn attempt(&mut self, token: OpToken, outcomes: &mut Vec<(OpToken, Outcome)>) {
+        let waiter = self.waiter(token);
+        let Some(in_flight) = self.in_flight.get_mut(&token) else {
+            return;
+        };
+        let attempt = go_on(&mut self.system.world.lock(), &self.pool, waiter, in_flight);
+        let result = match attempt {
+            Attempt::Waits => return,
+            Attempt::Starved => return self.starved.push(token),
+            Attempt::Ends(result) => result,
+            Attempt::Accepted(handle, peer) => {
+                let system: Arc<SimulatedSystem> = Arc::clone(&self.system);
+                Ok(Output::Accepted(Socket::new(handle, system), peer))
+            }
+        };
+        self.end(token, result, outcomes);
+    }
+
+    fn end(
+        &mut self,
+        token: OpToken,
+        result: io::Result<Output>,
+        outcomes: &mut Vec<(OpToken, Outcome)>,
+    ) {
+        let waiter = self.waiter(token);
+        let in_flight = self.in_flight.remove(&token).expect("it is in flight");
+        let state = &mut *self.system.world.lock();
+        if let Some(object) = socket_of(&in_flight.op) {
+            state
+                .network
+                .forget_waiter(&mut state.schedule, object, waiter);
+        }
+        state.schedule.record(Step::Ended(waiter, ending(&result)));
+        state.reactors[self.reactor].operations.remove(&token);
+        let outcome = Outcome {
+            result,
+            op: in_flight.op,
+        };
+        outcomes.push((token, outcome));
+    }
+
+    /// Ends an operation that was asked to end early, where it can.
+    fn end_early(&mut self, token: OpToken, outcomes: &mut Vec<(OpToken, Outcome)>) {
+        let waiter = self.waiter(token);
+        let Some(in_flight) = self.in_flight.get(&token) else {
+            return;
+        };
+        if socket_of(&in_flight.op).is_none() && in_flight.begun {
+            let state = &mut *self.system.world.lock();
+            if !state.disks.cancel(&mut state.schedule, waiter) {
+                return;
+            }
+        }
+        self.end(token, Err(cancelled()), outcomes);
+    }
+
+    /// Ends every operation, now that the reactor ends: files' as they would have ended later.
+    fn end_all(&mut self, outcomes: &mut Vec<(OpToken, Outcome)>) {
+        let tokens: Vec<OpToken> = self.in_flight.keys().copied().collect();
+        for token in tokens {
+            let waiter = self.waiter(token);
+            if !self.is_dead() {
+                {
+                    let state = &mut *self.system.world.lock();
+                    state.disks.hasten(&mut state.schedule, waiter);
+                }
+                self.attempt(token, outcomes);
+            }
+            if self.in_flight.contains_key(&token) {
+                self.end(token, Err(cancelled()), outcomes);
+            }
+        }
+    }
+
+    fn go_on_with_ready(&mut self, outcomes: &mut Vec<(OpToken, Outcome)>) {
+        let mut ready = std::mem::take(&mut self.submitted);
+        ready.append(&mut self.starved);
+        loop {
+            let world = &self.system.world;
+            world.lock().schedule.take_ready(self.reactor, &mut ready);
+            if ready.is_empty() {
+                break;
+            }
+            for token in std::mem::take(&mut ready) {
+                self.attempt(token, outcomes);
+            }
+        }
+        for token in std::mem::take(&mut self.cancelled) {
+            self.end_early(token, outcomes);
+        }
+    }
+}
+
+impl Driver for SimulatedDriver {
+    fn now(&self) -> Instant {
+        self.system.world.lock().clock(self.system.host)
+    }
+
+    fn random(&mut self) -> u64 {
+        let schedule = &mut self.system.world.lock().schedule;
+        let word = schedule.random.next();
+        schedule.record(Step::Drawn(word));
+        word
+    }
+
+    fn submit(&mut self, token: OpToken, op: Op) {
+        let state = &mut *self.system.world.lock();
+        let (kind, object) = describe(&op);
+        state
+            .schedule
+            .record(Step::Submitted(self.waiter(token), kind));
+        state.reactors[self.reactor]
+            .operations
+            .insert(token, (kind, object));
+        let in_flight = InFlight {
+            op,
+            moved: 0,
+            begun: false,
+        };
+        let before = self.in_flight.insert(token, in_flight);
+        assert!(before.is_none(), "{token:?} is in flight already");
+        self.submitted.push(token);
+    }
+
+    fn cancel(&mut self, token: OpToken) {
+        self.cancelled.push(token);
+    }
+
+    fn turn(&mut self, wait: Wait, outcomes: &mut Vec<(OpToken, Outcome)>) {
+        let first = outcomes.len();
+        if wait == Wait::No && !self.is_dead() {
+            self.go_on_with_ready(outcomes);
+        } else {
+            // A simulated reactor waits only when it stops.
+            self.end_all(outcomes);
+        }
+        let random = &mut self.system.world.lock().schedule.random;
+        random.shuffle(&mut outcomes[first..]);
+    }
+
+    fn notifier(&self) -> Arc<dyn Notifier> {
+        Arc::clone(&self.notifier)
+    }
+}
+
+fn ending(result: &io::Result<Output>) -> Ending {
+    match result {
+        Ok(Output::Done) => Ending::Ok(0),
+        Ok(Output::Count(count)) => Ending::Ok(*count as u64),
+        Ok(Output::Received(view)) => Ending::Ok(view.len() as u64),
+        Ok(Output::Accepted(socket, _)) => Ending::Ok(socket.handle().0.into()),
+        Err(error) => Ending::Error(error.raw_os_error().unwrap_or(0)),
+    }
+}
+
+fn describe(op: &Op) -> (&'static str, Handle) {
+    match op {
+        Op::Accept { listener } => ("accept", listener.handle()),
+        Op::Connect { socket, .. } => ("connect", socket.handle()),
+        Op::Receive { socket, .. } => ("receive", socket.handle()),
+        Op::Send { socket, .. } => ("send", socket.handle()),
+        Op::Read { file, .. } => ("read", file.handle()),
+        Op::Write { file, .. } => ("write", file.handle()),
+        Op::Sync { file } => ("sync", file.handle()),
+        Op::Allocate { file, .. } => ("allocate", file.handle()),
+    }
+}
+
+/// The socket or listener that an operation waits on.
+fn socket_of(op: &Op) -> Option<Handle> {
+    match op {
+        Op::Accept { listener } => Some(listener.handle()),
+        Op::Connect { socket, .. } | Op::Receive { socket, .. } | Op::Send { socket, .. } => {
+            Some(socket.handle())
+        }
+        Op::Read { .. } | Op::Write { .. } | Op::Sync { .. } | Op::Allocate { .. } => None,
+    }
+}
+
+fn go_on(state: &mut State, pool: &Pool, waiter: Waiter, in_flight: &mut InFlight) -> Attempt {
+    let begun = std::mem::replace(&mut in_flight.begun, true);
+    let moved = &mut in_flight.moved;
+    match &mut in_flight.op {
+        Op::Accept { listener } => {
+            let (network, schedule) = (&mut state.network, &mut state.schedule);
+            match network.accept(schedule, listener.handle(), waiter) {
+                None => Attempt::Waits,
+                Some(Ok((handle, peer))) => Attempt::Accepted(handle, peer),
+                Some(Err(error)) => Attempt::Ends(Err(error)),
+            }
+        }
+        Op::Connect { socket, address } => connect(state, waiter, socket, *address, begun),
+        Op::Receive { socket, into } => match into {
+            ReceiveInto::Ring => receive_ring(state, pool, waiter, socket.handle()),
+            ReceiveInto::Segment { segment, from } => {
+                receive_segment(state, waiter, socket.handle(), &mut segment[*from..], moved)
+            }
+        },
+        Op::Send { socket, gather } => send(state, waiter, socket.handle(), gather, moved),
+        Op::Read { .. } | Op::Write { .. } | Op::Sync { .. } | Op::Allocate { .. } => {
+            disk_operation(state, waiter, &mut in_flight.op, begun)
+        }
+    }
+}
+
+fn connect(
+    state: &mut State,
+    waiter: Waiter,
+    socket: &Socket,
+    address: std::net::SocketAddr,
+    begun: bool,
+) -> Attempt {
+    let (network, schedule) = (&mut state.network, &mut state.schedule);
+    if !begun && let Err(error) = network.connect(schedule, socket.handle(), address, waiter) {
+        return Attempt::Ends(Err(error));
+    }
+    match network.connected(socket.handle()) {
+        None => Attempt::Waits,
+        Some(result) => Attempt::Ends(result.map(|()| Output::Done)),
+    }
+}
+
+fn receive_ring(state: &mut State, pool: &Pool, waiter: Waiter, socket: Handle) -> Attempt {
+    let available = match state.network.readable(socket, waiter) {
+        Err(error) => return Attempt::Ends(Err(error)),
+        Ok(Readable::Nothing) => return Attempt::Waits,
+        Ok(Readable::End) => return Attempt::Ends(Ok(Output::Received(View::empty()))),
+        Ok(Readable::Bytes(available)) => available,
+    };
+    let Ok(mut buffer) = pool.segment(state.receive_buffer) else {
+        return Attempt::Starved;
+    };
+    let count = received_at_once(state, available.min(buffer.len()));
+    buffer.set_len(count);
+    let taken = state.network.take(&mut state.schedule, socket, &mut buffer);
+    assert_eq!(taken, count, "what is readable can be taken");
+    Attempt::Ends(Ok(Output::Received(buffer.freeze())))
+}
+
+/// A receive may see less than has arrived.
+fn received_at_once(state: &mut State, available: usize) -> usize {
+    const LESS_ONE_IN: u64 = 4;
+    let random = &mut state.schedule.random;
+    if random.below(LESS_ONE_IN) == 0 {
+        1 + random.below(available as u64) as usize
+    } else {
+        available
+    }
+}
+
+fn receive_segment(
+    state: &mut State,
+    waiter: Waiter,
+    socket: Handle,
+    target: &mut [u8],
+    moved: &mut usize,
+) -> Attempt {
+    while *moved < target.len() {
+        match state.network.readable(socket, waiter) {
+            Err(error) => return Attempt::Ends(Err(error)),
+            Ok(Readable::Nothing) => return Attempt::Waits,
+            Ok(Readable::End) => break,
+            Ok(Readable::Bytes(_)) => {
+                let rest = &mut target[*moved..];
+                *moved += state.network.take(&mut state.schedule, socket, rest);
+            }
+        }
+    }
+    Attempt::Ends(Ok(Output::Count(*moved)))
+}
+
+fn send(
+    state: &mut State,
+    waiter: Waiter,
+    socket: Handle,
+    gather: &Gather,
+    moved: &mut usize,
+) -> Attempt {
+    let (network, schedule) = (&mut state.network, &mut state.schedule);
+    match network.send(schedule, socket, waiter, gather.slices(), *moved) {
+        Err(error) => return Attempt::Ends(Err(error)),
+        Ok(count) => *moved += count,
+    }
+    if *moved < gather.len() {
+        return Attempt::Waits;
+    }
+    Attempt::Ends(Ok(Output::Done))
+}
+
+fn disk_operation(state: &mut State, waiter: Waiter, op: &mut Op, begun: bool) -> Attempt {
+    if !begun {
+        let (file, request, misaligned) = request(state, op);
+        let (disks, schedule) = (&mut state.disks, &mut state.schedule);
+        if let Err(error) = disks.start(schedule, waiter, file, request, misaligned) {
+            return Attempt::Ends(Err(error));
+        }
+    }
+    let Some((result, data)) = state.disks.take_done(waiter) else {
+        return Attempt::Waits;
+    };
+    let output = result.map(|count| match op {
+        Op::Read { into, .. } => {
+            scatter(&data[..count as usize], into);
+            Output::Count(count as usize)
+        }
+        Op::Write { .. } => Output::Count(count as usize),
+        _ => Output::Done,
+    });
+    output.into()
+}
+
+/// The disk's view of an operation, and whether its buffers break the rules of direct I/O.
+fn request(state: &State, op: &Op) -> (Handle, Request, bool) {
+    let alignment = state.disks.memory_alignment() as usize;
+    let breaks = |bytes: &[u8]| {
+        !(bytes.as_ptr() as usize).is_multiple_of(alignment)
+            || !bytes.len().is_multiple_of(alignment)
+    };
+    let (file, offset, length, data, work, misaligned) = match op {
+        Op::Read { file, offset, into } => {
+            let length = segments_len(into);
+            let misaligned = into.iter().any(|segment| breaks(segment));
+            (
+                file,
+                *offset,
+                length as u64,
+                vec![0; length],
+                Work::Read,
+                misaligned,
+            )
+        }
+        Op::Write {
+            file,
+            offset,
+            data,
+            durable,
+        } => {
+            let mut bytes = Vec::with_capacity(views_len(data));
+            data.iter().for_each(|view| bytes.extend_from_slice(view));
+            let misaligned = data.iter().any(|view| breaks(view));
+            let work = Work::Write { durable: *durable };
+            (file, *offset, bytes.len() as u64, bytes, work, misaligned)
+        }
+        Op::Sync { file } => (file, 0, 0, Vec::new(), Work::Sync(Mark::default()), false),
+        Op::Allocate {
+            file,
+            offset,
+            length,
+            mode,
+        } => (
+            file,
+            *offset,
+            *length,
+            Vec::new(),
+            Work::Allocate(*mode),
+            false,
+        ),
+        Op::Accept { .. } | Op::Connect { .. } | Op::Receive { .. } | Op::Send { .. } => {
+            unreachable!("only files' operations reach the disk")
+        }
+    };
+    let request = Request {
+        work,
+        offset,
+        length,
+        data,
+    };
+    (file.handle(), request, misaligned)
+}
+
+fn scatter(mut bytes: &[u8], into: &mut [Segment]) {
+    for segment in into {
+        let (head, tail) = bytes.split_at(bytes.len().min(segment.len()));
+        segment[..head.len()].copy_from_slice(head);
+        bytes = tail;
+    }
+}
