@@ -49,6 +49,7 @@ pub(crate) struct PoolInner {
     limit_bytes: usize,
     held_bytes: Cell<usize>,
     used_bytes: Cell<usize>,
+    releases: Cell<u64>,
 }
 
 #[derive(Default)]
@@ -73,6 +74,7 @@ impl Pool {
             limit_bytes,
             held_bytes: Cell::new(0),
             used_bytes: Cell::new(0),
+            releases: Cell::new(0),
         };
         Pool {
             inner: Rc::new(inner),
@@ -137,6 +139,12 @@ impl Pool {
         }
     }
 
+    /// How many buffers have come back so far. After [`Exhausted`], trying again is in vain until this has changed.
+    #[must_use]
+    pub fn releases(&self) -> u64 {
+        self.inner.releases.get()
+    }
+
     fn grow(&self, class: usize) -> Result<(), Exhausted> {
         let size = size_of_class(class);
         let length = CHUNK_BYTES_MIN.max(size);
@@ -180,6 +188,7 @@ impl PoolInner {
     pub(crate) fn take_back(&self, class: u8, chunk: u32, slot: u32) {
         let size = size_of_class(class as usize);
         self.used_bytes.set(self.used_bytes.get() - size);
+        self.releases.set(self.releases.get() + 1);
         let class = &mut *self.classes[class as usize].borrow_mut();
         class.free.push((chunk, slot));
         let chunk = class.chunks[chunk as usize]

@@ -1,1 +1,0 @@
-//! The real machine: Linux with io_uring.

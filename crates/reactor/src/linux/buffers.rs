@@ -1,0 +1,167 @@
+//! The buffers from which the ring chooses one when bytes arrive (IORING_REGISTER_PBUF_RING).
+//!
+//! They come from a pool of their own, so that data buffers which wait for bytes from the network never take the memory
+//! through which these bytes come. A buffer that was received into leaves as a view, and a fresh one takes its place;
+//! when readers hold so many views that the pool is at its bound, its place stays empty until one comes back.
+
+use std::io;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use io_uring::Submitter;
+use io_uring::types::BufRingEntry;
+use weir_memory::{Pool, Segment, View};
+
+/// The one group of buffers that a ring has.
+pub(super) const GROUP: u16 = 0;
+
+/// Buffers for receives into [`crate::ReceiveInto::Ring`], for each reactor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReceiveBuffers {
+    /// Buffers that wait for bytes, a power of two up to 32768. As many again may be held by readers as views.
+    pub count: u16,
+    /// Bytes in a buffer, which is what one receive yields at most. A view pins the whole of it, however few bytes came.
+    pub bytes: u32,
+}
+
+impl Default for ReceiveBuffers {
+    /// 128 buffers of 32 KiB: a capsule with 16 KiB of data in it arrives in one piece, and 4 MiB may wait.
+    fn default() -> Self {
+        ReceiveBuffers {
+            count: 128,
+            bytes: 32 * 1024,
+        }
+    }
+}
+
+impl ReceiveBuffers {
+    /// The most memory that they take, for each reactor, on top of its own pool: those that wait, and as many held.
+    #[must_use]
+    pub fn memory_bytes_max(&self) -> usize {
+        2 * usize::from(self.count) * self.bytes.next_power_of_two().max(4096) as usize
+    }
+
+    pub(super) fn check(&self) -> io::Result<()> {
+        let fits = self.count.is_power_of_two() && self.count <= 1 << 15;
+        if !fits || self.bytes == 0 || self.bytes as usize > Pool::LONGEST {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "receive buffers: {} of {} bytes; their number is a power of two up to 32768, their size 1 to {} bytes",
+                    self.count,
+                    self.bytes,
+                    Pool::LONGEST
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A ring of provided buffers, registered with the kernel.
+pub(super) struct BufferRing {
+    /// The ring that the kernel reads: an entry for each buffer.
+    memory: Segment,
+    pool: Pool,
+    /// By buffer number: the buffer while the kernel may choose it.
+    segments: Vec<Option<Segment>>,
+    /// Numbers of buffers that could not be replaced.
+    missing: Vec<u16>,
+    /// How many buffers had come back to the pool when it was last found empty.
+    releases_when_empty: u64,
+    tail: u16,
+    bytes: u32,
+}
+
+impl BufferRing {
+    /// Registers and fills a ring of buffers.
+    pub(super) fn new(submitter: &Submitter<'_>, config: ReceiveBuffers) -> io::Result<Self> {
+        config.check()?;
+        let count = usize::from(config.count);
+        let mut memory = Segment::heap(count * size_of::<BufRingEntry>());
+        let address = memory.as_mut_ptr() as u64;
+        // SAFETY: the memory is page-aligned, holds `count` entries, and lives until `BufferRing::unregister`.
+        unsafe { submitter.register_buf_ring_with_flags(address, config.count, GROUP, 0)? };
+        let mut ring = BufferRing {
+            memory,
+            pool: Pool::new(config.memory_bytes_max()),
+            segments: (0..count).map(|_| None).collect(),
+            missing: (0..config.count).rev().collect(),
+            releases_when_empty: u64::MAX,
+            tail: 0,
+            bytes: config.bytes,
+        };
+        ring.refill();
+        Ok(ring)
+    }
+
+    /// Bytes in one buffer.
+    pub(super) fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// Buffers that the kernel may choose.
+    pub(super) fn available(&self) -> usize {
+        self.segments.len() - self.missing.len()
+    }
+
+    /// Replaces buffers that are missing, as far as the pool allows.
+    pub(super) fn refill(&mut self) {
+        if self.missing.is_empty() || self.pool.releases() == self.releases_when_empty {
+            return;
+        }
+        while let Some(&number) = self.missing.last() {
+            let Ok(segment) = self.pool.segment(self.bytes as usize) else {
+                self.releases_when_empty = self.pool.releases();
+                return;
+            };
+            self.missing.pop();
+            self.provide(number, segment);
+        }
+    }
+
+    /// Takes the buffer that the kernel chose and filled with `length` bytes.
+    pub(super) fn take(&mut self, number: u16, length: usize) -> View {
+        let mut segment = self.segments[usize::from(number)]
+            .take()
+            .expect("the kernel chooses among the buffers that it was given");
+        segment.set_len(length);
+        self.missing.push(number);
+        self.refill();
+        segment.freeze()
+    }
+
+    /// Takes back a buffer that the kernel chose and did not fill.
+    pub(super) fn put_back(&mut self, number: u16) {
+        let segment = self.segments[usize::from(number)]
+            .take()
+            .expect("the kernel chooses among the buffers that it was given");
+        self.provide(number, segment);
+    }
+
+    fn provide(&mut self, number: u16, mut segment: Segment) {
+        let index = usize::from(self.tail) & (self.segments.len() - 1);
+        let entries = self.memory.as_mut_ptr().cast::<BufRingEntry>();
+        // SAFETY: `index` is below the number of entries that the memory holds, and between head and tail the kernel
+        // looks at no other: this one is beyond the tail. Only the three fields are set, for the tail itself lies in what
+        // is left of the first entry.
+        unsafe {
+            let entry = &mut *entries.add(index);
+            entry.set_addr(segment.as_mut_ptr() as u64);
+            entry.set_len(self.bytes);
+            entry.set_bid(number);
+        }
+        self.tail = self.tail.wrapping_add(1);
+        // SAFETY: the tail is a 16-bit word within the first entry, aligned, and written only here.
+        let tail = unsafe { AtomicU16::from_ptr(BufRingEntry::tail(entries).cast_mut()) };
+        tail.store(self.tail, Ordering::Release);
+        self.segments[usize::from(number)] = Some(segment);
+    }
+
+    /// Takes the ring back from the kernel. No receive that could choose a buffer may be in flight.
+    pub(super) fn unregister(self, submitter: &Submitter<'_>) {
+        if submitter.unregister_buf_ring(GROUP).is_err() {
+            // The kernel may still look: its memory is never given back.
+            std::mem::forget(self);
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! TCP sockets: making them, their options, and what the kernel says of them.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::{Handle, SocketOptions, SocketReport};
+
+/// Connections that wait to be accepted where nothing else is said; the kernel's net.core.somaxconn bounds it.
+const BACKLOG: u32 = 1024;
+/// The DSCP is the upper six bits of the traffic class, the lower two are ECN's (RFC 2474, section 3; RFC 3168).
+const DSCP_SHIFT: u32 = 2;
+const DSCP_MAX: u8 = 63;
+
+/// A socket that is another's to close.
+struct Borrowed(ManuallyDrop<Socket>);
+
+impl Borrowed {
+    fn new(handle: Handle) -> Self {
+        // SAFETY: the handle is open as long as its owner, who is the caller's caller, and is not closed here.
+        let socket = unsafe { Socket::from_raw_fd(handle.0 as RawFd) };
+        Borrowed(ManuallyDrop::new(socket))
+    }
+}
+
+impl Deref for Borrowed {
+    type Target = Socket;
+
+    fn deref(&self) -> &Socket {
+        &self.0
+    }
+}
+
+fn about(what: &str) -> impl FnOnce(io::Error) -> io::Error + '_ {
+    move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+fn invalid(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, message)
+}
+
+/// A socket for connecting to `address`.
+pub(super) fn connecting(address: SocketAddr, options: &SocketOptions) -> io::Result<OwnedFd> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    set(&socket, options)?;
+    Ok(socket.into())
+}
+
+/// A listening socket, and the address that it has.
+pub(super) fn listening(
+    address: SocketAddr,
+    options: &SocketOptions,
+) -> io::Result<(OwnedFd, SocketAddr)> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    // Connections of an earlier run that wait for stray segments must not keep this one from its port.
+    socket.set_reuse_address(true)?;
+    if let Some(only) = options.only_v6
+        && address.is_ipv6()
+    {
+        socket.set_only_v6(only).map_err(about("IPV6_V6ONLY"))?;
+    }
+    // Accepted sockets inherit these; a receive buffer must be set before the connection agrees on a window scale.
+    set(&socket, options)?;
+    let listening_on = |error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+    };
+    socket.bind(&address.into()).map_err(listening_on)?;
+    let backlog = options.backlog.unwrap_or(BACKLOG).min(i32::MAX as u32);
+    socket.listen(backlog as i32).map_err(listening_on)?;
+    let address = address_of(&socket)?;
+    Ok((socket.into(), address))
+}
+
+/// Makes a listening socket that another process opened fit for the ring, and its address.
+pub(super) fn adopt(descriptor: OwnedFd) -> io::Result<(OwnedFd, SocketAddr)> {
+    let socket = Socket::from(descriptor);
+    let number = socket.as_raw_fd();
+    let listens = socket.r#type()? == Type::STREAM && socket.is_listener()?;
+    if !listens {
+        return Err(invalid(format!(
+            "inherited descriptor {number} is not a listening stream socket"
+        )));
+    }
+    let address = address_of(&socket).map_err(|error| {
+        invalid(format!(
+            "inherited descriptor {number} does not listen on an IP address: {error}"
+        ))
+    })?;
+    // The ring would answer an accept that has to wait with EAGAIN.
+    socket.set_nonblocking(false)?;
+    socket.set_cloexec(true)?;
+    socket.set_tcp_nodelay(true)?;
+    Ok((socket.into(), address))
+}
+
+fn address_of(socket: &Socket) -> io::Result<SocketAddr> {
+    socket
+        .local_addr()?
+        .as_socket()
+        .ok_or_else(|| io::Error::other("the socket is not TCP over IP"))
+}
+
+pub(super) fn local_address(handle: Handle) -> io::Result<SocketAddr> {
+    address_of(&Borrowed::new(handle))
+}
+
+pub(super) fn shutdown(handle: Handle, how: std::net::Shutdown) {
+    // An error means that there is no connection to end.
+    let _ = Borrowed::new(handle).shutdown(how);
+}
+
+pub(super) fn set_options(handle: Handle, options: &SocketOptions) -> io::Result<()> {
+    set(&Borrowed::new(handle), options)
+}
+
+fn set(socket: &Socket, options: &SocketOptions) -> io::Result<()> {
+    socket.set_tcp_nodelay(true).map_err(about("TCP_NODELAY"))?;
+    if let Some(bytes) = options.send_buffer {
+        set_buffer(socket, libc::SO_SNDBUFFORCE, bytes)
+            .or_else(|_| socket.set_send_buffer_size(bytes as usize))
+            .map_err(about("SO_SNDBUF"))?;
+    }
+    if let Some(bytes) = options.receive_buffer {
+        set_buffer(socket, libc::SO_RCVBUFFORCE, bytes)
+            .or_else(|_| socket.set_recv_buffer_size(bytes as usize))
+            .map_err(about("SO_RCVBUF"))?;
+    }
+    if let Some(name) = &options.congestion_control {
+        set_congestion_control(socket, name)?;
+    }
+    if let Some(dscp) = options.dscp {
+        set_dscp(socket, dscp)?;
+    }
+    if let Some(priority) = options.priority {
+        set_priority(socket, priority)?;
+    }
+    if let Some(timeout) = options.user_timeout {
+        socket
+            .set_tcp_user_timeout(Some(timeout))
+            .map_err(about("TCP_USER_TIMEOUT"))?;
+    }
+    Ok(())
+}
+
+/// Sets a buffer size past the limit for all (net.core.[rw]mem_max), which takes CAP_NET_ADMIN.
+fn set_buffer(socket: &Socket, option: libc::c_int, bytes: u32) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the option takes one int, of which pointer and length are given.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            std::ptr::from_ref(&bytes).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+fn set_congestion_control(socket: &Socket, name: &str) -> io::Result<()> {
+    socket
+        .set_tcp_congestion(name.as_bytes())
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOENT) => invalid(format!(
+                "the kernel has no congestion control {name:?}: see net.ipv4.tcp_available_congestion_control, or load its module (tcp_{name})"
+            )),
+            Some(libc::EPERM) => io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!(
+                    "congestion control {name:?} takes CAP_NET_ADMIN, or a place in net.ipv4.tcp_allowed_congestion_control"
+                ),
+            ),
+            _ => about("TCP_CONGESTION")(error),
+        })
+}
+
+fn set_dscp(socket: &Socket, dscp: u8) -> io::Result<()> {
+    if dscp > DSCP_MAX {
+        return Err(invalid(format!(
+            "a DSCP is 0 to {DSCP_MAX}, and {dscp} is not"
+        )));
+    }
+    let class = u32::from(dscp) << DSCP_SHIFT;
+    if is_v6(socket)? {
+        socket.set_tclass_v6(class).map_err(about("IPV6_TCLASS"))?;
+        // Counts for IPv4 hosts of a socket that serves both; one for IPv6 alone may refuse it.
+        let _ = socket.set_tos_v4(class);
+        Ok(())
+    } else {
+        socket.set_tos_v4(class).map_err(about("IP_TOS"))
+    }
+}
+
+fn set_priority(socket: &Socket, priority: u32) -> io::Result<()> {
+    socket
+        .set_priority(priority)
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::EPERM) => io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!(
+                    "a priority of {priority} (SO_PRIORITY) takes CAP_NET_ADMIN; 0 to 6 do not"
+                ),
+            ),
+            _ => about("SO_PRIORITY")(error),
+        })
+}
+
+fn is_v6(socket: &Socket) -> io::Result<bool> {
+    Ok(socket.domain()? == Domain::IPV6)
+}
+
+pub(super) fn report(handle: Handle) -> io::Result<SocketReport> {
+    let socket = Borrowed::new(handle);
+    let info = tcp_info(&socket)?;
+    let class = if is_v6(&socket)? {
+        socket.tclass_v6()?
+    } else {
+        socket.tos_v4()?
+    };
+    let congestion = socket.tcp_congestion()?;
+    let name = congestion.split(|&byte| byte == 0).next().unwrap_or(&[]);
+    Ok(SocketReport {
+        send_buffer: socket.send_buffer_size()? as u32,
+        receive_buffer: socket.recv_buffer_size()? as u32,
+        congestion_control: String::from_utf8_lossy(name).into_owned(),
+        dscp: (class >> DSCP_SHIFT) as u8,
+        priority: socket.priority()?,
+        user_timeout: socket.tcp_user_timeout()?.unwrap_or(Duration::ZERO),
+        no_delay: socket.tcp_nodelay()?,
+        round_trip: Duration::from_micros(u64::from(info.tcpi_rtt)),
+        retransmits: info.tcpi_total_retrans,
+        congestion_window: info.tcpi_snd_cwnd,
+    })
+}
+
+fn tcp_info(socket: &Socket) -> io::Result<libc::tcp_info> {
+    // SAFETY: all zeroes is a value of this structure of integers.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes of the structure; a shorter answer leaves zeroes.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            std::ptr::from_mut(&mut info).cast(),
+            &mut length,
+        )
+    };
+    if result == 0 {
+        Ok(info)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

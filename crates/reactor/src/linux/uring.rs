@@ -1,0 +1,320 @@
+//! The driver of one reactor: operations become submissions, completions become outcomes.
+//!
+//! An operation and all that its submission refers to rest in a slot until the kernel's last completion for it. What the
+//! ring has no room for waits in a backlog in order; a receive for which the kernel found no buffer waits until one is
+//! back. Bytes that had arrived for a receive or left with a send that was then cancelled are lost with it: what is left
+//! to do with such a connection is to close it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use io_uring::types::Fd;
+use io_uring::{cqueue, opcode, squeue};
+
+use crate::linux::LinuxSystem;
+use crate::linux::buffers::BufferRing;
+use crate::linux::feature::Feature;
+use crate::linux::notify::EventNotifier;
+use crate::linux::ring::Ring;
+use crate::linux::slot::{Next, Slot, error};
+use crate::{Driver, Handle, Instant, Notifier, Op, OpToken, Outcome, Output, Socket, Wait};
+
+/// Word of the read that ends a wait. No operation's slot comes near.
+const WAKE: u64 = u32::MAX as u64;
+/// Word of cancellations, whose own completions mean nothing.
+const CANCEL: u64 = u32::MAX as u64 - 1;
+
+/// For how long a driver that is dropped waits for the kernel to let go of its memory.
+const DROP_WAIT_MAX: Duration = Duration::from_secs(5);
+
+pub(super) struct Uring {
+    ring: Ring,
+    /// None only while the driver is dropped.
+    buffers: Option<BufferRing>,
+    #[expect(
+        clippy::vec_box,
+        reason = "submissions refer to slots, which stay where they are when the table grows"
+    )]
+    slots: Vec<Box<Slot>>,
+    /// Operations whose submission the kernel has, or the backlog.
+    in_kernel: usize,
+    backlog: VecDeque<squeue::Entry>,
+    /// Receives for which there was no buffer, in order.
+    starved: VecDeque<OpToken>,
+    /// Outcomes that needed no kernel.
+    ready: Vec<(OpToken, Outcome)>,
+    completions: Vec<cqueue::Entry>,
+    notifier: Arc<EventNotifier>,
+    /// Where the notifier's count is read to.
+    wake_count: Box<u64>,
+    wake_armed: bool,
+    random: u64,
+    discards_by_command: bool,
+    system: Arc<LinuxSystem>,
+}
+
+impl Uring {
+    /// A driver for the calling thread, which alone may use it.
+    pub(super) fn new(system: Arc<LinuxSystem>) -> io::Result<Self> {
+        let config = system.config();
+        let ring = Ring::new(config.ring_entries, system.features())?;
+        let buffers = BufferRing::new(&ring.submitter(), config.receive_buffers)?;
+        let mut seed = [0; 8];
+        crate::System::random_bytes(&*system, &mut seed);
+        Ok(Uring {
+            ring,
+            buffers: Some(buffers),
+            slots: Vec::new(),
+            in_kernel: 0,
+            backlog: VecDeque::new(),
+            starved: VecDeque::new(),
+            ready: Vec::new(),
+            completions: Vec::new(),
+            notifier: Arc::new(EventNotifier::new()?),
+            wake_count: Box::new(0),
+            wake_armed: false,
+            random: u64::from_ne_bytes(seed),
+            discards_by_command: system.features().uses(Feature::BlockDiscard),
+            system,
+        })
+    }
+
+    fn buffers(&mut self) -> &mut BufferRing {
+        self.buffers
+            .as_mut()
+            .expect("the buffers are there until the driver is dropped")
+    }
+
+    /// The slot of an operation in flight; none when it is done.
+    fn slot(&mut self, token: OpToken) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(token.slot as usize)?;
+        (slot.op.is_some() && slot.generation == token.generation).then_some(&mut **slot)
+    }
+
+    fn push(&mut self, entry: squeue::Entry) {
+        if self.backlog.is_empty() {
+            // SAFETY: an operation's entry refers to its slot and buffers, which stay until its last completion; the
+            // others refer to nothing, or to `wake_count`, which stays as long as the ring.
+            unsafe {
+                if self.ring.push(&entry) {
+                    return;
+                }
+                self.ring.submit();
+                if self.ring.push(&entry) {
+                    return;
+                }
+            }
+        }
+        self.backlog.push_back(entry);
+    }
+
+    /// Moves the backlog into the ring as far as there is room.
+    fn push_backlog(&mut self) {
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: as in `push`.
+            if !unsafe { self.ring.push(entry) } {
+                self.ring.submit();
+                // SAFETY: as in `push`.
+                if !unsafe { self.ring.push(entry) } {
+                    return;
+                }
+            }
+            self.backlog.pop_front();
+        }
+    }
+
+    /// Submits what is left of an operation.
+    fn start(&mut self, token: OpToken) {
+        let receive_bytes = self.buffers().bytes();
+        let slot = self.slot(token).expect("only operations in flight start");
+        let entry = slot.entry(receive_bytes).user_data(token.to_word());
+        self.in_kernel += 1;
+        self.push(entry);
+    }
+
+    fn finish(&mut self, token: OpToken, result: io::Result<Output>) -> (OpToken, Outcome) {
+        let slot = self.slot(token).expect("an operation ends once");
+        let op = slot.op.take().expect("an operation ends once");
+        (token, Outcome { result, op })
+    }
+
+    /// Replaces missing receive buffers, and starts receives that wait for one.
+    fn feed_receives(&mut self) {
+        self.buffers().refill();
+        if self.starved.is_empty() {
+            return;
+        }
+        for _ in 0..self.buffers().available().min(self.starved.len()) {
+            let token = self.starved.pop_front().expect("counted");
+            self.slot(token)
+                .expect("a starved receive is in flight")
+                .starved = false;
+            self.start(token);
+        }
+    }
+
+    fn arm_wake(&mut self) {
+        if self.wake_armed {
+            return;
+        }
+        let count = std::ptr::from_mut(&mut *self.wake_count).cast();
+        let entry = opcode::Read::new(Fd(self.notifier.raw()), count, size_of::<u64>() as u32)
+            .build()
+            .user_data(WAKE);
+        self.wake_armed = true;
+        self.push(entry);
+    }
+
+    /// Takes the completions that are there.
+    fn reap(&mut self, outcomes: &mut Vec<(OpToken, Outcome)>) {
+        let mut completions = std::mem::take(&mut self.completions);
+        self.ring.take(&mut completions);
+        for completion in completions.drain(..) {
+            match completion.user_data() {
+                WAKE => self.wake_armed = false,
+                CANCEL => {}
+                word => outcomes.extend(self.complete(OpToken::from_word(word), &completion)),
+            }
+        }
+        self.completions = completions;
+    }
+
+    fn complete(
+        &mut self,
+        token: OpToken,
+        completion: &cqueue::Entry,
+    ) -> Option<(OpToken, Outcome)> {
+        self.in_kernel -= 1;
+        let result = completion.result();
+        let received = cqueue::buffer_select(completion.flags()).and_then(|number| {
+            if result > 0 {
+                return Some(self.buffers().take(number, result as usize));
+            }
+            self.buffers().put_back(number);
+            None
+        });
+        let system = &self.system;
+        let accepted = |descriptor| Socket::new(Handle(descriptor as u32), system.clone());
+        let slot = &mut self.slots[token.slot as usize];
+        assert_eq!(
+            slot.generation, token.generation,
+            "the kernel completes operations in flight"
+        );
+        match slot.complete(result, received, accepted) {
+            Next::Done(result) => return Some(self.finish(token, result)),
+            Next::Again => self.start(token),
+            Next::Starved => {
+                slot.starved = true;
+                self.starved.push_back(token);
+            }
+        }
+        None
+    }
+}
+
+impl Driver for Uring {
+    fn now(&self) -> Instant {
+        super::now()
+    }
+
+    fn random(&mut self) -> u64 {
+        // SplitMix64: for jitter and the like, not for secrets.
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.random;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    fn submit(&mut self, token: OpToken, op: Op) {
+        let index = token.slot as usize;
+        while self.slots.len() <= index {
+            self.slots.push(Slot::new());
+        }
+        let done = self.slots[index].begin(token.generation, op, self.discards_by_command);
+        match done {
+            None => self.start(token),
+            Some(output) => {
+                let outcome = self.finish(token, Ok(output));
+                self.ready.push(outcome);
+            }
+        }
+    }
+
+    fn cancel(&mut self, token: OpToken) {
+        let Some(slot) = self.slot(token) else {
+            return;
+        };
+        slot.cancelled = true;
+        if slot.starved {
+            self.starved.retain(|&waiting| waiting != token);
+            let outcome = self.finish(token, Err(error(libc::ECANCELED)));
+            self.ready.push(outcome);
+            return;
+        }
+        // It follows the operation's own submission, whether that is in the kernel, the ring or the backlog.
+        let entry = opcode::AsyncCancel::new(token.to_word())
+            .build()
+            .flags(squeue::Flags::SKIP_SUCCESS)
+            .user_data(CANCEL);
+        self.push(entry);
+    }
+
+    fn turn(&mut self, wait: Wait, outcomes: &mut Vec<(OpToken, Outcome)>) {
+        self.feed_receives();
+        self.push_backlog();
+        match wait {
+            Wait::Until(deadline) if self.ready.is_empty() && !self.ring.has_completions() => {
+                self.arm_wake();
+                let now = super::now();
+                self.ring.wait(deadline, now);
+            }
+            _ => self.ring.poll(),
+        }
+        outcomes.append(&mut self.ready);
+        self.reap(outcomes);
+    }
+
+    fn notifier(&self) -> Arc<dyn Notifier> {
+        self.notifier.clone()
+    }
+}
+
+impl Drop for Uring {
+    /// The kernel may write to the memory of whatever is in flight: it is all called back first.
+    fn drop(&mut self) {
+        let deadline = super::now() + DROP_WAIT_MAX;
+        let mut outcomes = Vec::new();
+        self.starved.clear();
+        let in_flight: Vec<OpToken> = (0..self.slots.len())
+            .filter(|&index| self.slots[index].op.is_some() && !self.slots[index].starved)
+            .map(|index| OpToken {
+                slot: index as u32,
+                generation: self.slots[index].generation,
+            })
+            .collect();
+        in_flight.into_iter().for_each(|token| self.cancel(token));
+        if self.wake_armed {
+            self.notifier.notify();
+        }
+        while (self.in_kernel > 0 || self.wake_armed) && super::now() < deadline {
+            self.push_backlog();
+            self.ring.wait(Some(deadline), super::now());
+            self.reap(&mut outcomes);
+        }
+        let buffers = self.buffers.take().expect("dropped once");
+        if self.in_kernel == 0 && !self.wake_armed {
+            buffers.unregister(&self.ring.submitter());
+            return;
+        }
+        tracing::error!(
+            operations = self.in_kernel,
+            "the kernel did not give operations back; their memory is lost"
+        );
+        std::mem::forget(buffers);
+        std::mem::forget(std::mem::take(&mut self.slots));
+        std::mem::forget(std::mem::take(&mut self.wake_count));
+    }
+}
