@@ -353,6 +353,7 @@ pub struct Runner {
     reactor: Reactor,
     main: Option<Task<()>>,
     outcomes: Vec<(OpToken, Outcome)>,
+    stopped: bool,
 }
 
 impl Runner {
@@ -410,6 +411,7 @@ impl Runner {
             reactor,
             main: Some(main),
             outcomes: Vec::new(),
+            stopped: false,
         }
     }
 
@@ -565,19 +567,13 @@ impl Runner {
 
     /// Drops every task and waits for every operation.
     fn shut_down(&mut self) {
-        let inner = Rc::clone(&self.reactor.0);
-        drop(self.main.take());
-        let inbox = inner.shared.close();
-        inner.tasks.extend(inbox.tasks);
-        drop(inbox.messages);
-        inner.tasks.clear();
+        self.stopped = true;
         loop {
-            let (in_flight, dropped) = inner.slots.borrow_mut().abandon_all();
-            drop(dropped);
-            drop(inner.timers.take_all());
-            inner.tasks.clear();
-            if in_flight.is_empty() {
-                break;
+            let in_flight = self.drop_tasks();
+            let inner = &*self.reactor.0;
+            if in_flight.is_empty() && inner.tasks.alive() == 0 {
+                drop(inner.shared.close());
+                return;
             }
             let mut driver = inner.driver.borrow_mut();
             in_flight.into_iter().for_each(|token| driver.cancel(token));
@@ -588,6 +584,37 @@ impl Runner {
                 self.reactor.dispatch(token, outcome);
             }
         }
+    }
+
+    /// Drops every task, message and timer, and gives up on every operation; those that are still in flight.
+    fn drop_tasks(&mut self) -> Vec<OpToken> {
+        let inner = Rc::clone(&self.reactor.0);
+        drop(self.main.take());
+        let inbox = inner.shared.refuse_messages();
+        inner.tasks.extend(inbox.tasks);
+        drop(inbox.messages);
+        inner.tasks.clear();
+        let (in_flight, dropped) = inner.slots.borrow_mut().abandon_all();
+        drop(dropped);
+        drop(inner.timers.take_all());
+        inner.tasks.clear();
+        in_flight
+    }
+}
+
+impl Drop for Runner {
+    /// A reactor that did not run to its end, because a panic went through it or its simulation is over, drops its tasks
+    /// where they belong. Operations that are in flight are the driver's to call back when it is dropped.
+    fn drop(&mut self) {
+        if self.stopped {
+            return;
+        }
+        let shared = Arc::clone(&self.reactor.0.shared);
+        let _entered = Entered::new(&shared);
+        let in_flight = self.drop_tasks();
+        let mut driver = self.reactor.0.driver.borrow_mut();
+        in_flight.into_iter().for_each(|token| driver.cancel(token));
+        drop(shared.close());
     }
 }
 

@@ -114,6 +114,12 @@ impl Tasks {
         }
     }
 
+    /// Tasks that have not ended.
+    pub(crate) fn alive(&self) -> usize {
+        let alive = self.alive.borrow();
+        alive.wakers.len() - alive.free.len()
+    }
+
     pub(crate) fn extend(&self, tasks: impl IntoIterator<Item = Runnable>) {
         self.queue.borrow_mut().extend(tasks);
     }
@@ -140,7 +146,7 @@ impl Tasks {
         TASKS_PER_TURN_MAX
     }
 
-    /// Drops every task.
+    /// Drops every task, except one that another thread is waking at this very moment: it comes through the inbox.
     pub(crate) fn clear(&self) {
         loop {
             let alive: Vec<_> = self

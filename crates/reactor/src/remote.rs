@@ -17,7 +17,8 @@ type Message = Box<dyn FnOnce(&Reactor) + Send>;
 pub(crate) struct Inbox {
     pub(crate) tasks: Vec<Runnable>,
     pub(crate) messages: Vec<Message>,
-    closed: bool,
+    refuses_messages: bool,
+    refuses_tasks: bool,
 }
 
 /// The part of a reactor that other threads see.
@@ -51,7 +52,7 @@ impl Shared {
 
     pub(crate) fn push_task(&self, task: Runnable) {
         let mut inbox = self.lock();
-        if inbox.closed {
+        if inbox.refuses_tasks {
             // The task belongs to a thread that is gone or going: it can be neither run nor dropped here.
             std::mem::forget(task);
             return;
@@ -63,7 +64,7 @@ impl Shared {
 
     fn push_message(&self, message: Message) -> Result<(), Stopped> {
         let mut inbox = self.lock();
-        if inbox.closed {
+        if inbox.refuses_messages {
             return Err(Stopped { reactor: self.id });
         }
         inbox.messages.push(message);
@@ -85,15 +86,17 @@ impl Shared {
             return None;
         }
         self.filled.store(false, Ordering::SeqCst);
+        Some(self.empty())
+    }
+
+    fn empty(&self) -> Inbox {
         let mut inbox = self.lock();
-        let closed = inbox.closed;
-        Some(std::mem::replace(
-            &mut *inbox,
-            Inbox {
-                closed,
-                ..Inbox::default()
-            },
-        ))
+        let rest = Inbox {
+            refuses_messages: inbox.refuses_messages,
+            refuses_tasks: inbox.refuses_tasks,
+            ..Inbox::default()
+        };
+        std::mem::replace(&mut *inbox, rest)
     }
 
     /// Announces sleep; false when something arrived meanwhile, and the reactor must not sleep.
@@ -110,15 +113,19 @@ impl Shared {
         self.asleep.store(false, Ordering::SeqCst);
     }
 
+    /// Refuses messages from now on; what was there is returned. Tasks still come home, to be dropped.
+    pub(crate) fn refuse_messages(&self) -> Inbox {
+        self.lock().refuses_messages = true;
+        self.empty()
+    }
+
     /// Refuses everything from now on; what was there is returned.
     pub(crate) fn close(&self) -> Inbox {
-        std::mem::replace(
-            &mut *self.lock(),
-            Inbox {
-                closed: true,
-                ..Inbox::default()
-            },
-        )
+        let mut inbox = self.lock();
+        inbox.refuses_messages = true;
+        inbox.refuses_tasks = true;
+        drop(inbox);
+        self.empty()
     }
 }
 
