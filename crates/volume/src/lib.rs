@@ -5,12 +5,21 @@
 
 #![forbid(unsafe_code)]
 
+mod file;
+mod guard;
+mod mailbox;
 mod mem;
 mod null;
 mod registry;
+mod slots;
 mod support;
 pub mod url;
 
+pub use file::FileVolume;
+pub use guard::{
+    COMPARE_WRITE_BYTES_MAX, GUARD_TRANSFER_BYTES_MAX, Guard, GuardConfig, GuardError, KINDS,
+    KindStatistics, LATENCY_BUCKETS, VolumeStatistics,
+};
 pub use mem::{MEM_BYTES_MAX, MemVolume};
 pub use null::NullVolume;
 pub use registry::{Access, Factory, Notice, OpenError, OpenRequest, Registry};

@@ -144,6 +144,10 @@ impl Registry {
         let mut registry = Registry::new();
         registry.register("null", at_once(NullVolume::open));
         registry.register("mem", at_once(MemVolume::open));
+        registry.register(
+            "file",
+            Arc::new(|request| Box::pin(crate::file::open(request))),
+        );
         registry
     }
 

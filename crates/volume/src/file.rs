@@ -1,0 +1,172 @@
+//! `file:` stores blocks in a regular file or on a block device, past the page cache where the file system allows.
+//!
+//! Each request is one operation of the reactor, or a short sequence of them (zeroes where the medium has no operation
+//! for it, ranges that are too long for one). Nothing is allocated for a request in the steady state. It neither splits
+//! transfers nor locks ranges: [`crate::Guard`] does.
+//!
+//! A regular file counts as a volatile cache, because only a sync reaches the device's own. Blocks that a hole was punched
+//! for read as zeroes; what a device's discarded blocks read as is not promised.
+
+mod lane;
+mod open;
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use weir_block::{
+    CompletionSink, FenceReply, Geometry, Queue, ResizeError, Volume, VolumeError, VolumeEvent,
+    Watcher,
+};
+use weir_reactor::{File, FileKind, Reactor};
+
+use crate::mailbox::{Mailbox, WhenAll};
+use crate::support::{SharedLive, Watchers, check_resize, lock};
+
+pub(crate) use open::open;
+
+/// A file or block device as a volume. See the module.
+pub struct FileVolume {
+    name: String,
+    file: Arc<File>,
+    kind: FileKind,
+    /// Granularity of deallocation, in bytes; 0: not at all.
+    deallocate_bytes: u64,
+    geometry: SharedLive,
+    watchers: Watchers,
+    /// One for each queue, for fences.
+    mailboxes: Mutex<Vec<Arc<Mailbox<Arc<WhenAll>>>>>,
+    unsupported: Unsupported,
+    /// Whether the file was made shorter since it last grew.
+    was_cut: AtomicBool,
+}
+
+/// What the medium has said that it cannot do; it is not asked again.
+#[derive(Default)]
+struct Unsupported {
+    punch_hole: AtomicBool,
+    zero_range: AtomicBool,
+    discard: AtomicBool,
+}
+
+impl Unsupported {
+    fn flag(&self, mode: weir_reactor::AllocateMode) -> &AtomicBool {
+        match mode {
+            weir_reactor::AllocateMode::PunchHole => &self.punch_hole,
+            weir_reactor::AllocateMode::ZeroRange => &self.zero_range,
+            weir_reactor::AllocateMode::Discard => &self.discard,
+        }
+    }
+
+    fn is(&self, mode: weir_reactor::AllocateMode) -> bool {
+        self.flag(mode).load(Ordering::Relaxed)
+    }
+
+    fn set(&self, mode: weir_reactor::AllocateMode) {
+        self.flag(mode).store(true, Ordering::Relaxed);
+    }
+}
+
+impl Volume for FileVolume {
+    fn geometry(&self) -> Geometry {
+        self.geometry.get()
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.watchers.add(watcher);
+    }
+
+    fn open_queue(
+        self: Arc<Self>,
+        reactor: &Reactor,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError> {
+        let mailbox = Mailbox::new();
+        let mut mailboxes = lock(&self.mailboxes);
+        mailboxes.retain(|mailbox| !mailbox.is_closed());
+        mailboxes.push(Arc::clone(&mailbox));
+        drop(mailboxes);
+        Ok(Box::new(lane::FileQueue::new(
+            self, reactor, depth, sink, mailbox,
+        )))
+    }
+
+    /// Operations on a file end by themselves, so a fence waits for them.
+    fn fence(&self, reply: FenceReply) {
+        let all = WhenAll::new(reply);
+        let mailboxes = lock(&self.mailboxes).clone();
+        mailboxes
+            .iter()
+            .for_each(|mailbox| mailbox.post(Arc::clone(&all)));
+    }
+
+    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
+        let geometry = self.geometry();
+        check_resize(&geometry, blocks, force)?;
+        let (before, bytes) = (
+            geometry.length_bytes(),
+            blocks << geometry.block_size.shift(),
+        );
+        match self.kind {
+            FileKind::Regular => self.resize_file(&geometry, blocks, bytes)?,
+            FileKind::BlockDevice => self.resize_device(bytes)?,
+        }
+        self.geometry.set_blocks(blocks);
+        if blocks != geometry.blocks {
+            tracing::info!(volume = %self.name, before, now = bytes, "resized, in bytes");
+            self.watchers.tell(VolumeEvent::Resized);
+        }
+        Ok(self.geometry())
+    }
+}
+
+fn medium(error: &std::io::Error) -> ResizeError {
+    ResizeError::Medium {
+        reason: error.to_string(),
+    }
+}
+
+impl FileVolume {
+    fn resize_file(&self, geometry: &Geometry, blocks: u64, bytes: u64) -> Result<(), ResizeError> {
+        let length = self.file.length().map_err(|error| medium(&error))?;
+        if geometry.read_only && length != bytes {
+            return Err(ResizeError::Medium {
+                reason: "the file is open read-only".to_owned(),
+            });
+        }
+        if blocks < geometry.blocks {
+            // Nothing is submitted behind the new end any more before it is cut off.
+            self.geometry.set_blocks(blocks);
+            self.was_cut.store(true, Ordering::Relaxed);
+        } else if self.was_cut.swap(false, Ordering::Relaxed) {
+            // What a write in flight at the cut left behind the end must not come to light.
+            self.file
+                .set_length(geometry.length_bytes())
+                .map_err(|error| medium(&error))?;
+        }
+        if length == bytes && blocks == geometry.blocks {
+            return Ok(());
+        }
+        let set = self.file.set_length(bytes);
+        if set.is_err() && blocks < geometry.blocks {
+            self.geometry.set_blocks(geometry.blocks);
+        }
+        set.map_err(|error| medium(&error))
+    }
+
+    /// A device has the size that it has; the volume can only follow it.
+    fn resize_device(&self, bytes: u64) -> Result<(), ResizeError> {
+        let length = self.file.length().map_err(|error| medium(&error))?;
+        if bytes <= length {
+            return Ok(());
+        }
+        Err(ResizeError::Medium {
+            reason: format!("the device has {length} bytes, fewer than the {bytes} asked for"),
+        })
+    }
+}

@@ -1,0 +1,248 @@
+//! Opening a file or device: what the URL asks for against what the medium is.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use weir_block::{BlockSize, DeallocatedRead, Geometry, Volume};
+use weir_reactor::{File, FileInfo, FileKind, OpenOptions, UseDirect};
+
+use crate::support::{LiveGeometry, TRANSFER_BYTES_MAX, blocks_of_size};
+use crate::{FileVolume, Guard, GuardConfig, OpenError, OpenRequest, UrlError, VolumeUrl};
+
+/// The largest alignment that a block can have, in bytes.
+const ALIGNMENT_MAX: u32 = 4096;
+
+/// What the URL asks for.
+struct Wanted {
+    path: PathBuf,
+    size: Option<u64>,
+    block_size: Option<BlockSize>,
+    direct: UseDirect,
+}
+
+/// Opens the volume that `file:PATH?size=...&block_size=...&direct=...` names.
+pub(crate) async fn open(request: OpenRequest) -> Result<Arc<dyn Volume>, OpenError> {
+    let wanted = wanted(&request.url)?;
+    let opened = open_medium(&request, &wanted, wanted.direct).await?;
+    let (file, info) = match (misfit(&opened.1, &wanted), wanted.direct) {
+        (None, _) => opened,
+        (Some(reason), UseDirect::Auto) => {
+            drop(opened);
+            let text = format!("{reason}; I/O goes through the page cache");
+            request.registry.notice(&request.url, text);
+            open_medium(&request, &wanted, UseDirect::Never).await?
+        }
+        (Some(reason), _) => return Err(refused(&request.url, reason)),
+    };
+    if !info.direct && wanted.direct == UseDirect::Auto && opened_plain(&info, &wanted) {
+        let text = "the file system has no direct I/O; I/O goes through the page cache";
+        request.registry.notice(&request.url, text.to_owned());
+    }
+    check_length(&request.url, &info, &wanted)?;
+    volume(&request, file, &info, &wanted)
+}
+
+fn wanted(url: &VolumeUrl) -> Result<Wanted, UrlError> {
+    if url.authority().is_some() || url.path().is_empty() {
+        return Err(url.place_error("a path and no host, as in file:/path/to/image"));
+    }
+    let parameters = url.parameters();
+    let size = parameters.size("size")?;
+    let block_size = parameters.block_size()?;
+    let direct = parameters.choice(
+        "direct",
+        &[
+            ("auto", UseDirect::Auto),
+            ("always", UseDirect::Always),
+            ("never", UseDirect::Never),
+        ],
+    )?;
+    parameters.finish()?;
+    if let Some(size) = size {
+        blocks_of_size(size, block_size.unwrap_or(BlockSize::B512))?;
+    }
+    Ok(Wanted {
+        path: PathBuf::from(url.path()),
+        size,
+        block_size,
+        direct: direct.unwrap_or_default(),
+    })
+}
+
+async fn open_medium(
+    request: &OpenRequest,
+    wanted: &Wanted,
+    direct: UseDirect,
+) -> Result<(Arc<File>, FileInfo), OpenError> {
+    let options = OpenOptions {
+        write: !request.access.read_only,
+        create: wanted.size.filter(|_| !request.access.read_only),
+        direct,
+    };
+    let (system, path) = (Arc::clone(request.reactor.system()), wanted.path.clone());
+    let opened = request
+        .reactor
+        .offload(move || system.open_file(&path, &options))
+        .await;
+    let opened = opened.unwrap_or_else(|| Err(io::Error::other("opening it panicked")));
+    opened.map_err(|error| open_error(&request.url, error, &options))
+}
+
+fn open_error(url: &VolumeUrl, source: io::Error, options: &OpenOptions) -> OpenError {
+    let (url, reason) = (url.to_string(), source.to_string());
+    match source.kind() {
+        io::ErrorKind::ResourceBusy => OpenError::InUse { url, reason },
+        io::ErrorKind::NotFound if options.create.is_none() && options.write => OpenError::Medium {
+            url,
+            reason: format!("{reason}; with size= it is created"),
+        },
+        io::ErrorKind::InvalidInput if options.direct == UseDirect::Always => OpenError::Medium {
+            url,
+            reason: format!("{reason}; direct=auto or direct=never use the page cache"),
+        },
+        _ => OpenError::System { url, source },
+    }
+}
+
+fn refused(url: &VolumeUrl, reason: String) -> OpenError {
+    OpenError::Medium {
+        url: url.to_string(),
+        reason,
+    }
+}
+
+/// The block size that is presented: as told, or what fits the medium's contents.
+fn block_size(info: &FileInfo, wanted: &Wanted) -> BlockSize {
+    let fitting = match info.kind {
+        // What is on a device speaks in its logical blocks, which direct I/O is aligned to.
+        FileKind::BlockDevice => info.offset_alignment == BlockSize::B4096.bytes(),
+        FileKind::Regular => info
+            .length
+            .is_multiple_of(u64::from(BlockSize::B4096.bytes())),
+    };
+    wanted.block_size.unwrap_or(if fitting {
+        BlockSize::B4096
+    } else {
+        BlockSize::B512
+    })
+}
+
+/// Why direct I/O on this medium cannot serve blocks as wanted, if it cannot.
+fn misfit(info: &FileInfo, wanted: &Wanted) -> Option<String> {
+    if !info.direct {
+        return None;
+    }
+    let alignment = info.offset_alignment.max(info.memory_alignment);
+    if alignment > ALIGNMENT_MAX {
+        return Some(format!(
+            "direct I/O asks for an alignment of {alignment} bytes, and at most {ALIGNMENT_MAX} can be had"
+        ));
+    }
+    let block_bytes = block_size(info, wanted).bytes();
+    let whole = info.length.is_multiple_of(u64::from(info.offset_alignment));
+    if block_bytes < info.offset_alignment && !whole {
+        return Some(format!(
+            "blocks of {block_bytes} bytes are made of direct I/O in units of {} bytes, and its length of {} bytes is no multiple of that",
+            info.offset_alignment, info.length
+        ));
+    }
+    None
+}
+
+/// Whether the medium was opened without direct I/O at the first try.
+fn opened_plain(info: &FileInfo, wanted: &Wanted) -> bool {
+    !info.direct && misfit(info, wanted).is_none()
+}
+
+fn check_length(url: &VolumeUrl, info: &FileInfo, wanted: &Wanted) -> Result<(), OpenError> {
+    let length = info.length;
+    if let Some(size) = wanted.size.filter(|&size| size != length) {
+        let reason = format!(
+            "it has {length} bytes and size={size} asks for {size}; leave size= out to take it as it is, or resize the volume"
+        );
+        return Err(refused(url, reason));
+    }
+    let block_bytes = block_size(info, wanted).bytes();
+    if length == 0 {
+        let reason = "it is empty; remove it and give size=, and it is made anew".to_owned();
+        return Err(refused(url, reason));
+    }
+    if !length.is_multiple_of(u64::from(block_bytes)) {
+        let hint = if length.is_multiple_of(u64::from(BlockSize::B512.bytes())) {
+            "; block_size=512 fits"
+        } else {
+            ""
+        };
+        let reason =
+            format!("its {length} bytes are no multiple of the block size of {block_bytes}{hint}");
+        return Err(refused(url, reason));
+    }
+    Ok(())
+}
+
+fn volume(
+    request: &OpenRequest,
+    file: Arc<File>,
+    info: &FileInfo,
+    wanted: &Wanted,
+) -> Result<Arc<dyn Volume>, OpenError> {
+    let presented = block_size(info, wanted);
+    let native = if info.direct && info.offset_alignment > presented.bytes() {
+        BlockSize::B4096
+    } else {
+        presented
+    };
+    let geometry = geometry(info, native, request.access.read_only);
+    let volume = Arc::new(FileVolume {
+        name: request.url.to_string(),
+        file,
+        kind: info.kind,
+        deallocate_bytes: u64::from(info.deallocate_granularity),
+        geometry: Arc::new(LiveGeometry::new(geometry)),
+        watchers: Default::default(),
+        mailboxes: Default::default(),
+        unsupported: Default::default(),
+        was_cut: Default::default(),
+    });
+    if native == presented {
+        return Ok(volume);
+    }
+    let text = format!(
+        "blocks of {} bytes on a medium that writes {} at a time: writes that are not aligned to that read first",
+        presented.bytes(),
+        native.bytes()
+    );
+    request.registry.notice(&request.url, text);
+    let config = GuardConfig {
+        block_size: Some(presented),
+        ..GuardConfig::default()
+    };
+    Ok(Guard::new(volume, config).expect("512-byte blocks are made of 4096-byte ones"))
+}
+
+fn geometry(info: &FileInfo, block_size: BlockSize, read_only: bool) -> Geometry {
+    let in_blocks = |bytes: u32| bytes.div_ceil(block_size.bytes());
+    let regular = info.kind == FileKind::Regular;
+    // A device promises a physical block; what one block of ours promises beyond that is not known.
+    let atomic = (info.physical_block >> block_size.shift()).max(1);
+    Geometry {
+        generation: 0,
+        block_size,
+        blocks: info.length >> block_size.shift(),
+        transfer_blocks_max: TRANSFER_BYTES_MAX >> block_size.shift(),
+        transfer_blocks_optimal: in_blocks(info.physical_block).max(1),
+        memory_alignment: info.memory_alignment,
+        deallocate_blocks: in_blocks(info.deallocate_granularity),
+        deallocated_read: if regular {
+            DeallocatedRead::Zeroes
+        } else {
+            DeallocatedRead::Unknown
+        },
+        volatile_cache: regular || info.volatile_cache,
+        read_only,
+        atomic_blocks: 1,
+        atomic_blocks_power_fail: if regular { 1 } else { atomic },
+        compare_write_blocks: 0,
+    }
+}

@@ -1,0 +1,369 @@
+//! Requests that take several steps below: too long, not aligned to the blocks below, or not supported there.
+//!
+//! Positions are in bytes here, as both sizes of block are at work. No step holds a buffer while it waits for another: a
+//! read that is longer than one transfer takes all of its buffers first.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use weir_block::{Operation, OperationKind, ReadBuffers, VolumeError};
+use weir_memory::{Segments, View, Views};
+
+use super::lane::{Lane, Ticket};
+use crate::slots::Key;
+use crate::support::{TRANSFER_BYTES_MAX, compare_views, fill, freeze, slice_views};
+
+/// What can be done by other means where the volume below does not support it.
+pub(super) fn can_emulate(kind: OperationKind) -> bool {
+    match kind {
+        OperationKind::Compare
+        | OperationKind::CompareWrite
+        | OperationKind::WriteZeroes
+        | OperationKind::Deallocate
+        | OperationKind::Verify => true,
+        OperationKind::Read | OperationKind::Write | OperationKind::Flush => false,
+    }
+}
+
+/// Does one request of the user.
+pub(super) async fn run(
+    lane: &Rc<Lane>,
+    key: Key,
+    operation: &mut Operation,
+) -> Result<(), VolumeError> {
+    let guard = &lane.guard;
+    let shift = guard.inner_shift - guard.ratio_shift;
+    let (lba, blocks) = operation.range().expect("a flush is one step");
+    let range = lba << shift..(lba + blocks) << shift;
+    let steps = Steps { lane, key };
+    match operation {
+        Operation::Read { buffers, .. } => steps.read(range, buffers).await,
+        Operation::Write { data, fua, .. } => steps.write(range, data, *fua).await,
+        Operation::WriteZeroes {
+            deallocate, fua, ..
+        } => steps.write_zeroes(range, *deallocate, *fua).await,
+        Operation::Compare { data, .. } => steps.compare(range, data, None).await,
+        Operation::CompareWrite {
+            compare, data, fua, ..
+        } => {
+            let ticket = lane.lock(steps.covering(&range)).await;
+            steps.compare(range.clone(), compare, Some(&ticket)).await?;
+            steps.write_under(range, data, *fua, &ticket).await
+        }
+        Operation::Deallocate { .. } => steps.deallocate(range).await,
+        Operation::Verify { .. } => steps.verify(range).await,
+        Operation::Flush => unreachable!("a flush is one step"),
+    }
+}
+
+struct Steps<'lane> {
+    lane: &'lane Rc<Lane>,
+    key: Key,
+}
+
+impl Steps<'_> {
+    fn block(&self) -> u64 {
+        1 << self.lane.guard.inner_shift
+    }
+
+    /// The blocks below that a range touches.
+    fn covering(&self, range: &Range<u64>) -> Range<u64> {
+        range.start / self.block()..range.end.div_ceil(self.block())
+    }
+
+    /// The blocks below that lie wholly in a range.
+    fn within(&self, range: &Range<u64>) -> Range<u64> {
+        let start = range.start.div_ceil(self.block());
+        start..(range.end / self.block()).max(start)
+    }
+
+    fn is_aligned(&self, range: &Range<u64>) -> bool {
+        (range.start | range.end).is_multiple_of(self.block())
+    }
+
+    /// Blocks in parts that the volume below takes as one transfer.
+    fn transfers(&self, blocks: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+        pieces(blocks, u64::from(self.lane.guard.inner_transfer_blocks_max))
+    }
+
+    /// Fails where the user wishes no more, before anything has an effect or between reads.
+    fn go_on(&self) -> Result<(), VolumeError> {
+        if self.lane.is_cancelled(self.key) {
+            return Err(VolumeError::Cancelled);
+        }
+        Ok(())
+    }
+
+    async fn read_blocks(
+        &self,
+        blocks: Range<u64>,
+        under: Option<&Ticket>,
+    ) -> Result<Views, VolumeError> {
+        let read = Operation::Read {
+            lba: blocks.start,
+            blocks: length(&blocks),
+            buffers: ReadBuffers::Lend,
+        };
+        let (result, read) = self.lane.call(read, under).await;
+        result?;
+        match read {
+            Operation::Read {
+                buffers: ReadBuffers::Filled(data),
+                ..
+            } => Ok(data),
+            _ => unreachable!("a read that succeeded is filled"),
+        }
+    }
+
+    async fn read(&self, range: Range<u64>, buffers: &mut ReadBuffers) -> Result<(), VolumeError> {
+        let blocks = self.covering(&range);
+        let bytes = (range.end - range.start) as usize;
+        let base = blocks.start * self.block();
+        if blocks.end - blocks.start <= u64::from(self.lane.guard.inner_transfer_blocks_max) {
+            let data = self.read_blocks(blocks, None).await?;
+            let data = slice_views(&data, (range.start - base) as usize, bytes);
+            fill(buffers, data);
+            return Ok(());
+        }
+        if let ReadBuffers::Lend = buffers {
+            *buffers = ReadBuffers::Into(self.lane.segments(bytes).await);
+        }
+        for part in self.transfers(blocks) {
+            self.go_on()?;
+            let data = self.read_blocks(part.clone(), None).await?;
+            let ReadBuffers::Into(segments) = buffers else {
+                unreachable!("they were taken above")
+            };
+            let start = part.start * self.block();
+            let wanted = range.start.max(start)..range.end.min(part.end * self.block());
+            let length = (wanted.end - wanted.start) as usize;
+            let data = slice_views(&data, (wanted.start - start) as usize, length);
+            copy_at(&data, segments, (wanted.start - range.start) as usize);
+        }
+        let ReadBuffers::Into(segments) = std::mem::replace(buffers, ReadBuffers::Lend) else {
+            unreachable!("they were taken above")
+        };
+        *buffers = ReadBuffers::Filled(freeze(segments));
+        Ok(())
+    }
+
+    async fn write(&self, range: Range<u64>, data: &Views, fua: bool) -> Result<(), VolumeError> {
+        if self.is_aligned(&range) {
+            self.go_on()?;
+            return self
+                .write_blocks(self.covering(&range), data, fua, None)
+                .await;
+        }
+        let ticket = self.lane.lock(self.covering(&range)).await;
+        self.go_on()?;
+        self.write_under(range, data, fua, &ticket).await
+    }
+
+    /// Writes a range that is locked. Where it does not begin and end with a block below, the rest of that is read first.
+    async fn write_under(
+        &self,
+        range: Range<u64>,
+        data: &[View],
+        fua: bool,
+        ticket: &Ticket,
+    ) -> Result<(), VolumeError> {
+        let blocks = self.covering(&range);
+        let before = (range.start - blocks.start * self.block()) as usize;
+        let after = (blocks.end * self.block() - range.end) as usize;
+        let mut whole = Views::new();
+        if before > 0 {
+            let first = blocks.start..blocks.start + 1;
+            let there = self.read_blocks(first, Some(ticket)).await?;
+            whole.extend(slice_views(&there, 0, before));
+        }
+        whole.extend(data.iter().cloned());
+        if after > 0 {
+            let last = blocks.end - 1..blocks.end;
+            let there = self.read_blocks(last, Some(ticket)).await?;
+            whole.extend(slice_views(&there, self.block() as usize - after, after));
+        }
+        self.write_blocks(blocks, &whole, fua, Some(ticket)).await
+    }
+
+    async fn write_blocks(
+        &self,
+        blocks: Range<u64>,
+        data: &[View],
+        fua: bool,
+        under: Option<&Ticket>,
+    ) -> Result<(), VolumeError> {
+        let first = blocks.start;
+        for part in self.transfers(blocks) {
+            let from = ((part.start - first) * self.block()) as usize;
+            let bytes = ((part.end - part.start) * self.block()) as usize;
+            let write = Operation::Write {
+                lba: part.start,
+                blocks: length(&part),
+                data: slice_views(data, from, bytes),
+                fua,
+            };
+            self.lane.call(write, under).await.0?;
+        }
+        Ok(())
+    }
+
+    async fn write_zeroes(
+        &self,
+        range: Range<u64>,
+        deallocate: bool,
+        fua: bool,
+    ) -> Result<(), VolumeError> {
+        self.go_on()?;
+        let middle = self.within(&range);
+        if middle.is_empty() {
+            return self.zero_edge(range, fua).await;
+        }
+        let head = range.start..middle.start * self.block();
+        let tail = middle.end * self.block()..range.end;
+        if !head.is_empty() {
+            self.zero_edge(head, fua).await?;
+        }
+        self.zero_blocks(middle, deallocate, fua).await?;
+        if !tail.is_empty() {
+            self.zero_edge(tail, fua).await?;
+        }
+        Ok(())
+    }
+
+    async fn zero_edge(&self, range: Range<u64>, fua: bool) -> Result<(), VolumeError> {
+        let ticket = self.lane.lock(self.covering(&range)).await;
+        let zeroes: Views = View::zeroes((range.end - range.start) as usize).collect();
+        self.write_under(range, &zeroes, fua, &ticket).await
+    }
+
+    async fn zero_blocks(
+        &self,
+        blocks: Range<u64>,
+        deallocate: bool,
+        fua: bool,
+    ) -> Result<(), VolumeError> {
+        let native = Operation::WriteZeroes {
+            lba: blocks.start,
+            blocks: blocks.end - blocks.start,
+            deallocate,
+            fua,
+        };
+        match self.lane.call(native, None).await.0 {
+            Err(VolumeError::Unsupported) => {}
+            ended => return ended,
+        }
+        for part in pieces(blocks, u64::from(TRANSFER_BYTES_MAX) / self.block()) {
+            let bytes = ((part.end - part.start) * self.block()) as usize;
+            let zeroes: Views = View::zeroes(bytes).collect();
+            self.write_blocks(part, &zeroes, fua, None).await?;
+        }
+        Ok(())
+    }
+
+    async fn compare(
+        &self,
+        range: Range<u64>,
+        data: &[View],
+        under: Option<&Ticket>,
+    ) -> Result<(), VolumeError> {
+        for part in self.transfers(self.covering(&range)) {
+            self.go_on()?;
+            let there = self.read_blocks(part.clone(), under).await?;
+            let start = part.start * self.block();
+            let wanted = range.start.max(start)..range.end.min(part.end * self.block());
+            let (offset, bytes) = (
+                wanted.start - range.start,
+                (wanted.end - wanted.start) as usize,
+            );
+            let there = slice_views(&there, (wanted.start - start) as usize, bytes);
+            let expected = slice_views(data, offset as usize, bytes);
+            compare_views(&expected, &there).map_err(|error| counted_from(error, offset))?;
+        }
+        Ok(())
+    }
+
+    /// A hint: what does not fill a block below stays, and so does everything where the volume does not support it.
+    async fn deallocate(&self, range: Range<u64>) -> Result<(), VolumeError> {
+        let blocks = self.within(&range);
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let deallocate = Operation::Deallocate {
+            lba: blocks.start,
+            blocks: blocks.end - blocks.start,
+        };
+        match self.lane.call(deallocate, None).await.0 {
+            Err(VolumeError::Unsupported) => Ok(()),
+            ended => ended,
+        }
+    }
+
+    async fn verify(&self, range: Range<u64>) -> Result<(), VolumeError> {
+        let blocks = self.covering(&range);
+        let verify = Operation::Verify {
+            lba: blocks.start,
+            blocks: blocks.end - blocks.start,
+        };
+        match self.lane.call(verify, None).await.0 {
+            Err(VolumeError::Unsupported) => {}
+            ended => return ended,
+        }
+        for part in self.transfers(blocks) {
+            self.go_on()?;
+            drop(self.read_blocks(part, None).await?);
+        }
+        Ok(())
+    }
+}
+
+fn length(blocks: &Range<u64>) -> u32 {
+    u32::try_from(blocks.end - blocks.start).expect("a transfer is bounded")
+}
+
+/// A range in parts of at most `longest`.
+fn pieces(range: Range<u64>, longest: u64) -> impl Iterator<Item = Range<u64>> {
+    let mut start = range.start;
+    std::iter::from_fn(move || {
+        let end = range.end.min(start + longest);
+        let part = start..end;
+        start = end;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+/// A miscompare in a part, as one of the whole.
+fn counted_from(error: VolumeError, start: u64) -> VolumeError {
+    match error {
+        VolumeError::Miscompare { offset } => VolumeError::Miscompare {
+            offset: start + offset,
+        },
+        error => error,
+    }
+}
+
+/// Copies views into segments, from byte `at` on.
+fn copy_at(views: &[View], segments: &mut Segments, at: usize) {
+    let mut position = at;
+    for view in views {
+        let mut rest: &[u8] = view;
+        while !rest.is_empty() {
+            let (segment, from) = find(segments, position);
+            let length = rest.len().min(segment.len() - from);
+            segment[from..from + length].copy_from_slice(&rest[..length]);
+            rest = &rest[length..];
+            position += length;
+        }
+    }
+}
+
+/// The segment in which byte `position` lies, and where.
+fn find(segments: &mut Segments, position: usize) -> (&mut weir_memory::Segment, usize) {
+    let mut left = position;
+    for segment in segments {
+        if left < segment.len() {
+            return (segment, left);
+        }
+        left -= segment.len();
+    }
+    unreachable!("what is copied lies within the segments")
+}

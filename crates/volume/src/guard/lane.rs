@@ -1,0 +1,739 @@
+//! One reactor's queue of a guarded volume.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use weir_block::{
+    Completion, CompletionSink, Landing, Operation, OperationKind, Queue, Request, Token,
+    VolumeError,
+};
+use weir_memory::Segments;
+use weir_reactor::{Instant, Reactor, Task, Timer, oneshot};
+
+use super::statistics::Counters;
+use super::table::{Acknowledged, LockId, Message, QueueMailbox, overlaps};
+use super::{Guard, complex};
+use crate::mailbox::{Mailbox, WhenAll};
+use crate::slots::{Key, Slots};
+use crate::support::{check, pool_landing, pool_segments};
+
+/// How long an emulation waits before it looks for a buffer again.
+const BUFFER_RETRY: Duration = Duration::from_millis(1);
+
+/// A request of the queue's user.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct User {
+    token: Token,
+    kind: OperationKind,
+    /// As the user counts blocks.
+    range: (u64, u64),
+    taken: Instant,
+}
+
+/// What one part of an emulated request awaits.
+#[derive(Default)]
+struct Part {
+    ended: RefCell<Option<(Result<(), VolumeError>, Operation)>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// For whom a request goes to the volume below.
+enum Origin {
+    User(User),
+    Part(Rc<Part>),
+}
+
+/// A request at the volume below, or about to be.
+struct Below {
+    origin: Origin,
+    range: Range<u64>,
+    number: u64,
+    sent: Instant,
+    overdue: bool,
+}
+
+/// A request that a lock keeps back.
+struct KeptBack {
+    origin: Origin,
+    operation: Operation,
+    range: Range<u64>,
+    number: u64,
+}
+
+/// How a request of the user ended.
+type Ended = (User, Result<(), VolumeError>, Operation);
+
+struct Emulated {
+    user: User,
+    number: u64,
+    cancelled: bool,
+    task: Option<Task<()>>,
+}
+
+/// Someone who waits for what was taken before.
+struct Drain {
+    /// Requests with a lower number count.
+    limit: u64,
+    what: DrainOf,
+}
+
+enum DrainOf {
+    /// What is at the volume below in a range.
+    Range(
+        Range<u64>,
+        #[expect(dead_code, reason = "tells the holder when dropped")] Arc<Acknowledged>,
+    ),
+    /// Everything.
+    All(#[expect(dead_code, reason = "replies when dropped")] Arc<WhenAll>),
+}
+
+pub(super) struct GuardQueue {
+    lane: Rc<Lane>,
+}
+
+pub(super) struct Lane {
+    pub(super) guard: Arc<Guard>,
+    pub(super) reactor: Reactor,
+    depth: u32,
+    sink: Rc<dyn CompletionSink>,
+    /// None once the queue is dropped.
+    inner: RefCell<Option<Box<dyn Queue>>>,
+    /// For the volume below, which has not taken it yet.
+    outgoing: RefCell<VecDeque<Request>>,
+    below: RefCell<Slots<Below>>,
+    kept_back: RefCell<VecDeque<KeptBack>>,
+    emulated: RefCell<Slots<Emulated>>,
+    /// Ended without the volume below, until the submission is over.
+    ended: RefCell<VecDeque<Ended>>,
+    locks: RefCell<Vec<(LockId, Range<u64>)>>,
+    /// Locks of this queue's own requests.
+    tickets: RefCell<Vec<LockId>>,
+    drains: RefCell<Vec<Drain>>,
+    /// Requests that were taken and have not ended.
+    taken: Cell<u32>,
+    next_number: Cell<u64>,
+    counters: Counters,
+    mailbox: Arc<QueueMailbox>,
+    waker: RefCell<Option<Waker>>,
+    this: std::rc::Weak<Lane>,
+}
+
+/// Gives a lock up when dropped.
+pub(super) struct Ticket {
+    lane: Rc<Lane>,
+    id: LockId,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut tickets = self.lane.tickets.borrow_mut();
+        // A queue that was dropped has taken its locks over: it releases them after a fence.
+        let Some(at) = tickets.iter().position(|&id| id == self.id) else {
+            return;
+        };
+        tickets.swap_remove(at);
+        drop(tickets);
+        self.lane.guard.table.release(self.id);
+    }
+}
+
+impl GuardQueue {
+    pub(super) fn open(
+        guard: Arc<Guard>,
+        reactor: &Reactor,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Self, VolumeError> {
+        let mailbox = Mailbox::new();
+        let lane = Rc::new_cyclic(|this| Lane {
+            reactor: reactor.clone(),
+            depth,
+            sink,
+            inner: RefCell::default(),
+            outgoing: RefCell::default(),
+            below: RefCell::new(Slots::with_capacity(depth as usize)),
+            kept_back: RefCell::default(),
+            emulated: RefCell::new(Slots::with_capacity(0)),
+            ended: RefCell::default(),
+            locks: RefCell::default(),
+            tickets: RefCell::default(),
+            drains: RefCell::default(),
+            taken: Cell::new(0),
+            next_number: Cell::new(0),
+            counters: Counters::default(),
+            mailbox: Arc::clone(&mailbox),
+            waker: RefCell::default(),
+            this: this.clone(),
+            guard,
+        });
+        let from_below: Rc<dyn CompletionSink> = Rc::<Lane>::clone(&lane);
+        let inner = Arc::clone(&lane.guard.inner).open_queue(reactor, depth, from_below)?;
+        *lane.inner.borrow_mut() = Some(inner);
+        *lane.locks.borrow_mut() = lane.guard.table.add_queue(&mailbox);
+        let attendant = Attendant {
+            lane: Rc::clone(&lane),
+            deadline: Timer::new(reactor),
+        };
+        reactor.spawn(attendant).detach();
+        Ok(GuardQueue { lane })
+    }
+}
+
+impl Queue for GuardQueue {
+    fn landing(&mut self, lba: u64, blocks: u32) -> Landing {
+        let guard = &self.lane.guard;
+        let ratio = 1u64 << guard.ratio_shift;
+        let blocks_below = blocks >> guard.ratio_shift;
+        let as_it_is = lba.is_multiple_of(ratio)
+            && u64::from(blocks).is_multiple_of(ratio)
+            && blocks_below <= guard.inner_transfer_blocks_max;
+        if as_it_is && let Some(inner) = &mut *self.lane.inner.borrow_mut() {
+            return inner.landing(lba >> guard.ratio_shift, blocks_below);
+        }
+        let shift = guard.inner_shift - guard.ratio_shift;
+        pool_landing(self.lane.reactor.pool(), (blocks as usize) << shift)
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        let lane = &self.lane;
+        while lane.taken.get() < lane.depth
+            && let Some(request) = batch.pop_front()
+        {
+            lane.take(request);
+        }
+        lane.flush();
+    }
+
+    fn cancel(&mut self, token: Token) {
+        self.lane.cancel(token);
+    }
+}
+
+impl Drop for GuardQueue {
+    /// What is in flight is given up. Locks that it holds, or holds up, are let go after a fence below has made sure that
+    /// nothing of it can take effect any more.
+    fn drop(&mut self) {
+        let lane = &self.lane;
+        drop(lane.inner.borrow_mut().take());
+        let in_flight = lane.below.borrow().len() > 0;
+        let tickets = std::mem::take(&mut *lane.tickets.borrow_mut());
+        let emulated = std::mem::replace(&mut *lane.emulated.borrow_mut(), Slots::with_capacity(0));
+        let kept_back = std::mem::take(&mut *lane.kept_back.borrow_mut());
+        let outgoing = std::mem::take(&mut *lane.outgoing.borrow_mut());
+        let ended = std::mem::take(&mut *lane.ended.borrow_mut());
+        drop((emulated, kept_back, outgoing, ended));
+        let drains = std::mem::take(&mut *lane.drains.borrow_mut());
+        let (guard, mailbox) = (Arc::clone(&lane.guard), Arc::clone(&lane.mailbox));
+        let mut counted = lane.counters.get();
+        counted.forget_in_flight();
+        let let_go = move || {
+            tickets.iter().for_each(|&id| guard.table.release(id));
+            guard.table.remove_queue(&mailbox, &counted);
+            drop(drains);
+        };
+        if in_flight {
+            lane.guard.inner.fence(Box::new(move |_| let_go()));
+        } else {
+            let_go();
+        }
+        lane.wake();
+    }
+}
+
+impl CompletionSink for Lane {
+    /// Called by the queue below. It must not be called back, so whatever needs it is left to the task.
+    fn complete(&self, completion: Completion) {
+        let key = Key {
+            slot: completion.token.slot,
+            generation: completion.token.generation,
+        };
+        let below = self.below.borrow_mut().remove(key);
+        let Completion {
+            mut result,
+            operation,
+            ..
+        } = completion;
+        if below.overdue && result == Err(VolumeError::Cancelled) {
+            result = Err(VolumeError::TimedOut);
+        }
+        match below.origin {
+            Origin::Part(part) => part.end(result, operation),
+            Origin::User(user) => self.end_simple(user, below.number, result, operation),
+        }
+        self.release_drains();
+        if !self.outgoing.borrow().is_empty() {
+            self.wake();
+        }
+    }
+}
+
+impl Lane {
+    fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn number(&self) -> u64 {
+        let number = self.next_number.get();
+        self.next_number.set(number + 1);
+        number
+    }
+
+    /// Takes a request of the user.
+    fn take(&self, request: Request) {
+        let Request { token, operation } = request;
+        let user = User {
+            token,
+            kind: operation.kind(),
+            range: operation.range().unwrap_or((0, 0)),
+            taken: self.reactor.now(),
+        };
+        self.taken.set(self.taken.get() + 1);
+        self.counters.taken(user.kind);
+        let checked = if self.guard.retired.load(Ordering::Relaxed) {
+            Err(VolumeError::Lost)
+        } else {
+            check(&self.guard.geometry.get(), &operation)
+        };
+        if let Err(error) = checked {
+            // No completion comes from within a submission.
+            let mut ended = self.ended.borrow_mut();
+            ended.push_back((user, Err(error), operation));
+            self.wake();
+        } else if self.is_simple(&operation) {
+            let number = self.number();
+            self.admit(Origin::User(user), operation, number);
+        } else {
+            let number = self.number();
+            self.emulate(user, number, operation);
+        }
+    }
+
+    /// Whether the volume below can do it in one request.
+    fn is_simple(&self, operation: &Operation) -> bool {
+        let Some((lba, blocks)) = operation.range() else {
+            return true;
+        };
+        let guard = &*self.guard;
+        let ratio = 1u64 << guard.ratio_shift;
+        if !(lba | blocks).is_multiple_of(ratio) {
+            return false;
+        }
+        let below = blocks >> guard.ratio_shift;
+        match operation.kind() {
+            OperationKind::Read | OperationKind::Write | OperationKind::Compare => {
+                below <= u64::from(guard.inner_transfer_blocks_max)
+            }
+            OperationKind::CompareWrite => below <= u64::from(guard.inner_compare_write_blocks),
+            _ => true,
+        }
+    }
+
+    /// Sends a request below, or keeps it back behind a lock. The operation of a user is still as the user gave it.
+    fn admit(&self, origin: Origin, mut operation: Operation, number: u64) {
+        if matches!(origin, Origin::User(_)) && self.guard.ratio_shift > 0 {
+            let shift = self.guard.ratio_shift;
+            change_range(&mut operation, |lba, blocks| {
+                (lba >> shift, blocks >> shift)
+            });
+        }
+        let range = range_of(&operation);
+        if self.is_locked(&range) {
+            self.counters.waited_for_lock();
+            self.kept_back.borrow_mut().push_back(KeptBack {
+                origin,
+                operation,
+                range,
+                number,
+            });
+            return;
+        }
+        self.send(origin, operation, range, number);
+    }
+
+    fn is_locked(&self, range: &Range<u64>) -> bool {
+        let locks = self.locks.borrow();
+        !locks.is_empty() && locks.iter().any(|(_, locked)| overlaps(locked, range))
+    }
+
+    fn send(&self, origin: Origin, operation: Operation, range: Range<u64>, number: u64) {
+        let below = Below {
+            origin,
+            range,
+            number,
+            sent: self.reactor.now(),
+            overdue: false,
+        };
+        let mut slots = self.below.borrow_mut();
+        if self.guard.config.deadline.is_some() && slots.len() == 0 {
+            // The task sets its timer.
+            self.wake();
+        }
+        let key = slots.insert(below);
+        let token = Token {
+            owner: 0,
+            slot: key.slot,
+            generation: key.generation,
+        };
+        let mut outgoing = self.outgoing.borrow_mut();
+        outgoing.push_back(Request { token, operation });
+    }
+
+    /// Hands the volume below what is meant for it. What it does not take is tried again after its next completion.
+    fn flush(&self) {
+        let mut outgoing = self.outgoing.borrow_mut();
+        if !outgoing.is_empty()
+            && let Some(inner) = &mut *self.inner.borrow_mut()
+        {
+            inner.submit(&mut outgoing);
+        }
+    }
+
+    fn end_simple(
+        &self,
+        user: User,
+        number: u64,
+        result: Result<(), VolumeError>,
+        mut operation: Operation,
+    ) {
+        if self.guard.ratio_shift > 0 {
+            change_range(&mut operation, |_, _| user.range);
+        }
+        if result == Err(VolumeError::Unsupported) && complex::can_emulate(user.kind) {
+            self.emulate(user, number, operation);
+            return;
+        }
+        self.end(user, result, operation);
+    }
+
+    fn end(&self, user: User, result: Result<(), VolumeError>, operation: Operation) {
+        self.taken.set(self.taken.get() - 1);
+        let took = self.reactor.now() - user.taken;
+        self.counters
+            .ended(user.kind, user.range.1, result.is_ok(), took);
+        self.sink.complete(Completion {
+            token: user.token,
+            result,
+            operation,
+        });
+    }
+
+    /// Has a request done in several steps by a task of its own.
+    fn emulate(&self, user: User, number: u64, operation: Operation) {
+        let lane = self
+            .this
+            .upgrade()
+            .expect("the lane is borrowed from its Rc");
+        let key = self.emulated.borrow_mut().insert(Emulated {
+            user,
+            number,
+            cancelled: false,
+            task: None,
+        });
+        let task = self.reactor.spawn(async move {
+            let mut operation = operation;
+            let result = complex::run(&lane, key, &mut operation).await;
+            let emulated = lane.emulated.borrow_mut().remove(key);
+            if let Some(task) = emulated.task {
+                task.detach();
+            }
+            lane.end(emulated.user, result, operation);
+            lane.release_drains();
+        });
+        self.emulated.borrow_mut().get_mut(key).task = Some(task);
+    }
+
+    /// Whether the user wishes an emulated request to end.
+    pub(super) fn is_cancelled(&self, key: Key) -> bool {
+        self.emulated.borrow_mut().get_mut(key).cancelled
+    }
+
+    /// One request below as part of an emulated one. `under` is the lock that the emulated one holds, which lets it pass:
+    /// no other lock overlaps that one.
+    pub(super) async fn call(
+        &self,
+        operation: Operation,
+        under: Option<&Ticket>,
+    ) -> (Result<(), VolumeError>, Operation) {
+        let part = Rc::new(Part::default());
+        let (origin, number) = (Origin::Part(Rc::clone(&part)), self.number());
+        if under.is_some() {
+            let range = range_of(&operation);
+            self.send(origin, operation, range, number);
+        } else {
+            self.admit(origin, operation, number);
+        }
+        self.flush();
+        std::future::poll_fn(|context| part.poll(context)).await
+    }
+
+    /// Locks a range, in blocks below, against everyone else.
+    pub(super) async fn lock(self: &Rc<Self>, range: Range<u64>) -> Ticket {
+        let (sender, receiver) = oneshot();
+        let id = self.guard.table.acquire(range, sender);
+        self.tickets.borrow_mut().push(id);
+        let ticket = Ticket {
+            lane: Rc::clone(self),
+            id,
+        };
+        receiver
+            .await
+            .expect("a lock that is waited for is granted");
+        ticket
+    }
+
+    /// Buffers of `bytes` together; waits, holding none, until there are some.
+    pub(super) async fn segments(&self, bytes: usize) -> Segments {
+        loop {
+            if let Some(segments) = pool_segments(self.reactor.pool(), bytes) {
+                return segments;
+            }
+            self.reactor.sleep(BUFFER_RETRY).await;
+        }
+    }
+
+    fn cancel(&self, token: Token) {
+        let is_it = |origin: &Origin| matches!(origin, Origin::User(user) if user.token == token);
+        let mut kept_back = self.kept_back.borrow_mut();
+        if let Some(at) = kept_back.iter().position(|kept| is_it(&kept.origin)) {
+            let kept = kept_back.remove(at).expect("just found");
+            drop(kept_back);
+            let Origin::User(user) = kept.origin else {
+                unreachable!("just matched")
+            };
+            let mut operation = kept.operation;
+            if self.guard.ratio_shift > 0 {
+                change_range(&mut operation, |_, _| user.range);
+            }
+            let ended = (user, Err(VolumeError::Cancelled), operation);
+            self.ended.borrow_mut().push_back(ended);
+            self.wake();
+            return;
+        }
+        drop(kept_back);
+        let mut emulated = self.emulated.borrow_mut();
+        let found = emulated
+            .iter_mut()
+            .find(|(_, entry)| entry.user.token == token);
+        if let Some((_, entry)) = found {
+            entry.cancelled = true;
+            return;
+        }
+        let below = self.below.borrow();
+        let found = below.iter().find(|(_, below)| is_it(&below.origin));
+        let key = found.map(|(key, _)| key);
+        drop(below);
+        if let Some(key) = key {
+            self.cancel_below(key);
+        }
+    }
+
+    fn cancel_below(&self, key: Key) {
+        if let Some(inner) = &mut *self.inner.borrow_mut() {
+            inner.cancel(Token {
+                owner: 0,
+                slot: key.slot,
+                generation: key.generation,
+            });
+        }
+    }
+
+    fn take_message(&self, message: Message) {
+        match message {
+            Message::Lock {
+                id,
+                range,
+                acknowledged,
+            } => {
+                self.locks.borrow_mut().push((id, range.clone()));
+                self.drains.borrow_mut().push(Drain {
+                    limit: self.next_number.get(),
+                    what: DrainOf::Range(range, acknowledged),
+                });
+            }
+            Message::Unlock { id } => {
+                self.locks.borrow_mut().retain(|&(lock, _)| lock != id);
+                self.let_through();
+            }
+            Message::Drain(all) => self.drains.borrow_mut().push(Drain {
+                limit: self.next_number.get(),
+                what: DrainOf::All(all),
+            }),
+            Message::Count(gathering) => gathering.add(&self.counters),
+        }
+    }
+
+    /// Sends what no lock keeps back any more.
+    fn let_through(&self) {
+        for _ in 0..self.kept_back.borrow().len() {
+            let Some(kept) = self.kept_back.borrow_mut().pop_front() else {
+                return;
+            };
+            if self.is_locked(&kept.range) {
+                self.kept_back.borrow_mut().push_back(kept);
+            } else {
+                self.send(kept.origin, kept.operation, kept.range, kept.number);
+            }
+        }
+    }
+
+    /// Lets go of the drains that nothing is left for.
+    fn release_drains(&self) {
+        if self.drains.borrow().is_empty() {
+            return;
+        }
+        let drains = std::mem::take(&mut *self.drains.borrow_mut());
+        let (kept, released): (Vec<_>, Vec<_>) =
+            drains.into_iter().partition(|drain| self.is_pending(drain));
+        self.drains.borrow_mut().extend(kept);
+        drop(released);
+    }
+
+    fn is_pending(&self, drain: &Drain) -> bool {
+        let below = self.below.borrow();
+        match &drain.what {
+            DrainOf::Range(range, _) => below
+                .iter()
+                .any(|(_, below)| below.number < drain.limit && overlaps(&below.range, range)),
+            DrainOf::All(_) => {
+                let older = |number: u64| number < drain.limit;
+                below.iter().any(|(_, below)| older(below.number))
+                    || self
+                        .kept_back
+                        .borrow()
+                        .iter()
+                        .any(|kept| older(kept.number))
+                    || self
+                        .emulated
+                        .borrow()
+                        .iter()
+                        .any(|(_, entry)| older(entry.number))
+            }
+        }
+    }
+
+    fn take_ended(&self) -> Option<Ended> {
+        self.ended.borrow_mut().pop_front()
+    }
+
+    fn is_over(&self) -> bool {
+        self.inner.borrow().is_none()
+    }
+
+    /// Asks the volume below to end what has been there for too long; when to look again.
+    fn cancel_overdue(&self, deadline: Duration) -> Option<Instant> {
+        let now = self.reactor.now();
+        let mut slots = self.below.borrow_mut();
+        let (mut overdue, mut next) = (Vec::new(), None::<Instant>);
+        for (key, below) in slots.iter_mut().filter(|(_, below)| !below.overdue) {
+            let due = below.sent + deadline;
+            if due <= now {
+                below.overdue = true;
+                overdue.push(key);
+            } else {
+                next = Some(next.map_or(due, |next| next.min(due)));
+            }
+        }
+        drop(slots);
+        overdue.into_iter().for_each(|key| self.cancel_below(key));
+        // What is taken from now on is due later than this.
+        next.or_else(|| (self.below.borrow().len() > 0).then_some(now + deadline))
+    }
+}
+
+impl Part {
+    fn end(&self, result: Result<(), VolumeError>, operation: Operation) {
+        *self.ended.borrow_mut() = Some((result, operation));
+        let waker = self.waker.borrow_mut().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn poll(&self, context: &mut Context<'_>) -> Poll<(Result<(), VolumeError>, Operation)> {
+        if let Some(ended) = self.ended.borrow_mut().take() {
+            return Poll::Ready(ended);
+        }
+        *self.waker.borrow_mut() = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// The task of a queue: messages, what ended within a submission, what the volume below did not take, deadlines.
+struct Attendant {
+    lane: Rc<Lane>,
+    deadline: Timer,
+}
+
+impl Future for Attendant {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let lane = Rc::clone(&self.lane);
+        if lane.is_over() {
+            drop(lane.waker.borrow_mut().take());
+            return Poll::Ready(());
+        }
+        let mut waker = lane.waker.borrow_mut();
+        if !waker
+            .as_ref()
+            .is_some_and(|waker| waker.will_wake(context.waker()))
+        {
+            *waker = Some(context.waker().clone());
+        }
+        drop(waker);
+        for message in lane.mailbox.take(context) {
+            lane.take_message(message);
+        }
+        while let Some((user, result, operation)) = lane.take_ended() {
+            lane.end(user, result, operation);
+        }
+        lane.flush();
+        lane.release_drains();
+        if let Some(deadline) = lane.guard.config.deadline {
+            loop {
+                match lane.cancel_overdue(deadline) {
+                    Some(next) => self.deadline.set(next),
+                    None => self.deadline.clear(),
+                }
+                if self.deadline.poll_elapsed(context).is_pending() {
+                    break;
+                }
+            }
+        }
+        Poll::Pending
+    }
+}
+
+/// The blocks that a request concerns; none for a flush.
+fn range_of(operation: &Operation) -> Range<u64> {
+    let (lba, blocks) = operation.range().unwrap_or((0, 0));
+    lba..lba + blocks
+}
+
+/// Moves a request to another range. Its data stays as it is.
+fn change_range(operation: &mut Operation, change: impl FnOnce(u64, u64) -> (u64, u64)) {
+    match operation {
+        Operation::Read { lba, blocks, .. }
+        | Operation::Write { lba, blocks, .. }
+        | Operation::Compare { lba, blocks, .. }
+        | Operation::CompareWrite { lba, blocks, .. } => {
+            let (to, length) = change(*lba, u64::from(*blocks));
+            *lba = to;
+            *blocks = u32::try_from(length).expect("a transfer stays one");
+        }
+        Operation::WriteZeroes { lba, blocks, .. }
+        | Operation::Deallocate { lba, blocks }
+        | Operation::Verify { lba, blocks } => (*lba, *blocks) = change(*lba, *blocks),
+        Operation::Flush => {}
+    }
+}

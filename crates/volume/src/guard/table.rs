@@ -1,0 +1,177 @@
+//! Range locks over every queue of a volume.
+//!
+//! A lock excludes every request that overlaps its range, on every reactor, except those of its holder. It is taken in
+//! three steps:
+//!
+//! 1. Among the holders themselves the table decides, in order of asking: two locks that overlap are never held at once.
+//! 2. A granted lock is announced to every queue by message. From the moment a queue has read it, the queue keeps
+//!    overlapping requests back.
+//! 3. A queue lets go of the announcement once what it had in flight in the range, before it read of the lock, has ended.
+//!    When the last has let go, the holder may begin.
+//!
+//! So a request pays for locks only by looking at its own queue's list of them, which is empty as a rule. A queue that is
+//! opened meanwhile begins with the locks that are held, and has nothing in flight. One that is dropped lets go when a
+//! fence of the volume below has made sure that nothing of it can take effect any more.
+//!
+//! It cannot deadlock: a holder holds one lock, its own requests pass, and what a queue waits for in step 3 is in flight
+//! below and needs no lock.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use weir_reactor::Sender;
+
+use super::statistics::{Gathering, VolumeStatistics};
+use crate::mailbox::{Mailbox, WhenAll};
+use crate::support::lock;
+
+/// Names a lock.
+pub(super) type LockId = u64;
+
+/// Held by every queue that has something in flight in the range of a lock; the last one to let go tells the holder.
+pub(super) struct Acknowledged(Mutex<Option<Sender<()>>>);
+
+impl Drop for Acknowledged {
+    fn drop(&mut self) {
+        if let Some(sender) = lock(&self.0).take() {
+            sender.send(());
+        }
+    }
+}
+
+/// What a queue is told.
+pub(super) enum Message {
+    /// Keep requests that overlap a range back, and let go of the other part when none is in flight.
+    Lock {
+        id: LockId,
+        range: Range<u64>,
+        acknowledged: Arc<Acknowledged>,
+    },
+    /// The lock is gone.
+    Unlock { id: LockId },
+    /// Let go when everything that was taken before has ended.
+    Drain(Arc<WhenAll>),
+    /// Add your counters.
+    Count(Arc<Gathering>),
+}
+
+pub(super) type QueueMailbox = Mailbox<Message>;
+
+struct Held {
+    id: LockId,
+    range: Range<u64>,
+}
+
+struct Waiting {
+    id: LockId,
+    range: Range<u64>,
+    sender: Sender<()>,
+}
+
+#[derive(Default)]
+struct State {
+    queues: Vec<Arc<QueueMailbox>>,
+    held: Vec<Held>,
+    waiting: VecDeque<Waiting>,
+    next_id: LockId,
+    /// Counters of queues that are gone.
+    past: VolumeStatistics,
+}
+
+/// The queues of a volume and the locks on its ranges.
+#[derive(Default)]
+pub(super) struct Table(Mutex<State>);
+
+pub(super) fn overlaps(left: &Range<u64>, right: &Range<u64>) -> bool {
+    left.start < right.end && right.start < left.end
+}
+
+impl Table {
+    /// Adds a queue; the locks that it begins with.
+    pub(super) fn add_queue(&self, mailbox: &Arc<QueueMailbox>) -> Vec<(LockId, Range<u64>)> {
+        let mut state = lock(&self.0);
+        state.queues.push(Arc::clone(mailbox));
+        let held = state.held.iter();
+        held.map(|held| (held.id, held.range.clone())).collect()
+    }
+
+    /// Removes a queue of which nothing can take effect any more, and lets go of all that it was told.
+    pub(super) fn remove_queue(&self, mailbox: &Arc<QueueMailbox>, counted: &VolumeStatistics) {
+        let mut state = lock(&self.0);
+        state.queues.retain(|queue| !Arc::ptr_eq(queue, mailbox));
+        state.past.add(counted);
+        drop(state);
+        drop(mailbox.close());
+    }
+
+    pub(super) fn queues(&self) -> Vec<Arc<QueueMailbox>> {
+        lock(&self.0).queues.clone()
+    }
+
+    /// The queues, and the counters of those that are gone, at one moment.
+    pub(super) fn counted(&self) -> (Vec<Arc<QueueMailbox>>, VolumeStatistics) {
+        let state = lock(&self.0);
+        (state.queues.clone(), state.past.clone())
+    }
+
+    /// Asks for a lock. `sender` is told when it is held; it must be released in any case.
+    pub(super) fn acquire(&self, range: Range<u64>, sender: Sender<()>) -> LockId {
+        let mut state = lock(&self.0);
+        let id = state.next_id;
+        state.next_id += 1;
+        state.waiting.push_back(Waiting { id, range, sender });
+        state.grant();
+        id
+    }
+
+    /// Gives up a lock, held or waited for.
+    pub(super) fn release(&self, id: LockId) {
+        let mut state = lock(&self.0);
+        let waiting = state.waiting.len();
+        state.waiting.retain(|waiting| waiting.id != id);
+        if state.waiting.len() == waiting {
+            let before = state.held.len();
+            state.held.retain(|held| held.id != id);
+            assert_eq!(state.held.len() + 1, before, "a lock is released once");
+            let queues = state.queues.iter();
+            queues.for_each(|queue| queue.post(Message::Unlock { id }));
+        }
+        state.grant();
+    }
+}
+
+impl State {
+    /// Grants what overlaps neither a held lock nor one that waits longer.
+    fn grant(&mut self) {
+        let mut passed: VecDeque<Waiting> = VecDeque::new();
+        while let Some(next) = self.waiting.pop_front() {
+            let blocked = self
+                .held
+                .iter()
+                .any(|held| overlaps(&held.range, &next.range))
+                || passed
+                    .iter()
+                    .any(|older| overlaps(&older.range, &next.range));
+            if blocked {
+                passed.push_back(next);
+            } else {
+                self.announce(next);
+            }
+        }
+        self.waiting = passed;
+    }
+
+    fn announce(&mut self, granted: Waiting) {
+        let Waiting { id, range, sender } = granted;
+        let acknowledged = Arc::new(Acknowledged(Mutex::new(Some(sender))));
+        for queue in &self.queues {
+            queue.post(Message::Lock {
+                id,
+                range: range.clone(),
+                acknowledged: Arc::clone(&acknowledged),
+            });
+        }
+        self.held.push(Held { id, range });
+    }
+}

@@ -1,0 +1,96 @@
+//! How a queue is told something from another thread, and how an answer of many is awaited. Control path only: it locks.
+
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+
+use weir_block::{FenceReply, VolumeError};
+
+use crate::support::lock;
+
+/// Messages to one queue. The queue's task takes them on its reactor.
+pub(crate) struct Mailbox<M>(Mutex<State<M>>);
+
+struct State<M> {
+    messages: Vec<M>,
+    waker: Option<Waker>,
+    closed: bool,
+}
+
+impl<M> Mailbox<M> {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Mailbox(Mutex::new(State {
+            messages: Vec::new(),
+            waker: None,
+            closed: false,
+        })))
+    }
+
+    /// Leaves a message. A closed mailbox drops it.
+    pub(crate) fn post(&self, message: M) {
+        let mut state = lock(&self.0);
+        if state.closed {
+            drop(state);
+            drop(message);
+            return;
+        }
+        state.messages.push(message);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Takes what is there; the task is woken when more comes.
+    pub(crate) fn take(&self, context: &mut Context<'_>) -> Vec<M> {
+        let mut state = lock(&self.0);
+        if !state
+            .waker
+            .as_ref()
+            .is_some_and(|waker| waker.will_wake(context.waker()))
+        {
+            state.waker = Some(context.waker().clone());
+        }
+        std::mem::take(&mut state.messages)
+    }
+
+    /// Takes what is there, and drops what comes later.
+    pub(crate) fn close(&self) -> Vec<M> {
+        let mut state = lock(&self.0);
+        state.closed = true;
+        state.waker = None;
+        std::mem::take(&mut state.messages)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.0).closed
+    }
+}
+
+/// Replies to a fence when its last clone is dropped: everybody who had to wait for something holds one.
+pub(crate) struct WhenAll {
+    reply: Mutex<Option<FenceReply>>,
+    result: Mutex<Result<(), VolumeError>>,
+}
+
+impl WhenAll {
+    pub(crate) fn new(reply: FenceReply) -> Arc<Self> {
+        Arc::new(WhenAll {
+            reply: Mutex::new(Some(reply)),
+            result: Mutex::new(Ok(())),
+        })
+    }
+
+    /// One of those waited for failed.
+    pub(crate) fn fail(&self, error: VolumeError) {
+        *lock(&self.result) = Err(error);
+    }
+}
+
+impl Drop for WhenAll {
+    fn drop(&mut self) {
+        if let Some(reply) = lock(&self.reply).take() {
+            reply(*lock(&self.result));
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What is in flight on one queue, by slot and generation: a late completion never meets a later request.
+
+/// Entries that keep their number until they are removed. Slots are reused, so that none is allocated in the steady state.
+pub(crate) struct Slots<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+}
+
+struct Slot<T> {
+    generation: u32,
+    entry: Option<T>,
+}
+
+/// Names an entry while it is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+impl Key {
+    pub(crate) fn to_word(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.slot)
+    }
+
+    pub(crate) fn from_word(word: u64) -> Self {
+        Key {
+            slot: word as u32,
+            generation: (word >> 32) as u32,
+        }
+    }
+}
+
+impl<T> Slots<T> {
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
+        Slots {
+            slots: Vec::with_capacity(capacity),
+            free: Vec::with_capacity(capacity),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(crate) fn insert(&mut self, entry: T) -> Key {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                generation: 0,
+                entry: None,
+            });
+            (self.slots.len() - 1) as u32
+        });
+        let place = &mut self.slots[slot as usize];
+        assert!(place.entry.is_none(), "a free slot is empty");
+        place.entry = Some(entry);
+        Key {
+            slot,
+            generation: place.generation,
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, key: Key) -> &mut T {
+        let place = &mut self.slots[key.slot as usize];
+        assert_eq!(
+            place.generation, key.generation,
+            "an entry was used after its end"
+        );
+        place.entry.as_mut().expect("an entry in flight is there")
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) -> T {
+        let place = &mut self.slots[key.slot as usize];
+        assert_eq!(
+            place.generation, key.generation,
+            "a request was completed twice"
+        );
+        place.generation = place.generation.wrapping_add(1);
+        self.free.push(key.slot);
+        place.entry.take().expect("a request was completed twice")
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+        self.slots.iter().enumerate().filter_map(|(slot, place)| {
+            let key = Key {
+                slot: slot as u32,
+                generation: place.generation,
+            };
+            place.entry.as_ref().map(|entry| (key, entry))
+        })
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
+        self.slots
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(slot, place)| {
+                let key = Key {
+                    slot: slot as u32,
+                    generation: place.generation,
+                };
+                place.entry.as_mut().map(|entry| (key, entry))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_reused_under_another_generation() {
+        let mut slots = Slots::with_capacity(1);
+        let first = slots.insert('a');
+        assert_eq!(slots.remove(first), 'a');
+        let second = slots.insert('b');
+        assert_eq!((first.slot, slots.len()), (second.slot, 1));
+        assert_ne!(first, second);
+        assert_eq!(Key::from_word(second.to_word()), second);
+        assert_eq!(*slots.get_mut(second), 'b');
+    }
+
+    #[test]
+    #[should_panic(expected = "completed twice")]
+    fn an_entry_ends_once() {
+        let mut slots = Slots::with_capacity(1);
+        let key = slots.insert(());
+        slots.remove(key);
+        slots.remove(key);
+    }
+}
