@@ -20,6 +20,7 @@ pub mod property;
 pub mod sgl;
 pub mod sqe;
 pub mod status;
+pub mod tcp;
 mod wire;
 
 pub use cqe::Cqe;

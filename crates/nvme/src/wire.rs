@@ -84,6 +84,14 @@ pub(crate) fn put<T: Field>(bytes: &mut [u8], offset: usize, value: T) {
     value.put(&mut bytes[offset..offset + T::LENGTH]);
 }
 
+/// The `N` bytes at a byte offset; panics as [`get`] does.
+#[inline]
+pub(crate) fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> &[u8; N] {
+    bytes[offset..]
+        .first_chunk()
+        .expect("callers have checked the length")
+}
+
 /// Bits `high..=low` of a dword.
 #[inline]
 pub(crate) const fn bits(word: u32, high: u32, low: u32) -> u32 {

@@ -1,0 +1,1174 @@
+//! The receiving half of a connection: bytes in, in pieces of any size; PDUs, data and digest
+//! verdicts out (NVMe/TCP Transport 1.0c sections 3.5 and 3.6).
+//!
+//! A reader holds one header at most and allocates nothing. Data is never held here: the reader
+//! says which bytes are data, and the caller has them where it wants them.
+
+use crate::cqe::Cqe;
+use crate::digest::{DIGEST_LENGTH, Digest};
+use crate::sqe::Sqe;
+use crate::tcp::layout::{
+    CloseReason, FramingError, Layout, ReceiveParameters, Side, Termination, is_termination,
+};
+use crate::tcp::pdu::{
+    C2hData, CapsuleCommand, CommonHeader, H2cData, INITIALIZE_HEADER, InitializeRequest,
+    InitializeResponse, Pdu, PduType, R2t, TERMINATION_HEADER, TERMINATION_SIZE_MAX,
+    TerminationRequest, offset,
+};
+use crate::wire::{array_at, get};
+
+/// Room for the longest header with its digest: a termination request with what it carries.
+const BUFFER_SIZE: usize = TERMINATION_SIZE_MAX;
+const _: () = assert!(BUFFER_SIZE >= INITIALIZE_HEADER as usize + DIGEST_LENGTH);
+
+/// What a reader found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A header, checked. Where [`Pdu::data_length`] is not 0 its data comes next.
+    Pdu(Pdu),
+    /// The bytes that this call consumed are data of the last PDU, from `offset` of its data on.
+    Data {
+        /// Bytes of this PDU's data before these.
+        offset: u32,
+    },
+    /// All data of `pdu` was received. Not sent for a PDU without data.
+    DataEnd {
+        /// The PDU whose data ended.
+        pdu: Pdu,
+        /// What its digest says. A wrong data digest concerns this PDU's command alone.
+        digest: DataDigest,
+    },
+}
+
+/// What a data digest says of the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataDigest {
+    /// Data digests are not enabled.
+    Absent,
+    /// The data is what was sent.
+    Matches,
+    /// The data was damaged on its way.
+    Differs {
+        /// Digest that was received.
+        received: u32,
+        /// Digest of the data that was received.
+        computed: u32,
+    },
+}
+
+impl DataDigest {
+    /// Whether the data may be used.
+    pub const fn is_good(self) -> bool {
+        !matches!(self, Self::Differs { .. })
+    }
+}
+
+/// What [`Reader::feed`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fed {
+    /// Bytes taken from the start of the input.
+    pub consumed: usize,
+    /// What was found; `None` when all input was taken and nothing is complete.
+    pub event: Option<Event>,
+}
+
+/// What the next bytes are, for a caller that receives them to a place of its choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Header, header digest or padding: at least this many more bytes.
+    Header(usize),
+    /// Exactly this many more bytes of the PDU's data.
+    Data(u32),
+    /// Exactly this many more bytes of the data digest.
+    DataDigest(usize),
+    /// Nothing: an event is ready, [`Reader::feed`] it no bytes.
+    Event,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Waiting for ICReq or ICResp.
+    Initializing,
+    /// It came; waiting for [`Reader::establish`].
+    Negotiating,
+    Established,
+    /// A termination request came.
+    Terminated,
+    /// The connection must end.
+    Failed(FramingError),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The eight bytes of the common header.
+    Common,
+    /// The rest of the header and its digest, up to this many bytes.
+    Header { end: usize },
+    /// Padding before the data.
+    Padding { left: u32 },
+    /// Data; `received` bytes so far.
+    Data { received: u32 },
+    /// The data digest; this many bytes of it so far.
+    DataDigest {
+        bytes: [u8; DIGEST_LENGTH],
+        filled: usize,
+    },
+}
+
+/// Reads the PDUs of one side of a connection.
+///
+/// Call [`Reader::feed`] with received bytes until it returns no event; bytes that it did not
+/// consume are fed again after the event is handled. After the ICReq or ICResp event, call
+/// [`Reader::establish`] before feeding on. While [`Reader::wanted`] is [`Wanted::Data`], data may
+/// instead be received straight into its place and reported by [`Reader::data_received`].
+///
+/// An error is final: [`Reader::header`] has the bytes for the termination request.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    side: Side,
+    parameters: ReceiveParameters,
+    phase: Phase,
+    stage: Stage,
+    /// Header bytes of the current PDU, with the header digest.
+    buffer: [u8; BUFFER_SIZE],
+    filled: usize,
+    /// Lengths of the current PDU, from [`Stage::Padding`] on.
+    layout: Layout,
+    /// The current PDU, from [`Stage::Padding`] on.
+    pdu: Option<Pdu>,
+    data_digest: Digest,
+}
+
+impl Reader {
+    /// The reader of a connection that was just made.
+    pub const fn new(side: Side) -> Self {
+        Self {
+            side,
+            parameters: ReceiveParameters::INITIAL,
+            phase: Phase::Initializing,
+            stage: Stage::Common,
+            buffer: [0; BUFFER_SIZE],
+            filled: 0,
+            layout: Layout {
+                header: 0,
+                header_digest: 0,
+                padding: 0,
+                data: 0,
+                data_digest: 0,
+            },
+            pdu: None,
+            data_digest: Digest::new(),
+        }
+    }
+
+    /// Goes on with what ICReq and ICResp agreed.
+    ///
+    /// Panics unless the event of the ICReq or ICResp was the last.
+    pub fn establish(&mut self, parameters: ReceiveParameters) {
+        assert_eq!(
+            self.phase,
+            Phase::Negotiating,
+            "establish follows ICReq or ICResp"
+        );
+        self.parameters = parameters;
+        self.phase = Phase::Established;
+    }
+
+    /// Whether ICReq or ICResp were exchanged and the connection was not ended since.
+    pub fn is_established(&self) -> bool {
+        self.phase == Phase::Established
+    }
+
+    /// Whether a PDU has begun and is not complete.
+    pub fn is_inside_pdu(&self) -> bool {
+        self.stage != Stage::Common || self.pdu.is_none() && self.filled > 0
+    }
+
+    /// The header of the current or last PDU as far as it was received, without its digest: what a
+    /// termination request carries. Empty before the first byte.
+    pub fn header(&self) -> &[u8] {
+        let length = match self.buffer[..self.filled].first_chunk() {
+            Some(common) => usize::from(CommonHeader::decode(common).header_length),
+            None => self.filled,
+        };
+        // A wrong HLEN may be anything: no less than the common header, no more than there is.
+        &self.buffer[..length.max(CommonHeader::SIZE).min(self.filled)]
+    }
+
+    /// The header that the last termination request complains about; empty for other PDUs.
+    pub fn termination_data(&self) -> &[u8] {
+        match self.phase {
+            Phase::Terminated => &self.buffer[usize::from(TERMINATION_HEADER)..self.filled],
+            _ => &[],
+        }
+    }
+
+    /// What the next bytes are.
+    pub fn wanted(&self) -> Wanted {
+        match self.stage {
+            Stage::Common if self.pdu.is_some() => Wanted::Header(CommonHeader::SIZE),
+            Stage::Common => Wanted::Header(CommonHeader::SIZE - self.filled),
+            Stage::Header { end } => Wanted::Header(end - self.filled),
+            Stage::Padding { left: 0 } => Wanted::Event,
+            Stage::Padding { left } => Wanted::Header(left as usize),
+            Stage::Data { received } if received < self.layout.data => {
+                Wanted::Data(self.layout.data - received)
+            }
+            Stage::Data { .. } if self.has_data_digest() => Wanted::DataDigest(DIGEST_LENGTH),
+            Stage::Data { .. } => Wanted::Event,
+            Stage::DataDigest { filled, .. } => Wanted::DataDigest(DIGEST_LENGTH - filled),
+        }
+    }
+
+    /// Whether the digest of data must be computed, so that [`Reader::data_received`] needs its bytes.
+    pub const fn has_data_digest(&self) -> bool {
+        self.layout.data_digest > 0
+    }
+
+    /// Takes bytes up to the next event.
+    ///
+    /// # Errors
+    /// The connection must end; every later call returns the same.
+    ///
+    /// # Panics
+    /// When given bytes between the event of an ICReq or ICResp and [`Reader::establish`].
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<Fed, FramingError> {
+        match self.phase {
+            Phase::Failed(error) => return Err(error),
+            Phase::Negotiating | Phase::Terminated if bytes.is_empty() => {
+                return Ok(Fed {
+                    consumed: 0,
+                    event: None,
+                });
+            }
+            Phase::Negotiating => panic!("ICReq or ICResp was not followed by establish"),
+            Phase::Terminated => return Err(self.fail(CloseReason::AfterTermination.into())),
+            Phase::Initializing | Phase::Established => {}
+        }
+        let mut consumed = 0;
+        loop {
+            let rest = &bytes[consumed..];
+            let (taken, event) = self.step(rest).map_err(|error| self.fail(error))?;
+            consumed += taken;
+            match event {
+                Step::Event(event) => {
+                    return Ok(Fed {
+                        consumed,
+                        event: Some(event),
+                    });
+                }
+                Step::More => {
+                    return Ok(Fed {
+                        consumed,
+                        event: None,
+                    });
+                }
+                Step::Next => {}
+            }
+        }
+    }
+
+    /// Reports data that was received straight into its place: `bytes` follow what came before.
+    ///
+    /// Panics where they are more than [`Wanted::Data`] says.
+    pub fn data_received(&mut self, bytes: &[u8]) {
+        if self.has_data_digest() {
+            self.data_digest.update(bytes);
+        }
+        self.count_data(bytes.len());
+    }
+
+    /// As [`Reader::data_received`], without showing the bytes.
+    ///
+    /// Panics where they are more than [`Wanted::Data`] says, or [`Reader::has_data_digest`].
+    pub fn data_received_unseen(&mut self, length: usize) {
+        assert!(!self.has_data_digest(), "the digest needs the data's bytes");
+        self.count_data(length);
+    }
+
+    fn count_data(&mut self, length: usize) {
+        let Stage::Data { received } = &mut self.stage else {
+            panic!("no data is expected")
+        };
+        let left = self.layout.data - *received;
+        assert!(
+            length <= left as usize,
+            "{length} bytes were received where {left} are data"
+        );
+        *received += length as u32;
+    }
+
+    /// One stage's worth of input.
+    fn step(&mut self, bytes: &[u8]) -> Result<(usize, Step), FramingError> {
+        match self.stage {
+            Stage::Common => self.read_common(bytes),
+            Stage::Header { end } => self.read_header(bytes, end),
+            Stage::Padding { left } => Ok(self.skip_padding(bytes, left)),
+            Stage::Data { received } => Ok(self.read_data(bytes, received)),
+            Stage::DataDigest {
+                bytes: digest,
+                filled,
+            } => Ok(self.read_data_digest(bytes, digest, filled)),
+        }
+    }
+
+    fn read_common(&mut self, bytes: &[u8]) -> Result<(usize, Step), FramingError> {
+        if self.pdu.is_some() && !bytes.is_empty() {
+            // The last PDU's header was kept for a termination request until now.
+            self.pdu = None;
+            self.filled = 0;
+        }
+        if self.pdu.is_some() {
+            return Ok((0, Step::More));
+        }
+        let taken = self.fill(bytes, CommonHeader::SIZE);
+        if self.filled < CommonHeader::SIZE {
+            return Ok((taken, Step::More));
+        }
+        let common = self.common();
+        self.check_sequence(&common)?;
+        let checked = Layout::of(self.side, &common, &self.parameters);
+        let readable = Layout::readable_header(self.side, &common, &self.parameters);
+        let end = match (&checked, readable) {
+            // The digest tells a damaged header from a wrong one, so it is awaited where it can be.
+            (Err(FramingError::Terminate(_)), Some(end)) if self.parameters.header_digest => end,
+            (Err(error), _) => return Err(*error),
+            (Ok(layout), _) => layout.header + layout.header_digest,
+        };
+        self.stage = Stage::Header { end: end as usize };
+        Ok((taken, Step::Next))
+    }
+
+    fn read_header(&mut self, bytes: &[u8], end: usize) -> Result<(usize, Step), FramingError> {
+        let taken = self.fill(bytes, end);
+        if self.filled < end {
+            return Ok((taken, Step::More));
+        }
+        let common = self.common();
+        self.check_header_digest(&common)?;
+        self.layout = Layout::of(self.side, &common, &self.parameters)?;
+        self.pdu = Some(self.read_pdu(&common)?);
+        self.stage = Stage::Padding {
+            left: self.layout.padding,
+        };
+        Ok((taken, Step::Next))
+    }
+
+    /// Takes the padding, so that the PDU is told when its data is next.
+    fn skip_padding(&mut self, bytes: &[u8], left: u32) -> (usize, Step) {
+        let taken = bytes.len().min(left as usize);
+        let left = left - taken as u32;
+        if left > 0 {
+            self.stage = Stage::Padding { left };
+            return (taken, Step::More);
+        }
+        let pdu = self.pdu.expect("the header was read");
+        self.stage = match pdu.data_length() {
+            0 => Stage::Common,
+            _ => Stage::Data { received: 0 },
+        };
+        self.data_digest = Digest::new();
+        match pdu {
+            Pdu::InitializeRequest(_) | Pdu::InitializeResponse(_) => {
+                self.phase = Phase::Negotiating;
+            }
+            Pdu::Termination(_) => self.phase = Phase::Terminated,
+            _ => {}
+        }
+        (taken, Step::Event(Event::Pdu(pdu)))
+    }
+
+    fn read_data(&mut self, bytes: &[u8], received: u32) -> (usize, Step) {
+        let left = self.layout.data - received;
+        if left == 0 {
+            if self.has_data_digest() {
+                self.stage = Stage::DataDigest {
+                    bytes: [0; DIGEST_LENGTH],
+                    filled: 0,
+                };
+                return (0, Step::Next);
+            }
+            return (0, Step::Event(self.end_data(DataDigest::Absent)));
+        }
+        let taken = bytes.len().min(left as usize);
+        if taken == 0 {
+            return (0, Step::More);
+        }
+        self.data_received(&bytes[..taken]);
+        (taken, Step::Event(Event::Data { offset: received }))
+    }
+
+    fn read_data_digest(
+        &mut self,
+        bytes: &[u8],
+        mut digest: [u8; DIGEST_LENGTH],
+        filled: usize,
+    ) -> (usize, Step) {
+        let taken = bytes.len().min(DIGEST_LENGTH - filled);
+        let end = filled + taken;
+        digest[filled..end].copy_from_slice(&bytes[..taken]);
+        if end < DIGEST_LENGTH {
+            self.stage = Stage::DataDigest {
+                bytes: digest,
+                filled: end,
+            };
+            return (taken, Step::More);
+        }
+        let received = u32::from_le_bytes(digest);
+        let computed = self.data_digest.value();
+        let verdict = if received == computed {
+            DataDigest::Matches
+        } else {
+            DataDigest::Differs { received, computed }
+        };
+        (taken, Step::Event(self.end_data(verdict)))
+    }
+
+    fn end_data(&mut self, digest: DataDigest) -> Event {
+        self.stage = Stage::Common;
+        Event::DataEnd {
+            pdu: self.pdu.expect("data has a header"),
+            digest,
+        }
+    }
+
+    /// Adds to the header up to `end` bytes; returns how many were taken.
+    fn fill(&mut self, bytes: &[u8], end: usize) -> usize {
+        let taken = bytes.len().min(end - self.filled);
+        self.buffer[self.filled..self.filled + taken].copy_from_slice(&bytes[..taken]);
+        self.filled += taken;
+        taken
+    }
+
+    fn common(&self) -> CommonHeader {
+        get(&self.buffer, 0)
+    }
+
+    /// ICReq or ICResp come first and once; a termination request may come at any time.
+    fn check_sequence(&self, common: &CommonHeader) -> Result<(), Termination> {
+        let known = !matches!(common.pdu_type, PduType::Other(_));
+        let towards_host = common.pdu_type.value() & 1 == 1;
+        if !known || towards_host != (self.side == Side::Host) {
+            return Err(Termination::invalid_field(offset::TYPE));
+        }
+        let initialize = matches!(
+            common.pdu_type,
+            PduType::InitializeRequest | PduType::InitializeResponse
+        );
+        let expected = initialize == (self.phase == Phase::Initializing);
+        if expected || is_termination(common.pdu_type) {
+            Ok(())
+        } else {
+            Err(Termination::sequence_error())
+        }
+    }
+
+    fn check_header_digest(&self, common: &CommonHeader) -> Result<(), Termination> {
+        if !self.parameters.header_digest || is_termination(common.pdu_type) {
+            return Ok(());
+        }
+        let (header, digest) = self.buffer[..self.filled].split_at(self.filled - DIGEST_LENGTH);
+        let received = get(digest, 0);
+        if Digest::of(header).value() == received {
+            Ok(())
+        } else {
+            Err(Termination::header_digest_error(received))
+        }
+    }
+
+    /// Reads the fields behind the common header and checks those that lengths depend on.
+    fn read_pdu(&self, common: &CommonHeader) -> Result<Pdu, Termination> {
+        let bytes = &self.buffer[..self.filled];
+        Ok(match common.pdu_type {
+            PduType::InitializeRequest => {
+                let request = InitializeRequest::decode(array_at(bytes, 0));
+                request.check()?;
+                Pdu::InitializeRequest(request)
+            }
+            PduType::InitializeResponse => {
+                Pdu::InitializeResponse(InitializeResponse::decode(array_at(bytes, 0)))
+            }
+            PduType::H2cTermination | PduType::C2hTermination => {
+                Pdu::Termination(TerminationRequest::read(bytes))
+            }
+            PduType::CapsuleCommand => {
+                let data_length = self.layout.data;
+                if data_length > self.parameters.maximum_in_capsule {
+                    return Err(Termination::invalid_field(offset::LENGTH));
+                }
+                let sqe = Sqe::decode(array_at(bytes, CommonHeader::SIZE));
+                Pdu::CapsuleCommand(CapsuleCommand { sqe, data_length })
+            }
+            PduType::CapsuleResponse => {
+                Pdu::CapsuleResponse(Cqe::decode(array_at(bytes, CommonHeader::SIZE)))
+            }
+            PduType::H2cData => {
+                let data = H2cData::read(common, bytes);
+                self.check_data_length(data.length)?;
+                Pdu::H2cData(data)
+            }
+            PduType::C2hData => {
+                let data = C2hData::read(common, bytes);
+                self.check_data_length(data.length)?;
+                Pdu::C2hData(data)
+            }
+            PduType::R2t => Pdu::R2t(R2t::read(bytes)),
+            PduType::Other(_) => return Err(Termination::invalid_field(offset::TYPE)),
+        })
+    }
+
+    /// DATAL is not 0, is what PLEN says, and within the limit.
+    fn check_data_length(&self, length: u32) -> Result<(), Termination> {
+        if length == 0 {
+            Err(Termination::invalid_field(offset::DATA_LENGTH))
+        } else if length != self.layout.data {
+            Err(Termination::invalid_field(offset::LENGTH))
+        } else if length > self.parameters.maximum_data {
+            Err(Termination::limit_exceeded())
+        } else {
+            Ok(())
+        }
+    }
+
+    fn fail(&mut self, error: FramingError) -> FramingError {
+        self.phase = Phase::Failed(error);
+        error
+    }
+}
+
+/// How [`Reader::step`] left off.
+enum Step {
+    /// Something is complete.
+    Event(Event),
+    /// The next stage may have input, or an event without input.
+    Next,
+    /// All input is used up.
+    More,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sgl::SglDescriptor;
+    use crate::status::Status;
+    use crate::tcp::pdu::{Alignment, DigestOptions, FatalErrorStatus};
+    use crate::tcp::writer::{HEADER_SIZE_MAX, Writer, encode_termination};
+    use proptest::prelude::*;
+
+    const MAXIMUM_DATA: u32 = 1 << 16;
+
+    /// What came out of a reader, whatever the pieces: data is put together.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    enum Seen {
+        Pdu(Pdu),
+        Data(Vec<u8>),
+        End(Pdu, DataDigest),
+        Error(FramingError),
+    }
+
+    fn parameters(digests: DigestOptions, alignment: Alignment) -> ReceiveParameters {
+        ReceiveParameters {
+            header_digest: digests.contains(DigestOptions::HEADER),
+            data_digest: digests.contains(DigestOptions::DATA),
+            alignment,
+            maximum_in_capsule: 8192,
+            maximum_data: MAXIMUM_DATA,
+        }
+    }
+
+    /// A reader that has been through ICReq or ICResp.
+    fn established(side: Side, parameters: ReceiveParameters) -> Reader {
+        let mut reader = Reader::new(side);
+        let opening = match side {
+            Side::Controller => InitializeRequest::new(DigestOptions::NONE).encode(),
+            Side::Host => InitializeResponse::new(DigestOptions::NONE, MAXIMUM_DATA).encode(),
+        };
+        let fed = reader.feed(&opening).expect("well formed");
+        assert_eq!(fed.consumed, 128);
+        assert!(matches!(
+            fed.event,
+            Some(Event::Pdu(
+                Pdu::InitializeRequest(_) | Pdu::InitializeResponse(_)
+            ))
+        ));
+        reader.establish(parameters);
+        reader
+    }
+
+    /// Feeds `piece` until nothing more comes of it.
+    fn drain(
+        reader: &mut Reader,
+        mut piece: &[u8],
+        seen: &mut Vec<Seen>,
+    ) -> Result<(), FramingError> {
+        loop {
+            let fed = reader.feed(piece)?;
+            let (taken, rest) = piece.split_at(fed.consumed);
+            piece = rest;
+            match fed.event {
+                None => {
+                    assert!(piece.is_empty(), "what is not taken comes with an event");
+                    return Ok(());
+                }
+                Some(Event::Pdu(pdu)) => seen.push(Seen::Pdu(pdu)),
+                Some(Event::DataEnd { pdu, digest }) => seen.push(Seen::End(pdu, digest)),
+                Some(Event::Data { offset }) => add_data(seen, offset, taken),
+            }
+        }
+    }
+
+    fn add_data(seen: &mut Vec<Seen>, offset: u32, bytes: &[u8]) {
+        assert!(!bytes.is_empty());
+        if offset == 0 {
+            seen.push(Seen::Data(vec![]));
+        }
+        let Some(Seen::Data(data)) = seen.last_mut() else {
+            panic!("data follows data")
+        };
+        assert_eq!(data.len(), offset as usize);
+        data.extend_from_slice(bytes);
+    }
+
+    /// Everything that a reader makes of `bytes` in pieces of these lengths, repeated.
+    fn read(mut reader: Reader, bytes: &[u8], pieces: &[usize]) -> Vec<Seen> {
+        let mut seen = vec![];
+        let mut rest = bytes;
+        for &piece in pieces.iter().cycle() {
+            let (now, later) = rest.split_at(piece.min(rest.len()));
+            rest = later;
+            if let Err(error) = drain(&mut reader, now, &mut seen) {
+                assert_eq!(reader.feed(&[1]), Err(error), "an error is final");
+                seen.push(Seen::Error(error));
+                break;
+            }
+            if rest.is_empty() {
+                break;
+            }
+        }
+        seen
+    }
+
+    /// As [`read`], but data is received straight into place, in pieces of these lengths.
+    fn read_landing(mut reader: Reader, bytes: &[u8], pieces: &[usize]) -> Vec<Seen> {
+        let mut seen = vec![];
+        let mut rest = bytes;
+        let mut pieces = pieces.iter().cycle();
+        while !rest.is_empty() {
+            let piece = *pieces.next().expect("cycles") as u32;
+            let wanted = match reader.wanted() {
+                Wanted::Data(left) => left.min(piece) as usize,
+                Wanted::Header(length) | Wanted::DataDigest(length) => length,
+                Wanted::Event => 0,
+            };
+            let (now, later) = rest.split_at(wanted.min(rest.len()));
+            rest = later;
+            if let (Wanted::Data(left), Some(length)) = (reader.wanted(), landed_length(&seen)) {
+                assert_eq!(left + length, seen_data_length(&seen));
+            }
+            if matches!(reader.wanted(), Wanted::Data(_)) {
+                let offset = landed_length(&seen).unwrap_or(0);
+                add_data(&mut seen, offset, now);
+                if reader.has_data_digest() {
+                    reader.data_received(now);
+                } else {
+                    reader.data_received_unseen(now.len());
+                }
+                // The end of the data is an event without bytes.
+                drain(&mut reader, &[], &mut seen).expect("data is never an error");
+            } else if let Err(error) = drain(&mut reader, now, &mut seen) {
+                seen.push(Seen::Error(error));
+                break;
+            }
+        }
+        seen
+    }
+
+    /// Bytes of the data that is being received.
+    fn landed_length(seen: &[Seen]) -> Option<u32> {
+        match seen.last() {
+            Some(Seen::Data(data)) => Some(data.len() as u32),
+            _ => None,
+        }
+    }
+
+    /// Bytes of data of the PDU that is being received.
+    fn seen_data_length(seen: &[Seen]) -> u32 {
+        let last = seen.iter().rev().find_map(|event| match event {
+            Seen::Pdu(pdu) => Some(pdu.data_length()),
+            _ => None,
+        });
+        last.expect("data follows a PDU")
+    }
+
+    /// A PDU as a peer would send it, and what should be seen of it.
+    #[derive(Debug, Clone)]
+    struct Sent {
+        pdu: Pdu,
+        data: Vec<u8>,
+        /// Damage the data digest, where there is one.
+        damage: bool,
+    }
+
+    fn write(writer: &Writer, sent: &Sent) -> Vec<u8> {
+        let mut bytes = vec![0xee; HEADER_SIZE_MAX];
+        let length = match &sent.pdu {
+            Pdu::CapsuleCommand(capsule) => {
+                writer.capsule_command(&mut bytes, &capsule.sqe, capsule.data_length)
+            }
+            Pdu::CapsuleResponse(cqe) => writer.capsule_response(&mut bytes, cqe),
+            Pdu::H2cData(data) => writer.h2c_data(&mut bytes, data),
+            Pdu::C2hData(data) => writer.c2h_data(&mut bytes, data),
+            Pdu::R2t(r2t) => writer.r2t(&mut bytes, r2t),
+            Pdu::InitializeRequest(_) | Pdu::InitializeResponse(_) | Pdu::Termination(_) => {
+                panic!("not sent here")
+            }
+        };
+        bytes.truncate(length);
+        bytes.extend_from_slice(&sent.data);
+        if writer.data_digest && !sent.data.is_empty() {
+            let digest = Digest::of(&sent.data).value() ^ u32::from(sent.damage);
+            bytes.extend_from_slice(&digest.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn expected(writer: &Writer, sent: &Sent) -> Vec<Seen> {
+        let mut seen = vec![Seen::Pdu(sent.pdu)];
+        if !sent.data.is_empty() {
+            let computed = Digest::of(&sent.data).value();
+            let digest = match (writer.data_digest, sent.damage) {
+                (false, _) => DataDigest::Absent,
+                (true, false) => DataDigest::Matches,
+                (true, true) => DataDigest::Differs {
+                    received: computed ^ 1,
+                    computed,
+                },
+            };
+            seen.extend([Seen::Data(sent.data.clone()), Seen::End(sent.pdu, digest)]);
+        }
+        seen
+    }
+
+    fn data(length: core::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
+        proptest::collection::vec(any::<u8>(), length)
+    }
+
+    fn sent(side: Side) -> BoxedStrategy<Sent> {
+        let tags = (
+            any::<u16>(),
+            any::<u16>(),
+            any::<u32>(),
+            any::<bool>(),
+            any::<bool>(),
+        );
+        let parts = (0..3_u8, tags, data(0..300), any::<bool>());
+        type Parts = (u8, (u16, u16, u32, bool, bool), Vec<u8>, bool);
+        let from_parts = move |(kind, tags, mut data, damage): Parts| {
+            let (cid, transfer_tag, offset, last, success) = tags;
+            let length = data.len().max(1) as u32;
+            let pdu = match (side, kind) {
+                (Side::Controller, 0) => {
+                    data.resize(length as usize, 1);
+                    Pdu::H2cData(H2cData {
+                        cid,
+                        transfer_tag,
+                        offset,
+                        length,
+                        last,
+                    })
+                }
+                (Side::Controller, _) => {
+                    let sgl = SglDescriptor::Transport { length: offset };
+                    let sqe = Sqe {
+                        opcode: 2,
+                        cid,
+                        nsid: offset,
+                        sgl,
+                        ..Sqe::default()
+                    };
+                    Pdu::CapsuleCommand(CapsuleCommand {
+                        sqe,
+                        data_length: data.len() as u32,
+                    })
+                }
+                (Side::Host, 0) => {
+                    data.resize(length as usize, 1);
+                    let success = success && last;
+                    Pdu::C2hData(C2hData {
+                        cid,
+                        offset,
+                        length,
+                        last,
+                        success,
+                    })
+                }
+                (Side::Host, kind) => {
+                    data.clear();
+                    match kind {
+                        1 => Pdu::R2t(R2t {
+                            cid,
+                            transfer_tag,
+                            offset,
+                            length,
+                        }),
+                        _ => Pdu::CapsuleResponse(Cqe::new(cid, transfer_tag, Status::SUCCESS)),
+                    }
+                }
+            };
+            Sent { pdu, data, damage }
+        };
+        parts.prop_map(from_parts).boxed()
+    }
+
+    fn pieces() -> impl Strategy<Value = Vec<usize>> {
+        prop_oneof![
+            Just(vec![1]),
+            Just(vec![7, 1]),
+            proptest::collection::vec(1_usize..200, 1..10),
+            proptest::collection::vec(1_usize..12, 1..10),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_do_not_matter(
+            controller: bool, digests in 0_u8..4, alignment in 0_u8..32, pieces in pieces(),
+            (sent_to_controller, sent_to_host) in (
+                proptest::collection::vec(sent(Side::Controller), 0..8),
+                proptest::collection::vec(sent(Side::Host), 0..8),
+            ),
+        ) {
+            let (side, sent) = match controller {
+                true => (Side::Controller, sent_to_controller),
+                false => (Side::Host, sent_to_host),
+            };
+            let alignment = Alignment::from_wire(alignment).expect("in range");
+            let parameters = parameters(DigestOptions(digests), alignment);
+            let ReceiveParameters { header_digest, data_digest, .. } = parameters;
+            let writer = Writer { header_digest, data_digest, alignment };
+            let bytes: Vec<u8> = sent.iter().flat_map(|sent| write(&writer, sent)).collect();
+            let expected: Vec<Seen> = sent.iter().flat_map(|sent| expected(&writer, sent)).collect();
+            let reader = established(side, parameters);
+            prop_assert_eq!(&read(reader.clone(), &bytes, &[bytes.len().max(1)]), &expected);
+            prop_assert_eq!(&read(reader.clone(), &bytes, &pieces), &expected);
+            prop_assert_eq!(&read_landing(reader, &bytes, &pieces), &expected);
+        }
+
+        /// Garbage, from the start or after the handshake, never panics and is judged the same in any
+        /// pieces.
+        #[test]
+        fn garbage_is_judged_the_same_in_any_pieces(
+            host: bool, before: bool, digests in 0_u8..4, alignment in 0_u8..32,
+            headers in proptest::collection::vec(
+                (0_u8..10, 0_u8..16, prop_oneof![Just(24_u8), Just(72), Just(128), any::<u8>()],
+                 prop_oneof![Just(24_u8), Just(28), Just(72), any::<u8>()], 0_u32..300, data(0..160)),
+                1..5,
+            ),
+            pieces in pieces(),
+        ) {
+            let side = if host { Side::Host } else { Side::Controller };
+            let alignment = Alignment::from_wire(alignment).expect("in range");
+            let reader = if before {
+                Reader::new(side)
+            } else {
+                established(side, parameters(DigestOptions(digests), alignment))
+            };
+            let mut bytes = vec![];
+            for (kind, flags, header_length, data_offset, length, rest) in headers {
+                bytes.extend([kind, flags, header_length, data_offset]);
+                bytes.extend(length.to_le_bytes());
+                bytes.extend(rest);
+            }
+            // A second handshake cannot be negotiated by this test; its bytes are cut away.
+            if before {
+                bytes[0] = 0x04;
+            }
+            let whole = read(reader.clone(), &bytes, &[bytes.len()]);
+            prop_assert_eq!(read(reader, &bytes, &pieces), whole);
+        }
+
+        /// Any one damaged bit of a header with a digest ends the connection, and no PDU is believed.
+        #[test]
+        fn a_damaged_header_ends_the_connection(bit in 0_usize..28 * 8, transfer_tag: u16) {
+            let parameters = parameters(DigestOptions::HEADER, Alignment::DWORD);
+            let writer = Writer { header_digest: true, ..Writer::default() };
+            let h2c = H2cData { cid: 1, transfer_tag, offset: 0, length: 8, last: true };
+            let sent = Sent { pdu: Pdu::H2cData(h2c), data: vec![5; 8], damage: false };
+            let mut bytes = write(&writer, &sent);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let seen = read(established(Side::Controller, parameters), &bytes, &[bytes.len()]);
+            if bytes[0] == PduType::H2cTermination.value() {
+                // One bit away from H2CTermReq, which has no digest and ends the connection too.
+                prop_assert!(matches!(seen[..], [] | [Seen::Pdu(Pdu::Termination(_))]));
+                return Ok(());
+            }
+            prop_assert!(matches!(seen[..], [Seen::Error(FramingError::Terminate(_))]));
+            // Bits of the fields that say where the digest is are judged before it.
+            if bit / 8 >= 8 {
+                let digest = u32::from_le_bytes(bytes[24..28].try_into().expect("four bytes"));
+                let error = Termination::header_digest_error(digest);
+                prop_assert_eq!(&seen[0], &Seen::Error(error.into()));
+            }
+        }
+    }
+
+    fn first_error(reader: Reader, bytes: &[u8]) -> FramingError {
+        match read(reader, bytes, &[bytes.len()]).last() {
+            Some(Seen::Error(error)) => *error,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// ICReq as a Linux host sends it: both digests, one R2T.
+    #[test]
+    fn a_linux_request_is_read() {
+        let mut bytes = vec![0x00, 0x00, 0x80, 0x00, 0x80, 0x00, 0x00, 0x00];
+        bytes.extend([0x00, 0x00, 0x00, 0x03, 0x00, 0x00, 0x00, 0x00]);
+        bytes.resize(128, 0);
+        let expected = InitializeRequest::new(DigestOptions(3));
+        for piece in [1, 7, 128] {
+            let seen = read(Reader::new(Side::Controller), &bytes, &[piece]);
+            assert_eq!(seen, [Seen::Pdu(Pdu::InitializeRequest(expected))]);
+        }
+    }
+
+    #[test]
+    fn the_handshake_comes_first_and_once() {
+        let request = InitializeRequest::new(DigestOptions::NONE).encode();
+        let plain = parameters(DigestOptions::NONE, Alignment::DWORD);
+        let again = first_error(established(Side::Controller, plain), &request);
+        assert_eq!(again, Termination::sequence_error().into());
+        let capsule = [4, 0, 72, 0, 72, 0, 0, 0];
+        let early = first_error(Reader::new(Side::Controller), &capsule);
+        assert_eq!(early, Termination::sequence_error().into());
+        let response = [5, 0, 24, 0, 24, 0, 0, 0];
+        let early = first_error(Reader::new(Side::Host), &response);
+        assert_eq!(early, Termination::sequence_error().into());
+        // What cannot come in this direction at all is a wrong field, not a wrong order.
+        let backwards = first_error(Reader::new(Side::Controller), &response);
+        assert_eq!(backwards, Termination::invalid_field(0).into());
+        let hello = first_error(
+            Reader::new(Side::Controller),
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
+        );
+        assert_eq!(hello, Termination::invalid_field(0).into());
+    }
+
+    #[test]
+    fn a_bad_request_is_refused_by_its_field() {
+        let request = InitializeRequest::new(DigestOptions::NONE).encode();
+        for (byte, value, error) in [
+            (2, 127, Termination::invalid_field(2)),
+            (4, 129, Termination::invalid_field(4)),
+            (8, 1, Termination::unsupported_parameter(8)),
+            (10, 32, Termination::invalid_field(10)),
+        ] {
+            let mut bytes = request;
+            bytes[byte] = value;
+            assert_eq!(
+                first_error(Reader::new(Side::Controller), &bytes),
+                error.into()
+            );
+        }
+    }
+
+    #[test]
+    fn data_lengths_are_held_to_the_limits() {
+        let plain = parameters(DigestOptions::NONE, Alignment::DWORD);
+        let header = |length: u32, plen: u32| {
+            let mut bytes = vec![6, 4, 24, 24];
+            bytes.extend(plen.to_le_bytes());
+            bytes.extend([1, 0, 2, 0, 0, 0, 0, 0]);
+            bytes.extend(length.to_le_bytes());
+            bytes.extend([0; 4]);
+            bytes
+        };
+        let error = |bytes: &[u8]| first_error(established(Side::Controller, plain), bytes);
+        assert_eq!(error(&header(0, 32)), Termination::invalid_field(16).into());
+        assert_eq!(error(&header(9, 32)), Termination::invalid_field(4).into());
+        assert_eq!(error(&header(8, 24)), Termination::invalid_field(4).into());
+        let most = MAXIMUM_DATA;
+        assert_eq!(
+            error(&header(most + 1, 24 + most + 1)),
+            Termination::limit_exceeded().into()
+        );
+        let seen = read(
+            established(Side::Controller, plain),
+            &header(most, 24 + most),
+            &[100],
+        );
+        assert!(matches!(seen[..], [Seen::Pdu(Pdu::H2cData(_))]));
+
+        let capsule = |data: u32| {
+            let mut bytes = vec![4, 0, 72, 72];
+            bytes.extend((72 + data).to_le_bytes());
+            bytes.extend([0; 64]);
+            bytes
+        };
+        assert_eq!(error(&capsule(8193)), Termination::invalid_field(4).into());
+        let seen = read(established(Side::Controller, plain), &capsule(8192), &[100]);
+        assert!(matches!(seen[..], [Seen::Pdu(Pdu::CapsuleCommand(_))]));
+    }
+
+    #[test]
+    fn a_termination_is_read_in_every_state_and_ends_the_stream() {
+        let mut buffer = [0; TERMINATION_SIZE_MAX];
+        let fault = Termination::invalid_field(2);
+        let length = encode_termination(Side::Host, &fault, &[9; 24], &mut buffer);
+        let bytes = &buffer[..length];
+        let digests = parameters(DigestOptions(3), Alignment::DWORD);
+        for reader in [
+            Reader::new(Side::Controller),
+            established(Side::Controller, digests),
+        ] {
+            let mut reader = reader;
+            let mut seen = vec![];
+            drain(&mut reader, bytes, &mut seen).expect("well formed");
+            let request = TerminationRequest {
+                status: FatalErrorStatus::InvalidPduHeaderField,
+                information: 2,
+            };
+            assert_eq!(seen, [Seen::Pdu(Pdu::Termination(request))]);
+            assert_eq!(reader.termination_data(), [9; 24]);
+            assert!(!reader.is_established());
+            assert_eq!(reader.feed(&[0]), Err(CloseReason::AfterTermination.into()));
+        }
+        for length in [24_u32, 153, u32::MAX] {
+            let mut bytes = [0; 24];
+            bytes[..4].copy_from_slice(&[2, 0, 24, 0]);
+            bytes[4..8].copy_from_slice(&length.to_le_bytes());
+            let error = first_error(established(Side::Controller, digests), &bytes);
+            assert_eq!(
+                error,
+                CloseReason::MalformedTermination {
+                    header_length: 24,
+                    length
+                }
+                .into()
+            );
+        }
+    }
+
+    #[test]
+    fn the_header_at_fault_is_kept_for_the_termination() {
+        let plain = parameters(DigestOptions::NONE, Alignment::DWORD);
+        let mut reader = established(Side::Controller, plain);
+        let r2t = H2cData {
+            cid: 1,
+            transfer_tag: 2,
+            offset: 0,
+            length: 4,
+            last: true,
+        };
+        let mut bytes = vec![0; HEADER_SIZE_MAX];
+        let length = Writer::default().h2c_data(&mut bytes, &r2t);
+        bytes.truncate(length);
+        assert!(!reader.is_inside_pdu());
+        let mut seen = vec![];
+        drain(&mut reader, &bytes[..5], &mut seen).expect("well formed");
+        assert!(reader.is_inside_pdu());
+        assert_eq!(reader.header(), &bytes[..5]);
+        drain(&mut reader, &bytes[5..], &mut seen).expect("well formed");
+        drain(&mut reader, &[1, 2, 3, 4], &mut seen).expect("well formed");
+        assert!(!reader.is_inside_pdu());
+        assert_eq!(reader.header(), bytes);
+        // A wrong header length is no reason to show more than came.
+        let error = reader.feed(&[4, 0, 255, 0, 72, 0, 0, 0, 1]);
+        assert_eq!(error, Err(Termination::invalid_field(2).into()));
+        assert_eq!(reader.header(), [4, 0, 255, 0, 72, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_damaged_header_is_told_with_its_digest() {
+        let parameters = parameters(DigestOptions::HEADER, Alignment::DWORD);
+        let mut bytes = vec![5, 1, 24, 0, 28, 0, 0, 0];
+        bytes.extend([0; 16]);
+        bytes.extend([0x44, 0x33, 0x22, 0x11]);
+        let error = first_error(established(Side::Host, parameters), &bytes);
+        assert_eq!(error, Termination::header_digest_error(0x1122_3344).into());
+    }
+
+    #[test]
+    fn the_reader_says_what_it_wants() {
+        let parameters = parameters(
+            DigestOptions(3),
+            Alignment::from_wire(31).expect("in range"),
+        );
+        let mut reader = established(Side::Controller, parameters);
+        let writer = Writer {
+            header_digest: true,
+            data_digest: true,
+            alignment: parameters.alignment,
+        };
+        let pdu = H2cData {
+            cid: 1,
+            transfer_tag: 2,
+            offset: 0,
+            length: 4,
+            last: true,
+        };
+        let sent = Sent {
+            pdu: Pdu::H2cData(pdu),
+            data: vec![1, 2, 3, 4],
+            damage: false,
+        };
+        let bytes = write(&writer, &sent);
+        let mut wanted = vec![];
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let now = reader.wanted();
+            wanted.push(now);
+            let length = match now {
+                Wanted::Header(length) | Wanted::DataDigest(length) => length,
+                Wanted::Data(length) => length as usize,
+                Wanted::Event => 0,
+            };
+            let fed = reader.feed(&rest[..length]).expect("well formed");
+            assert_eq!(fed.consumed, length);
+            rest = &rest[length..];
+        }
+        assert_eq!(
+            wanted,
+            [
+                Wanted::Header(8),
+                Wanted::Header(20),
+                Wanted::Header(100),
+                Wanted::Data(4),
+                Wanted::DataDigest(4),
+            ]
+        );
+        assert_eq!(reader.wanted(), Wanted::Header(8));
+    }
+
+    #[test]
+    #[should_panic(expected = "followed by establish")]
+    fn feeding_on_without_negotiating_is_a_bug() {
+        let mut reader = Reader::new(Side::Controller);
+        let request = InitializeRequest::new(DigestOptions::NONE).encode();
+        reader.feed(&request).expect("well formed");
+        let _ = reader.feed(&[4]);
+    }
+
+    #[test]
+    #[should_panic(expected = "5 bytes were received where 4 are data")]
+    fn more_data_than_was_announced_is_a_bug() {
+        let plain = parameters(DigestOptions::NONE, Alignment::DWORD);
+        let mut reader = established(Side::Controller, plain);
+        let mut bytes = vec![0; HEADER_SIZE_MAX];
+        let pdu = H2cData {
+            cid: 1,
+            transfer_tag: 2,
+            offset: 0,
+            length: 4,
+            last: true,
+        };
+        let length = Writer::default().h2c_data(&mut bytes, &pdu);
+        reader.feed(&bytes[..length]).expect("well formed");
+        reader.data_received(&[0; 5]);
+    }
+
+    #[test]
+    fn the_state_of_a_reader_is_small() {
+        assert!(size_of::<Reader>() <= 512, "{}", size_of::<Reader>());
+    }
+}
