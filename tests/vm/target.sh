@@ -39,7 +39,7 @@ weir() { "$WEIR" "$@" --socket $RUN/weir.sock; }
 weir_config() {         # DIR, for state and socket
     cat <<TOML
 reactors = 2
-state = "$1/state.json"
+state = "${STATE:-$1/state.json}"
 socket = "$1/weir.sock"
 TOML
 }
@@ -88,6 +88,9 @@ weir_stop() {
     kill -TERM "$pid"
     while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
 }
+
+# What weir_create made, so that it can be made anew.
+weir_forget() { rm -f "$STORE"/{one,two,three} "${STATE:-$RUN/state.json}"; }
 
 weir_resize() {
     local names=(- one two)
@@ -144,6 +147,19 @@ nvmet_create() {
 # The nearest that nvmet has to dying: its port goes, and every connection with it.
 nvmet_kill() { rm $NVMET/ports/1/subsystems/*; }
 nvmet_stop() { nvmet_kill; }
+
+nvmet_forget() {
+    local namespace device
+    for namespace in $NVMET/subsystems/*/namespaces/*; do
+        echo 0 >"$namespace/enable"
+        device=$(<"$namespace/device_path")
+        rmdir "$namespace"
+        case $device in /dev/loop*) losetup -d "$device" ;; esac
+    done
+    rm $NVMET/subsystems/*/allowed_hosts/*
+    rmdir $NVMET/ports/1 $NVMET/subsystems/* $NVMET/hosts/*
+    rm -f "$STORE"/{one,two,three}
+}
 
 nvmet_restart() {
     ln -s $NVMET/subsystems/$NQN $NVMET/ports/1/subsystems/
