@@ -9,10 +9,15 @@
 //! Nothing here runs on the data path: it is one thread beside the reactors.
 #![forbid(unsafe_code)]
 
+pub mod api;
 pub mod config;
 pub mod control;
 pub mod engine;
+pub mod inherited;
+pub mod limits;
+pub mod log;
 pub mod metrics;
 pub mod name;
+pub mod serve;
 pub mod state;
 pub mod store;

@@ -101,22 +101,31 @@ text_forms!(VolumeName);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schema(value_type = String, example = "nqn.2026-01.com.example:vm-images")]
-pub struct Nqn(String);
+pub struct Nqn(weir_nvme::nqn::Nqn);
 
 impl Nqn {
     /// The well-known NQN of every discovery subsystem (NVMe Base 2.0, 4.5).
-    pub const DISCOVERY: &'static str = "nqn.2014-08.org.nvmexpress.discovery";
-    /// Longest NQN, in bytes (NVMe Base 2.0, 4.5).
-    pub const LENGTH_MAX: usize = 223;
+    pub const DISCOVERY: &'static str = weir_nvme::nqn::DISCOVERY_NQN;
 
     /// The NQN as text.
     pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// The NQN as the protocol crates have it.
+    pub fn wire(&self) -> &weir_nvme::nqn::Nqn {
         &self.0
     }
 
     /// Whether this is the well-known discovery NQN.
     pub fn is_discovery(&self) -> bool {
-        self.0 == Self::DISCOVERY
+        self.0.is_discovery()
+    }
+}
+
+impl From<weir_nvme::nqn::Nqn> for Nqn {
+    fn from(nqn: weir_nvme::nqn::Nqn) -> Self {
+        Self(nqn)
     }
 }
 
@@ -124,47 +133,24 @@ impl FromStr for Nqn {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
-        const KIND: &str = "NQN";
-        if text.is_empty() || text.len() > Self::LENGTH_MAX {
-            return Err(NameError::new(KIND, text, "must have 1 to 223 bytes"));
-        }
-        if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
-            return Err(NameError::new(
-                KIND,
-                text,
-                "must not hold spaces or control characters",
-            ));
-        }
-        let form = "must have the form nqn.YYYY-MM.REVERSED.DOMAIN:NAME, \
-                    such as nqn.2026-01.com.example:storage";
-        let Some(rest) = text.strip_prefix("nqn.") else {
-            return Err(NameError::new(KIND, text, form));
-        };
-        let bytes = rest.as_bytes();
-        let digits = |range: std::ops::Range<usize>| {
-            bytes
-                .get(range)
-                .is_some_and(|part| part.iter().all(u8::is_ascii_digit))
-        };
-        let dated = digits(0..4) && bytes.get(4) == Some(&b'-') && digits(5..7);
-        if !dated || bytes.get(7) != Some(&b'.') || bytes.len() < 9 {
-            return Err(NameError::new(KIND, text, form));
-        }
-        let month: u8 = rest[5..7].parse().unwrap_or(0);
-        if !(1..=12).contains(&month) {
-            return Err(NameError::new(
-                KIND,
-                text,
-                "has a month that is not 01 to 12",
-            ));
-        }
-        Ok(Self(text.to_owned()))
+        use weir_nvme::nqn::NqnError;
+        weir_nvme::nqn::Nqn::new(text).map(Self).map_err(|error| {
+            let problem = match error {
+                NqnError::Empty | NqnError::TooLong { .. } => "must have 1 to 223 bytes",
+                NqnError::BadCharacter { .. } => "must not hold spaces or control characters",
+                NqnError::NotTerminated | NqnError::NotUtf8 | NqnError::BadFormat { .. } => {
+                    "must have the form nqn.YYYY-MM.REVERSED.DOMAIN:NAME, such as \
+                     nqn.2026-01.com.example:storage, or nqn.2014-08.org.nvmexpress:uuid:UUID"
+                }
+            };
+            NameError::new("NQN", text, problem)
+        })
     }
 }
 
 impl fmt::Display for Nqn {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
+        formatter.write_str(self.0.as_str())
     }
 }
 

@@ -1,0 +1,179 @@
+//! `/v1/connections`, `/v1/reactors`, `/v1/status` and `/metrics`.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+
+use super::input::Names;
+use super::views::StatusView;
+use super::{ApiError, Context, Refusals, Shared};
+use crate::engine::{ConnectionReport, EngineError, ReactorReport};
+use crate::metrics::{self, Family, Kind};
+
+/// Lists the connections.
+#[utoipa::path(get, path = "/v1/connections", tag = "running",
+    operation_id = "list_connections",
+    responses((status = 200, body = Vec<ConnectionReport>), Refusals))]
+pub(super) async fn connections(
+    State(context): Shared,
+) -> Result<Json<Vec<ConnectionReport>>, ApiError> {
+    Ok(Json(context.control.engine().connections().await?))
+}
+
+/// Shows a connection.
+#[utoipa::path(get, path = "/v1/connections/{id}", tag = "running",
+    operation_id = "show_connection",
+    params(("id" = u64, Path)),
+    responses((status = 200, body = ConnectionReport), Refusals))]
+pub(super) async fn connection(
+    State(context): Shared,
+    Names(id): Names<u64>,
+) -> Result<Json<ConnectionReport>, ApiError> {
+    let connections = context.control.engine().connections().await?;
+    let found = connections
+        .into_iter()
+        .find(|connection| connection.id == id);
+    Ok(Json(found.ok_or(EngineError::UnknownConnection { id })?))
+}
+
+/// Ends a connection. A host that still wants it connects again.
+#[utoipa::path(delete, path = "/v1/connections/{id}", tag = "running",
+    operation_id = "end_connection",
+    params(("id" = u64, Path)), responses((status = 204), Refusals))]
+pub(super) async fn disconnect(
+    State(context): Shared,
+    Names(id): Names<u64>,
+) -> Result<StatusCode, ApiError> {
+    context.control.engine().disconnect(id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Lists the reactors and how busy they are.
+#[utoipa::path(get, path = "/v1/reactors", tag = "running", operation_id = "list_reactors",
+    responses((status = 200, body = Vec<ReactorReport>), Refusals))]
+pub(super) async fn reactors(State(context): Shared) -> Result<Json<Vec<ReactorReport>>, ApiError> {
+    Ok(Json(context.control.engine().reactors().await?))
+}
+
+/// Shows the gateway as a whole and what an operator should look at.
+#[utoipa::path(get, path = "/v1/status", tag = "running", operation_id = "show_status",
+    responses((status = 200, body = StatusView), Refusals))]
+pub(super) async fn status(State(context): Shared) -> Result<Json<StatusView>, ApiError> {
+    let (control, about) = (&context.control, &context.about);
+    let state = control.state();
+    let engine = control.engine();
+    Ok(Json(StatusView {
+        version: about.version.to_owned(),
+        process: std::process::id(),
+        uptime_seconds: about.started.elapsed().as_secs(),
+        state: about.state.clone(),
+        revision: state.revision,
+        discovery_generation: state.discovery_generation,
+        volumes: state.volumes.len(),
+        subsystems: state.subsystems.len(),
+        namespaces: state.namespaces().count(),
+        hosts: state.hosts.len(),
+        listeners: engine.listeners().len(),
+        connections: engine.connections().await?.len(),
+        reactors: engine.reactors().await?.len(),
+        problems: problems(&context),
+    }))
+}
+
+fn problems(context: &Context) -> Vec<String> {
+    let control = &context.control;
+    let (state, failures) = (control.state(), control.failures());
+    let mut problems: Vec<String> = failures.volumes.into_values().collect();
+    for name in state.volumes.keys() {
+        if control
+            .engine()
+            .volume(name)
+            .is_some_and(|report| report.lost)
+        {
+            problems.push(format!("the medium of volume {name} cannot be reached"));
+        }
+    }
+    problems.extend(failures.listeners.into_values());
+    for (nqn, subsystem) in &state.subsystems {
+        if !subsystem.allow_any_host && subsystem.allowed_hosts.is_empty() {
+            problems.push(format!("no host may connect to subsystem {nqn}"));
+        }
+    }
+    if !state.subsystems.is_empty() && control.engine().listeners().is_empty() {
+        problems.push("there are subsystems, but no listener that hosts could reach".into());
+    }
+    problems
+}
+
+/// Everything that is counted, as Prometheus text.
+#[utoipa::path(get, path = "/metrics", tag = "running", operation_id = "show_metrics",
+    responses((status = 200, body = String, content_type = "text/plain"), Refusals))]
+pub(super) async fn metrics(State(context): Shared) -> Result<impl IntoResponse, ApiError> {
+    let mut families = own_families(&context);
+    families.extend(context.control.engine().counters().await?);
+    Ok((
+        [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)],
+        metrics::page(&families),
+    ))
+}
+
+/// What the control plane itself counts.
+fn own_families(context: &Context) -> Vec<Family> {
+    let (control, about) = (&context.control, &context.about);
+    let (state, failures) = (control.state(), control.failures());
+    let gauge = |name, help, value: usize| Family::single(name, Kind::Gauge, help, value as u64);
+    let mut build = Family::new("weir_build_info", Kind::Gauge, "The program's version.");
+    build.add([("version", about.version)], 1_u64);
+    let mut online = Family::new(
+        "weir_volume_online",
+        Kind::Gauge,
+        "Whether a volume is open and reachable.",
+    );
+    for name in state.volumes.keys() {
+        let report = control.engine().volume(name);
+        let value = u64::from(report.is_some_and(|report| !report.lost));
+        online.add([("volume", name.as_str())], value);
+    }
+    vec![
+        build,
+        Family::single(
+            "weir_uptime_seconds",
+            Kind::Gauge,
+            "Time since the start.",
+            about.started.elapsed().as_secs_f64(),
+        ),
+        Family::single(
+            "weir_state_changes_total",
+            Kind::Counter,
+            "Changes made to the state, ever.",
+            state.revision,
+        ),
+        gauge("weir_volumes", "Volumes.", state.volumes.len()),
+        gauge(
+            "weir_volumes_failed",
+            "Volumes that are not open.",
+            failures.volumes.len(),
+        ),
+        online,
+        gauge("weir_subsystems", "Subsystems.", state.subsystems.len()),
+        gauge("weir_namespaces", "Namespaces.", state.namespaces().count()),
+        gauge("weir_hosts", "Registered hosts.", state.hosts.len()),
+        gauge(
+            "weir_listeners",
+            "Listeners in the state.",
+            state.listeners.len(),
+        ),
+        gauge(
+            "weir_listeners_failed",
+            "Listeners that are not open.",
+            failures.listeners.len(),
+        ),
+        Family::single(
+            "weir_log_lines_suppressed_total",
+            Kind::Counter,
+            "Log lines left out because there were too many like them.",
+            crate::log::suppressed_total(),
+        ),
+    ]
+}

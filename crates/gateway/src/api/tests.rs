@@ -1,0 +1,459 @@
+//! The API over a real Unix socket, with an engine that has no data path.
+
+use std::path::Path;
+
+use axum::http::{Method, Request};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+
+use super::socket::ControlSocket;
+use super::*;
+use crate::engine::fake::FakeEngine;
+use crate::engine::{ConnectionReport, QueueReport};
+use crate::store::FileStore;
+
+const SUBSYSTEM: &str = "/v1/subsystems/nqn.2026-01.com.example:s";
+const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:4a1f6b62-6d8d-4f0e-8b5e-0d6f5f2f7a11";
+
+struct Client {
+    sender: hyper::client::conn::http1::SendRequest<Full<Bytes>>,
+}
+
+struct Answer {
+    status: u16,
+    text: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    #[track_caller]
+    fn expect(self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.text);
+        if self.text.is_empty() {
+            Value::Null
+        } else {
+            self.json()
+        }
+    }
+
+    /// A refusal: its status and code, and a piece of its message and hint.
+    #[track_caller]
+    fn refused(self, status: u16, code: &str, piece: &str) {
+        let body = self.expect(status);
+        assert_eq!(body["error"]["code"], code, "{body}");
+        assert!(body.to_string().contains(piece), "{body} without {piece:?}");
+        assert!(
+            body["error"]["message"]
+                .as_str()
+                .is_some_and(|text| !text.is_empty())
+        );
+    }
+}
+
+impl Client {
+    async fn connect(path: &Path) -> Self {
+        let stream = tokio::net::UnixStream::connect(path).await.unwrap();
+        let io = TokioIo::new(stream);
+        let (sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        Self { sender }
+    }
+
+    async fn send(&mut self, method: Method, path: &str, body: impl Into<Bytes>) -> Answer {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "localhost");
+        let request = request.header("content-type", "application/json");
+        let request = request.body(Full::new(body.into())).unwrap();
+        let response = self.sender.send_request(request).await.unwrap();
+        let status = response.status().as_u16();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        Answer {
+            status,
+            text: String::from_utf8(bytes.to_vec()).unwrap(),
+        }
+    }
+
+    async fn get(&mut self, path: &str) -> Answer {
+        self.send(Method::GET, path, "").await
+    }
+
+    async fn put(&mut self, path: &str, body: Value) -> Answer {
+        self.send(Method::PUT, path, body.to_string()).await
+    }
+
+    async fn patch(&mut self, path: &str, body: Value) -> Answer {
+        self.send(Method::PATCH, path, body.to_string()).await
+    }
+
+    async fn post(&mut self, path: &str, body: Value) -> Answer {
+        self.send(Method::POST, path, body.to_string()).await
+    }
+
+    async fn delete(&mut self, path: &str) -> Answer {
+        self.send(Method::DELETE, path, "").await
+    }
+}
+
+/// Runs `test` against a served API.
+fn with_api<F: Future<Output = ()>>(test: impl FnOnce(Client, Arc<FakeEngine>) -> F) {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let engine = Arc::new(FakeEngine::new());
+        let store = FileStore::open(&directory.path().join("state.json")).unwrap();
+        let control = Control::start(engine.clone(), Box::new(store))
+            .await
+            .unwrap();
+        let about = About {
+            version: "0.0.0",
+            state: "here".into(),
+            started: Instant::now(),
+        };
+        let path = directory.path().join("weir.sock");
+        let socket = ControlSocket::bind(&path).unwrap();
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let router = router(control, about);
+        let serving = tokio::spawn(async move {
+            socket
+                .serve(router, async { drop(ended.await) })
+                .await
+                .unwrap();
+        });
+        test(Client::connect(&path).await, engine).await;
+        drop(end);
+        serving.await.unwrap();
+    });
+}
+
+#[test]
+fn a_volume_is_added_served_resized_and_removed() {
+    with_api(|mut api, engine| async move {
+        let spec = json!({"url": "mem:?size=1M"});
+        let added = api.put("/v1/volumes/a", spec.clone()).await.expect(201);
+        assert_eq!(
+            (&added["name"], &added["status"]),
+            (&json!("a"), &json!("online"))
+        );
+        assert_eq!(added["report"]["size_bytes"], 1 << 20);
+        assert_eq!(api.put("/v1/volumes/a", spec).await.expect(200), added);
+        api.put(SUBSYSTEM, json!({})).await.expect(201);
+        let namespaces = format!("{SUBSYSTEM}/namespaces");
+        let namespace = api
+            .post(&namespaces, json!({"volume": "a"}))
+            .await
+            .expect(201);
+        assert_eq!(
+            (&namespace["nsid"], &namespace["online"]),
+            (&json!(1), &json!(true))
+        );
+        let again = api
+            .post(&namespaces, json!({"volume": "a"}))
+            .await
+            .expect(200);
+        assert_eq!(again, namespace);
+        let found = api.get(&format!("{namespaces}/1")).await.expect(200);
+        assert_eq!(found, namespace);
+        let resized = api
+            .post("/v1/volumes/a/resize", json!({"size": "2M"}))
+            .await
+            .expect(200);
+        assert_eq!(resized["report"]["size_bytes"], 2 << 20);
+        assert_eq!(resized["namespaces"][0]["nsid"], 1);
+        let shrink = api
+            .post("/v1/volumes/a/resize", json!({"size": 1 << 20}))
+            .await;
+        shrink.refused(409, "would_shrink", "--force");
+        let shrink = json!({"size": 1 << 20, "force": true});
+        api.post("/v1/volumes/a/resize", shrink).await.expect(200);
+        api.delete("/v1/volumes/a")
+            .await
+            .refused(409, "in_use", "namespace 1 of nqn.2026-01");
+        api.delete(&format!("{namespaces}/1")).await.expect(204);
+        api.delete("/v1/volumes/a").await.expect(204);
+        api.delete("/v1/volumes/a")
+            .await
+            .refused(404, "not_found", "weir volume list");
+        assert!(engine.open_volumes().is_empty());
+        assert_eq!(api.get("/v1/volumes").await.expect(200), json!([]));
+    });
+}
+
+#[test]
+fn subsystems_hosts_and_visibility() {
+    with_api(|mut api, engine| async move {
+        api.put("/v1/volumes/a", json!({"url": "mem:?size=1M"}))
+            .await
+            .expect(201);
+        let subsystem = api.put(SUBSYSTEM, json!({"model": "M"})).await.expect(201);
+        assert_eq!(subsystem["serial"].as_str().unwrap().len(), 20);
+        assert_eq!(subsystem["allow_any_host"], false);
+        let conflict = api.put(SUBSYSTEM, json!({"model": "N"})).await;
+        conflict.refused(409, "exists", "model number");
+        let allow = format!("{SUBSYSTEM}/hosts/{HOST}");
+        api.put(&allow, json!({}))
+            .await
+            .refused(404, "not_found", "weir host add");
+        let host = format!("/v1/hosts/{HOST}");
+        api.put(&host, json!({"note": "rack 7"})).await.expect(201);
+        api.put(&allow, json!({})).await.expect(201);
+        assert_eq!(
+            api.put(&allow, json!({})).await.expect(200)["allowed_hosts"],
+            json!([HOST])
+        );
+        assert_eq!(
+            api.get(&host).await.expect(200)["subsystems"][0],
+            subsystem["nqn"]
+        );
+        let options = json!({"socket_options": {"dscp": 10, "congestion_control": "reno"}});
+        let set = api.patch(&host, options).await.expect(200);
+        assert_eq!(
+            (&set["note"], &set["socket_options"]["dscp"]),
+            (&json!("rack 7"), &json!(10))
+        );
+        let namespace = format!("{SUBSYSTEM}/namespaces/7");
+        let spec = json!({"volume": "a", "visible_to": {"hosts": [HOST]}});
+        let added = api.put(&namespace, spec).await.expect(201);
+        assert_eq!(added["visible_to"], json!({"hosts": [HOST]}));
+        let set = api
+            .patch(&namespace, json!({"visible_to": "all", "read_only": true}))
+            .await;
+        let set = set.expect(200);
+        assert_eq!(
+            (&set["visible_to"], &set["read_only"]),
+            (&json!("all"), &json!(true))
+        );
+        assert_eq!(set["uuid"], added["uuid"]);
+        api.delete(&host)
+            .await
+            .refused(409, "in_use", "subsystem nqn.2026-01");
+        api.delete(&format!("{host}?force=true")).await.expect(204);
+        api.delete(SUBSYSTEM)
+            .await
+            .refused(409, "in_use", "namespace 7");
+        api.delete(&format!("{SUBSYSTEM}?force=true"))
+            .await
+            .expect(204);
+        assert!(engine.applied().unwrap().subsystems.is_empty());
+        let any = api
+            .put(SUBSYSTEM, json!({"allow_any_host": true}))
+            .await
+            .expect(201);
+        assert_eq!(any["allow_any_host"], true);
+        let none = api
+            .patch(SUBSYSTEM, json!({"allow_any_host": false}))
+            .await
+            .expect(200);
+        assert_eq!(none["allow_any_host"], false);
+    });
+}
+
+#[test]
+fn listeners_by_every_kind_of_address() {
+    with_api(|mut api, engine| async move {
+        for path in [
+            "*:4420",
+            "10.0.0.1:4421",
+            "%5B::1%5D:4422",
+            "gw.example.com:8009",
+        ] {
+            let path = format!("/v1/listeners/{path}");
+            let added = api
+                .put(&path, json!({"kind": "discovery"}))
+                .await
+                .expect(201);
+            assert_eq!(
+                (&added["status"], &added["kind"]),
+                (&json!("listening"), &json!("discovery"))
+            );
+            assert_eq!(api.get(&path).await.expect(200), added);
+            let options = json!({"socket_options": {"send_buffer": 65536}});
+            let set = api.patch(&path, options).await.expect(200);
+            assert_eq!(set["socket_options"]["send_buffer"], 65536);
+            api.post(&format!("{path}/retry"), json!({}))
+                .await
+                .expect(200);
+            api.delete(&path).await.expect(204);
+        }
+        let address = "*:4420".parse().unwrap();
+        engine.fail_listener(&address, true);
+        let failed = api.put("/v1/listeners/*:4420", json!({})).await;
+        failed.refused(422, "listen_failed", "ss -ltn");
+        assert_eq!(api.get("/v1/listeners").await.expect(200), json!([]));
+    });
+}
+
+#[test]
+fn wrong_requests_are_refused_in_the_apis_own_way() {
+    with_api(|mut api, engine| async move {
+        api.get("/v1/nothing")
+            .await
+            .refused(404, "no_such_path", "openapi.json");
+        api.post("/v1/volumes/a", json!({}))
+            .await
+            .refused(405, "no_such_method", "openapi.json");
+        let put = |body: &'static str| (Method::PUT, "/v1/volumes/a", body);
+        let cases = [
+            (put("{"), "EOF"),
+            (put(""), "missing field `url`"),
+            (put("{\"url\": 1}"), "expected a string"),
+            (
+                put("{\"url\": \"mem:\", \"size\": 1}"),
+                "unknown field `size`",
+            ),
+            (
+                put("{\"url\": \"nothing\"}"),
+                "must start with the kind of volume",
+            ),
+            (
+                (Method::PUT, "/v1/volumes/-a", "{\"url\": \"mem:\"}"),
+                "must start with a letter",
+            ),
+            (
+                (Method::GET, "/v1/subsystems/iqn.x", ""),
+                "must have the form nqn.",
+            ),
+            ((Method::GET, "/v1/listeners/4420", ""), "has no port"),
+            ((Method::GET, "/v1/connections/x", ""), "Cannot parse"),
+            (
+                (Method::DELETE, "/v1/hosts/nqn.2026-01.a:b?force=si", ""),
+                "force",
+            ),
+            (
+                (Method::DELETE, "/v1/hosts/nqn.2026-01.a:b?fierce=true", ""),
+                "unknown field",
+            ),
+            (
+                (Method::POST, "/v1/volumes/a/resize", "{\"size\": \"10X\"}"),
+                "'10X' is not a size",
+            ),
+            (
+                (Method::POST, "/v1/volumes/a/resize", "{\"size\": -1}"),
+                "a size such as",
+            ),
+        ];
+        for ((method, path, body), piece) in cases {
+            api.send(method, path, body)
+                .await
+                .refused(400, "invalid", piece);
+        }
+        let huge = "x".repeat(BODY_LENGTH_MAX + 1);
+        let huge = api.send(Method::PUT, "/v1/volumes/a", huge).await;
+        assert_eq!(huge.status, 413, "{}", huge.text);
+        assert_eq!(engine.applied().unwrap().revision, 0);
+    });
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    with_api(|mut api, engine| async move {
+        engine.fail_url("mem:", true);
+        let failed = api.put("/v1/volumes/a", json!({"url": "mem:"})).await;
+        failed.refused(422, "volume_open_failed", "told to fail");
+        api.post("/v1/volumes/a/retry", json!({}))
+            .await
+            .refused(404, "not_found", "volume a");
+        engine.fail_applies(1);
+        let failed = api.put("/v1/volumes/a", json!({"url": "null:"})).await;
+        failed.refused(500, "reactor_lost", "restart");
+        assert_eq!(api.get("/v1/volumes").await.expect(200), json!([]));
+    });
+}
+
+#[test]
+fn connections_reactors_status_and_metrics() {
+    with_api(|mut api, engine| async move {
+        engine.add_connection(ConnectionReport {
+            id: 7,
+            peer: "192.0.2.1:50000".parse().unwrap(),
+            local: "192.0.2.2:4420".parse().unwrap(),
+            reactor: 1,
+            queue: Some(QueueReport {
+                host: HOST.parse().unwrap(),
+                subsystem: "nqn.2026-01.com.example:s".parse().unwrap(),
+                controller_id: 1,
+                queue_id: 2,
+                depth: 128,
+            }),
+            header_digest: true,
+            data_digest: false,
+            commands: 3,
+            received_bytes: 4,
+            sent_bytes: 5,
+            socket: None,
+        });
+        let listed = api.get("/v1/connections").await.expect(200);
+        assert_eq!(listed[0]["queue"]["host"], HOST);
+        assert_eq!(api.get("/v1/connections/7").await.expect(200), listed[0]);
+        assert_eq!(api.get("/v1/reactors").await.expect(200)[1]["id"], 1);
+        api.put(SUBSYSTEM, json!({})).await.expect(201);
+        let status = api.get("/v1/status").await.expect(200);
+        assert_eq!(
+            (&status["connections"], &status["subsystems"]),
+            (&json!(1), &json!(1))
+        );
+        let problems = status["problems"].to_string();
+        assert!(problems.contains("no host may connect"), "{problems}");
+        assert!(problems.contains("no listener"), "{problems}");
+        let page = api.get("/metrics").await;
+        assert_eq!(page.status, 200);
+        for line in [
+            "weir_subsystems 1",
+            "weir_reactor_turns_total{reactor=\"0\"} 1000",
+        ] {
+            assert!(
+                page.text.lines().any(|found| found == line),
+                "{}",
+                page.text
+            );
+        }
+        api.delete("/v1/connections/7").await.expect(204);
+        api.delete("/v1/connections/7")
+            .await
+            .refused(404, "not_found", "weir connection list");
+    });
+}
+
+/// The description in the tree is the one that the program gives; `WEIR_UPDATE=1` writes it anew.
+#[test]
+fn the_committed_description_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
+    let current = open_api();
+    if std::env::var_os("WEIR_UPDATE").is_some() {
+        std::fs::write(&path, &current).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        committed == current,
+        "docs/openapi.json is not current: run WEIR_UPDATE=1 cargo test -p weir-gateway description"
+    );
+}
+
+/// Every path that is described is served, and every operation has a name and a summary.
+#[test]
+fn the_description_is_served_and_complete() {
+    with_api(|mut api, _engine| async move {
+        let description = api.get("/v1/openapi.json").await.expect(200);
+        let paths = description["paths"].as_object().unwrap();
+        assert!(paths.len() > 15, "{}", paths.len());
+        for (path, operations) in paths {
+            for (method, operation) in operations.as_object().unwrap() {
+                assert!(operation["operationId"].is_string(), "{method} {path}");
+                assert!(operation["summary"].is_string(), "{method} {path}");
+                let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+                let answer = api.send(method.clone(), path, "").await;
+                assert_ne!(answer.status, 405, "{method} {path}");
+                assert!(!answer.text.contains("no_such_path"), "{method} {path}");
+            }
+        }
+    });
+}
