@@ -58,8 +58,8 @@ pub enum ServeError {
     #[error("the data path does not start: {0}")]
     Engine(Box<dyn std::error::Error + Send + Sync>),
     /// The state cannot be brought into force.
-    #[error(transparent)]
-    Control(#[from] ControlError),
+    #[error("{0}")]
+    Control(Box<ControlError>),
     /// The data path did not end as it should.
     #[error("the data path did not end as it should: {0}")]
     End(#[from] EngineError),
@@ -133,7 +133,8 @@ async fn run(
 ) -> Result<(), ServeError> {
     let mut signals = Signals::new().map_err(system("listen for signals"))?;
     let version = about.version;
-    let control = Control::start(engine.clone(), store).await?;
+    let control = Control::start(engine.clone(), store).await;
+    let control = control.map_err(|error| ServeError::Control(Box::new(error)))?;
     tokio::spawn(control.clone().retry_forever());
     tokio::spawn(feed_watchdog(engine));
     let (end, ended) = tokio::sync::oneshot::channel::<()>();

@@ -35,22 +35,22 @@ pub struct ErrorDetail {
 pub(super) enum Refusals {
     /// The request is not well formed, or a value in it is not allowed.
     #[response(status = 400)]
-    Invalid(#[to_schema] ErrorBody),
+    Invalid(ErrorBody),
     /// There is nothing of this name.
     #[response(status = 404)]
-    NotFound(#[to_schema] ErrorBody),
+    NotFound(ErrorBody),
     /// It contradicts what is there.
     #[response(status = 409)]
-    Conflict(#[to_schema] ErrorBody),
+    Conflict(ErrorBody),
     /// What it asks for cannot be had: a volume does not open, an address cannot be listened at.
     #[response(status = 422)]
-    Refused(#[to_schema] ErrorBody),
+    Refused(ErrorBody),
     /// The gateway failed.
     #[response(status = 500)]
-    Failed(#[to_schema] ErrorBody),
+    Failed(ErrorBody),
     /// The gateway is ending.
     #[response(status = 503)]
-    Ending(#[to_schema] ErrorBody),
+    Ending(ErrorBody),
 }
 
 /// A refusal on its way.

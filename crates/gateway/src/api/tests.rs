@@ -457,3 +457,31 @@ fn the_description_is_served_and_complete() {
         }
     });
 }
+
+/// Everything that the description refers to is in it.
+#[test]
+fn the_description_refers_to_nothing_missing() {
+    fn references(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => {
+                if let Some(Value::String(reference)) = fields.get("$ref") {
+                    found.push(reference.clone());
+                }
+                fields.values().for_each(|value| references(value, found));
+            }
+            Value::Array(items) => items.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+    let description: Value = serde_json::from_str(&open_api()).unwrap();
+    let mut found = Vec::new();
+    references(&description, &mut found);
+    assert!(found.len() > 50, "{}", found.len());
+    for reference in found {
+        let pointer = reference.strip_prefix('#').unwrap();
+        assert!(
+            description.pointer(pointer).is_some(),
+            "{reference} is missing"
+        );
+    }
+}
