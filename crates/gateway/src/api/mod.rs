@@ -67,7 +67,7 @@ type Shared = axum::extract::State<Arc<Context>>;
             every reactor.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
-    components(schemas(error::ErrorBody, error::ErrorDetail)),
+    components(schemas(error::ErrorBody, error::ErrorDetail, crate::name::ListenerAddress)),
     servers((url = "http://localhost", description = "On the control socket")),
     tags(
         (name = "volumes", description = "What is served"),
