@@ -4,7 +4,7 @@ use crate::status::Status;
 use crate::wire::{get, put};
 
 /// A completion queue entry. On Fabrics bytes 7:0 belong to the command, SQID and the phase tag are
-/// reserved, and SQHD is reserved where SQ flow control is off (NVMe Base 2.0c section 3.3.2.1.2).
+/// reserved, and SQHD is reserved where SQ flow control is off (NVMe Base 2.0c section 3.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Cqe {
     /// Command specific result: dword 0 in bits 31:0, dword 1 in bits 63:32.

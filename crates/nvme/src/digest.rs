@@ -1,4 +1,4 @@
-//! Header and data digests of NVMe/TCP: CRC32C (NVMe/TCP Transport 1.0 section 3.3.1.1).
+//! Header and data digests of NVMe/TCP: CRC32C (NVMe/TCP Transport 1.0c section 3.3).
 //!
 //! The `crc32c` crate picks the machine's CRC instructions where they exist (x86-64 SSE 4.2, arm64 CRC)
 //! and a portable table otherwise, so that every machine gets the same value.

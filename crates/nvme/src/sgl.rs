@@ -148,7 +148,7 @@ impl SglDescriptor {
     ///
     /// # Errors
     /// The status that refuses a descriptor which TCP does not carry (NVMe/TCP Transport 1.0
-    /// section 3.3.2): SGL Descriptor Type Invalid, or Invalid SGL Segment Descriptor for a segment;
+    /// section 3.3): SGL Descriptor Type Invalid, or Invalid SGL Segment Descriptor for a segment;
     /// SGL Offset Invalid for in-capsule data that does not start at offset 0. A data block by
     /// address with length 0 is no data.
     pub fn tcp_data(&self) -> Result<TcpData, Status> {

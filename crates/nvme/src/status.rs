@@ -68,7 +68,7 @@ macro_rules! statuses {
 }
 
 statuses! {
-    // Generic command status (section 3.3.3.2.1.1).
+    // Generic command status (section 3.3.3.2.1.1; 25h to 2Ah and 2Eh below are of revision 2.1).
     SUCCESS = GENERIC | 0x00, Nvm => "Successful Completion";
     INVALID_COMMAND_OPCODE = GENERIC | 0x01, Nvm => "Invalid Command Opcode";
     INVALID_FIELD_IN_COMMAND = GENERIC | 0x02, Nvm => "Invalid Field in Command";
@@ -105,6 +105,12 @@ statuses! {
     TRANSIENT_TRANSPORT_ERROR = GENERIC | 0x22, Nvm => "Transient Transport Error";
     COMMAND_PROHIBITED_BY_LOCKDOWN = GENERIC | 0x23, Nvm => "Command Prohibited by Command and Feature Lockdown";
     ADMIN_COMMAND_MEDIA_NOT_READY = GENERIC | 0x24, Nvm => "Admin Command Media Not Ready";
+    INVALID_KEY_TAG = GENERIC | 0x25, Nvm => "Invalid Key Tag";
+    HOST_DISPERSED_NAMESPACE_SUPPORT_NOT_ENABLED = GENERIC | 0x26, Nvm => "Host Dispersed Namespace Support Not Enabled";
+    HOST_IDENTIFIER_NOT_INITIALIZED = GENERIC | 0x27, Nvm => "Host Identifier Not Initialized";
+    INCORRECT_KEY = GENERIC | 0x28, Nvm => "Incorrect Key";
+    FDP_DISABLED = GENERIC | 0x29, Nvm => "FDP Disabled";
+    INVALID_PLACEMENT_HANDLE_LIST = GENERIC | 0x2a, Nvm => "Invalid Placement Handle List";
     LBA_OUT_OF_RANGE = GENERIC | 0x80, Nvm => "LBA Out of Range";
     CAPACITY_EXCEEDED = GENERIC | 0x81, Nvm => "Capacity Exceeded";
     NAMESPACE_NOT_READY = GENERIC | 0x82, Nvm => "Namespace Not Ready";
@@ -156,12 +162,18 @@ statuses! {
     IO_COMMAND_SET_COMBINATION_REJECTED = SPECIFIC | 0x2b, Nvm => "I/O Command Set Combination Rejected";
     INVALID_IO_COMMAND_SET = SPECIFIC | 0x2c, Nvm => "Invalid I/O Command Set";
     IDENTIFIER_UNAVAILABLE = SPECIFIC | 0x2d, Nvm => "Identifier Unavailable";
+    NAMESPACE_IS_DISPERSED = SPECIFIC | 0x2e, Nvm => "Namespace Is Dispersed";
+    INVALID_DISCOVERY_INFORMATION = SPECIFIC | 0x2f, Nvm => "Invalid Discovery Information";
 
-    // NVM Command Set 1.0 section 3.1.1, command specific.
+    // NVM Command Set 1.0c section 3.1.1 and, from 85h on, 1.1, command specific.
     CONFLICTING_ATTRIBUTES = SPECIFIC | 0x80, Nvm => "Conflicting Attributes";
     INVALID_PROTECTION_INFORMATION = SPECIFIC | 0x81, Nvm => "Invalid Protection Information";
     ATTEMPTED_WRITE_TO_READ_ONLY_RANGE = SPECIFIC | 0x82, Nvm => "Attempted Write to Read Only Range";
     COMMAND_SIZE_LIMIT_EXCEEDED = SPECIFIC | 0x83, Nvm => "Command Size Limit Exceeded";
+    INCOMPATIBLE_NAMESPACE_OR_FORMAT = SPECIFIC | 0x85, Nvm => "Incompatible Namespace or Format";
+    FAST_COPY_NOT_POSSIBLE = SPECIFIC | 0x86, Nvm => "Fast Copy Not Possible";
+    OVERLAPPING_IO_RANGE = SPECIFIC | 0x87, Nvm => "Overlapping I/O Range";
+    INSUFFICIENT_RESOURCES = SPECIFIC | 0x89, Nvm => "Insufficient Resources";
 
     // Fabrics commands (section 3.3.3.2.1.2, Fabrics command specific).
     CONNECT_INCOMPATIBLE_FORMAT = SPECIFIC | 0x80, Fabrics => "Connect Incompatible Format";
@@ -173,7 +185,7 @@ statuses! {
     DISCOVER_RESTART = SPECIFIC | 0x90, Fabrics => "Discover Restart";
     AUTHENTICATION_REQUIRED = SPECIFIC | 0x91, Fabrics => "Authentication Required";
 
-    // Media and data integrity errors (section 3.3.3.2.1.3, NVM Command Set 1.0 section 3.1.1).
+    // Media and data integrity errors (section 3.3.3.2.1.3, NVM Command Set 1.0c section 3.1.1).
     WRITE_FAULT = MEDIA | 0x80, Nvm => "Write Fault";
     UNRECOVERED_READ_ERROR = MEDIA | 0x81, Nvm => "Unrecovered Read Error";
     END_TO_END_GUARD_CHECK_ERROR = MEDIA | 0x82, Nvm => "End-to-end Guard Check Error";

@@ -106,7 +106,7 @@ pub(crate) const fn bit(word: u32, position: u32) -> bool {
 }
 
 /// Copies ASCII text into a field, filling the rest with spaces, as Identify's ASCII strings are
-/// (NVMe Base 2.0c section 1.4.2). Bytes outside printable ASCII become `?`; text that is too long
+/// (NVMe Base 2.0c section 1.4). Bytes outside printable ASCII become `?`; text that is too long
 /// is cut.
 pub fn ascii<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [b' '; N];

@@ -3,7 +3,7 @@
 //! Parsing reads fields and refuses values that the specification reserves. It knows no namespace,
 //! no limit and no state: whether a command may run is the command core's decision. A reserved bit
 //! outside an enumerated field is ignored, as the specification lets a controller do (NVMe Base
-//! 2.0c section 1.4.2.4), so that hosts of later versions are served.
+//! 2.0c section 1.4), so that hosts of later versions are served.
 
 mod admin;
 mod fabrics;

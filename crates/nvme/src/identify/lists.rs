@@ -5,7 +5,7 @@ use super::{COMMAND_SET_NVM, IDENTIFY_SIZE};
 use crate::wire::{Field, get, put};
 use thiserror::Error;
 
-/// NSIDs in one namespace list (NVMe Base 2.0c section 4.5.2 in its tables of lists).
+/// NSIDs in one namespace list (NVMe Base 2.0c section 5.17.2.2).
 pub const NAMESPACE_LIST_ENTRIES: usize = IDENTIFY_SIZE / 4;
 
 /// Writes the active namespaces above `after` (the command's NSID) as a namespace list: the lowest

@@ -52,7 +52,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Security Type, byte 0 of TSAS for TCP (NVMe/TCP Transport 1.0c section 3.1.1).
+    /// Security Type, byte 0 of TSAS for TCP (NVMe/TCP Transport 1.0c section 3.1).
     pub enum SecurityType: u8 {
         /// 00h.
         None = 0 => "no security",

@@ -887,6 +887,35 @@ mod tests {
             prop_assert_eq!(read(reader, &bytes, &pieces), whole);
         }
 
+        /// A good stream with one byte changed anywhere is judged the same in any pieces, landed or
+        /// not, and what came before the change is seen.
+        #[test]
+        fn a_changed_byte_is_judged_the_same_in_any_pieces(
+            digests in 0_u8..4, alignment in 0_u8..32, pieces in pieces(),
+            sent in proptest::collection::vec(sent(Side::Controller), 1..6),
+            (place, change) in (any::<proptest::sample::Index>(), 1_u8..),
+        ) {
+            let alignment = Alignment::from_wire(alignment).expect("in range");
+            let parameters = parameters(DigestOptions(digests), alignment);
+            let ReceiveParameters { header_digest, data_digest, .. } = parameters;
+            let writer = Writer { header_digest, data_digest, alignment };
+            let written: Vec<Vec<u8>> = sent.iter().map(|sent| write(&writer, sent)).collect();
+            let mut bytes = written.concat();
+            let place = place.index(bytes.len());
+            bytes[place] ^= change;
+            let reader = established(Side::Controller, parameters);
+            let whole = read(reader.clone(), &bytes, &[bytes.len()]);
+            prop_assert_eq!(&read(reader.clone(), &bytes, &pieces), &whole);
+            prop_assert_eq!(&read_landing(reader, &bytes, &pieces), &whole);
+            let mut end = 0;
+            let before = sent.iter().zip(&written).take_while(|(_, bytes)| {
+                end += bytes.len();
+                end <= place
+            });
+            let before: Vec<Seen> = before.flat_map(|(sent, _)| expected(&writer, sent)).collect();
+            prop_assert_eq!(&whole[..before.len()], &before[..]);
+        }
+
         /// Any one damaged bit of a header with a digest ends the connection, and no PDU is believed.
         #[test]
         fn a_damaged_header_ends_the_connection(bit in 0_usize..28 * 8, transfer_tag: u16) {
