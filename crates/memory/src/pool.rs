@@ -84,6 +84,9 @@ impl Pool {
     /// The longest segment that a pool hands out, in bytes.
     pub const LONGEST: usize = SMALLEST << (CLASSES - 1);
 
+    /// Bytes by which a pool grows at least: with a bound below this it hands out nothing.
+    pub const CHUNK: usize = CHUNK_BYTES_MIN;
+
     /// A segment of `length` bytes, aligned to [`ALIGNMENT`]. It returns to the pool when it, or the last view made
     /// from it, is dropped.
     ///

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use io_uring::Submitter;
 use io_uring::types::BufRingEntry;
-use weir_memory::{Pool, Segment, View};
+use weir_memory::{ALIGNMENT, Pool, Segment, View};
 
 /// The one group of buffers that a ring has.
 pub(super) const GROUP: u16 = 0;
@@ -17,7 +17,7 @@ pub(super) const GROUP: u16 = 0;
 /// Buffers for receives into [`crate::ReceiveInto::Ring`], for each reactor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiveBuffers {
-    /// Buffers that wait for bytes, a power of two up to 32768. As many again may be held by readers as views.
+    /// Buffers that wait for bytes, a power of two up to 32768. At least as many again may be held by readers, as views.
     pub count: u16,
     /// Bytes in a buffer, which is what one receive yields at most. A view pins the whole of it, however few bytes came.
     pub bytes: u32,
@@ -34,10 +34,12 @@ impl Default for ReceiveBuffers {
 }
 
 impl ReceiveBuffers {
-    /// The most memory that they take, for each reactor, on top of its own pool: those that wait, and as many held.
+    /// The most memory that they take, for each reactor, on top of its own pool: those that wait and at least as many
+    /// held, in the chunks by which a pool grows.
     #[must_use]
     pub fn memory_bytes_max(&self) -> usize {
-        2 * usize::from(self.count) * self.bytes.next_power_of_two().max(4096) as usize
+        let buffer = (self.bytes as usize).next_power_of_two().max(ALIGNMENT);
+        (2 * usize::from(self.count) * buffer).next_multiple_of(Pool::CHUNK)
     }
 
     pub(super) fn check(&self) -> io::Result<()> {

@@ -163,3 +163,53 @@ fn accepts_enter_flag(flag: u32) -> bool {
         unsafe { uring.submitter().enter::<libc::sigset_t>(0, 0, flag, None) };
     entered.is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_parsed_and_unknown_ones_told() {
+        for feature in Feature::ALL {
+            assert_eq!(feature.name().parse(), Ok(feature));
+        }
+        let error = "no-such".parse::<Feature>().expect_err("unknown");
+        let told = error.to_string();
+        assert!(told.contains("no-such"), "{told}");
+        for feature in Feature::ALL {
+            assert!(told.contains(feature.name()), "{told}");
+        }
+    }
+
+    #[test]
+    fn what_is_forced_off_is_not_used() {
+        let features = Features::probe(&[Feature::BlockDiscard, Feature::NoIowait], true);
+        assert_eq!(
+            features.state(Feature::BlockDiscard),
+            FeatureState::ForcedOff
+        );
+        assert_eq!(features.state(Feature::NoIowait), FeatureState::ForcedOff);
+        assert!(!features.uses(Feature::NoIowait));
+        let all_off = Features::probe(&Feature::ALL, true);
+        assert!(
+            all_off
+                .iter()
+                .all(|(_, state)| state == FeatureState::ForcedOff)
+        );
+    }
+
+    #[test]
+    fn the_running_kernel_has_what_its_version_promises() {
+        let release = rustix::system::uname()
+            .release()
+            .to_string_lossy()
+            .into_owned();
+        let running = crate::linux::unavailable::version(&release).expect("a version");
+        let features = Features::probe(&[], running >= Feature::BlockDiscard.since());
+        for (feature, state) in features.iter() {
+            if running >= feature.since() {
+                assert_eq!(state, FeatureState::Used, "{feature} on {release}");
+            }
+        }
+    }
+}

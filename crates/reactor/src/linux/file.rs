@@ -198,7 +198,7 @@ fn examine(
 ) -> io::Result<FileInfo> {
     let length = length(file)?;
     let device = (kind == FileKind::BlockDevice).then(|| Device::look(file, metadata.rdev()));
-    let alignment = direct_alignment(file, device.as_ref(), options.direct)
+    let alignment = direct_alignment(file, length, device.as_ref(), options.direct)
         .map_err(|error| about(&error, format_args!("direct I/O on {}", path.display())))?;
     let file_block = u32::try_from(metadata.blksize()).unwrap_or(DIRECT_ALIGNMENT_SAFE);
     let deallocate_granularity = match &device {
@@ -239,13 +239,14 @@ struct Alignment {
 /// Turns direct I/O on where it is wanted and works; what it asks for then.
 fn direct_alignment(
     file: &StdFile,
+    length: u64,
     device: Option<&Device>,
     wanted: UseDirect,
 ) -> io::Result<Option<Alignment>> {
     if wanted == UseDirect::Never {
         return Ok(None);
     }
-    match turn_direct_on(file, device) {
+    match turn_direct_on(file, length, device) {
         Ok(alignment) => Ok(Some(alignment)),
         Err(error) if wanted == UseDirect::Auto && is_unsupported(&error) => Ok(None),
         Err(error) => Err(error),
@@ -259,7 +260,7 @@ fn is_unsupported(error: &io::Error) -> bool {
     )
 }
 
-fn turn_direct_on(file: &StdFile, device: Option<&Device>) -> io::Result<Alignment> {
+fn turn_direct_on(file: &StdFile, length: u64, device: Option<&Device>) -> io::Result<Alignment> {
     let told = told_alignment(file);
     if let Some(Alignment { offset: 0, .. }) = told {
         // Told that there is none: EINVAL, as from a file system that refuses.
@@ -269,7 +270,7 @@ fn turn_direct_on(file: &StdFile, device: Option<&Device>) -> io::Result<Alignme
     rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT)?;
     let alignment = told
         .or_else(|| device.map(Device::alignment))
-        .unwrap_or_else(|| tried_alignment(file));
+        .unwrap_or_else(|| tried_alignment(file, length));
     Ok(alignment)
 }
 
@@ -283,8 +284,15 @@ fn told_alignment(file: &StdFile) -> Option<Alignment> {
     })
 }
 
-/// The least offset alignment at which a direct read succeeds; for file systems that do not tell.
-fn tried_alignment(file: &StdFile) -> Alignment {
+/// The least offset alignment at which a direct read succeeds; for file systems that do not tell. In a file too short to
+/// try, the safe one: behind the end of a file every read succeeds.
+fn tried_alignment(file: &StdFile, length: u64) -> Alignment {
+    if length < 2 * u64::from(DIRECT_ALIGNMENT_SAFE) {
+        return Alignment {
+            memory: DIRECT_ALIGNMENT_SAFE,
+            offset: DIRECT_ALIGNMENT_SAFE,
+        };
+    }
     let mut buffer = weir_memory::Segment::heap(DIRECT_ALIGNMENT_SAFE as usize);
     let mut trials = std::iter::successors(Some(DIRECT_ALIGNMENT_MIN), |&trial| {
         (trial < DIRECT_ALIGNMENT_SAFE).then_some(trial * 2)

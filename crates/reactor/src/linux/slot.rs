@@ -11,6 +11,7 @@ use io_uring::{opcode, squeue, types};
 use weir_memory::{View, segments_len, views_len};
 
 use crate::linux::buffers::GROUP;
+use crate::linux::socket;
 use crate::{AllocateMode, Handle, Op, Output, ReceiveInto, Socket};
 
 /// Vectors in one system call at most (IOV_MAX); longer lists take several.
@@ -304,7 +305,9 @@ impl Slot {
         }
         let count = result as usize;
         match op {
-            Op::Accept { .. } => Next::Done(self.accepted(accepted(result))),
+            Op::Accept { listener } => {
+                Next::Done(self.accepted(listener.handle(), accepted(result)))
+            }
             Op::Receive {
                 into: ReceiveInto::Ring,
                 ..
@@ -384,7 +387,8 @@ impl Slot {
         }
     }
 
-    fn accepted(&self, socket: Socket) -> io::Result<Output> {
+    fn accepted(&self, listener: Handle, socket: Socket) -> io::Result<Output> {
+        socket::inherit(listener, socket.handle())?;
         let mut storage = socket2::SockAddrStorage::zeroed();
         // SAFETY: SockAddrStorage is a transparent sockaddr_storage.
         unsafe {

@@ -223,6 +223,14 @@ fn set_priority(socket: &Socket, priority: u32) -> io::Result<()> {
         })
 }
 
+/// Gives an accepted socket what it does not inherit from its listener: the priority alone.
+pub(super) fn inherit(listener: Handle, accepted: Handle) -> io::Result<()> {
+    match Borrowed::new(listener).priority()? {
+        0 => Ok(()),
+        priority => set_priority(&Borrowed::new(accepted), priority),
+    }
+}
+
 fn is_v6(socket: &Socket) -> io::Result<bool> {
     Ok(socket.domain()? == Domain::IPV6)
 }

@@ -290,3 +290,119 @@ pub(super) fn has_block_discard() -> bool {
 pub(super) fn explain(error: io::Error) -> io::Error {
     Surroundings::look().explain(error).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn surroundings(kernel: &str) -> Surroundings {
+        Surroundings {
+            kernel: kernel.to_owned(),
+            disabled: Some(0),
+            group: Some(-1),
+            filtered: false,
+            locked_memory: Limit(Some(65536)),
+            descriptors: Limit(None),
+        }
+    }
+
+    fn explain(surroundings: &Surroundings, errno: i32) -> Unavailable {
+        surroundings.explain(io::Error::from_raw_os_error(errno))
+    }
+
+    #[test]
+    fn an_old_kernel_is_named_with_what_is_needed() {
+        for errno in [libc::ENOSYS, libc::EINVAL] {
+            let told = explain(&surroundings("5.4.0-200-generic"), errno).to_string();
+            assert!(told.contains("Linux 5.4.0-200-generic"), "{told}");
+            assert!(told.contains("6.1 or newer"), "{told}");
+        }
+    }
+
+    #[test]
+    fn an_old_kernel_under_a_filter_is_still_old() {
+        let filtered = Surroundings {
+            filtered: true,
+            ..surroundings("4.18.0-553.el8")
+        };
+        let told = explain(&filtered, libc::ENOSYS);
+        assert!(matches!(told, Unavailable::KernelTooOld { .. }), "{told}");
+    }
+
+    #[test]
+    fn the_sysctl_is_named() {
+        let disabled = Surroundings {
+            disabled: Some(2),
+            ..surroundings("6.12.0")
+        };
+        let told = explain(&disabled, libc::EPERM);
+        assert!(matches!(told, Unavailable::Disabled), "{told}");
+        let for_users = Surroundings {
+            disabled: Some(1),
+            group: Some(1234),
+            ..surroundings("6.12.0")
+        };
+        let told = explain(&for_users, libc::EPERM);
+        assert!(
+            matches!(told, Unavailable::DisabledForUsers { group: 1234 }),
+            "{told}"
+        );
+        assert!(told.to_string().contains("1234"), "{told}");
+    }
+
+    #[test]
+    fn a_filter_is_told_from_a_security_module() {
+        let filtered = Surroundings {
+            filtered: true,
+            ..surroundings("6.12.0")
+        };
+        for errno in [libc::EPERM, libc::ENOSYS] {
+            let told = explain(&filtered, errno);
+            assert!(matches!(told, Unavailable::Seccomp { .. }), "{told}");
+        }
+        let told = explain(&surroundings("6.12.0"), libc::EACCES);
+        assert!(matches!(told, Unavailable::Refused { .. }), "{told}");
+    }
+
+    #[test]
+    fn limits_are_named_with_their_values() {
+        let told = explain(&surroundings("6.12.0"), libc::ENOMEM).to_string();
+        assert!(
+            told.contains("RLIMIT_MEMLOCK") && told.contains("65536"),
+            "{told}"
+        );
+        let told = explain(&surroundings("6.12.0"), libc::EMFILE).to_string();
+        assert!(
+            told.contains("RLIMIT_NOFILE") && told.contains("unlimited"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn errors_keep_their_explanation_as_io_errors() {
+        let error: io::Error = Unavailable::Disabled.into();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        assert!(error.to_string().contains("kernel.io_uring_disabled"));
+    }
+
+    #[test]
+    fn releases_are_compared_by_number() {
+        assert_eq!(version("6.1.0-44-amd64"), Some((6, 1)));
+        assert_eq!(version("6.12-rc3"), Some((6, 12)));
+        assert_eq!(version("10.0"), Some((10, 0)));
+        assert_eq!(version("unknown"), None);
+        assert!(version("6.12.3") >= Some(KERNEL_NEEDED));
+        assert!(version("5.19.17") < Some(KERNEL_NEEDED));
+    }
+
+    #[test]
+    fn a_filter_is_seen_in_the_status() {
+        assert!(has_seccomp_filter(
+            "Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n"
+        ));
+        assert!(!has_seccomp_filter(
+            "Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n"
+        ));
+        assert!(!has_seccomp_filter(""));
+    }
+}
