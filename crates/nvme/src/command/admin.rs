@@ -511,6 +511,26 @@ mod tests {
         }
     }
 
+    /// Command dwords 10 to 15.
+    fn command_dwords(sqe: &Sqe) -> [u32; 6] {
+        [
+            sqe.cdw10, sqe.cdw11, sqe.cdw12, sqe.cdw13, sqe.cdw14, sqe.cdw15,
+        ]
+    }
+
+    /// Bits of command dwords 10 to 15 that the command's table defines.
+    fn defined_bits(command: &AdminCommand) -> [u32; 6] {
+        const ALL: u32 = u32::MAX;
+        match command {
+            AdminCommand::Identify(_) => [0xffff_00ff, 0xff00_ffff, 0, 0, 0x7f, 0],
+            AdminCommand::GetLogPage(_) => [ALL, ALL, ALL, ALL, 0xff80_007f, 0],
+            AdminCommand::GetFeatures(_) => [0x7ff, ALL, 0, 0, 0x7f, 0],
+            AdminCommand::SetFeatures(_) => [0x8000_00ff, ALL, ALL, ALL, 0x7f, ALL],
+            AdminCommand::Abort(_) => [ALL, 0, 0, 0, 0, 0],
+            AdminCommand::AsynchronousEventRequest | AdminCommand::KeepAlive => [0; 6],
+        }
+    }
+
     proptest! {
         #[test]
         fn any_entry_is_refused_or_survives(
@@ -524,6 +544,8 @@ mod tests {
                 let built = command.sqe(3, DATA);
                 prop_assert_eq!(built.opcode, opcode);
                 prop_assert_eq!(AdminCommand::parse(&built), Ok(command));
+                let kept = core::array::from_fn(|index| cdw[index] & defined_bits(&command)[index]);
+                prop_assert_eq!(command_dwords(&built), kept);
             }
         }
     }

@@ -550,6 +550,20 @@ mod tests {
         round_trip::<ConnectData>();
     }
 
+    /// Bits of command dwords 10 to 13 that the command's table defines.
+    fn defined_bits(command: &FabricsCommand) -> [u32; 4] {
+        const ALL: u32 = u32::MAX;
+        match command {
+            FabricsCommand::Connect(_) => [ALL, 0x00ff_ffff, ALL, 0],
+            FabricsCommand::PropertySet(_) => [0b111, ALL, ALL, ALL],
+            FabricsCommand::PropertyGet(_) => [0b111, ALL, 0, 0],
+            FabricsCommand::AuthenticationSend(_) | FabricsCommand::AuthenticationReceive(_) => {
+                [0xffff_ff00, ALL, 0, 0]
+            }
+            FabricsCommand::Disconnect { .. } => [0xffff, 0, 0, 0],
+        }
+    }
+
     proptest! {
         #[test]
         fn any_entry_is_refused_or_survives(
@@ -563,6 +577,8 @@ mod tests {
             if let Ok(command) = FabricsCommand::parse(&sqe) {
                 let built = command.sqe(3, CONNECT_SGL);
                 prop_assert_eq!(FabricsCommand::parse(&built), Ok(command));
+                let kept = core::array::from_fn(|index| cdw[index] & defined_bits(&command)[index]);
+                prop_assert_eq!([built.cdw10, built.cdw11, built.cdw12, built.cdw13], kept);
             }
         }
     }

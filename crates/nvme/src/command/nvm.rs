@@ -705,6 +705,34 @@ mod tests {
         round_trip::<CopyRange>();
     }
 
+    /// Command dwords 10 to 15.
+    fn command_dwords(sqe: &Sqe) -> [u32; 6] {
+        [
+            sqe.cdw10, sqe.cdw11, sqe.cdw12, sqe.cdw13, sqe.cdw14, sqe.cdw15,
+        ]
+    }
+
+    /// Bits of command dwords 10 to 15 that are read: those that the command's table defines, the
+    /// tags of Write Zeroes and Verify left out.
+    fn defined_bits(command: &NvmCommand) -> [u32; 6] {
+        const ALL: u32 = u32::MAX;
+        match command {
+            NvmCommand::Read(_) | NvmCommand::Write(_) | NvmCommand::Compare(_) => {
+                [ALL, ALL, 0xfdf0_ffff, 0xffff_00ff, ALL, ALL]
+            }
+            NvmCommand::WriteUncorrectable { .. } => [ALL, ALL, 0xffff, 0, 0, 0],
+            NvmCommand::WriteZeroes(_) => [ALL, ALL, 0xff00_ffff, 0, 0, 0],
+            NvmCommand::Verify(_) => [ALL, ALL, 0xfd00_ffff, 0, 0, 0],
+            NvmCommand::DatasetManagement(_) => [0xff, 0b111, 0, 0, 0, 0],
+            NvmCommand::Copy(_) => [ALL, ALL, 0xfff0_ffff, 0xffff_0000, ALL, ALL],
+            NvmCommand::Flush
+            | NvmCommand::ReservationRegister
+            | NvmCommand::ReservationReport
+            | NvmCommand::ReservationAcquire
+            | NvmCommand::ReservationRelease => [0; 6],
+        }
+    }
+
     proptest! {
         #[test]
         fn any_entry_is_refused_or_survives(
@@ -719,6 +747,8 @@ mod tests {
                 let built = command.sqe(3, 4, DATA);
                 prop_assert_eq!(built.opcode, opcode);
                 prop_assert_eq!(NvmCommand::parse(&built), Ok(command));
+                let kept = core::array::from_fn(|index| cdw[index] & defined_bits(&command)[index]);
+                prop_assert_eq!(command_dwords(&built), kept);
             }
             let fits = data.len() >= usize::from(ranges) * 16;
             prop_assert_eq!(dataset_management_ranges(&data, ranges).is_ok(), fits);
