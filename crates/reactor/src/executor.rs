@@ -42,6 +42,11 @@ thread_local! {
     static WOKEN: RefCell<VecDeque<Runnable>> = const { RefCell::new(VecDeque::new()) };
 }
 
+/// Forgets what was woken by a reactor that panicked, so that no other reactor of this thread takes it for its own.
+pub(crate) fn forget_woken() {
+    std::mem::forget(WOKEN.take());
+}
+
 /// Puts a woken task where its reactor will find it. A wake from its own reactor touches nothing shared.
 fn schedule(home: &Arc<Shared>, task: Runnable) {
     if std::ptr::eq(CURRENT.get(), Arc::as_ptr(home)) {

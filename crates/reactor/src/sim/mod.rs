@@ -231,6 +231,7 @@ impl Simulation {
         let limit = self.0.world.lock().schedule.moment_after(duration);
         for _ in 0..self.0.rounds_max {
             if self.0.round(Some(limit)) != Round::Went {
+                self.0.world.lock().schedule.now = limit;
                 return;
             }
         }
@@ -548,6 +549,7 @@ impl Drop for Simulation {
             // Tasks may be in any state: they are leaked rather than dropped into a second panic.
             self.0.tell_seed();
             std::mem::forget(std::mem::take(&mut *self.0.seats.borrow_mut()));
+            crate::executor::forget_woken();
             return;
         }
         let pending = self.0.world.lock().end();

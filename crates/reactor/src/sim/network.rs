@@ -681,6 +681,7 @@ impl Network {
         };
         let (peer, severed) = (endpoint.peer, endpoint.severed);
         if !severed
+            && segment != Segment::Handshake
             && schedule.random.chance(schedule.faults.cut_probability)
             && let Some(peer) = peer
         {
