@@ -58,7 +58,7 @@ pub(crate) fn drive_until(done: &dyn Fn() -> bool) {
         return;
     }
     let simulation = current().expect("a simulated reactor is waited for where its simulation is");
-    simulation.drive(done);
+    simulation.drive(&mut || done());
 }
 
 /// Whether this thread has a simulation: blocking it would then block all that could end the wait.
@@ -218,8 +218,8 @@ impl Simulation {
     /// # Panics
     /// When nothing is left that could happen, or [`Config::rounds_max`] or [`Config::time_max`] is passed: with the seed, and
     /// with what every reactor waits for.
-    pub fn run_until(&self, done: impl Fn() -> bool) {
-        self.0.drive(&done);
+    pub fn run_until(&self, mut done: impl FnMut() -> bool) {
+        self.0.drive(&mut done);
     }
 
     /// Lets the world go on for `duration` of its time.
@@ -328,7 +328,7 @@ impl Inner {
         self.seats.borrow_mut().push(Rc::new(seat));
     }
 
-    fn drive(&self, done: &dyn Fn() -> bool) {
+    fn drive(&self, done: &mut dyn FnMut() -> bool) {
         let _witness = Witness(self);
         let limit = self.world.lock().schedule.moment_after(self.time_max);
         for _ in 0..self.rounds_max {

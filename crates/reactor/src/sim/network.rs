@@ -632,9 +632,15 @@ impl Network {
         }
         while let Some(count) = self.next_segment(schedule, from, to) {
             let endpoint = self.endpoints.get_mut(&from).expect("looked up above");
-            let data: Vec<u8> = endpoint.unsent.drain(..count).collect();
+            let mut unsent = std::mem::take(&mut endpoint.unsent);
             let peer = self.endpoints.get_mut(&to).expect("both ends stay");
-            peer.stream.extend(data);
+            let (first, second) = unsent.as_slices();
+            let split = count.min(first.len());
+            peer.stream.extend(&first[..split]);
+            peer.stream.extend(&second[..count - split]);
+            unsent.drain(..count);
+            let endpoint = self.endpoints.get_mut(&from).expect("looked up above");
+            endpoint.unsent = unsent;
             self.transmit(schedule, to, Segment::Data(count));
         }
         let endpoint = self.endpoints.get_mut(&from).expect("looked up above");
@@ -856,9 +862,11 @@ impl Network {
     pub(super) fn take(&mut self, schedule: &mut Schedule, of: Handle, target: &mut [u8]) -> usize {
         let endpoint = self.endpoints.get_mut(&of).expect("seen to be readable");
         let count = endpoint.arrived.min(target.len());
-        for (byte, taken) in target.iter_mut().zip(endpoint.stream.drain(..count)) {
-            *byte = taken;
-        }
+        let (first, second) = endpoint.stream.as_slices();
+        let split = count.min(first.len());
+        target[..split].copy_from_slice(&first[..split]);
+        target[split..count].copy_from_slice(&second[..count - split]);
+        endpoint.stream.drain(..count);
         endpoint.arrived -= count;
         if let Some(peer) = endpoint.peer
             && self.endpoints.contains_key(&peer)

@@ -175,9 +175,15 @@ impl Place {
 
 /// Bytes that tell where they are.
 pub(crate) fn pattern(start: usize, length: usize) -> Vec<u8> {
-    (start..start + length)
+    /// Which bits of the product a byte is made of decides after how many bytes they repeat.
+    const PERIOD: usize = 1 << 21;
+    let mut bytes: Vec<u8> = (start..start + length.min(PERIOD))
         .map(|position| (position.wrapping_mul(2_654_435_761) >> 13) as u8)
-        .collect()
+        .collect();
+    while bytes.len() < length {
+        bytes.extend_from_within(..bytes.len().min(length - bytes.len()));
+    }
+    bytes
 }
 
 pub(crate) fn gather_of(bytes: &[u8]) -> Gather {
@@ -538,7 +544,7 @@ fn cancel_of_what_is_done(ground: &Ground) {
         server.start_receive(ReceiveInto::Ring);
         server.cancel_receive();
         match std::future::poll_fn(|context| server.poll_received(context)).await {
-            Ok(Received::Ring(view)) => assert_eq!(&view[..], b"abc"),
+            Ok(Received::Ring(view)) => assert!(b"abc".starts_with(&view) && !view.is_empty()),
             other => assert_cancelled(other),
         }
         // A future that is dropped unpolled is cancelled.

@@ -1,0 +1,34 @@
+//! The contract of drivers, under the simulation.
+
+mod contract;
+
+use std::rc::Rc;
+
+use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
+
+use contract::{Ground, Place};
+
+const SEEDS: u64 = 8;
+
+#[test]
+fn contract_holds() {
+    let first = seed_from_env_or_random();
+    for seed in (0..SEEDS).map(|number| first.wrapping_add(number)) {
+        let config = Config {
+            seed,
+            ..Config::default()
+        };
+        let simulation = Rc::new(Simulation::new(config));
+        let place = Place {
+            system: simulation.system(0),
+            address: "127.0.0.1:0".parse().expect("an address"),
+            directory: "/tests".into(),
+        };
+        let driven = Rc::clone(&simulation);
+        let ground = Ground {
+            place,
+            drive: Box::new(move |done| driven.run_until(done)),
+        };
+        contract::suite(&ground);
+    }
+}
