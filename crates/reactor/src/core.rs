@@ -466,7 +466,7 @@ impl Runner {
             Wait::No
         };
         let mut outcomes = std::mem::take(&mut self.outcomes);
-        inner.driver.borrow_mut().turn(wait, &mut outcomes);
+        self.guarded(|reactor| reactor.0.driver.borrow_mut().turn(wait, &mut outcomes));
         let after_wait = inner.driver.borrow().now();
         if wait != Wait::No {
             inner.shared.wake_up();

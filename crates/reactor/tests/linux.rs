@@ -669,24 +669,40 @@ fn a_file_that_ends_at_an_odd_byte_is_read_to_its_end() {
 }
 
 #[test]
-fn a_full_file_system_is_reported() {
+fn a_write_that_stops_halfway_is_an_error() {
+    const LIMIT: u64 = 12_288;
+    if role().is_none() {
+        let output = again("a_write_that_stops_halfway_is_an_error", "limited");
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
     let (ground, _directory) = ground(LinuxConfig::default());
+    let limit = libc::rlimit {
+        rlim_cur: LIMIT,
+        rlim_max: LIMIT,
+    };
+    // SAFETY: the structure is valid; this process does nothing else.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+    }
     ground.run(|reactor, place| async move {
         let options = OpenOptions {
             write: true,
             create: Some(4096),
             direct: UseDirect::Never,
         };
+        let path = place.path("limited");
         let (file, _) = Arc::clone(&place.system)
-            .open_file(&place.path("limited"), &options)
+            .open_file(&path, &options)
             .expect("opens");
-        // Past the largest offset of any file system.
-        let data: Views = std::iter::once(View::copy_of(&[1; 4096])).collect();
-        let at = (i64::MAX as u64) - 4096;
-        let (written, data) = LocalFile::new(file).write(&reactor, at, data, false).await;
-        let error = written.expect_err("too far");
+        let file = LocalFile::new(file);
+        let data: Views = (0..4).map(|_| View::copy_of(&[1; 4096])).collect();
+        let (written, data) = file.write(&reactor, 4096, data, false).await;
+        let error = written.expect_err("two of four blocks fit");
         assert_eq!(error.raw_os_error(), Some(libc::EFBIG), "{error}");
-        assert_eq!(data.len(), 1, "the data comes back");
+        assert_eq!(data.len(), 4, "the data comes back");
+        assert_eq!(std::fs::metadata(&path).expect("is there").len(), LIMIT);
     });
 }
 

@@ -268,10 +268,14 @@ fn turn_direct_on(file: &StdFile, length: u64, device: Option<&Device>) -> io::R
     }
     let flags = rustix::fs::fcntl_getfl(file)?;
     rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT)?;
-    let alignment = told
-        .or_else(|| device.map(Device::alignment))
-        .unwrap_or_else(|| tried_alignment(file, length));
-    Ok(alignment)
+    let known = told.or_else(|| device.map(Device::alignment));
+    match known.or_else(|| tried_alignment(file, length)) {
+        Some(alignment) => Ok(alignment),
+        None => {
+            rustix::fs::fcntl_setfl(file, flags)?;
+            Err(io::Error::from_raw_os_error(libc::EINVAL))
+        }
+    }
 }
 
 /// What the kernel tells (STATX_DIOALIGN, Linux 6.1); an offset alignment of 0 means that there is no direct I/O.
@@ -284,28 +288,28 @@ fn told_alignment(file: &StdFile) -> Option<Alignment> {
     })
 }
 
-/// The least offset alignment at which a direct read succeeds; for file systems that do not tell. In a file too short to
-/// try, the safe one: behind the end of a file every read succeeds.
-fn tried_alignment(file: &StdFile, length: u64) -> Alignment {
-    if length < 2 * u64::from(DIRECT_ALIGNMENT_SAFE) {
-        return Alignment {
-            memory: DIRECT_ALIGNMENT_SAFE,
-            offset: DIRECT_ALIGNMENT_SAFE,
-        };
-    }
+/// The least offset alignment at which a direct read succeeds; for file systems that do not tell. None where none does: a
+/// stacked file system turns direct I/O on whether or not the one below it can.
+fn tried_alignment(file: &StdFile, length: u64) -> Option<Alignment> {
     let mut buffer = weir_memory::Segment::heap(DIRECT_ALIGNMENT_SAFE as usize);
-    let mut trials = std::iter::successors(Some(DIRECT_ALIGNMENT_MIN), |&trial| {
-        (trial < DIRECT_ALIGNMENT_SAFE).then_some(trial * 2)
-    });
-    let works = |&trial: &u32| {
-        std::os::unix::fs::FileExt::read_at(file, &mut buffer[..trial as usize], u64::from(trial))
-            .is_ok()
+    let mut works = |alignment: u32, offset: u64| {
+        let buffer = &mut buffer[..alignment as usize];
+        std::os::unix::fs::FileExt::read_at(file, buffer, offset).is_ok()
     };
-    let offset = trials.find(works).unwrap_or(DIRECT_ALIGNMENT_SAFE);
-    Alignment {
+    if !works(DIRECT_ALIGNMENT_SAFE, 0) {
+        return None;
+    }
+    let trials = std::iter::successors(Some(DIRECT_ALIGNMENT_MIN), |trial| Some(trial * 2))
+        .take_while(|&trial| trial < DIRECT_ALIGNMENT_SAFE);
+    // Behind the end of a file every read succeeds, and tells nothing.
+    let offset = trials
+        .filter(|&trial| length >= 2 * u64::from(trial))
+        .find(|&trial| works(trial, u64::from(trial)))
+        .unwrap_or(DIRECT_ALIGNMENT_SAFE);
+    Some(Alignment {
         memory: DIRECT_ALIGNMENT_SAFE,
         offset,
-    }
+    })
 }
 
 /// Whether holes can be punched: tried behind the end of the file, where it changes nothing.

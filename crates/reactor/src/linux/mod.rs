@@ -194,6 +194,12 @@ impl System for LinuxSystem {
     ) -> io::Result<ReactorThread> {
         let (sender, receiver) = mpsc::sync_channel(1);
         let name = config.name.clone();
+        if name.contains('\0') {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("a thread cannot be named {name:?}: it holds a zero byte"),
+            ));
+        }
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             match prepare(self, &config, main) {
                 Ok(runner) => {

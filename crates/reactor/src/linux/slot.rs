@@ -355,8 +355,15 @@ impl Slot {
     fn failed(&mut self, errno: i32) -> Next {
         let op = self.op.as_ref().expect("a slot in use holds an operation");
         match (op, errno) {
-            // A signal, or the kernel was short of memory for a moment: nothing has happened yet.
-            (_, libc::EINTR | libc::EAGAIN) if !self.cancelled => Next::Again,
+            // A signal: nothing has happened yet.
+            (_, libc::EINTR) if !self.cancelled => Next::Again,
+            // The medium's queue was full for a moment. (A socket says so only where another process made it non-blocking,
+            // and would at once again.)
+            (Op::Read { .. } | Op::Write { .. } | Op::Sync { .. }, libc::EAGAIN)
+                if !self.cancelled =>
+            {
+                Next::Again
+            }
             (
                 Op::Receive {
                     into: ReceiveInto::Ring,
