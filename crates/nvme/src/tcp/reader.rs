@@ -132,10 +132,13 @@ pub struct Reader {
     /// Header bytes of the current PDU, with the header digest.
     buffer: [u8; BUFFER_SIZE],
     filled: usize,
-    /// Lengths of the current PDU, from [`Stage::Padding`] on.
+    /// Lengths of the current PDU, once its common header is right.
     layout: Layout,
-    /// The current PDU, from [`Stage::Padding`] on.
-    pdu: Option<Pdu>,
+    /// What is wrong with the common header, while its digest is awaited that says whether it is what
+    /// was sent.
+    suspect: Option<Termination>,
+    /// The buffer holds a whole header, which was right.
+    held: bool,
     data_digest: Digest,
 }
 
@@ -156,7 +159,8 @@ impl Reader {
                 data: 0,
                 data_digest: 0,
             },
-            pdu: None,
+            suspect: None,
+            held: false,
             data_digest: Digest::new(),
         }
     }
@@ -181,7 +185,7 @@ impl Reader {
 
     /// Whether a PDU has begun and is not complete.
     pub fn is_inside_pdu(&self) -> bool {
-        self.stage != Stage::Common || self.pdu.is_none() && self.filled > 0
+        self.stage != Stage::Common || !self.held && self.filled > 0
     }
 
     /// The header of the current or last PDU as far as it was received, without its digest: what a
@@ -206,7 +210,7 @@ impl Reader {
     /// What the next bytes are.
     pub fn wanted(&self) -> Wanted {
         match self.stage {
-            Stage::Common if self.pdu.is_some() => Wanted::Header(CommonHeader::SIZE),
+            Stage::Common if self.held => Wanted::Header(CommonHeader::SIZE),
             Stage::Common => Wanted::Header(CommonHeader::SIZE - self.filled),
             Stage::Header { end } => Wanted::Header(end - self.filled),
             Stage::Padding { left: 0 } => Wanted::Event,
@@ -313,13 +317,13 @@ impl Reader {
     }
 
     fn read_common(&mut self, bytes: &[u8]) -> Result<(usize, Step), FramingError> {
-        if self.pdu.is_some() && !bytes.is_empty() {
-            // The last PDU's header was kept for a termination request until now.
-            self.pdu = None;
-            self.filled = 0;
-        }
-        if self.pdu.is_some() {
+        if bytes.is_empty() {
             return Ok((0, Step::More));
+        }
+        if self.held {
+            // The last PDU's header was kept for a termination request until now.
+            self.held = false;
+            self.filled = 0;
         }
         let taken = self.fill(bytes, CommonHeader::SIZE);
         if self.filled < CommonHeader::SIZE {
@@ -327,16 +331,30 @@ impl Reader {
         }
         let common = self.common();
         self.check_sequence(&common)?;
-        let checked = Layout::of(self.side, &common, &self.parameters);
-        let readable = Layout::readable_header(self.side, &common, &self.parameters);
-        let end = match (&checked, readable) {
-            // The digest tells a damaged header from a wrong one, so it is awaited where it can be.
-            (Err(FramingError::Terminate(_)), Some(end)) if self.parameters.header_digest => end,
-            (Err(error), _) => return Err(*error),
-            (Ok(layout), _) => layout.header + layout.header_digest,
+        let end = match Layout::of(self.side, &common, &self.parameters) {
+            Ok(layout) => {
+                self.layout = layout;
+                layout.header + layout.header_digest
+            }
+            Err(FramingError::Terminate(termination)) => self.suspect(&common, termination)?,
+            Err(error) => return Err(error),
         };
         self.stage = Stage::Header { end: end as usize };
         Ok((taken, Step::Next))
+    }
+
+    /// The digest tells a damaged header from a wrong one, so it is awaited where it can be. Returns
+    /// where it ends.
+    fn suspect(
+        &mut self,
+        common: &CommonHeader,
+        termination: Termination,
+    ) -> Result<u32, Termination> {
+        if !self.parameters.header_digest {
+            return Err(termination);
+        }
+        self.suspect = Some(termination);
+        Layout::readable_header(self.side, common, &self.parameters).ok_or(termination)
     }
 
     fn read_header(&mut self, bytes: &[u8], end: usize) -> Result<(usize, Step), FramingError> {
@@ -346,8 +364,11 @@ impl Reader {
         }
         let common = self.common();
         self.check_header_digest(&common)?;
-        self.layout = Layout::of(self.side, &common, &self.parameters)?;
-        self.pdu = Some(self.read_pdu(&common)?);
+        if let Some(termination) = self.suspect {
+            return Err(termination.into());
+        }
+        self.check_fields(&common)?;
+        self.held = true;
         self.stage = Stage::Padding {
             left: self.layout.padding,
         };
@@ -362,12 +383,12 @@ impl Reader {
             self.stage = Stage::Padding { left };
             return (taken, Step::More);
         }
-        let pdu = self.pdu.expect("the header was read");
-        self.stage = match pdu.data_length() {
+        self.stage = match self.layout.data {
             0 => Stage::Common,
             _ => Stage::Data { received: 0 },
         };
         self.data_digest = Digest::new();
+        let pdu = self.pdu();
         match pdu {
             Pdu::InitializeRequest(_) | Pdu::InitializeResponse(_) => {
                 self.phase = Phase::Negotiating;
@@ -427,7 +448,7 @@ impl Reader {
     fn end_data(&mut self, digest: DataDigest) -> Event {
         self.stage = Stage::Common;
         Event::DataEnd {
-            pdu: self.pdu.expect("data has a header"),
+            pdu: self.pdu(),
             digest,
         }
     }
@@ -476,45 +497,21 @@ impl Reader {
         }
     }
 
-    /// Reads the fields behind the common header and checks those that lengths depend on.
-    fn read_pdu(&self, common: &CommonHeader) -> Result<Pdu, Termination> {
-        let bytes = &self.buffer[..self.filled];
-        Ok(match common.pdu_type {
+    /// Checks the fields behind the common header that its lengths depend on.
+    fn check_fields(&self, common: &CommonHeader) -> Result<(), Termination> {
+        match common.pdu_type {
             PduType::InitializeRequest => {
-                let request = InitializeRequest::decode(array_at(bytes, 0));
-                request.check()?;
-                Pdu::InitializeRequest(request)
+                InitializeRequest::decode(array_at(&self.buffer, 0)).check()?;
             }
-            PduType::InitializeResponse => {
-                Pdu::InitializeResponse(InitializeResponse::decode(array_at(bytes, 0)))
+            PduType::CapsuleCommand if self.layout.data > self.parameters.maximum_in_capsule => {
+                return Err(Termination::invalid_field(offset::LENGTH));
             }
-            PduType::H2cTermination | PduType::C2hTermination => {
-                Pdu::Termination(TerminationRequest::read(bytes))
+            PduType::H2cData | PduType::C2hData => {
+                self.check_data_length(get(&self.buffer, offset::DATA_LENGTH as usize))?;
             }
-            PduType::CapsuleCommand => {
-                let data_length = self.layout.data;
-                if data_length > self.parameters.maximum_in_capsule {
-                    return Err(Termination::invalid_field(offset::LENGTH));
-                }
-                let sqe = Sqe::decode(array_at(bytes, CommonHeader::SIZE));
-                Pdu::CapsuleCommand(CapsuleCommand { sqe, data_length })
-            }
-            PduType::CapsuleResponse => {
-                Pdu::CapsuleResponse(Cqe::decode(array_at(bytes, CommonHeader::SIZE)))
-            }
-            PduType::H2cData => {
-                let data = H2cData::read(common, bytes);
-                self.check_data_length(data.length)?;
-                Pdu::H2cData(data)
-            }
-            PduType::C2hData => {
-                let data = C2hData::read(common, bytes);
-                self.check_data_length(data.length)?;
-                Pdu::C2hData(data)
-            }
-            PduType::R2t => Pdu::R2t(R2t::read(bytes)),
-            PduType::Other(_) => return Err(Termination::invalid_field(offset::TYPE)),
-        })
+            _ => {}
+        }
+        Ok(())
     }
 
     /// DATAL is not 0, is what PLEN says, and within the limit.
@@ -527,6 +524,35 @@ impl Reader {
             Err(Termination::limit_exceeded())
         } else {
             Ok(())
+        }
+    }
+
+    /// The PDU whose header is held.
+    fn pdu(&self) -> Pdu {
+        assert!(self.held, "the header was read");
+        let common = self.common();
+        let bytes = &self.buffer;
+        match common.pdu_type {
+            PduType::InitializeRequest => {
+                Pdu::InitializeRequest(InitializeRequest::decode(array_at(bytes, 0)))
+            }
+            PduType::InitializeResponse => {
+                Pdu::InitializeResponse(InitializeResponse::decode(array_at(bytes, 0)))
+            }
+            PduType::H2cTermination | PduType::C2hTermination => {
+                Pdu::Termination(TerminationRequest::read(bytes))
+            }
+            PduType::CapsuleCommand => Pdu::CapsuleCommand(CapsuleCommand {
+                sqe: Sqe::decode(array_at(bytes, CommonHeader::SIZE)),
+                data_length: self.layout.data,
+            }),
+            PduType::CapsuleResponse => {
+                Pdu::CapsuleResponse(Cqe::decode(array_at(bytes, CommonHeader::SIZE)))
+            }
+            PduType::H2cData => Pdu::H2cData(H2cData::read(&common, bytes)),
+            PduType::C2hData => Pdu::C2hData(C2hData::read(&common, bytes)),
+            PduType::R2t => Pdu::R2t(R2t::read(bytes)),
+            PduType::Other(_) => unreachable!("a header of unknown type is not held"),
         }
     }
 
