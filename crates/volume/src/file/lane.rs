@@ -542,7 +542,8 @@ impl Lane {
     /// Goes on with what waited for a buffer.
     fn retry(&self) {
         let geometry = self.geometry();
-        for _ in 0..self.waiting.borrow().len() {
+        let waiting = self.waiting.borrow().len();
+        for _ in 0..waiting {
             let Some(key) = self.waiting.borrow_mut().pop_front() else {
                 return;
             };

@@ -128,12 +128,17 @@ fn block_size(info: &FileInfo, wanted: &Wanted) -> BlockSize {
     })
 }
 
+/// What direct I/O is done in units of, in bytes: every buffer of a transfer is aligned in address and length.
+fn direct_unit(info: &FileInfo) -> u32 {
+    info.offset_alignment.max(info.memory_alignment)
+}
+
 /// Why direct I/O on this medium cannot serve blocks as wanted, if it cannot.
 fn misfit(info: &FileInfo, wanted: &Wanted) -> Option<String> {
     if !info.direct {
         return None;
     }
-    let alignment = info.offset_alignment.max(info.memory_alignment);
+    let alignment = direct_unit(info);
     if alignment > ALIGNMENT_MAX {
         return Some(format!(
             "direct I/O asks for an alignment of {alignment} bytes, and at most {ALIGNMENT_MAX} can be had"
@@ -144,7 +149,7 @@ fn misfit(info: &FileInfo, wanted: &Wanted) -> Option<String> {
     if block_bytes < info.offset_alignment && !whole {
         return Some(format!(
             "blocks of {block_bytes} bytes are made of direct I/O in units of {} bytes, and its length of {} bytes is no multiple of that",
-            info.offset_alignment, info.length
+            alignment, info.length
         ));
     }
     None
@@ -188,7 +193,7 @@ fn volume(
     wanted: &Wanted,
 ) -> Result<Arc<dyn Volume>, OpenError> {
     let presented = block_size(info, wanted);
-    let native = if info.direct && info.offset_alignment > presented.bytes() {
+    let native = if info.direct && direct_unit(info) > presented.bytes() {
         BlockSize::B4096
     } else {
         presented

@@ -574,7 +574,8 @@ impl Lane {
 
     /// Sends what no lock keeps back any more.
     fn let_through(&self) {
-        for _ in 0..self.kept_back.borrow().len() {
+        let kept_back = self.kept_back.borrow().len();
+        for _ in 0..kept_back {
             let Some(kept) = self.kept_back.borrow_mut().pop_front() else {
                 return;
             };
