@@ -1,2 +1,43 @@
 //! The NVMe over TCP initiator, as a volume.
+//!
+//! [`NvmeHost::open`] connects to a namespace, which then is a [`weir_block::Volume`] like any other; [`discover`] asks a
+//! target what it has. Inside, from the wire upwards:
+//!
+//! * `queue_pair` is the protocol of one connection, a state machine without I/O; `connection` moves its bytes;
+//! * `admin` asks one command at a time, `association` connects and identifies, `home` keeps the association alive and makes
+//!   the next one when it is lost;
+//! * `plan` and `command` turn block requests into commands, `outcome` turns statuses into errors;
+//! * `queue` is the volume on one reactor: it spreads requests over its connections and decides what is retried;
+//! * `volume` and `discovery` are what others see.
+//!
+//! The queues of a volume: `queues=` is how many I/O queues, each with its own connection, the volume asks its controller
+//! for, and never fewer than the host's reactors. Each [`weir_block::Queue`] has `queues / reactors` of them, rounded up, and
+//! spreads its requests over these; `depth=` commands are outstanding on each.
+//!
+//! What this crate does not do: authentication, TLS, metadata, several paths to one namespace.
+
 #![forbid(unsafe_code)]
+
+mod admin;
+mod association;
+mod command;
+mod connection;
+mod discovery;
+mod home;
+mod inbox;
+pub mod options;
+mod outcome;
+mod plan;
+mod profile;
+mod queue;
+mod queue_pair;
+mod shared;
+mod slab;
+mod volume;
+
+pub use admin::CommandFailure;
+pub use association::ConnectError;
+pub use discovery::{DiscoveryEntry, ENTRIES_MAX, discover};
+pub use options::{HostIdentity, Options};
+pub use profile::NamespaceError;
+pub use volume::{NvmeHost, NvmeVolume, SCHEME};

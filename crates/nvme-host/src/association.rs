@@ -1,0 +1,530 @@
+//! From an address to an association: connect, enable, identify (NVMe Base 2.0c sections 3.1.2, 3.5 and 3.6).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_nvme::Nqn;
+use weir_nvme::command::{AUTHENTICATION_REQUIRED, ConnectData, Identify};
+use weir_nvme::feature::{AsynchronousEventConfiguration, FeatureId, NumberOfQueues};
+use weir_nvme::identify::{
+    Cns, CommandSetController, ControllerAttributes, ControllerType, IdentifyController,
+    IdentifyNamespace, OptionalFabricsCommands,
+};
+use weir_nvme::property::{
+    Capabilities, Configuration, ControllerStatus, Property, ShutdownNotification, ShutdownStatus,
+};
+use weir_reactor::{Reactor, SocketOptions};
+
+use crate::admin::{ADMIN_DEPTH, Caller, Calls, CommandFailure, QueueConnect};
+use crate::connection::{Connection, connect};
+use crate::options::{HostIdentity, Options};
+use crate::plan::NLB_MAX;
+use crate::profile::{Identified, NamespaceError, Profile};
+use crate::queue_pair::Settings;
+use crate::shared::{Association, Shared};
+
+/// For how long one address is tried.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often CSTS is looked at while a change of CC takes effect.
+const STATUS_POLL: Duration = Duration::from_millis(20);
+/// For how long a controller may take to become ready that says nothing of it.
+const READY_TIMEOUT_MIN: Duration = Duration::from_secs(5);
+/// For how long a reset or shutdown may take before the connection is simply closed.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// What is added to the time after which an old controller has surely ended: for the host's and the controller's clocks to
+/// differ, for what is still in the network, and for a command that is being executed to end.
+const QUIET_MARGIN: Duration = Duration::from_secs(1);
+
+/// Why an association, or a discovery, was not made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// The host's name has no address.
+    #[error("{host} cannot be resolved: {error}")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// What the system says.
+        error: String,
+    },
+    /// Nothing answers there.
+    #[error("cannot connect: {0}; is the target running and listening there?")]
+    Connect(String),
+    /// The host was refused.
+    #[error(
+        "the target does not let host {host} into {subsystem}: {failure}; allow the host on the target"
+    )]
+    HostRefused {
+        /// The host's NQN.
+        host: Nqn,
+        /// The subsystem's NQN.
+        subsystem: Nqn,
+        /// What it answered.
+        failure: CommandFailure,
+    },
+    /// The subsystem is not there, or another parameter of Connect is refused.
+    #[error(
+        "the target refuses {subsystem}: {failure}; is the name right? discovery lists what there is"
+    )]
+    SubsystemRefused {
+        /// The subsystem's NQN.
+        subsystem: Nqn,
+        /// What it answered.
+        failure: CommandFailure,
+    },
+    /// Another command failed.
+    #[error(transparent)]
+    Command(#[from] CommandFailure),
+    /// In-band authentication is asked for.
+    #[error("the target asks for in-band authentication, which this initiator does not have")]
+    AuthenticationRequired,
+    /// The controller does not become ready.
+    #[error("the controller did not become ready in {} ms", .0.as_millis())]
+    NotReady(Duration),
+    /// The controller reports a fatal status.
+    #[error("the controller reports a fatal status (CSTS.CFS)")]
+    Fatal,
+    /// It is not a controller that serves blocks.
+    #[error("{subsystem} has a {kind} there, not an I/O controller")]
+    NotIo {
+        /// The subsystem's NQN.
+        subsystem: Nqn,
+        /// What it has.
+        kind: String,
+    },
+    /// An answer makes no sense.
+    #[error("the controller's {0} makes no sense")]
+    Nonsense(&'static str),
+    /// The namespace cannot be a volume.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    /// The controller has fewer I/O queues than are in use.
+    #[error("the controller grants {granted} I/O queues, and {used} are in use")]
+    Queues {
+        /// How many it grants.
+        granted: u16,
+        /// How many it takes.
+        used: u16,
+    },
+}
+
+/// An admin queue. Its connection is closed when this is dropped.
+pub(crate) struct Admin {
+    pub(crate) caller: Caller,
+    pub(crate) address: SocketAddr,
+    pub(crate) controller_id: u16,
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        self.caller.connection.close();
+    }
+}
+
+/// An association and its admin queue.
+pub(crate) struct Established {
+    pub(crate) association: Arc<Association>,
+    pub(crate) admin: Admin,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) controller: Box<IdentifyController>,
+    /// Keep Alive Timeout as the controller has it.
+    pub(crate) keep_alive: Duration,
+    /// Whether I/O keeps the association alive too (TBKAS).
+    pub(crate) traffic_based: bool,
+    /// So long after the last connection was closed, the controller has surely ended the association by itself.
+    pub(crate) quiet: Duration,
+}
+
+/// Options of the sockets that this host opens.
+pub(crate) fn socket_options(options: &Options) -> SocketOptions {
+    SocketOptions {
+        // Data that the peer does not take for so long is not delivered any more: by then it counts the host as gone.
+        user_timeout: Some(options.keep_alive),
+        ..SocketOptions::default()
+    }
+}
+
+/// The addresses of `host`.
+///
+/// # Errors
+/// [`ConnectError::Resolve`].
+pub(crate) async fn resolve(
+    reactor: &Reactor,
+    host: &str,
+    port: u16,
+) -> Result<Vec<SocketAddr>, ConnectError> {
+    let fail = |error: String| ConnectError::Resolve {
+        host: host.to_owned(),
+        error,
+    };
+    let system = Arc::clone(reactor.system());
+    let name = host.to_owned();
+    let found = reactor.offload(move || system.resolve(&name, port)).await;
+    let addresses = found
+        .ok_or_else(|| fail("the look-up failed".to_owned()))?
+        .map_err(|error| fail(error.to_string()))?;
+    match addresses.is_empty() {
+        true => Err(fail("it has no address".to_owned())),
+        false => Ok(addresses),
+    }
+}
+
+impl Admin {
+    /// Connects an admin queue and enables its controller.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub(crate) async fn open(
+        reactor: &Reactor,
+        options: &Options,
+        identity: &HostIdentity,
+        keep_alive: Duration,
+    ) -> Result<(Admin, Capabilities), ConnectError> {
+        let addresses = resolve(reactor, &options.host, options.port).await?;
+        let stream = connect(
+            reactor,
+            &addresses,
+            &socket_options(options),
+            CONNECT_TIMEOUT,
+        )
+        .await
+        .map_err(|error| ConnectError::Connect(error.to_string()))?;
+        let address = stream.peer_address();
+        let calls = std::rc::Rc::<Calls>::default();
+        let settings = Settings::admin(options, ADMIN_DEPTH);
+        let connection = Connection::start(reactor, stream, settings, calls.clone());
+        let mut admin = Admin {
+            caller: Caller {
+                reactor: reactor.clone(),
+                connection,
+                calls,
+            },
+            address,
+            controller_id: 0,
+        };
+        let queue = QueueConnect {
+            qid: 0,
+            depth: ADMIN_DEPTH - 1,
+            keep_alive,
+            controller_id: ConnectData::ANY_CONTROLLER,
+            subsystem: &options.subsystem,
+            host: identity,
+        };
+        let response = admin.caller.connect(&queue).await;
+        let response = response.map_err(|failure| refusal(options, identity, failure))?;
+        if response.authentication & AUTHENTICATION_REQUIRED != 0 {
+            return Err(ConnectError::AuthenticationRequired);
+        }
+        admin.controller_id = response.controller_id;
+        let capabilities = admin.enable().await?;
+        Ok((admin, capabilities))
+    }
+
+    /// Sets CC.EN and waits for CSTS.RDY, for as long as CAP.TO says.
+    async fn enable(&self) -> Result<Capabilities, ConnectError> {
+        let capabilities = Capabilities(self.caller.property(Property::Capabilities).await?);
+        let sets = capabilities.command_sets();
+        let command_set = match sets & Capabilities::COMMAND_SETS_NVM != 0 {
+            true => Configuration::COMMAND_SET_NVM,
+            false if sets & Capabilities::COMMAND_SETS_SELECTABLE != 0 => {
+                Configuration::COMMAND_SET_ALL
+            }
+            false => Configuration::COMMAND_SET_NVM,
+        };
+        let configuration = Configuration(0)
+            .with_command_set(command_set)
+            .with_memory_page_size(capabilities.memory_page_size_minimum())
+            .with_entry_sizes(
+                Configuration::SUBMISSION_ENTRY_SIZE,
+                Configuration::COMPLETION_ENTRY_SIZE,
+            )
+            .with_enabled(true);
+        self.caller
+            .set_property(Property::Configuration, configuration.0.into())
+            .await?;
+        let stated = Duration::from_millis(500) * u32::from(capabilities.timeout_500ms());
+        let timeout = stated.max(READY_TIMEOUT_MIN);
+        match self.await_status(timeout, ControllerStatus::ready).await? {
+            Some(_) => Ok(capabilities),
+            None => Err(ConnectError::NotReady(timeout)),
+        }
+    }
+
+    /// Reads CSTS until it is as wanted; none when that takes too long.
+    async fn await_status(
+        &self,
+        timeout: Duration,
+        wanted: impl Fn(ControllerStatus) -> bool,
+    ) -> Result<Option<ControllerStatus>, ConnectError> {
+        let deadline = self.caller.reactor.now() + timeout;
+        loop {
+            let status = self.caller.property(Property::Status).await?;
+            let status = ControllerStatus(status as u32);
+            if wanted(status) {
+                return Ok(Some(status));
+            }
+            if status.fatal() {
+                return Err(ConnectError::Fatal);
+            }
+            if self.caller.reactor.now() >= deadline {
+                return Ok(None);
+            }
+            self.caller.reactor.sleep(STATUS_POLL).await;
+        }
+    }
+
+    /// Resets the controller. True when it said that it has: then it has deleted its I/O queues, and no command of theirs
+    /// can be executed any more (NVMe Base 2.0c section 3.7.2).
+    pub(crate) async fn reset(&self) -> bool {
+        let disabled = Configuration(0).with_entry_sizes(
+            Configuration::SUBMISSION_ENTRY_SIZE,
+            Configuration::COMPLETION_ENTRY_SIZE,
+        );
+        self.end(disabled, |status| !status.ready()).await
+    }
+
+    /// Shuts the controller down as an orderly host does. True when it said that it has (NVMe Base 2.0c section 3.6.2).
+    pub(crate) async fn shut_down(&self) -> bool {
+        let normal = Configuration(0)
+            .with_entry_sizes(
+                Configuration::SUBMISSION_ENTRY_SIZE,
+                Configuration::COMPLETION_ENTRY_SIZE,
+            )
+            .with_enabled(true)
+            .with_shutdown(ShutdownNotification::Normal);
+        let complete = |status: ControllerStatus| status.shutdown() == ShutdownStatus::Complete;
+        self.end(normal, complete).await
+    }
+
+    async fn end(
+        &self,
+        configuration: Configuration,
+        done: impl Fn(ControllerStatus) -> bool,
+    ) -> bool {
+        let work = async {
+            let set = self
+                .caller
+                .set_property(Property::Configuration, configuration.0.into());
+            set.await.ok()?;
+            self.await_status(END_TIMEOUT, done).await.ok()?
+        };
+        let ended = crate::connection::within(&self.caller.reactor, END_TIMEOUT, work).await;
+        ended.flatten().is_some()
+    }
+
+    /// Identify Controller.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub(crate) async fn identify_controller(&self) -> Result<IdentifyController, ConnectError> {
+        let data = self
+            .caller
+            .identify(Identify::new(Cns::Controller, 0))
+            .await?;
+        IdentifyController::parse(&data).map_err(|_| ConnectError::Nonsense("Identify Controller"))
+    }
+
+    /// What the namespace is like now.
+    ///
+    /// # Errors
+    /// [`ConnectError::Namespace`] when it is gone or cannot be a volume, and others.
+    pub(crate) async fn profile(
+        &self,
+        nsid: u32,
+        capabilities: Capabilities,
+        controller: &IdentifyController,
+    ) -> Result<Profile, ConnectError> {
+        let namespace = match self
+            .caller
+            .identify(Identify::new(Cns::Namespace, nsid))
+            .await
+        {
+            Ok(data) => data,
+            Err(CommandFailure::Status { status, .. })
+                if status.is(weir_nvme::Status::INVALID_NAMESPACE_OR_FORMAT)
+                    || status.is(weir_nvme::Status::INVALID_FIELD_IN_COMMAND) =>
+            {
+                return Err(NamespaceError::Absent { nsid }.into());
+            }
+            Err(failure) => return Err(failure.into()),
+        };
+        let namespace = IdentifyNamespace::parse(&namespace)
+            .map_err(|_| ConnectError::Nonsense("Identify Namespace"))?;
+        let command_set = match self
+            .caller
+            .identify(Identify::new(Cns::CommandSetController, 0))
+            .await
+        {
+            Ok(data) => CommandSetController::parse(&data).ok(),
+            // A controller before NVMe 2.0 does not have it.
+            Err(CommandFailure::Status { .. }) => None,
+            Err(failure) => return Err(failure.into()),
+        };
+        let identified = Identified {
+            nsid,
+            capabilities,
+            controller,
+            command_set: command_set.as_ref(),
+            namespace: &namespace,
+        };
+        Ok(Profile::new(&identified)?)
+    }
+}
+
+fn refusal(options: &Options, identity: &HostIdentity, failure: CommandFailure) -> ConnectError {
+    let subsystem = options.subsystem.clone();
+    match failure.status() {
+        Some(status) if status.is(weir_nvme::Status::CONNECT_INVALID_HOST) => {
+            ConnectError::HostRefused {
+                host: identity.nqn.clone(),
+                subsystem,
+                failure,
+            }
+        }
+        Some(_) => ConnectError::SubsystemRefused { subsystem, failure },
+        None => failure.into(),
+    }
+}
+
+/// Makes the association of `generation`.
+///
+/// # Errors
+/// [`ConnectError`].
+pub(crate) async fn establish(
+    reactor: &Reactor,
+    shared: &Shared,
+    generation: u64,
+) -> Result<Established, ConnectError> {
+    let Shared {
+        options, identity, ..
+    } = shared;
+    let (admin, capabilities) = Admin::open(reactor, options, identity, options.keep_alive).await?;
+    let controller = Box::new(admin.identify_controller().await?);
+    check_controller(options, &controller)?;
+    let queues = grant_queues(&admin.caller, shared.queues_wanted).await?;
+    let used = shared.queues_used();
+    if queues < used {
+        return Err(ConnectError::Queues {
+            granted: queues,
+            used,
+        });
+    }
+    configure_events(&admin.caller, &controller).await?;
+    let keep_alive = keep_alive(&admin.caller, options.keep_alive, &controller).await?;
+    let traffic_based = controller
+        .attributes
+        .contains(ControllerAttributes::TRAFFIC_BASED_KEEP_ALIVE);
+    let profile = admin
+        .profile(options.nsid, capabilities, &controller)
+        .await?;
+    let association = Association {
+        generation,
+        address: admin.address,
+        controller_id: admin.controller_id,
+        profile,
+        in_capsule_bytes: in_capsule_bytes(&controller),
+        depth: u32::from(options.depth)
+            .min(capabilities.maximum_queue_entries() - 1)
+            .max(1) as u16,
+        queues,
+        disconnect: controller
+            .optional_fabrics_commands
+            .contains(OptionalFabricsCommands::DISCONNECT),
+        retry_delays: [
+            controller.command_retry_delay_1,
+            controller.command_retry_delay_2,
+            controller.command_retry_delay_3,
+        ]
+        .map(|delay| Duration::from_millis(100) * u32::from(delay)),
+    };
+    Ok(Established {
+        association: Arc::new(association),
+        admin,
+        capabilities,
+        controller,
+        keep_alive,
+        traffic_based,
+        quiet: quiet_time(keep_alive, traffic_based),
+    })
+}
+
+/// So long after the host closed its last connection, the controller's keep-alive timer has expired, and it has ended the
+/// association with every command of it. With traffic-based keep-alive a timer that saw traffic runs once more.
+fn quiet_time(keep_alive: Duration, traffic_based: bool) -> Duration {
+    keep_alive * (1 + u32::from(traffic_based)) + QUIET_MARGIN
+}
+
+fn check_controller(
+    options: &Options,
+    controller: &IdentifyController,
+) -> Result<(), ConnectError> {
+    // Controllers before NVMe 1.4 do not report their type.
+    let kind = controller.controller_type;
+    if !matches!(kind, ControllerType::Io | ControllerType::NotReported) {
+        return Err(ConnectError::NotIo {
+            subsystem: options.subsystem.clone(),
+            kind: kind.to_string(),
+        });
+    }
+    Ok(())
+}
+
+/// In-capsule data of I/O commands; none where it would not start right after the command.
+fn in_capsule_bytes(controller: &IdentifyController) -> u32 {
+    /// No capsule is longer than the longest transfer.
+    const MAX: u64 = (NLB_MAX as u64) << 12;
+    match controller.in_capsule_data_offset {
+        0 => controller.in_capsule_data_bytes().min(MAX) as u32,
+        _ => 0,
+    }
+}
+
+async fn grant_queues(caller: &Caller, wanted: u16) -> Result<u16, ConnectError> {
+    let request = NumberOfQueues {
+        submission: wanted.into(),
+        completion: wanted.into(),
+    };
+    let granted = caller
+        .set_feature(FeatureId::NumberOfQueues, request.to_dword())
+        .await?;
+    let granted = NumberOfQueues::from_dword(granted);
+    let queues = granted.submission.min(granted.completion);
+    Ok(queues.min(wanted.into()) as u16)
+}
+
+/// Asks for notices of what concerns the volume, as far as the controller has them.
+async fn configure_events(
+    caller: &Caller,
+    controller: &IdentifyController,
+) -> Result<(), ConnectError> {
+    let wanted = AsynchronousEventConfiguration::NAMESPACE_ATTRIBUTE
+        .with(AsynchronousEventConfiguration::ANA_CHANGE);
+    let offered = wanted.0 & controller.asynchronous_events.0;
+    match caller
+        .set_feature(FeatureId::AsynchronousEventConfiguration, offered)
+        .await
+    {
+        Ok(_) => Ok(()),
+        Err(failure @ CommandFailure::Status { .. }) => {
+            tracing::warn!(%failure, "no events: a resize is seen at the next connect");
+            Ok(())
+        }
+        Err(failure) => Err(failure.into()),
+    }
+}
+
+/// The Keep Alive Timeout that the controller has: it may round up what Connect asked for.
+async fn keep_alive(
+    caller: &Caller,
+    asked: Duration,
+    controller: &IdentifyController,
+) -> Result<Duration, ConnectError> {
+    let unit = Duration::from_millis(100) * u32::from(controller.keep_alive_granularity.max(1));
+    let units = asked.as_millis().div_ceil(unit.as_millis());
+    let rounded = unit * u32::try_from(units).unwrap_or(u32::MAX);
+    match caller.feature(FeatureId::KeepAliveTimer).await {
+        Ok(milliseconds) => Ok(rounded.max(Duration::from_millis(milliseconds.into()))),
+        Err(CommandFailure::Status { .. }) => Ok(rounded),
+        Err(failure) => Err(failure.into()),
+    }
+}

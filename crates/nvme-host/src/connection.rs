@@ -1,0 +1,273 @@
+//! One queue pair on one TCP connection: moves bytes between the socket and the state machine.
+//!
+//! It decides nothing: what commands mean, and what to do when the connection ends, is its owner's.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use weir_memory::Gather;
+use weir_nvme::Sqe;
+use weir_reactor::{Reactor, ReceiveInto, Received, SocketOptions, TcpStream};
+
+use crate::queue_pair::{Commands, Exposure, Fault, Payload, QueuePair, Settings};
+
+/// Receives handled in one go, so that a fast peer does not keep others on the reactor from running.
+const RECEIVES_PER_TURN_MAX: usize = 16;
+
+/// Why a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum EndReason {
+    /// This host closed it.
+    Closed,
+    /// The controller closed it.
+    ClosedByPeer,
+    /// The system says so.
+    System(String),
+    /// The controller broke the protocol, or says that this host did.
+    Fault(Fault),
+}
+
+impl fmt::Display for EndReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EndReason::Closed => formatter.write_str("closed by this host"),
+            EndReason::ClosedByPeer => formatter.write_str("closed by the controller"),
+            EndReason::System(error) => formatter.write_str(error),
+            EndReason::Fault(fault) => fault.fmt(formatter),
+        }
+    }
+}
+
+/// Takes what comes of a connection's commands.
+pub(crate) trait Owner: Commands {
+    /// What was received so far has been handed on: commands may be submitted.
+    fn settled(&self);
+
+    /// The connection ended before this command was answered.
+    fn unanswered(&self, user: u64, exposure: Exposure);
+
+    /// The connection ended; its socket is closed and [`Owner::unanswered`] was called for every command.
+    fn ended(&self, reason: EndReason);
+}
+
+/// A connection and the task that serves it.
+pub(crate) struct Connection {
+    stream: RefCell<Option<TcpStream>>,
+    queue_pair: RefCell<QueuePair>,
+    owner: Rc<dyn Owner>,
+    waker: RefCell<Option<Waker>>,
+    closing: Cell<bool>,
+}
+
+impl Connection {
+    /// Starts to serve `stream`. It goes on until the connection ends or is closed, whoever holds the handle.
+    pub(crate) fn start(
+        reactor: &Reactor,
+        stream: TcpStream,
+        settings: Settings,
+        owner: Rc<dyn Owner>,
+    ) -> Rc<Connection> {
+        let connection = Rc::new(Connection {
+            stream: RefCell::new(Some(stream)),
+            queue_pair: RefCell::new(QueuePair::new(settings)),
+            owner,
+            waker: RefCell::default(),
+            closing: Cell::new(false),
+        });
+        reactor.spawn(Rc::clone(&connection).serve()).detach();
+        connection
+    }
+
+    /// Commands that can be submitted now.
+    pub(crate) fn room(&self) -> usize {
+        match self.closing.get() {
+            true => 0,
+            false => self.queue_pair.borrow().room(),
+        }
+    }
+
+    /// Whether it has ended, or is about to.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closing.get()
+    }
+
+    /// Submits a command; its CID. There must be room.
+    pub(crate) fn submit(&self, sqe: Sqe, payload: Payload, user: u64) -> u16 {
+        let cid = self.queue_pair.borrow_mut().submit(sqe, payload, user);
+        self.wake();
+        cid
+    }
+
+    /// Submits a fused pair, which leaves adjacent. There must be room for two.
+    pub(crate) fn submit_fused(
+        &self,
+        first: (Sqe, Payload, u64),
+        second: (Sqe, Payload, u64),
+    ) -> (u16, u16) {
+        let cids = self.queue_pair.borrow_mut().submit_fused(first, second);
+        self.wake();
+        cids
+    }
+
+    /// Ends the connection soon, without waiting for anything.
+    pub(crate) fn close(&self) {
+        self.closing.set(true);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    async fn serve(self: Rc<Self>) {
+        let mut gather = Some(Gather::new());
+        let reason = poll_fn(|context| self.poll(context, &mut gather)).await;
+        self.closing.set(true);
+        drop(self.stream.take());
+        let unanswered = self.queue_pair.borrow_mut().take_unanswered();
+        for (user, exposure) in unanswered {
+            self.owner.unanswered(user, exposure);
+        }
+        self.owner.ended(reason);
+    }
+
+    fn poll(&self, context: &mut Context<'_>, gather: &mut Option<Gather>) -> Poll<EndReason> {
+        *self.waker.borrow_mut() = Some(context.waker().clone());
+        if self.closing.get() {
+            return Poll::Ready(EndReason::Closed);
+        }
+        let stream = self.stream.borrow();
+        let stream = stream.as_ref().expect("the stream is there until the end");
+        for _ in 0..RECEIVES_PER_TURN_MAX {
+            let sent = self.poll_send(context, stream, gather);
+            let received = match self.queue_pair.borrow().fault() {
+                // Nothing is read any more; the connection ends when the termination is out.
+                Some(fault) if gather.is_some() => {
+                    return Poll::Ready(EndReason::Fault(fault.clone()));
+                }
+                Some(_) => Poll::Pending,
+                None => Poll::Ready(()),
+            };
+            let received = match received {
+                Poll::Ready(()) => self.poll_receive(context, stream),
+                Poll::Pending => Poll::Pending,
+            };
+            match (sent, received) {
+                (Poll::Ready(Err(reason)), _) | (_, Poll::Ready(Err(reason))) => {
+                    return Poll::Ready(reason);
+                }
+                (Poll::Pending, Poll::Pending) => return Poll::Pending,
+                _ => {}
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Keeps a send going while there is something to send; ready when something changed.
+    fn poll_send(
+        &self,
+        context: &mut Context<'_>,
+        stream: &TcpStream,
+        gather: &mut Option<Gather>,
+    ) -> Poll<Result<(), EndReason>> {
+        if gather.is_none() {
+            let Poll::Ready((result, mut sent)) = stream.poll_sent(context) else {
+                return Poll::Pending;
+            };
+            sent.clear();
+            *gather = Some(sent);
+            if let Err(error) = result {
+                return Poll::Ready(Err(system(&error)));
+            }
+        }
+        let mut queue_pair = self.queue_pair.borrow_mut();
+        if !queue_pair.has_output() {
+            return Poll::Pending;
+        }
+        let mut next = gather.take().expect("filled above");
+        queue_pair.transmit(&mut next);
+        stream.start_send(next);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes what was received; ready when something was.
+    fn poll_receive(
+        &self,
+        context: &mut Context<'_>,
+        stream: &TcpStream,
+    ) -> Poll<Result<(), EndReason>> {
+        if !stream.is_receiving() {
+            stream.start_receive(ReceiveInto::Ring);
+        }
+        let Poll::Ready(received) = stream.poll_received(context) else {
+            return Poll::Pending;
+        };
+        let bytes = match received {
+            Ok(Received::Ring(bytes)) => bytes,
+            Ok(Received::Segment(..)) => unreachable!("only ring receives are started"),
+            Err(error) => return Poll::Ready(Err(system(&error))),
+        };
+        if bytes.is_empty() {
+            return Poll::Ready(Err(EndReason::ClosedByPeer));
+        }
+        self.queue_pair.borrow_mut().receive(&bytes, &*self.owner);
+        drop(bytes);
+        self.owner.settled();
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn system(error: &io::Error) -> EndReason {
+    EndReason::System(error.to_string())
+}
+
+/// Connects to the first of `addresses` that answers in time.
+///
+/// # Errors
+/// The last address's error.
+pub(crate) async fn connect(
+    reactor: &Reactor,
+    addresses: &[SocketAddr],
+    options: &SocketOptions,
+    timeout: Duration,
+) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for &address in addresses {
+        let attempt = TcpStream::connect(reactor, address, options);
+        match within(reactor, timeout, attempt).await {
+            Some(Ok(stream)) => return Ok(stream),
+            Some(Err(error)) => last = io::Error::new(error.kind(), format!("{address}: {error}")),
+            None => {
+                let text = format!("{address} did not answer in {timeout:?}");
+                last = io::Error::new(io::ErrorKind::TimedOut, text);
+            }
+        }
+    }
+    Err(last)
+}
+
+/// The result of `future`, unless `timeout` passes first.
+pub(crate) async fn within<T>(
+    reactor: &Reactor,
+    timeout: Duration,
+    future: impl Future<Output = T>,
+) -> Option<T> {
+    let mut future = std::pin::pin!(future);
+    let mut sleep = std::pin::pin!(reactor.sleep(timeout));
+    poll_fn(|context| {
+        if let Poll::Ready(value) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(value));
+        }
+        sleep.as_mut().poll(context).map(|()| None)
+    })
+    .await
+}

@@ -1,0 +1,1266 @@
+//! The volume on one reactor: requests become commands on the connections of this queue, and are retried when these are
+//! lost and another association is made.
+//!
+//! A request is carried out in pieces ([`crate::plan`]); each piece is a part, which is one command (or a fused pair). A part
+//! is ready to be submitted, in flight, delayed for a retry, or held: sent on an association that was lost, and not to be
+//! judged before the home says that no controller can execute it any more (see [`crate::home`]).
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use weir_block::{Completion, CompletionSink, Operation, ReadBuffers, Request, Token, VolumeError};
+use weir_memory::{Pool, Segment, Segments, View, Views};
+use weir_nvme::Status;
+use weir_reactor::{Instant, Reactor, Task, Timer};
+
+use crate::admin::{CALL, Caller, Calls, QueueConnect};
+use crate::association::{CONNECT_TIMEOUT, socket_options};
+use crate::command::{Command, Made, slice_views};
+use crate::connection::{Connection, EndReason, Owner, connect};
+use crate::inbox::Inbox;
+use crate::outcome::{Verdict, judge};
+use crate::plan::{Method, Piece, Plan};
+use crate::profile::Profile;
+use crate::queue_pair::{Answer, Commands, Exposure, Settings};
+use crate::shared::{Association, HomeMessage, Member, QueueMessage, Shared};
+use crate::slab::Slab;
+
+/// How often a command is submitted again after a status that allows it.
+const RETRIES_MAX: u32 = 8;
+/// The pause before a retry where the controller names none; each next one is twice as long.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
+/// For how long an aborted command may take to end before the association is ended.
+const ABORT_GRACE: Duration = Duration::from_secs(5);
+/// How soon a read whose buffers were not to be had is tried again.
+const POOL_POLL: Duration = Duration::from_millis(1);
+/// How often Connect of an I/O queue is tried: the controller may still know the last connection of that queue.
+const QUEUE_CONNECTS: u32 = 5;
+/// The pause between these tries.
+const QUEUE_CONNECT_DELAY: Duration = Duration::from_millis(100);
+/// For how long a queue that is given up waits for its Disconnect.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Marks the user word of the second command of a fused pair.
+const SECOND: u64 = 1 << 62;
+
+/// One request.
+struct Flight {
+    token: Token,
+    operation: Operation,
+    plan: Plan,
+    /// The block size as a power of two.
+    shift: u32,
+    /// Whether Write Zeroes may deallocate.
+    deallocates: bool,
+    /// Whether the data of a read is read into memory that this queue took.
+    lent: bool,
+    /// Counts the requests of this queue.
+    sequence: u64,
+    /// Pieces that became parts.
+    started: u64,
+    /// Parts that there are.
+    parts: u32,
+    error: Option<VolumeError>,
+    cancelled: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Ready,
+    InFlight {
+        generation: u64,
+        qid: u16,
+        cid: u16,
+        /// The CID of the second command of a fused pair.
+        second: Option<u16>,
+    },
+    Delayed {
+        until: Instant,
+    },
+    Held {
+        generation: u64,
+    },
+}
+
+/// One piece of a request, as a command.
+struct Part {
+    flight: u32,
+    method: Method,
+    piece: Piece,
+    place: Place,
+    /// When it is aborted, or, aborted already, given up with its association.
+    deadline: Instant,
+    aborted: bool,
+    timed_out: bool,
+    retries: u32,
+    /// Answers to come: two of a fused pair.
+    answers: u8,
+    /// What the first command of a fused pair, or a comparison here, found.
+    found: Option<Verdict>,
+    /// Whether an earlier try may have been carried out.
+    uncertain: bool,
+}
+
+struct Link {
+    index: u64,
+    qid: u16,
+    generation: u64,
+    caller: Caller,
+}
+
+/// What the tasks of this queue tell it.
+enum Local {
+    /// A connection is ready for commands.
+    Opened(Box<Link>),
+    Failed {
+        generation: u64,
+        reason: String,
+    },
+    Disconnected,
+}
+
+/// A drop of the queue, from then until it is no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leaving {
+    No,
+    /// What is in flight ends.
+    Draining,
+    /// Disconnect is on its way.
+    Disconnecting,
+    Done,
+}
+
+struct State {
+    association: Option<Arc<Association>>,
+    profile: Option<Profile>,
+    ended: bool,
+    leaving: Leaving,
+    links: Vec<Link>,
+    opening: Vec<Task<()>>,
+    next_link: u64,
+    /// Connections whose socket is not closed yet.
+    open: u32,
+    /// The association whose end was ordered and not yet reported as done.
+    closing: Option<u64>,
+    flights: Slab<Flight>,
+    parts: Slab<Part>,
+    /// Requests with pieces to be started.
+    waiting: VecDeque<u32>,
+    /// Parts to be submitted again.
+    ready: VecDeque<u32>,
+    refused: VecDeque<Completion>,
+    next_sequence: u64,
+    /// What was submitted before is not tried again once it may have been carried out.
+    fence_before: u64,
+    /// Fences not yet reported as done, and before which request they were.
+    fences: Vec<(u64, u64)>,
+    /// No buffer could be had.
+    starved: bool,
+    /// The clock is being watched.
+    ticking: bool,
+    waker: Option<Waker>,
+}
+
+/// A volume's queue on one reactor.
+pub(crate) struct IoQueue {
+    reactor: Reactor,
+    shared: Arc<Shared>,
+    member: Arc<Member>,
+    sink: RefCell<Option<Rc<dyn CompletionSink>>>,
+    depth: usize,
+    local: Inbox<Local>,
+    state: RefCell<State>,
+}
+
+impl IoQueue {
+    /// A queue of `member`, and the task that looks after it, which keeps `alive` until the queue is no more.
+    pub(crate) fn start(
+        reactor: &Reactor,
+        shared: &Arc<Shared>,
+        member: Arc<Member>,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+        alive: impl Sized + 'static,
+    ) -> Rc<IoQueue> {
+        let state = State {
+            association: None,
+            profile: None,
+            ended: false,
+            leaving: Leaving::No,
+            links: Vec::new(),
+            opening: Vec::new(),
+            next_link: 0,
+            open: 0,
+            closing: None,
+            flights: Slab::default(),
+            parts: Slab::default(),
+            waiting: VecDeque::new(),
+            ready: VecDeque::new(),
+            refused: VecDeque::new(),
+            next_sequence: 0,
+            fence_before: 0,
+            fences: Vec::new(),
+            starved: false,
+            ticking: false,
+            waker: None,
+        };
+        let queue = Rc::new(IoQueue {
+            reactor: reactor.clone(),
+            shared: Arc::clone(shared),
+            member,
+            sink: RefCell::new(Some(sink)),
+            depth: depth.max(1) as usize,
+            local: Inbox::new(),
+            state: RefCell::new(state),
+        });
+        queue.take_messages();
+        reactor.spawn(Rc::clone(&queue).look_after(alive)).detach();
+        queue
+    }
+
+    /// Takes requests for as long as there is room.
+    pub(crate) fn submit(self: &Rc<Self>, batch: &mut VecDeque<Request>) {
+        {
+            let state = &mut *self.state.borrow_mut();
+            while state.flights.len() + state.refused.len() < self.depth {
+                let Some(request) = batch.pop_front() else {
+                    break;
+                };
+                self.take(state, request);
+            }
+        }
+        self.pump();
+    }
+
+    fn take(&self, state: &mut State, request: Request) {
+        let Request { token, operation } = request;
+        let profile = state.profile.filter(|_| !state.ended);
+        let plan = match &profile {
+            Some(profile) => Plan::new(
+                &operation,
+                &profile.limits,
+                profile.geometry.blocks,
+                profile.geometry.read_only || self.shared.read_only,
+            )
+            .map(|plan| (plan, profile.limits)),
+            None => Err(VolumeError::Lost),
+        };
+        let (plan, limits) = match plan {
+            Ok(plan) => plan,
+            Err(error) => {
+                state.refused.push_back(Completion {
+                    token,
+                    result: Err(error),
+                    operation,
+                });
+                state.wake();
+                return;
+            }
+        };
+        let lent = matches!(
+            operation,
+            Operation::Read {
+                buffers: ReadBuffers::Lend,
+                ..
+            }
+        );
+        let flight = Flight {
+            token,
+            operation,
+            plan,
+            shift: limits.block_size.shift(),
+            deallocates: limits.write_zeroes_deallocates,
+            lent,
+            sequence: state.next_sequence,
+            started: 0,
+            parts: 0,
+            error: None,
+            cancelled: false,
+        };
+        state.next_sequence += 1;
+        let index = state.flights.insert(flight);
+        state.waiting.push_back(index);
+    }
+
+    /// Submits what can be submitted.
+    fn pump(self: &Rc<Self>) {
+        let state = &mut *self.state.borrow_mut();
+        if state.association.is_none() || state.ended {
+            return;
+        }
+        let now = self.reactor.now();
+        let mut submitted = false;
+        while let Some(link) = state.best_link() {
+            let room = state.links[link].caller.connection.room();
+            let Some(part) = self.next_part(state, room) else {
+                break;
+            };
+            self.issue(state, link, part, now);
+            submitted = true;
+        }
+        if (submitted || state.starved) && !state.ticking {
+            state.ticking = true;
+            state.wake();
+        }
+    }
+
+    /// The next part to be submitted on a connection with `room`.
+    fn next_part(&self, state: &mut State, room: usize) -> Option<u32> {
+        let needed = |method| 1 + usize::from(method == Method::CompareWrite);
+        if let Some(&part) = state.ready.front() {
+            if needed(state.parts.get_mut(part).method) > room {
+                return None;
+            }
+            return state.ready.pop_front();
+        }
+        let &index = state.waiting.front()?;
+        let flight = state.flights.get_mut(index);
+        if needed(flight.plan.method) > room {
+            return None;
+        }
+        if flight.started == 0
+            && flight.lent
+            && !lend(&self.reactor, &mut flight.operation, flight.shift)
+        {
+            state.starved = true;
+            return None;
+        }
+        let piece = flight.plan.piece(flight.started);
+        flight.started += 1;
+        flight.parts += 1;
+        let part = Part {
+            flight: index,
+            method: flight.plan.method,
+            piece,
+            place: Place::Ready,
+            deadline: Instant::default(),
+            aborted: false,
+            timed_out: false,
+            retries: 0,
+            answers: 0,
+            found: None,
+            uncertain: false,
+        };
+        state.waiting.pop_front();
+        if flight.started < flight.plan.pieces() {
+            // The others go on in between.
+            state.waiting.push_back(index);
+        }
+        Some(state.parts.insert(part))
+    }
+
+    fn issue(&self, state: &mut State, link: usize, index: u32, now: Instant) {
+        let part = state.parts.get_mut(index);
+        let flight = state.flights.get_mut(part.flight);
+        let command = Command {
+            operation: &flight.operation,
+            method: part.method,
+            lba: flight.plan.lba + part.piece.offset,
+            piece: part.piece,
+            shift: flight.shift,
+            deallocates: flight.deallocates,
+            nsid: self.shared.options.nsid,
+        };
+        let link = &state.links[link];
+        let connection = &link.caller.connection;
+        let user = u64::from(index);
+        part.found = None;
+        let (cid, second) = match command.make() {
+            Made::One(sqe, payload) => {
+                part.answers = 1;
+                (connection.submit(sqe, payload, user), None)
+            }
+            Made::Fused(compare, write) => {
+                part.answers = 2;
+                let (first, second) = connection.submit_fused(
+                    (compare.0, compare.1, user),
+                    (write.0, write.1, user | SECOND),
+                );
+                (first, Some(second))
+            }
+        };
+        part.deadline = now + self.shared.options.io_timeout;
+        part.aborted = false;
+        part.place = Place::InFlight {
+            generation: link.generation,
+            qid: link.qid,
+            cid,
+            second,
+        };
+    }
+
+    /// Wishes that a request end early.
+    pub(crate) fn cancel(self: &Rc<Self>, token: Token) {
+        let state = &mut *self.state.borrow_mut();
+        let found = state
+            .flights
+            .iter()
+            .find(|(_, flight)| flight.token == token && !flight.cancelled);
+        let Some((index, _)) = found else {
+            return;
+        };
+        state.flights.get_mut(index).cancelled = true;
+        state.stop_starting(index);
+        let parts: Vec<(u32, Place)> = state
+            .parts
+            .iter()
+            .filter(|(_, part)| part.flight == index)
+            .map(|(part, value)| (part, value.place))
+            .collect();
+        for (part, place) in parts {
+            match place {
+                Place::InFlight { .. } => self.abort(state, part),
+                Place::Ready | Place::Delayed { .. } => {
+                    self.end_part(state, part, Err(VolumeError::Cancelled));
+                }
+                Place::Held { .. } => {}
+            }
+        }
+        if let Some(flight) = state.flights.find_mut(index)
+            && flight.parts == 0
+        {
+            flight.error.get_or_insert(VolumeError::Cancelled);
+            self.end_flight(state, index);
+        }
+    }
+
+    fn abort(&self, state: &mut State, index: u32) {
+        let part = state.parts.get_mut(index);
+        let Place::InFlight {
+            generation,
+            qid,
+            cid,
+            second,
+        } = part.place
+        else {
+            return;
+        };
+        if part.aborted {
+            return;
+        }
+        part.aborted = true;
+        part.deadline = self.reactor.now() + ABORT_GRACE;
+        for cid in std::iter::once(cid).chain(second) {
+            self.shared.home.push(HomeMessage::Abort {
+                generation,
+                qid,
+                cid,
+            });
+        }
+    }
+
+    /// Data of a read.
+    fn part_data(&self, index: u32, offset: u32, bytes: &[u8]) {
+        let state = &mut *self.state.borrow_mut();
+        let Some(part) = state.parts.find_mut(index) else {
+            return;
+        };
+        let flight = state.flights.get_mut(part.flight);
+        let base = (part.piece.offset << flight.shift) as usize + offset as usize;
+        match (&mut flight.operation, part.method) {
+            (
+                Operation::Read {
+                    buffers: ReadBuffers::Into(segments),
+                    ..
+                },
+                Method::Read,
+            ) => copy_into(segments, base, bytes),
+            (Operation::Compare { data, .. }, Method::ReadAndCompare) => {
+                if part.found.is_none()
+                    && let Some(at) = first_difference(data, base, bytes)
+                {
+                    let offset = at as u64;
+                    part.found = Some(Verdict::Failed(VolumeError::Miscompare { offset }));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A command was answered.
+    fn part_answer(&self, user: u64, answer: Answer) {
+        let state = &mut *self.state.borrow_mut();
+        let index = user as u32;
+        if !self.member.active.load(Ordering::Relaxed) {
+            self.member.active.store(true, Ordering::Relaxed);
+        }
+        let delays = state
+            .association
+            .as_ref()
+            .map_or([Duration::ZERO; 3], |association| association.retry_delays);
+        let part = state.parts.get_mut(index);
+        let (verdict, status) = match answer {
+            Answer::Cqe(cqe) => (judge(cqe.status), cqe.status),
+            Answer::Damaged => (
+                Verdict::Retry(VolumeError::Medium),
+                Status::TRANSIENT_TRANSPORT_ERROR,
+            ),
+        };
+        part.answers -= 1;
+        if part.answers > 0 {
+            // Of a fused pair the one that failed says why; the other is aborted with it.
+            note(part, verdict);
+            return;
+        }
+        if part.method == Method::CompareWrite || verdict == Verdict::Done {
+            note(part, verdict);
+        } else {
+            part.found = Some(verdict);
+        }
+        let verdict = part.found.take().unwrap_or(Verdict::Done);
+        let cancelled = state.flights.get_mut(part.flight).cancelled;
+        match verdict {
+            Verdict::Done => self.end_part(state, index, Ok(())),
+            Verdict::Failed(VolumeError::Miscompare { .. }) if part.uncertain => {
+                // What it differs from may be what the first try wrote.
+                self.end_part(state, index, Err(VolumeError::TimedOut));
+            }
+            Verdict::Failed(error) => self.end_part(state, index, Err(error)),
+            Verdict::Aborted if part.timed_out => {
+                self.end_part(state, index, Err(VolumeError::TimedOut));
+            }
+            Verdict::Aborted | Verdict::Retry(_) if cancelled => {
+                self.end_part(state, index, Err(VolumeError::Cancelled));
+            }
+            Verdict::Retry(error) if part.retries >= RETRIES_MAX => {
+                self.end_part(state, index, Err(error));
+            }
+            Verdict::Aborted if part.retries >= RETRIES_MAX => {
+                self.end_part(state, index, Err(VolumeError::TimedOut));
+            }
+            Verdict::Aborted | Verdict::Retry(_) => {
+                let named = match status.command_retry_delay() {
+                    0 => Duration::ZERO,
+                    index => delays[usize::from(index) - 1],
+                };
+                let pause = named.max(RETRY_DELAY * (1 << part.retries));
+                part.retries += 1;
+                part.place = Place::Delayed {
+                    until: self.reactor.now() + pause,
+                };
+                state.wake();
+            }
+        }
+    }
+
+    /// A command will not be answered: its connection ended.
+    fn part_unanswered(&self, user: u64, exposure: Exposure, generation: u64) {
+        let state = &mut *self.state.borrow_mut();
+        let index = user as u32;
+        let part = state.parts.get_mut(index);
+        let exposed = part.method.modifies() && exposure == Exposure::Possible;
+        if exposed {
+            part.uncertain = true;
+            part.place = Place::Held { generation };
+        } else if !matches!(part.place, Place::Held { .. }) {
+            part.place = Place::Ready;
+        }
+        part.answers -= 1;
+        if part.answers > 0 || matches!(part.place, Place::Held { .. }) {
+            return;
+        }
+        self.requeue(state, index);
+    }
+
+    /// A part that has had no effect, or can have none any more, is tried again, or ends.
+    fn requeue(&self, state: &mut State, index: u32) {
+        let ended = state.ended || state.profile.is_none();
+        let fence_before = state.fence_before;
+        let part = state.parts.get_mut(index);
+        let flight = state.flights.get_mut(part.flight);
+        let fenced = flight.sequence < fence_before && part.method.modifies();
+        let gone_by = |error| match part.uncertain {
+            true => VolumeError::TimedOut,
+            false => error,
+        };
+        let error = if part.timed_out {
+            VolumeError::TimedOut
+        } else if flight.cancelled || fenced {
+            gone_by(VolumeError::Cancelled)
+        } else if ended {
+            gone_by(VolumeError::Lost)
+        } else if let Some(error) = flight.error {
+            // Another piece failed: this one need not be tried again.
+            error
+        } else {
+            part.place = Place::Ready;
+            state.ready.push_back(index);
+            return;
+        };
+        self.end_part(state, index, Err(error));
+    }
+
+    fn end_part(&self, state: &mut State, index: u32, result: Result<(), VolumeError>) {
+        let part = state.parts.remove(index);
+        if part.place == Place::Ready {
+            state.ready.retain(|&other| other != index);
+        }
+        let flight_index = part.flight;
+        let flight = state.flights.get_mut(flight_index);
+        flight.parts -= 1;
+        if let Err(error) = result {
+            let bytes = part.piece.offset << flight.shift;
+            let error = match error {
+                // The controller does not say where; the piece is known.
+                VolumeError::Miscompare { offset: 0 } => VolumeError::Miscompare { offset: bytes },
+                error => error,
+            };
+            flight.error.get_or_insert(error);
+            state.stop_starting(flight_index);
+        }
+        let flight = state.flights.get_mut(flight_index);
+        if flight.parts == 0 && flight.started == flight.plan.pieces() {
+            self.end_flight(state, flight_index);
+        }
+    }
+
+    fn end_flight(&self, state: &mut State, index: u32) {
+        let flight = state.flights.remove(index);
+        let result = flight.error.map_or(Ok(()), Err);
+        let mut operation = flight.operation;
+        if let Operation::Read { buffers, .. } = &mut operation {
+            finish_buffers(buffers, result.is_ok(), flight.lent);
+        }
+        if let Some(sink) = &*self.sink.borrow() {
+            sink.complete(Completion {
+                token: flight.token,
+                result,
+                operation,
+            });
+        }
+        if !state.fences.is_empty() || state.leaving != Leaving::No {
+            state.wake();
+        }
+    }
+
+    /// The queue's user is gone: what is in flight ends without a completion, then the queue is disconnected.
+    pub(crate) fn leave(self: &Rc<Self>) {
+        self.sink.borrow_mut().take();
+        let state = &mut *self.state.borrow_mut();
+        state.leaving = Leaving::Draining;
+        state.refused.clear();
+        let unstarted: Vec<u32> = state.flights.iter().map(|(index, _)| index).collect();
+        for index in unstarted {
+            let flight = state.flights.get_mut(index);
+            flight.cancelled = true;
+            flight.error.get_or_insert(VolumeError::Cancelled);
+            state.stop_starting(index);
+            if state.flights.get_mut(index).parts == 0 {
+                self.end_flight(state, index);
+            }
+        }
+        let idle: Vec<u32> = state
+            .parts
+            .iter()
+            .filter(|(_, part)| matches!(part.place, Place::Ready | Place::Delayed { .. }))
+            .map(|(index, _)| index)
+            .collect();
+        for index in idle {
+            self.end_part(state, index, Err(VolumeError::Cancelled));
+        }
+        state.wake();
+    }
+
+    async fn look_after(self: Rc<Self>, alive: impl Sized + 'static) {
+        let mut timer = Timer::new(&self.reactor);
+        poll_fn(|context| self.poll(context, &mut timer)).await;
+        self.shared.leave(&self.member);
+        drop(alive);
+    }
+
+    fn poll(self: &Rc<Self>, context: &mut Context<'_>, timer: &mut Timer) -> Poll<()> {
+        self.state.borrow_mut().waker = Some(context.waker().clone());
+        while let Poll::Ready(message) = self.member.inbox.poll_pop(context) {
+            self.message(message);
+        }
+        while let Poll::Ready(local) = self.local.poll_pop(context) {
+            self.local(local);
+        }
+        if timer.poll_elapsed(context).is_ready() {
+            self.look_at_clock();
+        }
+        self.hand_out_refusals();
+        self.pump();
+        self.report();
+        if self.advance_leaving() {
+            return Poll::Ready(());
+        }
+        match self.next_time() {
+            Some(time) => {
+                timer.set(timer.deadline().map_or(time, |deadline| deadline.min(time)));
+                if timer.poll_elapsed(context).is_ready() {
+                    context.waker().wake_by_ref();
+                    self.look_at_clock();
+                }
+            }
+            None => timer.clear(),
+        }
+        Poll::Pending
+    }
+
+    fn take_messages(self: &Rc<Self>) {
+        let mut context = Context::from_waker(Waker::noop());
+        while let Poll::Ready(message) = self.member.inbox.poll_pop(&mut context) {
+            self.message(message);
+        }
+    }
+
+    fn message(self: &Rc<Self>, message: QueueMessage) {
+        match message {
+            QueueMessage::Up(association) => self.connect_links(&association),
+            QueueMessage::Down(generation) => {
+                let state = &mut *self.state.borrow_mut();
+                state.association = None;
+                state.closing = Some(generation);
+                state.close_links();
+            }
+            QueueMessage::Fenced(generation) => self.release(generation),
+            QueueMessage::Fence(fence) => self.fence(fence),
+            QueueMessage::Profile(profile) => self.set_profile(profile),
+            QueueMessage::Ended => self.end(),
+        }
+    }
+
+    fn local(self: &Rc<Self>, local: Local) {
+        match local {
+            Local::Opened(link) => {
+                let state = &mut *self.state.borrow_mut();
+                let current = state
+                    .association
+                    .as_ref()
+                    .is_some_and(|association| association.generation == link.generation);
+                if !current || state.leaving != Leaving::No {
+                    link.caller.connection.close();
+                }
+                if !link.caller.connection.is_closed() {
+                    state.links.push(*link);
+                }
+            }
+            Local::Failed { generation, reason } => {
+                self.shared
+                    .home
+                    .push(HomeMessage::Failed { generation, reason });
+            }
+            Local::Disconnected => {
+                let state = &mut *self.state.borrow_mut();
+                state.leaving = Leaving::Done;
+                state.close_links();
+            }
+        }
+    }
+
+    fn connect_links(self: &Rc<Self>, association: &Arc<Association>) {
+        let state = &mut *self.state.borrow_mut();
+        state.association = Some(Arc::clone(association));
+        state.opening.clear();
+        for &qid in &self.member.qids {
+            let index = state.next_link;
+            state.next_link += 1;
+            let opened = open_link(Rc::downgrade(self), Arc::clone(association), qid, index);
+            state.opening.push(self.reactor.spawn(opened));
+        }
+    }
+
+    fn set_profile(&self, profile: Option<Profile>) {
+        let state = &mut *self.state.borrow_mut();
+        let before = state.profile.take();
+        state.profile = profile;
+        if profile.is_some() || before.is_none() {
+            return;
+        }
+        // The namespace is gone: what was not sent fails; what was sent is answered.
+        state.profile = None;
+        let waiting: Vec<u32> = state.waiting.iter().copied().collect();
+        for index in waiting {
+            state.flights.get_mut(index).error = Some(VolumeError::Lost);
+            state.stop_starting(index);
+            if state.flights.get_mut(index).parts == 0 {
+                self.end_flight(state, index);
+            }
+        }
+        self.end_idle(state, VolumeError::Lost);
+    }
+
+    /// Ends the parts that are neither in flight nor held.
+    fn end_idle(&self, state: &mut State, error: VolumeError) {
+        let idle: Vec<u32> = state
+            .parts
+            .iter()
+            .filter(|(_, part)| matches!(part.place, Place::Ready | Place::Delayed { .. }))
+            .map(|(index, _)| index)
+            .collect();
+        for index in idle {
+            let error = match state.parts.get_mut(index).uncertain {
+                true => VolumeError::TimedOut,
+                false => error,
+            };
+            self.end_part(state, index, Err(error));
+        }
+    }
+
+    /// The volume has ended. What was sent and may have had an effect is answered when that is certain.
+    fn end(&self) {
+        let state = &mut *self.state.borrow_mut();
+        state.ended = true;
+        let waiting: Vec<u32> = state.waiting.iter().copied().collect();
+        for index in waiting {
+            state.flights.get_mut(index).error = Some(VolumeError::Lost);
+            state.stop_starting(index);
+            if state.flights.get_mut(index).parts == 0 {
+                self.end_flight(state, index);
+            }
+        }
+        self.end_idle(state, VolumeError::Lost);
+        state.wake();
+    }
+
+    /// Nothing of association `generation` can take effect any more.
+    fn release(&self, generation: u64) {
+        let state = &mut *self.state.borrow_mut();
+        let held: Vec<u32> = state
+            .parts
+            .iter()
+            .filter(|(_, part)| part.place == Place::Held { generation })
+            .map(|(index, _)| index)
+            .collect();
+        held.into_iter()
+            .for_each(|index| self.requeue(state, index));
+    }
+
+    fn fence(&self, fence: u64) {
+        let state = &mut *self.state.borrow_mut();
+        state.fence_before = state.next_sequence;
+        state.fences.push((fence, state.next_sequence));
+        if state.association.is_some() {
+            return;
+        }
+        // Nothing can be sent now, so nothing that waits need be.
+        let waiting: Vec<u32> = state.waiting.iter().copied().collect();
+        for index in waiting {
+            let flight = state.flights.get_mut(index);
+            if flight.plan.method.modifies() {
+                flight.error.get_or_insert(VolumeError::Cancelled);
+                state.stop_starting(index);
+                if state.flights.get_mut(index).parts == 0 {
+                    self.end_flight(state, index);
+                }
+            }
+        }
+        let idle: Vec<u32> = state
+            .parts
+            .iter()
+            .filter(|(_, part)| part.method.modifies())
+            .filter(|(_, part)| matches!(part.place, Place::Ready | Place::Delayed { .. }))
+            .map(|(index, _)| index)
+            .collect();
+        idle.into_iter()
+            .for_each(|index| self.requeue(state, index));
+    }
+
+    /// Tells the home what it waits for.
+    fn report(&self) {
+        let state = &mut *self.state.borrow_mut();
+        let member = self.member.id;
+        if let Some(generation) = state.closing
+            && state.open == 0
+            && state.links.is_empty()
+        {
+            state.closing = None;
+            self.shared
+                .home
+                .push(HomeMessage::Closed { member, generation });
+        }
+        if state.fences.is_empty() {
+            return;
+        }
+        let oldest = state
+            .flights
+            .iter()
+            .filter(|(_, flight)| flight.plan.method.modifies())
+            .map(|(_, flight)| flight.sequence)
+            .min()
+            .unwrap_or(u64::MAX);
+        for (fence, _) in state.fences.extract_if(.., |(_, before)| *before <= oldest) {
+            self.shared
+                .home
+                .push(HomeMessage::FenceDone { member, fence });
+        }
+    }
+
+    fn hand_out_refusals(&self) {
+        let refused = std::mem::take(&mut self.state.borrow_mut().refused);
+        let sink = self.sink.borrow();
+        for completion in refused {
+            if let Some(sink) = &*sink {
+                sink.complete(completion);
+            }
+        }
+    }
+
+    /// What is due: retries, aborts, and associations whose commands do not end.
+    fn look_at_clock(&self) {
+        let now = self.reactor.now();
+        let state = &mut *self.state.borrow_mut();
+        state.starved = false;
+        let mut in_flight = false;
+        let (mut retry, mut abort, mut fail) = (Vec::new(), Vec::new(), None);
+        for (index, part) in state.parts.iter_mut() {
+            match part.place {
+                Place::Delayed { until } if until <= now => retry.push(index),
+                Place::InFlight { generation, .. } => {
+                    in_flight = true;
+                    if part.deadline > now {
+                        continue;
+                    }
+                    match part.aborted {
+                        false => {
+                            part.timed_out = true;
+                            abort.push(index);
+                        }
+                        true => {
+                            part.deadline = now + ABORT_GRACE;
+                            fail = Some(generation);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        state.ticking = in_flight;
+        retry
+            .into_iter()
+            .for_each(|index| self.requeue(state, index));
+        abort.into_iter().for_each(|index| self.abort(state, index));
+        if let Some(generation) = fail {
+            let reason = "a command ends neither by itself nor by Abort".to_owned();
+            self.shared
+                .home
+                .push(HomeMessage::Failed { generation, reason });
+        }
+    }
+
+    fn next_time(&self) -> Option<Instant> {
+        let state = self.state.borrow();
+        let now = self.reactor.now();
+        let delayed = state.parts.iter().filter_map(|(_, part)| match part.place {
+            Place::Delayed { until } => Some(until),
+            _ => None,
+        });
+        let tick = state.ticking.then(|| {
+            let tick = self.shared.options.io_timeout / 8;
+            now + tick.clamp(Duration::from_millis(20), Duration::from_secs(1))
+        });
+        let starved = state.starved.then(|| now + POOL_POLL);
+        delayed.chain(tick).chain(starved).min()
+    }
+
+    /// Goes on with leaving; true when the queue is no more.
+    fn advance_leaving(self: &Rc<Self>) -> bool {
+        let state = &mut *self.state.borrow_mut();
+        match state.leaving {
+            Leaving::No => false,
+            Leaving::Draining if state.parts.len() > 0 || !state.fences.is_empty() => false,
+            Leaving::Draining => {
+                state.leaving = Leaving::Disconnecting;
+                state.opening.clear();
+                let disconnect = state
+                    .association
+                    .as_ref()
+                    .is_some_and(|association| association.disconnect);
+                let callers = state.links.iter().filter(|_| disconnect);
+                let callers: Vec<Caller> = callers.map(|link| link.caller.clone()).collect();
+                let queue = Rc::downgrade(self);
+                self.reactor
+                    .spawn(async move {
+                        for caller in callers {
+                            let result = caller.disconnect(DISCONNECT_TIMEOUT).await;
+                            tracing::debug!(?result, "disconnected");
+                        }
+                        if let Some(queue) = queue.upgrade() {
+                            queue.local.push(Local::Disconnected);
+                        }
+                    })
+                    .detach();
+                false
+            }
+            Leaving::Disconnecting => false,
+            Leaving::Done => state.open == 0 && state.links.is_empty() && state.closing.is_none(),
+        }
+    }
+
+    fn link_ended(&self, index: u64, generation: u64, reason: &EndReason) {
+        let state = &mut *self.state.borrow_mut();
+        state.open -= 1;
+        state.links.retain(|link| link.index != index);
+        state.wake();
+        if *reason != EndReason::Closed && state.leaving != Leaving::Done {
+            let reason = format!("I/O queue: {reason}");
+            self.shared
+                .home
+                .push(HomeMessage::Failed { generation, reason });
+        }
+    }
+}
+
+impl State {
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// The connection with the most room.
+    fn best_link(&self) -> Option<usize> {
+        let room = |link: &Link| link.caller.connection.room();
+        let links = self.links.iter().enumerate();
+        let rooms = links.map(|(index, link)| (room(link), index));
+        rooms
+            .filter(|(room, _)| *room > 0)
+            .max_by_key(|&(room, index)| (room, std::cmp::Reverse(index)))
+            .map(|(_, index)| index)
+    }
+
+    /// No further piece of this request is started.
+    fn stop_starting(&mut self, index: u32) {
+        let flight = self.flights.get_mut(index);
+        let pieces = flight.plan.pieces();
+        if flight.started < pieces {
+            flight.started = pieces;
+            self.waiting.retain(|&other| other != index);
+        }
+    }
+
+    fn close_links(&mut self) {
+        self.opening.clear();
+        for link in &self.links {
+            link.caller.connection.close();
+        }
+    }
+}
+
+/// Ends a connection whose link was not made.
+struct CloseOnDrop(Rc<Connection>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// Makes the connection of I/O queue `qid`, and says so, or that it failed.
+async fn open_link(queue: Weak<IoQueue>, association: Arc<Association>, qid: u16, index: u64) {
+    let generation = association.generation;
+    let result = try_open_link(&queue, &association, qid, index).await;
+    if let (Err(reason), Some(queue)) = (result, queue.upgrade()) {
+        let reason = format!("I/O queue {qid}: {reason}");
+        queue.local.push(Local::Failed { generation, reason });
+    }
+}
+
+async fn try_open_link(
+    queue: &Weak<IoQueue>,
+    association: &Arc<Association>,
+    qid: u16,
+    index: u64,
+) -> Result<(), String> {
+    let mut last = String::new();
+    for attempt in 0..QUEUE_CONNECTS {
+        let Some(strong) = queue.upgrade() else {
+            return Ok(());
+        };
+        let (reactor, shared) = (strong.reactor.clone(), Arc::clone(&strong.shared));
+        drop(strong);
+        if attempt > 0 {
+            reactor.sleep(QUEUE_CONNECT_DELAY).await;
+        }
+        let options = &shared.options;
+        let stream = connect(
+            &reactor,
+            &[association.address],
+            &socket_options(options),
+            CONNECT_TIMEOUT,
+        )
+        .await
+        .map_err(|error| error.to_string())?;
+        let Some(strong) = queue.upgrade() else {
+            return Ok(());
+        };
+        let calls = Rc::<Calls>::default();
+        let owner = Rc::new(LinkOwner {
+            queue: queue.clone(),
+            calls: Rc::clone(&calls),
+            index,
+            generation: association.generation,
+        });
+        let settings = Settings::io(options, association.depth, association.in_capsule_bytes);
+        strong.state.borrow_mut().open += 1;
+        let connection = Connection::start(&reactor, stream, settings, owner);
+        drop(strong);
+        let caller = Caller {
+            reactor: reactor.clone(),
+            connection,
+            calls,
+        };
+        let guard = CloseOnDrop(Rc::clone(&caller.connection));
+        let connected = caller
+            .connect(&QueueConnect {
+                qid,
+                depth: association.depth,
+                keep_alive: Duration::ZERO,
+                controller_id: association.controller_id,
+                subsystem: &options.subsystem,
+                host: &shared.identity,
+            })
+            .await;
+        match connected {
+            Ok(_) => {
+                let Some(queue) = queue.upgrade() else {
+                    return Ok(());
+                };
+                std::mem::forget(guard);
+                queue.local.push(Local::Opened(Box::new(Link {
+                    index,
+                    qid,
+                    generation: association.generation,
+                    caller,
+                })));
+                queue.state.borrow_mut().wake();
+                return Ok(());
+            }
+            Err(failure) if failure.status().is_none() => return Err(failure.to_string()),
+            Err(failure) => last = failure.to_string(),
+        }
+    }
+    Err(last)
+}
+
+/// What a link's connection tells, to the queue or to its calls.
+struct LinkOwner {
+    queue: Weak<IoQueue>,
+    calls: Rc<Calls>,
+    index: u64,
+    generation: u64,
+}
+
+impl Commands for LinkOwner {
+    fn data(&self, user: u64, offset: u32, bytes: &[u8]) {
+        if user & CALL != 0 {
+            self.calls.data(user, offset, bytes);
+        } else if let Some(queue) = self.queue.upgrade() {
+            queue.part_data(user as u32, offset, bytes);
+        }
+    }
+
+    fn answer(&self, user: u64, answer: Answer) {
+        if user & CALL != 0 {
+            self.calls.answer(user, answer);
+        } else if let Some(queue) = self.queue.upgrade() {
+            queue.part_answer(user, answer);
+        }
+    }
+}
+
+impl Owner for LinkOwner {
+    fn settled(&self) {
+        if let Some(queue) = self.queue.upgrade() {
+            queue.pump();
+        }
+    }
+
+    fn unanswered(&self, user: u64, exposure: Exposure) {
+        if user & CALL != 0 {
+            self.calls.unanswered(user, exposure);
+        } else if let Some(queue) = self.queue.upgrade() {
+            queue.part_unanswered(user, exposure, self.generation);
+        }
+    }
+
+    fn ended(&self, reason: EndReason) {
+        self.calls.ended(reason.clone());
+        if let Some(queue) = self.queue.upgrade() {
+            queue.link_ended(self.index, self.generation, &reason);
+        }
+    }
+}
+
+/// Keeps the verdict that says most: a failure rather than that of the command that was aborted with it.
+fn note(part: &mut Part, verdict: Verdict) {
+    if part.found.is_none() && verdict != Verdict::Done {
+        part.found = Some(verdict);
+    }
+}
+
+/// Takes memory for the data of a read; false when there is none now.
+fn lend(reactor: &Reactor, operation: &mut Operation, shift: u32) -> bool {
+    let Operation::Read {
+        blocks, buffers, ..
+    } = operation
+    else {
+        return true;
+    };
+    let mut left = (*blocks as usize) << shift;
+    let mut segments = Segments::new();
+    while left > 0 {
+        let length = left.min(Pool::LONGEST);
+        let Ok(segment) = reactor.pool().segment(length) else {
+            return false;
+        };
+        segments.push(segment);
+        left -= length;
+    }
+    *buffers = ReadBuffers::Into(segments);
+    true
+}
+
+/// What a read's buffers become at its end: the data, or what they were.
+fn finish_buffers(buffers: &mut ReadBuffers, succeeded: bool, lent: bool) {
+    if !succeeded {
+        if lent {
+            *buffers = ReadBuffers::Lend;
+        }
+        return;
+    }
+    if let ReadBuffers::Into(segments) = buffers {
+        let views: Views = segments.drain(..).map(Segment::freeze).collect();
+        *buffers = ReadBuffers::Filled(views);
+    }
+}
+
+/// Copies `bytes` to where they belong, `at` bytes from the start of the segments.
+fn copy_into(segments: &mut Segments, mut at: usize, mut bytes: &[u8]) {
+    for segment in segments {
+        if at >= segment.len() {
+            at -= segment.len();
+            continue;
+        }
+        let length = bytes.len().min(segment.len() - at);
+        let (head, rest) = bytes.split_at(length);
+        segment[at..at + length].copy_from_slice(head);
+        bytes = rest;
+        at = 0;
+        if bytes.is_empty() {
+            return;
+        }
+    }
+    assert!(bytes.is_empty(), "a part's data lies within its request's");
+}
+
+/// The first byte, counted from the start of `views`, that differs from `bytes`, which belong `at` bytes from it.
+fn first_difference(views: &[View], at: usize, bytes: &[u8]) -> Option<usize> {
+    let expected = slice_views(views, at, bytes.len());
+    let mut done = 0;
+    for view in expected {
+        let found = &bytes[done..done + view.len()];
+        if *view != *found {
+            let differs = view.iter().zip(found).position(|(one, other)| one != other);
+            return differs.map(|position| at + done + position);
+        }
+        done += view.len();
+    }
+    None
+}
