@@ -1,4 +1,56 @@
-//! The weir command.
+//! The `weir` command: the gateway, its control, and the tools.
+//!
+//! Exit codes: 0 all is done; 1 it failed, with the reason and the way out on standard error; 2 the
+//! command line is wrong.
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod cli;
+mod client;
+mod commands;
+mod table;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::client::{Client, Failure};
+
+fn main() -> ExitCode {
+    let Cli { global, command } = Cli::parse();
+    let asked = commands::Asked {
+        json: global.json,
+        client: Client::new(global.socket.clone()),
+    };
+    let result = match command {
+        Command::Status => commands::status::run(&asked),
+        Command::Volume(command) => commands::volume::run(&asked, command),
+        Command::Subsystem(command) => commands::subsystem::run(&asked, command),
+        Command::Namespace(command) => commands::namespace::run(&asked, command),
+        Command::Host(command) => commands::host::run(&asked, command),
+        Command::Listener(command) => commands::listener::run(&asked, command),
+        Command::Connection(command) => commands::connection::run(&asked, command),
+        Command::Reactor(command) => commands::reactor::run(&asked, command),
+    };
+    match result.and_then(|text| print(&text)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { message, hint }) => {
+            eprintln!("error: {message}");
+            if let Some(hint) = hint {
+                eprintln!("  hint: {hint}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes to standard output. A reader that has gone, as `head` does, is no failure.
+fn print(text: &str) -> Result<(), Failure> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("cannot write the answer: {error}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,423 @@
+//! What can be written on the command line.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+use uuid::Uuid;
+use weir_gateway::name::{
+    Eui64, ListenerAddress, Model, NameError, Nguid, Nqn, Serial, VolumeName,
+};
+use weir_gateway::state::{ControllerIds, SocketOptions};
+
+/// Serves block volumes over NVMe/TCP, and measures them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "weir",
+    version,
+    about,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command that asks a gateway.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// The gateway's control socket [default: where a gateway of this user or the system has it]
+    #[arg(long, global = true, env = "WEIR_SOCKET", value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Print the gateway's answer as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show the gateway as a whole and what needs attention
+    Status,
+    /// What is served: files, devices, memory
+    #[command(subcommand)]
+    Volume(VolumeCommand),
+    /// How it is served: NVMe subsystems, and which hosts may connect
+    #[command(subcommand)]
+    Subsystem(SubsystemCommand),
+    /// Volumes as namespaces of a subsystem
+    #[command(subcommand)]
+    Namespace(NamespaceCommand),
+    /// The hosts that may be allowed
+    #[command(subcommand)]
+    Host(HostCommand),
+    /// Where hosts can connect
+    #[command(subcommand)]
+    Listener(ListenerCommand),
+    /// The connections of this moment
+    #[command(subcommand)]
+    Connection(ConnectionCommand),
+    /// The threads that serve
+    #[command(subcommand)]
+    Reactor(ReactorCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeCommand {
+    /// List the volumes
+    List,
+    /// Show a volume
+    Show {
+        /// Its name
+        name: VolumeName,
+    },
+    /// Add a volume; a file that is not there is made
+    Add {
+        /// Its name
+        name: VolumeName,
+        /// What it is, such as 'file:/srv/images?size=10G'
+        url: String,
+    },
+    /// Remove a volume that no namespace serves; its data stays
+    Remove {
+        /// Its name
+        name: VolumeName,
+    },
+    /// Change a volume's size; connected hosts are told
+    Resize {
+        /// Its name
+        name: VolumeName,
+        /// The new size, such as 20G
+        #[arg(value_parser = parse_size)]
+        size: u64,
+        /// Destroy what lies behind a smaller end
+        #[arg(long)]
+        force: bool,
+    },
+    /// Try again to open a volume that failed to open
+    Retry {
+        /// Its name
+        name: VolumeName,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SubsystemCommand {
+    /// List the subsystems
+    List,
+    /// Show a subsystem
+    Show {
+        /// Its NQN
+        nqn: Nqn,
+    },
+    /// Add a subsystem
+    Add {
+        /// Its NQN, such as nqn.2026-01.com.example:storage
+        nqn: Nqn,
+        /// Its serial number [default: generated]
+        #[arg(long)]
+        serial: Option<Serial>,
+        /// Its model number [default: Weir]
+        #[arg(long)]
+        model: Option<Model>,
+        /// Let any host connect
+        #[arg(long)]
+        allow_any_host: bool,
+        /// The controller IDs to give out [default: 1-65519]
+        #[arg(long, value_name = "MIN-MAX", value_parser = parse_controller_ids)]
+        controller_ids: Option<ControllerIds>,
+    },
+    /// Remove a subsystem; the volumes of its namespaces stay
+    Remove {
+        /// Its NQN
+        nqn: Nqn,
+        /// Remove its namespaces with it
+        #[arg(long)]
+        force: bool,
+    },
+    /// Allow a registered host to connect
+    AllowHost {
+        /// The subsystem's NQN
+        nqn: Nqn,
+        /// The host's NQN
+        host: Nqn,
+    },
+    /// Take an allowance back; the host's controllers here are ended
+    DisallowHost {
+        /// The subsystem's NQN
+        nqn: Nqn,
+        /// The host's NQN
+        host: Nqn,
+    },
+    /// Let any host connect, or only the allowed ones
+    AllowAnyHost {
+        /// The subsystem's NQN
+        nqn: Nqn,
+        /// Whether any host may
+        #[arg(value_name = "on|off", value_parser = parse_switch, action = ArgAction::Set)]
+        switch: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NamespaceCommand {
+    /// List the namespaces of one subsystem or of all
+    List {
+        /// The subsystem's NQN
+        nqn: Option<Nqn>,
+    },
+    /// Show a namespace
+    Show {
+        /// The subsystem's NQN
+        nqn: Nqn,
+        /// Its NSID
+        nsid: u32,
+    },
+    /// Serve a volume as a namespace
+    Add(NamespaceAdd),
+    /// Change a namespace; connected hosts are told
+    Set {
+        /// The subsystem's NQN
+        nqn: Nqn,
+        /// Its NSID
+        nsid: u32,
+        /// Whether hosts may only read it
+        #[arg(long, value_name = "on|off", value_parser = parse_switch)]
+        read_only: Option<bool>,
+        #[command(flatten)]
+        visible: Visible,
+    },
+    /// Remove a namespace; its volume stays
+    Remove {
+        /// The subsystem's NQN
+        nqn: Nqn,
+        /// Its NSID
+        nsid: u32,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NamespaceAdd {
+    /// The subsystem's NQN
+    pub(crate) nqn: Nqn,
+    /// The volume's name
+    pub(crate) volume: VolumeName,
+    /// Its NSID [default: the lowest that is free]
+    #[arg(long)]
+    pub(crate) nsid: Option<u32>,
+    /// Its UUID [default: generated]
+    #[arg(long)]
+    pub(crate) uuid: Option<Uuid>,
+    /// Its NGUID [default: generated]
+    #[arg(long)]
+    pub(crate) nguid: Option<Nguid>,
+    /// Its EUI-64 [default: generated]
+    #[arg(long)]
+    pub(crate) eui64: Option<Eui64>,
+    /// Let hosts only read it
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    #[command(flatten)]
+    pub(crate) visible: Visible,
+}
+
+/// Who sees a namespace.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub(crate) struct Visible {
+    /// Let only these registered hosts see it; may be given several times
+    #[arg(long, value_name = "HOSTNQN")]
+    pub(crate) visible_to: Vec<Nqn>,
+    /// Let every host of the subsystem see it
+    #[arg(long)]
+    pub(crate) visible_to_all: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum HostCommand {
+    /// List the registered hosts
+    List,
+    /// Show a host
+    Show {
+        /// Its NQN
+        nqn: Nqn,
+    },
+    /// Register a host
+    Add {
+        /// Its NQN, as in /etc/nvme/hostnqn
+        nqn: Nqn,
+        /// What to remember about it
+        #[arg(long)]
+        note: Option<String>,
+        #[command(flatten)]
+        socket_options: SocketOptionArgs,
+    },
+    /// Change a host; socket options hold for its next connections
+    Set {
+        /// Its NQN
+        nqn: Nqn,
+        /// What to remember about it
+        #[arg(long)]
+        note: Option<String>,
+        #[command(flatten)]
+        socket_options: SocketOptionArgs,
+        /// Leave every socket option that is not given to the listener
+        #[arg(long)]
+        reset_socket_options: bool,
+    },
+    /// Remove a host
+    Remove {
+        /// Its NQN
+        nqn: Nqn,
+        /// Take it off every subsystem and namespace that names it
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ListenerCommand {
+    /// List the listeners
+    List,
+    /// Show a listener
+    Show {
+        /// Its address with its port
+        address: ListenerAddress,
+    },
+    /// Add a listener
+    Add {
+        /// ADDRESS, [IPV6], NAME or * for all addresses, and :PORT [default port: 4420, or 8009
+        /// with --discovery]
+        address: String,
+        /// Serve discovery only
+        #[arg(long)]
+        discovery: bool,
+        #[command(flatten)]
+        socket_options: SocketOptionArgs,
+    },
+    /// Change a listener; socket options hold for the next connections
+    Set {
+        /// Its address with its port
+        address: ListenerAddress,
+        #[command(flatten)]
+        socket_options: SocketOptionArgs,
+        /// Leave every socket option that is not given to the system
+        #[arg(long)]
+        reset_socket_options: bool,
+    },
+    /// Remove a listener; connections that were accepted there stay
+    Remove {
+        /// Its address with its port
+        address: ListenerAddress,
+    },
+    /// Try again to open a listener that failed to open
+    Retry {
+        /// Its address with its port
+        address: ListenerAddress,
+    },
+}
+
+/// Options of TCP connections.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Socket options")]
+pub(crate) struct SocketOptionArgs {
+    /// Send buffer, such as 1M
+    #[arg(long, value_name = "SIZE", value_parser = parse_buffer)]
+    send_buffer: Option<u32>,
+    /// Receive buffer, such as 1M
+    #[arg(long, value_name = "SIZE", value_parser = parse_buffer)]
+    receive_buffer: Option<u32>,
+    /// Congestion control algorithm, such as cubic or bbr
+    #[arg(long, value_name = "NAME")]
+    congestion_control: Option<String>,
+    /// Differentiated services code point, 0 to 63
+    #[arg(long, value_name = "NUMBER")]
+    dscp: Option<u8>,
+    /// Class of service, 0 to 15; above 6 needs CAP_NET_ADMIN
+    #[arg(long, value_name = "NUMBER")]
+    priority: Option<u8>,
+}
+
+impl SocketOptionArgs {
+    /// The options that were given; none if none were.
+    pub(crate) fn given(self) -> Option<SocketOptions> {
+        let options = SocketOptions {
+            send_buffer: self.send_buffer,
+            receive_buffer: self.receive_buffer,
+            congestion_control: self.congestion_control,
+            dscp: self.dscp,
+            priority: self.priority,
+        };
+        (options != SocketOptions::default()).then_some(options)
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConnectionCommand {
+    /// List the connections
+    List,
+    /// Show a connection
+    Show {
+        /// Its number
+        id: u64,
+    },
+    /// End a connection; a host that still wants it connects again
+    Disconnect {
+        /// Its number
+        id: u64,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReactorCommand {
+    /// List the reactors and how busy they are
+    List,
+}
+
+fn parse_size(text: &str) -> Result<u64, weir_block::size::SizeError> {
+    weir_block::size::parse(text)
+}
+
+fn parse_buffer(text: &str) -> Result<u32, String> {
+    let bytes = weir_block::size::parse(text).map_err(|error| error.to_string())?;
+    u32::try_from(bytes).map_err(|_| format!("{text} is more than a socket buffer can be"))
+}
+
+fn parse_switch(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("write on or off"),
+    }
+}
+
+fn parse_controller_ids(text: &str) -> Result<ControllerIds, &'static str> {
+    const WANT: &str = "write two numbers as in 1-1000";
+    let (min, max) = text.split_once('-').ok_or(WANT)?;
+    let number = |text: &str| text.trim().parse().map_err(|_| WANT);
+    Ok(ControllerIds {
+        min: number(min)?,
+        max: number(max)?,
+    })
+}
+
+/// Reads a listener's address, whose port may be left out.
+pub(crate) fn listener_address(text: &str, discovery: bool) -> Result<ListenerAddress, NameError> {
+    let port = if discovery {
+        ListenerAddress::DISCOVERY_PORT
+    } else {
+        ListenerAddress::IO_PORT
+    };
+    ListenerAddress::parse(text, port)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

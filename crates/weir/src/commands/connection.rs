@@ -1,0 +1,105 @@
+//! `weir connection`.
+
+use weir_block::size::Size;
+use weir_gateway::engine::{ConnectionReport, SocketReport};
+
+use super::Asked;
+use crate::cli::ConnectionCommand;
+use crate::client::Failure;
+use crate::table::{or_dash, table, values};
+
+const PATH: &str = "/v1/connections";
+
+pub(crate) fn run(asked: &Asked, command: ConnectionCommand) -> Result<String, Failure> {
+    let client = &asked.client;
+    match command {
+        ConnectionCommand::List => asked.show(&client.get(PATH)?, list),
+        ConnectionCommand::Show { id } => asked.show(&client.get(&format!("{PATH}/{id}"))?, show),
+        ConnectionCommand::Disconnect { id } => {
+            client.delete(&format!("{PATH}/{id}"))?;
+            Ok(asked.show_done(&format!("ended connection {id}")))
+        }
+    }
+}
+
+fn digests(view: &ConnectionReport) -> &'static str {
+    match (view.header_digest, view.data_digest) {
+        (true, true) => "header, data",
+        (true, false) => "header",
+        (false, true) => "data",
+        (false, false) => "-",
+    }
+}
+
+fn list(views: Vec<ConnectionReport>) -> String {
+    let row = |view: &ConnectionReport| {
+        let queue = view.queue.as_ref();
+        [
+            view.id.to_string(),
+            view.peer.to_string(),
+            view.reactor.to_string(),
+            or_dash(queue.map(|queue| queue.controller_id)),
+            or_dash(queue.map(|queue| queue.queue_id)),
+            digests(view).to_owned(),
+            view.commands.to_string(),
+            or_dash(queue.map(|queue| &queue.host)),
+            or_dash(queue.map(|queue| &queue.subsystem)),
+        ]
+    };
+    let rows: Vec<_> = views.iter().map(row).collect();
+    let heading = [
+        "ID",
+        "PEER",
+        "REACTOR",
+        "CONTROLLER",
+        "QUEUE",
+        "DIGESTS",
+        "COMMANDS",
+        "HOST",
+        "SUBSYSTEM",
+    ];
+    table(heading, &rows)
+}
+
+fn show(view: ConnectionReport) -> String {
+    let queue = view.queue.as_ref();
+    let mut pairs = vec![
+        ("id", view.id.to_string()),
+        ("peer", view.peer.to_string()),
+        ("local", view.local.to_string()),
+        ("reactor", view.reactor.to_string()),
+        ("host", or_dash(queue.map(|queue| &queue.host))),
+        ("subsystem", or_dash(queue.map(|queue| &queue.subsystem))),
+        (
+            "controller",
+            or_dash(queue.map(|queue| queue.controller_id)),
+        ),
+        ("queue", or_dash(queue.map(|queue| queue.queue_id))),
+        ("depth", or_dash(queue.map(|queue| queue.depth))),
+        ("digests", digests(&view).to_owned()),
+        ("commands", view.commands.to_string()),
+        ("received", Size(view.received_bytes).to_string()),
+        ("sent", Size(view.sent_bytes).to_string()),
+    ];
+    if let Some(socket) = &view.socket {
+        pairs.extend(socket_pairs(socket));
+    }
+    values(&pairs)
+}
+
+fn socket_pairs(socket: &SocketReport) -> [(&'static str, String); 8] {
+    let size = |bytes| Size(u64::from(bytes)).to_string();
+    [
+        ("send buffer", size(socket.send_buffer)),
+        ("receive buffer", size(socket.receive_buffer)),
+        ("congestion control", socket.congestion_control.clone()),
+        ("dscp", socket.dscp.to_string()),
+        ("priority", socket.priority.to_string()),
+        ("round trip", format!("{} us", socket.round_trip_us)),
+        ("retransmits", socket.retransmits.to_string()),
+        (
+            "congestion window",
+            format!("{} segments", socket.congestion_window),
+        ),
+    ]
+}

@@ -1,0 +1,168 @@
+//! `weir namespace`.
+
+use weir_block::size::Size;
+use weir_gateway::api::views::{NamespaceView, SubsystemView};
+use weir_gateway::name::Nqn;
+use weir_gateway::state::{NamespacePatch, NamespaceSpec, Visibility};
+
+use super::{Asked, json};
+use crate::cli::{NamespaceAdd, NamespaceCommand, Visible};
+use crate::client::{Failure, segment};
+use crate::table::{lines, or_dash, table, values, yes};
+
+fn path(nqn: &Nqn) -> String {
+    format!("/v1/subsystems/{}/namespaces", segment(nqn))
+}
+
+pub(crate) fn run(asked: &Asked, command: NamespaceCommand) -> Result<String, Failure> {
+    let client = &asked.client;
+    match command {
+        NamespaceCommand::List { nqn: Some(nqn) } => asked.show(&client.get(&path(&nqn))?, list),
+        NamespaceCommand::List { nqn: None } => list_all(asked),
+        NamespaceCommand::Show { nqn, nsid } => {
+            asked.show(&client.get(&format!("{}/{nsid}", path(&nqn)))?, show)
+        }
+        NamespaceCommand::Add(arguments) => add(asked, arguments),
+        NamespaceCommand::Set {
+            nqn,
+            nsid,
+            read_only,
+            visible,
+        } => {
+            let visible_to = visibility(visible);
+            if read_only.is_none() && visible_to.is_none() {
+                let message = "nothing to change was given";
+                let hint = "use --read-only, --visible-to or --visible-to-all";
+                return Err(Failure::new(message).hint(hint));
+            }
+            let patch = NamespacePatch {
+                read_only,
+                visible_to,
+            };
+            asked.show(
+                &client.patch(&format!("{}/{nsid}", path(&nqn)), &patch)?,
+                show,
+            )
+        }
+        NamespaceCommand::Remove { nqn, nsid } => {
+            client.delete(&format!("{}/{nsid}", path(&nqn)))?;
+            Ok(asked.show_done(&format!(
+                "removed namespace {nsid} of {nqn}; its volume stays"
+            )))
+        }
+    }
+}
+
+fn add(asked: &Asked, arguments: NamespaceAdd) -> Result<String, Failure> {
+    let NamespaceAdd {
+        nqn,
+        volume,
+        nsid,
+        uuid,
+        nguid,
+        eui64,
+        read_only,
+        visible,
+    } = arguments;
+    let read_only = read_only.then_some(true);
+    let visible_to = visibility(visible);
+    let spec = NamespaceSpec {
+        volume,
+        uuid,
+        nguid,
+        eui64,
+        read_only,
+        visible_to,
+    };
+    let path = path(&nqn);
+    let answer = match nsid {
+        Some(nsid) => asked.client.put(&format!("{path}/{nsid}"), &spec)?,
+        None => asked.client.post(&path, &spec)?,
+    };
+    asked.show_added(&answer, &format!("namespace of {nqn}"), show)
+}
+
+fn visibility(visible: Visible) -> Option<Visibility> {
+    if visible.visible_to_all {
+        return Some(Visibility::All);
+    }
+    let hosts = visible.visible_to;
+    (!hosts.is_empty()).then(|| Visibility::Hosts(hosts.into_iter().collect()))
+}
+
+fn list_all(asked: &Asked) -> Result<String, Failure> {
+    let subsystems: Vec<SubsystemView> = asked.client.get("/v1/subsystems")?.read()?;
+    let views: Vec<_> = subsystems
+        .into_iter()
+        .flat_map(|view| view.namespaces)
+        .collect();
+    if asked.json {
+        return Ok(json(
+            &serde_json::to_value(views).expect("views are plain JSON"),
+        ));
+    }
+    Ok(list(views))
+}
+
+fn visible(view: &NamespaceView) -> String {
+    match &view.visible_to {
+        Visibility::All => "all".to_owned(),
+        Visibility::Hosts(hosts) => format!("{} hosts", hosts.len()),
+    }
+}
+
+fn status(view: &NamespaceView) -> String {
+    if view.online { "online" } else { "offline" }.to_owned()
+}
+
+fn list(views: Vec<NamespaceView>) -> String {
+    let row = |view: &NamespaceView| {
+        let access = if view.read_only {
+            "read-only"
+        } else {
+            "read-write"
+        };
+        [
+            view.subsystem.to_string(),
+            view.nsid.to_string(),
+            view.volume.to_string(),
+            or_dash(view.size_bytes.map(Size)),
+            access.to_owned(),
+            visible(view),
+            status(view),
+        ]
+    };
+    let rows: Vec<_> = views.iter().map(row).collect();
+    table(
+        [
+            "SUBSYSTEM",
+            "NSID",
+            "VOLUME",
+            "SIZE",
+            "ACCESS",
+            "VISIBLE",
+            "STATUS",
+        ],
+        &rows,
+    )
+}
+
+fn show(view: NamespaceView) -> String {
+    let visible_to = match &view.visible_to {
+        Visibility::All => "all hosts of the subsystem".to_owned(),
+        Visibility::Hosts(hosts) => lines(hosts),
+    };
+    values(&[
+        ("subsystem", view.subsystem.to_string()),
+        ("nsid", view.nsid.to_string()),
+        ("volume", view.volume.to_string()),
+        ("status", status(&view)),
+        ("size", or_dash(view.size_bytes.map(Size))),
+        ("read-only", yes(view.read_only)),
+        ("visible to", visible_to),
+        ("uuid", view.uuid.to_string()),
+        ("nguid", view.nguid.to_string()),
+        ("eui64", view.eui64.to_string()),
+        ("ANA group", view.ana_group.to_string()),
+    ])
+}

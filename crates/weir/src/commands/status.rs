@@ -1,0 +1,62 @@
+//! `weir status`.
+
+use weir_gateway::api::views::StatusView;
+
+use super::Asked;
+use crate::client::Failure;
+use crate::table::values;
+
+pub(crate) fn run(asked: &Asked) -> Result<String, Failure> {
+    asked.show(&asked.client.get("/v1/status")?, show)
+}
+
+fn uptime(seconds: u64) -> String {
+    let (days, hours) = (seconds / 86_400, seconds / 3600 % 24);
+    let (minutes, seconds) = (seconds / 60 % 60, seconds % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {seconds} s"),
+        (0, _, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+fn show(view: StatusView) -> String {
+    let problems = match view.problems.is_empty() {
+        true => "none".to_owned(),
+        false => view.problems.join("\n"),
+    };
+    values(&[
+        ("version", view.version),
+        ("process", view.process.to_string()),
+        ("up", uptime(view.uptime_seconds)),
+        (
+            "state",
+            format!("{}, revision {}", view.state, view.revision),
+        ),
+        ("volumes", view.volumes.to_string()),
+        ("subsystems", view.subsystems.to_string()),
+        ("namespaces", view.namespaces.to_string()),
+        ("hosts", view.hosts.to_string()),
+        ("listeners", view.listeners.to_string()),
+        ("connections", view.connections.to_string()),
+        ("reactors", view.reactors.to_string()),
+        ("problems", problems),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn uptimes() {
+        let cases = [
+            (5, "5 s"),
+            (65, "1 min 5 s"),
+            (3661, "1 h 1 min"),
+            (90_000, "1 d 1 h"),
+        ];
+        for (seconds, text) in cases {
+            assert_eq!(super::uptime(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! `weir volume`.
+
+use weir_block::size::Size;
+use weir_gateway::api::views::{NamespaceName, VolumeStatus, VolumeView};
+use weir_gateway::api::{Resize, SizeInput, VolumeSpec};
+use weir_gateway::name::VolumeName;
+
+use super::Asked;
+use crate::cli::VolumeCommand;
+use crate::client::{Failure, segment};
+use crate::table::{lines, or_dash, table, values, yes};
+
+const PATH: &str = "/v1/volumes";
+
+fn path(name: &VolumeName) -> String {
+    format!("{PATH}/{}", segment(name))
+}
+
+pub(crate) fn run(asked: &Asked, command: VolumeCommand) -> Result<String, Failure> {
+    let client = &asked.client;
+    match command {
+        VolumeCommand::List => asked.show(&client.get(PATH)?, list),
+        VolumeCommand::Show { name } => asked.show(&client.get(&path(&name))?, show),
+        VolumeCommand::Add { name, url } => {
+            let answer = client.put(&path(&name), &VolumeSpec { url })?;
+            asked.show_added(&answer, &format!("volume {name}"), show)
+        }
+        VolumeCommand::Remove { name } => {
+            client.delete(&path(&name))?;
+            Ok(asked.show_done(&format!(
+                "removed volume {name}; its data stays where it is"
+            )))
+        }
+        VolumeCommand::Resize { name, size, force } => {
+            let resize = Resize {
+                size: SizeInput(size),
+                force,
+            };
+            asked.show(
+                &client.post(&format!("{}/resize", path(&name)), &resize)?,
+                show,
+            )
+        }
+        VolumeCommand::Retry { name } => {
+            let nothing = serde_json::json!({});
+            asked.show(
+                &client.post(&format!("{}/retry", path(&name)), &nothing)?,
+                show,
+            )
+        }
+    }
+}
+
+fn status(view: &VolumeView) -> &'static str {
+    match view.status {
+        VolumeStatus::Online => "online",
+        VolumeStatus::Lost => "lost",
+        VolumeStatus::Failed => "failed",
+    }
+}
+
+fn size(view: &VolumeView) -> String {
+    or_dash(view.report.as_ref().map(|report| Size(report.size_bytes)))
+}
+
+fn list(views: Vec<VolumeView>) -> String {
+    let row = |view: &VolumeView| {
+        let block = or_dash(view.report.as_ref().map(|report| report.block_size));
+        let namespaces = view.namespaces.len().to_string();
+        let status = status(view).to_owned();
+        [
+            view.name.to_string(),
+            size(view),
+            block,
+            status,
+            namespaces,
+            view.url.clone(),
+        ]
+    };
+    let rows: Vec<_> = views.iter().map(row).collect();
+    let mut text = table(
+        ["NAME", "SIZE", "BLOCK", "STATUS", "NAMESPACES", "URL"],
+        &rows,
+    );
+    for reason in views.iter().filter_map(|view| view.reason.as_ref()) {
+        text.push_str(&format!("! {reason}\n"));
+    }
+    text
+}
+
+fn show(view: VolumeView) -> String {
+    let namespace = |name: &NamespaceName| format!("{} of {}", name.nsid, name.subsystem);
+    let mut pairs = vec![
+        ("name", view.name.to_string()),
+        ("url", view.url.clone()),
+        ("status", status(&view).to_owned()),
+    ];
+    if let Some(reason) = &view.reason {
+        pairs.push(("reason", reason.clone()));
+    }
+    if let Some(report) = &view.report {
+        pairs.push((
+            "size",
+            format!("{} ({} bytes)", Size(report.size_bytes), report.size_bytes),
+        ));
+        pairs.push(("block size", report.block_size.to_string()));
+        pairs.push(("read-only", yes(report.read_only)));
+        pairs.push(("volatile cache", yes(report.volatile_cache)));
+    }
+    pairs.push(("namespaces", lines(view.namespaces.iter().map(namespace))));
+    values(&pairs)
+}
