@@ -8,7 +8,7 @@ use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
 
 use contract::{Ground, Place};
 
-const SEEDS: u64 = 8;
+const SEEDS: u64 = 4;
 
 #[test]
 fn contract_holds() {

@@ -34,7 +34,7 @@ pub(super) struct HostState {
     pub(super) up: bool,
     /// How far its monotonic clock is ahead of the world's: hosts do not share one.
     pub(super) clock_offset: u64,
-    /// Processors that have been started, for names of reactors.
+    /// How many processors it has.
     pub(super) processors: usize,
 }
 
