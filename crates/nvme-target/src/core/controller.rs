@@ -1,0 +1,323 @@
+//! A controller: what its admin queue's commands work on.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use weir_memory::{View, Views};
+use weir_nvme::command::{AdminCommand, CommandError};
+use weir_nvme::event::EventType;
+use weir_nvme::property::{Configuration, ControllerStatus};
+use weir_nvme::{HostId, Nqn, Sqe, Status};
+
+use super::error_log::ErrorLog;
+use super::events::Events;
+use super::features::{self, Features};
+use super::nvm::{Plan, Space, Work};
+use super::queue_pair::{Env, SlotIndex};
+use crate::config::TargetConfig;
+use crate::counters::IoTotals;
+use crate::snapshot::{AnaState, Snapshot};
+use crate::volumes::Namespaces;
+
+/// Aborts that are carried out at once (ACL + 1).
+pub(crate) const ABORTS_MAX: u8 = 8;
+/// Granularity of the keep-alive timeout (KAS 1), in milliseconds.
+const KEEP_ALIVE_GRANULARITY_MS: u32 = 100;
+
+/// Which kind of controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ControllerKind {
+    Io,
+    Discovery,
+}
+
+/// Who a controller is, and for whom.
+#[derive(Debug, Clone)]
+pub(crate) struct ControllerIdentity {
+    pub(crate) kind: ControllerKind,
+    pub(crate) id: u16,
+    pub(crate) subsystem_nqn: Nqn,
+    pub(crate) host_nqn: Nqn,
+    pub(crate) host_id: HostId,
+}
+
+/// What admin commands look at beyond their controller.
+pub(crate) struct AdminView<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) config: &'a TargetConfig,
+    /// The address that the host reached.
+    pub(crate) local_address: SocketAddr,
+    /// What hosts did with the subsystem so far.
+    pub(crate) totals: &'a dyn Fn() -> IoTotals,
+    pub(crate) errors: &'a Mutex<ErrorLog>,
+    /// I/O queues that the controller has now.
+    pub(crate) io_queues: u16,
+    /// For how long the target has been up.
+    pub(crate) up: Duration,
+}
+
+/// What becomes of an admin command.
+pub(super) enum AdminOutcome {
+    Status(Status),
+    /// Success with a result.
+    Result(u64),
+    /// Success with data and a result.
+    Data(Views, u64),
+    /// It is answered later.
+    Wait,
+    /// Another command is to be aborted.
+    Abort {
+        sqid: u16,
+        cid: u16,
+    },
+    /// Success, and the I/O queues are to end.
+    EndQueues,
+}
+
+impl AdminOutcome {
+    pub(super) fn bytes(bytes: &[u8]) -> Self {
+        AdminOutcome::Data(Views::from_iter([View::copy_of(bytes)]), 0)
+    }
+}
+
+/// What a host is told of a namespace, to see what changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    nsid: u32,
+    geometry_generation: u64,
+    blocks: u64,
+    uuid: [u8; 16],
+    nguid: [u8; 16],
+    read_only: bool,
+    ana_group: u32,
+}
+
+/// The keep-alive timeout that is used for one that a host asks for: rounded up to the granularity, not below the minimum.
+pub(crate) fn keep_alive_used(asked_ms: u32, config: &TargetConfig) -> u32 {
+    if asked_ms == 0 {
+        return 0;
+    }
+    let minimum = u32::try_from(config.keep_alive_min.as_millis()).unwrap_or(u32::MAX);
+    asked_ms
+        .max(minimum)
+        .div_ceil(KEEP_ALIVE_GRANULARITY_MS)
+        .saturating_mul(KEEP_ALIVE_GRANULARITY_MS)
+}
+
+/// One controller.
+pub(crate) struct Controller {
+    pub(super) identity: ControllerIdentity,
+    pub(super) configuration: Configuration,
+    pub(super) status: ControllerStatus,
+    pub(super) features: Features,
+    pub(super) keep_alive_ms: u32,
+    pub(super) queue_entries: u16,
+    pub(super) events: Events,
+    aborts: u8,
+    seen: Vec<Seen>,
+    seen_ana: Vec<(u32, AnaState)>,
+    seen_discovery: Vec<u8>,
+    pub(super) ana_changes: u64,
+}
+
+impl Controller {
+    pub(crate) fn new(
+        identity: ControllerIdentity,
+        keep_alive_ms: u32,
+        config: &TargetConfig,
+    ) -> Self {
+        Controller {
+            identity,
+            configuration: Configuration::default(),
+            status: ControllerStatus::default(),
+            features: Features::default(),
+            keep_alive_ms: keep_alive_used(keep_alive_ms, config),
+            queue_entries: config.queue_depth,
+            events: Events::default(),
+            aborts: 0,
+            seen: Vec::new(),
+            seen_ana: Vec::new(),
+            seen_discovery: Vec::new(),
+            ana_changes: 0,
+        }
+    }
+
+    pub(crate) fn identity(&self) -> &ControllerIdentity {
+        &self.identity
+    }
+
+    /// The keep-alive timeout; none: it never expires.
+    pub(crate) fn keep_alive(&self) -> Option<Duration> {
+        (self.keep_alive_ms > 0).then(|| Duration::from_millis(u64::from(self.keep_alive_ms)))
+    }
+
+    /// I/O queues that the host may make.
+    pub(crate) fn io_queues_granted(&self, config: &TargetConfig) -> u16 {
+        self.features.io_queues.unwrap_or(config.io_queues_max)
+    }
+
+    /// Whether the host understands Command Retry Delay.
+    pub(crate) fn retry_delay(&self) -> bool {
+        self.features.host_behavior.advanced_command_retry == 1
+    }
+
+    pub(super) fn reset_features(&mut self) {
+        self.features = Features::default();
+    }
+
+    /// What an admin command needs, or the status that refuses it.
+    pub(super) fn plan(&self, sqe: &Sqe) -> Result<Plan, Status> {
+        let command = AdminCommand::parse(sqe).map_err(CommandError::status)?;
+        let discovery = self.identity.kind == ControllerKind::Discovery;
+        if discovery && matches!(command, AdminCommand::Abort(_)) {
+            return Err(Status::INVALID_COMMAND_OPCODE.with_do_not_retry());
+        }
+        let ready = self.status.ready() && self.configuration.enabled();
+        // A controller that is not enabled keeps its association alive, no more.
+        if !ready && command != AdminCommand::KeepAlive {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.with_do_not_retry());
+        }
+        if sqe.fuse != weir_nvme::sqe::Fuse::Normal {
+            return Err(Status::INVALID_FIELD_IN_COMMAND.with_do_not_retry());
+        }
+        let length = match command {
+            AdminCommand::SetFeatures(set) => features::data_length(set.feature),
+            _ => 0,
+        };
+        let space = if length > 0 { Space::Buffer } else { Space::None };
+        Ok(Plan::data(Work::Admin(command), length, space))
+    }
+
+    /// Carries an admin command out. `buffer` is the length of the host's buffer for data to come.
+    pub(super) fn execute(
+        &mut self,
+        command: &AdminCommand,
+        slot: SlotIndex,
+        data: &Views,
+        buffer: u32,
+        env: &Env<'_>,
+    ) -> AdminOutcome {
+        let view = env.admin.expect("an admin queue has a view");
+        let outcome = match command {
+            AdminCommand::Identify(identify) => {
+                self.identify(identify, buffer, env.namespaces, view)
+            }
+            AdminCommand::GetLogPage(get) => self.get_log_page(get, buffer, env, view),
+            AdminCommand::GetFeatures(get) => self.get_features(get, view),
+            AdminCommand::SetFeatures(set) => self.set_features(set, data, view),
+            AdminCommand::KeepAlive => Ok(AdminOutcome::Status(Status::SUCCESS)),
+            AdminCommand::AsynchronousEventRequest => {
+                self.events.request(slot).map(|()| AdminOutcome::Wait)
+            }
+            AdminCommand::Abort(abort) => self.begin_abort(abort.sqid, abort.cid),
+        };
+        outcome.unwrap_or_else(AdminOutcome::Status)
+    }
+
+    fn begin_abort(&mut self, sqid: u16, cid: u16) -> Result<AdminOutcome, Status> {
+        if sqid > 0 {
+            if self.aborts == ABORTS_MAX {
+                return Err(Status::ABORT_COMMAND_LIMIT_EXCEEDED);
+            }
+            self.aborts += 1;
+        }
+        Ok(AdminOutcome::Abort { sqid, cid })
+    }
+
+    /// An Abort of another queue's command was answered.
+    pub(crate) fn abort_ended(&mut self) {
+        self.aborts -= 1;
+    }
+
+    pub(super) fn withdraw_event_request(&mut self, slot: SlotIndex) -> bool {
+        self.events.withdraw(slot)
+    }
+
+    pub(super) fn next_event(&mut self) -> Option<(SlotIndex, u32)> {
+        self.events.next(self.features.events)
+    }
+
+    /// Looks at what the host sees now and raises events for what changed since it last looked.
+    pub(crate) fn announce(&mut self, namespaces: &Namespaces, view: &AdminView<'_>) {
+        match self.identity.kind {
+            ControllerKind::Io => {
+                self.announce_namespaces(namespaces);
+                self.announce_ana(namespaces);
+            }
+            ControllerKind::Discovery => self.announce_discovery(view),
+        }
+    }
+
+    fn announce_namespaces(&mut self, namespaces: &Namespaces) {
+        let now = seen(namespaces);
+        let changed = changed(&self.seen, &now);
+        self.seen = now;
+        self.events.namespaces_changed(changed);
+    }
+
+    fn announce_ana(&mut self, namespaces: &Namespaces) {
+        let now: Vec<_> = namespaces
+            .iter()
+            .map(|attached| (attached.namespace.ana_group, attached.namespace.ana_state))
+            .collect();
+        // A namespace that came or went is told of by its own event; a state that moved by this one.
+        let moved = now
+            .iter()
+            .any(|(group, state)| self.seen_ana.iter().any(|(g, s)| g == group && s != state));
+        if moved {
+            self.ana_changes += 1;
+            self.events.raise(EventType::AnaChange);
+        }
+        self.seen_ana = now;
+    }
+
+    fn announce_discovery(&mut self, view: &AdminView<'_>) {
+        let now = super::discovery::records(&self.identity.host_nqn, view);
+        if now != self.seen_discovery {
+            self.events.raise(EventType::DiscoveryLogChange);
+        }
+        self.seen_discovery = now;
+    }
+
+    /// Takes what the host sees now as what it knows.
+    pub(crate) fn settle(&mut self, namespaces: &Namespaces, view: &AdminView<'_>) {
+        match self.identity.kind {
+            ControllerKind::Io => {
+                self.seen = seen(namespaces);
+                self.announce_ana(namespaces);
+            }
+            ControllerKind::Discovery => {
+                self.seen_discovery = super::discovery::records(&self.identity.host_nqn, view);
+            }
+        }
+    }
+}
+
+fn seen(namespaces: &Namespaces) -> Vec<Seen> {
+    let of = |attached: &std::rc::Rc<crate::volumes::Attached>| {
+        let geometry = attached.geometry.get();
+        let namespace = &attached.namespace;
+        Seen {
+            nsid: namespace.nsid,
+            geometry_generation: geometry.generation,
+            blocks: geometry.blocks,
+            uuid: namespace.uuid,
+            nguid: namespace.nguid,
+            read_only: attached.is_read_only(),
+            ana_group: namespace.ana_group,
+        }
+    };
+    namespaces.iter().map(of).collect()
+}
+
+/// The NSIDs that came, went, or are not what they were.
+fn changed(before: &[Seen], now: &[Seen]) -> Vec<u32> {
+    let differs = |one: &Seen, others: &[Seen]| !others.contains(one);
+    let gone_or_other = before.iter().filter(|seen| differs(seen, now));
+    let new_or_other = now.iter().filter(|seen| differs(seen, before));
+    gone_or_other
+        .chain(new_or_other)
+        .map(|seen| seen.nsid)
+        .collect()
+}

@@ -1,0 +1,27 @@
+//! The command core: what commands do, for any transport.
+//!
+//! It sees commands, segments, completions and the time that it is told; no socket, no PDU, no clock. A [`QueuePair`] holds
+//! the commands of one submission queue; [`Controller`] is what an admin queue's commands work on.
+
+mod connect;
+mod controller;
+mod discovery;
+mod error_log;
+mod events;
+mod features;
+mod identify;
+mod log_pages;
+mod nvm;
+mod properties;
+mod queue_pair;
+mod status;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use connect::{ConnectRefusal, check_connect_data, check_connect_fields};
+pub(crate) use controller::{AdminView, Controller, ControllerIdentity, ControllerKind};
+pub(crate) use error_log::{ErrorLog, Failure};
+pub(crate) use queue_pair::{
+    Answer, Effect, Env, Next, QueueKind, QueuePair, SlotIndex, Stalled,
+};

@@ -1,0 +1,669 @@
+//! Commands of I/O queues: what they need, what they ask of the volume, how they end.
+//!
+//! No metadata and no protection information: a command that asks for either is refused.
+
+use std::rc::Rc;
+
+use weir_block::{Completion, DeallocatedRead, Operation, ReadBuffers, VolumeError};
+use weir_memory::View;
+use weir_nvme::command::{
+    AdminCommand, Blocks, CommandError, Connect, CopyCommand, CopyRange, DatasetManagement,
+    DatasetManagementRange, NvmCommand, PropertyGet, PropertySet, copy_ranges,
+    dataset_management_ranges,
+};
+use weir_nvme::sgl::TcpData;
+use weir_nvme::sqe::Fuse;
+use weir_nvme::{Sqe, Status};
+
+use super::queue_pair::{Env, QueuePair, SlotIndex, status_of};
+use super::status::of_ana_state;
+use crate::volumes::Attached;
+
+/// Source ranges of one Copy at most (MSRC + 1).
+pub(crate) const COPY_RANGES_MAX: u16 = 128;
+/// Bytes of one source range of a Copy at most (MSSRL).
+pub(crate) const COPY_RANGE_BYTES_MAX: u32 = 1 << 20;
+/// Bytes of all source ranges of a Copy at most (MCL).
+pub(crate) const COPY_BYTES_MAX: u32 = 16 << 20;
+/// Bytes that a Copy moves at a time.
+const COPY_STEP_BYTES: u32 = 256 << 10;
+/// The longest list of ranges that a Dataset Management command may bring, in bytes.
+const RANGE_LIST_BYTES_MAX: u32 = 4096;
+
+/// Where a command's data is to be received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Space {
+    /// It has none.
+    None,
+    /// In a buffer of the reactor's pool.
+    Buffer,
+    /// Where the volume wants data for this range.
+    Volume { lba: u64, blocks: u32 },
+}
+
+/// What a command is doing.
+#[derive(Debug, Clone)]
+pub(super) enum Work {
+    None,
+    Connect(Connect),
+    Disconnect,
+    PropertyGet(PropertyGet),
+    PropertySet(PropertySet),
+    Admin(AdminCommand),
+    Read { lba: u64, blocks: u32 },
+    Write { lba: u64, blocks: u32, fua: bool },
+    Compare { lba: u64, blocks: u32 },
+    FusedCompare { lba: u64, blocks: u32 },
+    FusedWrite { lba: u64, blocks: u32, fua: bool },
+    WriteZeroes { lba: u64, blocks: u32, deallocate: bool, fua: bool },
+    Verify { lba: u64, blocks: u32 },
+    Flush,
+    DatasetManagement(DatasetManagement),
+    Copy(CopyCommand),
+    Copying(CopyProgress),
+}
+
+/// How far a Copy has come.
+#[derive(Debug, Clone)]
+pub(super) struct CopyProgress {
+    ranges: View,
+    count: u16,
+    /// The range that is being copied.
+    index: u16,
+    /// Blocks of it that are done.
+    done: u32,
+    /// Blocks of the step in flight.
+    step: u32,
+    destination: u64,
+    fua: bool,
+}
+
+impl Work {
+    /// Where data is to be received that is asked for when the command has its turn.
+    pub(super) fn space(&self) -> Space {
+        match *self {
+            Work::Write { lba, blocks, .. }
+            | Work::Compare { lba, blocks }
+            | Work::FusedCompare { lba, blocks }
+            | Work::FusedWrite { lba, blocks, .. } => Space::Volume { lba, blocks },
+            Work::Connect(_) | Work::Admin(_) | Work::DatasetManagement(_) | Work::Copy(_) => {
+                Space::Buffer
+            }
+            _ => Space::None,
+        }
+    }
+
+    pub(super) fn is_fused(&self) -> bool {
+        matches!(self, Work::FusedCompare { .. } | Work::FusedWrite { .. })
+    }
+
+    /// The range of one half of a fused pair.
+    pub(super) fn fused_range(&self) -> Option<(u64, u32)> {
+        match *self {
+            Work::FusedCompare { lba, blocks } | Work::FusedWrite { lba, blocks, .. } => {
+                Some((lba, blocks))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What a command that may run needs.
+pub(super) struct Plan {
+    pub(super) work: Work,
+    pub(super) namespace: Option<Rc<Attached>>,
+    /// Bytes that the host sends.
+    pub(super) length: u32,
+    pub(super) space: Space,
+}
+
+fn refuse<T>(status: Status) -> Result<T, Status> {
+    Err(status.with_do_not_retry())
+}
+
+impl Plan {
+    pub(super) fn simple(work: Work) -> Self {
+        Plan {
+            work,
+            namespace: None,
+            length: 0,
+            space: Space::None,
+        }
+    }
+
+    pub(super) fn data(work: Work, length: u32, space: Space) -> Self {
+        Plan {
+            work,
+            namespace: None,
+            length,
+            space,
+        }
+    }
+
+    /// What a command of an I/O queue needs, or the status that refuses it.
+    pub(super) fn of_nvm(sqe: &Sqe, payload: TcpData, env: &Env<'_>) -> Result<Plan, Status> {
+        let command = NvmCommand::parse(sqe).map_err(CommandError::status)?;
+        check_fuse(sqe.fuse, &command)?;
+        let Some(namespace) = env.namespaces.get(sqe.nsid) else {
+            return refuse(Status::INVALID_NAMESPACE_OR_FORMAT);
+        };
+        if let Some(status) = of_ana_state(namespace.namespace.ana_state) {
+            return Err(status);
+        }
+        let target = Target { namespace, env };
+        let mut plan = target.plan(command, sqe.fuse, payload)?;
+        namespace
+            .queue
+            .ready()
+            .map_err(|error| status_of(error, weir_block::OperationKind::Flush, env))?;
+        plan.namespace = Some(Rc::clone(namespace));
+        Ok(plan)
+    }
+}
+
+/// Only Compare followed by Write can be fused (NVM Command Set 1.0c, section 3.4).
+fn check_fuse(fuse: Fuse, command: &NvmCommand) -> Result<(), Status> {
+    match (fuse, command) {
+        (Fuse::Normal, _)
+        | (Fuse::First, NvmCommand::Compare(_))
+        | (Fuse::Second, NvmCommand::Write(_)) => Ok(()),
+        _ => refuse(Status::INVALID_FIELD_IN_COMMAND),
+    }
+}
+
+/// A command's namespace, for checks.
+struct Target<'a> {
+    namespace: &'a Rc<Attached>,
+    env: &'a Env<'a>,
+}
+
+impl Target<'_> {
+    fn plan(&self, command: NvmCommand, fuse: Fuse, payload: TcpData) -> Result<Plan, Status> {
+        match command {
+            NvmCommand::Flush => Ok(Plan::simple(Work::Flush)),
+            NvmCommand::Read(blocks) => self.read(blocks, payload),
+            NvmCommand::Write(blocks) => self.write(blocks, fuse),
+            NvmCommand::Compare(blocks) => self.compare(blocks, fuse),
+            NvmCommand::WriteZeroes(zeroes) => {
+                self.writable()?;
+                self.range(zeroes.lba, u64::from(zeroes.blocks))?;
+                no_protection(zeroes.protection_information)?;
+                Ok(Plan::simple(Work::WriteZeroes {
+                    lba: zeroes.lba,
+                    blocks: zeroes.blocks,
+                    deallocate: zeroes.deallocate,
+                    fua: zeroes.force_unit_access,
+                }))
+            }
+            NvmCommand::Verify(verify) => {
+                self.range(verify.lba, u64::from(verify.blocks))?;
+                no_protection(verify.protection_information)?;
+                Ok(Plan::simple(Work::Verify {
+                    lba: verify.lba,
+                    blocks: verify.blocks,
+                }))
+            }
+            NvmCommand::DatasetManagement(management) => {
+                if management.deallocate {
+                    self.writable()?;
+                }
+                let length = list_length(payload, management.data_length())?;
+                Ok(Plan::data(
+                    Work::DatasetManagement(management),
+                    length,
+                    Space::Buffer,
+                ))
+            }
+            NvmCommand::Copy(copy) => self.copy(copy, payload),
+            NvmCommand::WriteUncorrectable { .. }
+            | NvmCommand::ReservationRegister
+            | NvmCommand::ReservationReport
+            | NvmCommand::ReservationAcquire
+            | NvmCommand::ReservationRelease => refuse(Status::INVALID_COMMAND_OPCODE),
+        }
+    }
+
+    fn read(&self, read: Blocks, payload: TcpData) -> Result<Plan, Status> {
+        let length = self.transfer(&read)?;
+        if payload != (TcpData::Transport { length }) {
+            return refuse(Status::DATA_SGL_LENGTH_INVALID);
+        }
+        Ok(Plan::simple(Work::Read {
+            lba: read.lba,
+            blocks: read.blocks,
+        }))
+    }
+
+    fn write(&self, write: Blocks, fuse: Fuse) -> Result<Plan, Status> {
+        self.writable()?;
+        if write.directive_type != 0 {
+            return refuse(Status::INVALID_FIELD_IN_COMMAND);
+        }
+        let length = self.transfer(&write)?;
+        let (lba, blocks, fua) = (write.lba, write.blocks, write.force_unit_access);
+        let work = if fuse == Fuse::Second {
+            self.fits_compare_write(blocks)?;
+            Work::FusedWrite { lba, blocks, fua }
+        } else {
+            Work::Write { lba, blocks, fua }
+        };
+        Ok(Plan::data(work, length, Space::Volume { lba, blocks }))
+    }
+
+    fn compare(&self, compare: Blocks, fuse: Fuse) -> Result<Plan, Status> {
+        let length = self.transfer(&compare)?;
+        let (lba, blocks) = (compare.lba, compare.blocks);
+        let work = if fuse == Fuse::First {
+            self.writable()?;
+            self.fits_compare_write(blocks)?;
+            Work::FusedCompare { lba, blocks }
+        } else {
+            Work::Compare { lba, blocks }
+        };
+        Ok(Plan::data(work, length, Space::Volume { lba, blocks }))
+    }
+
+    fn copy(&self, copy: CopyCommand, payload: TcpData) -> Result<Plan, Status> {
+        self.writable()?;
+        if copy.descriptor_format != 0 || copy.directive_type != 0 {
+            return refuse(Status::INVALID_FIELD_IN_COMMAND);
+        }
+        no_protection(copy.protection_information_read)?;
+        no_protection(copy.protection_information_write)?;
+        if copy.ranges > COPY_RANGES_MAX {
+            return refuse(Status::COMMAND_SIZE_LIMIT_EXCEEDED);
+        }
+        let length = list_length(payload, copy.data_length())?;
+        Ok(Plan::data(Work::Copy(copy), length, Space::Buffer))
+    }
+
+    fn writable(&self) -> Result<(), Status> {
+        if self.namespace.is_read_only() {
+            return refuse(Status::NAMESPACE_IS_WRITE_PROTECTED);
+        }
+        Ok(())
+    }
+
+    fn range(&self, lba: u64, blocks: u64) -> Result<(), Status> {
+        if !self.namespace.geometry.get().contains(lba, blocks) {
+            return refuse(Status::LBA_OUT_OF_RANGE);
+        }
+        Ok(())
+    }
+
+    fn fits_compare_write(&self, blocks: u32) -> Result<(), Status> {
+        if blocks > self.namespace.geometry.get().compare_write_blocks.max(1) {
+            return refuse(Status::ATOMIC_WRITE_UNIT_EXCEEDED);
+        }
+        Ok(())
+    }
+
+    /// Checks a transfer; its length in bytes.
+    fn transfer(&self, blocks: &Blocks) -> Result<u32, Status> {
+        no_protection(blocks.protection_information)?;
+        let shift = self.namespace.geometry.get().block_size.shift();
+        let bytes = u64::from(blocks.blocks) << shift;
+        if bytes > u64::from(self.env.transfer_bytes_max) {
+            return refuse(Status::INVALID_FIELD_IN_COMMAND);
+        }
+        self.range(blocks.lba, u64::from(blocks.blocks))?;
+        Ok(bytes as u32)
+    }
+}
+
+/// PRACT asks the controller to make protection information, which no namespace has (NVM Command Set 1.0c, section 5.2.1.1:
+/// without protection information PRINFO is ignored, but for this).
+fn no_protection(protection_information: u8) -> Result<(), Status> {
+    const PRACT: u8 = 0b1000;
+    if protection_information & PRACT != 0 {
+        return refuse(Status::INVALID_PROTECTION_INFORMATION);
+    }
+    Ok(())
+}
+
+/// The length of a list of ranges: hosts may send a longer buffer than the ranges need.
+fn list_length(payload: TcpData, needed: u32) -> Result<u32, Status> {
+    let length = payload.length();
+    if length < needed || length > RANGE_LIST_BYTES_MAX.max(needed) {
+        return refuse(Status::DATA_SGL_LENGTH_INVALID);
+    }
+    Ok(length)
+}
+
+impl QueuePair {
+    /// Starts a command whose data is there.
+    pub(super) fn run_nvm(&mut self, slot: SlotIndex, env: &Env<'_>) {
+        let operation = match self.slot(slot).work {
+            Work::Read { lba, blocks } => Operation::Read {
+                lba,
+                blocks,
+                buffers: ReadBuffers::Lend,
+            },
+            Work::Write { lba, blocks, fua } => Operation::Write {
+                lba,
+                blocks,
+                data: self.take_landing(slot),
+                fua,
+            },
+            Work::Compare { lba, blocks } => Operation::Compare {
+                lba,
+                blocks,
+                data: self.take_landing(slot),
+            },
+            Work::WriteZeroes {
+                lba,
+                blocks,
+                deallocate,
+                fua,
+            } => Operation::WriteZeroes {
+                lba,
+                blocks: u64::from(blocks),
+                deallocate,
+                fua,
+            },
+            Work::Verify { lba, blocks } => Operation::Verify {
+                lba,
+                blocks: u64::from(blocks),
+            },
+            Work::Flush => Operation::Flush,
+            Work::DatasetManagement(management) => {
+                return self.run_dataset_management(slot, management);
+            }
+            Work::Copy(copy) => return self.run_copy(slot, copy),
+            ref other => unreachable!("{other:?} is not a command of an I/O queue"),
+        };
+        let _ = env;
+        self.submit(slot, operation);
+    }
+
+    /// The list of ranges that a command brought, in one piece.
+    fn take_list(&mut self, slot: SlotIndex) -> View {
+        let mut views = self.take_landing(slot);
+        assert_eq!(views.len(), 1, "a list is received into one buffer");
+        views.pop().expect("just counted")
+    }
+
+    fn run_dataset_management(&mut self, slot: SlotIndex, management: DatasetManagement) {
+        let list = self.take_list(slot);
+        let ranges = |list: &View| -> Vec<DatasetManagementRange> {
+            dataset_management_ranges(list, management.ranges)
+                .expect("the length was checked")
+                .filter(|range| range.blocks > 0)
+                .collect()
+        };
+        let namespace = self.slot(slot).namespace.clone().expect("it has one");
+        let geometry = namespace.geometry.get();
+        let ranges = ranges(&list);
+        let within = |range: &DatasetManagementRange| {
+            geometry.contains(range.lba, u64::from(range.blocks))
+        };
+        if !ranges.iter().all(within) {
+            return self.finish(slot, Status::LBA_OUT_OF_RANGE.with_do_not_retry());
+        }
+        let works = management.deallocate && geometry.deallocate_blocks > 0;
+        if !works || ranges.is_empty() {
+            // Hints that there is no use for; deallocation is one too.
+            return self.finish(slot, Status::SUCCESS);
+        }
+        for range in ranges {
+            self.submit(
+                slot,
+                Operation::Deallocate {
+                    lba: range.lba,
+                    blocks: u64::from(range.blocks),
+                },
+            );
+        }
+    }
+
+    fn run_copy(&mut self, slot: SlotIndex, copy: CopyCommand) {
+        let list = self.take_list(slot);
+        let namespace = self.slot(slot).namespace.clone().expect("it has one");
+        if let Err(status) = check_copy(&copy, &list, &namespace) {
+            return self.finish(slot, status);
+        }
+        self.slot(slot).work = Work::Copying(CopyProgress {
+            ranges: list,
+            count: copy.ranges,
+            index: 0,
+            done: 0,
+            step: 0,
+            destination: copy.destination_lba,
+            fua: copy.force_unit_access,
+        });
+        self.copy_step(slot);
+    }
+
+    /// Reads the next piece of a Copy, or ends it.
+    fn copy_step(&mut self, slot: SlotIndex) {
+        let entry = self.slot(slot);
+        let shift = entry
+            .namespace
+            .as_ref()
+            .expect("it has one")
+            .geometry
+            .get()
+            .block_size
+            .shift();
+        let Work::Copying(progress) = &mut entry.work else {
+            unreachable!("a copy in progress")
+        };
+        if progress.index == progress.count {
+            return self.finish(slot, Status::SUCCESS);
+        }
+        let range = progress.range();
+        progress.step = (range.blocks() - progress.done).min(COPY_STEP_BYTES >> shift);
+        let operation = Operation::Read {
+            lba: range.lba + u64::from(progress.done),
+            blocks: progress.step,
+            buffers: ReadBuffers::Lend,
+        };
+        self.submit(slot, operation);
+    }
+
+    fn copy_completed(&mut self, slot: SlotIndex, operation: Operation) {
+        let Work::Copying(progress) = &mut self.slot(slot).work else {
+            unreachable!("a copy in progress")
+        };
+        if let Operation::Read {
+            buffers: ReadBuffers::Filled(data),
+            ..
+        } = operation
+        {
+            let write = Operation::Write {
+                lba: progress.destination,
+                blocks: progress.step,
+                data,
+                fua: progress.fua,
+            };
+            return self.submit(slot, write);
+        }
+        progress.advance();
+        self.copy_step(slot);
+    }
+
+    /// A request of a command of an I/O queue ended.
+    pub(super) fn completed_nvm(
+        &mut self,
+        slot: SlotIndex,
+        completion: Completion,
+        env: &Env<'_>,
+    ) {
+        let kind = completion.operation.kind();
+        let fused = matches!(self.slot(slot).work, Work::FusedWrite { .. });
+        if fused {
+            return self.fused_completed(slot, completion, env);
+        }
+        if let Err(error) = completion.result {
+            self.request_failed(slot, error, kind, env);
+        }
+        let copying = matches!(self.slot(slot).work, Work::Copying(_));
+        if copying && completion.result.is_ok() {
+            return self.copy_completed(slot, completion.operation);
+        }
+        if copying {
+            let entry = self.slot(slot);
+            if let Work::Copying(progress) = &entry.work {
+                // The lowest source range that was not copied whole.
+                entry.result = u64::from(progress.index);
+            }
+        }
+        let entry = self.slot(slot);
+        if entry.outstanding > 0 {
+            return;
+        }
+        let status = entry.status;
+        if status.is_success() {
+            self.succeed(slot, completion.operation, env);
+        } else {
+            self.recover_reserve(slot, completion.operation);
+            self.finish(slot, status);
+        }
+    }
+
+    fn request_failed(
+        &mut self,
+        slot: SlotIndex,
+        error: VolumeError,
+        kind: weir_block::OperationKind,
+        env: &Env<'_>,
+    ) {
+        let deallocate = kind == weir_block::OperationKind::Deallocate;
+        if deallocate && error == VolumeError::Unsupported {
+            return;
+        }
+        env.counters.failed_commands.add(1);
+        if error == VolumeError::Medium {
+            env.counters.media_errors.add(1);
+        }
+        let entry = self.slot(slot);
+        if entry.status.is_success() {
+            entry.status = status_of(error, kind, env);
+        }
+    }
+
+    fn succeed(&mut self, slot: SlotIndex, operation: Operation, env: &Env<'_>) {
+        let counters = env.counters;
+        let bytes = |blocks: u32, slot: &super::queue_pair::Slot| {
+            let namespace = slot.namespace.as_ref().expect("it has one");
+            u64::from(blocks) << namespace.geometry.get().block_size.shift()
+        };
+        match operation {
+            Operation::Read {
+                blocks,
+                buffers: ReadBuffers::Filled(data),
+                ..
+            } => {
+                let entry = self.slot(slot);
+                let expected = bytes(blocks, entry);
+                assert_eq!(
+                    weir_memory::views_len(&data) as u64,
+                    expected,
+                    "a volume yields all that was read"
+                );
+                entry.data = data;
+                counters.reads.add(1);
+                counters.bytes_read.add(expected);
+            }
+            Operation::Write { blocks, .. } => {
+                counters.writes.add(1);
+                counters.bytes_written.add(bytes(blocks, self.slot(slot)));
+                self.recover_reserve(slot, operation);
+            }
+            Operation::Compare { .. } => {
+                counters.reads.add(1);
+                self.recover_reserve(slot, operation);
+            }
+            Operation::Verify { .. } => counters.reads.add(1),
+            Operation::WriteZeroes { .. } => counters.writes.add(1),
+            _ => counters.other_commands.add(1),
+        }
+        self.finish(slot, Status::SUCCESS);
+    }
+
+    fn fused_completed(&mut self, second: SlotIndex, completion: Completion, env: &Env<'_>) {
+        let first = self
+            .slot(second)
+            .partner
+            .take()
+            .expect("a pair runs together");
+        self.slot(first).partner = None;
+        let blocks = match completion.operation {
+            Operation::CompareWrite { blocks, .. } => blocks,
+            ref other => unreachable!("a pair is a compare-and-write, not {other:?}"),
+        };
+        // At most one half used the reserve; the data of both is in the operation.
+        if std::mem::take(&mut self.slot(first).reserve) {
+            self.slot(second).reserve = true;
+        }
+        self.recover_reserve(second, completion.operation);
+        match completion.result {
+            Ok(()) => {
+                let namespace = self.slot(second).namespace.clone().expect("it has one");
+                let shift = namespace.geometry.get().block_size.shift();
+                env.counters.reads.add(1);
+                env.counters.writes.add(1);
+                env.counters.bytes_written.add(u64::from(blocks) << shift);
+                self.finish(first, Status::SUCCESS);
+                self.finish(second, Status::SUCCESS);
+            }
+            Err(error) => {
+                env.counters.failed_commands.add(2);
+                let kind = weir_block::OperationKind::CompareWrite;
+                self.finish(first, status_of(error, kind, env));
+                self.finish(second, Status::ABORTED_FAILED_FUSED_COMMAND);
+            }
+        }
+    }
+}
+
+impl CopyProgress {
+    fn range(&self) -> CopyRange {
+        copy_ranges(&self.ranges, self.count)
+            .expect("the length was checked")
+            .nth(usize::from(self.index))
+            .expect("an index within the list")
+    }
+
+    fn advance(&mut self) {
+        self.destination += u64::from(self.step);
+        self.done += self.step;
+        if self.done == self.range().blocks() {
+            self.index += 1;
+            self.done = 0;
+        }
+    }
+}
+
+/// Checks the whole of a Copy before any of it is done.
+fn check_copy(copy: &CopyCommand, list: &View, namespace: &Attached) -> Result<(), Status> {
+    let geometry = namespace.geometry.get();
+    let shift = geometry.block_size.shift();
+    let mut blocks = 0_u64;
+    for range in copy_ranges(list, copy.ranges).expect("the length was checked") {
+        if range.blocks() > COPY_RANGE_BYTES_MAX >> shift {
+            return refuse(Status::COMMAND_SIZE_LIMIT_EXCEEDED);
+        }
+        if !geometry.contains(range.lba, u64::from(range.blocks())) {
+            return refuse(Status::LBA_OUT_OF_RANGE);
+        }
+        blocks += u64::from(range.blocks());
+    }
+    if blocks > u64::from(COPY_BYTES_MAX >> shift) {
+        return refuse(Status::COMMAND_SIZE_LIMIT_EXCEEDED);
+    }
+    if !geometry.contains(copy.destination_lba, blocks) {
+        return refuse(Status::LBA_OUT_OF_RANGE);
+    }
+    Ok(())
+}
+
+/// DLFEAT: what deallocated blocks read as, and whether Write Zeroes may deallocate (NVM Command Set 1.0c, section 4.1.5.1).
+pub(crate) fn deallocate_features(read: DeallocatedRead) -> u8 {
+    const READS_ZEROES: u8 = 0b001;
+    const WRITE_ZEROES_DEALLOCATES: u8 = 0b1000;
+    match read {
+        DeallocatedRead::Zeroes => READS_ZEROES | WRITE_ZEROES_DEALLOCATES,
+        DeallocatedRead::Unknown => 0,
+    }
+}

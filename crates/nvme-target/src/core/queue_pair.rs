@@ -1,0 +1,1056 @@
+//! The commands of one submission queue: their slots, their data, their answers.
+//!
+//! A transport hands in each command ([`QueuePair::command`]), fills the landing of those that bring data, and takes out
+//! [answers](QueuePair::next_answer), [data to ask for](QueuePair::next_fetch) and [effects](QueuePair::next_effect).
+//! What a command of an I/O queue does is in [`super::nvm`], of an admin queue in [`super::controller`].
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use weir_block::{Completion, Landing, Operation, OperationKind, Request, Token, VolumeError};
+use weir_memory::{Pool, Segment, Segments, View, Views, segments_len};
+use weir_nvme::command::{Connect, ConnectData, FabricsCommand};
+use weir_nvme::sgl::TcpData;
+use weir_nvme::{Cqe, Sqe, Status};
+
+use super::controller::{AdminOutcome, AdminView, Controller};
+use super::error_log::Failure;
+use super::nvm::{Plan, Space, Work};
+use super::status::of_volume_error;
+use crate::counters::IoCounters;
+use crate::volumes::{Attached, Namespaces, VolumeQueue};
+
+/// Index of a command's slot; TCP uses it as the transfer tag.
+pub(crate) type SlotIndex = u16;
+
+/// Slots of a queue beyond its depth. A host may reuse a tag at the success flag, a moment before its slot is free here.
+const SPARE_SLOTS: usize = 8;
+/// Data that a Connect brings, in bytes.
+const CONNECT_DATA_BYTES: u32 = ConnectData::SIZE as u32;
+
+/// What the core may look at while it works on a command.
+pub(crate) struct Env<'a> {
+    /// What the host sees of its subsystem.
+    pub(crate) namespaces: &'a Namespaces,
+    /// Buffers for data that is not for a volume.
+    pub(crate) pool: &'a Pool,
+    /// The longest transfer (MDTS), in bytes.
+    pub(crate) transfer_bytes_max: u32,
+    /// In-capsule data that I/O commands may bring, in bytes.
+    pub(crate) in_capsule_bytes: u32,
+    /// Whether the host knows Command Retry Delay (ACRE of Host Behavior Support).
+    pub(crate) retry_delay: bool,
+    /// Where I/O of this queue is counted.
+    pub(crate) counters: &'a IoCounters,
+    /// What admin commands look at; none on other queues.
+    pub(crate) admin: Option<&'a AdminView<'a>>,
+}
+
+/// What kind of queue it is.
+pub(crate) enum QueueKind {
+    /// No Connect was answered yet.
+    Unconnected,
+    /// An admin queue and its controller.
+    Admin(Box<Controller>),
+    /// An I/O queue.
+    Io,
+}
+
+/// What the transport does with the data that came along with a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// There is none, or it is of no use: it is skipped.
+    Skip,
+    /// It belongs into this slot's landing.
+    Fill(SlotIndex),
+}
+
+/// No buffer for the data that comes with the command: offer it again after a completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stalled;
+
+/// A command's answer. Its slot is free again.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) cqe: Cqe,
+    /// Data for the host, before the entry.
+    pub(crate) data: Views,
+    /// Bytes of `data`.
+    pub(crate) data_bytes: u32,
+}
+
+/// Something that a command asks for beyond its queue pair.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// A Connect whose answer is [`QueuePair::answer_waiting`].
+    Connect {
+        slot: SlotIndex,
+        connect: Connect,
+        data: Box<ConnectData>,
+    },
+    /// An Abort of a command of another queue; its answer is [`QueuePair::answer_waiting`].
+    Abort { slot: SlotIndex, sqid: u16, cid: u16 },
+    /// The controller's I/O queues are to end; [`Controller::queues_ended`] is told when they have.
+    EndQueues,
+    /// The connection is to end once the answer has left.
+    Disconnect,
+}
+
+/// What a slot's command waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Free,
+    /// A buffer for its data, which is asked for then.
+    WaitsForBuffer,
+    /// Data in its capsule.
+    InCapsule,
+    /// Data that is to be asked for.
+    ToFetch,
+    /// Data that was asked for.
+    Fetching,
+    /// The other one of its fused pair.
+    Held,
+    /// Its requests.
+    Running,
+    /// An answer from outside, or an event.
+    Waiting,
+    /// Answered already; data that was asked for may still come.
+    Abandoned,
+}
+
+pub(super) struct Slot {
+    generation: u32,
+    phase: Phase,
+    pub(super) sqe: Sqe,
+    pub(super) work: Work,
+    pub(super) namespace: Option<Rc<Attached>>,
+    landing: Segments,
+    /// Bytes that the host sends.
+    length: u32,
+    /// Bytes of the host's buffer.
+    buffer: u32,
+    /// Whether its data is in the queue's reserve.
+    pub(super) reserve: bool,
+    pub(super) outstanding: u32,
+    pub(super) status: Status,
+    pub(super) result: u64,
+    pub(super) data: Views,
+    pub(super) partner: Option<SlotIndex>,
+}
+
+impl Slot {
+    fn new() -> Self {
+        Slot {
+            generation: 0,
+            phase: Phase::Free,
+            sqe: Sqe::default(),
+            work: Work::None,
+            namespace: None,
+            landing: Segments::new(),
+            length: 0,
+            buffer: 0,
+            reserve: false,
+            outstanding: 0,
+            status: Status::SUCCESS,
+            result: 0,
+            data: Views::new(),
+            partner: None,
+        }
+    }
+}
+
+/// The first half of a fused pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fused {
+    None,
+    First(SlotIndex),
+    /// The first was refused already.
+    Refused,
+}
+
+/// One submission queue and its completion queue.
+pub(crate) struct QueuePair {
+    pub(crate) kind: QueueKind,
+    qid: u16,
+    owner: u32,
+    slots: Vec<Slot>,
+    free: Vec<SlotIndex>,
+    to_fetch: VecDeque<SlotIndex>,
+    waiting_for_buffer: VecDeque<SlotIndex>,
+    answers: VecDeque<Answer>,
+    effects: VecDeque<Effect>,
+    failures: Vec<Failure>,
+    to_pump: Vec<Rc<VolumeQueue>>,
+    fused: Fused,
+    reserve: Option<Segment>,
+    reserve_out: bool,
+    entries: u32,
+    head: u32,
+    flow_control: bool,
+}
+
+impl QueuePair {
+    /// A queue pair before its Connect. `owner` names it in the tokens of its requests.
+    pub(crate) fn new(owner: u32) -> Self {
+        let mut queue = QueuePair {
+            kind: QueueKind::Unconnected,
+            qid: 0,
+            owner,
+            slots: Vec::new(),
+            free: Vec::new(),
+            to_fetch: VecDeque::new(),
+            waiting_for_buffer: VecDeque::new(),
+            answers: VecDeque::new(),
+            effects: VecDeque::new(),
+            failures: Vec::new(),
+            to_pump: Vec::new(),
+            fused: Fused::None,
+            reserve: None,
+            reserve_out: false,
+            entries: 1,
+            head: 0,
+            flow_control: false,
+        };
+        queue.set_slots(1);
+        queue
+    }
+
+    fn set_slots(&mut self, slots: usize) {
+        let from = self.slots.len();
+        self.slots.resize_with(slots.max(from), Slot::new);
+        self.free
+            .extend((from..self.slots.len()).rev().map(|slot| slot as SlotIndex));
+        self.answers.reserve(slots);
+        self.to_fetch.reserve(slots);
+    }
+
+    /// The Connect was granted: the queue has `entries` entries. `reserve` is a buffer for in-capsule data when there is no
+    /// other.
+    pub(crate) fn connected(
+        &mut self,
+        kind: QueueKind,
+        qid: u16,
+        entries: u32,
+        flow_control: bool,
+        reserve: Option<Segment>,
+    ) {
+        self.kind = kind;
+        self.qid = qid;
+        self.entries = entries;
+        self.flow_control = flow_control;
+        self.head = 1 % entries;
+        self.reserve = reserve;
+        self.set_slots(entries as usize + SPARE_SLOTS);
+    }
+
+    /// The controller of an admin queue.
+    pub(crate) fn controller(&mut self) -> Option<&mut Controller> {
+        match &mut self.kind {
+            QueueKind::Admin(controller) => Some(controller),
+            QueueKind::Unconnected | QueueKind::Io => None,
+        }
+    }
+
+    /// Whether a command can be taken in.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Whether data was asked for that has not come.
+    pub(crate) fn is_fetching(&self) -> bool {
+        self.slots
+            .iter()
+            .any(|slot| matches!(slot.phase, Phase::Fetching | Phase::Abandoned))
+    }
+
+    /// Commands in the queue.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether requests on volumes have not ended.
+    pub(crate) fn is_running(&self) -> bool {
+        self.slots.iter().any(|slot| slot.outstanding > 0)
+    }
+
+    /// Takes a command in. `payload` is where its data is, or the status that refuses its data pointer.
+    pub(crate) fn command(
+        &mut self,
+        sqe: &Sqe,
+        payload: Result<TcpData, Status>,
+        env: &Env<'_>,
+    ) -> Result<Next, Stalled> {
+        let plan = payload.and_then(|payload| {
+            let plan = self.plan(sqe, payload, env)?;
+            check_payload(&plan, payload, env, self.in_capsule_max(sqe, env)).map(|()| plan)
+        });
+        let in_capsule = matches!(payload, Ok(TcpData::InCapsule { length: 1.. }));
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(status) => {
+                let slot = self.take_slot(sqe);
+                self.settle_fused(sqe, None);
+                self.finish(slot, status);
+                return Ok(Next::Skip);
+            }
+        };
+        let landing = match plan.space {
+            Space::None => Some((Segments::new(), false)),
+            _ if !in_capsule => None,
+            _ => match self.landing_now(&plan, env) {
+                Some(landing) => Some(landing),
+                None if self.first_holds_reserve() => {
+                    let slot = self.take_slot(sqe);
+                    self.settle_fused(sqe, None);
+                    self.finish(slot, Status::COMMAND_INTERRUPTED);
+                    return Ok(Next::Skip);
+                }
+                None => return Err(Stalled),
+            },
+        };
+        let slot = self.take_slot(sqe);
+        let entry = &mut self.slots[usize::from(slot)];
+        entry.work = plan.work;
+        entry.namespace = plan.namespace;
+        entry.length = plan.length;
+        entry.buffer = payload.map_or(0, TcpData::length);
+        let next = match landing {
+            Some((landing, reserve)) => {
+                entry.landing = landing;
+                entry.reserve = reserve;
+                if plan.length > 0 {
+                    entry.phase = Phase::InCapsule;
+                    Next::Fill(slot)
+                } else {
+                    entry.phase = Phase::Running;
+                    Next::Skip
+                }
+            }
+            None => {
+                entry.phase = Phase::WaitsForBuffer;
+                Next::Skip
+            }
+        };
+        let phase = entry.phase;
+        self.settle_fused(sqe, Some(slot));
+        if self.slots[usize::from(slot)].phase == Phase::Free {
+            return Ok(Next::Skip);
+        }
+        match phase {
+            Phase::WaitsForBuffer if sqe.fuse != weir_nvme::sqe::Fuse::First => {
+                self.ask_for_buffer(slot, env);
+            }
+            Phase::WaitsForBuffer => self.slots[usize::from(slot)].phase = Phase::Held,
+            Phase::Running => self.run(slot, env),
+            _ => {}
+        }
+        Ok(next)
+    }
+
+    fn plan(&mut self, sqe: &Sqe, payload: TcpData, env: &Env<'_>) -> Result<Plan, Status> {
+        if sqe.is_fabrics() {
+            return self.plan_fabrics(sqe, payload);
+        }
+        match &mut self.kind {
+            QueueKind::Unconnected => Err(Status::COMMAND_SEQUENCE_ERROR.with_do_not_retry()),
+            QueueKind::Admin(controller) => controller.plan(sqe),
+            QueueKind::Io => Plan::of_nvm(sqe, payload, env),
+        }
+    }
+
+    fn plan_fabrics(&self, sqe: &Sqe, payload: TcpData) -> Result<Plan, Status> {
+        let command = FabricsCommand::parse(sqe).map_err(weir_nvme::command::CommandError::status)?;
+        let unconnected = matches!(self.kind, QueueKind::Unconnected);
+        match command {
+            FabricsCommand::Connect(connect) if unconnected => {
+                if payload.length() != CONNECT_DATA_BYTES {
+                    return Err(Status::DATA_SGL_LENGTH_INVALID.with_do_not_retry());
+                }
+                Ok(Plan::data(
+                    Work::Connect(connect),
+                    CONNECT_DATA_BYTES,
+                    Space::Buffer,
+                ))
+            }
+            _ if unconnected => Err(Status::COMMAND_SEQUENCE_ERROR.with_do_not_retry()),
+            FabricsCommand::Connect(_) => Err(Status::COMMAND_SEQUENCE_ERROR.with_do_not_retry()),
+            FabricsCommand::Disconnect { record_format } => match self.kind {
+                QueueKind::Io if record_format == 0 => Ok(Plan::simple(Work::Disconnect)),
+                QueueKind::Io => Err(Status::CONNECT_INCOMPATIBLE_FORMAT.with_do_not_retry()),
+                _ => Err(Status::INVALID_QUEUE_TYPE.with_do_not_retry()),
+            },
+            FabricsCommand::PropertyGet(get) => self.admin_only(Work::PropertyGet(get)),
+            FabricsCommand::PropertySet(set) => self.admin_only(Work::PropertySet(set)),
+            FabricsCommand::AuthenticationSend(_) | FabricsCommand::AuthenticationReceive(_) => {
+                Err(Status::INVALID_FIELD_IN_COMMAND.with_do_not_retry())
+            }
+        }
+    }
+
+    fn admin_only(&self, work: Work) -> Result<Plan, Status> {
+        match self.kind {
+            QueueKind::Admin(_) => Ok(Plan::simple(work)),
+            _ => Err(Status::INVALID_FIELD_IN_COMMAND.with_do_not_retry()),
+        }
+    }
+
+    fn in_capsule_max(&self, sqe: &Sqe, env: &Env<'_>) -> u32 {
+        let io = matches!(self.kind, QueueKind::Io) && !sqe.is_fabrics();
+        if io {
+            env.in_capsule_bytes
+        } else {
+            crate::config::ADMIN_IN_CAPSULE_BYTES
+        }
+    }
+
+    fn take_slot(&mut self, sqe: &Sqe) -> SlotIndex {
+        let slot = self.free.pop().expect("the transport asked for room");
+        self.head = (self.head + 1) % self.entries;
+        let entry = &mut self.slots[usize::from(slot)];
+        assert_eq!(entry.phase, Phase::Free, "a free slot is free");
+        entry.phase = Phase::Waiting;
+        entry.sqe = *sqe;
+        entry.status = Status::SUCCESS;
+        entry.result = 0;
+        slot
+    }
+
+    /// A landing for in-capsule data, and whether it is the reserve.
+    fn landing_now(&mut self, plan: &Plan, env: &Env<'_>) -> Option<(Segments, bool)> {
+        if let Some(landing) = find_landing(plan.space, plan.length, plan.namespace.as_ref(), env) {
+            return Some((landing, false));
+        }
+        let fits = self
+            .reserve
+            .as_ref()
+            .is_some_and(|reserve| reserve.capacity() >= plan.length as usize);
+        if !fits {
+            return None;
+        }
+        let mut reserve = self.reserve.take()?;
+        self.reserve_out = true;
+        reserve.set_len(plan.length as usize);
+        Some((Segments::from_iter([reserve]), true))
+    }
+
+    /// Whether the first half of a fused pair has the reserve, so that its second half could wait for it for ever.
+    fn first_holds_reserve(&self) -> bool {
+        matches!(self.fused, Fused::First(first) if self.slots[usize::from(first)].reserve)
+    }
+
+    fn ask_for_buffer(&mut self, slot: SlotIndex, env: &Env<'_>) {
+        let entry = &mut self.slots[usize::from(slot)];
+        let (space, length) = (entry.work.space(), entry.length as usize);
+        let mut landing = find_landing(space, entry.length, entry.namespace.as_ref(), env);
+        let fits = |reserve: &Segment| reserve.capacity() >= length;
+        if landing.is_none() && entry.partner.is_some() && self.reserve.as_ref().is_some_and(fits) {
+            // Halves of fused pairs could wait for each other's buffers for ever.
+            let mut reserve = self.reserve.take().expect("just seen");
+            reserve.set_len(length);
+            self.reserve_out = true;
+            entry.reserve = true;
+            landing = Some(Segments::from_iter([reserve]));
+        }
+        match landing {
+            Some(landing) => {
+                entry.landing = landing;
+                entry.phase = Phase::ToFetch;
+                self.to_fetch.push_back(slot);
+            }
+            None => {
+                entry.phase = Phase::WaitsForBuffer;
+                self.waiting_for_buffer.push_back(slot);
+            }
+        }
+    }
+
+    /// Looks for buffers for the commands that wait for one, in their order.
+    pub(crate) fn retry_buffers(&mut self, env: &Env<'_>) {
+        for _ in 0..self.waiting_for_buffer.len() {
+            let Some(slot) = self.waiting_for_buffer.pop_front() else {
+                return;
+            };
+            self.ask_for_buffer(slot, env);
+            if self.waiting_for_buffer.back() == Some(&slot) {
+                // Those behind it wait for the same thing; keep the order.
+                self.waiting_for_buffer.rotate_right(1);
+                return;
+            }
+        }
+    }
+
+    /// Whether a command waits for a buffer.
+    pub(crate) fn waits_for_buffer(&self) -> bool {
+        !self.waiting_for_buffer.is_empty()
+    }
+
+    /// Where in its landing the data of a slot at `offset` goes: the rest of one segment. Empty: it is not kept.
+    pub(crate) fn landing_at(&mut self, slot: SlotIndex, offset: usize) -> &mut [u8] {
+        let entry = &mut self.slots[usize::from(slot)];
+        let mut start = 0;
+        for segment in &mut entry.landing {
+            let length = segment.len();
+            if offset < start + length {
+                return &mut segment[offset - start..];
+            }
+            start += length;
+        }
+        &mut []
+    }
+
+    /// Takes out the segment of a landing that `offset` is in, to be received into: the segment, its index and the offset in
+    /// it. [`QueuePair::put_segment`] puts it back.
+    pub(crate) fn take_segment(
+        &mut self,
+        slot: SlotIndex,
+        offset: usize,
+    ) -> Option<(Segment, usize, usize)> {
+        let entry = &mut self.slots[usize::from(slot)];
+        let mut start = 0;
+        for index in 0..entry.landing.len() {
+            let length = entry.landing[index].len();
+            if offset < start + length {
+                return Some((entry.landing.remove(index), index, offset - start));
+            }
+            start += length;
+        }
+        None
+    }
+
+    /// Puts a segment back that [`QueuePair::take_segment`] took out.
+    pub(crate) fn put_segment(&mut self, slot: SlotIndex, index: usize, segment: Segment) {
+        self.slots[usize::from(slot)].landing.insert(index, segment);
+    }
+
+    /// The next command whose data is to be asked for, and how long it is.
+    pub(crate) fn next_fetch(&mut self) -> Option<(SlotIndex, u16, u32)> {
+        let slot = self.to_fetch.pop_front()?;
+        let entry = &mut self.slots[usize::from(slot)];
+        assert_eq!(entry.phase, Phase::ToFetch, "data is asked for once");
+        entry.phase = Phase::Fetching;
+        Some((slot, entry.sqe.cid, entry.length))
+    }
+
+    /// The CID and length of data that was asked for under `slot`.
+    pub(crate) fn fetching(&self, slot: SlotIndex) -> Option<(u16, u32)> {
+        let entry = self.slots.get(usize::from(slot))?;
+        matches!(entry.phase, Phase::Fetching | Phase::Abandoned)
+            .then_some((entry.sqe.cid, entry.length))
+    }
+
+    /// All the data of a command is in its landing.
+    pub(crate) fn filled(&mut self, slot: SlotIndex, env: &Env<'_>) {
+        let entry = &mut self.slots[usize::from(slot)];
+        match entry.phase {
+            Phase::Abandoned => self.release(slot),
+            Phase::InCapsule | Phase::Fetching if entry.work.is_fused() => {
+                entry.phase = Phase::Held;
+                self.run_fused(slot);
+            }
+            Phase::InCapsule | Phase::Fetching => {
+                entry.phase = Phase::Running;
+                self.run(slot, env);
+            }
+            other => unreachable!("data for a command in phase {other:?}"),
+        }
+    }
+
+    /// The data of a command arrived damaged: it alone fails.
+    pub(crate) fn damaged(&mut self, slot: SlotIndex) {
+        let entry = &mut self.slots[usize::from(slot)];
+        if entry.phase == Phase::Abandoned {
+            self.release(slot);
+            return;
+        }
+        entry.phase = Phase::Running;
+        self.fail_with_partner(slot, Status::TRANSIENT_TRANSPORT_ERROR);
+    }
+
+    fn fail_with_partner(&mut self, slot: SlotIndex, status: Status) {
+        if self.fused == Fused::First(slot) {
+            self.fused = Fused::Refused;
+        }
+        let partner = self.slots[usize::from(slot)].partner;
+        self.finish(slot, status);
+        if let Some(partner) = partner {
+            self.slots[usize::from(partner)].partner = None;
+            self.finish(partner, Status::ABORTED_FAILED_FUSED_COMMAND);
+        }
+    }
+
+    /// Pairs a command with the first half of a fused pair before it, or fails that half.
+    fn settle_fused(&mut self, sqe: &Sqe, slot: Option<SlotIndex>) {
+        use weir_nvme::sqe::Fuse;
+        let before = std::mem::replace(&mut self.fused, Fused::None);
+        match (before, sqe.fuse) {
+            (Fused::First(first), Fuse::Second) => match slot {
+                Some(second) if self.matches_first(first, second) => self.pair(first, second),
+                Some(second) => {
+                    let status = Status::INVALID_FIELD_IN_COMMAND.with_do_not_retry();
+                    self.finish(first, status);
+                    self.finish(second, status);
+                }
+                None => self.finish(first, Status::ABORTED_FAILED_FUSED_COMMAND),
+            },
+            (Fused::First(first), _) => {
+                self.finish(first, Status::ABORTED_MISSING_FUSED_COMMAND);
+            }
+            (Fused::Refused, Fuse::Second) => {
+                if let Some(slot) = slot {
+                    self.finish(slot, Status::ABORTED_FAILED_FUSED_COMMAND);
+                }
+            }
+            (Fused::None, Fuse::Second) => {
+                if let Some(slot) = slot {
+                    self.finish(slot, Status::ABORTED_MISSING_FUSED_COMMAND);
+                }
+            }
+            (Fused::Refused | Fused::None, _) => {}
+        }
+        if sqe.fuse == Fuse::First {
+            self.fused = slot.map_or(Fused::Refused, Fused::First);
+        }
+    }
+
+    fn matches_first(&self, first: SlotIndex, second: SlotIndex) -> bool {
+        let (first, second) = (&self.slots[usize::from(first)], &self.slots[usize::from(second)]);
+        first.sqe.nsid == second.sqe.nsid && first.work.fused_range() == second.work.fused_range()
+    }
+
+    fn pair(&mut self, first: SlotIndex, second: SlotIndex) {
+        self.slots[usize::from(first)].partner = Some(second);
+        self.slots[usize::from(second)].partner = Some(first);
+        let entry = &mut self.slots[usize::from(first)];
+        if entry.phase == Phase::Held && segments_len(&entry.landing) == 0 {
+            // Its data was not asked for while it was alone.
+            entry.phase = Phase::WaitsForBuffer;
+            self.waiting_for_buffer.push_back(first);
+        }
+    }
+
+    /// Runs a fused pair when the data of both is there.
+    fn run_fused(&mut self, slot: SlotIndex) {
+        let Some(partner) = self.slots[usize::from(slot)].partner else {
+            return;
+        };
+        let other = &self.slots[usize::from(partner)];
+        if other.phase != Phase::Held || segments_len(&other.landing) == 0 {
+            return;
+        }
+        let (first, second) = match self.slots[usize::from(slot)].work {
+            Work::FusedCompare { .. } => (slot, partner),
+            _ => (partner, slot),
+        };
+        let compare = self.take_landing(first);
+        let data = self.take_landing(second);
+        self.slots[usize::from(first)].phase = Phase::Waiting;
+        self.slots[usize::from(second)].phase = Phase::Running;
+        let Work::FusedWrite { lba, blocks, fua } = self.slots[usize::from(second)].work else {
+            unreachable!("a pair's second half is a write")
+        };
+        let operation = Operation::CompareWrite {
+            lba,
+            blocks,
+            compare,
+            data,
+            fua,
+        };
+        self.submit(second, operation);
+    }
+
+    pub(super) fn take_landing(&mut self, slot: SlotIndex) -> Views {
+        let landing = std::mem::take(&mut self.slots[usize::from(slot)].landing);
+        landing.into_iter().map(Segment::freeze).collect()
+    }
+
+    pub(super) fn slot(&mut self, slot: SlotIndex) -> &mut Slot {
+        &mut self.slots[usize::from(slot)]
+    }
+
+    /// Adds a request of a command to what goes to its volume.
+    pub(super) fn submit(&mut self, slot: SlotIndex, operation: Operation) {
+        let owner = self.owner;
+        let entry = &mut self.slots[usize::from(slot)];
+        entry.outstanding += 1;
+        let token = Token {
+            owner,
+            slot: u32::from(slot),
+            generation: entry.generation,
+        };
+        let namespace = entry.namespace.as_ref().expect("requests go to a namespace");
+        let queue = &namespace.queue;
+        queue.push(Request { token, operation });
+        if !self.to_pump.iter().any(|other| Rc::ptr_eq(other, queue)) {
+            self.to_pump.push(Rc::clone(queue));
+        }
+    }
+
+    /// Hands what was added since to the volumes: one batch each.
+    pub(crate) fn pump(&mut self) {
+        for queue in self.to_pump.drain(..) {
+            queue.pump();
+        }
+    }
+
+    fn run(&mut self, slot: SlotIndex, env: &Env<'_>) {
+        match self.slots[usize::from(slot)].work {
+            Work::Connect(connect) => self.run_connect(slot, connect),
+            Work::Disconnect => {
+                self.effects.push_back(Effect::Disconnect);
+                self.finish(slot, Status::SUCCESS);
+            }
+            Work::PropertyGet(_) | Work::PropertySet(_) | Work::Admin(_) => {
+                self.run_admin(slot, env);
+            }
+            _ => self.run_nvm(slot, env),
+        }
+    }
+
+    fn run_connect(&mut self, slot: SlotIndex, connect: Connect) {
+        let mut bytes = [0; ConnectData::SIZE];
+        let landing = std::mem::take(&mut self.slots[usize::from(slot)].landing);
+        let mut at = 0;
+        for segment in &landing {
+            bytes[at..at + segment.len()].copy_from_slice(segment);
+            at += segment.len();
+        }
+        self.slots[usize::from(slot)].phase = Phase::Waiting;
+        self.effects.push_back(Effect::Connect {
+            slot,
+            connect,
+            data: Box::new(ConnectData::decode(&bytes)),
+        });
+    }
+
+    fn run_admin(&mut self, slot: SlotIndex, env: &Env<'_>) {
+        let data = self.take_landing(slot);
+        let entry = &self.slots[usize::from(slot)];
+        let (work, buffer) = (entry.work.clone(), entry.buffer);
+        let QueueKind::Admin(controller) = &mut self.kind else {
+            unreachable!("admin commands are of an admin queue")
+        };
+        let outcome = match work {
+            Work::PropertyGet(get) => controller.property_get(get),
+            Work::PropertySet(set) => controller.property_set(set),
+            Work::Admin(command) => controller.execute(&command, slot, &data, buffer, env),
+            _ => unreachable!("not an admin command"),
+        };
+        self.admin_outcome(slot, outcome);
+        self.deliver_events();
+    }
+
+    fn admin_outcome(&mut self, slot: SlotIndex, outcome: AdminOutcome) {
+        match outcome {
+            AdminOutcome::Status(status) => self.finish(slot, status),
+            AdminOutcome::Result(result) => {
+                self.slots[usize::from(slot)].result = result;
+                self.finish(slot, Status::SUCCESS);
+            }
+            AdminOutcome::Data(data, result) => {
+                let entry = &mut self.slots[usize::from(slot)];
+                entry.data = data;
+                entry.result = result;
+                self.finish(slot, Status::SUCCESS);
+            }
+            AdminOutcome::Wait => self.slots[usize::from(slot)].phase = Phase::Waiting,
+            AdminOutcome::Abort { sqid: 0, cid } => {
+                let aborted = self.abort(cid);
+                self.slots[usize::from(slot)].result = u64::from(!aborted);
+                self.finish(slot, Status::SUCCESS);
+            }
+            AdminOutcome::Abort { sqid, cid } => {
+                self.slots[usize::from(slot)].phase = Phase::Waiting;
+                self.effects.push_back(Effect::Abort { slot, sqid, cid });
+            }
+            AdminOutcome::EndQueues => {
+                self.effects.push_back(Effect::EndQueues);
+                self.finish(slot, Status::SUCCESS);
+            }
+        }
+    }
+
+    /// Answers Asynchronous Event Requests with the events that there are.
+    pub(crate) fn deliver_events(&mut self) {
+        while let QueueKind::Admin(controller) = &mut self.kind
+            && let Some((slot, event)) = controller.next_event()
+        {
+            self.slots[usize::from(slot)].result = u64::from(event);
+            self.finish(slot, Status::SUCCESS);
+        }
+    }
+
+    /// Answers a command that waited for something outside.
+    pub(crate) fn answer_waiting(&mut self, slot: SlotIndex, status: Status, result: u64) {
+        assert_eq!(
+            self.slots[usize::from(slot)].phase,
+            Phase::Waiting,
+            "only a waiting command is answered from outside"
+        );
+        self.slots[usize::from(slot)].result = result;
+        self.finish(slot, status);
+    }
+
+    /// Aborts the command with this CID where that can be done before it takes effect: whether it was.
+    pub(crate) fn abort(&mut self, cid: u16) -> bool {
+        let found = self.slots.iter().position(|slot| {
+            slot.sqe.cid == cid && !matches!(slot.phase, Phase::Free | Phase::Abandoned)
+        });
+        let Some(slot) = found.map(|slot| slot as SlotIndex) else {
+            return false;
+        };
+        let entry = &self.slots[usize::from(slot)];
+        if entry.partner.is_some() || entry.work.is_fused() {
+            return false;
+        }
+        match entry.phase {
+            Phase::WaitsForBuffer | Phase::ToFetch | Phase::Fetching => {
+                self.finish(slot, Status::COMMAND_ABORT_REQUESTED);
+                true
+            }
+            Phase::Waiting => self.abort_waiting(slot),
+            Phase::Running => self.abort_running(slot),
+            Phase::InCapsule | Phase::Held | Phase::Free | Phase::Abandoned => false,
+        }
+    }
+
+    fn abort_waiting(&mut self, slot: SlotIndex) -> bool {
+        let QueueKind::Admin(controller) = &mut self.kind else {
+            return false;
+        };
+        let withdrawn = controller.withdraw_event_request(slot);
+        if withdrawn {
+            self.finish(slot, Status::COMMAND_ABORT_REQUESTED);
+        }
+        withdrawn
+    }
+
+    /// Takes back the one request of a command from the volume's queue; what the volume has already is only asked to end
+    /// early, so that the command counts as not aborted.
+    fn abort_running(&mut self, slot: SlotIndex) -> bool {
+        let entry = &self.slots[usize::from(slot)];
+        if entry.outstanding != 1 {
+            return false;
+        }
+        let token = Token {
+            owner: self.owner,
+            slot: u32::from(slot),
+            generation: entry.generation,
+        };
+        let queue = Rc::clone(&entry.namespace.as_ref().expect("it has a request").queue);
+        let Some(request) = queue.cancel(token) else {
+            return false;
+        };
+        let entry = &mut self.slots[usize::from(slot)];
+        entry.outstanding = 0;
+        self.recover_reserve(slot, request.operation);
+        self.finish(slot, Status::COMMAND_ABORT_REQUESTED);
+        true
+    }
+
+    /// A request ended.
+    pub(crate) fn completed(&mut self, completion: Completion, env: &Env<'_>) {
+        let slot = completion.token.slot as SlotIndex;
+        let entry = &mut self.slots[usize::from(slot)];
+        assert_eq!(
+            entry.generation, completion.token.generation,
+            "a completion of an earlier command"
+        );
+        assert!(entry.outstanding > 0, "a completion too many");
+        entry.outstanding -= 1;
+        // What waits in the volume's queue for room can go on now.
+        let queue = Rc::clone(&entry.namespace.as_ref().expect("it had a request").queue);
+        if !self.to_pump.iter().any(|other| Rc::ptr_eq(other, &queue)) {
+            self.to_pump.push(queue);
+        }
+        self.completed_nvm(slot, completion, env);
+    }
+
+    /// Puts the reserve back, when it was the data of this operation.
+    pub(super) fn recover_reserve(&mut self, slot: SlotIndex, operation: Operation) {
+        if !std::mem::take(&mut self.slots[usize::from(slot)].reserve) {
+            return;
+        }
+        let mut views = match operation {
+            Operation::Write { data, .. } | Operation::Compare { data, .. } => data,
+            Operation::CompareWrite {
+                mut compare, data, ..
+            } => {
+                compare.extend(data);
+                compare
+            }
+            _ => return,
+        };
+        while let Some(view) = views.pop() {
+            self.take_back_reserve(view);
+        }
+    }
+
+    fn take_back_reserve(&mut self, view: View) {
+        if self.reserve.is_some() || !self.reserve_out {
+            return;
+        }
+        if let Ok(mut segment) = view.try_into_segment() {
+            segment.set_len(segment.capacity());
+            self.reserve = Some(segment);
+            self.reserve_out = false;
+        }
+    }
+
+    /// Ends a command: its answer is ready. Data that was asked for is swallowed when it comes.
+    pub(super) fn finish(&mut self, slot: SlotIndex, status: Status) {
+        let head = if self.flow_control { self.head as u16 } else { 0 };
+        let entry = &mut self.slots[usize::from(slot)];
+        assert_eq!(entry.outstanding, 0, "a command ends after its requests");
+        let mut status = status;
+        if !status.is_success() {
+            entry.data.clear();
+            status = status.with_more();
+            let failure = failure_of(self.qid, entry, status);
+            if self.failures.len() < super::ErrorLog::ENTRIES {
+                self.failures.push(failure);
+            }
+        }
+        let data = std::mem::take(&mut entry.data);
+        let data_bytes = weir_memory::views_len(&data) as u32;
+        let cqe = Cqe::new(entry.sqe.cid, head, status).with_result(entry.result);
+        self.answers.push_back(Answer {
+            cqe,
+            data,
+            data_bytes,
+        });
+        match entry.phase {
+            Phase::Fetching => entry.phase = Phase::Abandoned,
+            Phase::ToFetch => {
+                self.to_fetch.retain(|other| *other != slot);
+                self.release(slot);
+            }
+            Phase::WaitsForBuffer => {
+                self.waiting_for_buffer.retain(|other| *other != slot);
+                self.release(slot);
+            }
+            _ => self.release(slot),
+        }
+    }
+
+    fn release(&mut self, slot: SlotIndex) {
+        if self.slots[usize::from(slot)].reserve {
+            // Its data never went to a volume.
+            for view in self.take_landing(slot) {
+                self.take_back_reserve(view);
+            }
+        }
+        let entry = &mut self.slots[usize::from(slot)];
+        assert_ne!(entry.phase, Phase::Free, "a slot is released once");
+        entry.phase = Phase::Free;
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.work = Work::None;
+        entry.namespace = None;
+        entry.partner = None;
+        entry.reserve = false;
+        entry.landing.clear();
+        self.free.push(slot);
+    }
+
+    /// Makes sure that the reserve is there when it was lent for good: a volume may keep the memory that it was given.
+    pub(crate) fn restore_reserve(&mut self, pool: &Pool, bytes: usize) {
+        let in_use = self.slots.iter().any(|slot| slot.reserve);
+        if self.reserve_out
+            && !in_use
+            && let Ok(segment) = pool.segment(bytes)
+        {
+            self.reserve = Some(segment);
+            self.reserve_out = false;
+        }
+    }
+
+    /// The next answer to send.
+    pub(crate) fn next_answer(&mut self) -> Option<Answer> {
+        self.answers.pop_front()
+    }
+
+    /// The next thing to do beyond the queue.
+    pub(crate) fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Commands that failed since the last call.
+    pub(crate) fn failures(&mut self) -> std::vec::Drain<'_, Failure> {
+        self.failures.drain(..)
+    }
+}
+
+fn failure_of(qid: u16, slot: &Slot, status: Status) -> Failure {
+    let lba = u64::from(slot.sqe.cdw11) << 32 | u64::from(slot.sqe.cdw10);
+    Failure {
+        qid,
+        cid: slot.sqe.cid,
+        status,
+        parameter: Failure::NO_PARAMETER,
+        lba: if qid == 0 { 0 } else { lba },
+        nsid: if slot.sqe.is_fabrics() { 0 } else { slot.sqe.nsid },
+        opcode: slot.sqe.opcode,
+    }
+}
+
+/// Whether the data pointer fits what the command needs.
+fn check_payload(
+    plan: &Plan,
+    payload: TcpData,
+    env: &Env<'_>,
+    in_capsule_max: u32,
+) -> Result<(), Status> {
+    let length = payload.length();
+    let invalid_length = Err(Status::DATA_SGL_LENGTH_INVALID.with_do_not_retry());
+    if let TcpData::InCapsule { length } = payload
+        && length > in_capsule_max
+    {
+        return invalid_length;
+    }
+    if plan.length > 0 && length > env.transfer_bytes_max {
+        return Err(Status::INVALID_FIELD_IN_COMMAND.with_do_not_retry());
+    }
+    if plan.length > 0 && length != plan.length {
+        return invalid_length;
+    }
+    Ok(())
+}
+
+/// Where data may be received; none: there is no buffer now.
+fn find_landing(
+    space: Space,
+    length: u32,
+    namespace: Option<&Rc<Attached>>,
+    env: &Env<'_>,
+) -> Option<Segments> {
+    match space {
+        Space::None => Some(Segments::new()),
+        Space::Buffer => {
+            let segment = env.pool.segment(length as usize).ok()?;
+            Some(Segments::from_iter([segment]))
+        }
+        Space::Volume { lba, blocks } => {
+            let namespace = namespace.expect("a volume's landing is a namespace's");
+            match namespace.queue.landing(lba, blocks) {
+                Landing::Ready(segments) => {
+                    assert_eq!(
+                        segments_len(&segments),
+                        length as usize,
+                        "a landing is as long as its range"
+                    );
+                    Some(segments)
+                }
+                Landing::Wait => None,
+            }
+        }
+    }
+}
+
+/// The status for a failed request, with a retry delay for hosts that know it.
+pub(super) fn status_of(error: VolumeError, kind: OperationKind, env: &Env<'_>) -> Status {
+    let status = of_volume_error(error, kind);
+    if status.is(Status::COMMAND_INTERRUPTED) && env.retry_delay {
+        status.with_command_retry_delay(1)
+    } else {
+        status
+    }
+}

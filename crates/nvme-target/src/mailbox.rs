@@ -1,0 +1,75 @@
+//! Messages from any thread to one task.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+struct State<T> {
+    messages: VecDeque<T>,
+    waker: Option<Waker>,
+    closed: bool,
+}
+
+/// A queue of messages whose clones, on any thread, put in, and whose one reading task takes out. For the control path.
+pub(crate) struct Mailbox<T>(Arc<Mutex<State<T>>>);
+
+impl<T> Clone for Mailbox<T> {
+    fn clone(&self) -> Self {
+        Mailbox(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Mailbox<T> {
+    pub(crate) fn new() -> Self {
+        let state = State {
+            messages: VecDeque::new(),
+            waker: None,
+            closed: false,
+        };
+        Mailbox(Arc::new(Mutex::new(state)))
+    }
+
+    fn with<R>(&self, change: impl FnOnce(&mut State<T>) -> R) -> R {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts a message in; gives it back when nobody will read it any more.
+    pub(crate) fn send(&self, message: T) -> Result<(), T> {
+        let waker = self.with(|state| {
+            if state.closed {
+                return Err(message);
+            }
+            state.messages.push_back(message);
+            Ok(state.waker.take())
+        })?;
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ok(())
+    }
+
+    /// The next message; pending, and the task woken with the next one, where there is none.
+    pub(crate) fn poll_next(&self, context: &mut Context<'_>) -> Poll<T> {
+        self.with(|state| match state.messages.pop_front() {
+            Some(message) => Poll::Ready(message),
+            None => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        })
+    }
+
+    /// The next message.
+    pub(crate) async fn next(&self) -> T {
+        std::future::poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// Refuses messages from now on; those that nobody took are returned.
+    pub(crate) fn close(&self) -> VecDeque<T> {
+        self.with(|state| {
+            state.closed = true;
+            state.waker = None;
+            std::mem::take(&mut state.messages)
+        })
+    }
+}

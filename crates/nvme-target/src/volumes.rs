@@ -1,0 +1,131 @@
+//! The way from commands to volumes: one queue per volume and reactor, shared by the connections there.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use weir_block::{CompletionSink, Geometry, Landing, Queue, Request, Router, Token, Volume, VolumeError};
+use weir_reactor::Reactor;
+
+use crate::snapshot::Namespace;
+
+type OpenQueue = Box<dyn Fn() -> Result<Box<dyn Queue>, VolumeError>>;
+
+/// One reactor's queue of one volume. It is opened by the first command that needs it.
+pub(crate) struct VolumeQueue {
+    open: OpenQueue,
+    queue: RefCell<Option<Box<dyn Queue>>>,
+    pending: RefCell<VecDeque<Request>>,
+}
+
+impl VolumeQueue {
+    /// A queue that `open` will open.
+    pub(crate) fn new(open: OpenQueue) -> Rc<Self> {
+        Rc::new(VolumeQueue {
+            open,
+            queue: RefCell::new(None),
+            pending: RefCell::default(),
+        })
+    }
+
+    /// A queue of `volume` on `reactor`, whose completions go to the users of `router`.
+    pub(crate) fn of_volume(
+        volume: Arc<dyn Volume>,
+        reactor: &Reactor,
+        depth: u32,
+        router: &Rc<Router>,
+    ) -> Rc<Self> {
+        let (reactor, router) = (reactor.clone(), Rc::clone(router));
+        VolumeQueue::new(Box::new(move || {
+            let sink: Rc<dyn CompletionSink> = router.clone();
+            Arc::clone(&volume).open_queue(&reactor, depth, sink)
+        }))
+    }
+
+    /// Opens the queue where it is not open yet.
+    pub(crate) fn ready(&self) -> Result<(), VolumeError> {
+        let mut queue = self.queue.borrow_mut();
+        if queue.is_none() {
+            *queue = Some((self.open)()?);
+        }
+        Ok(())
+    }
+
+    /// Where data for a write to this range may be received. The queue is open.
+    pub(crate) fn landing(&self, lba: u64, blocks: u32) -> Landing {
+        let mut queue = self.queue.borrow_mut();
+        queue.as_mut().expect("an open queue").landing(lba, blocks)
+    }
+
+    /// Adds a request to those that [`VolumeQueue::pump`] submits.
+    pub(crate) fn push(&self, request: Request) {
+        self.pending.borrow_mut().push_back(request);
+    }
+
+    /// Submits what waits, as far as the volume takes it.
+    pub(crate) fn pump(&self) {
+        let mut pending = self.pending.borrow_mut();
+        if pending.is_empty() {
+            return;
+        }
+        if let Some(queue) = self.queue.borrow_mut().as_mut() {
+            queue.submit(&mut pending);
+        }
+    }
+
+    /// Takes back a request that was not submitted yet, or wishes that a submitted one end early.
+    pub(crate) fn cancel(&self, token: Token) -> Option<Request> {
+        let mut pending = self.pending.borrow_mut();
+        if let Some(index) = pending.iter().position(|request| request.token == token) {
+            return pending.remove(index);
+        }
+        if let Some(queue) = self.queue.borrow_mut().as_mut() {
+            queue.cancel(token);
+        }
+        None
+    }
+}
+
+/// A namespace on one reactor.
+pub(crate) struct Attached {
+    pub(crate) namespace: Namespace,
+    pub(crate) geometry: Cell<Geometry>,
+    pub(crate) queue: Rc<VolumeQueue>,
+}
+
+impl Attached {
+    /// Whether writing is refused.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.namespace.read_only || self.geometry.get().read_only
+    }
+}
+
+/// The namespaces that one host sees of one subsystem on one reactor, in the order of their NSIDs.
+#[derive(Default, Clone)]
+pub(crate) struct Namespaces(Vec<Rc<Attached>>);
+
+impl Namespaces {
+    pub(crate) fn new(mut attached: Vec<Rc<Attached>>) -> Self {
+        attached.sort_by_key(|attached| attached.namespace.nsid);
+        Namespaces(attached)
+    }
+
+    /// The active namespace of that number.
+    pub(crate) fn get(&self, nsid: u32) -> Option<&Rc<Attached>> {
+        // Most often NSIDs run from 1 without gaps.
+        if let Some(attached) = self.0.get(nsid.wrapping_sub(1) as usize)
+            && attached.namespace.nsid == nsid
+        {
+            return Some(attached);
+        }
+        let index = self
+            .0
+            .binary_search_by_key(&nsid, |attached| attached.namespace.nsid);
+        index.ok().map(|index| &self.0[index])
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Rc<Attached>> {
+        self.0.iter()
+    }
+}
