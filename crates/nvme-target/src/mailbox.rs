@@ -1,6 +1,7 @@
 //! Messages from any thread to one task.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -10,8 +11,15 @@ struct State<T> {
     closed: bool,
 }
 
-/// A queue of messages whose clones, on any thread, put in, and whose one reading task takes out. For the control path.
-pub(crate) struct Mailbox<T>(Arc<Mutex<State<T>>>);
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    /// The reader's waker is in place, and nothing came since: looking again needs no lock.
+    quiet: AtomicBool,
+}
+
+/// A queue of messages whose clones, on any thread, put in, and whose one reading task takes out. For the control path: the
+/// reader pays one load when nothing came.
+pub(crate) struct Mailbox<T>(Arc<Shared<T>>);
 
 impl<T> Clone for Mailbox<T> {
     fn clone(&self) -> Self {
@@ -26,11 +34,14 @@ impl<T> Mailbox<T> {
             waker: None,
             closed: false,
         };
-        Mailbox(Arc::new(Mutex::new(state)))
+        Mailbox(Arc::new(Shared {
+            state: Mutex::new(state),
+            quiet: AtomicBool::new(false),
+        }))
     }
 
     fn with<R>(&self, change: impl FnOnce(&mut State<T>) -> R) -> R {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.0.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Puts a message in; gives it back when nobody will read it any more.
@@ -40,6 +51,7 @@ impl<T> Mailbox<T> {
                 return Err(message);
             }
             state.messages.push_back(message);
+            self.0.quiet.store(false, Ordering::Release);
             Ok(state.waker.take())
         })?;
         if let Some(waker) = waker {
@@ -48,15 +60,28 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
-    /// The next message; pending, and the task woken with the next one, where there is none.
+    /// The next message; pending, and the task woken with the next one, where there is none. One task only may call this,
+    /// until [`Mailbox::moved`] says that another will.
     pub(crate) fn poll_next(&self, context: &mut Context<'_>) -> Poll<T> {
+        if self.0.quiet.load(Ordering::Acquire) {
+            return Poll::Pending;
+        }
         self.with(|state| match state.messages.pop_front() {
             Some(message) => Poll::Ready(message),
             None => {
                 state.waker = Some(context.waker().clone());
+                self.0.quiet.store(true, Ordering::Release);
                 Poll::Pending
             }
         })
+    }
+
+    /// Another task reads from now on.
+    pub(crate) fn moved(&self) {
+        self.with(|state| {
+            state.waker = None;
+            self.0.quiet.store(false, Ordering::Release);
+        });
     }
 
     /// The next message.

@@ -238,6 +238,11 @@ impl Controller {
         self.events.next(self.features.events)
     }
 
+    /// The whole subsystem is about to shut down.
+    pub(crate) fn shutting_down(&mut self) {
+        self.events.raise(EventType::NormalSubsystemShutdown);
+    }
+
     /// Looks at what the host sees now and raises events for what changed since it last looked.
     pub(crate) fn announce(&mut self, namespaces: &Namespaces, view: &AdminView<'_>) {
         match self.identity.kind {

@@ -15,10 +15,11 @@ use super::queue_pair::SlotIndex;
 pub(crate) const EVENT_REQUESTS_MAX: usize = 8;
 
 /// The events that Weir tells of.
-const EVENTS: [EventType; 3] = [
+const EVENTS: [EventType; 4] = [
     EventType::NamespaceAttributeChanged,
     EventType::AnaChange,
     EventType::DiscoveryLogChange,
+    EventType::NormalSubsystemShutdown,
 ];
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -77,8 +78,6 @@ impl Events {
         &mut self,
         wanted: AsynchronousEventConfiguration,
     ) -> Option<(SlotIndex, u32)> {
-        let ready = EVENTS.iter().position(|event| wanted.wants(*event));
-        ready?;
         for (event, state) in EVENTS.iter().zip(&mut self.states) {
             if !state.pending || state.masked || !wanted.wants(*event) {
                 continue;

@@ -63,6 +63,7 @@ fn events_supported(kind: ControllerKind) -> AsynchronousEventConfiguration {
     match kind {
         ControllerKind::Io => AsynchronousEventConfiguration::NAMESPACE_ATTRIBUTE
             .with(AsynchronousEventConfiguration::ANA_CHANGE)
+            .with(AsynchronousEventConfiguration::NORMAL_SUBSYSTEM_SHUTDOWN)
             .with(AsynchronousEventConfiguration::CRITICAL_WARNINGS),
         ControllerKind::Discovery => AsynchronousEventConfiguration::DISCOVERY_LOG_CHANGE,
     }

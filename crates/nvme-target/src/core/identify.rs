@@ -174,7 +174,8 @@ impl Controller {
                 | ControllerMultipath::MULTIPLE_CONTROLLERS
                 | ControllerMultipath::ANA_REPORTING,
             asynchronous_events: AsynchronousEventsSupported::NAMESPACE_ATTRIBUTE
-                | AsynchronousEventsSupported::ANA_CHANGE,
+                | AsynchronousEventsSupported::ANA_CHANGE
+                | AsynchronousEventsSupported::NORMAL_SUBSYSTEM_SHUTDOWN,
             controller_type: ControllerType::Io,
             command_retry_delay_1: COMMAND_RETRY_DELAY_100MS,
             abort_command_limit: ABORTS_MAX - 1,

@@ -16,12 +16,12 @@ mod properties;
 mod queue_pair;
 mod status;
 
-#[cfg(test)]
-mod tests;
 
-pub(crate) use connect::{ConnectRefusal, check_connect_data, check_connect_fields};
+pub(crate) use connect::{
+    ConnectIdentity, ConnectRefusal, check_connect_data, check_connect_fields, flow_control_off,
+};
 pub(crate) use controller::{AdminView, Controller, ControllerIdentity, ControllerKind};
-pub(crate) use error_log::{ErrorLog, Failure};
+pub(crate) use error_log::ErrorLog;
 pub(crate) use queue_pair::{
     Answer, Effect, Env, Next, QueueKind, QueuePair, SlotIndex, Stalled,
 };

@@ -4,6 +4,7 @@
 //! [answers](QueuePair::next_answer), [data to ask for](QueuePair::next_fetch) and [effects](QueuePair::next_effect).
 //! What a command of an I/O queue does is in [`super::nvm`], of an admin queue in [`super::controller`].
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -187,6 +188,8 @@ pub(crate) struct QueuePair {
     entries: u32,
     head: u32,
     flow_control: bool,
+    /// Requests on volumes that have not ended; shared with whoever cleans up after a panic.
+    running: Rc<Cell<u32>>,
 }
 
 impl QueuePair {
@@ -210,6 +213,7 @@ impl QueuePair {
             entries: 1,
             head: 0,
             flow_control: false,
+            running: Rc::default(),
         };
         queue.set_slots(1);
         queue
@@ -239,6 +243,7 @@ impl QueuePair {
         self.entries = entries;
         self.flow_control = flow_control;
         self.head = 1 % entries;
+        self.reserve_out = reserve.is_none() && matches!(self.kind, QueueKind::Io);
         self.reserve = reserve;
         self.set_slots(entries as usize + SPARE_SLOTS);
     }
@@ -270,7 +275,12 @@ impl QueuePair {
 
     /// Whether requests on volumes have not ended.
     pub(crate) fn is_running(&self) -> bool {
-        self.slots.iter().any(|slot| slot.outstanding > 0)
+        self.running.get() > 0
+    }
+
+    /// How many requests on volumes have not ended.
+    pub(crate) fn running(&self) -> Rc<Cell<u32>> {
+        Rc::clone(&self.running)
     }
 
     /// Takes a command in. `payload` is where its data is, or the status that refuses its data pointer.
@@ -672,6 +682,7 @@ impl QueuePair {
         let owner = self.owner;
         let entry = &mut self.slots[usize::from(slot)];
         entry.outstanding += 1;
+        self.running.set(self.running.get() + 1);
         let token = Token {
             owner,
             slot: u32::from(slot),
@@ -842,9 +853,45 @@ impl QueuePair {
         };
         let entry = &mut self.slots[usize::from(slot)];
         entry.outstanding = 0;
+        self.running.set(self.running.get() - 1);
         self.recover_reserve(slot, request.operation);
         self.finish(slot, Status::COMMAND_ABORT_REQUESTED);
         true
+    }
+
+    /// The connection is lost: takes back what no volume has yet, and asks the volumes to end the rest early.
+    pub(crate) fn withdraw_all(&mut self) {
+        for index in 0..self.slots.len() {
+            let entry = &self.slots[index];
+            if entry.outstanding == 0 {
+                continue;
+            }
+            let token = Token {
+                owner: self.owner,
+                slot: index as u32,
+                generation: entry.generation,
+            };
+            let queue = Rc::clone(&entry.namespace.as_ref().expect("it has a request").queue);
+            let entry = &mut self.slots[index];
+            while entry.outstanding > 0 && queue.cancel(token).is_some() {
+                entry.outstanding -= 1;
+                self.running.set(self.running.get() - 1);
+            }
+        }
+    }
+
+    /// A request ended after the connection was lost: nobody is told.
+    pub(crate) fn discard(&mut self, completion: &Completion) {
+        let entry = &mut self.slots[completion.token.slot as usize];
+        assert_eq!(
+            entry.generation, completion.token.generation,
+            "a completion of an earlier command"
+        );
+        entry.outstanding -= 1;
+        self.running.set(self.running.get() - 1);
+        if let Some(namespace) = &entry.namespace {
+            namespace.queue.pump();
+        }
     }
 
     /// A request ended.
@@ -857,6 +904,7 @@ impl QueuePair {
         );
         assert!(entry.outstanding > 0, "a completion too many");
         entry.outstanding -= 1;
+        self.running.set(self.running.get() - 1);
         // What waits in the volume's queue for room can go on now.
         let queue = Rc::clone(&entry.namespace.as_ref().expect("it had a request").queue);
         if !self.to_pump.iter().any(|other| Rc::ptr_eq(other, &queue)) {
@@ -971,6 +1019,16 @@ impl QueuePair {
     /// The next thing to do beyond the queue.
     pub(crate) fn next_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
+    }
+
+    /// The CID of a command in the queue.
+    pub(crate) fn cid_of(&self, slot: SlotIndex) -> u16 {
+        self.slots[usize::from(slot)].sqe.cid
+    }
+
+    /// Whether commands failed since [`QueuePair::failures`].
+    pub(crate) fn has_failures(&self) -> bool {
+        !self.failures.is_empty()
     }
 
     /// Commands that failed since the last call.

@@ -1,0 +1,1071 @@
+//! One connection: between its socket, its framing, its queue pair, and the volumes.
+//!
+//! A connection is one task on its reactor. Each time that it runs it takes what was received, what completed and what it was
+//! told, hands one batch to each volume, and sends all that is ready at once.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use weir_block::{CompletionSink, Completions};
+use weir_memory::{Gather, View};
+use weir_nvme::command::{Connect, ConnectData, ConnectResponse};
+use weir_nvme::tcp::FramingError;
+use weir_nvme::{Cqe, Status};
+use weir_reactor::{
+    DetachedStream, Instant, ReceiveInto, Received, Shutdown, SocketReport, TcpStream, Timer,
+};
+
+use crate::core::{
+    AdminView, ConnectRefusal, Controller, ControllerIdentity, ControllerKind, Effect, Env,
+    QueueKind, QueuePair, SlotIndex, check_connect_data, check_connect_fields, flow_control_off,
+};
+use crate::counters::{IoCounters, IoTotals};
+use crate::framing::{DirectReturn, Framing, Progress};
+use crate::registry::{Handle, QueueGrant, Shared};
+use crate::shard::Shard;
+use crate::target::SubsystemCounters;
+use crate::volumes::Namespaces;
+
+/// Rounds that a connection works in one go before the others of its reactor have their turn.
+const ROUNDS_MAX: usize = 16;
+/// After how long a connection that waits for a buffer looks again.
+const BUFFER_RETRY: Duration = Duration::from_millis(1);
+/// For how long a connection that ends waits for the peer to take what was sent last.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// What others tell a connection.
+pub(crate) enum Message {
+    /// What it sees may have changed.
+    Look,
+    /// Every reactor has the new snapshot: tell the host what changed.
+    Announce,
+    /// A Connect that waited may go on.
+    Retry,
+    /// The controller's I/O queues have ended.
+    QueuesEnded,
+    /// The controller of this I/O queue ends.
+    ControllerEnds,
+    /// End it.
+    End(&'static str),
+    /// The target is about to shut down.
+    ShuttingDown,
+    /// Abort a command of this I/O queue.
+    Abort {
+        cid: u16,
+        slot: SlotIndex,
+        admin: Handle,
+    },
+    /// An Abort that this admin queue asked for has its answer.
+    AbortEnded { slot: SlotIndex, aborted: bool },
+    /// Tell what the system says of the socket.
+    Report(weir_reactor::Sender<Option<SocketReport>>),
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum End {
+    #[error("the host closed it")]
+    Closed,
+    #[error("the connection was lost: {0}")]
+    Lost(#[from] io::Error),
+    #[error("{0}")]
+    Framing(FramingError),
+    #[error("the host sent a termination request")]
+    PeerTerminated,
+    #[error("its Connect did not come in time")]
+    HandshakeTimeout,
+    #[error("the keep-alive timer expired")]
+    KeepAliveExpired,
+    #[error("its controller ended")]
+    ControllerEnded,
+    #[error("the host disconnected")]
+    Disconnected,
+    #[error("{0}")]
+    Told(&'static str),
+}
+
+/// What became of a connection's task.
+enum Outcome {
+    Ended(End),
+    Moved,
+}
+
+/// The part of a connection that its reactor's other tasks see.
+pub(crate) struct Entry {
+    pub(crate) handle: Handle,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) discovery_only: bool,
+    pub(crate) association: RefCell<Option<(Arc<Shared>, u16)>>,
+    pub(crate) in_flight: Cell<u32>,
+    pub(crate) bytes_received: Cell<u64>,
+    pub(crate) bytes_sent: Cell<u64>,
+    half_open: Cell<bool>,
+    owner: u32,
+    completions: Rc<Completions>,
+    running: RefCell<Rc<Cell<u32>>>,
+}
+
+/// A connection on its way to another reactor. Its Connect was granted and is answered there.
+pub(crate) struct Moving {
+    stream: DetachedStream,
+    framing: Framing,
+    input: Vec<u8>,
+    handle: Handle,
+    local: SocketAddr,
+    discovery_only: bool,
+    granted: Granted,
+    bytes: (u64, u64),
+}
+
+/// What a Connect led to.
+struct Granted {
+    shared: Arc<Shared>,
+    connect: Connect,
+    cid: u16,
+}
+
+/// What commands of a connection may look at.
+struct Scene {
+    shard: Rc<Shard>,
+    namespaces: Namespaces,
+    generation: u64,
+    counters: Option<Arc<SubsystemCounters>>,
+    shared: Option<Arc<Shared>>,
+    is_admin: bool,
+    local: SocketAddr,
+    no_counters: IoCounters,
+}
+
+impl Scene {
+    fn new(shard: &Rc<Shard>, local: SocketAddr) -> Self {
+        Scene {
+            shard: Rc::clone(shard),
+            namespaces: Namespaces::default(),
+            generation: 0,
+            counters: None,
+            shared: None,
+            is_admin: false,
+            local,
+            no_counters: IoCounters::default(),
+        }
+    }
+
+    /// Takes over what the host sees now. False: it may not see the subsystem any more.
+    fn renew(&mut self) -> bool {
+        let Some(shared) = &self.shared else {
+            return true;
+        };
+        self.generation = self.shard.generation();
+        if shared.kind == ControllerKind::Discovery {
+            return true;
+        }
+        match self
+            .shard
+            .namespaces_for(&shared.subsystem_nqn, &shared.host.nqn)
+        {
+            Some(namespaces) => {
+                self.namespaces = namespaces;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn with_env<R>(&self, work: impl FnOnce(&Env<'_>) -> R) -> R {
+        let config = &self.shard.target.config;
+        let counters = match &self.counters {
+            Some(counters) => &counters.by_reactor[self.shard.index],
+            None => &self.no_counters,
+        };
+        let mut env = Env {
+            namespaces: &self.namespaces,
+            pool: self.shard.reactor.pool(),
+            transfer_bytes_max: config.mdts_bytes,
+            in_capsule_bytes: config.in_capsule_bytes,
+            retry_delay: false,
+            counters,
+            admin: None,
+        };
+        let Some(shared) = &self.shared else {
+            return work(&env);
+        };
+        env.retry_delay = shared.retry_delay();
+        if !self.is_admin {
+            return work(&env);
+        }
+        self.with_view(shared, |view| {
+            env.admin = Some(view);
+            work(&env)
+        })
+    }
+
+    fn with_view<R>(&self, shared: &Shared, work: impl FnOnce(&AdminView<'_>) -> R) -> R {
+        let target = &self.shard.target;
+        let snapshot = self.shard.snapshot();
+        let totals = || match &self.counters {
+            Some(counters) => counters.totals(),
+            None => IoTotals::default(),
+        };
+        work(&AdminView {
+            snapshot: &snapshot,
+            config: &target.config,
+            local_address: self.local,
+            totals: &totals,
+            errors: &shared.errors,
+            io_queues: target.registry.io_queues(shared),
+            up: self.shard.reactor.now() - target.started,
+        })
+    }
+}
+
+/// How far a connection that ends has come.
+enum Ending {
+    /// What was written is being sent.
+    Flushing(End),
+    /// All was sent; the peer is given time to take it.
+    Lingering(End),
+}
+
+/// What is being received.
+enum Receiving {
+    Nothing,
+    Ring,
+    Direct(DirectReturn),
+}
+
+struct Connection {
+    entry: Rc<Entry>,
+    /// None once it was moved or closed.
+    stream: Option<TcpStream>,
+    framing: Framing,
+    queue: QueuePair,
+    scene: Scene,
+    input: View,
+    receiving: Receiving,
+    blocked: bool,
+    out: Gather,
+    sending_bytes: u64,
+    connect: Option<(SlotIndex, Connect, Box<ConnectData>)>,
+    moving: Option<(usize, Granted)>,
+    ending: Option<Ending>,
+    /// Handshake, keep-alive or lingering.
+    timer: Timer,
+    retry: Timer,
+    /// What the registry was told of the controller.
+    told: Option<(bool, u16)>,
+    granted_keep_alive: Option<Duration>,
+}
+
+/// Serves a connection that was just accepted.
+pub(crate) fn accepted(
+    shard: &Rc<Shard>,
+    stream: TcpStream,
+    local: SocketAddr,
+    handle: Handle,
+    discovery_only: bool,
+) {
+    let entry = enter(shard, handle, stream.peer_address(), local, discovery_only);
+    entry.half_open.set(true);
+    let framing = Framing::new(&shard.target.config);
+    let mut connection = Connection::new(shard, Rc::clone(&entry), stream, framing);
+    let deadline = shard.reactor.now() + shard.target.config.handshake_timeout;
+    connection.timer.set(deadline);
+    start(shard, connection);
+}
+
+/// Serves a connection that was moved here.
+pub(crate) fn moved_in(shard: &Rc<Shard>, moving: Moving) {
+    let stream = moving.stream.attach(&shard.reactor);
+    moving.handle.mailbox.moved();
+    let peer = stream.peer_address();
+    let entry = enter(
+        shard,
+        moving.handle,
+        peer,
+        moving.local,
+        moving.discovery_only,
+    );
+    entry.bytes_received.set(moving.bytes.0);
+    entry.bytes_sent.set(moving.bytes.1);
+    let mut connection = Connection::new(shard, entry, stream, moving.framing);
+    connection.input = View::copy_of(&moving.input);
+    connection.become_io_queue(&moving.granted);
+    let response = connect_response(&moving.granted);
+    connection
+        .framing
+        .write_response(&response, &mut connection.out);
+    start(shard, connection);
+}
+
+/// A connection that cannot be moved in is gone.
+pub(crate) fn lost_on_the_way(target: &crate::target::TargetShared, moving: Moving) {
+    let granted = &moving.granted;
+    target
+        .registry
+        .queue_ended(&granted.shared, granted.connect.qid);
+    target.connection_ended();
+}
+
+fn connect_response(granted: &Granted) -> Cqe {
+    let response = ConnectResponse {
+        controller_id: granted.shared.id,
+        authentication: 0,
+    };
+    let head = u16::from(!flow_control_off(&granted.connect));
+    Cqe::new(granted.cid, head, Status::SUCCESS).with_result(u64::from(response.to_result()))
+}
+
+fn enter(
+    shard: &Rc<Shard>,
+    handle: Handle,
+    peer: SocketAddr,
+    local: SocketAddr,
+    discovery_only: bool,
+) -> Rc<Entry> {
+    let completions = Completions::new();
+    let sink: Rc<dyn CompletionSink> = completions.clone();
+    let entry = Rc::new(Entry {
+        handle,
+        peer,
+        local,
+        discovery_only,
+        association: RefCell::default(),
+        in_flight: Cell::new(0),
+        bytes_received: Cell::new(0),
+        bytes_sent: Cell::new(0),
+        half_open: Cell::new(false),
+        owner: shard.router.add(sink),
+        completions,
+        running: RefCell::default(),
+    });
+    shard
+        .connections
+        .borrow_mut()
+        .insert(entry.handle.id, Rc::clone(&entry));
+    entry
+}
+
+fn start(shard: &Rc<Shard>, connection: Connection) {
+    *connection.entry.running.borrow_mut() = connection.queue.running();
+    let life = live(Rc::clone(shard), Rc::new(RefCell::new(connection)));
+    shard.reactor.spawn(life).detach();
+}
+
+/// The whole life of a connection on one reactor. What it submitted is waited for whatever happens, a panic included.
+async fn live(shard: Rc<Shard>, connection: Rc<RefCell<Connection>>) {
+    let entry = Rc::clone(&connection.borrow().entry);
+    let inner = Rc::clone(&connection);
+    let served = shard
+        .reactor
+        .spawn_isolated(poll_fn(move |context| inner.borrow_mut().poll(context)))
+        .await;
+    let moved = matches!(served, Ok(Outcome::Moved));
+    match served {
+        Ok(Outcome::Moved) => {}
+        Ok(Outcome::Ended(end)) => log_end(&shard, &entry, &end),
+        Err(panicked) => {
+            shard.counters.panics.add(1);
+            tracing::error!(
+                connection = entry.handle.id, peer = %entry.peer, message = panicked.message,
+                "a broken invariant ended a connection"
+            );
+        }
+    }
+    if !moved {
+        announce_end(&shard, &entry);
+    }
+    connection.borrow_mut().stream = None;
+    connection.borrow_mut().queue.withdraw_all();
+    let running = Rc::clone(&entry.running.borrow());
+    while running.get() > 0 {
+        let completion = entry.completions.next().await;
+        connection.borrow_mut().queue.discard(&completion);
+        shard.pump_all();
+    }
+    leave(&shard, &entry, moved);
+}
+
+fn log_end(shard: &Shard, entry: &Entry, end: &End) {
+    let id = entry.handle.id;
+    match end {
+        End::Framing(_) => shard.counters.terminated.add(1),
+        End::HandshakeTimeout => shard.counters.handshake_timeouts.add(1),
+        End::KeepAliveExpired => shard.counters.keep_alive_expiries.add(1),
+        _ => {}
+    }
+    match end {
+        End::Closed | End::Disconnected | End::ControllerEnded => {
+            tracing::debug!(connection = id, peer = %entry.peer, "connection ended: {end}");
+        }
+        _ => tracing::warn!(connection = id, peer = %entry.peer, "connection ended: {end}"),
+    }
+}
+
+/// The connection serves no more: nobody may start anything with it.
+fn announce_end(shard: &Shard, entry: &Entry) {
+    let registry = &shard.target.registry;
+    match &*entry.association.borrow() {
+        Some((shared, 0)) => registry.end_controller(shared),
+        Some((shared, qid)) => registry.queue_ends(shared, *qid),
+        None => registry.forget_waiting(entry.handle.id),
+    }
+}
+
+fn leave(shard: &Shard, entry: &Entry, moved: bool) {
+    shard.router.remove(entry.owner);
+    shard.connections.borrow_mut().remove(&entry.handle.id);
+    if moved {
+        return;
+    }
+    for message in entry.handle.mailbox.close() {
+        if let Message::Abort { slot, admin, .. } = message {
+            let aborted = false;
+            let _ = admin.mailbox.send(Message::AbortEnded { slot, aborted });
+        }
+    }
+    if let Some((shared, qid)) = entry.association.borrow_mut().take()
+        && qid > 0
+    {
+        shard.target.registry.queue_ended(&shared, qid);
+    }
+    if entry.half_open.take() {
+        shard.target.half_open_ended();
+    }
+    shard.target.connection_ended();
+}
+
+impl Connection {
+    fn new(shard: &Rc<Shard>, entry: Rc<Entry>, stream: TcpStream, framing: Framing) -> Self {
+        Connection {
+            stream: Some(stream),
+            framing,
+            queue: QueuePair::new(entry.owner),
+            scene: Scene::new(shard, entry.local),
+            entry,
+            input: View::empty(),
+            receiving: Receiving::Nothing,
+            blocked: false,
+            out: Gather::new(),
+            sending_bytes: 0,
+            connect: None,
+            moving: None,
+            ending: None,
+            timer: Timer::new(&shard.reactor),
+            retry: Timer::new(&shard.reactor),
+            told: None,
+            granted_keep_alive: None,
+        }
+    }
+
+    fn shard(&self) -> &Rc<Shard> {
+        &self.scene.shard
+    }
+
+    fn now(&self) -> Instant {
+        self.scene.shard.reactor.now()
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
+        for _ in 0..ROUNDS_MAX {
+            if self.ending.is_some() {
+                return self.poll_ending(context);
+            }
+            match self.round(context) {
+                Ok(true) => {}
+                Ok(false) if self.is_ready_to_move() => {
+                    self.move_out();
+                    return Poll::Ready(Outcome::Moved);
+                }
+                Ok(false) => return Poll::Pending,
+                Err(end) => self.begin_ending(end),
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// One round of work; whether there may be more.
+    fn round(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+        let mut worked = self.take_messages(context)?;
+        if self.scene.generation != self.shard().generation() && !self.scene.renew() {
+            return Err(End::Told("the host may not connect to the subsystem"));
+        }
+        worked |= self.take_completions(context);
+        worked |= self.take_received(context)?;
+        self.process_input()?;
+        self.do_effects()?;
+        self.after_commands();
+        self.poll_timers(context)?;
+        worked |= self.send(context)?;
+        self.start_receiving();
+        Ok(worked)
+    }
+
+    fn take_messages(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+        let mut worked = false;
+        while let Poll::Ready(message) = self.entry.handle.mailbox.poll_next(context) {
+            worked = true;
+            self.message(message)?;
+        }
+        Ok(worked)
+    }
+
+    fn message(&mut self, message: Message) -> Result<(), End> {
+        match message {
+            // The round looks at the generation.
+            Message::Look => {}
+            Message::Announce => self.announce(),
+            Message::Retry => {
+                if let Some((slot, connect, data)) = self.connect.take() {
+                    self.connect(slot, connect, data);
+                }
+            }
+            Message::QueuesEnded => {
+                if let Some(controller) = self.queue.controller() {
+                    controller.queues_ended();
+                }
+            }
+            Message::ControllerEnds => return Err(End::ControllerEnded),
+            Message::End(reason) => return Err(End::Told(reason)),
+            Message::ShuttingDown => {
+                if let Some(controller) = self.queue.controller() {
+                    controller.shutting_down();
+                }
+                self.queue.deliver_events();
+            }
+            Message::Abort { cid, slot, admin } => {
+                let aborted = self.queue.abort(cid);
+                let _ = admin.mailbox.send(Message::AbortEnded { slot, aborted });
+            }
+            Message::AbortEnded { slot, aborted } => {
+                if let Some(controller) = self.queue.controller() {
+                    controller.abort_ended();
+                }
+                self.queue
+                    .answer_waiting(slot, Status::SUCCESS, u64::from(!aborted));
+            }
+            Message::Report(reply) => {
+                let report = self.stream.as_ref().map(TcpStream::report);
+                reply.send(report.and_then(Result::ok));
+            }
+        }
+        Ok(())
+    }
+
+    fn announce(&mut self) {
+        let Some(shared) = self.scene.shared.clone() else {
+            return;
+        };
+        if !self.scene.renew() {
+            // The next round sees it.
+            self.scene.generation = 0;
+            return;
+        }
+        if let Some(controller) = self.queue.controller() {
+            let namespaces = &self.scene.namespaces;
+            self.scene
+                .with_view(&shared, |view| controller.announce(namespaces, view));
+        }
+        self.queue.deliver_events();
+    }
+
+    fn take_completions(&mut self, context: &mut Context<'_>) -> bool {
+        let mut worked = false;
+        while let Poll::Ready(completion) = self.entry.completions.poll_pop(context) {
+            worked = true;
+            self.scene
+                .with_env(|env| self.queue.completed(completion, env));
+        }
+        worked
+    }
+
+    fn take_received(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+        let Some(stream) = &self.stream else {
+            return Ok(false);
+        };
+        let Poll::Ready(received) = stream.poll_received(context) else {
+            return Ok(false);
+        };
+        let receiving = std::mem::replace(&mut self.receiving, Receiving::Nothing);
+        let count = match (received?, receiving) {
+            (Received::Ring(view), _) => {
+                let count = view.len();
+                self.input = view;
+                count
+            }
+            (Received::Segment(segment, count), Receiving::Direct(back)) => {
+                let full = back.from() + count == segment.len();
+                self.framing
+                    .received_directly(segment, &back, count, &mut self.queue);
+                if full { count } else { 0 }
+            }
+            (received, _) => unreachable!("{received:?} was not asked for"),
+        };
+        if count == 0 {
+            return Err(End::Closed);
+        }
+        self.entry
+            .bytes_received
+            .set(self.entry.bytes_received.get() + count as u64);
+        self.shard().counters.bytes_received.add(count as u64);
+        if let Some(shared) = &self.scene.shared {
+            shared.heard();
+        }
+        Ok(true)
+    }
+
+    fn process_input(&mut self) -> Result<(), End> {
+        let progress = self.scene.with_env(|env| {
+            self.framing
+                .receive(&mut self.input, &mut self.queue, env, &mut self.out)
+        });
+        let damaged = std::mem::take(&mut self.framing.digest_errors.data);
+        if damaged > 0 {
+            self.shard().counters.data_digest_errors.add(damaged);
+        }
+        match progress {
+            Ok(Progress::Hungry) => self.blocked = false,
+            Ok(Progress::Blocked) => self.blocked = true,
+            Ok(Progress::PeerTerminated) => return Err(End::PeerTerminated),
+            Err(error) => return Err(End::Framing(error)),
+        }
+        Ok(())
+    }
+
+    fn do_effects(&mut self) -> Result<(), End> {
+        while let Some(effect) = self.queue.next_effect() {
+            match effect {
+                Effect::Connect {
+                    slot,
+                    connect,
+                    data,
+                } => self.connect(slot, connect, data),
+                Effect::Abort { slot, sqid, cid } => self.abort_elsewhere(slot, sqid, cid),
+                Effect::EndQueues => {
+                    if let Some(shared) = &self.scene.shared {
+                        self.shard().target.registry.end_queues(shared);
+                    }
+                    self.told = None;
+                }
+                Effect::Disconnect => return Err(End::Disconnected),
+            }
+        }
+        Ok(())
+    }
+
+    fn abort_elsewhere(&mut self, slot: SlotIndex, sqid: u16, cid: u16) {
+        let shared = self.scene.shared.clone().expect("an admin queue");
+        let admin = self.entry.handle.clone();
+        let queue = self.shard().target.registry.queue(&shared, sqid);
+        let message = Message::Abort { cid, slot, admin };
+        let sent = queue.is_some_and(|queue| queue.mailbox.send(message).is_ok());
+        if !sent {
+            let aborted = false;
+            let message = Message::AbortEnded { slot, aborted };
+            let _ = self.entry.handle.mailbox.send(message);
+        }
+    }
+
+    /// What follows from the commands of a round.
+    fn after_commands(&mut self) {
+        let shard = Rc::clone(self.shard());
+        if self.queue.waits_for_buffer() {
+            self.scene.with_env(|env| self.queue.retry_buffers(env));
+        }
+        let reserve = shard.target.config.in_capsule_bytes as usize;
+        self.queue.restore_reserve(shard.reactor.pool(), reserve);
+        self.queue.pump();
+        if self.queue.has_failures()
+            && let Some(shared) = &self.scene.shared
+        {
+            let mut log = shared.errors.lock().unwrap_or_else(PoisonError::into_inner);
+            self.queue.failures().for_each(|failure| log.record(failure));
+        }
+        self.entry.in_flight.set(self.queue.in_flight() as u32);
+        self.tell_registry();
+        self.framing.write(&mut self.queue, &mut self.out);
+        if self.blocked || self.queue.waits_for_buffer() {
+            if self.retry.deadline().is_none() {
+                self.retry.set(shard.reactor.now() + BUFFER_RETRY);
+            }
+        } else {
+            self.retry.clear();
+        }
+    }
+
+    /// Tells the registry what the controller allows now, and follows its keep-alive timeout.
+    fn tell_registry(&mut self) {
+        let Some(shared) = self.scene.shared.clone() else {
+            return;
+        };
+        let shard = Rc::clone(self.shard());
+        let Some(controller) = self.queue.controller() else {
+            return;
+        };
+        let state = (
+            controller.accepts_queues(),
+            controller.io_queues_granted(&shard.target.config),
+        );
+        let keep_alive = controller.keep_alive();
+        shared.set_retry_delay(controller.retry_delay());
+        if self.told != Some(state) {
+            shard.target.registry.set_state(&shared, state.0, state.1);
+            self.told = Some(state);
+        }
+        let timeout = match shared.kind {
+            ControllerKind::Io => keep_alive,
+            ControllerKind::Discovery => {
+                Some(keep_alive.unwrap_or(shard.target.config.discovery_keep_alive))
+            }
+        };
+        if self.granted_keep_alive != timeout {
+            self.granted_keep_alive = timeout;
+            match timeout {
+                Some(timeout) => self.timer.set(shard.reactor.now() + timeout),
+                None => self.timer.clear(),
+            }
+        }
+    }
+
+    fn poll_timers(&mut self, context: &mut Context<'_>) -> Result<(), End> {
+        while self.timer.poll_elapsed(context).is_ready() {
+            let (Some(shared), Some(timeout)) = (&self.scene.shared, self.granted_keep_alive)
+            else {
+                return Err(End::HandshakeTimeout);
+            };
+            // Commands of any queue of the controller restart it (Traffic Based Keep Alive).
+            if !shared.take_traffic() {
+                return Err(End::KeepAliveExpired);
+            }
+            let deadline = self.now() + timeout;
+            self.timer.set(deadline);
+        }
+        if self.retry.poll_elapsed(context).is_ready() {
+            context.waker().wake_by_ref();
+        }
+        Ok(())
+    }
+
+    /// Sends all that is ready; whether a send ended.
+    fn send(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+        let Some(stream) = &self.stream else {
+            return Ok(false);
+        };
+        let mut worked = false;
+        if stream.is_sending()
+            && let Poll::Ready((result, mut gather)) = stream.poll_sent(context)
+        {
+            result?;
+            worked = true;
+            gather.clear();
+            if self.out.is_empty() {
+                self.out = gather;
+            } else {
+                let ready = std::mem::replace(&mut self.out, gather);
+                self.start_send(ready);
+                return Ok(true);
+            }
+        }
+        let idle = self.stream.as_ref().is_some_and(|stream| !stream.is_sending());
+        if idle && !self.out.is_empty() {
+            let ready = std::mem::take(&mut self.out);
+            self.start_send(ready);
+            // The task must be woken at its end.
+            worked = true;
+        }
+        Ok(worked)
+    }
+
+    fn start_send(&mut self, gather: Gather) {
+        self.sending_bytes = gather.len() as u64;
+        let counters = &self.scene.shard.counters;
+        counters.bytes_sent.add(self.sending_bytes);
+        counters.sends.add(1);
+        self.entry
+            .bytes_sent
+            .set(self.entry.bytes_sent.get() + self.sending_bytes);
+        self.stream
+            .as_ref()
+            .expect("a connection that sends is open")
+            .start_send(gather);
+    }
+
+    fn start_receiving(&mut self) {
+        let waits = self.blocked || self.connect.is_some() || self.moving.is_some();
+        let Some(stream) = &self.stream else {
+            return;
+        };
+        if waits || stream.is_receiving() || !self.input.is_empty() {
+            return;
+        }
+        match self.framing.direct(&mut self.queue) {
+            Some(direct) => {
+                let (segment, from, back) = direct.split();
+                self.receiving = Receiving::Direct(back);
+                stream.start_receive(ReceiveInto::Segment { segment, from });
+            }
+            None => {
+                self.receiving = Receiving::Ring;
+                stream.start_receive(ReceiveInto::Ring);
+            }
+        }
+    }
+
+    /// Carries a Connect out, or leaves it waiting.
+    fn connect(&mut self, slot: SlotIndex, connect: Connect, data: Box<ConnectData>) {
+        match self.try_connect(slot, &connect, &data) {
+            Ok(true) => {}
+            Ok(false) => self.connect = Some((slot, connect, data)),
+            Err(refusal) => {
+                self.shard().counters.refused.add(1);
+                tracing::info!(
+                    connection = self.entry.handle.id, peer = %self.entry.peer, status = %refusal.status,
+                    "Connect refused: {}", refusal.reason
+                );
+                self.queue
+                    .answer_waiting(slot, refusal.status, u64::from(refusal.result));
+            }
+        }
+    }
+
+    /// Whether the Connect was carried out; false: it waits.
+    fn try_connect(
+        &mut self,
+        slot: SlotIndex,
+        connect: &Connect,
+        data: &ConnectData,
+    ) -> Result<bool, ConnectRefusal> {
+        let shard = Rc::clone(self.shard());
+        let target = &shard.target;
+        check_connect_fields(connect, &target.config)?;
+        let snapshot = shard.snapshot();
+        let (identity, subsystem) =
+            check_connect_data(connect, data, &snapshot, self.entry.discovery_only)?;
+        let cid = self.queue.cid_of(slot);
+        let handle = &self.entry.handle;
+        let local = self.entry.local;
+        let (shared, reactor) = if connect.qid == 0 {
+            let shared = target.registry.create(
+                &identity,
+                subsystem,
+                local,
+                shard.index,
+                handle.clone(),
+                &target.config,
+            )?;
+            (shared, shard.index)
+        } else {
+            match target
+                .registry
+                .add_queue(&identity, connect.qid, local, handle)?
+            {
+                QueueGrant::Wait => return Ok(false),
+                QueueGrant::Granted {
+                    controller,
+                    reactor,
+                } => (controller, reactor),
+            }
+        };
+        if let Some(options) = snapshot.host_options(&identity.host_nqn)
+            && let Some(stream) = &self.stream
+            && let Err(error) = stream.set_options(options)
+        {
+            tracing::warn!(connection = handle.id, %error, "the host's socket options were not set");
+        }
+        tracing::info!(
+            connection = handle.id, peer = %self.entry.peer, host = %identity.host_nqn,
+            subsystem = %identity.subsystem_nqn, controller = shared.id, queue = connect.qid, reactor,
+            "connected"
+        );
+        let granted = Granted {
+            shared,
+            connect: *connect,
+            cid,
+        };
+        if reactor != shard.index {
+            *self.entry.association.borrow_mut() =
+                Some((Arc::clone(&granted.shared), connect.qid));
+            self.moving = Some((reactor, granted));
+        } else if connect.qid > 0 {
+            self.become_io_queue(&granted);
+            self.answer_connect(slot, &granted);
+        } else {
+            self.become_admin_queue(&granted, &identity);
+            self.answer_connect(slot, &granted);
+        }
+        self.timer.clear();
+        if self.entry.half_open.take() {
+            target.half_open_ended();
+        }
+        Ok(true)
+    }
+
+    fn answer_connect(&mut self, slot: SlotIndex, granted: &Granted) {
+        let response = connect_response(granted);
+        self.queue
+            .answer_waiting(slot, Status::SUCCESS, response.result);
+    }
+
+    fn associate(&mut self, granted: &Granted, is_admin: bool) {
+        let shared = Arc::clone(&granted.shared);
+        *self.entry.association.borrow_mut() = Some((Arc::clone(&shared), granted.connect.qid));
+        self.scene.counters = self.shard().target.subsystem_counters(&shared.subsystem_nqn);
+        self.scene.is_admin = is_admin;
+        self.scene.shared = Some(shared);
+        // The next round renews what it sees, or ends it.
+        self.scene.generation = 0;
+        self.framing
+            .set_success_flag(flow_control_off(&granted.connect));
+    }
+
+    fn become_io_queue(&mut self, granted: &Granted) {
+        self.associate(granted, false);
+        let shard = Rc::clone(self.shard());
+        let bytes = shard.target.config.in_capsule_bytes as usize;
+        let reserve = shard.reactor.pool().segment(bytes).ok();
+        let connect = &granted.connect;
+        self.queue.connected(
+            QueueKind::Io,
+            connect.qid,
+            connect.queue_entries(),
+            !flow_control_off(connect),
+            reserve,
+        );
+    }
+
+    fn become_admin_queue(&mut self, granted: &Granted, identity: &crate::core::ConnectIdentity) {
+        self.associate(granted, true);
+        self.scene.renew();
+        let shared = Arc::clone(&granted.shared);
+        let config = &self.scene.shard.target.config;
+        let connect = &granted.connect;
+        let identity = ControllerIdentity {
+            kind: shared.kind,
+            id: shared.id,
+            subsystem_nqn: identity.subsystem_nqn.clone(),
+            host_nqn: identity.host_nqn.clone(),
+            host_id: identity.host_id,
+        };
+        let mut controller = Controller::new(identity, connect.keep_alive_timeout_ms, config);
+        self.scene.with_view(&shared, |view| {
+            controller.settle(&self.scene.namespaces, view);
+        });
+        self.queue.connected(
+            QueueKind::Admin(Box::new(controller)),
+            0,
+            connect.queue_entries(),
+            !flow_control_off(connect),
+            None,
+        );
+    }
+
+    fn is_ready_to_move(&self) -> bool {
+        let at_rest = self
+            .stream
+            .as_ref()
+            .is_some_and(|stream| !stream.is_receiving() && !stream.is_sending());
+        self.moving.is_some() && at_rest && self.out.is_empty()
+    }
+
+    /// Hands the connection to the reactor that its queue belongs on.
+    fn move_out(&mut self) {
+        let (reactor, granted) = self.moving.take().expect("it is to be moved");
+        let framing = Framing::new(&self.scene.shard.target.config);
+        let moving = Moving {
+            stream: self.stream.take().expect("it is open").detach(),
+            framing: std::mem::replace(&mut self.framing, framing),
+            input: self.input.to_vec(),
+            handle: self.entry.handle.clone(),
+            local: self.entry.local,
+            discovery_only: self.entry.discovery_only,
+            granted,
+            bytes: (
+                self.entry.bytes_received.get(),
+                self.entry.bytes_sent.get(),
+            ),
+        };
+        self.scene.shard.target.hand_over(reactor, moving);
+    }
+
+    fn begin_ending(&mut self, end: End) {
+        self.framing.write(&mut self.queue, &mut self.out);
+        if let End::Framing(error) = &end {
+            self.framing.terminate(error, &mut self.out);
+        }
+        self.queue.withdraw_all();
+        announce_end(&self.scene.shard, &self.entry);
+        let deadline = self.now() + LINGER;
+        self.timer.set(deadline);
+        self.ending = Some(Ending::Flushing(end));
+    }
+
+    /// Sends what was written last, and lets the peer take it before the connection is closed.
+    fn poll_ending(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
+        let Some(ending) = self.ending.take() else {
+            unreachable!("called while ending")
+        };
+        if self.timer.poll_elapsed(context).is_ready() {
+            return Poll::Ready(Outcome::Ended(ending.end()));
+        }
+        match ending {
+            Ending::Flushing(end @ (End::Closed | End::Lost(_))) => {
+                Poll::Ready(Outcome::Ended(end))
+            }
+            Ending::Flushing(end) => {
+                while let Ok(true) = self.send(context) {}
+                let stream = self.stream.as_ref().expect("it is open");
+                if stream.is_sending() {
+                    self.ending = Some(Ending::Flushing(end));
+                    return Poll::Pending;
+                }
+                if !matches!(end, End::Framing(_) | End::Disconnected) {
+                    return Poll::Ready(Outcome::Ended(end));
+                }
+                stream.shutdown(Shutdown::Write);
+                self.ending = Some(Ending::Lingering(end));
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Ending::Lingering(end) => {
+                if self.poll_gone(context) {
+                    return Poll::Ready(Outcome::Ended(end));
+                }
+                self.ending = Some(Ending::Lingering(end));
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Throws away what still comes; whether the peer has closed.
+    fn poll_gone(&mut self, context: &mut Context<'_>) -> bool {
+        let stream = self.stream.as_ref().expect("it is open");
+        for _ in 0..ROUNDS_MAX {
+            if !stream.is_receiving() {
+                stream.start_receive(ReceiveInto::Ring);
+            }
+            match stream.poll_received(context) {
+                Poll::Pending => return false,
+                Poll::Ready(Ok(Received::Ring(view))) if !view.is_empty() => {}
+                Poll::Ready(Ok(Received::Segment(_, 1..))) => {}
+                Poll::Ready(_) => return true,
+            }
+        }
+        context.waker().wake_by_ref();
+        false
+    }
+}
+
+impl Ending {
+    fn end(self) -> End {
+        match self {
+            Ending::Flushing(end) | Ending::Lingering(end) => end,
+        }
+    }
+}

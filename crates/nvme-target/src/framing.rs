@@ -1,0 +1,491 @@
+//! NVMe/TCP framing of a queue pair: received bytes become commands and their data, answers become PDUs.
+//!
+//! It knows which bytes it wants next and into which segment; it sees no socket. What the PDUs' own rules are is in
+//! `weir_nvme::tcp`; here is what holds between PDUs: transfers that were asked for, and where their data goes.
+
+use weir_memory::{Gather, Segment, View, Views};
+use weir_nvme::digest::digest_of_parts;
+use weir_nvme::tcp::{
+    C2hData, CapsuleCommand, DataDigest, DigestOptions, Event, FramingError, H2cData,
+    HEADER_SIZE_MAX, InitializeRequest, InitializeResponse, Pdu, R2t, Reader, ReceiveParameters,
+    Side, TERMINATION_SIZE_MAX, Termination, Wanted, Writer, encode_termination,
+};
+use weir_nvme::{Cqe, Status};
+
+use crate::config::{ADMIN_IN_CAPSULE_BYTES, TargetConfig};
+use crate::core::{Answer, Env, Next, QueuePair, SlotIndex};
+
+/// Where fields are in an H2CData header (NVMe/TCP Transport 1.0c, section 3.6.2.8).
+mod field {
+    pub(super) const FLAGS: u32 = 1;
+    pub(super) const CCCID: u32 = 8;
+    pub(super) const TTAG: u32 = 10;
+}
+
+/// Data that is left of a PDU before it is worth receiving it straight into its segment.
+const DIRECT_BYTES_MIN: usize = 16 << 10;
+
+/// Where the data of the current PDU goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Nowhere,
+    /// Into a slot's landing from this byte on.
+    Landing(SlotIndex, u32),
+}
+
+/// How far data that was asked for has come.
+#[derive(Debug, Clone, Copy, Default)]
+struct Transfer {
+    received: u32,
+    damaged: bool,
+}
+
+/// What [`Framing::receive`] left undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// All input was taken.
+    Hungry,
+    /// A command waits for a slot or a buffer; the rest of the input is to be offered again.
+    Blocked,
+    /// The peer ended the connection.
+    PeerTerminated,
+}
+
+/// A segment that data of the current PDU can be received into.
+pub(crate) struct Direct {
+    pub(crate) segment: Segment,
+    pub(crate) from: usize,
+    slot: SlotIndex,
+    index: usize,
+    length: usize,
+}
+
+/// Where a segment goes back to when it was received into.
+pub(crate) struct DirectReturn {
+    slot: SlotIndex,
+    index: usize,
+    length: usize,
+    from: usize,
+}
+
+impl DirectReturn {
+    /// Where in the segment the first byte went.
+    pub(crate) fn from(&self) -> usize {
+        self.from
+    }
+}
+
+impl Direct {
+    /// The segment, cut to what is wanted of it, and where it goes back to.
+    pub(crate) fn split(self) -> (Segment, usize, DirectReturn) {
+        let back = DirectReturn {
+            slot: self.slot,
+            index: self.index,
+            length: self.length,
+            from: self.from,
+        };
+        (self.segment, self.from, back)
+    }
+}
+
+/// Counts of what was wrong with digests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct DigestErrors {
+    pub(crate) data: u64,
+}
+
+/// Both directions of one connection.
+pub(crate) struct Framing {
+    reader: Reader,
+    writer: Writer,
+    place: Place,
+    /// Bytes of the current PDU's data in all.
+    data_length: u32,
+    transfers: Vec<Transfer>,
+    blocked: Option<CapsuleCommand>,
+    in_capsule_max: u32,
+    max_h2c_data: u32,
+    max_c2h_data: u32,
+    success_flag: bool,
+    pub(crate) digest_errors: DigestErrors,
+}
+
+impl Framing {
+    /// A connection that was just accepted.
+    pub(crate) fn new(config: &TargetConfig) -> Self {
+        Framing {
+            reader: Reader::new(Side::Controller),
+            writer: Writer::default(),
+            place: Place::Nowhere,
+            data_length: 0,
+            transfers: Vec::new(),
+            blocked: None,
+            in_capsule_max: config.in_capsule_bytes.max(ADMIN_IN_CAPSULE_BYTES),
+            max_h2c_data: config.max_h2c_data,
+            max_c2h_data: config.max_c2h_data,
+            success_flag: false,
+            digest_errors: DigestErrors::default(),
+        }
+    }
+
+    /// SQ flow control is off: a read's last data may say success in place of a response.
+    pub(crate) fn set_success_flag(&mut self, on: bool) {
+        self.success_flag = on;
+    }
+
+    /// Whether it is between PDUs, with nothing held.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        !self.reader.is_inside_pdu() && self.blocked.is_none()
+    }
+
+    /// Takes bytes from the front of `input`.
+    pub(crate) fn receive(
+        &mut self,
+        input: &mut View,
+        queue: &mut QueuePair,
+        env: &Env<'_>,
+        out: &mut Gather,
+    ) -> Result<Progress, FramingError> {
+        if let Some(capsule) = self.blocked.take()
+            && !self.command(capsule, queue, env, out)
+        {
+            return Ok(Progress::Blocked);
+        }
+        loop {
+            let fed = self.reader.feed(input)?;
+            let taken = input.split_to(fed.consumed);
+            let Some(event) = fed.event else {
+                return Ok(Progress::Hungry);
+            };
+            match event {
+                Event::Pdu(Pdu::CapsuleCommand(capsule)) => {
+                    if !self.command(capsule, queue, env, out) {
+                        return Ok(Progress::Blocked);
+                    }
+                }
+                Event::Pdu(Pdu::InitializeRequest(request)) => self.initialize(&request, out)?,
+                Event::Pdu(Pdu::H2cData(data)) => self.begin_transfer(&data, queue)?,
+                Event::Pdu(Pdu::Termination(_)) => return Ok(Progress::PeerTerminated),
+                Event::Pdu(other) => unreachable!("a controller's reader yields no {other:?}"),
+                Event::Data { offset } => self.store(&taken, offset, queue),
+                Event::DataEnd { pdu, digest } => self.data_ended(pdu, digest, queue, env)?,
+            }
+        }
+    }
+
+    /// A segment to receive the rest of the current PDU's data into, when that is worth its while.
+    pub(crate) fn direct(&mut self, queue: &mut QueuePair) -> Option<Direct> {
+        let Wanted::Data(left) = self.reader.wanted() else {
+            return None;
+        };
+        let Place::Landing(slot, base) = self.place else {
+            return None;
+        };
+        if (left as usize) < DIRECT_BYTES_MIN {
+            return None;
+        }
+        let offset = base + (self.data_length - left);
+        let (mut segment, index, from) = queue.take_segment(slot, offset as usize)?;
+        let length = segment.len();
+        let wanted = (length - from).min(left as usize);
+        segment.set_len(from + wanted);
+        Some(Direct {
+            segment,
+            from,
+            slot,
+            index,
+            length,
+        })
+    }
+
+    /// `count` bytes were received into the segment that [`Framing::direct`] gave.
+    pub(crate) fn received_directly(
+        &mut self,
+        mut segment: Segment,
+        back: &DirectReturn,
+        count: usize,
+        queue: &mut QueuePair,
+    ) {
+        if self.reader.has_data_digest() {
+            self.reader
+                .data_received(&segment[back.from..back.from + count]);
+        } else {
+            self.reader.data_received_unseen(count);
+        }
+        segment.set_len(back.length);
+        queue.put_segment(back.slot, back.index, segment);
+    }
+
+    fn initialize(
+        &mut self,
+        request: &InitializeRequest,
+        out: &mut Gather,
+    ) -> Result<(), FramingError> {
+        let alignment = request.check()?;
+        let digests = request.digests.known();
+        self.writer = Writer {
+            header_digest: digests.contains(DigestOptions::HEADER),
+            data_digest: digests.contains(DigestOptions::DATA),
+            alignment,
+        };
+        let answer = InitializeResponse::new(digests, self.max_h2c_data);
+        out.push_header(&answer.encode());
+        self.reader.establish(ReceiveParameters {
+            header_digest: self.writer.header_digest,
+            data_digest: self.writer.data_digest,
+            maximum_in_capsule: self.in_capsule_max,
+            maximum_data: self.max_h2c_data,
+            ..ReceiveParameters::INITIAL
+        });
+        Ok(())
+    }
+
+    /// Hands a command in. False: it waits.
+    fn command(
+        &mut self,
+        capsule: CapsuleCommand,
+        queue: &mut QueuePair,
+        env: &Env<'_>,
+        out: &mut Gather,
+    ) -> bool {
+        self.place = Place::Nowhere;
+        self.data_length = capsule.data_length;
+        let taken = if queue.has_room() {
+            queue.command(&capsule.sqe, payload_of(&capsule), env).ok()
+        } else {
+            None
+        };
+        match taken {
+            Some(Next::Skip) => {}
+            Some(Next::Fill(slot)) => self.place = Place::Landing(slot, 0),
+            None if queue.is_fetching() && !queue.is_running() => {
+                // Nothing that could make room ends before data that lies behind this command in the stream.
+                self.refuse(&capsule, out);
+            }
+            None => {
+                self.blocked = Some(capsule);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn refuse(&self, capsule: &CapsuleCommand, out: &mut Gather) {
+        let cqe = Cqe::new(capsule.sqe.cid, 0, Status::COMMAND_INTERRUPTED);
+        self.write_response(&cqe, out);
+    }
+
+    /// H2CData must be what an R2T asked for, in order.
+    fn begin_transfer(&mut self, data: &H2cData, queue: &QueuePair) -> Result<(), Termination> {
+        let slot = data.transfer_tag;
+        let Some((cid, length)) = queue.fetching(slot) else {
+            return Err(Termination::invalid_field(field::TTAG));
+        };
+        if data.cid != cid {
+            return Err(Termination::invalid_field(field::CCCID));
+        }
+        let transfer = self.transfers[usize::from(slot)];
+        let end = data.offset.checked_add(data.length);
+        let within = end.is_some_and(|end| end <= length);
+        if data.offset != transfer.received || !within {
+            return Err(Termination::out_of_range());
+        }
+        if data.last != (end == Some(length)) {
+            return Err(Termination::invalid_field(field::FLAGS));
+        }
+        self.place = Place::Landing(slot, data.offset);
+        self.data_length = data.length;
+        Ok(())
+    }
+
+    fn store(&self, bytes: &[u8], offset: u32, queue: &mut QueuePair) {
+        let Place::Landing(slot, base) = self.place else {
+            return;
+        };
+        let mut at = (base + offset) as usize;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let target = queue.landing_at(slot, at);
+            let length = target.len().min(rest.len());
+            if length == 0 {
+                return;
+            }
+            target[..length].copy_from_slice(&rest[..length]);
+            rest = &rest[length..];
+            at += length;
+        }
+    }
+
+    fn data_ended(
+        &mut self,
+        pdu: Pdu,
+        digest: DataDigest,
+        queue: &mut QueuePair,
+        env: &Env<'_>,
+    ) -> Result<(), FramingError> {
+        let place = std::mem::replace(&mut self.place, Place::Nowhere);
+        if !digest.is_good() {
+            self.digest_errors.data += 1;
+        }
+        let Place::Landing(slot, _) = place else {
+            return Ok(());
+        };
+        let good = match pdu {
+            Pdu::H2cData(data) => {
+                let transfer = &mut self.transfers[usize::from(slot)];
+                transfer.received += data.length;
+                transfer.damaged |= !digest.is_good();
+                if !data.last {
+                    return Ok(());
+                }
+                !transfer.damaged
+            }
+            _ => digest.is_good(),
+        };
+        if good {
+            queue.filled(slot, env);
+        } else {
+            queue.damaged(slot);
+        }
+        Ok(())
+    }
+
+    /// Writes what the queue has ready: requests for data, then answers.
+    pub(crate) fn write(&mut self, queue: &mut QueuePair, out: &mut Gather) {
+        while let Some((slot, cid, length)) = queue.next_fetch() {
+            self.write_r2t(slot, cid, length, out);
+        }
+        while let Some(answer) = queue.next_answer() {
+            self.write_answer(answer, out);
+        }
+    }
+
+    fn write_r2t(&mut self, slot: SlotIndex, cid: u16, length: u32, out: &mut Gather) {
+        let index = usize::from(slot);
+        if self.transfers.len() <= index {
+            self.transfers.resize(index + 1, Transfer::default());
+        }
+        self.transfers[index] = Transfer::default();
+        let r2t = R2t {
+            cid,
+            transfer_tag: slot,
+            offset: 0,
+            length,
+        };
+        let mut buffer = [0; HEADER_SIZE_MAX];
+        let written = self.writer.r2t(&mut buffer, &r2t);
+        out.push_header(&buffer[..written]);
+    }
+
+    fn write_answer(&self, answer: Answer, out: &mut Gather) {
+        let cqe = &answer.cqe;
+        let has_data = answer.data_bytes > 0;
+        let success =
+            has_data && self.success_flag && cqe.status == Status::SUCCESS && cqe.result == 0;
+        if has_data {
+            self.write_data(cqe.cid, answer.data, answer.data_bytes, success, out);
+        }
+        if !success {
+            self.write_response(cqe, out);
+        }
+    }
+
+    /// Writes one entry as a response.
+    pub(crate) fn write_response(&self, cqe: &Cqe, out: &mut Gather) {
+        let mut buffer = [0; HEADER_SIZE_MAX];
+        let written = self.writer.capsule_response(&mut buffer, cqe);
+        out.push_header(&buffer[..written]);
+    }
+
+    /// Writes data in as many PDUs as it needs.
+    fn write_data(
+        &self,
+        cid: u16,
+        mut data: Views,
+        total: u32,
+        success: bool,
+        out: &mut Gather,
+    ) {
+        let mut offset = 0;
+        while offset < total {
+            let length = (total - offset).min(self.max_c2h_data);
+            let last = offset + length == total;
+            let header = C2hData {
+                cid,
+                offset,
+                length,
+                last,
+                success: last && success,
+            };
+            let mut buffer = [0; HEADER_SIZE_MAX];
+            let written = self.writer.c2h_data(&mut buffer, &header);
+            out.push_header(&buffer[..written]);
+            if last {
+                self.write_views(data, out);
+                return;
+            }
+            let part = split_front(&mut data, length as usize);
+            self.write_views(part, out);
+            offset += length;
+        }
+    }
+
+    fn write_views(&self, views: Views, out: &mut Gather) {
+        let digest = self
+            .writer
+            .data_digest
+            .then(|| digest_of_parts(views.iter().map(|view| &view[..])));
+        for view in views {
+            out.push_view(view);
+        }
+        if let Some(digest) = digest {
+            out.push_header(&digest.to_bytes());
+        }
+    }
+
+    /// Writes the termination request that an error asks for, if it does.
+    pub(crate) fn terminate(&self, error: &FramingError, out: &mut Gather) {
+        let header = self.reader.header();
+        if let FramingError::Terminate(termination) = error
+            && !header.is_empty()
+        {
+            let mut buffer = [0; TERMINATION_SIZE_MAX];
+            let written = encode_termination(Side::Controller, termination, header, &mut buffer);
+            out.push_header(&buffer[..written]);
+        }
+    }
+}
+
+/// Where a capsule's data is, or the status that refuses it: what its SGL says must be what the PDU holds.
+fn payload_of(capsule: &CapsuleCommand) -> Result<weir_nvme::sgl::TcpData, Status> {
+    use weir_nvme::sgl::TcpData;
+    let payload = capsule
+        .sqe
+        .tcp_data()
+        .map_err(Status::with_do_not_retry)?;
+    let in_pdu = match payload {
+        TcpData::InCapsule { length } => length,
+        TcpData::None | TcpData::Transport { .. } => 0,
+    };
+    if in_pdu == capsule.data_length {
+        Ok(payload)
+    } else {
+        Err(Status::DATA_SGL_LENGTH_INVALID.with_do_not_retry())
+    }
+}
+
+/// Takes the first `length` bytes of `views`.
+fn split_front(views: &mut Views, length: usize) -> Views {
+    let mut front = Views::new();
+    let mut wanted = length;
+    while wanted > 0 {
+        let first = &mut views[0];
+        if first.len() > wanted {
+            front.push(first.split_to(wanted));
+            return front;
+        }
+        wanted -= first.len();
+        front.push(views.remove(0));
+    }
+    front
+}

@@ -1,0 +1,465 @@
+//! The controllers of a target and their queues, over all reactors. For the control path: it locks.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use weir_nvme::command::{ConnectData, ConnectParameter};
+use weir_nvme::{HostId, Nqn, Status};
+
+use crate::config::TargetConfig;
+use crate::connection::Message;
+use crate::core::{ConnectIdentity, ConnectRefusal, ControllerKind, ErrorLog};
+use crate::mailbox::Mailbox;
+use crate::snapshot::{ControllerModel, Subsystem};
+
+/// Identifiers of discovery controllers.
+const DISCOVERY_IDS: std::ops::RangeInclusive<u16> = 1..=0xffef;
+
+/// A host: name and identifier.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Host {
+    pub(crate) nqn: Nqn,
+    pub(crate) id: HostId,
+}
+
+/// A connection as others reach it.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    pub(crate) id: u64,
+    pub(crate) mailbox: Mailbox<Message>,
+}
+
+/// What all reactors know of a controller.
+pub(crate) struct Shared {
+    pub(crate) id: u16,
+    pub(crate) kind: ControllerKind,
+    pub(crate) subsystem_nqn: Nqn,
+    pub(crate) host: Host,
+    /// The address that its admin queue reached.
+    pub(crate) local_address: SocketAddr,
+    /// The reactor of its admin queue.
+    pub(crate) reactor: usize,
+    admin: Handle,
+    /// A command came since the keep-alive timer last looked. A reactor that finds it set does not write it.
+    traffic: AtomicBool,
+    /// The host understands Command Retry Delay.
+    retry_delay: AtomicBool,
+    pub(crate) errors: Mutex<ErrorLog>,
+}
+
+impl Shared {
+    /// A command of the controller arrived.
+    pub(crate) fn heard(&self) {
+        if !self.traffic.load(Ordering::Relaxed) {
+            self.traffic.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a command arrived since the last call.
+    pub(crate) fn take_traffic(&self) -> bool {
+        self.traffic.swap(false, Ordering::Relaxed)
+    }
+
+    pub(crate) fn retry_delay(&self) -> bool {
+        self.retry_delay.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_retry_delay(&self, on: bool) {
+        self.retry_delay.store(on, Ordering::Relaxed);
+    }
+}
+
+struct Queue {
+    connection: Handle,
+    reactor: usize,
+    ending: bool,
+}
+
+struct Controller {
+    shared: Arc<Shared>,
+    accepts_queues: bool,
+    granted: u16,
+    queues: BTreeMap<u16, Queue>,
+    /// The admin queue is gone; the entry goes with the last I/O queue.
+    ended: bool,
+    /// The admin queue waits to be told that the I/O queues have ended.
+    tell_ended: bool,
+}
+
+type Key = (Nqn, u16);
+
+#[derive(Default)]
+struct State {
+    controllers: BTreeMap<Key, Controller>,
+    /// Next identifier to try, by subsystem: those of the recent past are not used again soon.
+    next_id: HashMap<Nqn, u16>,
+    /// I/O queues on each reactor.
+    load: Vec<u32>,
+    /// Queues of a host that are ending: what they wrote may still take effect.
+    ending: HashMap<Host, u32>,
+    /// Connections whose Connect waits until queues have ended.
+    waiting: Vec<Handle>,
+}
+
+/// What is to be done with the Connect of an I/O queue.
+pub(crate) enum QueueGrant {
+    /// The queue belongs on this reactor.
+    Granted {
+        controller: Arc<Shared>,
+        reactor: usize,
+    },
+    /// Queues of the host are ending: [`Message::Retry`] comes when one has.
+    Wait,
+}
+
+/// All controllers.
+pub(crate) struct Registry {
+    state: Mutex<State>,
+}
+
+impl Registry {
+    pub(crate) fn new(reactors: usize) -> Self {
+        let state = State {
+            load: vec![0; reactors],
+            ..State::default()
+        };
+        Registry {
+            state: Mutex::new(state),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a controller for an admin queue.
+    pub(crate) fn create(
+        &self,
+        identity: &ConnectIdentity,
+        subsystem: Option<&Subsystem>,
+        local_address: SocketAddr,
+        reactor: usize,
+        admin: Handle,
+        config: &TargetConfig,
+    ) -> Result<Arc<Shared>, ConnectRefusal> {
+        let host = Host {
+            nqn: identity.host_nqn.clone(),
+            id: identity.host_id,
+        };
+        let mut state = self.lock();
+        let of_host = state.controllers.values().filter(|controller| {
+            controller.shared.subsystem_nqn == identity.subsystem_nqn
+                && controller.shared.host.nqn == host.nqn
+        });
+        if of_host.count() >= usize::from(config.controllers_per_host_max) {
+            return Err(ConnectRefusal::status(
+                Status::CONNECT_CONTROLLER_BUSY,
+                "the host has as many controllers as it may have",
+            ));
+        }
+        let id = state.choose_id(identity, subsystem)?;
+        let shared = Arc::new(Shared {
+            id,
+            kind: subsystem.map_or(ControllerKind::Discovery, |_| ControllerKind::Io),
+            subsystem_nqn: identity.subsystem_nqn.clone(),
+            host,
+            local_address,
+            reactor,
+            admin,
+            traffic: AtomicBool::new(true),
+            retry_delay: AtomicBool::new(false),
+            errors: Mutex::default(),
+        });
+        let controller = Controller {
+            shared: Arc::clone(&shared),
+            accepts_queues: false,
+            granted: config.io_queues_max,
+            queues: BTreeMap::new(),
+            ended: false,
+            tell_ended: false,
+        };
+        state
+            .controllers
+            .insert((identity.subsystem_nqn.clone(), id), controller);
+        Ok(shared)
+    }
+
+    /// Adds an I/O queue to a controller and chooses its reactor: that with the fewest of the controller's queues, and then the
+    /// fewest of all.
+    pub(crate) fn add_queue(
+        &self,
+        identity: &ConnectIdentity,
+        qid: u16,
+        local_address: SocketAddr,
+        connection: &Handle,
+    ) -> Result<QueueGrant, ConnectRefusal> {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let key = (identity.subsystem_nqn.clone(), identity.controller_id);
+        let no_controller = || {
+            ConnectRefusal::parameter(
+                ConnectParameter::CONTROLLER_ID,
+                "there is no such controller",
+            )
+        };
+        let controller = state
+            .controllers
+            .get_mut(&key)
+            .filter(|controller| !controller.ended)
+            .ok_or_else(no_controller)?;
+        check_queue(controller, identity, qid, local_address)?;
+        let closing = match controller.queues.get(&qid) {
+            Some(queue) if !queue.ending => {
+                return Err(ConnectRefusal::status(
+                    Status::INVALID_QUEUE_IDENTIFIER.with_do_not_retry(),
+                    "the queue identifier is in use",
+                ));
+            }
+            Some(_) => true,
+            None => false,
+        };
+        if closing || state.ending.contains_key(&controller.shared.host) {
+            state.waiting.push(connection.clone());
+            return Ok(QueueGrant::Wait);
+        }
+        let mut own = vec![0_u32; state.load.len()];
+        for queue in controller.queues.values() {
+            own[queue.reactor] += 1;
+        }
+        let reactor = (0..state.load.len())
+            .min_by_key(|&reactor| (own[reactor], state.load[reactor]))
+            .expect("a target has a reactor");
+        state.load[reactor] += 1;
+        controller.queues.insert(
+            qid,
+            Queue {
+                connection: connection.clone(),
+                reactor,
+                ending: false,
+            },
+        );
+        Ok(QueueGrant::Granted {
+            controller: Arc::clone(&controller.shared),
+            reactor,
+        })
+    }
+
+    /// An admin queue tells what it allows.
+    pub(crate) fn set_state(&self, shared: &Shared, accepts_queues: bool, granted: u16) {
+        let mut state = self.lock();
+        if let Some(controller) = state.controllers.get_mut(&key_of(shared)) {
+            controller.accepts_queues = accepts_queues;
+            controller.granted = granted;
+        }
+    }
+
+    /// I/O queues that a controller has.
+    pub(crate) fn io_queues(&self, shared: &Shared) -> u16 {
+        let state = self.lock();
+        let controller = state.controllers.get(&key_of(shared));
+        controller.map_or(0, |controller| controller.queues.len() as u16)
+    }
+
+    /// The connection of one of a controller's I/O queues.
+    pub(crate) fn queue(&self, shared: &Shared, qid: u16) -> Option<Handle> {
+        let state = self.lock();
+        let queue = state.controllers.get(&key_of(shared))?.queues.get(&qid)?;
+        Some(queue.connection.clone())
+    }
+
+    /// Ends a controller's I/O queues; its admin queue is told when they have: [`Message::QueuesEnded`].
+    pub(crate) fn end_queues(&self, shared: &Shared) {
+        let mut state = self.lock();
+        let Some(controller) = state.controllers.get_mut(&key_of(shared)) else {
+            return;
+        };
+        controller.accepts_queues = false;
+        controller.tell_ended = true;
+        state.end_queues_of(&key_of(shared));
+        state.settle(&key_of(shared));
+    }
+
+    /// A controller ends with its admin queue.
+    pub(crate) fn end_controller(&self, shared: &Shared) {
+        let mut state = self.lock();
+        let key = key_of(shared);
+        if let Some(controller) = state.controllers.get_mut(&key) {
+            controller.ended = true;
+            state.end_queues_of(&key);
+            state.settle(&key);
+        }
+    }
+
+    /// An I/O queue begins to end: what it wrote may take effect until [`Registry::queue_ended`].
+    pub(crate) fn queue_ends(&self, shared: &Shared, qid: u16) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let controller = state.controllers.get_mut(&key_of(shared));
+        if let Some(queue) = controller.and_then(|controller| controller.queues.get_mut(&qid))
+            && !queue.ending
+        {
+            queue.ending = true;
+            *state.ending.entry(shared.host.clone()).or_default() += 1;
+        }
+    }
+
+    /// An I/O queue has ended.
+    pub(crate) fn queue_ended(&self, shared: &Shared, qid: u16) {
+        self.queue_ends(shared, qid);
+        let mut state = self.lock();
+        let key = key_of(shared);
+        let removed = state
+            .controllers
+            .get_mut(&key)
+            .and_then(|controller| controller.queues.remove(&qid));
+        let Some(queue) = removed else {
+            return;
+        };
+        state.load[queue.reactor] -= 1;
+        let left = state.ending.get_mut(&shared.host).expect("it was ending");
+        *left -= 1;
+        if *left == 0 {
+            state.ending.remove(&shared.host);
+        }
+        state.settle(&key);
+        for waiting in std::mem::take(&mut state.waiting) {
+            let _ = waiting.mailbox.send(Message::Retry);
+        }
+    }
+
+    /// A connection waits no longer.
+    pub(crate) fn forget_waiting(&self, connection: u64) {
+        self.lock()
+            .waiting
+            .retain(|waiting| waiting.id != connection);
+    }
+
+    /// Every controller, with how many I/O queues it has.
+    pub(crate) fn controllers(&self) -> Vec<(Arc<Shared>, Vec<u16>)> {
+        let state = self.lock();
+        let of = |controller: &Controller| {
+            let queues = controller.queues.keys().copied().collect();
+            (Arc::clone(&controller.shared), queues)
+        };
+        state
+            .controllers
+            .values()
+            .filter(|controller| !controller.ended)
+            .map(of)
+            .collect()
+    }
+}
+
+fn key_of(shared: &Shared) -> Key {
+    (shared.subsystem_nqn.clone(), shared.id)
+}
+
+/// Whether the controller may have this queue.
+fn check_queue(
+    controller: &Controller,
+    identity: &ConnectIdentity,
+    qid: u16,
+    local_address: SocketAddr,
+) -> Result<(), ConnectRefusal> {
+    let shared = &controller.shared;
+    let refuse = |parameter, reason| Err(ConnectRefusal::parameter(parameter, reason));
+    if shared.host.nqn != identity.host_nqn {
+        return refuse(
+            ConnectParameter::HOST_NQN,
+            "the host NQN is not that of the admin queue",
+        );
+    }
+    if shared.host.id != identity.host_id {
+        return refuse(
+            ConnectParameter::HOST_ID,
+            "the host identifier is not that of the admin queue",
+        );
+    }
+    if canonical(shared.local_address) != canonical(local_address) {
+        return refuse(
+            ConnectParameter::CONTROLLER_ID,
+            "the admin queue is on another port",
+        );
+    }
+    if !controller.accepts_queues {
+        return Err(ConnectRefusal::status(
+            Status::COMMAND_SEQUENCE_ERROR.with_do_not_retry(),
+            "the controller is not enabled",
+        ));
+    }
+    if qid > controller.granted {
+        return refuse(
+            ConnectParameter::QUEUE_ID,
+            "the queue identifier is above the number of queues granted",
+        );
+    }
+    Ok(())
+}
+
+fn canonical(address: SocketAddr) -> (IpAddr, u16) {
+    (address.ip().to_canonical(), address.port())
+}
+
+impl State {
+    fn choose_id(
+        &mut self,
+        identity: &ConnectIdentity,
+        subsystem: Option<&Subsystem>,
+    ) -> Result<u16, ConnectRefusal> {
+        let nqn = &identity.subsystem_nqn;
+        let busy = || {
+            ConnectRefusal::status(
+                Status::CONNECT_CONTROLLER_BUSY,
+                "no controller identifier is free",
+            )
+        };
+        let is_free = |state: &State, id| !state.controllers.contains_key(&(nqn.clone(), id));
+        let asked = identity.controller_id;
+        let is_static = subsystem.is_some_and(|s| s.controller_model == ControllerModel::Static);
+        if is_static && asked != ConnectData::ANY_STATIC_CONTROLLER {
+            return is_free(self, asked).then_some(asked).ok_or_else(busy);
+        }
+        let ids = subsystem.map_or(DISCOVERY_IDS, |subsystem| subsystem.controller_ids.clone());
+        let next = self.next_id.get(nqn).copied().unwrap_or(*ids.start());
+        let from = if ids.contains(&next) { next } else { *ids.start() };
+        let id = (from..=*ids.end())
+            .chain(*ids.start()..from)
+            .find(|id| is_free(self, *id))
+            .ok_or_else(busy)?;
+        self.next_id.insert(nqn.clone(), id.wrapping_add(1));
+        Ok(id)
+    }
+
+    fn end_queues_of(&mut self, key: &Key) {
+        let Some(controller) = self.controllers.get_mut(key) else {
+            return;
+        };
+        for queue in controller.queues.values_mut() {
+            if !std::mem::replace(&mut queue.ending, true) {
+                *self
+                    .ending
+                    .entry(controller.shared.host.clone())
+                    .or_default() += 1;
+            }
+            let _ = queue.connection.mailbox.send(Message::ControllerEnds);
+        }
+    }
+
+    /// Does what waits for a controller's last I/O queue to end.
+    fn settle(&mut self, key: &Key) {
+        let Some(controller) = self.controllers.get_mut(key) else {
+            return;
+        };
+        if !controller.queues.is_empty() {
+            return;
+        }
+        if std::mem::take(&mut controller.tell_ended) {
+            let _ = controller.shared.admin.mailbox.send(Message::QueuesEnded);
+        }
+        if controller.ended {
+            self.controllers.remove(key);
+        }
+    }
+}

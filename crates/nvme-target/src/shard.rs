@@ -1,0 +1,168 @@
+//! What a target has on one reactor: its view of the snapshot, the queues of the volumes, its connections.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use weir_block::{Router, Volume};
+use weir_nvme::Nqn;
+use weir_reactor::Reactor;
+
+use crate::connection::{Entry, Message};
+use crate::counters::ConnectionCounters;
+use crate::mailbox::Mailbox;
+use crate::snapshot::{Namespace, Snapshot};
+use crate::target::TargetShared;
+use crate::volumes::{Attached, Namespaces, VolumeQueue};
+
+/// Something to do on a reactor's part of a target.
+pub(crate) type Work = Box<dyn FnOnce(&Rc<Shard>) + Send>;
+
+/// Identity of a volume while somebody holds it.
+type VolumeKey = usize;
+
+fn key_of(volume: &Arc<dyn Volume>) -> VolumeKey {
+    Arc::as_ptr(volume).cast::<()>() as usize
+}
+
+/// One reactor's part of a target.
+pub(crate) struct Shard {
+    pub(crate) index: usize,
+    pub(crate) reactor: Reactor,
+    pub(crate) target: Arc<TargetShared>,
+    pub(crate) router: Rc<Router>,
+    pub(crate) counters: Arc<ConnectionCounters>,
+    snapshot: RefCell<Arc<Snapshot>>,
+    /// Grows with every change of what connections see.
+    generation: Cell<u64>,
+    queues: RefCell<HashMap<VolumeKey, Rc<VolumeQueue>>>,
+    attached: RefCell<HashMap<Nqn, Vec<Rc<Attached>>>>,
+    pub(crate) connections: RefCell<BTreeMap<u64, Rc<Entry>>>,
+    pub(crate) listeners: RefCell<HashMap<u64, weir_reactor::Task<()>>>,
+    pub(crate) stopped: Cell<bool>,
+}
+
+impl Shard {
+    pub(crate) fn new(index: usize, reactor: &Reactor, target: Arc<TargetShared>) -> Rc<Self> {
+        Rc::new(Shard {
+            index,
+            reactor: reactor.clone(),
+            counters: Arc::clone(&target.shards[index].counters),
+            target,
+            router: Router::new(),
+            snapshot: RefCell::default(),
+            generation: Cell::new(1),
+            queues: RefCell::default(),
+            attached: RefCell::default(),
+            connections: RefCell::default(),
+            listeners: RefCell::default(),
+            stopped: Cell::new(false),
+        })
+    }
+
+    /// Does what is sent to this reactor's part, until it is told to stop.
+    pub(crate) async fn run(self: Rc<Self>, work: Mailbox<Work>) {
+        while !self.stopped.get() {
+            let work = work.next().await;
+            work(&self);
+        }
+        drop(work.close());
+    }
+
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot.borrow())
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.get()
+    }
+
+    fn changed(&self) {
+        self.generation.set(self.generation.get() + 1);
+        self.tell_all(|| Message::Look);
+    }
+
+    /// Sends a message to every connection here.
+    pub(crate) fn tell_all(&self, message: impl Fn() -> Message) {
+        for entry in self.connections.borrow().values() {
+            let _ = entry.handle.mailbox.send(message());
+        }
+    }
+
+    /// Takes a new snapshot over. Queues of volumes that stay are kept; others go with their last request.
+    pub(crate) fn apply(&self, snapshot: Arc<Snapshot>) {
+        let mut kept = HashMap::new();
+        let mut attached = HashMap::new();
+        for subsystem in &snapshot.subsystems {
+            let namespaces = subsystem
+                .namespaces
+                .iter()
+                .map(|namespace| self.attach(namespace, &mut kept))
+                .collect();
+            attached.insert(subsystem.nqn.clone(), namespaces);
+        }
+        *self.queues.borrow_mut() = kept;
+        *self.attached.borrow_mut() = attached;
+        *self.snapshot.borrow_mut() = snapshot;
+        self.changed();
+    }
+
+    fn attach(
+        &self,
+        namespace: &Namespace,
+        kept: &mut HashMap<VolumeKey, Rc<VolumeQueue>>,
+    ) -> Rc<Attached> {
+        let key = key_of(&namespace.volume);
+        let queue = kept.entry(key).or_insert_with(|| {
+            let before = self.queues.borrow().get(&key).cloned();
+            before.unwrap_or_else(|| {
+                VolumeQueue::of_volume(
+                    Arc::clone(&namespace.volume),
+                    &self.reactor,
+                    self.target.config.volume_queue_depth,
+                    &self.router,
+                )
+            })
+        });
+        Rc::new(Attached {
+            namespace: namespace.clone(),
+            geometry: Cell::new(namespace.volume.geometry()),
+            queue: Rc::clone(queue),
+        })
+    }
+
+    /// Looks at the volumes' geometry again.
+    pub(crate) fn renew_geometry(&self) {
+        for attached in self.attached.borrow().values().flatten() {
+            attached
+                .geometry
+                .set(attached.namespace.volume.geometry());
+        }
+        self.changed();
+    }
+
+    /// What `host` sees of a subsystem; none when there is no such subsystem or the host may not connect.
+    pub(crate) fn namespaces_for(&self, subsystem: &Nqn, host: &Nqn) -> Option<Namespaces> {
+        let snapshot = self.snapshot.borrow();
+        let found = snapshot.subsystem(subsystem.as_str())?;
+        if !found.allowed.allows(host) {
+            return None;
+        }
+        let attached = self.attached.borrow();
+        let visible = attached
+            .get(subsystem)?
+            .iter()
+            .filter(|attached| attached.namespace.visible_to.allows(host))
+            .cloned()
+            .collect();
+        Some(Namespaces::new(visible))
+    }
+
+    /// Submits what waits in any volume's queue.
+    pub(crate) fn pump_all(&self) {
+        for queue in self.queues.borrow().values() {
+            queue.pump();
+        }
+    }
+}

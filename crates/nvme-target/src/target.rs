@@ -1,0 +1,773 @@
+//! The target as its owner sees it: what it serves, where it listens, who is connected.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use weir_block::{Volume, VolumeEvent, Watcher};
+use weir_nvme::Nqn;
+use weir_reactor::{
+    Instant, Listener, Reactor, Receiver, Remote, SocketOptions, SocketReport, TcpListener,
+    TcpStream, oneshot,
+};
+
+use crate::config::{ConfigError, TargetConfig};
+use crate::connection::{self, Entry, Message, Moving};
+use crate::core::ControllerKind;
+use crate::counters::{ConnectionCounters, IoCounters, IoTotals};
+use crate::mailbox::Mailbox;
+use crate::registry::{Handle, Registry};
+use crate::shard::{Shard, Work};
+use crate::snapshot::Snapshot;
+
+/// For how long a listener rests after an error that passes, such as no more descriptors.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+/// How often a shutdown looks whether commands are still in flight.
+const DRAIN_POLL: Duration = Duration::from_millis(5);
+
+/// What a target's owner asked for cannot be done.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// The configuration is not allowed.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// There is no reactor to run on.
+    #[error("a target needs at least one reactor")]
+    NoReactor,
+    /// A reactor has stopped, and with it this part of the target.
+    #[error("reactor {reactor} of the target has stopped")]
+    Stopped {
+        /// Index of the reactor among the target's.
+        reactor: usize,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        #[source]
+        error: std::io::Error,
+    },
+    /// There is no such listener.
+    #[error("nothing listens on {address}; the listeners are listed by their own addresses")]
+    NoListener {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// There is no such connection.
+    #[error("there is no connection {id}; it may have ended already")]
+    NoConnection {
+        /// Its number.
+        id: u64,
+    },
+}
+
+/// Where a target is to listen.
+#[derive(Debug)]
+pub struct ListenerConfig {
+    /// The address; port 0 takes one that is free.
+    pub address: SocketAddr,
+    /// Options of its connections.
+    pub options: SocketOptions,
+    /// Only the discovery subsystem is served there.
+    pub discovery_only: bool,
+    /// A socket that listens already, handed down by a service manager.
+    pub inherited: Option<Listener>,
+}
+
+impl ListenerConfig {
+    /// A listener for everything at `address`.
+    #[must_use]
+    pub fn new(address: SocketAddr) -> Self {
+        ListenerConfig {
+            address,
+            options: SocketOptions::default(),
+            discovery_only: false,
+            inherited: None,
+        }
+    }
+}
+
+/// A connection as it is now.
+#[derive(Debug, Clone)]
+pub struct ConnectionInfo {
+    /// Its number, unique while the target lives.
+    pub id: u64,
+    /// Index of its reactor among the target's.
+    pub reactor: usize,
+    /// The host's address.
+    pub peer: SocketAddr,
+    /// The address that the host reached.
+    pub local: SocketAddr,
+    /// What it is connected to; none before its Connect.
+    pub association: Option<Association>,
+    /// Commands in its queue.
+    pub in_flight: u32,
+    /// Bytes received so far.
+    pub bytes_received: u64,
+    /// Bytes sent so far.
+    pub bytes_sent: u64,
+    /// What the system says of the socket.
+    pub socket: Option<SocketReport>,
+}
+
+/// What a connection is connected to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Association {
+    /// The host.
+    pub host_nqn: Nqn,
+    /// The host's identifier.
+    pub host_id: weir_nvme::HostId,
+    /// The subsystem.
+    pub subsystem_nqn: Nqn,
+    /// The controller.
+    pub controller_id: u16,
+    /// The queue; 0 is the admin queue.
+    pub qid: u16,
+}
+
+/// A controller as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControllerInfo {
+    /// Its subsystem.
+    pub subsystem_nqn: Nqn,
+    /// Its identifier.
+    pub id: u16,
+    /// Whether it is a discovery controller.
+    pub discovery: bool,
+    /// Its host.
+    pub host_nqn: Nqn,
+    /// The host's identifier.
+    pub host_id: weir_nvme::HostId,
+    /// Index of the reactor of its admin queue.
+    pub reactor: usize,
+    /// Its I/O queues.
+    pub io_queues: Vec<u16>,
+}
+
+/// Counts since the target started.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TargetStats {
+    /// Connections now.
+    pub connections: u32,
+    /// Of these, without a granted Connect.
+    pub half_open: u32,
+    /// Controllers now.
+    pub controllers: u32,
+    /// By reactor.
+    pub reactors: Vec<ShardStats>,
+    /// By subsystem, those included that were removed.
+    pub subsystems: Vec<(Nqn, IoTotals)>,
+}
+
+/// Counts of one reactor since the target started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ShardStats {
+    /// Connections that were accepted.
+    pub accepted: u64,
+    /// Connects that were refused.
+    pub refused: u64,
+    /// Connections whose Connect did not come in time.
+    pub handshake_timeouts: u64,
+    /// Controllers whose keep-alive timer expired.
+    pub keep_alive_expiries: u64,
+    /// Connections that broke a rule of the transport.
+    pub terminated: u64,
+    /// PDUs whose data was damaged on its way.
+    pub data_digest_errors: u64,
+    /// Connections that ended by a broken invariant.
+    pub panics: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// Sends; each may carry many PDUs.
+    pub sends: u64,
+    /// I/O of the reactor's queues.
+    pub io: IoTotals,
+}
+
+/// Counts of one subsystem on every reactor.
+pub(crate) struct SubsystemCounters {
+    pub(crate) by_reactor: Box<[IoCounters]>,
+}
+
+impl SubsystemCounters {
+    pub(crate) fn totals(&self) -> IoTotals {
+        let mut totals = IoTotals::default();
+        for counters in &self.by_reactor {
+            totals.add(counters);
+        }
+        totals
+    }
+}
+
+/// How a reactor's part of the target is reached.
+pub(crate) struct ShardHandle {
+    work: Mailbox<Work>,
+    pub(crate) counters: Arc<ConnectionCounters>,
+}
+
+struct ListenerEntry {
+    id: u64,
+    reactor: usize,
+    address: SocketAddr,
+}
+
+#[derive(Default)]
+struct State {
+    snapshot: Arc<Snapshot>,
+    subsystems: HashMap<Nqn, Arc<SubsystemCounters>>,
+    listeners: Vec<ListenerEntry>,
+    watches: Vec<Arc<VolumeWatch>>,
+}
+
+/// What all reactors share of a target.
+pub(crate) struct TargetShared {
+    pub(crate) config: TargetConfig,
+    pub(crate) shards: Vec<ShardHandle>,
+    pub(crate) registry: Registry,
+    pub(crate) started: Instant,
+    state: Mutex<State>,
+    next_id: AtomicU64,
+    connections: AtomicU32,
+    half_open: AtomicU32,
+}
+
+/// Tells the target when a volume changes.
+struct VolumeWatch {
+    target: Weak<TargetShared>,
+    volume: Arc<dyn Volume>,
+}
+
+impl Watcher for VolumeWatch {
+    fn notice(&self, event: VolumeEvent) {
+        match event {
+            VolumeEvent::Resized => {
+                if let Some(target) = self.target.upgrade() {
+                    target.volume_changed();
+                }
+            }
+            // Requests say so themselves.
+            VolumeEvent::Lost | VolumeEvent::Restored => {}
+        }
+    }
+}
+
+impl TargetShared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn subsystem_counters(&self, nqn: &Nqn) -> Option<Arc<SubsystemCounters>> {
+        self.lock().subsystems.get(nqn).cloned()
+    }
+
+    pub(crate) fn connection_ended(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn half_open_ended(&self) {
+        self.half_open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Sends a connection to the reactor that its queue belongs on.
+    pub(crate) fn hand_over(self: &Arc<Self>, reactor: usize, moving: Moving) {
+        // A cell, so that the connection is not lost with the work when nobody takes it.
+        let cell = Arc::new(Mutex::new(Some(moving)));
+        let taken = Arc::clone(&cell);
+        let work: Work = Box::new(move |shard| {
+            let moving = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
+            connection::moved_in(shard, moving.expect("work is done once"));
+        });
+        if self.shards[reactor].work.send(work).is_err()
+            && let Some(moving) = cell.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            connection::lost_on_the_way(self, moving);
+        }
+    }
+
+    /// Runs `work` on one reactor's part; its result comes in the receiver, or none when the reactor stopped.
+    fn ask<T: Send + 'static>(
+        &self,
+        reactor: usize,
+        work: impl FnOnce(&Rc<Shard>) -> T + Send + 'static,
+    ) -> Receiver<T> {
+        let (sender, receiver) = oneshot();
+        let work: Work = Box::new(move |shard| sender.send(work(shard)));
+        // Where nobody takes the work its sender is dropped, which the receiver sees.
+        drop(self.shards[reactor].work.send(work));
+        receiver
+    }
+
+    fn tell_every(&self, work: impl Fn(&Rc<Shard>) + Clone + Send + 'static) {
+        for shard in &self.shards {
+            let work = work.clone();
+            drop(shard.work.send(Box::new(move |shard| work(shard))));
+        }
+    }
+
+    /// A volume's geometry changed: every reactor looks at it, and then the hosts are told.
+    fn volume_changed(self: &Arc<Self>) {
+        let left = Arc::new(AtomicU32::new(self.shards.len() as u32));
+        let target = Arc::clone(self);
+        self.tell_every(move |shard| {
+            shard.renew_geometry();
+            if left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                target.announce();
+            }
+        });
+    }
+
+    fn announce(&self) {
+        self.tell_every(|shard| shard.tell_all(|| Message::Announce));
+    }
+}
+
+/// An NVMe/TCP target on a number of reactors. Clones are handles of one target, and may be used on any thread.
+#[derive(Clone)]
+pub struct Target {
+    shared: Arc<TargetShared>,
+}
+
+impl Target {
+    /// A target that serves nothing yet and listens nowhere.
+    ///
+    /// # Errors
+    /// [`TargetError::Config`], [`TargetError::NoReactor`], or [`TargetError::Stopped`].
+    pub async fn new(reactors: Vec<Remote>, config: TargetConfig) -> Result<Self, TargetError> {
+        config.check()?;
+        let first = reactors.first().ok_or(TargetError::NoReactor)?;
+        let started = first
+            .call(|reactor: Reactor| async move { reactor.now() })
+            .await
+            .map_err(|_| TargetError::Stopped { reactor: 0 })?;
+        let shards = reactors
+            .iter()
+            .map(|_| ShardHandle {
+                work: Mailbox::new(),
+                counters: Arc::default(),
+            })
+            .collect();
+        let shared = Arc::new(TargetShared {
+            registry: Registry::new(reactors.len()),
+            config,
+            shards,
+            started,
+            state: Mutex::default(),
+            next_id: AtomicU64::new(1),
+            connections: AtomicU32::new(0),
+            half_open: AtomicU32::new(0),
+        });
+        for (index, remote) in reactors.iter().enumerate() {
+            let target = Arc::clone(&shared);
+            remote
+                .run(move |reactor| {
+                    let work = target.shards[index].work.clone();
+                    let shard = Shard::new(index, reactor, target);
+                    reactor.spawn(shard.run(work)).detach();
+                })
+                .map_err(|_| TargetError::Stopped { reactor: index })?;
+        }
+        Ok(Target { shared })
+    }
+
+    /// Serves `snapshot` from now on, in place of the one before. Done when every reactor has it; then hosts are told what
+    /// changed for them. Calls are to be made one after another.
+    ///
+    /// # Errors
+    /// [`TargetError::Stopped`].
+    pub async fn apply(&self, snapshot: Snapshot) -> Result<(), TargetError> {
+        let snapshot = Arc::new(snapshot);
+        self.prepare(&snapshot);
+        let answers: Vec<_> = (0..self.shared.shards.len())
+            .map(|reactor| {
+                let snapshot = Arc::clone(&snapshot);
+                self.shared
+                    .ask(reactor, move |shard| shard.apply(snapshot))
+            })
+            .collect();
+        for (reactor, answer) in answers.into_iter().enumerate() {
+            answer.await.ok_or(TargetError::Stopped { reactor })?;
+        }
+        self.shared.announce();
+        Ok(())
+    }
+
+    /// Makes the counters of new subsystems and watches new volumes.
+    fn prepare(&self, snapshot: &Arc<Snapshot>) {
+        let reactors = self.shared.shards.len();
+        let mut state = self.shared.lock();
+        let mut watches = Vec::new();
+        for subsystem in &snapshot.subsystems {
+            state
+                .subsystems
+                .entry(subsystem.nqn.clone())
+                .or_insert_with(|| {
+                    let by_reactor = (0..reactors).map(|_| IoCounters::default()).collect();
+                    Arc::new(SubsystemCounters { by_reactor })
+                });
+            for namespace in &subsystem.namespaces {
+                let same = |watch: &&Arc<VolumeWatch>| {
+                    std::ptr::addr_eq(
+                        Arc::as_ptr(&watch.volume),
+                        Arc::as_ptr(&namespace.volume),
+                    )
+                };
+                if watches.iter().any(|watch| same(&watch)) {
+                    continue;
+                }
+                let kept = state.watches.iter().find(same).cloned();
+                watches.push(kept.unwrap_or_else(|| self.watch(&namespace.volume)));
+            }
+        }
+        state.watches = watches;
+        state.snapshot = Arc::clone(snapshot);
+    }
+
+    fn watch(&self, volume: &Arc<dyn Volume>) -> Arc<VolumeWatch> {
+        let watch = Arc::new(VolumeWatch {
+            target: Arc::downgrade(&self.shared),
+            volume: Arc::clone(volume),
+        });
+        let watcher: Arc<dyn Watcher> = watch.clone();
+        volume.watch(Arc::downgrade(&watcher));
+        watch
+    }
+
+    /// Listens, and yields the address with its real port.
+    ///
+    /// # Errors
+    /// [`TargetError::Listen`] or [`TargetError::Stopped`].
+    pub async fn add_listener(&self, config: ListenerConfig) -> Result<SocketAddr, TargetError> {
+        let reactor = self.reactor_for_listener();
+        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let asked = config.address;
+        let answer = self
+            .shared
+            .ask(reactor, move |shard| listen(shard, id, config));
+        let stopped = TargetError::Stopped { reactor };
+        let address = answer
+            .await
+            .ok_or(stopped)?
+            .map_err(|error| TargetError::Listen {
+                address: asked,
+                error,
+            })?;
+        self.shared.lock().listeners.push(ListenerEntry {
+            id,
+            reactor,
+            address,
+        });
+        Ok(address)
+    }
+
+    /// The reactor with the fewest listeners.
+    fn reactor_for_listener(&self) -> usize {
+        let state = self.shared.lock();
+        let listeners = |reactor: usize| {
+            let on = |entry: &&ListenerEntry| entry.reactor == reactor;
+            state.listeners.iter().filter(on).count()
+        };
+        (0..self.shared.shards.len())
+            .min_by_key(|&reactor| listeners(reactor))
+            .expect("a target has a reactor")
+    }
+
+    /// Stops listening. Connections that were accepted stay.
+    ///
+    /// # Errors
+    /// [`TargetError::NoListener`] or [`TargetError::Stopped`].
+    pub async fn remove_listener(&self, address: SocketAddr) -> Result<(), TargetError> {
+        let entry = {
+            let mut state = self.shared.lock();
+            let found = state
+                .listeners
+                .iter()
+                .position(|entry| entry.address == address);
+            let index = found.ok_or(TargetError::NoListener { address })?;
+            state.listeners.remove(index)
+        };
+        let reactor = entry.reactor;
+        let answer = self.shared.ask(reactor, move |shard| {
+            drop(shard.listeners.borrow_mut().remove(&entry.id));
+        });
+        answer.await.ok_or(TargetError::Stopped { reactor })
+    }
+
+    /// The addresses that it listens on.
+    #[must_use]
+    pub fn listeners(&self) -> Vec<SocketAddr> {
+        let state = self.shared.lock();
+        state.listeners.iter().map(|entry| entry.address).collect()
+    }
+
+    /// Every connection. A reactor that has stopped has none.
+    pub async fn connections(&self) -> Vec<ConnectionInfo> {
+        let answers: Vec<_> = (0..self.shared.shards.len())
+            .map(|reactor| self.shared.ask(reactor, describe_connections))
+            .collect();
+        let mut all = Vec::new();
+        for answer in answers {
+            for (mut info, report) in answer.await.unwrap_or_default() {
+                info.socket = match report {
+                    Some(report) => report.await.flatten(),
+                    None => None,
+                };
+                all.push(info);
+            }
+        }
+        all
+    }
+
+    /// Ends a connection; an admin queue's takes its controller with it.
+    ///
+    /// # Errors
+    /// [`TargetError::NoConnection`].
+    pub async fn disconnect(&self, id: u64) -> Result<(), TargetError> {
+        let answers: Vec<_> = (0..self.shared.shards.len())
+            .map(|reactor| {
+                self.shared.ask(reactor, move |shard| {
+                    let connections = shard.connections.borrow();
+                    let end = Message::End("it was ended by command");
+                    connections
+                        .get(&id)
+                        .is_some_and(|entry| entry.handle.mailbox.send(end).is_ok())
+                })
+            })
+            .collect();
+        let mut found = false;
+        for answer in answers {
+            found |= answer.await.unwrap_or(false);
+        }
+        if found {
+            Ok(())
+        } else {
+            Err(TargetError::NoConnection { id })
+        }
+    }
+
+    /// Every controller.
+    #[must_use]
+    pub fn controllers(&self) -> Vec<ControllerInfo> {
+        let controllers = self.shared.registry.controllers();
+        let describe = |(shared, io_queues): (Arc<crate::registry::Shared>, Vec<u16>)| {
+            ControllerInfo {
+                subsystem_nqn: shared.subsystem_nqn.clone(),
+                id: shared.id,
+                discovery: shared.kind == ControllerKind::Discovery,
+                host_nqn: shared.host.nqn.clone(),
+                host_id: shared.host.id,
+                reactor: shared.reactor,
+                io_queues,
+            }
+        };
+        controllers.into_iter().map(describe).collect()
+    }
+
+    /// Counts since the target started.
+    #[must_use]
+    pub fn stats(&self) -> TargetStats {
+        let state = self.shared.lock();
+        let reactors = self.shared.shards.iter().enumerate();
+        let mut subsystems: Vec<_> = state
+            .subsystems
+            .iter()
+            .map(|(nqn, counters)| (nqn.clone(), counters.totals()))
+            .collect();
+        subsystems.sort_by(|(one, _), (other, _)| one.cmp(other));
+        TargetStats {
+            connections: self.shared.connections.load(Ordering::Relaxed),
+            half_open: self.shared.half_open.load(Ordering::Relaxed),
+            controllers: self.shared.registry.controllers().len() as u32,
+            reactors: reactors
+                .map(|(index, shard)| shard_stats(index, &shard.counters, &state))
+                .collect(),
+            subsystems,
+        }
+    }
+
+    /// Stops listening, tells the hosts, lets commands end for up to `drain`, and then ends every connection. Afterwards the
+    /// target is of no more use.
+    pub async fn shutdown(&self, drain: Duration) {
+        self.shared.lock().listeners.clear();
+        self.shared.tell_every(|shard| {
+            shard.listeners.borrow_mut().clear();
+            shard.tell_all(|| Message::ShuttingDown);
+        });
+        let (sender, drained) = oneshot();
+        let shared = Arc::clone(&self.shared);
+        let watch = move |shard: &Rc<Shard>| {
+            let reactor = shard.reactor.clone();
+            let task = async move {
+                let deadline = reactor.now() + drain;
+                while !is_drained(&shared).await && reactor.now() < deadline {
+                    reactor.sleep(DRAIN_POLL).await;
+                }
+                shared.tell_every(|shard| {
+                    shard.tell_all(|| Message::End("the target shuts down"));
+                });
+                while shared.connections.load(Ordering::Relaxed) > 0 {
+                    reactor.sleep(DRAIN_POLL).await;
+                }
+                shared.tell_every(|shard| shard.stopped.set(true));
+                sender.send(());
+            };
+            shard.reactor.spawn(task).detach();
+        };
+        // Without an answer the reactor stopped, and its connections with it.
+        let _ = self.shared.ask(0, watch).await;
+        let _ = drained.await;
+    }
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Target")
+            .field("reactors", &self.shared.shards.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether no command is in flight but those that wait for events.
+async fn is_drained(shared: &TargetShared) -> bool {
+    let answers: Vec<_> = (0..shared.shards.len())
+        .map(|reactor| {
+            shared.ask(reactor, |shard| {
+                let connections = shard.connections.borrow();
+                connections.values().all(|entry| entry.is_idle())
+            })
+        })
+        .collect();
+    let mut drained = true;
+    for answer in answers {
+        drained &= answer.await.unwrap_or(true);
+    }
+    drained
+}
+
+fn shard_stats(index: usize, counters: &ConnectionCounters, state: &State) -> ShardStats {
+    let mut io = IoTotals::default();
+    for subsystem in state.subsystems.values() {
+        io.add(&subsystem.by_reactor[index]);
+    }
+    ShardStats {
+        accepted: counters.accepted.get(),
+        refused: counters.refused.get(),
+        handshake_timeouts: counters.handshake_timeouts.get(),
+        keep_alive_expiries: counters.keep_alive_expiries.get(),
+        terminated: counters.terminated.get(),
+        data_digest_errors: counters.data_digest_errors.get(),
+        panics: counters.panics.get(),
+        bytes_received: counters.bytes_received.get(),
+        bytes_sent: counters.bytes_sent.get(),
+        sends: counters.sends.get(),
+        io,
+    }
+}
+
+type Described = (ConnectionInfo, Option<Receiver<Option<SocketReport>>>);
+
+fn describe_connections(shard: &Rc<Shard>) -> Vec<Described> {
+    let describe = |entry: &Rc<Entry>| {
+        let association = entry.association.borrow();
+        let association = association.as_ref().map(|(shared, qid)| Association {
+            host_nqn: shared.host.nqn.clone(),
+            host_id: shared.host.id,
+            subsystem_nqn: shared.subsystem_nqn.clone(),
+            controller_id: shared.id,
+            qid: *qid,
+        });
+        let info = ConnectionInfo {
+            id: entry.handle.id,
+            reactor: shard.index,
+            peer: entry.peer,
+            local: entry.local,
+            association,
+            in_flight: entry.in_flight.get(),
+            bytes_received: entry.bytes_received.get(),
+            bytes_sent: entry.bytes_sent.get(),
+            socket: None,
+        };
+        let (sender, receiver) = oneshot();
+        let asked = entry.handle.mailbox.send(Message::Report(sender));
+        (info, asked.is_ok().then_some(receiver))
+    };
+    let connections = shard.connections.borrow();
+    connections.values().map(describe).collect()
+}
+
+/// Opens a listener on this reactor and starts to accept.
+fn listen(shard: &Rc<Shard>, id: u64, config: ListenerConfig) -> std::io::Result<SocketAddr> {
+    let reactor = &shard.reactor;
+    let listener = match config.inherited {
+        Some(listener) => listener,
+        None => Arc::clone(reactor.system()).listen(config.address, &config.options)?,
+    };
+    let address = listener.address();
+    let listener = TcpListener::new(reactor, listener);
+    let task = reactor.spawn(accept(
+        Rc::clone(shard),
+        listener,
+        config.options,
+        config.discovery_only,
+    ));
+    shard.listeners.borrow_mut().insert(id, task);
+    Ok(address)
+}
+
+async fn accept(
+    shard: Rc<Shard>,
+    listener: TcpListener,
+    options: SocketOptions,
+    discovery_only: bool,
+) {
+    let target = Arc::clone(&shard.target);
+    loop {
+        // The handshake timer makes room again; until then connections wait in the backlog.
+        while target.half_open.load(Ordering::Relaxed) >= target.config.max_half_open {
+            shard.reactor.sleep(ACCEPT_REST).await;
+        }
+        match listener.accept().await {
+            Ok(stream) => admit(&shard, stream, &options, discovery_only),
+            Err(error) => {
+                tracing::warn!(address = %listener.address(), %error, "a connection was not accepted");
+                shard.reactor.sleep(ACCEPT_REST).await;
+            }
+        }
+    }
+}
+
+/// Serves a new connection, or closes it when there are too many.
+fn admit(shard: &Rc<Shard>, stream: TcpStream, options: &SocketOptions, discovery_only: bool) {
+    let target = &shard.target;
+    shard.counters.accepted.add(1);
+    let peer = stream.peer_address();
+    if target.connections.load(Ordering::Relaxed) >= target.config.max_connections {
+        shard.counters.refused.add(1);
+        tracing::warn!(%peer, limit = target.config.max_connections, "a connection too many was closed");
+        return;
+    }
+    let local = match stream.local_address() {
+        Ok(local) => local,
+        Err(error) => {
+            tracing::debug!(%peer, %error, "a connection was gone before it was served");
+            return;
+        }
+    };
+    if let Err(error) = stream.set_options(options) {
+        tracing::warn!(%peer, %error, "the listener's socket options were not set");
+    }
+    target.connections.fetch_add(1, Ordering::Relaxed);
+    target.half_open.fetch_add(1, Ordering::Relaxed);
+    let handle = Handle {
+        id: target.next_id.fetch_add(1, Ordering::Relaxed),
+        mailbox: Mailbox::new(),
+    };
+    connection::accepted(shard, stream, local, handle, discovery_only);
+}
