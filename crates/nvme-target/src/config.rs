@@ -143,7 +143,8 @@ impl TargetConfig {
             "at least 1",
         )?;
         check(
-            self.in_capsule_bytes <= IN_CAPSULE_BYTES_MAX && self.in_capsule_bytes.is_multiple_of(16),
+            self.in_capsule_bytes <= IN_CAPSULE_BYTES_MAX
+                && self.in_capsule_bytes.is_multiple_of(16),
             "in_capsule_bytes",
             self.in_capsule_bytes,
             format!("a multiple of 16 up to {IN_CAPSULE_BYTES_MAX}"),

@@ -112,6 +112,13 @@ pub(crate) struct Entry {
     running: RefCell<Rc<Cell<u32>>>,
 }
 
+impl Entry {
+    /// Whether no command is in its queue but those that wait for events.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_flight.get() == 0 && self.running.borrow().get() == 0
+    }
+}
+
 /// A connection on its way to another reactor. Its Connect was granted and is answered there.
 pub(crate) struct Moving {
     stream: DetachedStream,
@@ -179,31 +186,32 @@ impl Scene {
     }
 
     fn with_env<R>(&self, work: impl FnOnce(&Env<'_>) -> R) -> R {
+        match &self.shared {
+            Some(shared) if self.is_admin => {
+                self.with_view(shared, |view| work(&self.env(Some(view))))
+            }
+            _ => work(&self.env(None)),
+        }
+    }
+
+    fn env<'a>(&'a self, admin: Option<&'a AdminView<'a>>) -> Env<'a> {
         let config = &self.shard.target.config;
         let counters = match &self.counters {
             Some(counters) => &counters.by_reactor[self.shard.index],
             None => &self.no_counters,
         };
-        let mut env = Env {
+        Env {
             namespaces: &self.namespaces,
             pool: self.shard.reactor.pool(),
             transfer_bytes_max: config.mdts_bytes,
             in_capsule_bytes: config.in_capsule_bytes,
-            retry_delay: false,
+            retry_delay: self
+                .shared
+                .as_ref()
+                .is_some_and(|shared| shared.retry_delay()),
             counters,
-            admin: None,
-        };
-        let Some(shared) = &self.shared else {
-            return work(&env);
-        };
-        env.retry_delay = shared.retry_delay();
-        if !self.is_admin {
-            return work(&env);
+            admin,
         }
-        self.with_view(shared, |view| {
-            env.admin = Some(view);
-            work(&env)
-        })
     }
 
     fn with_view<R>(&self, shared: &Shared, work: impl FnOnce(&AdminView<'_>) -> R) -> R {
@@ -686,9 +694,11 @@ impl Connection {
             && let Some(shared) = &self.scene.shared
         {
             let mut log = shared.errors.lock().unwrap_or_else(PoisonError::into_inner);
-            self.queue.failures().for_each(|failure| log.record(failure));
+            self.queue
+                .failures()
+                .for_each(|failure| log.record(failure));
         }
-        self.entry.in_flight.set(self.queue.in_flight() as u32);
+        self.entry.in_flight.set(self.queue.busy() as u32);
         self.tell_registry();
         self.framing.write(&mut self.queue, &mut self.out);
         if self.blocked || self.queue.waits_for_buffer() {
@@ -773,7 +783,10 @@ impl Connection {
                 return Ok(true);
             }
         }
-        let idle = self.stream.as_ref().is_some_and(|stream| !stream.is_sending());
+        let idle = self
+            .stream
+            .as_ref()
+            .is_some_and(|stream| !stream.is_sending());
         if idle && !self.out.is_empty() {
             let ready = std::mem::take(&mut self.out);
             self.start_send(ready);
@@ -890,8 +903,7 @@ impl Connection {
             cid,
         };
         if reactor != shard.index {
-            *self.entry.association.borrow_mut() =
-                Some((Arc::clone(&granted.shared), connect.qid));
+            *self.entry.association.borrow_mut() = Some((Arc::clone(&granted.shared), connect.qid));
             self.moving = Some((reactor, granted));
         } else if connect.qid > 0 {
             self.become_io_queue(&granted);
@@ -916,7 +928,10 @@ impl Connection {
     fn associate(&mut self, granted: &Granted, is_admin: bool) {
         let shared = Arc::clone(&granted.shared);
         *self.entry.association.borrow_mut() = Some((Arc::clone(&shared), granted.connect.qid));
-        self.scene.counters = self.shard().target.subsystem_counters(&shared.subsystem_nqn);
+        self.scene.counters = self
+            .shard()
+            .target
+            .subsystem_counters(&shared.subsystem_nqn);
         self.scene.is_admin = is_admin;
         self.scene.shared = Some(shared);
         // The next round renews what it sees, or ends it.
@@ -986,10 +1001,7 @@ impl Connection {
             local: self.entry.local,
             discovery_only: self.entry.discovery_only,
             granted,
-            bytes: (
-                self.entry.bytes_received.get(),
-                self.entry.bytes_sent.get(),
-            ),
+            bytes: (self.entry.bytes_received.get(), self.entry.bytes_sent.get()),
         };
         self.scene.shard.target.hand_over(reactor, moving);
     }

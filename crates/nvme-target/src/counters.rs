@@ -71,7 +71,6 @@ pub(crate) struct ConnectionCounters {
     pub(crate) handshake_timeouts: Counter,
     pub(crate) keep_alive_expiries: Counter,
     pub(crate) terminated: Counter,
-    pub(crate) header_digest_errors: Counter,
     pub(crate) data_digest_errors: Counter,
     pub(crate) panics: Counter,
     pub(crate) bytes_received: Counter,

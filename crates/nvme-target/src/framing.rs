@@ -133,11 +133,6 @@ impl Framing {
         self.success_flag = on;
     }
 
-    /// Whether it is between PDUs, with nothing held.
-    pub(crate) fn is_at_rest(&self) -> bool {
-        !self.reader.is_inside_pdu() && self.blocked.is_none()
-    }
-
     /// Takes bytes from the front of `input`.
     pub(crate) fn receive(
         &mut self,
@@ -398,14 +393,7 @@ impl Framing {
     }
 
     /// Writes data in as many PDUs as it needs.
-    fn write_data(
-        &self,
-        cid: u16,
-        mut data: Views,
-        total: u32,
-        success: bool,
-        out: &mut Gather,
-    ) {
+    fn write_data(&self, cid: u16, mut data: Views, total: u32, success: bool, out: &mut Gather) {
         let mut offset = 0;
         while offset < total {
             let length = (total - offset).min(self.max_c2h_data);
@@ -459,10 +447,7 @@ impl Framing {
 /// Where a capsule's data is, or the status that refuses it: what its SGL says must be what the PDU holds.
 fn payload_of(capsule: &CapsuleCommand) -> Result<weir_nvme::sgl::TcpData, Status> {
     use weir_nvme::sgl::TcpData;
-    let payload = capsule
-        .sqe
-        .tcp_data()
-        .map_err(Status::with_do_not_retry)?;
+    let payload = capsule.sqe.tcp_data().map_err(Status::with_do_not_retry)?;
     let in_pdu = match payload {
         TcpData::InCapsule { length } => length,
         TcpData::None | TcpData::Transport { .. } => 0,

@@ -423,7 +423,11 @@ impl State {
         }
         let ids = subsystem.map_or(DISCOVERY_IDS, |subsystem| subsystem.controller_ids.clone());
         let next = self.next_id.get(nqn).copied().unwrap_or(*ids.start());
-        let from = if ids.contains(&next) { next } else { *ids.start() };
+        let from = if ids.contains(&next) {
+            next
+        } else {
+            *ids.start()
+        };
         let id = (from..=*ids.end())
             .chain(*ids.start()..from)
             .find(|id| is_free(self, *id))

@@ -135,9 +135,7 @@ impl Shard {
     /// Looks at the volumes' geometry again.
     pub(crate) fn renew_geometry(&self) {
         for attached in self.attached.borrow().values().flatten() {
-            attached
-                .geometry
-                .set(attached.namespace.volume.geometry());
+            attached.geometry.set(attached.namespace.volume.geometry());
         }
         self.changed();
     }

@@ -387,8 +387,7 @@ impl Target {
         let answers: Vec<_> = (0..self.shared.shards.len())
             .map(|reactor| {
                 let snapshot = Arc::clone(&snapshot);
-                self.shared
-                    .ask(reactor, move |shard| shard.apply(snapshot))
+                self.shared.ask(reactor, move |shard| shard.apply(snapshot))
             })
             .collect();
         for (reactor, answer) in answers.into_iter().enumerate() {
@@ -413,10 +412,7 @@ impl Target {
                 });
             for namespace in &subsystem.namespaces {
                 let same = |watch: &&Arc<VolumeWatch>| {
-                    std::ptr::addr_eq(
-                        Arc::as_ptr(&watch.volume),
-                        Arc::as_ptr(&namespace.volume),
-                    )
+                    std::ptr::addr_eq(Arc::as_ptr(&watch.volume), Arc::as_ptr(&namespace.volume))
                 };
                 if watches.iter().any(|watch| same(&watch)) {
                     continue;
@@ -555,8 +551,8 @@ impl Target {
     #[must_use]
     pub fn controllers(&self) -> Vec<ControllerInfo> {
         let controllers = self.shared.registry.controllers();
-        let describe = |(shared, io_queues): (Arc<crate::registry::Shared>, Vec<u16>)| {
-            ControllerInfo {
+        let describe =
+            |(shared, io_queues): (Arc<crate::registry::Shared>, Vec<u16>)| ControllerInfo {
                 subsystem_nqn: shared.subsystem_nqn.clone(),
                 id: shared.id,
                 discovery: shared.kind == ControllerKind::Discovery,
@@ -564,8 +560,7 @@ impl Target {
                 host_id: shared.host.id,
                 reactor: shared.reactor,
                 io_queues,
-            }
-        };
+            };
         controllers.into_iter().map(describe).collect()
     }
 

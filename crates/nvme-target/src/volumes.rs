@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_block::{CompletionSink, Geometry, Landing, Queue, Request, Router, Token, Volume, VolumeError};
+use weir_block::{
+    CompletionSink, Geometry, Landing, Queue, Request, Router, Token, Volume, VolumeError,
+};
 use weir_reactor::Reactor;
 
 use crate::snapshot::Namespace;

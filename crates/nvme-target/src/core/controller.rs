@@ -143,10 +143,6 @@ impl Controller {
         }
     }
 
-    pub(crate) fn identity(&self) -> &ControllerIdentity {
-        &self.identity
-    }
-
     /// The keep-alive timeout; none: it never expires.
     pub(crate) fn keep_alive(&self) -> Option<Duration> {
         (self.keep_alive_ms > 0).then(|| Duration::from_millis(u64::from(self.keep_alive_ms)))
@@ -185,7 +181,11 @@ impl Controller {
             AdminCommand::SetFeatures(set) => features::data_length(set.feature),
             _ => 0,
         };
-        let space = if length > 0 { Space::Buffer } else { Space::None };
+        let space = if length > 0 {
+            Space::Buffer
+        } else {
+            Space::None
+        };
         Ok(Plan::data(Work::Admin(command), length, space))
     }
 
@@ -232,6 +232,11 @@ impl Controller {
 
     pub(super) fn withdraw_event_request(&mut self, slot: SlotIndex) -> bool {
         self.events.withdraw(slot)
+    }
+
+    /// Asynchronous Event Requests outstanding.
+    pub(super) fn event_requests(&self) -> usize {
+        self.events.requests()
     }
 
     pub(super) fn next_event(&mut self) -> Option<(SlotIndex, u32)> {

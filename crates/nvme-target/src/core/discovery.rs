@@ -94,7 +94,8 @@ mod tests {
     #[test]
     fn a_wildcard_stands_for_the_address_that_was_reached() {
         let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
-        let told = |listening, reached| advertised(address(listening), address(reached)).to_string();
+        let told =
+            |listening, reached| advertised(address(listening), address(reached)).to_string();
         assert_eq!(told("0.0.0.0:4420", "10.0.0.7:8009"), "10.0.0.7");
         assert_eq!(told("[::]:4420", "[2001:db8::1]:4420"), "2001:db8::1");
         assert_eq!(told("[::]:4420", "[::ffff:10.0.0.7]:4420"), "10.0.0.7");

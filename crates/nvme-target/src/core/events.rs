@@ -46,6 +46,11 @@ impl Events {
         Ok(())
     }
 
+    /// Requests outstanding.
+    pub(super) fn requests(&self) -> usize {
+        self.requests.len()
+    }
+
     /// Takes a request back; whether it was outstanding.
     pub(super) fn withdraw(&mut self, slot: SlotIndex) -> bool {
         let before = self.requests.len();

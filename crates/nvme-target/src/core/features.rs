@@ -109,9 +109,7 @@ impl Controller {
             return refuse(Status::INVALID_FIELD_IN_COMMAND);
         }
         if get.select == FeatureSelect::SupportedCapabilities {
-            return Ok(AdminOutcome::Result(u64::from(
-                capabilities(get.feature).0,
-            )));
+            return Ok(AdminOutcome::Result(u64::from(capabilities(get.feature).0)));
         }
         let fresh = Features::default();
         let current = get.select == FeatureSelect::Current;
@@ -254,9 +252,9 @@ impl Controller {
 
 fn capabilities(feature: FeatureId) -> FeatureCapabilities {
     match feature {
-        FeatureId::PowerManagement
-        | FeatureId::VolatileWriteCache
-        | FeatureId::HostIdentifier => FeatureCapabilities::NONE,
+        FeatureId::PowerManagement | FeatureId::VolatileWriteCache | FeatureId::HostIdentifier => {
+            FeatureCapabilities::NONE
+        }
         FeatureId::ErrorRecovery => {
             FeatureCapabilities::CHANGEABLE.with(FeatureCapabilities::NAMESPACE_SPECIFIC)
         }

@@ -18,9 +18,7 @@ use weir_nvme::{Sqe, Status, ascii};
 use super::controller::{ABORTS_MAX, AdminOutcome, AdminView, Controller, ControllerKind};
 use super::error_log::ErrorLog;
 use super::events::EVENT_REQUESTS_MAX;
-use super::nvm::{
-    COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, deallocate_features,
-};
+use super::nvm::{COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, deallocate_features};
 use super::properties::VERSION;
 use crate::snapshot::{ControllerModel, Subsystem};
 use crate::volumes::{Attached, Namespaces};

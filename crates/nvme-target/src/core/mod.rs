@@ -16,12 +16,9 @@ mod properties;
 mod queue_pair;
 mod status;
 
-
 pub(crate) use connect::{
     ConnectIdentity, ConnectRefusal, check_connect_data, check_connect_fields, flow_control_off,
 };
 pub(crate) use controller::{AdminView, Controller, ControllerIdentity, ControllerKind};
 pub(crate) use error_log::ErrorLog;
-pub(crate) use queue_pair::{
-    Answer, Effect, Env, Next, QueueKind, QueuePair, SlotIndex, Stalled,
-};
+pub(crate) use queue_pair::{Answer, Effect, Env, Next, QueueKind, QueuePair, SlotIndex};

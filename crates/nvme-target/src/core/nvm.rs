@@ -50,13 +50,38 @@ pub(super) enum Work {
     PropertyGet(PropertyGet),
     PropertySet(PropertySet),
     Admin(AdminCommand),
-    Read { lba: u64, blocks: u32 },
-    Write { lba: u64, blocks: u32, fua: bool },
-    Compare { lba: u64, blocks: u32 },
-    FusedCompare { lba: u64, blocks: u32 },
-    FusedWrite { lba: u64, blocks: u32, fua: bool },
-    WriteZeroes { lba: u64, blocks: u32, deallocate: bool, fua: bool },
-    Verify { lba: u64, blocks: u32 },
+    Read {
+        lba: u64,
+        blocks: u32,
+    },
+    Write {
+        lba: u64,
+        blocks: u32,
+        fua: bool,
+    },
+    Compare {
+        lba: u64,
+        blocks: u32,
+    },
+    FusedCompare {
+        lba: u64,
+        blocks: u32,
+    },
+    FusedWrite {
+        lba: u64,
+        blocks: u32,
+        fua: bool,
+    },
+    WriteZeroes {
+        lba: u64,
+        blocks: u32,
+        deallocate: bool,
+        fua: bool,
+    },
+    Verify {
+        lba: u64,
+        blocks: u32,
+    },
     Flush,
     DatasetManagement(DatasetManagement),
     Copy(CopyCommand),
@@ -394,9 +419,8 @@ impl QueuePair {
         let namespace = self.slot(slot).namespace.clone().expect("it has one");
         let geometry = namespace.geometry.get();
         let ranges = ranges(&list);
-        let within = |range: &DatasetManagementRange| {
-            geometry.contains(range.lba, u64::from(range.blocks))
-        };
+        let within =
+            |range: &DatasetManagementRange| geometry.contains(range.lba, u64::from(range.blocks));
         if !ranges.iter().all(within) {
             return self.finish(slot, Status::LBA_OUT_OF_RANGE.with_do_not_retry());
         }
@@ -483,12 +507,7 @@ impl QueuePair {
     }
 
     /// A request of a command of an I/O queue ended.
-    pub(super) fn completed_nvm(
-        &mut self,
-        slot: SlotIndex,
-        completion: Completion,
-        env: &Env<'_>,
-    ) {
+    pub(super) fn completed_nvm(&mut self, slot: SlotIndex, completion: Completion, env: &Env<'_>) {
         let kind = completion.operation.kind();
         let fused = matches!(self.slot(slot).work, Work::FusedWrite { .. });
         if fused {

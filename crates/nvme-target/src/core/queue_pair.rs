@@ -90,7 +90,11 @@ pub(crate) enum Effect {
         data: Box<ConnectData>,
     },
     /// An Abort of a command of another queue; its answer is [`QueuePair::answer_waiting`].
-    Abort { slot: SlotIndex, sqid: u16, cid: u16 },
+    Abort {
+        slot: SlotIndex,
+        sqid: u16,
+        cid: u16,
+    },
     /// The controller's I/O queues are to end; [`Controller::queues_ended`] is told when they have.
     EndQueues,
     /// The connection is to end once the answer has left.
@@ -273,6 +277,15 @@ impl QueuePair {
         self.slots.len() - self.free.len()
     }
 
+    /// Commands in the queue but for those that wait for events.
+    pub(crate) fn busy(&self) -> usize {
+        let events = match &self.kind {
+            QueueKind::Admin(controller) => controller.event_requests(),
+            QueueKind::Unconnected | QueueKind::Io => 0,
+        };
+        self.in_flight() - events
+    }
+
     /// Whether requests on volumes have not ended.
     pub(crate) fn is_running(&self) -> bool {
         self.running.get() > 0
@@ -369,7 +382,8 @@ impl QueuePair {
     }
 
     fn plan_fabrics(&self, sqe: &Sqe, payload: TcpData) -> Result<Plan, Status> {
-        let command = FabricsCommand::parse(sqe).map_err(weir_nvme::command::CommandError::status)?;
+        let command =
+            FabricsCommand::parse(sqe).map_err(weir_nvme::command::CommandError::status)?;
         let unconnected = matches!(self.kind, QueueKind::Unconnected);
         match command {
             FabricsCommand::Connect(connect) if unconnected => {
@@ -623,7 +637,10 @@ impl QueuePair {
     }
 
     fn matches_first(&self, first: SlotIndex, second: SlotIndex) -> bool {
-        let (first, second) = (&self.slots[usize::from(first)], &self.slots[usize::from(second)]);
+        let (first, second) = (
+            &self.slots[usize::from(first)],
+            &self.slots[usize::from(second)],
+        );
         first.sqe.nsid == second.sqe.nsid && first.work.fused_range() == second.work.fused_range()
     }
 
@@ -688,7 +705,10 @@ impl QueuePair {
             slot: u32::from(slot),
             generation: entry.generation,
         };
-        let namespace = entry.namespace.as_ref().expect("requests go to a namespace");
+        let namespace = entry
+            .namespace
+            .as_ref()
+            .expect("requests go to a namespace");
         let queue = &namespace.queue;
         queue.push(Request { token, operation });
         if !self.to_pump.iter().any(|other| Rc::ptr_eq(other, queue)) {
@@ -946,7 +966,11 @@ impl QueuePair {
 
     /// Ends a command: its answer is ready. Data that was asked for is swallowed when it comes.
     pub(super) fn finish(&mut self, slot: SlotIndex, status: Status) {
-        let head = if self.flow_control { self.head as u16 } else { 0 };
+        let head = if self.flow_control {
+            self.head as u16
+        } else {
+            0
+        };
         let entry = &mut self.slots[usize::from(slot)];
         assert_eq!(entry.outstanding, 0, "a command ends after its requests");
         let mut status = status;
@@ -1045,7 +1069,11 @@ fn failure_of(qid: u16, slot: &Slot, status: Status) -> Failure {
         status,
         parameter: Failure::NO_PARAMETER,
         lba: if qid == 0 { 0 } else { lba },
-        nsid: if slot.sqe.is_fabrics() { 0 } else { slot.sqe.nsid },
+        nsid: if slot.sqe.is_fabrics() {
+            0
+        } else {
+            slot.sqe.nsid
+        },
         opcode: slot.sqe.opcode,
     }
 }
