@@ -9,7 +9,7 @@ use weir_nvme::command::{AUTHENTICATION_REQUIRED, ConnectData, Identify};
 use weir_nvme::feature::{AsynchronousEventConfiguration, FeatureId, NumberOfQueues};
 use weir_nvme::identify::{
     Cns, CommandSetController, ControllerAttributes, ControllerType, IdentifyController,
-    IdentifyNamespace, OptionalFabricsCommands,
+    IdentifyNamespace, NamespaceDescriptors, OptionalFabricsCommands,
 };
 use weir_nvme::property::{
     Capabilities, Configuration, ControllerStatus, Property, ShutdownNotification, ShutdownStatus,
@@ -360,15 +360,34 @@ impl Admin {
             Err(CommandFailure::Status { .. }) => None,
             Err(failure) => return Err(failure.into()),
         };
+        let descriptors = match self
+            .caller
+            .identify(Identify::new(Cns::NamespaceDescriptors, nsid))
+            .await
+        {
+            Ok(data) => descriptors(&data),
+            // Mandatory only since NVMe 1.3.
+            Err(CommandFailure::Status { .. }) => NamespaceDescriptors::default(),
+            Err(failure) => return Err(failure.into()),
+        };
         let identified = Identified {
             nsid,
             capabilities,
             controller,
             command_set: command_set.as_ref(),
             namespace: &namespace,
+            descriptors,
         };
         Ok(Profile::new(&identified)?)
     }
+}
+
+fn descriptors(data: &[u8]) -> NamespaceDescriptors {
+    let list = data.try_into().expect("Identify data is 4096 bytes");
+    NamespaceDescriptors::decode(list).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the namespace's identifiers are not understood");
+        NamespaceDescriptors::default()
+    })
 }
 
 fn refusal(options: &Options, identity: &HostIdentity, failure: CommandFailure) -> ConnectError {
@@ -417,6 +436,7 @@ pub(crate) async fn establish(
     let profile = admin
         .profile(options.nsid, capabilities, &controller)
         .await?;
+    shared.recognise(&profile)?;
     let association = Association {
         generation,
         address: admin.address,

@@ -63,6 +63,8 @@ pub(crate) struct Connection {
     owner: Rc<dyn Owner>,
     waker: RefCell<Option<Waker>>,
     closing: Cell<bool>,
+    /// Whether what was not delivered is to be dropped.
+    aborting: Cell<bool>,
 }
 
 impl Connection {
@@ -79,6 +81,7 @@ impl Connection {
             owner,
             waker: RefCell::default(),
             closing: Cell::new(false),
+            aborting: Cell::new(false),
         });
         reactor.spawn(Rc::clone(&connection).serve()).detach();
         connection
@@ -121,6 +124,12 @@ impl Connection {
         self.wake();
     }
 
+    /// Ends the connection soon. What was sent and did not reach the controller never will.
+    pub(crate) fn abort(&self) {
+        self.aborting.set(true);
+        self.close();
+    }
+
     fn wake(&self) {
         if let Some(waker) = self.waker.borrow_mut().take() {
             waker.wake();
@@ -131,7 +140,11 @@ impl Connection {
         let mut gather = Some(Gather::new());
         let reason = poll_fn(|context| self.poll(context, &mut gather)).await;
         self.closing.set(true);
-        drop(self.stream.take());
+        if let Some(stream) = self.stream.take()
+            && self.aborting.get()
+        {
+            stream.abort();
+        }
         let unanswered = self.queue_pair.borrow_mut().take_unanswered();
         for (user, exposure) in unanswered {
             self.owner.unanswered(user, exposure);

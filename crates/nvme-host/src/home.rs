@@ -9,8 +9,9 @@
 //! * it must have ended by itself: since this host closed its last connection to it, the Keep Alive Timeout has passed
 //!   (twice, where I/O counts as keep-alive, since a timer that saw traffic runs once more), and a margin.
 //!
-//! The second relies on the controller keeping time. What this host had handed to its socket does not outlive the wait: an
-//! unacknowledged send is given up after the Keep Alive Timeout (TCP_USER_TIMEOUT), and an expired controller closes its end.
+//! The second relies on the controller keeping time. What this host had handed to its sockets and did not reach the controller
+//! yet is dropped with them: they are closed by a reset. So nothing reaches it later than what was in the network already,
+//! for which the margin stands.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -319,9 +320,9 @@ impl Home {
         };
         let spawn_events = {
             let (local, established) = (Rc::clone(&self.local), Rc::clone(established));
-            let nsid = self.shared.options.nsid;
+            let shared = Arc::clone(&self.shared);
             self.reactor
-                .spawn(async move { events(&established, nsid, &local).await })
+                .spawn(async move { events(&established, &shared, &local).await })
         };
         vec![spawn_keep_alive, spawn_end, spawn_events]
     }
@@ -540,7 +541,7 @@ fn any_active(shared: &Shared) -> bool {
 }
 
 /// Keeps one Asynchronous Event Request at the controller, and sees after what it tells.
-async fn events(established: &Established, nsid: u32, local: &Inbox<Local>) {
+async fn events(established: &Established, shared: &Shared, local: &Inbox<Local>) {
     loop {
         let event = match established.admin.caller.event().await {
             Ok(event) => event,
@@ -551,7 +552,7 @@ async fn events(established: &Established, nsid: u32, local: &Inbox<Local>) {
             // The end of the connection is noticed elsewhere.
             Err(_) => return,
         };
-        if let Err(failure) = see_after(established, nsid, event, local).await {
+        if let Err(failure) = see_after(established, shared, event, local).await {
             tracing::warn!(%failure, event = %event.event, "an event could not be seen after");
         }
     }
@@ -560,7 +561,7 @@ async fn events(established: &Established, nsid: u32, local: &Inbox<Local>) {
 /// Reads the log that an event is about, which lets the controller send the next one of its kind.
 async fn see_after(
     established: &Established,
-    nsid: u32,
+    shared: &Shared,
     event: AsynchronousEvent,
     local: &Inbox<Local>,
 ) -> Result<(), ConnectError> {
@@ -572,8 +573,16 @@ async fn see_after(
             caller.log_page(GetLogPage::new(log, 0, 4096)).await?;
             let profile = established
                 .admin
-                .profile(nsid, established.capabilities, &established.controller)
-                .await;
+                .profile(
+                    shared.options.nsid,
+                    established.capabilities,
+                    &established.controller,
+                )
+                .await
+                .and_then(|profile| {
+                    shared.recognise(&profile)?;
+                    Ok(profile)
+                });
             let profile = match profile {
                 Ok(profile) => Some(profile),
                 Err(ConnectError::Namespace(error)) => {

@@ -4,7 +4,8 @@ use weir_block::{BlockSize, DeallocatedRead, Geometry};
 use weir_memory::Pool;
 use weir_nvme::identify::{
     CommandSetController, DeallocateFeatures, FusedOperations, IdentifyController,
-    IdentifyNamespace, NamespaceAttributes, NamespaceFeatures, OptionalNvmCommands, VolatileCache,
+    IdentifyNamespace, NamespaceAttributes, NamespaceDescriptors, NamespaceFeatures,
+    OptionalNvmCommands, VolatileCache,
 };
 use weir_nvme::property::Capabilities;
 
@@ -40,6 +41,14 @@ pub enum NamespaceError {
         /// Metadata per block.
         bytes: u16,
     },
+    /// Another namespace is there than before.
+    #[error(
+        "namespace {nsid} is another one than before: its identifiers or its block size changed"
+    )]
+    Other {
+        /// Its identifier.
+        nsid: u32,
+    },
     /// The controller's longest transfer is shorter than a block.
     #[error("namespace {nsid} has blocks longer than the controller's longest transfer")]
     Transfer {
@@ -48,9 +57,30 @@ pub enum NamespaceError {
     },
 }
 
+/// What tells a namespace from others, wherever it is found. What is absent is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    uuid: Option<[u8; 16]>,
+    nguid: Option<[u8; 16]>,
+    eui64: Option<[u8; 8]>,
+}
+
+impl Identity {
+    fn new(namespace: &IdentifyNamespace, descriptors: &NamespaceDescriptors) -> Identity {
+        let nguid = Some(namespace.nguid).filter(|nguid| *nguid != [0; 16]);
+        let eui64 = Some(namespace.eui64).filter(|eui64| *eui64 != [0; 8]);
+        Identity {
+            uuid: descriptors.uuid,
+            nguid: nguid.or(descriptors.nguid),
+            eui64: eui64.or(descriptors.eui64),
+        }
+    }
+}
+
 /// A namespace as a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Profile {
+    pub(crate) identity: Identity,
     /// Without its generation, which the volume counts.
     pub(crate) geometry: Geometry,
     pub(crate) limits: Limits,
@@ -64,6 +94,8 @@ pub(crate) struct Identified<'data> {
     /// Where the controller has it (CNS 06h).
     pub(crate) command_set: Option<&'data CommandSetController>,
     pub(crate) namespace: &'data IdentifyNamespace,
+    /// Empty where the controller has none (CNS 03h).
+    pub(crate) descriptors: NamespaceDescriptors,
 }
 
 impl Profile {
@@ -121,7 +153,11 @@ impl Profile {
             atomic_blocks_power_fail: atomic_power_fail.min(limits.transfer_blocks_max),
             compare_write_blocks: limits.compare_write_blocks_max,
         };
-        Ok(Profile { geometry, limits })
+        Ok(Profile {
+            identity: Identity::new(namespace, &identified.descriptors),
+            geometry,
+            limits,
+        })
     }
 }
 
@@ -271,6 +307,7 @@ mod tests {
             controller,
             command_set,
             namespace,
+            descriptors: NamespaceDescriptors::default(),
         })
     }
 

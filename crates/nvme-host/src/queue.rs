@@ -717,7 +717,7 @@ impl IoQueue {
                 let state = &mut *self.state.borrow_mut();
                 state.association = None;
                 state.closing = Some(generation);
-                state.close_links();
+                state.abort_links();
             }
             QueueMessage::Fenced(generation) => self.release(generation),
             QueueMessage::Fence(fence) => self.fence(fence),
@@ -1035,6 +1035,13 @@ impl State {
         }
     }
 
+    fn abort_links(&mut self) {
+        self.opening.clear();
+        for link in &self.links {
+            link.caller.connection.abort();
+        }
+    }
+
     fn close_links(&mut self) {
         self.opening.clear();
         for link in &self.links {
@@ -1048,7 +1055,7 @@ struct CloseOnDrop(Rc<Connection>);
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        self.0.close();
+        self.0.abort();
     }
 }
 

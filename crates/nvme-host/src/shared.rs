@@ -6,15 +6,17 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use weir_block::{FenceReply, Geometry, VolumeError, VolumeEvent, Watcher};
+use weir_block::{
+    BlockSize, DeallocatedRead, FenceReply, Geometry, VolumeError, VolumeEvent, Watcher,
+};
 use weir_reactor::Sender;
 
 use crate::inbox::{Inbox, lock};
 use crate::options::{HostIdentity, Options};
-use crate::profile::Profile;
+use crate::profile::{Identity, NamespaceError, Profile};
 
 /// One association with a controller: from Connect on the admin queue to its end. It does not change; a new one has the
 /// next generation.
@@ -108,6 +110,8 @@ pub(crate) struct Shared {
     pub(crate) queues_share: u16,
     pub(crate) home: Inbox<HomeMessage>,
     pub(crate) read_only: bool,
+    /// The namespace that the volume is; it stays that one.
+    recognised: OnceLock<(Identity, BlockSize)>,
     geometry: Mutex<Geometry>,
     watchers: Mutex<Vec<Weak<dyn Watcher>>>,
     state: Mutex<State>,
@@ -128,16 +132,17 @@ impl Shared {
             identity,
             read_only,
             home: Inbox::new(),
+            recognised: OnceLock::new(),
             // Replaced before anybody sees it: a volume is not handed out before its first association.
             geometry: Mutex::new(Geometry {
                 generation: 0,
-                block_size: weir_block::BlockSize::B512,
+                block_size: BlockSize::B512,
                 blocks: 0,
                 transfer_blocks_max: 1,
                 transfer_blocks_optimal: 1,
                 memory_alignment: 1,
                 deallocate_blocks: 0,
-                deallocated_read: weir_block::DeallocatedRead::Unknown,
+                deallocated_read: DeallocatedRead::Unknown,
                 volatile_cache: true,
                 read_only,
                 atomic_blocks: 1,
@@ -146,6 +151,20 @@ impl Shared {
             }),
             watchers: Mutex::default(),
             state: Mutex::default(),
+        }
+    }
+
+    /// Refuses a namespace that is another one than the first that was seen.
+    ///
+    /// # Errors
+    /// [`NamespaceError::Other`].
+    pub(crate) fn recognise(&self, profile: &Profile) -> Result<(), NamespaceError> {
+        let found = (profile.identity, profile.geometry.block_size);
+        match *self.recognised.get_or_init(|| found) == found {
+            true => Ok(()),
+            false => Err(NamespaceError::Other {
+                nsid: self.options.nsid,
+            }),
         }
     }
 

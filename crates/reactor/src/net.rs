@@ -305,6 +305,11 @@ impl TcpStream {
         self.reactor.system().shutdown(self.socket.handle, how);
     }
 
+    /// Has the connection end, when it is dropped next, by a reset: what the system still has to send is not delivered.
+    pub fn abort(&self) {
+        self.reactor.system().abort(self.socket.handle);
+    }
+
     /// Whether a receive was started whose result was not taken.
     #[must_use]
     pub fn is_receiving(&self) -> bool {

@@ -102,6 +102,12 @@ pub trait System: Send + Sync + 'static {
     /// Ends one or both directions of a connection; errors mean that it has ended already.
     fn shutdown(&self, socket: Handle, how: Shutdown);
 
+    /// Ends a connection without delivering what it still has to send: the peer sees a reset. It is to be closed next. Where a
+    /// system cannot, it ends both directions.
+    fn abort(&self, socket: Handle) {
+        self.shutdown(socket, Shutdown::Both);
+    }
+
     /// Closes a handle. No operation on it is in flight.
     fn close(&self, handle: Handle);
 }

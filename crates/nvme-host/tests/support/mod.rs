@@ -85,6 +85,8 @@ pub(crate) struct Script {
     pub(crate) damage: u32,
     /// Whether keep-alives and property commands of old controllers are answered.
     pub(crate) answer_admin: bool,
+    /// Every byte of the namespace's NGUID.
+    pub(crate) nguid: u8,
     /// Whether Connect is refused.
     pub(crate) refuse: bool,
     pub(crate) hook: Hook,
@@ -110,6 +112,7 @@ impl Default for Script {
             queue_entries: 1024,
             damage: 0,
             answer_admin: true,
+            nguid: 1,
             refuse: false,
             hook: Box::new(|_, _| Action::Serve),
             discovery: Vec::new(),
@@ -738,7 +741,7 @@ impl Peer {
             size: self.fake.blocks(),
             capacity: self.fake.blocks(),
             deallocate_features: DeallocateFeatures(0b1001),
-            nguid: *b"0123456789abcdef",
+            nguid: [self.fake.script.borrow().nguid; 16],
             ..IdentifyNamespace::default()
         };
         let exponent = self.fake.script.borrow().block_size.trailing_zeros() as u8;

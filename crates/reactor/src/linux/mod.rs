@@ -314,6 +314,10 @@ impl System for LinuxSystem {
         socket::shutdown(socket, how);
     }
 
+    fn abort(&self, socket: Handle) {
+        socket::abort(socket);
+    }
+
     fn close(&self, handle: Handle) {
         // The descriptor's number is free for others as soon as it is closed: forgotten first, and the medium free last.
         let identity = self.written().by_handle.remove(&handle);

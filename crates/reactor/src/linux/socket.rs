@@ -122,6 +122,13 @@ pub(super) fn shutdown(handle: Handle, how: std::net::Shutdown) {
     let _ = Borrowed::new(handle).shutdown(how);
 }
 
+/// Closing will send a reset and drop what was not sent (SO_LINGER with a time of zero, socket(7)).
+pub(super) fn abort(handle: Handle) {
+    let socket = Borrowed::new(handle);
+    // An error means that there is no connection to end.
+    let _ = socket.set_linger(Some(Duration::ZERO));
+}
+
 pub(super) fn set_options(handle: Handle, options: &SocketOptions) -> io::Result<()> {
     set(&Borrowed::new(handle), options)
 }
