@@ -34,12 +34,14 @@ target_start() { "${TARGET}_create"; }
 
 # ----------------------------------------------------------------- weir --
 
-weir() { "$WEIR" "$@" --socket $RUN/weir.sock; }
+weir() { "$WEIR" --socket $RUN/weir.sock "$@"; }
 
 weir_config() {         # DIR, for state and socket
     cat <<TOML
 reactors = 2
 state = "${STATE:-$1/state.json}"
+
+[control]
 socket = "$1/weir.sock"
 TOML
 }
@@ -65,11 +67,12 @@ weir_create() {
     weir volume add two "file:$STORE/two?size=${TWO_MIB}M&block_size=4096" &&
     weir volume add three "file:$STORE/three?size=8M" &&
     weir subsystem add $NQN --allow-any-host &&
-    weir namespace add $NQN --volume one --nsid 1 &&
-    weir namespace add $NQN --volume two --nsid 2 &&
+    weir namespace add $NQN one --nsid 1 &&
+    weir namespace add $NQN two --nsid 2 &&
     weir subsystem add $NQN_CLOSED &&
+    weir host add $HOSTNQN_FRIEND &&
     weir subsystem allow-host $NQN_CLOSED $HOSTNQN_FRIEND &&
-    weir namespace add $NQN_CLOSED --volume three --nsid 1 &&
+    weir namespace add $NQN_CLOSED three --nsid 1 &&
     weir listener add $ADDRESS:$PORT
 }
 
@@ -99,7 +102,7 @@ weir_resize() {
 
 weir_namespace_add() {
     weir volume add "extra$1" "file:$STORE/extra$1?size=16M" &&
-    weir namespace add $NQN --volume "extra$1" --nsid "$1"
+    weir namespace add $NQN "extra$1" --nsid "$1"
 }
 
 weir_namespace_remove() {
@@ -108,7 +111,7 @@ weir_namespace_remove() {
 
 weir_configuration() {
     local what
-    for what in volume subsystem namespace listener; do
+    for what in volume subsystem namespace host listener; do
         echo "$what:"
         weir $what list --json
     done
