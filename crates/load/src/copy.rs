@@ -7,7 +7,7 @@ use weir_block::{Geometry, Operation, ReadBuffers, Volume};
 use weir_memory::{View, Views};
 use weir_reactor::{Instant, Reactor};
 
-use crate::PROGRESS_INTERVAL;
+use crate::{PROGRESS_INTERVAL, Stop};
 use crate::lane::{Lane, LaneError};
 
 /// How a copy is made.
@@ -65,6 +65,16 @@ pub enum CopyError {
         /// Name of the target.
         target: String,
     },
+    /// It was asked to end early.
+    #[error("stopped after {copied_bytes} of {total_bytes} bytes; {target} holds a part of the copy")]
+    Stopped {
+        /// Bytes that the target holds.
+        copied_bytes: u64,
+        /// Bytes in all.
+        total_bytes: u64,
+        /// Name of the target.
+        target: String,
+    },
     /// A request failed; the target holds a part of the copy.
     #[error(transparent)]
     Lane(#[from] LaneError),
@@ -102,6 +112,7 @@ pub async fn run(
     source: &Arc<dyn Volume>,
     target: &Arc<dyn Volume>,
     config: &CopyConfig,
+    stop: &Stop,
     mut progress: impl FnMut(CopyProgress),
 ) -> Result<CopyReport, CopyError> {
     let (from, to) = (source.geometry(), target.geometry());
@@ -124,6 +135,11 @@ pub async fn run(
     let began = reactor.now();
     let mut reported = began;
     while copy.report.copied_bytes < from.length_bytes() {
+        if stop.is_asked() {
+            let copied_bytes = copy.report.copied_bytes;
+            let total_bytes = from.length_bytes();
+            return Err(CopyError::Stopped { copied_bytes, total_bytes, target: target.name() });
+        }
         copy.start_reads();
         copy.advance().await?;
         report_progress(reactor, began, &mut reported, &copy, &mut progress);

@@ -1,0 +1,33 @@
+//! The tools at the command line: arguments in, a report out.
+
+pub(crate) mod bench;
+pub(crate) mod copy;
+mod present;
+mod session;
+pub(crate) mod verify;
+
+use std::time::Duration;
+
+/// Reads a size for an argument.
+fn size(text: &str) -> Result<u64, String> {
+    weir_block::size::parse(text).map_err(|error| error.to_string())
+}
+
+/// Reads a duration for an argument: `10s`, `2m`, `1h 30m`; a bare number is seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse::<u64>() {
+        return Ok(Duration::from_secs(seconds));
+    }
+    humantime::parse_duration(text).map_err(|error| {
+        format!("'{text}' is not a duration ({error}); write seconds, or a number with a unit, such as 500ms, 10s or 2m")
+    })
+}
+
+/// Which reactors a tool uses.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ReactorArguments {
+    /// Reactors (threads) that drive the volume; the queues are spread over them. Default: one per queue, as far as there
+    /// are processors
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    reactors: Option<u32>,
+}

@@ -1,0 +1,159 @@
+//! Numbers and progress for people.
+
+use std::io::IsTerminal;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use weir_block::size::Size;
+
+/// Progress is shown as a bar at a terminal. Elsewhere a plain line is written so often.
+const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
+/// Parts that a whole run has for the bar.
+const BAR_LENGTH: u64 = 1000;
+
+/// How far a tool is.
+pub(crate) struct Line {
+    pub(crate) elapsed: Duration,
+    /// From 0 to 1.
+    pub(crate) fraction: f64,
+    pub(crate) text: String,
+}
+
+/// Shows lines on standard error from a thread of its own, so that a slow terminal holds no reactor up.
+pub(crate) struct Progress {
+    sender: Option<mpsc::Sender<Line>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Progress {
+    pub(crate) fn start() -> Self {
+        let (sender, lines) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            if std::io::stderr().is_terminal() { show_bar(&lines) } else { show_plain(&lines) }
+        });
+        Progress { sender: Some(sender), thread: Some(thread) }
+    }
+
+    /// What a tool calls with each line.
+    pub(crate) fn sink(&self) -> impl FnMut(Line) + Send + 'static {
+        let sender = self.sender.clone().expect("a progress display is used until it is finished");
+        move |line| {
+            // The display may be gone when the tool is being stopped; the line is then of no use to anyone.
+            let _ = sender.send(line);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        drop(self.sender.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn show_bar(lines: &mpsc::Receiver<Line>) {
+    let bar = ProgressBar::with_draw_target(Some(BAR_LENGTH), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("[{elapsed_precise}] {bar:24} {msg}")
+        .expect("the template is a constant that is well formed");
+    bar.set_style(style);
+    for line in lines {
+        bar.set_position((line.fraction.clamp(0.0, 1.0) * BAR_LENGTH as f64) as u64);
+        bar.set_message(line.text);
+    }
+    bar.finish_and_clear();
+}
+
+fn show_plain(lines: &mpsc::Receiver<Line>) {
+    let mut next = PLAIN_INTERVAL;
+    for line in lines {
+        if line.elapsed >= next {
+            next = line.elapsed + PLAIN_INTERVAL;
+            eprintln!("{:>5} s  {}", line.elapsed.as_secs(), line.text);
+        }
+    }
+}
+
+/// A number with commas between thousands.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Bytes per second.
+pub(crate) fn rate(bytes_per_second: f64) -> String {
+    const MIB: f64 = 1024.0 * 1024.0;
+    let mib = bytes_per_second / MIB;
+    if mib >= 10_240.0 { format!("{:.2} GiB/s", mib / 1024.0) } else { format!("{mib:.1} MiB/s") }
+}
+
+/// A latency in microseconds or milliseconds.
+pub(crate) fn latency(nanoseconds: f64) -> String {
+    match nanoseconds {
+        ns if ns < 1e4 => format!("{:.2} us", ns / 1e3),
+        ns if ns < 1e6 => format!("{:.1} us", ns / 1e3),
+        ns if ns < 1e9 => format!("{:.2} ms", ns / 1e6),
+        ns => format!("{:.2} s", ns / 1e9),
+    }
+}
+
+/// A volume in one line.
+pub(crate) fn volume(name: &str, geometry: &weir_block::Geometry) -> String {
+    let length = Size(geometry.length_bytes());
+    format!("{name} ({length}, {}-byte blocks)", geometry.block_size.bytes())
+}
+
+/// Rows with aligned columns: the first to the left, the others to the right.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0))
+        .collect();
+    let mut text = String::new();
+    for row in rows {
+        for (column, cell) in row.iter().enumerate() {
+            let width = widths[column];
+            let cell = if column == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") };
+            text.push_str(&cell);
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1000), "1,000");
+        assert_eq!(grouped(1234567), "1,234,567");
+    }
+
+    #[test]
+    fn latencies_have_the_unit_that_suits_them() {
+        assert_eq!(latency(1_500.0), "1.50 us");
+        assert_eq!(latency(123_456.0), "123.5 us");
+        assert_eq!(latency(12_345_678.0), "12.35 ms");
+        assert_eq!(latency(2e9), "2.00 s");
+    }
+
+    #[test]
+    fn columns_are_aligned() {
+        let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+        assert_eq!(table(&[row(["a", "10"]), row(["bcd", "9"])]), "a    10\nbcd   9\n");
+    }
+}

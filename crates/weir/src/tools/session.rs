@@ -1,0 +1,106 @@
+//! What every tool needs: the system, its reactors, and volumes by URL.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context, bail};
+use weir_block::Volume;
+use weir_load::Stop;
+use weir_reactor::linux::{LinuxConfig, LinuxSystem};
+use weir_reactor::{Reactor, ReactorConfig, ReactorId, ReactorThread, Remote, System};
+use weir_volume::{Access, Registry, VolumeUrl};
+
+use super::ReactorArguments;
+
+/// Reactors that run for as long as the tool does.
+pub(crate) struct Session {
+    reactors: Vec<ReactorThread>,
+    registry: Registry,
+    pub(crate) stop: Stop,
+}
+
+impl Session {
+    /// Starts reactors for `queues` queues. From now on a first interrupt asks the tool to stop, and a second one kills it.
+    pub(crate) fn start(arguments: &ReactorArguments, queues: u32) -> anyhow::Result<Self> {
+        let system = LinuxSystem::new(LinuxConfig::default())?;
+        let processors = system.processors().len();
+        let count = arguments
+            .reactors
+            .map_or(processors.min(queues as usize), |asked| asked as usize)
+            .max(1);
+        if count > processors {
+            bail!(
+                "{count} reactors were asked for, but the process may run on {processors} processors only; ask for at most {processors}"
+            );
+        }
+        let reactors = (0..count)
+            .map(|index| start_reactor(&system, index))
+            .collect::<Result<_, _>>()?;
+        let stop = Stop::new();
+        end_on_interrupt(&stop)?;
+        Ok(Session { reactors, registry: crate::volumes::registry(), stop })
+    }
+
+    pub(crate) fn remotes(&self) -> Vec<Remote> {
+        self.reactors.iter().map(|reactor| reactor.remote.clone()).collect()
+    }
+
+    /// Opens a volume, and says on standard error what should be known about it.
+    pub(crate) fn open(&self, url: &VolumeUrl, access: Access) -> anyhow::Result<Arc<dyn Volume>> {
+        let (registry, url) = (self.registry.clone(), url.clone());
+        let volume = self
+            .control()
+            .call_blocking(move |reactor| async move { registry.open(&reactor, &url, access).await })??;
+        for notice in self.registry.take_notices() {
+            eprintln!("note: {notice}");
+        }
+        Ok(volume)
+    }
+
+    /// Runs a tool on the control reactor.
+    pub(crate) fn run<T, F>(
+        &self,
+        tool: impl FnOnce(Reactor) -> F + Send + 'static,
+    ) -> anyhow::Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+    {
+        self.control().call_blocking(tool).context("the tool's reactor stopped early")
+    }
+
+    fn control(&self) -> &Remote {
+        &self.reactors[0].remote
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        for reactor in self.reactors.drain(..) {
+            reactor.remote.stop();
+            reactor.join();
+        }
+    }
+}
+
+fn start_reactor(system: &Arc<LinuxSystem>, index: usize) -> anyhow::Result<ReactorThread> {
+    let config = ReactorConfig {
+        id: ReactorId(index as u32),
+        name: format!("weir-tool-{index}"),
+        ..ReactorConfig::default()
+    };
+    let main = Box::new(|_| -> weir_reactor::LocalFuture<()> { Box::pin(std::future::pending()) });
+    Arc::clone(system)
+        .start_reactor(config, main)
+        .with_context(|| format!("reactor {index} cannot be started"))
+}
+
+fn end_on_interrupt(stop: &Stop) -> anyhow::Result<()> {
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The order matters: a signal that finds the flag set ends the process, then the flag is set.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, stop.flag())?;
+        signal_hook::flag::register(signal, stop.flag())?;
+    }
+    debug_assert!(!stop.flag().load(Ordering::Relaxed));
+    Ok(())
+}
