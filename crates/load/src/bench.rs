@@ -470,16 +470,18 @@ impl Worker {
         while self.reactor.now() < end && !self.fatal && !self.config.stop.is_asked() {
             self.fill();
             let ended = self.lane.next().await;
-            self.take(ended, measure_from, end);
+            let seen = self.reactor.precise_now();
+            self.take(ended, seen, measure_from, end);
             while let Some(ended) = self.lane.try_next() {
-                self.take(ended, measure_from, end);
+                self.take(ended, seen, measure_from, end);
             }
             self.publish();
         }
         self.report.elapsed = self.reactor.now().min(end) - measure_from;
         while !self.lane.is_idle() {
             let ended = self.lane.next().await;
-            self.take(ended, measure_from, end);
+            let seen = self.reactor.precise_now();
+            self.take(ended, seen, measure_from, end);
         }
         self.publish();
         Ok(self.report)
@@ -535,8 +537,8 @@ impl Worker {
         }
     }
 
-    fn take(&mut self, ended: Ended<Issued>, measure_from: Instant, end: Instant) {
-        let now = self.reactor.now();
+    /// Takes a completion that was seen at `now`.
+    fn take(&mut self, ended: Ended<Issued>, now: Instant, measure_from: Instant, end: Instant) {
         if let Err(error) = ended.result {
             self.fail(&ended.operation, error);
             return;

@@ -9,6 +9,8 @@ use weir_gateway::name::{
 };
 use weir_gateway::state::{ControllerIds, SocketOptions};
 
+use crate::tools::{BenchArguments, CopyArguments, VerifyArguments};
+
 /// Serves block volumes over NVMe/TCP, and measures them.
 #[derive(Debug, Parser)]
 #[command(
@@ -25,13 +27,13 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Options of every command that asks a gateway.
+/// Options of every command.
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// The gateway's control socket [default: where a gateway of this user or the system has it]
     #[arg(long, global = true, env = "WEIR_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// Print the gateway's answer as JSON
+    /// Print the answer or report as JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
@@ -61,6 +63,12 @@ pub(crate) enum Command {
     /// The threads that serve
     #[command(subcommand)]
     Reactor(ReactorCommand),
+    /// Drive a volume with load and measure it
+    Bench(BenchArguments),
+    /// Copy one volume onto another
+    Copy(CopyArguments),
+    /// Write stamped blocks to a volume, read them back, and name the first wrong one
+    Verify(VerifyArguments),
 }
 
 #[derive(Debug, Subcommand)]

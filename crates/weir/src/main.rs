@@ -8,6 +8,8 @@ mod cli;
 mod client;
 mod commands;
 mod table;
+mod tools;
+mod volumes;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -19,6 +21,12 @@ use crate::client::{Client, Failure};
 
 fn main() -> ExitCode {
     let Cli { global, command } = Cli::parse();
+    let command = match command {
+        Command::Bench(arguments) => return finish(tools::bench::run(arguments, global.json)),
+        Command::Copy(arguments) => return finish(tools::copy::run(arguments, global.json)),
+        Command::Verify(arguments) => return finish(tools::verify::run(arguments, global.json)),
+        command => command,
+    };
     let asked = commands::Asked {
         json: global.json,
         client: Client::new(global.socket.clone()),
@@ -32,6 +40,9 @@ fn main() -> ExitCode {
         Command::Listener(command) => commands::listener::run(&asked, command),
         Command::Connection(command) => commands::connection::run(&asked, command),
         Command::Reactor(command) => commands::reactor::run(&asked, command),
+        Command::Bench(_) | Command::Copy(_) | Command::Verify(_) => {
+            unreachable!("the tools ask no gateway and have run already")
+        }
     };
     match result.and_then(|text| print(&text)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -43,6 +54,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Ends a tool: with its own exit code, or with its error in words.
+fn finish(result: anyhow::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 /// Writes to standard output. A reader that has gone, as `head` does, is no failure.

@@ -56,12 +56,9 @@ pub(crate) struct BenchArguments {
     destroy_data: bool,
     #[command(flatten)]
     reactors: ReactorArguments,
-    /// Print the report as JSON
-    #[arg(long)]
-    json: bool,
 }
 
-pub(crate) fn run(arguments: BenchArguments) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitCode> {
     let session = Session::start(&arguments.reactors, arguments.queues)?;
     let writes = arguments.read_percent < 100;
     let access = if writes { Access::READ_WRITE } else { Access::READ_ONLY };
@@ -80,7 +77,7 @@ pub(crate) fn run(arguments: BenchArguments) -> anyhow::Result<ExitCode> {
     })??;
     drop(progress);
 
-    if arguments.json {
+    if json {
         let text = serde_json::to_string_pretty(&to_json(&arguments.url, &described, &report))?;
         println!("{text}");
     } else {

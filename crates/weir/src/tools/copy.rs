@@ -27,12 +27,9 @@ pub(crate) struct CopyArguments {
     /// Overwrite the target even where it carries data (a file system, a partition table)
     #[arg(long)]
     destroy_data: bool,
-    /// Print the report as JSON
-    #[arg(long)]
-    json: bool,
 }
 
-pub(crate) fn run(arguments: CopyArguments) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: CopyArguments, json: bool) -> anyhow::Result<ExitCode> {
     let session = Session::start(&ReactorArguments { reactors: Some(1) }, 1)?;
     let source = session.open(&arguments.source, Access::READ_ONLY)?;
     let target = session.open(&arguments.target, Access::READ_WRITE)?;
@@ -48,7 +45,7 @@ pub(crate) fn run(arguments: CopyArguments) -> anyhow::Result<ExitCode> {
 
     let seconds = report.elapsed.as_secs_f64();
     let bytes_per_second = if seconds > 0.0 { report.copied_bytes as f64 / seconds } else { 0.0 };
-    if arguments.json {
+    if json {
         let report = json!({
             "source": arguments.source.to_string(),
             "target": arguments.target.to_string(),

@@ -6,6 +6,10 @@ mod present;
 mod session;
 pub(crate) mod verify;
 
+pub(crate) use bench::BenchArguments;
+pub(crate) use copy::CopyArguments;
+pub(crate) use verify::VerifyArguments;
+
 use std::time::Duration;
 
 /// Reads a size for an argument.

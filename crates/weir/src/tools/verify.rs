@@ -46,9 +46,6 @@ pub(crate) struct VerifyArguments {
     destroy_data: bool,
     #[command(flatten)]
     reactors: ReactorArguments,
-    /// Print the report as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// A seed, in decimal or with 0x in hexadecimal as it is printed.
@@ -60,7 +57,7 @@ fn seed(text: &str) -> Result<u64, String> {
     parsed.map_err(|error| format!("'{text}' is not a seed ({error}); write a number below 2^64, in decimal or as 0x..."))
 }
 
-pub(crate) fn run(arguments: VerifyArguments) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: VerifyArguments, json: bool) -> anyhow::Result<ExitCode> {
     let session = Session::start(&arguments.reactors, arguments.queues)?;
     let access = if arguments.check { Access::READ_ONLY } else { Access::READ_WRITE };
     let volume = session.open(&arguments.url, access)?;
@@ -98,14 +95,14 @@ pub(crate) fn run(arguments: VerifyArguments) -> anyhow::Result<ExitCode> {
 
     let report = match outcome {
         Ok(report) => report,
-        Err(error @ VerifyError::Wrong { lba, .. }) if arguments.json => {
+        Err(error @ VerifyError::Wrong { lba, .. }) if json => {
             let wrong = json!({ "ok": false, "seed": seed, "first_wrong_lba": lba, "error": error.to_string() });
             println!("{}", serde_json::to_string_pretty(&wrong)?);
             return Ok(ExitCode::FAILURE);
         }
         Err(error) => return Err(error.into()),
     };
-    if arguments.json {
+    if json {
         let report = json!({
             "ok": true,
             "volume": arguments.url.to_string(),
