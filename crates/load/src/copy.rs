@@ -7,8 +7,8 @@ use weir_block::{Geometry, Operation, ReadBuffers, Volume};
 use weir_memory::{View, Views};
 use weir_reactor::{Instant, Reactor};
 
-use crate::{PROGRESS_INTERVAL, Stop};
 use crate::lane::{Lane, LaneError};
+use crate::{PROGRESS_INTERVAL, Stop};
 
 /// How a copy is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,9 @@ pub enum CopyError {
         target: String,
     },
     /// It was asked to end early.
-    #[error("stopped after {copied_bytes} of {total_bytes} bytes; {target} holds a part of the copy")]
+    #[error(
+        "stopped after {copied_bytes} of {total_bytes} bytes; {target} holds a part of the copy"
+    )]
     Stopped {
         /// Bytes that the target holds.
         copied_bytes: u64,
@@ -138,7 +140,11 @@ pub async fn run(
         if stop.is_asked() {
             let copied_bytes = copy.report.copied_bytes;
             let total_bytes = from.length_bytes();
-            return Err(CopyError::Stopped { copied_bytes, total_bytes, target: target.name() });
+            return Err(CopyError::Stopped {
+                copied_bytes,
+                total_bytes,
+                target: target.name(),
+            });
         }
         copy.start_reads();
         copy.advance().await?;

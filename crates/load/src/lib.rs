@@ -8,11 +8,13 @@
 
 pub mod bench;
 pub mod copy;
+mod inspect;
 mod lane;
 mod pattern;
 mod random;
 pub mod verify;
 
+pub use inspect::inspect;
 pub use lane::LaneError;
 pub use pattern::{Found, Stamp};
 

@@ -10,6 +10,7 @@ mod guard;
 mod mailbox;
 mod mem;
 mod null;
+pub mod probe;
 mod registry;
 mod slots;
 mod support;

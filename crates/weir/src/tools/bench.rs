@@ -61,7 +61,11 @@ pub(crate) struct BenchArguments {
 pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitCode> {
     let session = Session::start(&arguments.reactors, arguments.queues)?;
     let writes = arguments.read_percent < 100;
-    let access = if writes { Access::READ_WRITE } else { Access::READ_ONLY };
+    let access = if writes {
+        Access::READ_WRITE
+    } else {
+        Access::READ_ONLY
+    };
     let volume = session.open(&arguments.url, access)?;
     if writes {
         session.check_overwritable(&volume, arguments.destroy_data)?;
@@ -89,7 +93,10 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
         return Ok(ExitCode::SUCCESS);
     }
     let first = report.first_error.as_deref().unwrap_or("unknown");
-    eprintln!("weir: {} requests failed; the first: {first}", present::grouped(report.errors));
+    eprintln!(
+        "weir: {} requests failed; the first: {first}",
+        present::grouped(report.errors)
+    );
     Ok(ExitCode::FAILURE)
 }
 
@@ -98,7 +105,11 @@ impl BenchArguments {
         BenchConfig {
             request_bytes: self.block_size,
             read_percent: self.read_percent,
-            pattern: if self.sequential { Pattern::Sequential } else { Pattern::Random },
+            pattern: if self.sequential {
+                Pattern::Sequential
+            } else {
+                Pattern::Random
+            },
             depth: self.queue_depth,
             queues: self.queues,
             duration: self.duration,
@@ -136,7 +147,11 @@ fn pattern_name(pattern: Pattern) -> &'static str {
 }
 
 fn describe(config: &BenchConfig) -> String {
-    let queues = if config.queues == 1 { "queue" } else { "queues" };
+    let queues = if config.queues == 1 {
+        "queue"
+    } else {
+        "queues"
+    };
     format!(
         "{} {}, {}% read, depth {} on {} {queues}, {}, seed {}",
         Size(config.request_bytes),
@@ -150,8 +165,15 @@ fn describe(config: &BenchConfig) -> String {
 }
 
 fn rows(report: &BenchReport) -> Vec<Vec<String>> {
-    let mut head = vec!["", "IOPS", "bandwidth", "mean", "min"].into_iter().map(str::to_owned).collect::<Vec<_>>();
-    head.extend(PERCENTILES.iter().map(|percentile| format!("p{percentile}")));
+    let mut head = vec!["", "IOPS", "bandwidth", "mean", "min"]
+        .into_iter()
+        .map(str::to_owned)
+        .collect::<Vec<_>>();
+    head.extend(
+        PERCENTILES
+            .iter()
+            .map(|percentile| format!("p{percentile}")),
+    );
     head.push("max".to_owned());
     let mut rows = vec![head];
     for (name, of) in [("read", &report.read), ("write", &report.write)] {
@@ -230,7 +252,12 @@ fn latency_json(latency: &Histogram<u64>) -> Value {
     }
     let percentiles: serde_json::Map<String, Value> = PERCENTILES
         .iter()
-        .map(|&percentile| (percentile.to_string(), json!(latency.value_at_percentile(percentile))))
+        .map(|&percentile| {
+            (
+                percentile.to_string(),
+                json!(latency.value_at_percentile(percentile)),
+            )
+        })
         .collect();
     json!({
         "min": latency.min(),

@@ -34,17 +34,27 @@ pub(crate) fn run(arguments: CopyArguments, json: bool) -> anyhow::Result<ExitCo
     let source = session.open(&arguments.source, Access::READ_ONLY)?;
     let target = session.open(&arguments.target, Access::READ_WRITE)?;
     session.check_overwritable(&target, arguments.destroy_data)?;
-    let config = CopyConfig { request_bytes: arguments.block_size, depth: arguments.queue_depth };
+    let config = CopyConfig {
+        request_bytes: arguments.block_size,
+        depth: arguments.queue_depth,
+    };
     let (stop, from, to) = (session.stop.clone(), source.clone(), target.clone());
     let progress = Progress::start();
     let mut sink = progress.sink();
     let report = session.run(move |reactor| async move {
-        copy::run(&reactor, &from, &to, &config, &stop, |progress| sink(line(&progress))).await
+        copy::run(&reactor, &from, &to, &config, &stop, |progress| {
+            sink(line(&progress))
+        })
+        .await
     })??;
     drop(progress);
 
     let seconds = report.elapsed.as_secs_f64();
-    let bytes_per_second = if seconds > 0.0 { report.copied_bytes as f64 / seconds } else { 0.0 };
+    let bytes_per_second = if seconds > 0.0 {
+        report.copied_bytes as f64 / seconds
+    } else {
+        0.0
+    };
     if json {
         let report = json!({
             "source": arguments.source.to_string(),

@@ -30,14 +30,24 @@ impl Progress {
     pub(crate) fn start() -> Self {
         let (sender, lines) = mpsc::channel();
         let thread = std::thread::spawn(move || {
-            if std::io::stderr().is_terminal() { show_bar(&lines) } else { show_plain(&lines) }
+            if std::io::stderr().is_terminal() {
+                show_bar(&lines)
+            } else {
+                show_plain(&lines)
+            }
         });
-        Progress { sender: Some(sender), thread: Some(thread) }
+        Progress {
+            sender: Some(sender),
+            thread: Some(thread),
+        }
     }
 
     /// What a tool calls with each line.
     pub(crate) fn sink(&self) -> impl FnMut(Line) + Send + 'static {
-        let sender = self.sender.clone().expect("a progress display is used until it is finished");
+        let sender = self
+            .sender
+            .clone()
+            .expect("a progress display is used until it is finished");
         move |line| {
             // The display may be gone when the tool is being stopped; the line is then of no use to anyone.
             let _ = sender.send(line);
@@ -93,7 +103,11 @@ pub(crate) fn grouped(number: u64) -> String {
 pub(crate) fn rate(bytes_per_second: f64) -> String {
     const MIB: f64 = 1024.0 * 1024.0;
     let mib = bytes_per_second / MIB;
-    if mib >= 10_240.0 { format!("{:.2} GiB/s", mib / 1024.0) } else { format!("{mib:.1} MiB/s") }
+    if mib >= 10_240.0 {
+        format!("{:.2} GiB/s", mib / 1024.0)
+    } else {
+        format!("{mib:.1} MiB/s")
+    }
 }
 
 /// A latency in microseconds or milliseconds.
@@ -109,20 +123,33 @@ pub(crate) fn latency(nanoseconds: f64) -> String {
 /// A volume in one line.
 pub(crate) fn volume(name: &str, geometry: &weir_block::Geometry) -> String {
     let length = Size(geometry.length_bytes());
-    format!("{name} ({length}, {}-byte blocks)", geometry.block_size.bytes())
+    format!(
+        "{name} ({length}, {}-byte blocks)",
+        geometry.block_size.bytes()
+    )
 }
 
 /// Rows with aligned columns: the first to the left, the others to the right.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)
-        .map(|column| rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0))
+        .map(|column| {
+            rows.iter()
+                .filter_map(|row| row.get(column))
+                .map(String::len)
+                .max()
+                .unwrap_or(0)
+        })
         .collect();
     let mut text = String::new();
     for row in rows {
         for (column, cell) in row.iter().enumerate() {
             let width = widths[column];
-            let cell = if column == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") };
+            let cell = if column == 0 {
+                format!("{cell:<width$}")
+            } else {
+                format!("  {cell:>width$}")
+            };
             text.push_str(&cell);
         }
         text.truncate(text.trim_end().len());
@@ -154,6 +181,9 @@ mod tests {
     #[test]
     fn columns_are_aligned() {
         let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
-        assert_eq!(table(&[row(["a", "10"]), row(["bcd", "9"])]), "a    10\nbcd   9\n");
+        assert_eq!(
+            table(&[row(["a", "10"]), row(["bcd", "9"])]),
+            "a    10\nbcd   9\n"
+        );
     }
 }

@@ -38,23 +38,51 @@ impl Session {
             .collect::<Result<_, _>>()?;
         let stop = Stop::new();
         end_on_interrupt(&stop)?;
-        Ok(Session { reactors, registry: crate::volumes::registry(), stop })
+        Ok(Session {
+            reactors,
+            registry: crate::volumes::registry(),
+            stop,
+        })
     }
 
     pub(crate) fn remotes(&self) -> Vec<Remote> {
-        self.reactors.iter().map(|reactor| reactor.remote.clone()).collect()
+        self.reactors
+            .iter()
+            .map(|reactor| reactor.remote.clone())
+            .collect()
     }
 
     /// Opens a volume, and says on standard error what should be known about it.
     pub(crate) fn open(&self, url: &VolumeUrl, access: Access) -> anyhow::Result<Arc<dyn Volume>> {
         let (registry, url) = (self.registry.clone(), url.clone());
-        let volume = self
-            .control()
-            .call_blocking(move |reactor| async move { registry.open(&reactor, &url, access).await })??;
+        let volume = self.control().call_blocking(move |reactor| async move {
+            registry.open(&reactor, &url, access).await
+        })??;
         for notice in self.registry.take_notices() {
             eprintln!("note: {notice}");
         }
         Ok(volume)
+    }
+
+    /// Refuses a volume that carries something, unless its loss was agreed to.
+    pub(crate) fn check_overwritable(
+        &self,
+        volume: &Arc<dyn Volume>,
+        destroy_data: bool,
+    ) -> anyhow::Result<()> {
+        if destroy_data {
+            return Ok(());
+        }
+        let looked_at = Arc::clone(volume);
+        let found = self
+            .run(move |reactor| async move { weir_load::inspect(&reactor, &looked_at).await })??;
+        match found {
+            None => Ok(()),
+            Some(what) => bail!(
+                "{} carries {what}, and would be overwritten; if that is meant, say --destroy-data",
+                volume.name()
+            ),
+        }
     }
 
     /// Runs a tool on the control reactor.
@@ -66,7 +94,9 @@ impl Session {
         T: Send + 'static,
         F: Future<Output = T> + 'static,
     {
-        self.control().call_blocking(tool).context("the tool's reactor stopped early")
+        self.control()
+            .call_blocking(tool)
+            .context("the tool's reactor stopped early")
     }
 
     fn control(&self) -> &Remote {
@@ -103,10 +133,4 @@ fn end_on_interrupt(stop: &Stop) -> anyhow::Result<()> {
     }
     debug_assert!(!stop.flag().load(Ordering::Relaxed));
     Ok(())
-}
-
-impl Session {
-    pub(crate) fn check_overwritable(&self, _volume: &Arc<dyn Volume>, _destroy: bool) -> anyhow::Result<()> {
-        Ok(())
-    }
 }

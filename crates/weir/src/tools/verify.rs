@@ -54,12 +54,20 @@ fn seed(text: &str) -> Result<u64, String> {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    parsed.map_err(|error| format!("'{text}' is not a seed ({error}); write a number below 2^64, in decimal or as 0x..."))
+    parsed.map_err(|error| {
+        format!(
+            "'{text}' is not a seed ({error}); write a number below 2^64, in decimal or as 0x..."
+        )
+    })
 }
 
 pub(crate) fn run(arguments: VerifyArguments, json: bool) -> anyhow::Result<ExitCode> {
     let session = Session::start(&arguments.reactors, arguments.queues)?;
-    let access = if arguments.check { Access::READ_ONLY } else { Access::READ_WRITE };
+    let access = if arguments.check {
+        Access::READ_ONLY
+    } else {
+        Access::READ_WRITE
+    };
     let volume = session.open(&arguments.url, access)?;
     if !arguments.check {
         session.check_overwritable(&volume, arguments.destroy_data)?;
@@ -82,7 +90,10 @@ pub(crate) fn run(arguments: VerifyArguments, json: bool) -> anyhow::Result<Exit
         check_only: arguments.check,
         stop: session.stop.clone(),
     };
-    let range = arguments.range.unwrap_or(u64::MAX).min(volume.geometry().length_bytes());
+    let range = arguments
+        .range
+        .unwrap_or(u64::MAX)
+        .min(volume.geometry().length_bytes());
     eprintln!("seed {seed:#018x}");
     let (remotes, driven) = (session.remotes(), volume.clone());
     let progress = Progress::start();
@@ -139,5 +150,9 @@ fn line(progress: &VerifyProgress, until: Until, range_bytes: u64) -> Line {
         Size(progress.written_bytes),
         Size(progress.compared_bytes),
     );
-    Line { elapsed: progress.elapsed, fraction, text }
+    Line {
+        elapsed: progress.elapsed,
+        fraction,
+        text,
+    }
 }
