@@ -24,6 +24,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt::Write;
 use std::future::Future;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -281,20 +282,19 @@ impl Simulation {
 }
 
 impl Inner {
-    /// Puts a reactor on `host`, outside of its system's numbering.
+    /// Puts a reactor on `host`, numbered from the last number down.
     fn seat(&self, host: HostId, main: Box<dyn FnOnce(Reactor) -> LocalFuture<()>>) -> usize {
         let system = Arc::clone(&self.systems.borrow()[host.0]);
+        let mut state = self.world.lock();
+        assert!(state.hosts[host.0].up, "{host:?} is down");
         let config = ReactorConfig {
             name: "run".to_owned(),
-            id: ReactorId(u32::MAX),
+            id: ReactorId(u32::MAX - state.reactors.len() as u32),
             pool_bytes: RUN_POOL_BYTES,
             ..ReactorConfig::default()
         };
-        let reactor = {
-            let mut state = self.world.lock();
-            assert!(state.hosts[host.0].up, "{host:?} is down");
-            state.add_reactor(host, &config)
-        };
+        let reactor = state.add_reactor(host, &config);
+        drop(state);
         self.add_seat(system, reactor, &config, new_shared(&config), main);
         reactor
     }
@@ -479,7 +479,10 @@ impl Inner {
             let happened = self.world.lock().next_event();
             match happened {
                 Happened::Nothing => {}
-                Happened::Work(work) => work(),
+                Happened::Work(work) => {
+                    // As on a real machine, a panic of offloaded work ends that work alone: its answer never comes.
+                    let _ = catch_unwind(AssertUnwindSafe(work));
+                }
                 Happened::NoMore => return,
             }
         }

@@ -1064,7 +1064,9 @@ impl Network {
     }
 
     /// From now on nothing arrives at either end, and neither is told.
-    pub(super) fn silence(&mut self, connection: &Connection) {
+    pub(super) fn silence(&mut self, schedule: &mut Schedule, connection: &Connection) {
+        let (one, other) = connection.ends;
+        schedule.record(Step::Control("silence", one.0.into(), other.0.into()));
         self.silent.extend([connection.ends.0, connection.ends.1]);
     }
 

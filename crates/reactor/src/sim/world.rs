@@ -107,7 +107,9 @@ impl World {
 
     /// Changes what goes wrong from now on.
     pub fn change_faults(&self, change: impl FnOnce(&mut Faults)) {
-        change(&mut self.lock().schedule.faults);
+        let mut faults = self.faults();
+        change(&mut faults);
+        self.set_faults(faults);
     }
 
     /// Changes what the disks are like: their capacity, for one.
@@ -150,7 +152,8 @@ impl World {
 
     /// Nothing arrives on a connection any more, in neither direction, and neither end is told.
     pub fn silence(&self, connection: &Connection) {
-        self.lock().network.silence(connection);
+        let state = &mut *self.lock();
+        state.network.silence(&mut state.schedule, connection);
     }
 
     /// Nothing passes between two hosts until it is healed. What was sent meanwhile is repeated then.
@@ -284,6 +287,8 @@ impl State {
     }
 
     pub(super) fn stall(&mut self, reactor: usize, duration: u64) {
+        let step = Step::Control("stall", reactor as u64, duration);
+        self.schedule.record(step);
         let until = self.schedule.now.saturating_add(duration);
         let stalled_until = &mut self.reactors[reactor].stalled_until;
         *stalled_until = until.max(*stalled_until);

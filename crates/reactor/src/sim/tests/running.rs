@@ -244,6 +244,12 @@ fn offloaded_work_runs_later() {
     assert!(!at_once);
     simulation.run_for(Duration::from_millis(10));
     assert!(ran.load(Ordering::Relaxed));
+    let answer = simulation.run(0, |reactor| async move {
+        reactor
+            .offload(|| -> u32 { panic!("this work alone") })
+            .await
+    });
+    assert_eq!(answer, None);
 }
 
 /// Counts its drops.
