@@ -385,15 +385,21 @@ impl TcpStream {
         }
     }
 
-    /// Receives some bytes; none at the end of the stream.
+    /// Receives some bytes; none at the end of the stream. When the future is dropped the receive goes on, and the next call
+    /// yields what it yields: no byte is lost.
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// # Panics
+    /// When a receive into a segment was started whose result was not taken.
     pub async fn receive(&self) -> io::Result<View> {
-        self.start_receive(ReceiveInto::Ring);
+        if !self.is_receiving() {
+            self.start_receive(ReceiveInto::Ring);
+        }
         match std::future::poll_fn(|context| self.poll_received(context)).await? {
             Received::Ring(view) => Ok(view),
-            Received::Segment(..) => unreachable!("a ring receive yields a view"),
+            Received::Segment(..) => panic!("a receive into a segment was started and not taken"),
         }
     }
 

@@ -16,14 +16,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use contract::{
-    Ground, Place, config, gather_of, pattern, receive_exactly, receive_segment, send, settle,
+    Ground, Place, Recorder, config, gather_of, pattern, receive_exactly, receive_segment, send,
+    settle,
 };
 use weir_memory::{Segment, Segments, View, Views};
 use weir_reactor::linux::{Feature, LinuxConfig, LinuxSystem, ReceiveBuffers, Unavailable};
 use weir_reactor::{
-    AllocateMode, FileKind, Instant, LocalFile, OpenOptions, PanicPolicy, Reactor, ReactorConfig,
-    ReactorThread, ReceiveInto, Received, SocketOptions, System, TcpListener, TcpStream, UseDirect,
-    oneshot,
+    AllocateMode, FileKind, Instant, LocalFile, Op, OpenOptions, PanicPolicy, Reactor,
+    ReactorConfig, ReactorThread, ReceiveInto, Received, SocketOptions, System, TcpListener,
+    TcpStream, UseDirect, oneshot,
 };
 
 fn linux(config: LinuxConfig) -> Arc<LinuxSystem> {
@@ -150,6 +151,56 @@ fn sixty_four_mebibytes_reach_a_slow_reader() {
         }
         let (result, _) = std::future::poll_fn(|context| client.poll_sent(context)).await;
         result.expect("sends");
+    });
+}
+
+#[test]
+fn a_connect_that_hangs_is_cancelled() {
+    let (ground, _directory) = ground(LinuxConfig::default());
+    ground.run(|reactor, place| async move {
+        // Once the queue of a listener is full, the kernel leaves further attempts unanswered.
+        let narrow = SocketOptions {
+            backlog: Some(1),
+            ..SocketOptions::default()
+        };
+        let listener = Arc::clone(&place.system)
+            .listen(place.address, &narrow)
+            .expect("listens");
+        let address = listener.address();
+        let recorder = Rc::new(Recorder::default());
+        let tokens: Vec<_> = (0..8)
+            .map(|number| {
+                let socket = Arc::clone(&place.system).socket(address, &SocketOptions::default());
+                let op = Op::Connect {
+                    socket: Rc::new(socket.expect("a socket")),
+                    address,
+                };
+                reactor.submit(op, recorder.clone(), number)
+            })
+            .collect();
+        settle(&reactor).await;
+        let connected: Vec<u64> = recorder
+            .outcomes
+            .take()
+            .into_iter()
+            .map(|(number, outcome)| {
+                outcome.result.expect("there was room");
+                number
+            })
+            .collect();
+        assert!((1..8).contains(&connected.len()), "{connected:?}");
+        for (number, &token) in (0..).zip(&tokens) {
+            if !connected.contains(&number) {
+                reactor.cancel(token);
+            }
+        }
+        settle(&reactor).await;
+        let cancelled = recorder.outcomes.take();
+        assert_eq!(connected.len() + cancelled.len(), tokens.len());
+        for (_, outcome) in cancelled {
+            let error = outcome.result.expect_err("cancelled");
+            assert_eq!(error.raw_os_error(), Some(libc::ECANCELED), "{error}");
+        }
     });
 }
 
@@ -1021,6 +1072,8 @@ fn hosts_are_resolved() {
     );
     let literal = system.resolve("::1", 8009).expect("resolves");
     assert_eq!(literal, [SocketAddr::from((Ipv6Addr::LOCALHOST, 8009))]);
+    let bracketed = system.resolve("[::1]", 8009).expect("resolves");
+    assert_eq!(bracketed, literal);
     let error = system.resolve("no-such-host.invalid", 1).expect_err("none");
     assert!(
         error.to_string().contains("no-such-host.invalid"),

@@ -283,7 +283,12 @@ impl System for LinuxSystem {
     }
 
     fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        let addresses: Vec<SocketAddr> = (host, port)
+        // An IPv6 address may stand in brackets, as in URLs.
+        let bare = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
+        let addresses: Vec<SocketAddr> = (bare, port)
             .to_socket_addrs()
             .map_err(|error| {
                 io::Error::new(error.kind(), format!("cannot resolve {host:?}: {error}"))

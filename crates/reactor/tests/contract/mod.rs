@@ -253,7 +253,7 @@ impl Handler for Recorder {
 /// Every test of the contract, by name.
 pub(crate) fn suite(ground: &Ground) {
     type Test = fn(&Ground);
-    let tests: [(&str, Test); 29] = [
+    let tests: [(&str, Test); 31] = [
         ("echo", echo),
         ("end_of_stream", end_of_stream),
         ("segment_is_filled", segment_is_filled),
@@ -267,6 +267,7 @@ pub(crate) fn suite(ground: &Ground) {
         ("cancel_blocked_send", cancel_blocked_send),
         ("cancel_before_submission", cancel_before_submission),
         ("cancel_of_what_is_done", cancel_of_what_is_done),
+        ("dropped_receive_goes_on", dropped_receive_goes_on),
         ("dropped_stream_ends", dropped_stream_ends),
         ("stream_moves", stream_moves),
         ("both_directions_at_once", both_directions_at_once),
@@ -282,6 +283,10 @@ pub(crate) fn suite(ground: &Ground) {
         ("file_ends", file_ends),
         ("file_many_segments", file_many_segments),
         ("file_ranges", file_ranges),
+        (
+            "cancelled_file_operations_end_once",
+            cancelled_file_operations_end_once,
+        ),
         ("one_writer", one_writer),
     ];
     for (name, test) in tests {
@@ -556,6 +561,21 @@ fn cancel_of_what_is_done(ground: &Ground) {
         }
         settle(&reactor).await;
         assert_eq!(Rc::strong_count(&listener), 1, "every operation came back");
+    });
+}
+
+fn dropped_receive_goes_on(ground: &Ground) {
+    ground.run(|reactor, place| async move {
+        let (client, server) = place.pair(&reactor).await;
+        std::future::poll_fn(|context| {
+            let receive = std::pin::pin!(server.receive());
+            assert!(receive.poll(context).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        send(&client, b"abc").await;
+        settle(&reactor).await;
+        assert_eq!(receive_exactly(&server, 3).await, b"abc");
     });
 }
 
@@ -930,6 +950,51 @@ fn file_ranges(ground: &Ground) {
 
 /// `EOPNOTSUPP` of Linux.
 const EOPNOTSUPP: i32 = 95;
+
+fn cancelled_file_operations_end_once(ground: &Ground) {
+    const OPERATIONS: u64 = 64;
+    ground.run(|reactor, place| async move {
+        let file = place.file(OPERATIONS * 8192).await;
+        let recorder = Rc::new(Recorder::default());
+        let tokens: Vec<_> = (0..OPERATIONS)
+            .map(|number| {
+                let (file, offset) = (file.clone(), number * 8192);
+                let op = match number % 3 {
+                    0 => Op::Read {
+                        file,
+                        offset,
+                        into: std::iter::once(Segment::heap(8192)).collect(),
+                    },
+                    1 => Op::Write {
+                        file,
+                        offset,
+                        data: std::iter::once(View::copy_of(&pattern(0, 8192))).collect(),
+                        durable: number % 2 == 0,
+                    },
+                    _ => Op::Sync { file },
+                };
+                reactor.submit(op, recorder.clone(), number)
+            })
+            .collect();
+        tokens.into_iter().for_each(|token| reactor.cancel(token));
+        while recorder.outcomes.borrow().len() < OPERATIONS as usize {
+            settle(&reactor).await;
+        }
+        settle(&reactor).await;
+        let mut seen: Vec<u64> = Vec::new();
+        for (number, outcome) in recorder.outcomes.take() {
+            seen.push(number);
+            match outcome.result {
+                Ok(weir_reactor::Output::Count(count)) => assert_eq!(count, 8192),
+                Ok(weir_reactor::Output::Done) => assert!(matches!(outcome.op, Op::Sync { .. })),
+                other => assert_cancelled(other),
+            }
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..OPERATIONS).collect::<Vec<_>>());
+        assert_eq!(Rc::strong_count(&file), 1, "every operation came back");
+    });
+}
 
 fn one_writer(ground: &Ground) {
     ground.run(|_, place| async move {
