@@ -26,6 +26,13 @@ fn key_of(volume: &Arc<dyn Volume>) -> VolumeKey {
     Arc::as_ptr(volume).cast::<()>() as usize
 }
 
+/// A listener on this reactor; dropped, it stops listening.
+pub(crate) struct Listening {
+    pub(crate) _accepting: weir_reactor::Task<()>,
+    /// Options of the connections that are accepted next.
+    pub(crate) options: Rc<RefCell<weir_reactor::SocketOptions>>,
+}
+
 /// One reactor's part of a target.
 pub(crate) struct Shard {
     pub(crate) index: usize,
@@ -39,7 +46,7 @@ pub(crate) struct Shard {
     queues: RefCell<HashMap<VolumeKey, Rc<VolumeQueue>>>,
     attached: RefCell<HashMap<Nqn, Vec<Rc<Attached>>>>,
     pub(crate) connections: RefCell<BTreeMap<u64, Rc<Entry>>>,
-    pub(crate) listeners: RefCell<HashMap<u64, weir_reactor::Task<()>>>,
+    pub(crate) listeners: RefCell<HashMap<u64, Listening>>,
     pub(crate) stopped: Cell<bool>,
 }
 

@@ -1,5 +1,6 @@
 //! The target as its owner sees it: what it serves, where it listens, who is connected.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -20,7 +21,7 @@ use crate::core::ControllerKind;
 use crate::counters::{ConnectionCounters, IoCounters, IoTotals};
 use crate::mailbox::Mailbox;
 use crate::registry::{Handle, Registry};
-use crate::shard::{Shard, Work};
+use crate::shard::{Listening, Shard, Work};
 use crate::snapshot::Snapshot;
 
 /// For how long a listener rests after an error that passes, such as no more descriptors.
@@ -495,6 +496,32 @@ impl Target {
         answer.await.ok_or(TargetError::Stopped { reactor })
     }
 
+    /// Gives the connections that are accepted at `address` from now on other options.
+    ///
+    /// # Errors
+    /// [`TargetError::NoListener`] or [`TargetError::Stopped`].
+    pub async fn set_listener_options(
+        &self,
+        address: SocketAddr,
+        options: SocketOptions,
+    ) -> Result<(), TargetError> {
+        let (id, reactor) = {
+            let state = self.shared.lock();
+            let found = state
+                .listeners
+                .iter()
+                .find(|entry| entry.address == address)
+                .ok_or(TargetError::NoListener { address })?;
+            (found.id, found.reactor)
+        };
+        let answer = self.shared.ask(reactor, move |shard| {
+            if let Some(listening) = shard.listeners.borrow().get(&id) {
+                *listening.options.borrow_mut() = options;
+            }
+        });
+        answer.await.ok_or(TargetError::Stopped { reactor })
+    }
+
     /// The addresses that it listens on.
     #[must_use]
     pub fn listeners(&self) -> Vec<SocketAddr> {
@@ -706,20 +733,25 @@ fn listen(shard: &Rc<Shard>, id: u64, config: ListenerConfig) -> std::io::Result
     };
     let address = listener.address();
     let listener = TcpListener::new(reactor, listener);
-    let task = reactor.spawn(accept(
+    let options = Rc::new(RefCell::new(config.options));
+    let accepting = reactor.spawn(accept(
         Rc::clone(shard),
         listener,
-        config.options,
+        Rc::clone(&options),
         config.discovery_only,
     ));
-    shard.listeners.borrow_mut().insert(id, task);
+    let listening = Listening {
+        _accepting: accepting,
+        options,
+    };
+    shard.listeners.borrow_mut().insert(id, listening);
     Ok(address)
 }
 
 async fn accept(
     shard: Rc<Shard>,
     listener: TcpListener,
-    options: SocketOptions,
+    options: Rc<RefCell<SocketOptions>>,
     discovery_only: bool,
 ) {
     let target = Arc::clone(&shard.target);
@@ -729,7 +761,7 @@ async fn accept(
             shard.reactor.sleep(ACCEPT_REST).await;
         }
         match listener.accept().await {
-            Ok(stream) => admit(&shard, stream, &options, discovery_only),
+            Ok(stream) => admit(&shard, stream, &options.borrow(), discovery_only),
             Err(error) => {
                 tracing::warn!(address = %listener.address(), %error, "a connection was not accepted");
                 shard.reactor.sleep(ACCEPT_REST).await;

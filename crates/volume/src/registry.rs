@@ -129,6 +129,7 @@ const NOTICES_MAX: usize = 64;
 pub struct Registry {
     factories: BTreeMap<String, Factory>,
     notices: Arc<Mutex<Vec<Notice>>>,
+    existing_only: bool,
 }
 
 impl Registry {
@@ -149,6 +150,23 @@ impl Registry {
             Arc::new(|request| Box::pin(crate::file::open(request))),
         );
         registry
+    }
+
+    /// The same kinds, but only media that are there: a file that is missing is an error and not made anew, so that an
+    /// empty one never takes the place of data that was there before. A file that is longer than its `size=` is taken as it
+    /// is: it grew after that was written.
+    #[must_use]
+    pub fn for_existing(&self) -> Self {
+        Registry {
+            existing_only: true,
+            ..self.clone()
+        }
+    }
+
+    /// Whether media that are missing may not be made.
+    #[must_use]
+    pub fn is_existing_only(&self) -> bool {
+        self.existing_only
     }
 
     /// Adds a kind, or replaces it.

@@ -39,7 +39,7 @@ pub(crate) async fn open(request: OpenRequest) -> Result<Arc<dyn Volume>, OpenEr
         let text = "the file system has no direct I/O; I/O goes through the page cache";
         request.registry.notice(&request.url, text.to_owned());
     }
-    check_length(&request.url, &info, &wanted)?;
+    check_length(&request, &info, &wanted)?;
     volume(&request, file, &info, &wanted)
 }
 
@@ -77,7 +77,9 @@ async fn open_medium(
 ) -> Result<(Arc<File>, FileInfo), OpenError> {
     let options = OpenOptions {
         write: !request.access.read_only,
-        create: wanted.size.filter(|_| !request.access.read_only),
+        create: wanted
+            .size
+            .filter(|_| !request.access.read_only && !request.registry.is_existing_only()),
         direct,
     };
     let (system, path) = (Arc::clone(request.reactor.system()), wanted.path.clone());
@@ -86,7 +88,13 @@ async fn open_medium(
         .offload(move || system.open_file(&path, &options))
         .await;
     let opened = opened.unwrap_or_else(|| Err(io::Error::other("opening it panicked")));
-    opened.map_err(|error| open_error(&request.url, error, &options))
+    opened.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound if request.registry.is_existing_only() => OpenError::Medium {
+            url: request.url.to_string(),
+            reason: format!("{error}; it was there before, and is not made anew"),
+        },
+        _ => open_error(&request.url, error, &options),
+    })
 }
 
 fn open_error(url: &VolumeUrl, source: io::Error, options: &OpenOptions) -> OpenError {
@@ -160,9 +168,13 @@ fn opened_plain(info: &FileInfo, wanted: &Wanted) -> bool {
     !info.direct && misfit(info, wanted).is_none()
 }
 
-fn check_length(url: &VolumeUrl, info: &FileInfo, wanted: &Wanted) -> Result<(), OpenError> {
-    let length = info.length;
-    if let Some(size) = wanted.size.filter(|&size| size != length) {
+fn check_length(request: &OpenRequest, info: &FileInfo, wanted: &Wanted) -> Result<(), OpenError> {
+    let (url, length) = (&request.url, info.length);
+    let differs = |size: u64| match request.registry.is_existing_only() {
+        true => length < size,
+        false => length != size,
+    };
+    if let Some(size) = wanted.size.filter(|&size| differs(size)) {
         let reason = format!(
             "it has {length} bytes and size={size} asks for {size}; leave size= out to take it as it is, or resize the volume"
         );
