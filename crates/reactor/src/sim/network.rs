@@ -101,8 +101,21 @@ struct Endpoint {
     failed: bool,
     /// What is sent goes nowhere; a reset is on its way.
     severed: bool,
+    /// Closing it resets the connection.
+    aborts: bool,
+    /// It has reset the connection: nothing that it sent is repeated, the reset neither.
+    has_reset: bool,
     receivers: VecDeque<Waiter>,
     senders: VecDeque<Waiter>,
+}
+
+impl Endpoint {
+    /// What is on its way here never arrives.
+    fn lose_in_flight(&mut self) {
+        self.in_flight.clear();
+        self.held_up = 0;
+        self.stream.truncate(self.arrived);
+    }
 }
 
 struct Listener {
@@ -215,6 +228,8 @@ impl Network {
             error: None,
             failed: false,
             severed: false,
+            aborts: false,
+            has_reset: false,
             receivers: VecDeque::new(),
             senders: VecDeque::new(),
         }
@@ -678,8 +693,7 @@ impl Network {
             return;
         }
         if !self.reaches(to) {
-            self.endpoints.get_mut(&to).expect("seen above").held_up += 1;
-            return;
+            return self.hold_up(to);
         }
         let endpoint = self.endpoints.get_mut(&to).expect("seen above");
         let Some(segment) = endpoint.in_flight.pop_front() else {
@@ -699,6 +713,22 @@ impl Network {
                 sender.progress_at = schedule.now;
             }
             self.reap(to, peer);
+        }
+    }
+
+    /// A segment finds no path: it will be repeated, unless its sender has forgotten the connection.
+    fn hold_up(&mut self, to: Handle) {
+        let endpoint = self.endpoints.get_mut(&to).expect("seen by on_arrive");
+        let sender = endpoint.peer;
+        endpoint.held_up += 1;
+        let Some(sender) = sender.and_then(|sender| self.endpoints.get_mut(&sender)) else {
+            return;
+        };
+        if sender.has_reset {
+            // Whatever the other end says later is answered anew.
+            (sender.failed, sender.forgotten) = (false, true);
+            let endpoint = self.endpoints.get_mut(&to).expect("seen by on_arrive");
+            endpoint.lose_in_flight();
         }
     }
 
@@ -757,9 +787,13 @@ impl Network {
     fn refuse_data(&mut self, schedule: &mut Schedule, at: Handle) {
         let endpoint = self.endpoints.get_mut(&at).expect("seen by the caller");
         endpoint.failed = true;
+        endpoint.has_reset = true;
         endpoint.unsent.clear();
-        if let Some(peer) = endpoint.peer {
-            self.transmit(schedule, peer, Segment::Reset);
+        let Some(peer) = endpoint.peer else { return };
+        let held_up = self.endpoints[&peer].held_up > 0;
+        self.transmit(schedule, peer, Segment::Reset);
+        if held_up {
+            self.hold_up(peer);
         }
     }
 
@@ -972,6 +1006,13 @@ impl Network {
         }
     }
 
+    /// When `of` is closed next, its connection is reset.
+    pub(super) fn abort(&mut self, of: Handle) {
+        if let Some(endpoint) = self.endpoints.get_mut(&of) {
+            endpoint.aborts = true;
+        }
+    }
+
     /// Whether there was such a socket or listener.
     pub(super) fn close(&mut self, schedule: &mut Schedule, handle: Handle) -> bool {
         if let Some(listener) = self.listeners.remove(&handle) {
@@ -991,7 +1032,7 @@ impl Network {
             return true;
         };
         match endpoint.phase {
-            Phase::Connected if endpoint.arrived > 0 && !endpoint.failed => {
+            Phase::Connected if (endpoint.arrived > 0 || endpoint.aborts) && !endpoint.failed => {
                 self.refuse_data(schedule, handle);
             }
             Phase::Connected => {
@@ -1116,9 +1157,7 @@ impl Network {
         for peer in peers {
             let endpoint = self.endpoints.get_mut(&peer).expect("listed above");
             let unborn = endpoint.in_flight.front() == Some(&Segment::Handshake);
-            endpoint.in_flight.clear();
-            endpoint.held_up = 0;
-            endpoint.stream.truncate(endpoint.arrived);
+            endpoint.lose_in_flight();
             if unborn {
                 self.withdraw(peer);
             }

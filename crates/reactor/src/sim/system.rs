@@ -212,6 +212,10 @@ impl System for SimulatedSystem {
         drop(ended);
     }
 
+    fn abort(&self, socket: Handle) {
+        self.world.lock().network.abort(socket);
+    }
+
     fn close(&self, handle: Handle) {
         self.world.lock().close(handle);
     }
