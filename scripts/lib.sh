@@ -57,7 +57,7 @@ need_rust() {
         [ -n "$(apt-cache policy rustup 2>/dev/null | sed -n 's/^ *Candidate: *//p' | grep -v none)" ] ||
             as_root apt-get update -qq >&2
         [ -n "$(apt-cache policy rustup 2>/dev/null | sed -n 's/^ *Candidate: *//p' | grep -v none)" ] ||
-            die "Rust $(rust_version_least) or newer is needed and this distribution has no rustup package: install it as https://rustup.rs says, then run $script again"
+            die "Rust $(rust_version_least) or newer is needed and this distribution has no rustup package: sudo apt-get install -y curl && curl -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal, then run $script again"
         need_packages rustup
     fi
     say "installing the stable Rust toolchain for $(id -un), with rustup"
