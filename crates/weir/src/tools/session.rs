@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context, bail};
 use weir_block::Volume;
 use weir_load::Stop;
+use weir_nvme_host::NvmeHost;
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
 use weir_reactor::{Reactor, ReactorConfig, ReactorId, ReactorThread, Remote, System};
 use weir_volume::{Access, Registry, VolumeUrl};
@@ -16,6 +17,7 @@ use super::ReactorArguments;
 pub(crate) struct Session {
     reactors: Vec<ReactorThread>,
     registry: Registry,
+    nvme: Arc<NvmeHost>,
     pub(crate) stop: Stop,
 }
 
@@ -38,9 +40,13 @@ impl Session {
             .collect::<Result<_, _>>()?;
         let stop = Stop::new();
         end_on_interrupt(&stop)?;
+        let queues = u16::try_from(queues).context("there are at most 65535 queues")?;
+        let nvme = crate::volumes::nvme_host(&*system, queues.max(count as u16))?;
+        let registry = crate::volumes::registry(&nvme);
         Ok(Session {
             reactors,
-            registry: crate::volumes::registry(),
+            registry,
+            nvme,
             stop,
         })
     }
@@ -105,7 +111,13 @@ impl Session {
 }
 
 impl Drop for Session {
+    /// Disconnects from what is remote, and stops the reactors.
     fn drop(&mut self) {
+        let nvme = Arc::clone(&self.nvme);
+        // A reactor that stopped early has disconnected nothing and can do so no more.
+        let _ = self
+            .control()
+            .call_blocking(move |_| async move { nvme.close_all().await });
         for reactor in self.reactors.drain(..) {
             reactor.remote.stop();
             reactor.join();
