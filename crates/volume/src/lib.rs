@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod call;
 mod file;
 mod guard;
 mod mailbox;
@@ -13,6 +14,7 @@ mod null;
 pub mod probe;
 mod registry;
 mod slots;
+mod stripe;
 mod support;
 pub mod url;
 
@@ -24,5 +26,6 @@ pub use guard::{
 pub use mem::{MEM_BYTES_MAX, MemVolume};
 pub use null::NullVolume;
 pub use registry::{Access, Factory, Notice, OpenError, OpenRequest, Registry};
+pub use stripe::StripeVolume;
 pub use support::TRANSFER_BYTES_MAX;
 pub use url::{Authority, Parameters, UrlError, VolumeUrl};

@@ -1,7 +1,14 @@
 //! What a medium carries, by the marks that partition tables, file systems and volume managers leave at fixed places.
 //!
-//! A tool that is about to overwrite a volume reads its first [`HEAD_BYTES`] and last [`TAIL_BYTES`] and asks here. No mark
-//! found does not mean that the volume is empty, only that nothing well known is on it.
+//! A tool that is about to overwrite a volume reads its first [`HEAD_BYTES`] and last [`TAIL_BYTES`] and asks [`contents`], or
+//! has [`contents_of`] do both. No mark found does not mean that the volume is empty, only that nothing well known is on it.
+
+use std::sync::Arc;
+
+use weir_block::{Operation, ReadBuffers, Volume, VolumeError};
+use weir_reactor::Reactor;
+
+use crate::call::Caller;
 
 /// Bytes at the start of a volume that are looked at.
 pub const HEAD_BYTES: usize = 256 << 10;
@@ -25,6 +32,7 @@ const fn mark(what: &'static str, offset: usize, bytes: &'static [u8]) -> Mark {
 
 /// Sources: the on-disk format documents of each, and util-linux's libblkid, which looks at the same places.
 const MARKS: &[Mark] = &[
+    mark("a member of a Weir stripe", 0, &crate::stripe::label::MAGIC),
     mark("a GUID partition table", 512, b"EFI PART"),
     mark("a GUID partition table", 4096, b"EFI PART"),
     mark("an XFS file system", 0, b"XFSB"),
@@ -42,11 +50,17 @@ const MARKS: &[Mark] = &[
     mark("a FAT file system", 82, b"FAT32   "),
     mark("a bcachefs file system", 4120, &BCACHE_MAGIC),
     mark("a swap area", 4086, b"SWAPSPACE2"),
+    mark("a swap area", 4086, b"SWAP-SPACE"),
+    // Pages of 16 and 64 KiB.
+    mark("a swap area", 16_374, b"SWAPSPACE2"),
+    mark("a swap area", 65_526, b"SWAPSPACE2"),
     mark("an LVM physical volume", 0, b"LABELONE"),
     mark("an LVM physical volume", 512, b"LABELONE"),
     mark("an LVM physical volume", 1024, b"LABELONE"),
     mark("an LVM physical volume", 1536, b"LABELONE"),
     mark("a LUKS container", 0, b"LUKS\xBA\xBE"),
+    // LUKS2 keeps a second header, with a magic of its own.
+    mark("a LUKS container", 16_384, b"SKUL\xBA\xBE"),
     mark("a member of an MD RAID", 0, &MD_MAGIC),
     mark("a member of an MD RAID", 4096, &MD_MAGIC),
     mark("a Ceph OSD", 0, b"bluestore block device"),
@@ -71,6 +85,46 @@ pub fn contents(head: &[u8], tail: &[u8]) -> Option<&'static str> {
         .or_else(|| has_zfs_uberblock(head).then_some("a member of a ZFS pool"))
         .or_else(|| contents_of_tail(tail))
         .or_else(|| has_partitions(head).then_some("an MBR partition table"))
+}
+
+/// What is on a volume, by reading where marks are. It needs a queue of depth 1 for a moment.
+///
+/// # Errors
+/// What opening a queue, or reading, failed with.
+pub async fn contents_of(
+    reactor: &Reactor,
+    volume: &Arc<dyn Volume>,
+) -> Result<Option<&'static str>, VolumeError> {
+    let geometry = volume.geometry();
+    let in_blocks = |bytes: usize| (bytes >> geometry.block_size.shift()) as u64;
+    let head = in_blocks(HEAD_BYTES).min(geometry.blocks);
+    let tail = in_blocks(TAIL_BYTES).min(geometry.blocks);
+    let caller = Caller::open(volume, reactor)?;
+    let transfer = u64::from(geometry.transfer_blocks_max);
+    let head = read(&caller, 0..head, transfer).await?;
+    let tail = read(&caller, geometry.blocks - tail..geometry.blocks, transfer).await?;
+    Ok(contents(&head, &tail))
+}
+
+/// Reads blocks, in as many transfers as it takes.
+async fn read(
+    caller: &Caller,
+    blocks: std::ops::Range<u64>,
+    transfer: u64,
+) -> Result<Vec<u8>, VolumeError> {
+    let mut bytes = Vec::new();
+    let mut next = blocks.start;
+    while next < blocks.end {
+        let length = (blocks.end - next).min(transfer);
+        let read = Operation::Read {
+            lba: next,
+            blocks: u32::try_from(length).expect("a transfer is bounded"),
+            buffers: ReadBuffers::Lend,
+        };
+        bytes.extend_from_slice(&caller.read(read).await?);
+        next += length;
+    }
+    Ok(bytes)
 }
 
 fn has(bytes: &[u8], offset: usize, mark: &[u8]) -> bool {

@@ -149,6 +149,10 @@ impl Registry {
             "file",
             Arc::new(|request| Box::pin(crate::file::open(request))),
         );
+        registry.register(
+            "stripe",
+            Arc::new(|request| Box::pin(crate::stripe::open(request))),
+        );
         registry
     }
 

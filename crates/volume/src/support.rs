@@ -251,6 +251,24 @@ pub(crate) fn compare_bytes(left: &[u8], right: &[u8], offset: u64) -> Result<()
     })
 }
 
+/// Moves a request to another range. Its data stays as it is.
+pub(crate) fn change_range(operation: &mut Operation, change: impl FnOnce(u64, u64) -> (u64, u64)) {
+    match operation {
+        Operation::Read { lba, blocks, .. }
+        | Operation::Write { lba, blocks, .. }
+        | Operation::Compare { lba, blocks, .. }
+        | Operation::CompareWrite { lba, blocks, .. } => {
+            let (to, length) = change(*lba, u64::from(*blocks));
+            *lba = to;
+            *blocks = u32::try_from(length).expect("a transfer stays one");
+        }
+        Operation::WriteZeroes { lba, blocks, .. }
+        | Operation::Deallocate { lba, blocks }
+        | Operation::Verify { lba, blocks } => (*lba, *blocks) = change(*lba, *blocks),
+        Operation::Flush => {}
+    }
+}
+
 /// Completions of a queue that does its work while it is submitted. They are kept until the submission is over, and
 /// handed out by a task: no completion ever comes from within a submission.
 pub(crate) struct Outbox {

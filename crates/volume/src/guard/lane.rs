@@ -23,7 +23,7 @@ use super::table::{Acknowledged, LockId, Message, QueueMailbox, overlaps};
 use super::{Guard, complex};
 use crate::mailbox::{Mailbox, WhenAll};
 use crate::slots::{Key, Slots};
-use crate::support::{check, pool_landing, pool_segments};
+use crate::support::{change_range, check, pool_landing, pool_segments};
 
 /// How long an emulation waits before it looks for a buffer again.
 const BUFFER_RETRY: Duration = Duration::from_millis(1);
@@ -719,22 +719,4 @@ impl Future for Attendant {
 fn range_of(operation: &Operation) -> Range<u64> {
     let (lba, blocks) = operation.range().unwrap_or((0, 0));
     lba..lba + blocks
-}
-
-/// Moves a request to another range. Its data stays as it is.
-fn change_range(operation: &mut Operation, change: impl FnOnce(u64, u64) -> (u64, u64)) {
-    match operation {
-        Operation::Read { lba, blocks, .. }
-        | Operation::Write { lba, blocks, .. }
-        | Operation::Compare { lba, blocks, .. }
-        | Operation::CompareWrite { lba, blocks, .. } => {
-            let (to, length) = change(*lba, u64::from(*blocks));
-            *lba = to;
-            *blocks = u32::try_from(length).expect("a transfer stays one");
-        }
-        Operation::WriteZeroes { lba, blocks, .. }
-        | Operation::Deallocate { lba, blocks }
-        | Operation::Verify { lba, blocks } => (*lba, *blocks) = change(*lba, *blocks),
-        Operation::Flush => {}
-    }
 }

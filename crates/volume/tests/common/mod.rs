@@ -72,6 +72,10 @@ impl Harness {
         Harness::on(system, reactors, Some(simulation))
     }
 
+    pub(crate) fn reactors(&self) -> usize {
+        self.threads.len()
+    }
+
     /// Runs a future on one of the reactors.
     pub(crate) fn run<T, F>(
         &self,

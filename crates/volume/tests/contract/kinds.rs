@@ -192,3 +192,60 @@ fn block_devices_on_the_real_system() {
         drop(harness);
     }
 }
+
+/// The URL of a new set over these members.
+fn stripe_of(chunk: &str, members: &[String]) -> String {
+    let mut url = weir_volume::VolumeUrl::new("stripe", "")
+        .with("chunk", chunk)
+        .with("create", 1);
+    for member in members {
+        url = url.with("member", member);
+    }
+    url.to_string()
+}
+
+#[test]
+fn stripes_on_the_simulated_system() {
+    let seed = seed("stripes_on_the_simulated_system");
+    let disk = DiskConfig {
+        punch_hole: !seed.is_multiple_of(3),
+        ..DiskConfig::default()
+    };
+    let harness = Harness::simulated(seed, disk, 1);
+    let mem = |size: &str| format!("mem:?size={size}");
+    let file = |name: &str, parameters: &str| format!("file:/{name}?{parameters}");
+    for url in [
+        stripe_of("4k", &[mem("2M"), mem("2100k"), mem("3M")]),
+        stripe_of("64k", &[mem("3M")]),
+        stripe_of("12k", &[file("a", "size=3M"), mem("2M")]),
+        stripe_of(
+            "32k",
+            &[
+                file("b", "size=2M&block_size=512"),
+                file("c", "size=2M&block_size=512"),
+                file("d", "size=2M&block_size=512"),
+                file("e", "size=2M&block_size=512"),
+            ],
+        ),
+        // A stripe of stripes.
+        stripe_of(
+            "16k",
+            &[
+                stripe_of("4k", &[mem("3M"), mem("3M")]),
+                stripe_of("8k", &[file("f", "size=3M"), mem("3M")]),
+            ],
+        ),
+    ] {
+        both(&harness, &url, RETAINS, seed);
+    }
+}
+
+#[test]
+fn stripes_on_the_real_system() {
+    let seed = seed("stripes_on_the_real_system");
+    let harness = Harness::real(1);
+    let directory = directory(None);
+    let member = |name: &str| format!("file:{}?size=3M", directory.path().join(name).display());
+    let url = stripe_of("128k", &[member("a"), member("b"), member("c")]);
+    both(&harness, &url, RETAINS, seed);
+}

@@ -1,0 +1,140 @@
+//! `stripe:` spreads blocks over several volumes, chunk by chunk (RAID 0). It adds speed and room, and no safety: the loss
+//! of one member is the loss of all.
+//!
+//! Every member carries a label ([`label::Label`]), so that members may be named in any order, and a wrong or missing one is
+//! refused by name. A request that lies in one chunk goes to its member as it is; one that does not becomes one request to
+//! each member that it touches, and the first error is its result.
+
+pub(crate) mod label;
+mod lane;
+mod layout;
+mod open;
+
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, Weak};
+
+use weir_block::{
+    CompletionSink, FenceReply, Geometry, Queue, ResizeError, Volume, VolumeError, VolumeEvent,
+    Watcher,
+};
+use weir_reactor::Reactor;
+
+use crate::mailbox::WhenAll;
+use crate::support::{Watchers, lock};
+use layout::Layout;
+
+pub(crate) use open::open;
+
+/// A set of volumes as one. See the module.
+pub struct StripeVolume {
+    name: String,
+    members: Vec<Arc<dyn Volume>>,
+    layout: Layout,
+    geometry: Geometry,
+    watchers: Watchers,
+    /// Which members are lost now.
+    lost: Mutex<Vec<bool>>,
+    /// Kept, because members refer to their watchers weakly.
+    member_watchers: Vec<Arc<MemberWatcher>>,
+}
+
+/// Tells the set what happens to one member.
+struct MemberWatcher {
+    set: Weak<StripeVolume>,
+    member: usize,
+}
+
+impl Watcher for MemberWatcher {
+    fn notice(&self, event: VolumeEvent) {
+        if let Some(set) = self.set.upgrade() {
+            set.member_event(self.member, event);
+        }
+    }
+}
+
+impl StripeVolume {
+    fn new(
+        name: String,
+        members: Vec<Arc<dyn Volume>>,
+        layout: Layout,
+        geometry: Geometry,
+    ) -> Arc<Self> {
+        let set = Arc::new_cyclic(|set: &Weak<StripeVolume>| StripeVolume {
+            name,
+            layout,
+            geometry,
+            watchers: Watchers::default(),
+            lost: Mutex::new(vec![false; members.len()]),
+            member_watchers: (0..members.len())
+                .map(|member| {
+                    let set = Weak::clone(set);
+                    Arc::new(MemberWatcher { set, member })
+                })
+                .collect(),
+            members,
+        });
+        for (member, watcher) in set.members.iter().zip(&set.member_watchers) {
+            let watcher: Weak<MemberWatcher> = Arc::downgrade(watcher);
+            member.watch(watcher);
+        }
+        set
+    }
+
+    /// The set is lost with the first member that is, and restored with the last. Its size is the label's, whatever its
+    /// members' are.
+    fn member_event(&self, member: usize, event: VolumeEvent) {
+        let mut lost = lock(&self.lost);
+        let before = lost.contains(&true);
+        match event {
+            VolumeEvent::Lost => lost[member] = true,
+            VolumeEvent::Restored => lost[member] = false,
+            VolumeEvent::Resized => {}
+        }
+        let changed = lost.contains(&true) != before;
+        drop(lost);
+        if changed {
+            self.watchers.tell(event);
+        }
+    }
+}
+
+impl Volume for StripeVolume {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.watchers.add(watcher);
+    }
+
+    fn open_queue(
+        self: Arc<Self>,
+        reactor: &Reactor,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError> {
+        Ok(Box::new(lane::StripeQueue::open(
+            self, reactor, depth, sink,
+        )?))
+    }
+
+    fn fence(&self, reply: FenceReply) {
+        let all = WhenAll::new(reply);
+        for member in &self.members {
+            let all = Arc::clone(&all);
+            member.fence(Box::new(move |result| {
+                if let Err(error) = result {
+                    all.fail(error);
+                }
+            }));
+        }
+    }
+
+    fn resize(&self, _blocks: u64, _force: bool) -> Result<Geometry, ResizeError> {
+        Err(ResizeError::Unsupported { kind: "stripe" })
+    }
+}
