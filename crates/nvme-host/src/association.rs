@@ -24,6 +24,9 @@ use crate::profile::{Identified, NamespaceError, Profile};
 use crate::queue_pair::Settings;
 use crate::shared::{Association, Shared};
 
+/// I/O queues that are asked for beyond those that are meant to be used, for users that open a queue more, or open the next one
+/// before the last one is gone. They cost nothing while they are not connected.
+const QUEUES_SPARE: u16 = 32;
 /// For how long one address is tried.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often CSTS is looked at while a change of CC takes effect.
@@ -420,7 +423,8 @@ pub(crate) async fn establish(
     let (admin, capabilities) = Admin::open(reactor, options, identity, options.keep_alive).await?;
     let controller = Box::new(admin.identify_controller().await?);
     check_controller(options, &controller)?;
-    let queues = grant_queues(&admin.caller, shared.queues_wanted).await?;
+    let asked = shared.queues_wanted.saturating_add(QUEUES_SPARE);
+    let queues = grant_queues(&admin.caller, asked).await?;
     let used = shared.queues_used();
     if queues < used {
         return Err(ConnectError::Queues {

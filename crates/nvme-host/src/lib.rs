@@ -10,9 +10,9 @@
 //! * `queue` is the volume on one reactor: it spreads requests over its connections and decides what is retried;
 //! * `volume` and `discovery` are what others see.
 //!
-//! The queues of a volume: `queues=` is how many I/O queues, each with its own connection, the volume asks its controller
-//! for, and never fewer than the host's reactors. Each [`weir_block::Queue`] has `queues / reactors` of them, rounded up, and
-//! spreads its requests over these; `depth=` commands are outstanding on each.
+//! The queues of a volume: `queues=` is how many I/O queues, each with its own connection, are spread over the host's
+//! reactors; never fewer than these. Each [`weir_block::Queue`] has `queues / reactors` of them, rounded up, as long as there
+//! are any, and one otherwise, and spreads its requests over these; `depth=` commands are outstanding on each.
 //!
 //! What this crate does not do: authentication, TLS, metadata, several paths to one namespace.
 

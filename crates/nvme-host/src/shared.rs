@@ -104,7 +104,7 @@ pub(crate) struct State {
 pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) identity: HostIdentity,
-    /// I/O queues to ask for.
+    /// I/O queues that are spread over the queues of the volume; each of these has at least one, also when there are more.
     pub(crate) queues_wanted: u16,
     /// I/O queues that one [`weir_block::Queue`] takes.
     pub(crate) queues_share: u16,
@@ -213,12 +213,18 @@ impl Shared {
         if state.ended {
             return Err(VolumeError::Lost);
         }
-        let free = (1..=state.queues).filter(|qid| !state.qids_used.contains(qid));
-        let qids: Vec<u16> = free.take(self.queues_share.into()).collect();
+        let free =
+            |qids: std::ops::RangeInclusive<u16>| qids.filter(|qid| !state.qids_used.contains(qid));
+        let spread = free(1..=state.queues.min(self.queues_wanted));
+        let mut qids: Vec<u16> = spread.take(self.queues_share.into()).collect();
+        if qids.is_empty() {
+            // One more than were meant to be: it shares nothing, but works.
+            qids.extend(free(1..=state.queues).next());
+        }
         if qids.is_empty() {
             tracing::warn!(
                 volume = %self.name(), queues = state.queues,
-                "every I/O queue that the controller grants is in use: ask for more with queues="
+                "every I/O queue that the controller grants is in use"
             );
             return Err(VolumeError::Busy);
         }

@@ -4,11 +4,12 @@ mod support;
 
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use support::*;
-use weir_block::{Operation, ReadBuffers, ResizeError, Volume, VolumeError, VolumeEvent, Watcher};
+use support::client::*;
+use support::fake::*;
+use weir_block::{Operation, ReadBuffers, ResizeError, Volume, VolumeError, VolumeEvent};
 use weir_nvme::event::EventType;
 use weir_nvme::identify::OptionalNvmCommands;
 use weir_nvme::opcode::NvmOpcode;
@@ -50,12 +51,6 @@ fn with_fake<F: Future<Output = ()> + 'static>(
 async fn open(reactor: &Reactor, options: Options) -> Arc<dyn Volume> {
     let volume: Arc<NvmeVolume> = host().open(reactor, options, false).await.unwrap();
     volume
-}
-
-fn pattern(length: usize, seed: u8) -> Vec<u8> {
-    (0..length)
-        .map(|index| (index as u32).wrapping_mul(2_654_435_761).to_le_bytes()[3] ^ seed)
-        .collect()
 }
 
 #[test]
@@ -285,25 +280,32 @@ fn one_queue_spreads_over_its_connections() {
 
 #[test]
 fn a_queue_beyond_those_granted_is_refused_and_a_dropped_one_makes_room() {
-    with_fake(Script::default(), |reactor, fake| async move {
-        let volume = open(
-            &reactor,
-            Options {
-                queues: Some(1),
-                ..options()
-            },
-        )
-        .await;
-        let mut client = Client::new(&volume, &reactor, 4);
-        client.write(0, &pattern(512, 1), 512).await.unwrap();
-        let second = Arc::clone(&volume).open_queue(&reactor, 4, weir_block::Completions::new());
-        assert_eq!(second.err(), Some(VolumeError::Busy));
-        drop(client);
-        reactor.sleep(Duration::from_secs(1)).await;
-        assert_eq!(fake.disconnects.get(), 1);
-        let mut client = Client::new(&volume, &reactor, 4);
-        assert_eq!(client.read(0, 1).await.unwrap(), pattern(512, 1));
-    });
+    with_fake(
+        Script {
+            queues: 1,
+            ..Script::default()
+        },
+        |reactor, fake| async move {
+            let volume = open(
+                &reactor,
+                Options {
+                    queues: Some(1),
+                    ..options()
+                },
+            )
+            .await;
+            let mut client = Client::new(&volume, &reactor, 4);
+            client.write(0, &pattern(512, 1), 512).await.unwrap();
+            let second =
+                Arc::clone(&volume).open_queue(&reactor, 4, weir_block::Completions::new());
+            assert_eq!(second.err(), Some(VolumeError::Busy));
+            drop(client);
+            reactor.sleep(Duration::from_secs(1)).await;
+            assert_eq!(fake.disconnects.get(), 1);
+            let mut client = Client::new(&volume, &reactor, 4);
+            assert_eq!(client.read(0, 1).await.unwrap(), pattern(512, 1));
+        },
+    );
 }
 
 #[test]
@@ -903,26 +905,4 @@ fn random_requests_over_a_bad_connection() {
             assert!(client.completions.is_empty());
         },
     );
-}
-
-/// What a watcher was told.
-struct Events(Mutex<Vec<VolumeEvent>>);
-
-impl Events {
-    fn watch(volume: &Arc<dyn Volume>) -> Arc<Events> {
-        let events = Arc::new(Events(Mutex::default()));
-        let watcher: Arc<dyn Watcher> = events.clone();
-        volume.watch(Arc::downgrade(&watcher));
-        events
-    }
-
-    fn seen(&self) -> Vec<VolumeEvent> {
-        self.0.lock().unwrap().clone()
-    }
-}
-
-impl Watcher for Events {
-    fn notice(&self, event: VolumeEvent) {
-        self.0.lock().unwrap().push(event);
-    }
 }
