@@ -1,0 +1,574 @@
+//! The tools on volumes in the simulation: they see what is there, and name what is wrong.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use weir_block::{
+    CompletionSink, FenceReply, Geometry, Landing, Operation, Queue, ReadBuffers, Request,
+    ResizeError, Token, Volume, VolumeError, Watcher,
+};
+use weir_load::bench::{self, BenchConfig, BenchError, Pattern};
+use weir_load::copy::{self, CopyConfig, CopyError};
+use weir_load::verify::{self, Until, VerifyConfig, VerifyError};
+use weir_load::{Stop, inspect};
+use weir_memory::{Segment, Views};
+use weir_reactor::Reactor;
+use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
+use weir_volume::{Access, Registry, VolumeUrl};
+
+fn simulate<T, F>(main: impl FnOnce(Reactor) -> F + 'static) -> T
+where
+    T: 'static,
+    F: Future<Output = T> + 'static,
+{
+    let seed = seed_from_env_or_random();
+    println!("seed {seed}");
+    let simulation = Simulation::new(Config {
+        seed,
+        ..Config::default()
+    });
+    let host = simulation.host_id("host");
+    simulation.run(host, main)
+}
+
+async fn open(reactor: &Reactor, url: &str) -> Arc<dyn Volume> {
+    let url: VolumeUrl = url.parse().expect("the test's URL is well formed");
+    Registry::standard()
+        .open(reactor, &url, Access::READ_WRITE)
+        .await
+        .expect("the test's volume opens")
+}
+
+fn verify_config(until: Until) -> VerifyConfig {
+    VerifyConfig {
+        request_bytes: 8192,
+        depth: 7,
+        queues: 3,
+        range_bytes: None,
+        seed: 99,
+        until,
+        check_only: false,
+        stop: Stop::new(),
+    }
+}
+
+async fn run_verify(
+    reactor: &Reactor,
+    volume: &Arc<dyn Volume>,
+    config: &VerifyConfig,
+) -> Result<verify::VerifyReport, VerifyError> {
+    verify::run(reactor, &[reactor.remote()], volume, config, |_| {}).await
+}
+
+/// A volume that spoils the write of one block in one way.
+struct Spoiling {
+    inner: Arc<dyn Volume>,
+    lba: u64,
+    how: Spoil,
+}
+
+#[derive(Clone, Copy)]
+enum Spoil {
+    FlipByte(usize),
+    Lose,
+    Misdirect(u64),
+    Fail,
+}
+
+struct SpoilingQueue {
+    inner: Box<dyn Queue>,
+    sink: Rc<dyn CompletionSink>,
+    lba: u64,
+    how: Spoil,
+    block_bytes: usize,
+}
+
+impl Volume for Spoiling {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn name(&self) -> String {
+        "spoiling".to_owned()
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.inner.watch(watcher);
+    }
+
+    fn open_queue(
+        self: Arc<Self>,
+        reactor: &Reactor,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError> {
+        let inner = Arc::clone(&self.inner).open_queue(reactor, depth, Rc::clone(&sink))?;
+        let block_bytes = self.geometry().block_size.bytes() as usize;
+        Ok(Box::new(SpoilingQueue {
+            inner,
+            sink,
+            lba: self.lba,
+            how: self.how,
+            block_bytes,
+        }))
+    }
+
+    fn fence(&self, reply: FenceReply) {
+        self.inner.fence(reply);
+    }
+
+    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
+        self.inner.resize(blocks, force)
+    }
+}
+
+impl Queue for SpoilingQueue {
+    fn landing(&mut self, lba: u64, blocks: u32) -> Landing {
+        self.inner.landing(lba, blocks)
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        let mut kept = VecDeque::new();
+        for mut request in batch.drain(..) {
+            if self.spoil(&mut request) {
+                kept.push_back(request);
+            } else {
+                let Request { token, operation } = request;
+                let result = Err(VolumeError::Medium);
+                self.sink.complete(weir_block::Completion {
+                    token,
+                    result,
+                    operation,
+                });
+            }
+        }
+        self.inner.submit(&mut kept);
+        *batch = kept;
+    }
+
+    fn cancel(&mut self, token: Token) {
+        self.inner.cancel(token);
+    }
+}
+
+impl SpoilingQueue {
+    /// False when the request fails instead.
+    fn spoil(&self, request: &mut Request) -> bool {
+        let Operation::Write {
+            lba, blocks, data, ..
+        } = &mut request.operation
+        else {
+            return true;
+        };
+        if !(*lba..*lba + u64::from(*blocks)).contains(&self.lba) {
+            return true;
+        }
+        let mut bytes = Segment::heap(weir_memory::views_len(data));
+        weir_memory::copy_views(data, &mut bytes);
+        let start = (self.lba - *lba) as usize * self.block_bytes;
+        let block = &mut bytes[start..start + self.block_bytes];
+        match self.how {
+            Spoil::FlipByte(at) => block[at] ^= 0x10,
+            Spoil::Lose => block.fill(0),
+            Spoil::Misdirect(to) => *lba = to,
+            Spoil::Fail => return false,
+        }
+        *data = Views::from_iter([bytes.freeze()]);
+        true
+    }
+}
+
+#[test]
+fn verify_finds_nothing_wrong_with_sound_volumes() {
+    for url in [
+        "mem:?size=1M",
+        "mem:?size=1000k&block_size=512",
+        "file:/image?size=1M",
+        "file:/image?size=600k&block_size=512",
+    ] {
+        let report = simulate(move |reactor| async move {
+            let volume = open(&reactor, url).await;
+            run_verify(&reactor, &volume, &verify_config(Until::Passes(3))).await
+        });
+        let report = report.unwrap_or_else(|error| panic!("{url}: {error}"));
+        let length = if url.contains("600k") {
+            600 << 10
+        } else if url.contains("1000k") {
+            1000 << 10
+        } else {
+            1 << 20
+        };
+        assert_eq!(
+            (report.passes, report.written_bytes),
+            (3, 3 * length),
+            "{url}"
+        );
+        assert!(
+            report.compared_bytes > 3 * length,
+            "{url}: spot checks happen besides the whole comparisons"
+        );
+    }
+}
+
+#[test]
+fn verify_names_the_wrong_block_and_what_it_holds() {
+    for (how, holds) in [
+        (Spoil::FlipByte(100), "damaged from byte 100 on"),
+        (Spoil::FlipByte(9), "data that this tool did not write"),
+        (Spoil::Lose, "found zeroes"),
+    ] {
+        let outcome = simulate(move |reactor| async move {
+            let inner = open(&reactor, "mem:?size=1M").await;
+            let volume: Arc<dyn Volume> = Arc::new(Spoiling {
+                inner,
+                lba: 77,
+                how,
+            });
+            run_verify(&reactor, &volume, &verify_config(Until::Passes(1))).await
+        });
+        let error = outcome.expect_err("the block is wrong");
+        assert!(
+            matches!(error, VerifyError::Wrong { lba: 77, .. }),
+            "{error}"
+        );
+        assert!(error.to_string().contains(holds), "{error}");
+    }
+}
+
+#[test]
+fn verify_sees_a_write_that_went_elsewhere() {
+    let outcome = simulate(|reactor| async move {
+        let inner = open(&reactor, "mem:?size=1M").await;
+        let volume: Arc<dyn Volume> = Arc::new(Spoiling {
+            inner,
+            lba: 78,
+            how: Spoil::Misdirect(90),
+        });
+        let config = VerifyConfig {
+            request_bytes: 4096,
+            ..verify_config(Until::Passes(2))
+        };
+        run_verify(&reactor, &volume, &config).await
+    });
+    let error = outcome.expect_err("two blocks are wrong");
+    let VerifyError::Wrong { lba, .. } = error else {
+        panic!("{error}")
+    };
+    assert!(lba == 78 || lba == 90, "{lba}");
+}
+
+#[test]
+fn verify_reports_a_failed_request_as_such() {
+    let outcome = simulate(|reactor| async move {
+        let inner = open(&reactor, "mem:?size=1M").await;
+        let volume: Arc<dyn Volume> = Arc::new(Spoiling {
+            inner,
+            lba: 5,
+            how: Spoil::Fail,
+        });
+        run_verify(&reactor, &volume, &verify_config(Until::Passes(1))).await
+    });
+    assert!(matches!(outcome, Err(VerifyError::Lane(_))), "{outcome:?}");
+}
+
+#[test]
+fn a_later_check_knows_an_earlier_run_and_no_other() {
+    simulate(|reactor| async move {
+        let volume = open(&reactor, "mem:?size=1M").await;
+        run_verify(&reactor, &volume, &verify_config(Until::Passes(2)))
+            .await
+            .expect("the run is sound");
+        let check = VerifyConfig {
+            check_only: true,
+            queues: 1,
+            ..verify_config(Until::Passes(1))
+        };
+        let report = run_verify(&reactor, &volume, &check)
+            .await
+            .expect("the check finds what the run left");
+        assert_eq!((report.written_bytes, report.compared_bytes), (0, 1 << 20));
+        let other = VerifyConfig { seed: 98, ..check };
+        let error = run_verify(&reactor, &volume, &other)
+            .await
+            .expect_err("another run's blocks are wrong");
+        assert!(
+            matches!(error, VerifyError::Wrong { lba: 0, .. }),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn a_verification_that_is_stopped_compares_what_it_wrote() {
+    let report = simulate(|reactor| async move {
+        let volume = open(&reactor, "file:/image?size=16M").await;
+        let config = verify_config(Until::Elapsed(Duration::from_secs(3600)));
+        let stop = config.stop.clone();
+        let sleeper = reactor.clone();
+        let stopping = async move {
+            sleeper.sleep(Duration::from_millis(20)).await;
+            stop.stop();
+        };
+        reactor.spawn(stopping).detach();
+        run_verify(&reactor, &volume, &config).await
+    });
+    let report = report.expect("nothing is wrong");
+    assert!(report.compared_bytes >= report.written_bytes.min(16 << 20));
+}
+
+async fn read_all(reactor: &Reactor, volume: &Arc<dyn Volume>) -> Vec<u8> {
+    let geometry = volume.geometry();
+    let sink = weir_block::Completions::new();
+    let mut queue = Arc::clone(volume)
+        .open_queue(reactor, 1, sink.clone())
+        .expect("a queue opens");
+    let mut bytes = Vec::new();
+    for lba in (0..geometry.blocks).step_by(16) {
+        let blocks = (geometry.blocks - lba).min(16) as u32;
+        let operation = Operation::Read {
+            lba,
+            blocks,
+            buffers: ReadBuffers::Lend,
+        };
+        let mut batch = VecDeque::from([Request {
+            token: Token::default(),
+            operation,
+        }]);
+        queue.submit(&mut batch);
+        assert!(batch.is_empty());
+        let completion = sink.next().await;
+        completion.result.expect("a read succeeds");
+        let Operation::Read {
+            buffers: ReadBuffers::Filled(data),
+            ..
+        } = completion.operation
+        else {
+            panic!("a read is filled")
+        };
+        data.iter().for_each(|view| bytes.extend_from_slice(view));
+    }
+    bytes
+}
+
+#[test]
+fn a_copy_holds_the_same_bytes_and_zeroes_are_not_sent() {
+    for (from, to) in [
+        ("mem:?size=1M&block_size=512", "file:/copy?size=2M"),
+        ("file:/source?size=1M", "mem:?size=1M&block_size=512"),
+    ] {
+        simulate(move |reactor| async move {
+            let source = open(&reactor, from).await;
+            let config = VerifyConfig {
+                range_bytes: Some(512 << 10),
+                queues: 1,
+                ..verify_config(Until::Passes(1))
+            };
+            run_verify(&reactor, &source, &config)
+                .await
+                .expect("the source is written");
+            let target = open(&reactor, to).await;
+            let config = CopyConfig {
+                request_bytes: 64 << 10,
+                depth: 3,
+            };
+            let report = copy::run(&reactor, &source, &target, &config, &Stop::new(), |_| {}).await;
+            let report = report.unwrap_or_else(|error| panic!("{from} to {to}: {error}"));
+            assert_eq!(
+                (report.copied_bytes, report.zero_bytes),
+                (1 << 20, 512 << 10)
+            );
+            let (original, copied) = (
+                read_all(&reactor, &source).await,
+                read_all(&reactor, &target).await,
+            );
+            assert_eq!(original.len(), 1 << 20);
+            assert!(
+                original[..] == copied[..1 << 20],
+                "{from} to {to}: the copy differs"
+            );
+            assert!(copied[1 << 20..].iter().all(|&byte| byte == 0));
+        });
+    }
+}
+
+#[test]
+fn a_copy_onto_too_small_a_volume_is_refused_before_it_starts() {
+    simulate(|reactor| async move {
+        let source = open(&reactor, "mem:?size=2M").await;
+        let target = open(&reactor, "mem:?size=1M").await;
+        let outcome = copy::run(
+            &reactor,
+            &source,
+            &target,
+            &CopyConfig::default(),
+            &Stop::new(),
+            |_| {},
+        )
+        .await;
+        assert!(
+            matches!(outcome, Err(CopyError::TooSmall { .. })),
+            "{outcome:?}"
+        );
+    });
+}
+
+#[test]
+fn a_copy_ends_with_the_first_error() {
+    simulate(|reactor| async move {
+        let source = open(&reactor, "mem:?size=1M").await;
+        let config = VerifyConfig {
+            queues: 1,
+            ..verify_config(Until::Passes(1))
+        };
+        run_verify(&reactor, &source, &config)
+            .await
+            .expect("the source is written");
+        let inner = open(&reactor, "mem:?size=1M").await;
+        let target: Arc<dyn Volume> = Arc::new(Spoiling {
+            inner,
+            lba: 200,
+            how: Spoil::Fail,
+        });
+        let config = CopyConfig {
+            request_bytes: 4096,
+            depth: 4,
+        };
+        let outcome = copy::run(&reactor, &source, &target, &config, &Stop::new(), |_| {}).await;
+        assert!(matches!(outcome, Err(CopyError::Lane(_))), "{outcome:?}");
+    });
+}
+
+fn bench_config() -> BenchConfig {
+    BenchConfig {
+        request_bytes: 4096,
+        read_percent: 70,
+        pattern: Pattern::Random,
+        depth: 8,
+        queues: 3,
+        duration: Duration::from_millis(300),
+        ramp: Duration::from_millis(50),
+        range_bytes: None,
+        seed: 5,
+        stop: Stop::new(),
+    }
+}
+
+#[test]
+fn bench_counts_what_the_volume_did() {
+    for pattern in [Pattern::Random, Pattern::Sequential] {
+        let report = simulate(move |reactor| async move {
+            let volume = open(&reactor, "file:/image?size=4M").await;
+            let config = BenchConfig {
+                pattern,
+                ..bench_config()
+            };
+            bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await
+        });
+        let report = report.expect("the run is sound");
+        assert_eq!(report.errors, 0, "{:?}", report.first_error);
+        assert_eq!(report.elapsed, Duration::from_millis(300));
+        for direction in [&report.read, &report.write] {
+            assert!(direction.requests > 0);
+            assert_eq!(direction.bytes, direction.requests * 4096);
+            assert_eq!(direction.latency_ns.len(), direction.requests);
+        }
+        let reads =
+            report.read.requests as f64 / (report.read.requests + report.write.requests) as f64;
+        assert!(
+            (0.6..0.8).contains(&reads),
+            "{reads} of the requests were reads"
+        );
+        // Little's law: what was in flight is throughput times latency. The window cuts off a request's length at each end.
+        let in_flight = report.iops() * report.latency_ns().mean() / 1e9;
+        assert!(
+            (20.0..=24.5).contains(&in_flight),
+            "{in_flight} in flight on average, of 24"
+        );
+    }
+}
+
+#[test]
+fn bench_reports_failures_and_goes_on() {
+    let report = simulate(|reactor| async move {
+        let inner = open(&reactor, "file:/image?size=1M").await;
+        let volume: Arc<dyn Volume> = Arc::new(Spoiling {
+            inner,
+            lba: 3,
+            how: Spoil::Fail,
+        });
+        bench::run(
+            &reactor,
+            &[reactor.remote()],
+            &volume,
+            &bench_config(),
+            |_| {},
+        )
+        .await
+    });
+    let report = report.expect("failures are counted, not fatal");
+    assert!(report.errors > 0 && report.read.requests > 0 && report.write.requests > 0);
+    assert!(
+        report
+            .first_error
+            .is_some_and(|error| error.contains("writing of 1 blocks at block 3"))
+    );
+}
+
+#[test]
+fn bench_refuses_what_the_volume_cannot_do() {
+    simulate(|reactor| async move {
+        let volume = open(&reactor, "mem:?size=1M").await;
+        for request_bytes in [0, 512, 5000, 2 << 20, 1 << 30] {
+            let config = BenchConfig {
+                request_bytes,
+                ..bench_config()
+            };
+            let outcome = bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await;
+            assert!(
+                matches!(outcome, Err(BenchError::RequestSize { .. })),
+                "{request_bytes}: {outcome:?}"
+            );
+        }
+        let config = BenchConfig {
+            queues: 0,
+            ..bench_config()
+        };
+        let outcome = bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await;
+        assert!(
+            matches!(outcome, Err(BenchError::Zero { .. })),
+            "{outcome:?}"
+        );
+    });
+}
+
+#[test]
+fn inspection_sees_a_file_system_and_an_empty_volume() {
+    simulate(|reactor| async move {
+        let volume = open(&reactor, "mem:?size=1M&block_size=512").await;
+        assert_eq!(inspect(&reactor, &volume).await, Ok(None));
+        let sink = weir_block::Completions::new();
+        let mut queue = Arc::clone(&volume)
+            .open_queue(&reactor, 1, sink.clone())
+            .expect("a queue opens");
+        let mut block = Segment::heap(512);
+        block[..4].copy_from_slice(b"XFSB");
+        let data = Views::from_iter([block.freeze()]);
+        let operation = Operation::Write {
+            lba: 0,
+            blocks: 1,
+            data,
+            fua: false,
+        };
+        queue.submit(&mut VecDeque::from([Request {
+            token: Token::default(),
+            operation,
+        }]));
+        sink.next().await.result.expect("the write succeeds");
+        assert_eq!(
+            inspect(&reactor, &volume).await,
+            Ok(Some("an XFS file system"))
+        );
+    });
+}
