@@ -62,8 +62,7 @@ fn entry_of(port: &Port, view: &AdminView<'_>) -> DiscoveryLogEntry {
             IpAddr::V6(_) => AddressFamily::Ipv6,
         },
         subsystem_type: SubsystemType::Nvm,
-        requirements: TransportRequirements::SECURE_CHANNEL_NOT_REQUIRED
-            | TransportRequirements::SQ_FLOW_CONTROL_CAN_BE_OFF,
+        requirements: TransportRequirements::SQ_FLOW_CONTROL_CAN_BE_OFF,
         port_id: port.id,
         controller_id: ConnectData::ANY_CONTROLLER,
         admin_queue_entries: view.config.queue_depth,

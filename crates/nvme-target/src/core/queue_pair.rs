@@ -305,7 +305,7 @@ impl QueuePair {
     ) -> Result<Next, Stalled> {
         let plan = payload.and_then(|payload| {
             let plan = self.plan(sqe, payload, env)?;
-            check_payload(&plan, payload, env, self.in_capsule_max(sqe, env)).map(|()| plan)
+            check_payload(&plan, payload, self.in_capsule_max(sqe, env)).map(|()| plan)
         });
         let in_capsule = matches!(payload, Ok(TcpData::InCapsule { length: 1.. }));
         let plan = match plan {
@@ -1079,21 +1079,13 @@ fn failure_of(qid: u16, slot: &Slot, status: Status) -> Failure {
 }
 
 /// Whether the data pointer fits what the command needs.
-fn check_payload(
-    plan: &Plan,
-    payload: TcpData,
-    env: &Env<'_>,
-    in_capsule_max: u32,
-) -> Result<(), Status> {
+fn check_payload(plan: &Plan, payload: TcpData, in_capsule_max: u32) -> Result<(), Status> {
     let length = payload.length();
     let invalid_length = Err(Status::DATA_SGL_LENGTH_INVALID.with_do_not_retry());
     if let TcpData::InCapsule { length } = payload
         && length > in_capsule_max
     {
         return invalid_length;
-    }
-    if plan.length > 0 && length > env.transfer_bytes_max {
-        return Err(Status::INVALID_FIELD_IN_COMMAND.with_do_not_retry());
     }
     if plan.length > 0 && length != plan.length {
         return invalid_length;

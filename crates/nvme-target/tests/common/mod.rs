@@ -182,6 +182,29 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// Connects, and says nothing yet.
+    pub(crate) async fn raw(reactor: &Reactor, address: SocketAddr) -> Self {
+        let options = SocketOptions::default();
+        let stream = TcpStream::connect(reactor, address, &options).await;
+        Queue::over(stream.expect("it listens"), HostOptions::default())
+    }
+
+    fn over(stream: TcpStream, options: HostOptions) -> Self {
+        Queue {
+            stream,
+            options,
+            reader: Reader::new(Side::Host),
+            writer: Writer::default(),
+            input: View::empty(),
+            current: None,
+            pending: HashMap::new(),
+            next_cid: 0,
+            maximum_h2c_data: 0,
+            h2c_pdus: 0,
+            success_flags: 0,
+        }
+    }
+
     /// Connects and exchanges ICReq and ICResp.
     pub(crate) async fn open(
         reactor: &Reactor,
@@ -202,19 +225,7 @@ impl Queue {
             alignment: options.alignment,
             ..InitializeRequest::new(digests)
         };
-        let mut queue = Queue {
-            stream,
-            options,
-            reader: Reader::new(Side::Host),
-            writer: Writer::default(),
-            input: View::empty(),
-            current: None,
-            pending: HashMap::new(),
-            next_cid: 0,
-            maximum_h2c_data: 0,
-            h2c_pdus: 0,
-            success_flags: 0,
-        };
+        let mut queue = Queue::over(stream, options);
         queue.send_bytes(&request.encode()).await?;
         let Event::Pdu(Pdu::InitializeResponse(response)) = queue.next_event().await? else {
             panic!("ICResp answers ICReq");
@@ -346,6 +357,19 @@ impl Queue {
         }
     }
 
+    /// A command with this CID is about to be sent by hand.
+    pub(crate) fn expect_answer_for(&mut self, cid: u16) {
+        self.pending.insert(cid, Pending::default());
+    }
+
+    /// Waits for an R2T without answering it.
+    pub(crate) async fn receive_r2t(&mut self) -> weir_nvme::tcp::R2t {
+        match self.next_event().await.expect("connected") {
+            Event::Pdu(Pdu::R2t(r2t)) => r2t,
+            event => panic!("{event:?} is no R2T"),
+        }
+    }
+
     /// Whether the answer to a command has come.
     pub(crate) fn is_answered(&self, cid: u16) -> bool {
         self.pending[&cid].done.is_some()
@@ -378,7 +402,7 @@ impl Queue {
         pending.done = Some(cqe);
     }
 
-    async fn send_data(&mut self, r2t: &weir_nvme::tcp::R2t) -> Result<(), Broken> {
+    pub(crate) async fn send_data(&mut self, r2t: &weir_nvme::tcp::R2t) -> Result<(), Broken> {
         let data = self.pending[&r2t.cid].data_out.clone();
         let mut offset = r2t.offset;
         let end = r2t.offset + r2t.length;
