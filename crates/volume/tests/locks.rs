@@ -287,3 +287,44 @@ fn what_waits_for_a_lock_can_be_cancelled() {
     });
     assert_eq!(waited, Err(VolumeError::Cancelled));
 }
+
+/// A write of a part of a block below reads and writes all of it; a write of the whole must not be undone by that.
+#[test]
+fn a_write_of_a_part_undoes_no_write_of_the_whole() {
+    let seed = seed("a_write_of_a_part_undoes_no_write_of_the_whole");
+    let disk = DiskConfig {
+        offset_alignment: 4096,
+        physical_block: 4096,
+        ..DiskConfig::default()
+    };
+    let harness = Harness::simulated(seed, disk, 2);
+    let volume = harness.open("file:/a?size=1M&block_size=512");
+    for round in 1..60u8 {
+        let shared = Arc::clone(&volume);
+        harness.run_all(move |index, reactor| {
+            let volume = Arc::clone(&shared);
+            async move {
+                let client = Client::open(&volume, &reactor, 4);
+                let pause = reactor.random() % 300_000;
+                reactor.sleep(std::time::Duration::from_nanos(pause)).await;
+                if index == 0 {
+                    let whole = vec![round; 4096];
+                    assert_eq!(client.write(8, 8, &whole).await, Ok(()));
+                } else {
+                    let part = vec![0xF0; 512];
+                    assert_eq!(client.write(10, 1, &part).await, Ok(()));
+                }
+            }
+        });
+        let shared = Arc::clone(&volume);
+        let read = harness.run(0, move |reactor| async move {
+            let client = Client::open(&shared, &reactor, 1);
+            client.read(8, 8).await.unwrap()
+        });
+        let (part, rest): (Vec<_>, Vec<_>) = (0..4096).partition(|at| (1024..1536).contains(at));
+        assert!(rest.iter().all(|&at| read[at] == round), "round {round}");
+        let last = read[1024];
+        assert!(last == round || last == 0xF0, "round {round}");
+        assert!(part.iter().all(|&at| read[at] == last), "round {round}");
+    }
+}

@@ -1,0 +1,559 @@
+//! A guard's duties beside locks: resizing, retiring, fences, counters, read-only, deadlines.
+
+mod common;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use common::{Client, Harness, compare_write, seed, write};
+use weir_block::{
+    Completion, CompletionSink, FenceReply, Geometry, Landing, Operation, OperationKind, Queue,
+    ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, VolumeEvent, Watcher,
+};
+use weir_reactor::sim::DiskConfig;
+use weir_reactor::{Reactor, oneshot};
+use weir_volume::{Guard, GuardConfig};
+
+#[derive(Default)]
+struct Events(Mutex<Vec<VolumeEvent>>);
+
+impl Watcher for Events {
+    fn notice(&self, event: VolumeEvent) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+fn watched(volume: &dyn Volume) -> Arc<Events> {
+    let events = Arc::new(Events::default());
+    let watcher: Weak<Events> = Arc::downgrade(&events);
+    volume.watch(watcher);
+    events
+}
+
+fn guard(volume: Arc<dyn Volume>) -> Arc<Guard> {
+    Guard::new(volume, GuardConfig::default()).unwrap()
+}
+
+fn as_volume(guard: &Arc<Guard>) -> Arc<dyn Volume> {
+    Arc::<Guard>::clone(guard)
+}
+
+#[test]
+fn a_resize_is_seen_by_watchers_and_by_queues_that_are_open() {
+    let seed = seed("a_resize_is_seen_by_watchers_and_by_queues_that_are_open");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    for url in ["mem:?size=1M", "null:?size=1M", "file:/a?size=1M"] {
+        let guard = guard(harness.open(url));
+        let retains = !url.starts_with("null");
+        harness.run(0, move |reactor| async move {
+            let events = watched(&*guard);
+            let volume = as_volume(&guard);
+            let client = Client::open(&volume, &reactor, 4);
+            let data = vec![9; 4096];
+            assert_eq!(client.write(255, 1, &data).await, Ok(()));
+            assert_eq!(
+                client.write(256, 1, &data).await,
+                Err(VolumeError::OutOfRange)
+            );
+
+            let grown = guard.resize(512, false).unwrap();
+            assert_eq!(grown.blocks, 512);
+            assert_eq!(client.write(511, 1, &data).await, Ok(()));
+            assert_eq!(client.read(256, 1).await, Ok(vec![0; 4096]));
+
+            let refused = guard.resize(300, false).unwrap_err();
+            let would_shrink = ResizeError::WouldShrink {
+                from_bytes: 2 << 20,
+                to_bytes: 300 * 4096,
+            };
+            assert_eq!(refused, would_shrink);
+            let shrunk = guard.resize(300, true).unwrap();
+            assert!(shrunk.generation > grown.generation);
+            assert_eq!(client.read(300, 1).await, Err(VolumeError::OutOfRange));
+            if retains {
+                assert_eq!(client.read(255, 1).await, Ok(data));
+            }
+            // What was cut off does not come back.
+            guard.resize(512, false).unwrap();
+            assert_eq!(client.read(511, 1).await, Ok(vec![0; 4096]));
+            let seen = events.0.lock().unwrap();
+            assert_eq!(*seen, [VolumeEvent::Resized; 3]);
+        });
+    }
+    let stripe = weir_volume::VolumeUrl::new("stripe", "")
+        .with("create", 1)
+        .with("member", "mem:?size=2M");
+    let refused = harness.open(&stripe.to_string()).resize(1, true);
+    assert_eq!(refused, Err(ResizeError::Unsupported { kind: "stripe" }));
+}
+
+#[test]
+fn a_retired_volume_ends_what_is_in_flight_and_takes_nothing_more() {
+    let seed = seed("a_retired_volume_ends_what_is_in_flight_and_takes_nothing_more");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let guard = guard(harness.open("file:/a?size=1M"));
+    harness.run(0, move |reactor| async move {
+        let events = watched(&*guard);
+        let volume = as_volume(&guard);
+        let client = Client::open(&volume, &reactor, 4);
+        let data = vec![3; 4096];
+        let before = client.submit(write(0, 1, &data));
+        let (sender, retired) = oneshot();
+        guard.retire(Box::new(move |result| sender.send(result)));
+        let after = client.submit(write(1, 1, &data));
+        assert_eq!(client.completion(after).await.0, Err(VolumeError::Lost));
+        assert_eq!(retired.await, Some(Ok(())));
+        assert_eq!(
+            client.answered(),
+            2,
+            "it replied before the write had ended"
+        );
+        assert_eq!(client.completion(before).await.0, Ok(()));
+        assert_eq!(*events.0.lock().unwrap(), [VolumeEvent::Lost]);
+        let sink = weir_block::Completions::new();
+        let queue = Arc::clone(&volume).open_queue(&reactor, 1, sink);
+        assert!(matches!(queue, Err(VolumeError::Lost)));
+    });
+}
+
+#[test]
+fn a_fence_waits_for_what_was_submitted_on_every_queue() {
+    let seed = seed("a_fence_waits_for_what_was_submitted_on_every_queue");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 2);
+    for guarded in [true, false] {
+        let volume = harness.open("file:/a?size=1M");
+        let volume = if guarded {
+            as_volume(&guard(volume))
+        } else {
+            volume
+        };
+        let submitted = Arc::new(AtomicU32::new(0));
+        harness.run_all(move |index, reactor| {
+            let (volume, submitted) = (Arc::clone(&volume), Arc::clone(&submitted));
+            async move {
+                let client = Client::open(&volume, &reactor, 8);
+                let data = vec![1; 4096];
+                let tokens: Vec<_> = (0..6)
+                    .map(|block| client.submit(write(10 * index as u64 + block, 1, &data)))
+                    .collect();
+                submitted.fetch_add(1, Ordering::SeqCst);
+                if index == 0 {
+                    while submitted.load(Ordering::SeqCst) < 2 {
+                        reactor.sleep(Duration::from_nanos(100)).await;
+                    }
+                    let (sender, fenced) = oneshot();
+                    volume.fence(Box::new(move |result| sender.send(result)));
+                    assert_eq!(fenced.await, Some(Ok(())));
+                    assert_eq!(client.answered(), 6);
+                    let read = client.read(10, 6).await.unwrap();
+                    assert!(
+                        read.iter().all(|&byte| byte == 1),
+                        "the other's writes are done"
+                    );
+                }
+                for token in tokens {
+                    assert_eq!(client.completion(token).await.0, Ok(()));
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn everything_is_counted_over_all_queues() {
+    let seed = seed("everything_is_counted_over_all_queues");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 2);
+    let guard = guard(harness.open("file:/a?size=1M"));
+    let shared = Arc::clone(&guard);
+    harness.run_all(move |index, reactor| {
+        let volume = as_volume(&shared);
+        async move {
+            let client = Client::open(&volume, &reactor, 8);
+            let data = vec![1; 3 * 4096];
+            for round in 0..5 {
+                let lba = 50 * index as u64 + 3 * round;
+                assert_eq!(client.write(lba, 3, &data).await, Ok(()));
+            }
+            let wrong = vec![2; 4096];
+            let lba = 50 * index as u64;
+            let differs = client.done(compare_write(lba, 1, &wrong, &wrong)).await;
+            assert!(matches!(
+                differs,
+                Err(VolumeError::Miscompare { offset: 0 })
+            ));
+            assert_eq!(client.read(1000, 1).await, Err(VolumeError::OutOfRange));
+        }
+    });
+    let statistics = guard.statistics().wait().unwrap();
+    assert_eq!(
+        statistics.queues, 0,
+        "both queues were dropped, and still count"
+    );
+    let writes = statistics.kind(OperationKind::Write);
+    assert_eq!(
+        (writes.succeeded, writes.blocks, writes.failed),
+        (10, 30, 0)
+    );
+    assert_eq!(writes.latency_histogram.iter().sum::<u64>(), 10);
+    assert!(writes.latency_ns > 0);
+    let compared = statistics.kind(OperationKind::CompareWrite);
+    assert_eq!((compared.succeeded, compared.failed), (0, 2));
+    let reads = statistics.kind(OperationKind::Read);
+    assert_eq!((reads.succeeded, reads.failed, reads.in_flight), (0, 2, 0));
+
+    let in_flight = harness.run(0, move |reactor| async move {
+        let volume = as_volume(&guard);
+        let client = Client::open(&volume, &reactor, 8);
+        let token = client.submit(write(0, 1, &[0; 4096]));
+        let statistics = guard.statistics().await.unwrap();
+        assert_eq!(client.completion(token).await.0, Ok(()));
+        (
+            statistics.queues,
+            statistics.kind(OperationKind::Write).in_flight,
+        )
+    });
+    assert_eq!(in_flight, (1, 1));
+}
+
+#[test]
+fn a_guard_can_make_a_volume_read_only() {
+    let seed = seed("a_guard_can_make_a_volume_read_only");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let config = GuardConfig {
+        read_only: true,
+        ..GuardConfig::default()
+    };
+    let volume: Arc<dyn Volume> = Guard::new(harness.open("mem:?size=1M"), config).unwrap();
+    assert!(volume.geometry().read_only);
+    harness.run(0, move |reactor| async move {
+        let client = Client::open(&volume, &reactor, 4);
+        let zero = vec![0; 4096];
+        let refused = [
+            write(0, 1, &zero),
+            compare_write(0, 1, &zero, &zero),
+            Operation::Deallocate { lba: 0, blocks: 1 },
+            Operation::WriteZeroes {
+                lba: 0,
+                blocks: 1,
+                deallocate: false,
+                fua: false,
+            },
+        ];
+        for operation in refused {
+            assert_eq!(client.done(operation).await, Err(VolumeError::ReadOnly));
+        }
+        assert_eq!(client.read(0, 1).await, Ok(zero));
+        assert_eq!(client.done(Operation::Flush).await, Ok(()));
+    });
+}
+
+#[test]
+fn blocks_can_only_be_made_smaller() {
+    let seed = seed("blocks_can_only_be_made_smaller");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let config = GuardConfig {
+        block_size: Some(weir_block::BlockSize::B4096),
+        ..GuardConfig::default()
+    };
+    let volume = harness.open("mem:?size=1M&block_size=512");
+    let refused = Guard::new(volume, config).err().unwrap();
+    assert_eq!((refused.presented, refused.native), (4096, 512));
+}
+
+/// A volume that does as it is scripted: it says no to what it does not support, and holds requests until cancelled.
+struct Scripted {
+    geometry: Geometry,
+    holds: bool,
+    unsupported: &'static [OperationKind],
+    inner: Arc<dyn Volume>,
+    asked: Arc<Mutex<Vec<OperationKind>>>,
+}
+
+struct ScriptedQueue {
+    volume: Arc<Scripted>,
+    inner: Box<dyn Queue>,
+    held: Vec<Request>,
+    sink: Rc<dyn CompletionSink>,
+    reactor: Reactor,
+}
+
+impl Volume for Scripted {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn name(&self) -> String {
+        "null:".to_owned()
+    }
+
+    fn watch(&self, _watcher: Weak<dyn Watcher>) {}
+
+    fn open_queue(
+        self: Arc<Self>,
+        reactor: &Reactor,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError> {
+        let inner = Arc::clone(&self.inner).open_queue(reactor, depth, Rc::clone(&sink))?;
+        Ok(Box::new(ScriptedQueue {
+            volume: self,
+            inner,
+            held: Vec::new(),
+            sink,
+            reactor: reactor.clone(),
+        }))
+    }
+
+    fn fence(&self, reply: FenceReply) {
+        reply(Ok(()));
+    }
+
+    fn resize(&self, _blocks: u64, _force: bool) -> Result<Geometry, ResizeError> {
+        Err(ResizeError::Unsupported { kind: "scripted" })
+    }
+}
+
+impl ScriptedQueue {
+    fn later(&self, token: Token, operation: Operation, error: VolumeError) {
+        let (sink, reactor) = (Rc::clone(&self.sink), self.reactor.clone());
+        let task = self.reactor.spawn(async move {
+            reactor.sleep(Duration::from_nanos(1)).await;
+            sink.complete(Completion {
+                token,
+                result: Err(error),
+                operation,
+            });
+        });
+        task.detach();
+    }
+}
+
+impl Queue for ScriptedQueue {
+    fn landing(&mut self, lba: u64, blocks: u32) -> Landing {
+        self.inner.landing(lba, blocks)
+    }
+
+    /// Takes one request at a time, so that whoever submits meets backpressure.
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        let Some(request) = batch.pop_front() else {
+            return;
+        };
+        let kind = request.operation.kind();
+        self.volume.asked.lock().unwrap().push(kind);
+        if self.volume.unsupported.contains(&kind) {
+            self.later(request.token, request.operation, VolumeError::Unsupported);
+        } else if self.volume.holds {
+            self.held.push(request);
+        } else {
+            self.inner.submit(&mut VecDeque::from([request]));
+        }
+    }
+
+    fn cancel(&mut self, token: Token) {
+        if let Some(at) = self.held.iter().position(|held| held.token == token) {
+            let held = self.held.remove(at);
+            self.later(held.token, held.operation, VolumeError::Cancelled);
+        }
+    }
+}
+
+fn scripted(
+    harness: &Harness,
+    holds: bool,
+    unsupported: &'static [OperationKind],
+) -> (Arc<dyn Volume>, Arc<Mutex<Vec<OperationKind>>>) {
+    let inner = harness.open("mem:?size=1M");
+    let asked = Arc::default();
+    let scripted = Scripted {
+        geometry: Geometry {
+            transfer_blocks_max: 2,
+            compare_write_blocks: 0,
+            ..inner.geometry()
+        },
+        holds,
+        unsupported,
+        inner,
+        asked: Arc::clone(&asked),
+    };
+    (Arc::new(scripted), asked)
+}
+
+#[test]
+fn what_a_volume_does_not_support_is_emulated() {
+    let seed = seed("what_a_volume_does_not_support_is_emulated");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let (volume, asked) = scripted(
+        &harness,
+        false,
+        &[
+            OperationKind::Compare,
+            OperationKind::WriteZeroes,
+            OperationKind::Deallocate,
+            OperationKind::Verify,
+        ],
+    );
+    let volume = as_volume(&guard(volume));
+    harness.run(0, move |reactor| async move {
+        let client = Client::open(&volume, &reactor, 8);
+        let data: Vec<u8> = (0..7 * 4096_u32).map(|at| (at % 251) as u8).collect();
+        assert_eq!(client.write(1, 7, &data).await, Ok(()), "split into four");
+        assert_eq!(client.read(1, 7).await, Ok(data.clone()));
+        let compare = |blocks: usize, data: &[u8]| Operation::Compare {
+            lba: 1,
+            blocks: blocks as u32,
+            data: common::views_of(&data[..blocks * 4096]),
+        };
+        for blocks in [1, 2, 7] {
+            assert_eq!(client.done(compare(blocks, &data)).await, Ok(()));
+        }
+        let mut wrong = data.clone();
+        wrong[5 * 4096 + 17] ^= 1;
+        let offset = 5 * 4096 + 17;
+        let differs = client.done(compare(7, &wrong)).await;
+        assert_eq!(differs, Err(VolumeError::Miscompare { offset }));
+        let zero = Operation::WriteZeroes {
+            lba: 2,
+            blocks: 5,
+            deallocate: true,
+            fua: true,
+        };
+        assert_eq!(client.done(zero).await, Ok(()));
+        let mut zeroed = data.clone();
+        zeroed[4096..6 * 4096].fill(0);
+        assert_eq!(client.read(1, 7).await, Ok(zeroed.clone()));
+        let verify = Operation::Verify {
+            lba: 0,
+            blocks: 256,
+        };
+        assert_eq!(client.done(verify).await, Ok(()));
+        let hint = Operation::Deallocate { lba: 0, blocks: 8 };
+        assert_eq!(client.done(hint).await, Ok(()));
+        assert_eq!(client.read(1, 7).await, Ok(zeroed.clone()));
+        let operation = compare_write(1, 7, &zeroed, &data);
+        assert_eq!(client.done(operation).await, Ok(()));
+        assert_eq!(client.read(1, 7).await, Ok(data));
+        // Many at once, below a volume that takes one at a time.
+        let tokens: Vec<_> = (0..30)
+            .map(|block| client.submit(write(100 + block, 1, &[7; 4096])))
+            .collect();
+        for token in tokens {
+            assert_eq!(client.completion(token).await.0, Ok(()));
+        }
+    });
+    assert!(asked.lock().unwrap().contains(&OperationKind::Compare));
+}
+
+#[test]
+fn what_is_overdue_is_cancelled_and_timed_out() {
+    let seed = seed("what_is_overdue_is_cancelled_and_timed_out");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let (volume, _) = scripted(&harness, true, &[]);
+    let config = GuardConfig {
+        deadline: Some(Duration::from_millis(30)),
+        ..GuardConfig::default()
+    };
+    let volume: Arc<dyn Volume> = Guard::new(volume, config).unwrap();
+    harness.run(0, move |reactor| async move {
+        let client = Client::open(&volume, &reactor, 8);
+        for _ in 0..2 {
+            let began = reactor.now();
+            assert_eq!(client.read(0, 1).await, Err(VolumeError::TimedOut));
+            let took = reactor.now().since(began);
+            assert!(took >= Duration::from_millis(30) && took < Duration::from_millis(31));
+        }
+        // Cancelled by its user it is cancelled, and not timed out.
+        let token = client.submit(Operation::Read {
+            lba: 0,
+            blocks: 1,
+            buffers: ReadBuffers::Lend,
+        });
+        client.cancel(token);
+        assert_eq!(
+            client.completion(token).await.0,
+            Err(VolumeError::Cancelled)
+        );
+    });
+}
+
+/// A queue is closed by dropping it, with anything in flight: its completions are lost, and nothing else is.
+#[test]
+fn a_queue_can_be_dropped_with_requests_in_flight() {
+    let seed = seed("a_queue_can_be_dropped_with_requests_in_flight");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    for url in ["mem:?size=1M", "null:?size=1M", "file:/a?size=1M"] {
+        for guarded in [false, true] {
+            let mut volume = harness.open(url);
+            if guarded {
+                volume = as_volume(&guard(volume));
+            }
+            harness.run(0, move |reactor| async move {
+                let used = reactor.pool().usage().used_bytes;
+                for _ in 0..3 {
+                    let client = Client::open(&volume, &reactor, 4);
+                    for block in 0..8 {
+                        client.submit(Operation::Read {
+                            lba: block,
+                            blocks: 4,
+                            buffers: ReadBuffers::Lend,
+                        });
+                        client.submit(write(block, 1, &[5; 4096]));
+                    }
+                }
+                let (sender, fenced) = oneshot();
+                volume.fence(Box::new(move |result| sender.send(result)));
+                assert_eq!(fenced.await, Some(Ok(())));
+                reactor.sleep(Duration::from_millis(10)).await;
+                assert_eq!(reactor.pool().usage().used_bytes, used, "a buffer leaked");
+                let client = Client::open(&volume, &reactor, 4);
+                assert!(client.read(0, 8).await.is_ok());
+            });
+        }
+    }
+}
+
+/// Reads that the pool has no buffer for wait for one, and all end.
+#[test]
+fn reads_wait_for_buffers() {
+    let seed = seed("reads_wait_for_buffers");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let volume = harness.open("file:/a?size=8M");
+    harness.run(0, move |reactor| async move {
+        let client = Client::open(&volume, &reactor, 200);
+        let held: Rc<RefCell<Vec<_>>> = Rc::default();
+        while let Ok(segment) = reactor.pool().segment(1 << 20) {
+            held.borrow_mut().push(segment);
+        }
+        let released = Rc::new(Cell::new(false));
+        let (later, keeper, flag) = (reactor.clone(), Rc::clone(&held), Rc::clone(&released));
+        let task = reactor.spawn(async move {
+            later.sleep(Duration::from_millis(20)).await;
+            flag.set(true);
+            keeper.borrow_mut().truncate(8);
+        });
+        task.detach();
+        let read = |lba| Operation::Read {
+            lba,
+            blocks: 256,
+            buffers: ReadBuffers::Lend,
+        };
+        let tokens: Vec<_> = (0..150)
+            .map(|lba| client.submit(read(lba % 1000)))
+            .collect();
+        let cancelled = client.submit(Operation::Verify {
+            lba: 0,
+            blocks: 2048,
+        });
+        client.cancel(cancelled);
+        for token in tokens {
+            // Each result is dropped before the next is waited for, and its buffers with it.
+            assert_eq!(client.completion(token).await.0, Ok(()));
+            assert!(released.get(), "no buffer was there before");
+        }
+        let ended = client.completion(cancelled).await.0;
+        assert!(matches!(ended, Ok(()) | Err(VolumeError::Cancelled)));
+    });
+}
