@@ -1,5 +1,6 @@
 //! One io_uring and the system calls on it. Knows entries, not operations.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::AsRawFd;
 
@@ -36,6 +37,8 @@ pub(super) struct Ring {
     enter_flags: u32,
     /// Whether deadlines go to the kernel as they are.
     absolute: bool,
+    /// Calls of io_uring_enter so far.
+    enters: Cell<u64>,
 }
 
 /// `flags` of io_uring_setup that every ring has; all of them are in Linux 6.1.
@@ -69,6 +72,7 @@ impl Ring {
             uring,
             enter_flags: 0,
             absolute: features.uses(Feature::AbsoluteTimeout),
+            enters: Cell::new(0),
         };
         if features.uses(Feature::NoIowait) {
             ring.enter_flags |= ENTER_NO_IOWAIT;
@@ -109,6 +113,12 @@ impl Ring {
             return Err(io::Error::last_os_error());
         }
         Ok(())
+    }
+
+    /// How many system calls were made to submit and to wait.
+    #[cfg(test)]
+    pub(super) fn enters(&self) -> u64 {
+        self.enters.get()
     }
 
     /// Queues an entry; false when there is no room before [`Ring::submit`].
@@ -200,6 +210,7 @@ impl Ring {
             Some(arguments) => (std::ptr::from_ref(arguments), size_of_val(arguments)),
             None => (std::ptr::null(), 0),
         };
+        self.enters.set(self.enters.get() + 1);
         // SAFETY: the descriptor is a ring's; entries were pushed under `push`'s promise; the argument is the structure
         // that ENTER_EXT_ARG names, and outlives the call.
         let result = unsafe {

@@ -318,3 +318,216 @@ impl Drop for Uring {
         std::mem::forget(std::mem::take(&mut self.wake_count));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use weir_memory::{Segment, View, Views};
+
+    use super::*;
+    use crate::linux::LinuxConfig;
+    use crate::{LocalFile, OpenOptions, ReceiveInto, System};
+
+    fn driver() -> Uring {
+        let system = LinuxSystem::new(LinuxConfig::default()).expect("io_uring works here");
+        Uring::new(system).expect("a driver")
+    }
+
+    fn token(slot: u32) -> OpToken {
+        OpToken {
+            slot,
+            generation: 0,
+        }
+    }
+
+    fn file(driver: &Uring, directory: &tempfile::TempDir) -> Rc<LocalFile> {
+        let options = OpenOptions {
+            write: true,
+            create: Some(1 << 20),
+            ..OpenOptions::default()
+        };
+        let path = directory.path().join("file");
+        let (file, _) = driver
+            .system
+            .clone()
+            .open_file(&path, &options)
+            .expect("opens");
+        LocalFile::new(file)
+    }
+
+    fn write(file: &Rc<LocalFile>, slot: u32) -> Op {
+        let data: Views = View::zeroes(4096).collect();
+        Op::Write {
+            file: file.clone(),
+            offset: u64::from(slot) * 4096,
+            data,
+            durable: false,
+        }
+    }
+
+    /// A connected socket and what it is connected to.
+    fn socket(driver: &Uring) -> (Rc<Socket>, std::net::TcpStream) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("listens");
+        let address = listener.local_addr().expect("has one");
+        let peer = std::net::TcpStream::connect(address).expect("connects");
+        let (accepted, _) = listener.accept().expect("accepts");
+        let handle = Handle(std::os::fd::IntoRawFd::into_raw_fd(accepted) as u32);
+        (Rc::new(Socket::new(handle, driver.system.clone())), peer)
+    }
+
+    #[test]
+    fn spinning_makes_no_system_call() {
+        let mut driver = driver();
+        let (socket, peer) = socket(&driver);
+        let op = Op::Receive {
+            socket,
+            into: ReceiveInto::Ring,
+        };
+        driver.submit(token(0), op);
+        let mut outcomes = Vec::new();
+        driver.turn(Wait::No, &mut outcomes);
+        let enters = driver.ring.enters();
+        for _ in 0..10_000 {
+            driver.turn(Wait::No, &mut outcomes);
+        }
+        assert_eq!(driver.ring.enters(), enters, "nothing had happened");
+        assert!(outcomes.is_empty());
+        // And it sees what happens, at the price of one.
+        std::io::Write::write_all(&mut &peer, b"x").expect("sends");
+        while outcomes.is_empty() {
+            driver.turn(Wait::No, &mut outcomes);
+        }
+        assert!(driver.ring.enters() <= enters + 2);
+    }
+
+    #[test]
+    fn what_a_turn_submits_takes_one_system_call() {
+        const OPERATIONS: u32 = 128;
+        let mut driver = driver();
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = file(&driver, &directory);
+        (0..OPERATIONS).for_each(|slot| driver.submit(token(slot), write(&file, slot)));
+        assert_eq!(driver.ring.enters(), 0, "submitting is the turn's work");
+        let mut outcomes = Vec::new();
+        driver.turn(Wait::No, &mut outcomes);
+        assert_eq!(driver.ring.enters(), 1);
+        while outcomes.len() < OPERATIONS as usize {
+            driver.turn(Wait::Until(None), &mut outcomes);
+        }
+        for (_, outcome) in outcomes {
+            assert!(matches!(outcome.result, Ok(Output::Count(4096))));
+        }
+    }
+
+    #[test]
+    fn completions_beyond_the_ring_are_kept() {
+        const OPERATIONS: u32 = 20_000;
+        let mut driver = driver();
+        let (socket, peer) = socket(&driver);
+        // All wait for bytes, and all end at once, with more completions than the ring holds.
+        for slot in 0..OPERATIONS {
+            let op = Op::Receive {
+                socket: socket.clone(),
+                into: ReceiveInto::Segment {
+                    segment: Segment::heap(1),
+                    from: 0,
+                },
+            };
+            driver.submit(token(slot), op);
+        }
+        let mut outcomes = Vec::new();
+        driver.turn(Wait::No, &mut outcomes);
+        assert!(outcomes.is_empty());
+        drop(peer);
+        while outcomes.len() < OPERATIONS as usize {
+            driver.turn(Wait::Until(None), &mut outcomes);
+        }
+        let mut slots: Vec<u32> = outcomes.iter().map(|(token, _)| token.slot).collect();
+        slots.sort_unstable();
+        assert!(slots.into_iter().eq(0..OPERATIONS), "each once");
+    }
+
+    #[test]
+    fn a_notification_ends_the_wait_that_goes_on_or_the_next() {
+        let mut driver = driver();
+        let notifier = driver.notifier();
+        let mut outcomes = Vec::new();
+        for _ in 0..1000 {
+            notifier.notify();
+            driver.turn(Wait::Until(None), &mut outcomes);
+        }
+        let thread = std::thread::spawn(move || {
+            for _ in 0..1000 {
+                notifier.notify();
+                std::thread::yield_now();
+            }
+        });
+        driver.turn(Wait::Until(None), &mut outcomes);
+        thread.join().expect("no panic");
+        assert!(outcomes.is_empty());
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline_and_not_before() {
+        for forced_off in [Vec::new(), Feature::ALL.to_vec()] {
+            let config = LinuxConfig {
+                forced_off,
+                ..LinuxConfig::default()
+            };
+            let system = LinuxSystem::new(config).expect("io_uring works here");
+            let mut driver = Uring::new(system).expect("a driver");
+            let mut outcomes = Vec::new();
+            let deadline = driver.now() + Duration::from_millis(20);
+            let before = driver.ring.enters();
+            while driver.now() < deadline {
+                driver.turn(Wait::Until(Some(deadline)), &mut outcomes);
+            }
+            let enters = driver.ring.enters() - before;
+            assert!(
+                (1..5).contains(&enters),
+                "{enters} system calls for one wait"
+            );
+            // One that is over is no wait.
+            driver.turn(Wait::Until(Some(Instant::from_nanos(1))), &mut outcomes);
+        }
+    }
+
+    #[test]
+    fn a_driver_that_is_dropped_calls_everything_back() {
+        let mut driver = driver();
+        let (socket, peer) = socket(&driver);
+        let op = Op::Receive {
+            socket: socket.clone(),
+            into: ReceiveInto::Ring,
+        };
+        driver.submit(token(0), op);
+        let segment = Segment::heap(4096);
+        let into = ReceiveInto::Segment { segment, from: 0 };
+        let op = Op::Receive {
+            socket: socket.clone(),
+            into,
+        };
+        driver.submit(token(1), op);
+        let mut outcomes = Vec::new();
+        let soon = driver.now() + Duration::from_millis(1);
+        driver.turn(Wait::Until(Some(soon)), &mut outcomes);
+        assert!(outcomes.is_empty() && driver.wake_armed);
+        drop(driver);
+        assert_eq!(Rc::strong_count(&socket), 1);
+        drop(peer);
+    }
+
+    #[test]
+    fn random_numbers_differ() {
+        let mut numbers: Vec<u64> = (0..2)
+            .flat_map(|_| {
+                let mut driver = driver();
+                (0..1000).map(move |_| driver.random()).collect::<Vec<_>>()
+            })
+            .collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 2000);
+    }
+}
