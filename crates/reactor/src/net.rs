@@ -1,6 +1,6 @@
 //! TCP.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -224,6 +224,7 @@ pub struct TcpStream {
     reactor: Reactor,
     socket: Rc<Socket>,
     peer: SocketAddr,
+    aborted: Cell<bool>,
     state: Rc<RefCell<StreamState>>,
 }
 
@@ -235,6 +236,7 @@ impl TcpStream {
             reactor: reactor.clone(),
             socket: Rc::new(socket),
             peer,
+            aborted: Cell::new(false),
             state: Rc::default(),
         }
     }
@@ -258,6 +260,7 @@ impl TcpStream {
             reactor: reactor.clone(),
             socket,
             peer: address,
+            aborted: Cell::new(false),
             state: Rc::default(),
         })
     }
@@ -305,8 +308,10 @@ impl TcpStream {
         self.reactor.system().shutdown(self.socket.handle, how);
     }
 
-    /// Has the connection end, when it is dropped next, by a reset: what the system still has to send is not delivered.
+    /// Has the connection end by a reset, at the latest when it is dropped, which must be next: what the system still has to
+    /// send is not delivered.
     pub fn abort(&self) {
+        self.aborted.set(true);
         self.reactor.system().abort(self.socket.handle);
     }
 
@@ -437,7 +442,7 @@ impl Drop for TcpStream {
         if let Direction::InFlight(token) = state.send {
             self.reactor.cancel(token);
         }
-        if receive || send {
+        if (receive || send) && !self.aborted.get() {
             // The operations hold the socket open until they end; the peer learns of the end at once.
             self.reactor
                 .system()

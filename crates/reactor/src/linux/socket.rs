@@ -122,11 +122,17 @@ pub(super) fn shutdown(handle: Handle, how: std::net::Shutdown) {
     let _ = Borrowed::new(handle).shutdown(how);
 }
 
-/// Closing will send a reset and drop what was not sent (SO_LINGER with a time of zero, socket(7)).
+/// Sends a reset now and drops what was not sent: dissolves the connection by connecting to no address (connect(2),
+/// AF_UNSPEC). What waits for it fails with ECONNRESET.
 pub(super) fn abort(handle: Handle) {
     let socket = Borrowed::new(handle);
-    // An error means that there is no connection to end.
+    // Where there is nothing to dissolve any more, closing must not deliver either. Errors mean that all has ended.
     let _ = socket.set_linger(Some(Duration::ZERO));
+    // SAFETY: all zeroes is a value of this structure of integers, whose family is AF_UNSPEC.
+    let nobody: libc::sockaddr = unsafe { std::mem::zeroed() };
+    let length = size_of_val(&nobody) as libc::socklen_t;
+    // SAFETY: the descriptor is open, and the address as long as is said.
+    let _ = unsafe { libc::connect(socket.as_raw_fd(), &nobody, length) };
 }
 
 pub(super) fn set_options(handle: Handle, options: &SocketOptions) -> io::Result<()> {

@@ -253,7 +253,7 @@ impl Handler for Recorder {
 /// Every test of the contract, by name.
 pub(crate) fn suite(ground: &Ground) {
     type Test = fn(&Ground);
-    let tests: [(&str, Test); 31] = [
+    let tests: [(&str, Test); 32] = [
         ("echo", echo),
         ("end_of_stream", end_of_stream),
         ("segment_is_filled", segment_is_filled),
@@ -269,6 +269,7 @@ pub(crate) fn suite(ground: &Ground) {
         ("cancel_of_what_is_done", cancel_of_what_is_done),
         ("dropped_receive_goes_on", dropped_receive_goes_on),
         ("dropped_stream_ends", dropped_stream_ends),
+        ("aborted_stream_is_reset", aborted_stream_is_reset),
         ("stream_moves", stream_moves),
         ("both_directions_at_once", both_directions_at_once),
         ("many_connections", many_connections),
@@ -601,6 +602,33 @@ fn dropped_stream_ends(ground: &Ground) {
                     break;
                 }
             }
+        }
+    });
+}
+
+fn aborted_stream_is_reset(ground: &Ground) {
+    ground.run(|reactor, place| async move {
+        for sending in [true, false] {
+            let (client, server) = place.pair(&reactor).await;
+            client.start_receive(ReceiveInto::Ring);
+            if sending {
+                client.start_send(gather_of(&pattern(0, 64 << 20)));
+            }
+            settle(&reactor).await;
+            client.abort();
+            drop(client);
+            let mut received = 0;
+            let error = loop {
+                match server.receive().await {
+                    Ok(view) => {
+                        assert!(!view.is_empty(), "a reset is no end in order");
+                        received += view.len();
+                    }
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+            assert!(received < 64 << 20);
         }
     });
 }
