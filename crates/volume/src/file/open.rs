@@ -26,8 +26,15 @@ pub(crate) async fn open(request: OpenRequest) -> Result<Arc<dyn Volume>, OpenEr
     let wanted = wanted(&request.url)?;
     let opened = open_medium(&request, &wanted, wanted.direct).await?;
     let (file, info) = match (misfit(&opened.1, &wanted), wanted.direct) {
-        (None, _) => opened,
+        (None, direct) => {
+            if direct == UseDirect::Auto && !opened.1.direct {
+                let text = "the file system has no direct I/O; I/O goes through the page cache";
+                request.registry.notice(&request.url, text.to_owned());
+            }
+            opened
+        }
         (Some(reason), UseDirect::Auto) => {
+            // Closed first: it is open for writing once.
             drop(opened);
             let text = format!("{reason}; I/O goes through the page cache");
             request.registry.notice(&request.url, text);
@@ -35,10 +42,6 @@ pub(crate) async fn open(request: OpenRequest) -> Result<Arc<dyn Volume>, OpenEr
         }
         (Some(reason), _) => return Err(refused(&request.url, reason)),
     };
-    if !info.direct && wanted.direct == UseDirect::Auto && opened_plain(&info, &wanted) {
-        let text = "the file system has no direct I/O; I/O goes through the page cache";
-        request.registry.notice(&request.url, text.to_owned());
-    }
     check_length(&request, &info, &wanted)?;
     volume(&request, file, &info, &wanted)
 }
@@ -161,11 +164,6 @@ fn misfit(info: &FileInfo, wanted: &Wanted) -> Option<String> {
         ));
     }
     None
-}
-
-/// Whether the medium was opened without direct I/O at the first try.
-fn opened_plain(info: &FileInfo, wanted: &Wanted) -> bool {
-    !info.direct && misfit(info, wanted).is_none()
 }
 
 fn check_length(request: &OpenRequest, info: &FileInfo, wanted: &Wanted) -> Result<(), OpenError> {
