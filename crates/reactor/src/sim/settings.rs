@@ -160,7 +160,7 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// Everything takes no time, and segments are as large as they can be: for tests that look at something else.
+    /// Nothing fails and nothing takes time: for tests that look at something else.
     #[must_use]
     pub fn none() -> Self {
         let at_once = Duration::ZERO..=Duration::ZERO;
