@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, squeue, types};
 
@@ -19,6 +20,10 @@ const ENTER_EXT_ARG: u32 = 1 << 3;
 const ENTER_REGISTERED_RING: u32 = 1 << 4;
 pub(super) const ENTER_ABS_TIMER: u32 = 1 << 5;
 pub(super) const ENTER_NO_IOWAIT: u32 = 1 << 7;
+
+/// One wait is at most this long: the kernel adds a relative time to its clock without a look at overflow, and a time far
+/// away enough would be over at once.
+const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 /// `struct io_uring_rsrc_update`, as [`REGISTER_RING_FDS`] takes it.
 #[repr(C)]
@@ -170,12 +175,13 @@ impl Ring {
             self.poll();
             return;
         }
+        let deadline = deadline.min(now + WAIT_MAX);
         let (time, flag) = if self.absolute {
             (deadline.as_nanos(), ENTER_ABS_TIMER)
         } else {
             (deadline.since(now).as_nanos() as u64, 0)
         };
-        let time = types::Timespec::from(std::time::Duration::from_nanos(time));
+        let time = types::Timespec::from(Duration::from_nanos(time));
         let arguments = types::SubmitArgs::new().timespec(&time);
         self.enter(pending, 1, ENTER_GETEVENTS | flag, Some(&arguments));
     }

@@ -494,6 +494,37 @@ mod tests {
     }
 
     #[test]
+    fn a_deadline_of_ages_is_a_wait() {
+        for forced_off in [Vec::new(), Feature::ALL.to_vec()] {
+            let config = LinuxConfig {
+                forced_off,
+                ..LinuxConfig::default()
+            };
+            let system = LinuxSystem::new(config).expect("io_uring works here");
+            let mut driver = Uring::new(system).expect("a driver");
+            let notifier = driver.notifier();
+            let notified = Arc::new(std::sync::atomic::AtomicBool::new(false));
+            let thread = std::thread::spawn({
+                let notified = notified.clone();
+                move || {
+                    std::thread::sleep(Duration::from_millis(20));
+                    notified.store(true, std::sync::atomic::Ordering::SeqCst);
+                    notifier.notify();
+                }
+            });
+            let mut outcomes = Vec::new();
+            let ages = Wait::Until(Some(Instant::from_nanos(u64::MAX)));
+            let mut turns = 0;
+            while !notified.load(std::sync::atomic::Ordering::SeqCst) {
+                driver.turn(ages, &mut outcomes);
+                turns += 1;
+            }
+            assert!(turns < 5, "{turns} turns");
+            thread.join().expect("no panic");
+        }
+    }
+
+    #[test]
     fn a_driver_that_is_dropped_calls_everything_back() {
         let mut driver = driver();
         let (socket, peer) = socket(&driver);
