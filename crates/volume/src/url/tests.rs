@@ -152,3 +152,29 @@ proptest! {
         }
     }
 }
+
+/// The page that users read says the truth: its examples parse, and the nested one means what it says.
+#[test]
+fn the_examples_of_the_documentation_are_urls() {
+    let page = include_str!("../../../../docs/volumes.md");
+    let nested = page
+        .lines()
+        .find(|line| line.trim_start().starts_with("stripe:?member=file:"))
+        .expect("the page has a nested example");
+    let stripe = parse(nested.trim());
+    let members = stripe.parameters().all("member");
+    let first = parse(members[0]);
+    assert_eq!((members.len(), first.path()), (2, "/srv/a"));
+    assert_eq!(first.parameters().size("size"), Ok(Some(10 << 30)));
+    assert_eq!(first.parameters().text("direct"), Ok(Some("never")));
+    let examples: Vec<_> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(code, _)| code)
+        .filter(|code| code.contains(":?") || code.contains(":/"))
+        .collect();
+    assert_eq!(examples.len(), 5);
+    examples
+        .into_iter()
+        .for_each(|example| drop(parse(example)));
+}
