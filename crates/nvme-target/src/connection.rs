@@ -388,6 +388,7 @@ async fn live(shard: Rc<Shard>, connection: Rc<RefCell<Connection>>) {
     }
     if !moved {
         announce_end(&shard, &entry);
+        close_mailbox(&entry);
     }
     connection.borrow_mut().stream = None;
     connection.borrow_mut().queue.withdraw_all();
@@ -426,17 +427,21 @@ fn announce_end(shard: &Shard, entry: &Entry) {
     }
 }
 
-fn leave(shard: &Shard, entry: &Entry, moved: bool) {
-    shard.router.remove(entry.owner);
-    shard.connections.borrow_mut().remove(&entry.handle.id);
-    if moved {
-        return;
-    }
+/// Nobody reads messages any more; who waits for an answer has it.
+fn close_mailbox(entry: &Entry) {
     for message in entry.handle.mailbox.close() {
         if let Message::Abort { slot, admin, .. } = message {
             let aborted = false;
             let _ = admin.mailbox.send(Message::AbortEnded { slot, aborted });
         }
+    }
+}
+
+fn leave(shard: &Shard, entry: &Entry, moved: bool) {
+    shard.router.remove(entry.owner);
+    shard.connections.borrow_mut().remove(&entry.handle.id);
+    if moved {
+        return;
     }
     if let Some((shared, qid)) = entry.association.borrow_mut().take()
         && qid > 0
@@ -712,13 +717,13 @@ impl Connection {
 
     /// Tells the registry what the controller allows now, and follows its keep-alive timeout.
     fn tell_registry(&mut self) {
-        let Some(shared) = self.scene.shared.clone() else {
-            return;
-        };
-        let shard = Rc::clone(self.shard());
         let Some(controller) = self.queue.controller() else {
             return;
         };
+        let Some(shared) = &self.scene.shared else {
+            return;
+        };
+        let shard = &self.scene.shard;
         let state = (
             controller.accepts_queues(),
             controller.io_queues_granted(&shard.target.config),
@@ -726,7 +731,7 @@ impl Connection {
         let keep_alive = controller.keep_alive();
         shared.set_retry_delay(controller.retry_delay());
         if self.told != Some(state) {
-            shard.target.registry.set_state(&shared, state.0, state.1);
+            shard.target.registry.set_state(shared, state.0, state.1);
             self.told = Some(state);
         }
         let timeout = match shared.kind {

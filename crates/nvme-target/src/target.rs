@@ -26,6 +26,8 @@ use crate::snapshot::Snapshot;
 
 /// For how long a listener rests after an error that passes, such as no more descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
+/// How long a shutdown waits at least for connections to close.
+const CLOSE_TIME: Duration = Duration::from_secs(5);
 /// How often a shutdown looks whether commands are still in flight.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 
@@ -613,8 +615,8 @@ impl Target {
         }
     }
 
-    /// Stops listening, tells the hosts, lets commands end for up to `drain`, and then ends every connection. Afterwards the
-    /// target is of no more use.
+    /// Stops listening, tells the hosts, lets commands end for up to `drain`, and then ends every connection, waiting as long
+    /// again, and five seconds at least, for what volumes are still doing. Afterwards the target is of no more use.
     pub async fn shutdown(&self, drain: Duration) {
         self.shared.lock().listeners.clear();
         self.shared.tell_every(|shard| {
@@ -633,8 +635,16 @@ impl Target {
                 shared.tell_every(|shard| {
                     shard.tell_all(|| Message::End("the target shuts down"));
                 });
-                while shared.connections.load(Ordering::Relaxed) > 0 {
+                let give_up = reactor.now() + drain.max(CLOSE_TIME);
+                while shared.connections.load(Ordering::Relaxed) > 0 && reactor.now() < give_up {
                     reactor.sleep(DRAIN_POLL).await;
+                }
+                let left = shared.connections.load(Ordering::Relaxed);
+                if left > 0 {
+                    tracing::warn!(
+                        left,
+                        "connections wait for volumes that do not answer; left as they are"
+                    );
                 }
                 shared.tell_every(|shard| shard.stopped.set(true));
                 sender.send(());

@@ -7,9 +7,9 @@ use weir_memory::{Segment, Views};
 use weir_nvme::command::GetLogPage;
 use weir_nvme::identify::NSID_ALL;
 use weir_nvme::log::{
-    AnaGroup, CommandEffects, CommandsSupportedAndEffects, ErrorInformation, FirmwareSlot, LogId,
-    SmartHealth, SupportedLogPages, TransportType, encode_ana_log, encode_changed_namespaces,
-    read_at,
+    ANA_DESCRIPTOR_SIZE, ANA_HEADER_SIZE, AnaGroup, CommandEffects, CommandsSupportedAndEffects,
+    ErrorInformation, FirmwareSlot, LogId, SmartHealth, SupportedLogPages, TransportType,
+    encode_ana_log, encode_changed_namespaces, read_at,
 };
 use weir_nvme::opcode::{AdminOpcode, NvmOpcode};
 use weir_nvme::{Status, ascii};
@@ -17,8 +17,9 @@ use weir_nvme::{Status, ascii};
 use super::controller::{AdminOutcome, AdminView, Controller, ControllerKind};
 use super::error_log::ErrorLog;
 use super::features;
+use super::identify::ANA_GROUPS_MAX;
 use super::queue_pair::Env;
-use crate::snapshot::AnaState;
+use crate::snapshot::{AnaState, Subsystem};
 use crate::volumes::Namespaces;
 
 /// Pages of an I/O controller.
@@ -40,6 +41,11 @@ const DISCOVERY_PAGES: &[LogId] = &[
 ];
 /// Return Groups Only, of the ANA log's LSP.
 const RETURN_GROUPS_ONLY: u8 = 1;
+
+/// Bytes of the ANA log with as many groups and namespaces as there can be.
+const ANA_PAGE_BYTES_MAX: usize = ANA_HEADER_SIZE
+    + ANA_GROUPS_MAX as usize * ANA_DESCRIPTOR_SIZE
+    + Subsystem::NAMESPACES_MAX as usize * size_of::<u32>();
 
 fn refuse<T>(status: Status) -> Result<T, Status> {
     Err(status.with_do_not_retry())
@@ -117,7 +123,11 @@ impl Controller {
             LogId::CommandsSupportedAndEffects => commands_supported().encode().to_vec(),
             LogId::AsymmetricNamespaceAccess => {
                 let groups_only = get.log_specific & RETURN_GROUPS_ONLY != 0;
-                encode_ana_log(self.ana_changes, &ana_groups(namespaces), groups_only)
+                let groups = ana_groups(namespaces);
+                let mut page = encode_ana_log(self.ana_changes, &groups, groups_only);
+                // Hosts read as much as Identify says that there can be, some of them in pieces.
+                page.resize(page.len().max(ANA_PAGE_BYTES_MAX), 0);
+                page
             }
             LogId::FeatureIdentifiersSupportedAndEffects => self.features_supported(),
             LogId::Discovery => super::discovery::log_page(&self.identity.host_nqn, view),

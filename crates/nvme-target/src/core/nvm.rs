@@ -410,33 +410,24 @@ impl QueuePair {
 
     fn run_dataset_management(&mut self, slot: SlotIndex, management: DatasetManagement) {
         let list = self.take_list(slot);
-        let ranges = |list: &View| -> Vec<DatasetManagementRange> {
-            dataset_management_ranges(list, management.ranges)
-                .expect("the length was checked")
-                .filter(|range| range.blocks > 0)
-                .collect()
-        };
         let namespace = self.slot(slot).namespace.clone().expect("it has one");
         let geometry = namespace.geometry.get();
-        let ranges = ranges(&list);
         let within =
-            |range: &DatasetManagementRange| geometry.contains(range.lba, u64::from(range.blocks));
-        if !ranges.iter().all(within) {
+            |range: DatasetManagementRange| geometry.contains(range.lba, u64::from(range.blocks));
+        if !ranges_of(&list, &management).all(within) {
             return self.finish(slot, Status::LBA_OUT_OF_RANGE.with_do_not_retry());
         }
         let works = management.deallocate && geometry.deallocate_blocks > 0;
-        if !works || ranges.is_empty() {
-            // Hints that there is no use for; deallocation is one too.
-            return self.finish(slot, Status::SUCCESS);
+        for range in ranges_of(&list, &management).filter(|_| works) {
+            let operation = Operation::Deallocate {
+                lba: range.lba,
+                blocks: u64::from(range.blocks),
+            };
+            self.submit(slot, operation);
         }
-        for range in ranges {
-            self.submit(
-                slot,
-                Operation::Deallocate {
-                    lba: range.lba,
-                    blocks: u64::from(range.blocks),
-                },
-            );
+        if self.slot(slot).outstanding == 0 {
+            // Hints that there is no use for; deallocation is one too.
+            self.finish(slot, Status::SUCCESS);
         }
     }
 
@@ -652,6 +643,16 @@ impl CopyProgress {
             self.done = 0;
         }
     }
+}
+
+/// The ranges of a Dataset Management command that are not empty.
+fn ranges_of(
+    list: &View,
+    management: &DatasetManagement,
+) -> impl Iterator<Item = DatasetManagementRange> {
+    dataset_management_ranges(list, management.ranges)
+        .expect("the length was checked")
+        .filter(|range| range.blocks > 0)
 }
 
 /// Checks the whole of a Copy before any of it is done.

@@ -1,6 +1,8 @@
 //! A minimal host for the target's tests, and the simulated world that both live in.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod slow;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;

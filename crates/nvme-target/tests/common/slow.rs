@@ -1,0 +1,118 @@
+//! A volume that answers late, or wrongly.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use weir_block::{
+    CompletionSink, FenceReply, Geometry, Landing, Operation, Queue, ReadBuffers, Request,
+    ResizeError, Token, Volume, VolumeError, Watcher,
+};
+use weir_memory::{View, Views};
+use weir_reactor::Reactor;
+
+/// Hands requests on after a delay; reads of block [`SlowVolume::BAD_BLOCK`] yield too little.
+pub(crate) struct SlowVolume {
+    inner: Arc<dyn Volume>,
+    delay_ms: AtomicU64,
+}
+
+impl SlowVolume {
+    /// Reading from here on breaks the volume's contract.
+    pub(crate) const BAD_BLOCK: u64 = 13;
+
+    pub(crate) fn new(inner: Arc<dyn Volume>) -> Arc<Self> {
+        Arc::new(SlowVolume {
+            inner,
+            delay_ms: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn set_delay(&self, delay: Duration) {
+        self.delay_ms
+            .store(delay.as_millis() as u64, Ordering::Relaxed);
+    }
+}
+
+impl Volume for SlowVolume {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn name(&self) -> String {
+        "slow".to_owned()
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.inner.watch(watcher);
+    }
+
+    fn open_queue(
+        self: Arc<Self>,
+        reactor: &Reactor,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError> {
+        let bad = Rc::new(BadSink(Rc::clone(&sink)));
+        let inner = Arc::clone(&self.inner).open_queue(reactor, depth, bad)?;
+        Ok(Box::new(SlowQueue {
+            volume: self,
+            reactor: reactor.clone(),
+            inner: Rc::new(std::cell::RefCell::new(inner)),
+        }))
+    }
+
+    fn fence(&self, reply: FenceReply) {
+        self.inner.fence(reply);
+    }
+
+    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
+        self.inner.resize(blocks, force)
+    }
+}
+
+struct BadSink(Rc<dyn CompletionSink>);
+
+impl CompletionSink for BadSink {
+    fn complete(&self, mut completion: weir_block::Completion) {
+        if let Operation::Read {
+            lba: SlowVolume::BAD_BLOCK,
+            buffers,
+            ..
+        } = &mut completion.operation
+        {
+            *buffers = ReadBuffers::Filled(Views::from_iter([View::empty()]));
+        }
+        self.0.complete(completion);
+    }
+}
+
+struct SlowQueue {
+    volume: Arc<SlowVolume>,
+    reactor: Reactor,
+    inner: Rc<std::cell::RefCell<Box<dyn Queue>>>,
+}
+
+impl Queue for SlowQueue {
+    fn landing(&mut self, lba: u64, blocks: u32) -> Landing {
+        self.inner.borrow_mut().landing(lba, blocks)
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        let delay = Duration::from_millis(self.volume.delay_ms.load(Ordering::Relaxed));
+        let mut taken = std::mem::take(batch);
+        let (reactor, inner) = (self.reactor.clone(), Rc::clone(&self.inner));
+        let later = async move {
+            if !delay.is_zero() {
+                reactor.sleep(delay).await;
+            }
+            inner.borrow_mut().submit(&mut taken);
+            assert!(taken.is_empty(), "memory takes every request");
+        };
+        self.reactor.spawn(later).detach();
+    }
+
+    fn cancel(&mut self, _token: Token) {}
+}

@@ -1,0 +1,310 @@
+//! What the target makes of volumes that are slow, wrong or short of buffers, and of who may see them.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::slow::SlowVolume;
+use common::*;
+use weir_block::Volume;
+use weir_nvme::Status;
+use weir_nvme::command::{Blocks, ConnectData, NvmCommand};
+use weir_nvme::identify::{Cns, decode_namespace_list};
+use weir_nvme::sgl::SglDescriptor;
+use weir_nvme_target::{
+    Allowed, AnaState, ControllerModel, HostOptions as PeerOptions, ListenerConfig, Namespace,
+    Subsystem, Target, TargetConfig,
+};
+use weir_reactor::{
+    PanicPolicy, Reactor, ReactorConfig, ReactorId, Remote, SocketOptions, System, TcpStream,
+};
+
+const BLOCK: usize = 512;
+
+fn slow_subsystem() -> (Subsystem, Arc<SlowVolume>) {
+    let volume = SlowVolume::new(memory_volume("4M", BLOCK as u32));
+    let mut subsystem = Subsystem::new(nqn(SUBSYSTEM), "WEIR-SLOW");
+    let namespace: Arc<dyn Volume> = volume.clone();
+    subsystem
+        .namespaces
+        .push(Namespace::new(1, namespace, [1; 16]));
+    (subsystem, volume)
+}
+
+async fn serve_subsystem(
+    remotes: Vec<Remote>,
+    subsystem: Subsystem,
+    server: std::net::IpAddr,
+) -> (Target, SocketAddr) {
+    let (target, address) = serve(remotes, TargetConfig::default(), &[], server).await;
+    let applied = target.apply(snapshot(2, vec![subsystem], address)).await;
+    applied.expect("applied");
+    (target, address)
+}
+
+/// Design rule 6: what a lost connection wrote has landed before the same host's next I/O queue is accepted.
+#[test]
+fn writes_of_a_lost_connection_land_before_the_hosts_next_queue() {
+    let simulation = simulation();
+    let remotes = start_reactors(&simulation, 2);
+    let server = simulation.address(SERVER);
+    simulation.run(CLIENT, move |reactor| async move {
+        let (subsystem, volume) = slow_subsystem();
+        let (target, address) = serve_subsystem(remotes, subsystem, server).await;
+        let options = HostOptions::default();
+        let (old, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+        let mut io = io_queue(&reactor, address, id, 1, options).await;
+        volume.set_delay(Duration::from_secs(5));
+        let data = pattern(1, BLOCK);
+        let write = NvmCommand::Write(Blocks::new(0, 1)).sqe(0, 1, SglDescriptor::NONE);
+        io.submit(write, &data, 0).await.expect("connected");
+        reactor.sleep(Duration::from_millis(100)).await;
+        let lost_at = reactor.now();
+        drop((old, io));
+        reactor.sleep(Duration::from_millis(100)).await;
+        volume.set_delay(Duration::ZERO);
+
+        // A new association: its admin queue is had at once, its I/O queue when the write has landed.
+        let (mut new, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+        assert!(new.identify(Cns::Controller, 0).await.0.status.is_success());
+        assert!(reactor.now() - lost_at < Duration::from_secs(1));
+        let mut io = io_queue(&reactor, address, id, 1, options).await;
+        assert!(reactor.now() - lost_at > Duration::from_secs(4));
+        let read = NvmCommand::Read(Blocks::new(0, 1));
+        let (_, read) = io.nvm(read, 1, &[], BLOCK as u32).await;
+        assert_eq!(read, data);
+        // Another host does not wait.
+        assert_eq!(target.controllers().len(), 1);
+    });
+}
+
+#[test]
+fn a_broken_invariant_ends_one_connection() {
+    let simulation = simulation();
+    let remotes = start_reactors(&simulation, 1);
+    let server = simulation.address(SERVER);
+    simulation.run(CLIENT, move |reactor| async move {
+        let (subsystem, volume) = slow_subsystem();
+        let (target, address) = serve_subsystem(remotes, subsystem, server).await;
+        let options = HostOptions::default();
+        let (admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+        let mut one = io_queue(&reactor, address, id, 1, options).await;
+        let mut other = io_queue(&reactor, address, id, 2, options).await;
+        volume.set_delay(Duration::from_millis(20));
+        let data = pattern(1, BLOCK);
+        for lba in 100..110 {
+            let write = NvmCommand::Write(Blocks::new(lba, 1)).sqe(0, 1, SglDescriptor::NONE);
+            one.submit(write, &data, 0).await.expect("connected");
+        }
+        let bad = Blocks::new(SlowVolume::BAD_BLOCK, 1);
+        let read = NvmCommand::Read(bad).sqe(0, 1, SglDescriptor::NONE);
+        let cid = one.submit(read, &[], BLOCK as u32).await.expect("open");
+        assert!(one.answer(cid).await.is_err());
+        assert_eq!(target.stats().reactors[0].panics, 1);
+        // Its queue can be made again, and the others did not notice.
+        let flush = NvmCommand::Flush;
+        assert!(other.nvm(flush, 1, &[], 0).await.0.status.is_success());
+        drop(one);
+        let mut again = io_queue(&reactor, address, id, 1, options).await;
+        assert!(again.nvm(flush, 1, &[], 0).await.0.status.is_success());
+        drop((admin, other, again));
+        eventually(&reactor, "the end of every connection", async || {
+            target.stats().connections == 0
+        })
+        .await;
+    });
+}
+
+/// Reactors with a pool that has room for very few large transfers.
+fn starved_reactors(system: &Arc<dyn System>, count: u32) -> Vec<Remote> {
+    let start = |number| {
+        let config = ReactorConfig {
+            id: ReactorId(number),
+            name: format!("starved-{number}"),
+            on_panic: PanicPolicy::Unwind,
+            pool_bytes: 1 << 20,
+            ..ReactorConfig::default()
+        };
+        let main = Box::new(|_: Reactor| -> weir_reactor::LocalFuture<()> {
+            Box::pin(std::future::pending())
+        });
+        let thread = Arc::clone(system).start_reactor(config, main);
+        thread.expect("a simulated reactor starts").remote.clone()
+    };
+    (0..count).map(start).collect()
+}
+
+/// Design rule 2: when buffers run out commands wait, and none is lost.
+#[test]
+fn commands_wait_when_buffers_run_out() {
+    let simulation = simulation();
+    let system = simulation.system(SERVER);
+    let remotes = starved_reactors(&system, 1);
+    let server = simulation.address(SERVER);
+    simulation.run(CLIENT, move |reactor| async move {
+        let volumes = [memory_volume("32M", BLOCK as u32)];
+        let config = TargetConfig::default();
+        let (target, address) = serve(remotes, config, &volumes, server).await;
+        let options = HostOptions::default();
+        let (admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+        let mut tasks = Vec::new();
+        for qid in 1..=6_u16 {
+            let mut queue = io_queue(&reactor, address, id, qid, options).await;
+            tasks.push(reactor.spawn(async move {
+                let mut cids = Vec::new();
+                for index in 0..24_u64 {
+                    // Large ones by R2T, small ones in the capsule, in turns.
+                    let blocks = if index % 3 == 0 { 8 } else { 512 };
+                    let lba = u64::from(qid) * 8192 + index * 512;
+                    let data = pattern(lba, blocks as usize * BLOCK);
+                    let command = NvmCommand::Write(Blocks::new(lba, blocks));
+                    let sqe = command.sqe(0, 1, SglDescriptor::NONE);
+                    let cid = queue.submit(sqe, &data, 0).await.expect("connected");
+                    cids.push((cid, lba, data));
+                }
+                for (cid, _, _) in &cids {
+                    let (cqe, _) = queue.answer(*cid).await.expect("connected");
+                    assert!(cqe.status.is_success(), "{:?}", cqe.status);
+                }
+                for (_, lba, data) in cids {
+                    let read = Blocks::new(lba, (data.len() / BLOCK) as u32);
+                    let read = NvmCommand::Read(read);
+                    let (_, read) = queue.nvm(read, 1, &[], data.len() as u32).await;
+                    assert!(read == data, "what was written at {lba} came back");
+                }
+            }));
+        }
+        for task in tasks {
+            task.await;
+        }
+        drop(admin);
+        assert_eq!(target.stats().subsystems[0].1.failed_commands, 0);
+    });
+}
+
+#[test]
+fn namespaces_are_shown_to_those_who_may_see_them_in_their_state() {
+    let simulation = simulation();
+    let remotes = start_reactors(&simulation, 1);
+    let server = simulation.address(SERVER);
+    simulation.run(CLIENT, move |reactor| async move {
+        let volumes: Vec<_> = (0..3).map(|_| memory_volume("1M", 512)).collect();
+        let mut subsystem = subsystem(&volumes);
+        let other = nqn("nqn.2024-01.org.weir:other");
+        subsystem.namespaces[1].visible_to = Allowed::List(BTreeSet::from([other]));
+        subsystem.namespaces[2].ana_state = AnaState::Inaccessible;
+        subsystem.namespaces[2].ana_group = 2;
+        let (target, address) = serve_subsystem(remotes, subsystem.clone(), server).await;
+        let options = HostOptions::default();
+        let (mut admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+        let mut io = io_queue(&reactor, address, id, 1, options).await;
+        let (_, list) = admin.identify(Cns::ActiveNamespaceList, 0).await;
+        let list: [u8; 4096] = list.try_into().expect("4096 bytes");
+        assert_eq!(decode_namespace_list(&list).collect::<Vec<_>>(), [1, 3]);
+        let mut read = async |nsid| {
+            let read = NvmCommand::Read(Blocks::new(0, 1));
+            io.nvm(read, nsid, &[], 512).await.0.status
+        };
+        assert!(read(1).await.is_success());
+        assert!(read(2).await.is(Status::INVALID_NAMESPACE_OR_FORMAT));
+        let inaccessible = read(3).await;
+        assert!(inaccessible.is(Status::ASYMMETRIC_ACCESS_INACCESSIBLE));
+        assert!(!inaccessible.do_not_retry());
+        subsystem.namespaces[2].ana_state = AnaState::Optimized;
+        let applied = target.apply(snapshot(3, vec![subsystem], address)).await;
+        applied.expect("applied");
+        assert!(read(3).await.is_success());
+    });
+}
+
+#[test]
+fn static_controllers_are_had_by_their_identifier() {
+    let simulation = simulation();
+    let remotes = start_reactors(&simulation, 1);
+    let server = simulation.address(SERVER);
+    simulation.run(CLIENT, move |reactor| async move {
+        let mut subsystem = subsystem(&[memory_volume("1M", 512)]);
+        subsystem.controller_model = ControllerModel::Static;
+        subsystem.controller_ids = 10..=12;
+        let (_target, address) = serve_subsystem(remotes, subsystem, server).await;
+        let mut kept = Vec::new();
+        for (asked, expected) in [
+            (11, Ok(11)),
+            (11, Err(Status::CONNECT_CONTROLLER_BUSY)),
+            (ConnectData::ANY_STATIC_CONTROLLER, Ok(10)),
+            (
+                ConnectData::ANY_CONTROLLER,
+                Err(Status::CONNECT_INVALID_PARAMETERS),
+            ),
+            (9, Err(Status::CONNECT_INVALID_PARAMETERS)),
+            (ConnectData::ANY_STATIC_CONTROLLER, Ok(12)),
+            (
+                ConnectData::ANY_STATIC_CONTROLLER,
+                Err(Status::CONNECT_CONTROLLER_BUSY),
+            ),
+        ] {
+            let options = HostOptions::default();
+            let mut queue = Queue::open(&reactor, address, options).await.expect("open");
+            let data = connect_data(asked, SUBSYSTEM);
+            let cqe = queue.connect_as(0, &data).await.expect("an answer");
+            match expected {
+                Ok(id) => assert_eq!((cqe.status, cqe.dw0()), (Status::SUCCESS, id)),
+                Err(status) => assert!(cqe.status.is(status), "{asked}: {:?}", cqe.status),
+            }
+            kept.push(queue);
+        }
+    });
+}
+
+#[test]
+fn listeners_come_and_go_and_hosts_have_options_of_their_own() {
+    let simulation = simulation();
+    let remotes = start_reactors(&simulation, 2);
+    let server = simulation.address(SERVER);
+    simulation.run(CLIENT, move |reactor| async move {
+        let volumes = [memory_volume("1M", 512)];
+        let config = TargetConfig::default();
+        let (target, address) = serve(remotes, config, &volumes, server).await;
+        let discovery = ListenerConfig {
+            discovery_only: true,
+            ..ListenerConfig::new(SocketAddr::new(server, 8009))
+        };
+        let second = target.add_listener(discovery).await.expect("a listener");
+        let taken = ListenerConfig::new(address);
+        assert!(target.add_listener(taken).await.is_err());
+        let options = HostOptions::default();
+        let mut queue = Queue::open(&reactor, second, options).await.expect("open");
+        let data = connect_data(ConnectData::ANY_CONTROLLER, SUBSYSTEM);
+        let cqe = queue.connect_as(0, &data).await.expect("an answer");
+        assert!(cqe.status.is(Status::CONNECT_INVALID_PARAMETERS));
+        target.remove_listener(second).await.expect("it was there");
+        assert!(target.remove_listener(second).await.is_err());
+        eventually(&reactor, "the end of the listener", async || {
+            TcpStream::connect(&reactor, second, &SocketOptions::default())
+                .await
+                .is_err()
+        })
+        .await;
+        assert_eq!(target.listeners(), [address]);
+
+        let mut served = snapshot(2, vec![subsystem(&volumes)], address);
+        served.hosts.push(PeerOptions {
+            nqn: nqn(HOST),
+            options: SocketOptions {
+                dscp: Some(34),
+                ..SocketOptions::default()
+            },
+        });
+        target.apply(served).await.expect("applied");
+        let _admin = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+        let connections = target.connections().await;
+        let admin = connections
+            .iter()
+            .find(|connection| connection.association.is_some())
+            .expect("the admin queue");
+        assert_eq!(admin.socket.as_ref().expect("a report").dscp, 34);
+    });
+}
