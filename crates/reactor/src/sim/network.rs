@@ -101,8 +101,6 @@ struct Endpoint {
     failed: bool,
     /// What is sent goes nowhere; a reset is on its way.
     severed: bool,
-    /// Closing it resets the connection.
-    aborts: bool,
     /// It has reset the connection: nothing that it sent is repeated, the reset neither.
     has_reset: bool,
     receivers: VecDeque<Waiter>,
@@ -110,6 +108,11 @@ struct Endpoint {
 }
 
 impl Endpoint {
+    /// Whether nothing can be sent or received any more.
+    fn is_over(&self) -> bool {
+        self.failed || self.has_reset
+    }
+
     /// What is on its way here never arrives.
     fn lose_in_flight(&mut self) {
         self.in_flight.clear();
@@ -228,7 +231,6 @@ impl Network {
             error: None,
             failed: false,
             severed: false,
-            aborts: false,
             has_reset: false,
             receivers: VecDeque::new(),
             senders: VecDeque::new(),
@@ -642,7 +644,7 @@ impl Network {
     fn pump(&mut self, schedule: &mut Schedule, from: Handle) {
         let endpoint = &self.endpoints[&from];
         let Some(to) = endpoint.peer else { return };
-        if endpoint.failed || endpoint.severed || endpoint.phase != Phase::Connected {
+        if endpoint.is_over() || endpoint.severed || endpoint.phase != Phase::Connected {
             return;
         }
         while let Some(count) = self.next_segment(schedule, from, to) {
@@ -885,7 +887,7 @@ impl Network {
         if let Some(number) = endpoint.error.take() {
             return Err(failure(number));
         }
-        if endpoint.finished || endpoint.receive_shut || endpoint.failed {
+        if endpoint.finished || endpoint.receive_shut || endpoint.is_over() {
             return Ok(Readable::End);
         }
         wait_in(&mut endpoint.receivers, waiter);
@@ -931,7 +933,7 @@ impl Network {
         if let Some(number) = endpoint.error.take() {
             return Err(failure(number));
         }
-        if endpoint.failed || endpoint.send_shut {
+        if endpoint.is_over() || endpoint.send_shut {
             return Err(failure(libc::EPIPE));
         }
         if endpoint
@@ -1006,10 +1008,16 @@ impl Network {
         }
     }
 
-    /// When `of` is closed next, its connection is reset.
-    pub(super) fn abort(&mut self, of: Handle) {
-        if let Some(endpoint) = self.endpoints.get_mut(&of) {
-            endpoint.aborts = true;
+    /// Resets a connection now: what it has to send is dropped, and what waits for it fails.
+    pub(super) fn abort(&mut self, schedule: &mut Schedule, of: Handle) {
+        let Some(endpoint) = self.endpoints.get_mut(&of) else {
+            return;
+        };
+        if endpoint.phase == Phase::Connected && !endpoint.failed && !endpoint.has_reset {
+            endpoint.error = Some(libc::ECONNRESET);
+            wake_all(schedule, &endpoint.receivers);
+            wake_all(schedule, &endpoint.senders);
+            self.refuse_data(schedule, of);
         }
     }
 
@@ -1032,7 +1040,7 @@ impl Network {
             return true;
         };
         match endpoint.phase {
-            Phase::Connected if (endpoint.arrived > 0 || endpoint.aborts) && !endpoint.failed => {
+            Phase::Connected if endpoint.arrived > 0 && !endpoint.is_over() => {
                 self.refuse_data(schedule, handle);
             }
             Phase::Connected => {

@@ -213,7 +213,8 @@ impl System for SimulatedSystem {
     }
 
     fn abort(&self, socket: Handle) {
-        self.world.lock().network.abort(socket);
+        let state = &mut *self.world.lock();
+        state.network.abort(&mut state.schedule, socket);
     }
 
     fn close(&self, handle: Handle) {

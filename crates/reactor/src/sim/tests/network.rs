@@ -289,6 +289,11 @@ fn an_aborted_connection_is_reset() {
             client.start_send(gather(&[1; 10 << 20]));
             reactor.sleep(Duration::from_millis(10)).await;
             client.abort();
+            let sending = std::future::poll_fn(|context| client.poll_sent(context));
+            let error = sending.await.0.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+            let late = send_all(&client, b"late").await.unwrap_err();
+            assert_eq!(late.kind(), io::ErrorKind::BrokenPipe);
             drop(client);
             let error = loop {
                 match server.receive().await {
@@ -343,6 +348,13 @@ fn nothing_of_an_aborted_connection_arrives_late() {
                     .await;
             }
             stream.abort();
+            let late = send_all(&stream, b"late").await.unwrap_err();
+            assert_eq!(late.kind(), io::ErrorKind::ConnectionReset);
+            if world.random().is_multiple_of(2) {
+                reactor.sleep(Duration::from_secs(1)).await;
+            }
+            let late = send_all(&stream, b"late").await.unwrap_err();
+            assert_eq!(late.kind(), io::ErrorKind::BrokenPipe);
             drop(stream);
             reactor.sleep(Duration::from_secs(60)).await;
             world.heal(0, 1);
