@@ -12,6 +12,8 @@ use std::time::Duration;
 use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize};
 use weir_block::size;
+use weir_nvme_target::{IN_CAPSULE_BYTES_MAX, TRANSFER_BYTES_MAX};
+use weir_reactor::linux::Feature;
 
 /// What is fixed at start.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -20,6 +22,11 @@ pub struct Config {
     /// How many reactors serve: never more are started than processors are allowed.
     #[serde(deserialize_with = "number::<_, u32, 1, 256>")]
     pub reactors: u32,
+    /// Whether each reactor is bound to a processor of its own.
+    pub pin: bool,
+    /// Kernel features beyond the oldest supported kernel that are not used even where they are.
+    #[serde(deserialize_with = "features")]
+    pub features_off: Vec<Feature>,
     /// How long a reactor looks for more work after its last completion before it sleeps.
     #[serde(deserialize_with = "duration::<_, 0, 10_000_000>")]
     pub spin: Duration,
@@ -55,6 +62,10 @@ pub struct TransportConfig {
     /// Largest data transfer of one command, in bytes: a power of two (MDTS).
     #[serde(deserialize_with = "data_transfer_size")]
     pub data_transfer_size_max: u32,
+    /// How long sent data may stay unacknowledged before a connection is given up
+    /// (`TCP_USER_TIMEOUT`).
+    #[serde(deserialize_with = "duration::<_, 1_000_000_000, 3_600_000_000_000>")]
+    pub user_timeout: Duration,
 }
 
 /// Bounds. Beyond them hosts are refused or wait; nothing grows.
@@ -71,14 +82,14 @@ pub struct LimitsConfig {
     #[serde(deserialize_with = "duration::<_, 100_000_000, 600_000_000_000>")]
     pub handshake_timeout: Duration,
     /// I/O queues of one controller.
-    #[serde(deserialize_with = "number::<_, u32, 1, 1024>")]
-    pub io_queues: u32,
+    #[serde(deserialize_with = "number::<_, u16, 1, 1024>")]
+    pub io_queues: u16,
     /// Entries of one queue (MQES + 1).
-    #[serde(deserialize_with = "number::<_, u32, 16, 4096>")]
-    pub queue_depth: u32,
+    #[serde(deserialize_with = "number::<_, u16, 32, 4096>")]
+    pub queue_depth: u16,
     /// Controllers of one host at once, in one subsystem.
-    #[serde(deserialize_with = "number::<_, u32, 1, 1024>")]
-    pub controllers_per_host: u32,
+    #[serde(deserialize_with = "number::<_, u16, 1, 1024>")]
+    pub controllers_per_host: u16,
     /// Memory for data buffers.
     pub memory: MemoryLimit,
 }
@@ -141,6 +152,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             reactors: 4,
+            pin: false,
+            features_off: Vec::new(),
             spin: Duration::from_micros(50),
             state: None,
             control: ControlConfig::default(),
@@ -157,6 +170,7 @@ impl Default for TransportConfig {
         Self {
             in_capsule_size: 8 << 10,
             data_transfer_size_max: 1 << 20,
+            user_timeout: Duration::from_secs(30),
         }
     }
 }
@@ -383,7 +397,7 @@ fn sized<'de, D: Deserializer<'de>>(
 }
 
 fn in_capsule_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    let fits = |bytes: u32| bytes.is_multiple_of(4096) && bytes <= 64 << 10;
+    let fits = |bytes: u32| bytes.is_multiple_of(4096) && bytes <= IN_CAPSULE_BYTES_MAX;
     sized(
         deserializer,
         fits,
@@ -392,8 +406,18 @@ fn in_capsule_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D:
 }
 
 fn data_transfer_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    let fits = |bytes: u32| bytes.is_power_of_two() && (4 << 10..=16 << 20).contains(&bytes);
-    sized(deserializer, fits, "a power of two from 4 KiB to 16 MiB")
+    let fits =
+        |bytes: u32| bytes.is_power_of_two() && (4 << 10..=TRANSFER_BYTES_MAX).contains(&bytes);
+    sized(deserializer, fits, "a power of two from 4 KiB to 4 MiB")
+}
+
+/// The names of kernel features.
+fn features<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Feature>, D::Error> {
+    let names = Vec::<String>::deserialize(deserializer)?;
+    names
+        .iter()
+        .map(|name| name.parse().map_err(de::Error::custom))
+        .collect()
 }
 
 impl<'de> Deserialize<'de> for MemoryLimit {

@@ -198,7 +198,7 @@ impl Control {
         }
         lock(&self.live).state = next.clone();
         self.close_removed(&before, &next).await;
-        tracing::info!(revision = next.revision, ?change, "changed");
+        tracing::info!(revision = next.revision, %change, "changed");
         Ok(outcome)
     }
 

@@ -1,11 +1,8 @@
 //! What the machine allows this process, and how the gateway plans within it.
 
-use std::fs;
-use std::io;
-use std::path::Path;
-
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_block::size::Size;
+use weir_reactor::linux::ReceiveBuffers;
+use weir_reactor::linux::limits::{machine_memory, memory_limit};
 
 use crate::config::{Config, MemoryLimit};
 
@@ -47,16 +44,18 @@ pub enum LimitsError {
     },
     /// A reactor's share does not hold enough large transfers.
     #[error(
-        "{} for data buffers gives each of {reactors} reactors {}, less than the {} that \
+        "{} for data buffers leaves each of {reactors} reactors {} for data, less than the {} that \
          {TRANSFERS_PER_REACTOR_MIN} transfers of transport.data_transfer_size_max need: raise \
          limits.memory, or lower transport.data_transfer_size_max or reactors",
-        Size(*memory), Size(memory / reactors), Size(*needed)
+        Size(*memory), Size(*left), Size(*needed)
     )]
     Transfers {
         /// Bytes for data buffers.
         memory: u64,
         /// Reactors.
-        reactors: u64,
+        reactors: u32,
+        /// Bytes that each has for data.
+        left: u64,
         /// Bytes that each needs.
         needed: u64,
     },
@@ -97,13 +96,16 @@ impl Plan {
                 memory: buffers,
             });
         }
-        let pool_bytes = buffers / u64::from(reactors);
+        // Each reactor's buffers for what arrives are on top of its pool.
+        let receive_bytes = ReceiveBuffers::default().memory_bytes_max() as u64;
+        let pool_bytes = (buffers / u64::from(reactors)).saturating_sub(receive_bytes);
         let needed = TRANSFERS_PER_REACTOR_MIN * u64::from(config.transport.data_transfer_size_max);
         if pool_bytes < needed {
-            let reactors = reactors.into();
+            let (memory, left) = (buffers, pool_bytes);
             return Err(LimitsError::Transfers {
-                memory: buffers,
+                memory,
                 reactors,
+                left,
                 needed,
             });
         }
@@ -123,67 +125,7 @@ pub fn processors() -> u32 {
 /// Memory that this process may use, in bytes: the machine's, or its control group's if that is
 /// less.
 pub fn memory() -> u64 {
-    let machine = fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| total_of(&text));
-    let groups = fs::read_to_string("/proc/self/cgroup").ok();
-    let group = groups.and_then(|text| group_memory(&text, Path::new("/sys/fs/cgroup")));
-    machine.into_iter().chain(group).min().unwrap_or(u64::MAX)
-}
-
-/// MemTotal of `/proc/meminfo`, in bytes.
-fn total_of(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kibibytes.checked_mul(1024)
-}
-
-/// The least `memory.max` from the control group in `/proc/self/cgroup` up to the root at `root`,
-/// or the limit of the memory controller of version 1.
-fn group_memory(cgroup: &str, root: &Path) -> Option<u64> {
-    let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let mut least = None;
-    for line in cgroup.lines() {
-        let mut parts = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(group)) = (parts.next(), parts.next(), parts.next())
-        else {
-            continue;
-        };
-        let (top, file) = match controllers {
-            "" => (root.to_owned(), "memory.max"),
-            _ if controllers.split(',').any(|name| name == "memory") => {
-                (root.join("memory"), "memory.limit_in_bytes")
-            }
-            _ => continue,
-        };
-        let leaf = top.join(group.trim_start_matches('/'));
-        let own = leaf.ancestors().take_while(|path| path.starts_with(&top));
-        least = own
-            .filter_map(|path| number(&path.join(file)))
-            .chain(least)
-            .min();
-    }
-    least
-}
-
-/// Raises the soft limit on open files to the hard one, and returns it.
-///
-/// # Errors
-/// The system refused.
-pub fn raise_open_files() -> io::Result<u64> {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current != limit.maximum {
-        setrlimit(
-            Resource::Nofile,
-            Rlimit {
-                current: limit.maximum,
-                maximum: limit.maximum,
-            },
-        )?;
-    }
-    Ok(limit.maximum.unwrap_or(u64::MAX))
+    memory_limit().map_or(machine_memory(), |limit| limit.min(machine_memory()))
 }
 
 /// Whether so many open files serve the configured number of connections; the sentence says what to
@@ -207,12 +149,13 @@ mod tests {
     #[test]
     fn a_plan_fits_the_machine() {
         let config = Config::default();
+        let receive_bytes = ReceiveBuffers::default().memory_bytes_max() as u64;
         let plan = Plan::new(&config, 8, 64 * GIB).unwrap();
         assert_eq!(
             plan,
             Plan {
                 reactors: 4,
-                pool_bytes: GIB
+                pool_bytes: GIB - receive_bytes
             }
         );
         let plan = Plan::new(&config, 2, GIB).unwrap();
@@ -220,7 +163,7 @@ mod tests {
             plan,
             Plan {
                 reactors: 2,
-                pool_bytes: GIB / 8
+                pool_bytes: GIB / 8 - receive_bytes
             }
         );
     }
@@ -242,46 +185,21 @@ mod tests {
                 .contains("reserve 32 MiB, more than the 16 MiB"),
             "{error}"
         );
-        config.limits.connections = 512;
-        config.transport.data_transfer_size_max = 2 << 20;
+        config.limits.memory = MemoryLimit::Bytes(64 << 20);
+        config.transport.data_transfer_size_max = 4 << 20;
         let error = Plan::new(&config, 4, GIB).unwrap_err();
         assert!(
             error
                 .to_string()
-                .contains("reactors 4 MiB, less than the 8 MiB"),
+                .contains("less than the 16 MiB that 4 transfers"),
             "{error}"
         );
-        assert!(Plan::new(&config, 2, GIB).is_ok());
+        assert!(Plan::new(&config, 1, GIB).is_ok());
     }
 
     #[test]
-    fn the_least_limit_of_the_control_groups_counts() {
-        let root = tempfile::tempdir().unwrap();
-        let root = root.path();
-        fs::create_dir_all(root.join("a/b")).unwrap();
-        fs::create_dir_all(root.join("memory/c")).unwrap();
-        fs::write(root.join("a/memory.max"), "1000\n").unwrap();
-        fs::write(root.join("a/b/memory.max"), "max\n").unwrap();
-        fs::write(root.join("memory/c/memory.limit_in_bytes"), "500\n").unwrap();
-        assert_eq!(group_memory("0::/a/b\n", root), Some(1000));
-        assert_eq!(group_memory("0::/\n", root), None);
-        assert_eq!(group_memory("0::/nowhere\n", root), None);
-        assert_eq!(group_memory("0::/a/b\n5:cpu,memory:/c\n", root), Some(500));
-        assert_eq!(group_memory("nonsense", root), None);
-        assert_eq!(
-            total_of("MemFree: 1 kB\nMemTotal:       2048 kB\n"),
-            Some(2048 * 1024)
-        );
+    fn this_machine_allows_something() {
         assert!(memory() > 0 && processors() > 0);
-    }
-
-    #[test]
-    fn the_soft_limit_on_files_is_the_hard_one() {
-        let raised = raise_open_files().unwrap();
-        assert_eq!(
-            getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
-            raised
-        );
         let config = Config::default();
         assert!(
             open_files_warning(&config, 100)

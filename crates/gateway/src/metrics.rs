@@ -15,6 +15,8 @@ pub enum Kind {
     Counter,
     /// Goes up and down.
     Gauge,
+    /// Counts by bucket, with their sum.
+    Histogram,
 }
 
 /// A value of a metric.
@@ -59,7 +61,8 @@ pub struct Family {
     name: &'static str,
     kind: Kind,
     help: &'static str,
-    samples: Vec<(String, Value)>,
+    /// What follows the name, labels in braces, and the value.
+    samples: Vec<(&'static str, String, Value)>,
 }
 
 impl Family {
@@ -82,19 +85,31 @@ impl Family {
         labels: impl IntoIterator<Item = (&'static str, &'a str)>,
         value: impl Into<Value>,
     ) {
-        let mut text = String::new();
-        for (name, value) in labels {
-            text.push(if text.is_empty() { '{' } else { ',' });
-            let value = value
-                .replace('\\', "\\\\")
-                .replace('"', "\\\"")
-                .replace('\n', "\\n");
-            write!(text, "{name}=\"{value}\"").expect("writing to a string");
+        self.samples.push(("", braced(labels), value.into()));
+    }
+
+    /// Adds a label set of a histogram: upper bounds with how many were no larger, how many there
+    /// were in all, and their sum.
+    pub fn add_histogram<'a>(
+        &mut self,
+        labels: impl IntoIterator<Item = (&'static str, &'a str)> + Clone,
+        buckets: &[(f64, u64)],
+        count: u64,
+        sum: f64,
+    ) {
+        let bounds = buckets
+            .iter()
+            .map(|(bound, below)| (bound.to_string(), *below));
+        for (bound, below) in bounds.chain([("+Inf".to_owned(), count)]) {
+            let mut text = braced(labels.clone());
+            let open = if text.is_empty() { "{" } else { "," };
+            text.truncate(text.trim_end_matches('}').len());
+            write!(text, "{open}le=\"{bound}\"}}").expect("writing to a string");
+            self.samples.push(("_bucket", text, below.into()));
         }
-        if !text.is_empty() {
-            text.push('}');
-        }
-        self.samples.push((text, value.into()));
+        self.samples
+            .push(("_sum", braced(labels.clone()), sum.into()));
+        self.samples.push(("_count", braced(labels), count.into()));
     }
 
     /// A metric with one sample and no labels.
@@ -110,17 +125,35 @@ impl Family {
     }
 }
 
+/// Labels as the page has them.
+fn braced<'a>(labels: impl IntoIterator<Item = (&'static str, &'a str)>) -> String {
+    let mut text = String::new();
+    for (name, value) in labels {
+        text.push(if text.is_empty() { '{' } else { ',' });
+        let value = value
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace('\n', "\\n");
+        write!(text, "{name}=\"{value}\"").expect("writing to a string");
+    }
+    if !text.is_empty() {
+        text.push('}');
+    }
+    text
+}
+
 impl fmt::Display for Family {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
         };
         let help = self.help.replace('\\', "\\\\").replace('\n', "\\n");
         writeln!(formatter, "# HELP {} {help}", self.name)?;
         writeln!(formatter, "# TYPE {} {kind}", self.name)?;
-        for (labels, value) in &self.samples {
-            writeln!(formatter, "{}{labels} {value}", self.name)?;
+        for (suffix, labels, value) in &self.samples {
+            writeln!(formatter, "{}{suffix}{labels} {value}", self.name)?;
         }
         Ok(())
     }
@@ -141,6 +174,22 @@ pub fn page<'a>(families: impl IntoIterator<Item = &'a Family>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_histogram_is_cumulative_and_closed() {
+        let mut latency = Family::new("weir_latency_seconds", Kind::Histogram, "Time.");
+        latency.add_histogram([("volume", "a")], &[(0.5, 2), (1.0, 3)], 4, 6.25);
+        assert_eq!(
+            latency.to_string(),
+            "# HELP weir_latency_seconds Time.\n\
+             # TYPE weir_latency_seconds histogram\n\
+             weir_latency_seconds_bucket{volume=\"a\",le=\"0.5\"} 2\n\
+             weir_latency_seconds_bucket{volume=\"a\",le=\"1\"} 3\n\
+             weir_latency_seconds_bucket{volume=\"a\",le=\"+Inf\"} 4\n\
+             weir_latency_seconds_sum{volume=\"a\"} 6.25\n\
+             weir_latency_seconds_count{volume=\"a\"} 4\n"
+        );
+    }
 
     #[test]
     fn the_page_is_prometheus_text() {

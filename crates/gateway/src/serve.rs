@@ -1,11 +1,13 @@
 //! The gateway from its start to its end: `weir serve`.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use weir_reactor::linux::limits::raise_descriptor_limit;
 
 use crate::api::socket::{ControlSocket, SocketError};
 use crate::api::{self, About};
@@ -30,11 +32,12 @@ pub struct EngineStart<'a> {
     pub listeners: Vec<(String, std::net::TcpListener)>,
 }
 
-/// Starts an engine.
-pub type EngineFactory<'a> =
-    &'a dyn Fn(
-        EngineStart<'_>,
-    ) -> Result<Arc<dyn Engine>, Box<dyn std::error::Error + Send + Sync>>;
+/// An engine that is starting.
+pub type EngineFuture<'a> = Pin<
+    Box<
+        dyn Future<Output = Result<Arc<dyn Engine>, Box<dyn std::error::Error + Send + Sync>>> + 'a,
+    >,
+>;
 
 /// Why the gateway did not start, or did not end as it should.
 #[derive(Debug, thiserror::Error)]
@@ -84,12 +87,12 @@ fn system(step: &'static str) -> impl Fn(io::Error) -> ServeError {
 pub fn serve(
     config: &Config,
     version: &'static str,
-    factory: EngineFactory<'_>,
+    factory: impl for<'a> Fn(EngineStart<'a>) -> EngineFuture<'a>,
 ) -> Result<(), ServeError> {
     let filter = std::env::var(log::VARIABLE).ok();
     let rate_limit = log::begin(&config.log, filter.as_deref())?;
-    let files = limits::raise_open_files().map_err(system("raise the limit on open files"))?;
-    if let Some(warning) = limits::open_files_warning(config, files) {
+    let files = raise_descriptor_limit().map_err(system("raise the limit on open files"))?;
+    if let Some(warning) = limits::open_files_warning(config, files.now) {
         tracing::warn!("{warning}");
     }
     let plan = Plan::new(config, limits::processors(), limits::memory())?;
@@ -115,7 +118,7 @@ pub fn serve(
             plan,
             listeners: inherited.listeners,
         };
-        let engine = factory(start).map_err(ServeError::Engine)?;
+        let engine = factory(start).await.map_err(ServeError::Engine)?;
         tokio::spawn(rate_limit.clone().sum_up_forever());
         let drain = config.shutdown.drain;
         run(engine, Box::new(store), &socket, about, drain).await

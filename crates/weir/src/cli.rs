@@ -40,6 +40,8 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run the gateway
+    Serve(Serve),
     /// Show the gateway as a whole and what needs attention
     Status,
     /// What is served: files, devices, memory
@@ -69,6 +71,16 @@ pub(crate) enum Command {
     Copy(CopyArguments),
     /// Write stamped blocks to a volume, read them back, and name the first wrong one
     Verify(VerifyArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// The configuration [default: every default; see docs/weir.toml]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Say whether the configuration is right, and start nothing
+    #[arg(long)]
+    pub(crate) check: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -7,6 +7,7 @@
 mod cli;
 mod client;
 mod commands;
+mod serve;
 mod table;
 mod tools;
 mod volumes;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         client: Client::new(global.socket.clone()),
     };
     let result = match command {
+        Command::Serve(arguments) => serve::serve(&arguments, global.socket),
         Command::Status => commands::status::run(&asked),
         Command::Volume(command) => commands::volume::run(&asked, command),
         Command::Subsystem(command) => commands::subsystem::run(&asked, command),

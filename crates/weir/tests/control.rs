@@ -149,11 +149,8 @@ fn connection() -> ConnectionReport {
             subsystem: SUBSYSTEM.parse().unwrap(),
             controller_id: 3,
             queue_id: 2,
-            depth: 128,
         }),
-        header_digest: true,
-        data_digest: true,
-        commands: 3,
+        in_flight: 3,
         received_bytes: 4096,
         sent_bytes: 5,
         socket: Some(SocketReport {
@@ -538,7 +535,7 @@ fn what_goes_on_is_shown() {
     gateway.engine.add_connection(connection());
     let list = gateway.ok("connection list");
     assert!(
-        list.contains("192.0.2.1:50000") && list.contains("header, data"),
+        list.contains("192.0.2.1:50000") && list.contains("IN FLIGHT"),
         "{list}"
     );
     let show = gateway.ok("connection show 7");

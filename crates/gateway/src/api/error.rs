@@ -125,9 +125,9 @@ impl From<EngineError> for ApiError {
             EngineError::OpenVolume { .. }
             | EngineError::ResizeVolume { .. }
             | EngineError::Listen { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            EngineError::CloseVolume { .. } | EngineError::ReactorLost { .. } => {
-                StatusCode::INTERNAL_SERVER_ERROR
-            }
+            EngineError::CloseVolume { .. }
+            | EngineError::Failed { .. }
+            | EngineError::ReactorLost { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, error.code(), error.to_string()).with_hint(error.hint())
     }

@@ -150,6 +150,7 @@ impl Engine for FakeEngine {
             read_only: false,
             volatile_cache: false,
             lost: false,
+            notices: Vec::new(),
         };
         books.volumes.insert(name.clone(), report);
         ready(Ok(()))
@@ -275,7 +276,11 @@ impl Engine for FakeEngine {
             busy_turns: 100,
             sleeps: 900,
             busy_ns: 1_000_000,
+            spin_ns: 0,
+            sleep_ns: 0,
+            operations: 0,
             pool_used_bytes: 0,
+            pool_held_bytes: 0,
             pool_limit_bytes: 1 << 20,
         };
         ready(Ok(vec![report(0), report(1)]))

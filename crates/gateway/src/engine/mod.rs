@@ -5,6 +5,7 @@
 
 #[cfg(any(test, feature = "fake-engine"))]
 pub mod fake;
+pub mod reactors;
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -105,6 +106,9 @@ pub struct VolumeReport {
     pub volatile_cache: bool,
     /// Whether its medium cannot be reached for now.
     pub lost: bool,
+    /// What should be known of it though it was opened, such as I/O through the page cache.
+    #[serde(default)]
+    pub notices: Vec<String>,
 }
 
 /// What an open listener is like.
@@ -134,12 +138,8 @@ pub struct ConnectionReport {
     pub reactor: u32,
     /// The queue that it is; none until its Connect command is answered.
     pub queue: Option<QueueReport>,
-    /// Whether headers carry a digest.
-    pub header_digest: bool,
-    /// Whether data carries a digest.
-    pub data_digest: bool,
-    /// Commands answered so far.
-    pub commands: u64,
+    /// Commands in flight.
+    pub in_flight: u32,
     /// Bytes received from the host.
     pub received_bytes: u64,
     /// Bytes sent to the host.
@@ -159,8 +159,6 @@ pub struct QueueReport {
     pub controller_id: u16,
     /// The queue ID; 0 is the admin queue.
     pub queue_id: u16,
-    /// Entries of the queue.
-    pub depth: u32,
 }
 
 /// What the kernel says of a socket.
@@ -201,8 +199,16 @@ pub struct ReactorReport {
     pub sleeps: u64,
     /// Time spent on work, in nanoseconds.
     pub busy_ns: u64,
+    /// Time spent looking for work in vain, in nanoseconds.
+    pub spin_ns: u64,
+    /// Time spent asleep, in nanoseconds.
+    pub sleep_ns: u64,
+    /// I/O operations that ended.
+    pub operations: u64,
     /// Memory of its buffer pool in use, in bytes.
     pub pool_used_bytes: u64,
+    /// Memory that its buffer pool has from the system, in bytes.
+    pub pool_held_bytes: u64,
     /// Bound on the memory of its buffer pool, in bytes.
     pub pool_limit_bytes: u64,
 }
@@ -267,6 +273,12 @@ pub enum EngineError {
         /// Its number.
         id: u64,
     },
+    /// The data path is not as it should be, or did not end.
+    #[error("the data path fails: {reason}")]
+    Failed {
+        /// What it says.
+        reason: String,
+    },
     /// A reactor does not answer any more.
     #[error("reactor {id} does not answer")]
     ReactorLost {
@@ -286,6 +298,7 @@ impl EngineError {
             Self::ResizeVolume { .. } => "resize_failed",
             Self::Listen { .. } => "listen_failed",
             Self::UnknownConnection { .. } => "not_found",
+            Self::Failed { .. } => "data_path_failed",
             Self::ReactorLost { .. } => "reactor_lost",
         }
     }
@@ -306,6 +319,7 @@ impl EngineError {
                 Some("it may have ended: see weir connection list".into())
             }
             Self::OpenVolume { .. } | Self::CloseVolume { .. } | Self::ResizeVolume { .. } => None,
+            Self::Failed { .. } => None,
             Self::ReactorLost { .. } => Some("restart the gateway; its state is kept".into()),
         }
     }

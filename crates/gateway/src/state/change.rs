@@ -116,7 +116,8 @@ pub struct ListenerPatch {
 }
 
 /// One change of the state. Each is idempotent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Change {
     /// Adds a volume.
     AddVolume {
@@ -237,6 +238,14 @@ pub enum Change {
         /// Where it listens.
         address: ListenerAddress,
     },
+}
+
+impl std::fmt::Display for Change {
+    /// As JSON, for logs.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = serde_json::to_string(self).map_err(|_| std::fmt::Error)?;
+        formatter.write_str(&text)
+    }
 }
 
 /// What a change came to.

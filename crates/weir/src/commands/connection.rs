@@ -22,15 +22,6 @@ pub(crate) fn run(asked: &Asked, command: ConnectionCommand) -> Result<String, F
     }
 }
 
-fn digests(view: &ConnectionReport) -> &'static str {
-    match (view.header_digest, view.data_digest) {
-        (true, true) => "header, data",
-        (true, false) => "header",
-        (false, true) => "data",
-        (false, false) => "-",
-    }
-}
-
 fn list(views: Vec<ConnectionReport>) -> String {
     let row = |view: &ConnectionReport| {
         let queue = view.queue.as_ref();
@@ -40,8 +31,7 @@ fn list(views: Vec<ConnectionReport>) -> String {
             view.reactor.to_string(),
             or_dash(queue.map(|queue| queue.controller_id)),
             or_dash(queue.map(|queue| queue.queue_id)),
-            digests(view).to_owned(),
-            view.commands.to_string(),
+            view.in_flight.to_string(),
             or_dash(queue.map(|queue| &queue.host)),
             or_dash(queue.map(|queue| &queue.subsystem)),
         ]
@@ -53,8 +43,7 @@ fn list(views: Vec<ConnectionReport>) -> String {
         "REACTOR",
         "CONTROLLER",
         "QUEUE",
-        "DIGESTS",
-        "COMMANDS",
+        "IN FLIGHT",
         "HOST",
         "SUBSYSTEM",
     ];
@@ -75,9 +64,7 @@ fn show(view: ConnectionReport) -> String {
             or_dash(queue.map(|queue| queue.controller_id)),
         ),
         ("queue", or_dash(queue.map(|queue| queue.queue_id))),
-        ("depth", or_dash(queue.map(|queue| queue.depth))),
-        ("digests", digests(&view).to_owned()),
-        ("commands", view.commands.to_string()),
+        ("in flight", view.in_flight.to_string()),
         ("received", Size(view.received_bytes).to_string()),
         ("sent", Size(view.sent_bytes).to_string()),
     ];

@@ -106,6 +106,9 @@ fn show(view: VolumeView) -> String {
         pairs.push(("block size", report.block_size.to_string()));
         pairs.push(("read-only", yes(report.read_only)));
         pairs.push(("volatile cache", yes(report.volatile_cache)));
+        if !report.notices.is_empty() {
+            pairs.push(("notices", lines(&report.notices)));
+        }
     }
     pairs.push(("namespaces", lines(view.namespaces.iter().map(namespace))));
     values(&pairs)

@@ -1,0 +1,341 @@
+//! What reactors, target and volumes count, as metrics.
+
+use std::time::Duration;
+
+use weir_block::OperationKind;
+use weir_nvme_target::{IoTotals, ShardStats, TargetStats};
+use weir_volume::{KINDS, KindStatistics, LATENCY_BUCKETS, VolumeStatistics};
+
+use super::{ANSWER_TIME_MAX, ReactorEngine};
+use crate::engine::{EngineError, ReactorReport};
+use crate::metrics::{Family, Kind, Value};
+
+/// The first latency bucket that is shown: times under 2^12 ns (4 us) are one bucket.
+const BUCKET_MIN: usize = 12;
+/// The last latency bucket that is shown by its bound: times of 2^35 ns (34 s) and more have none.
+const BUCKET_MAX: usize = 35;
+const _: () = assert!(BUCKET_MAX < LATENCY_BUCKETS);
+
+impl ReactorEngine {
+    pub(super) async fn count(&self) -> Result<Vec<Family>, EngineError> {
+        let mut families = of_reactors(&self.ask_reactors().await?);
+        families.extend(of_target(&self.target.stats()));
+        let guards: Vec<_> = {
+            let books = self.books();
+            let guard = |(name, open): (&_, &super::volumes::Open)| {
+                (ToString::to_string(name), open.guard.clone())
+            };
+            books.volumes.iter().map(guard).collect()
+        };
+        let mut volumes = Vec::new();
+        for (name, guard) in guards {
+            let block_bytes = u64::from(weir_block::Volume::geometry(&*guard).block_size.bytes());
+            let asked = tokio::time::timeout(ANSWER_TIME_MAX, guard.statistics()).await;
+            if let Ok(Some(statistics)) = asked {
+                volumes.push((name, block_bytes, statistics));
+            }
+        }
+        families.extend(of_volumes(&volumes));
+        Ok(families)
+    }
+}
+
+/// One counter or gauge, by what its number is taken from.
+type Column<T> = (&'static str, Kind, &'static str, fn(&T) -> Value);
+
+/// A family for each column, with a sample for each row.
+fn families<T>(label: &'static str, rows: &[(String, T)], columns: &[Column<T>]) -> Vec<Family> {
+    let family = |&(name, kind, help, value): &Column<T>| {
+        let mut family = Family::new(name, kind, help);
+        for (key, row) in rows {
+            family.add([(label, key.as_str())], value(row));
+        }
+        family
+    };
+    columns.iter().map(family).collect()
+}
+
+fn seconds(nanoseconds: u64) -> Value {
+    Value::Real(Duration::from_nanos(nanoseconds).as_secs_f64())
+}
+
+fn of_reactors(reports: &[ReactorReport]) -> Vec<Family> {
+    use Kind::{Counter, Gauge};
+    const COLUMNS: &[Column<ReactorReport>] = &[
+        (
+            "weir_reactor_turns_total",
+            Counter,
+            "Turns of the loop.",
+            |row| row.turns.into(),
+        ),
+        (
+            "weir_reactor_busy_turns_total",
+            Counter,
+            "Turns that found work.",
+            |row| row.busy_turns.into(),
+        ),
+        (
+            "weir_reactor_sleeps_total",
+            Counter,
+            "Times it slept in the kernel.",
+            |row| row.sleeps.into(),
+        ),
+        (
+            "weir_reactor_operations_total",
+            Counter,
+            "I/O operations that ended.",
+            |row| row.operations.into(),
+        ),
+        (
+            "weir_reactor_busy_seconds_total",
+            Counter,
+            "Time spent on work.",
+            |row| seconds(row.busy_ns),
+        ),
+        (
+            "weir_reactor_spin_seconds_total",
+            Counter,
+            "Time spent looking for work.",
+            |row| seconds(row.spin_ns),
+        ),
+        (
+            "weir_reactor_sleep_seconds_total",
+            Counter,
+            "Time spent asleep.",
+            |row| seconds(row.sleep_ns),
+        ),
+        (
+            "weir_reactor_connections",
+            Gauge,
+            "Connections that belong to it.",
+            |row| row.connections.into(),
+        ),
+        (
+            "weir_reactor_pool_used_bytes",
+            Gauge,
+            "Buffer memory in use.",
+            |row| row.pool_used_bytes.into(),
+        ),
+        (
+            "weir_reactor_pool_held_bytes",
+            Gauge,
+            "Buffer memory taken from the system.",
+            |row| row.pool_held_bytes.into(),
+        ),
+        (
+            "weir_reactor_pool_limit_bytes",
+            Gauge,
+            "Bound on buffer memory.",
+            |row| row.pool_limit_bytes.into(),
+        ),
+    ];
+    let rows: Vec<_> = reports
+        .iter()
+        .map(|report| (report.id.to_string(), report.clone()))
+        .collect();
+    families("reactor", &rows, COLUMNS)
+}
+
+fn of_target(stats: &TargetStats) -> Vec<Family> {
+    use Kind::{Counter, Gauge};
+    const REACTOR: &[Column<ShardStats>] = &[
+        (
+            "weir_connections_accepted_total",
+            Counter,
+            "Connections that were accepted.",
+            |row| row.accepted.into(),
+        ),
+        (
+            "weir_connects_refused_total",
+            Counter,
+            "Connects that were refused.",
+            |row| row.refused.into(),
+        ),
+        (
+            "weir_handshake_timeouts_total",
+            Counter,
+            "Connections whose Connect did not come in time.",
+            |row| row.handshake_timeouts.into(),
+        ),
+        (
+            "weir_keep_alive_expiries_total",
+            Counter,
+            "Controllers that fell silent.",
+            |row| row.keep_alive_expiries.into(),
+        ),
+        (
+            "weir_connections_terminated_total",
+            Counter,
+            "Connections that broke a rule of the transport.",
+            |row| row.terminated.into(),
+        ),
+        (
+            "weir_data_digest_errors_total",
+            Counter,
+            "PDUs whose data was damaged on its way.",
+            |row| row.data_digest_errors.into(),
+        ),
+        (
+            "weir_connection_panics_total",
+            Counter,
+            "Connections that ended by a broken invariant: a defect.",
+            |row| row.panics.into(),
+        ),
+        (
+            "weir_received_bytes_total",
+            Counter,
+            "Bytes received from hosts.",
+            |row| row.bytes_received.into(),
+        ),
+        (
+            "weir_sent_bytes_total",
+            Counter,
+            "Bytes sent to hosts.",
+            |row| row.bytes_sent.into(),
+        ),
+        (
+            "weir_sends_total",
+            Counter,
+            "Sends; each may carry many PDUs.",
+            |row| row.sends.into(),
+        ),
+    ];
+    const SUBSYSTEM: &[Column<IoTotals>] = &[
+        (
+            "weir_subsystem_reads_total",
+            Counter,
+            "Read, Compare and Verify commands that ended well.",
+            |row| row.reads.into(),
+        ),
+        (
+            "weir_subsystem_writes_total",
+            Counter,
+            "Write commands that ended well.",
+            |row| row.writes.into(),
+        ),
+        (
+            "weir_subsystem_other_commands_total",
+            Counter,
+            "Other I/O commands that ended well.",
+            |row| row.other_commands.into(),
+        ),
+        (
+            "weir_subsystem_read_bytes_total",
+            Counter,
+            "Bytes read by hosts.",
+            |row| row.bytes_read.into(),
+        ),
+        (
+            "weir_subsystem_written_bytes_total",
+            Counter,
+            "Bytes written by hosts.",
+            |row| row.bytes_written.into(),
+        ),
+        (
+            "weir_subsystem_media_errors_total",
+            Counter,
+            "Commands that failed because a medium did.",
+            |row| row.media_errors.into(),
+        ),
+        (
+            "weir_subsystem_failed_commands_total",
+            Counter,
+            "Commands that failed for any reason.",
+            |row| row.failed_commands.into(),
+        ),
+    ];
+    let reactors = stats.reactors.iter().enumerate();
+    let reactors: Vec<_> = reactors.map(|(id, row)| (id.to_string(), *row)).collect();
+    let subsystems: Vec<_> = stats
+        .subsystems
+        .iter()
+        .map(|(nqn, row)| (nqn.as_str().to_owned(), *row))
+        .collect();
+    let gauge = |name, help, value| Family::single(name, Gauge, help, Value::from(value));
+    let mut all = vec![
+        gauge("weir_connections", "Connections.", stats.connections),
+        gauge(
+            "weir_half_open_connections",
+            "Connections without a Connect.",
+            stats.half_open,
+        ),
+        gauge("weir_controllers", "Controllers.", stats.controllers),
+    ];
+    all.extend(families("reactor", &reactors, REACTOR));
+    all.extend(families("subsystem", &subsystems, SUBSYSTEM));
+    all
+}
+
+fn operation(kind: OperationKind) -> &'static str {
+    match kind {
+        OperationKind::Read => "read",
+        OperationKind::Write => "write",
+        OperationKind::WriteZeroes => "write_zeroes",
+        OperationKind::Compare => "compare",
+        OperationKind::CompareWrite => "compare_write",
+        OperationKind::Deallocate => "deallocate",
+        OperationKind::Verify => "verify",
+        OperationKind::Flush => "flush",
+    }
+}
+
+/// Volumes by name, with the bytes of their blocks.
+fn of_volumes(volumes: &[(String, u64, VolumeStatistics)]) -> Vec<Family> {
+    use Kind::{Counter, Gauge, Histogram};
+    let mut requests = Family::new(
+        "weir_volume_requests_total",
+        Counter,
+        "Requests that ended, by operation and result.",
+    );
+    let mut bytes = Family::new(
+        "weir_volume_bytes_total",
+        Counter,
+        "Bytes of the requests that succeeded, by operation.",
+    );
+    let mut in_flight = Family::new(
+        "weir_volume_in_flight",
+        Gauge,
+        "Requests in flight, by operation.",
+    );
+    let mut waited = Family::new(
+        "weir_volume_lock_waits_total",
+        Counter,
+        "Requests that had to wait for a range lock.",
+    );
+    let mut latency = Family::new(
+        "weir_volume_latency_seconds",
+        Histogram,
+        "Time from taking a request to its end, by operation.",
+    );
+    for (name, block_bytes, statistics) in volumes {
+        waited.add([("volume", name.as_str())], statistics.waited_for_lock);
+        for kind in KINDS {
+            let of_kind = statistics.kind(kind);
+            let ended = of_kind.succeeded + of_kind.failed;
+            // A volume that never saw an operation has nothing to show of it.
+            if ended + of_kind.in_flight == 0 {
+                continue;
+            }
+            let labels = [("volume", name.as_str()), ("operation", operation(kind))];
+            let with = |result| labels.into_iter().chain([("result", result)]);
+            requests.add(with("succeeded"), of_kind.succeeded);
+            requests.add(with("failed"), of_kind.failed);
+            bytes.add(labels, of_kind.blocks * block_bytes);
+            in_flight.add(labels, of_kind.in_flight);
+            let sum = Duration::from_nanos(of_kind.latency_ns).as_secs_f64();
+            latency.add_histogram(labels, &cumulative(of_kind), ended, sum);
+        }
+    }
+    vec![requests, bytes, in_flight, waited, latency]
+}
+
+/// Upper bounds in seconds, and how many requests took no longer.
+fn cumulative(statistics: &KindStatistics) -> Vec<(f64, u64)> {
+    let mut sum = 0;
+    let counts = statistics.latency_histogram.iter().enumerate();
+    let all = counts.map(|(index, count)| {
+        sum += count;
+        ((1_u64 << index) as f64 / 1e9, sum)
+    });
+    all.take(BUCKET_MAX + 1).skip(BUCKET_MIN).collect()
+}

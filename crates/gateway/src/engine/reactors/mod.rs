@@ -1,0 +1,418 @@
+//! The engine that serves: reactors on io_uring, volumes behind guards, an NVMe/TCP target.
+//!
+//! What is here only carries the control plane's wishes to those who do the work, and their answers
+//! back. It runs on the control thread; what may block goes to a thread of its own.
+
+mod counters;
+mod listen;
+mod snapshot;
+mod volumes;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use weir_nvme_host::NvmeHost;
+use weir_nvme_target::{ConnectionInfo, Target, TargetConfig, TargetError};
+use weir_reactor::linux::{Feature, FeatureState, LinuxConfig, LinuxSystem};
+use weir_reactor::{
+    PanicPolicy, ReactorConfig, ReactorId, ReactorMain, ReactorThread, Remote, System,
+};
+use weir_volume::Registry;
+
+use super::{
+    ConnectionReport, Engine, EngineError, ListenerReport, Opening, QueueReport, ReactorReport,
+    Reply, SocketReport, VolumeReport,
+};
+use crate::config::Config;
+use crate::metrics::Family;
+use crate::name::{ListenerAddress, VolumeName};
+use crate::serve::{EngineFuture, EngineStart};
+use crate::state::{Listener, State};
+
+/// Longest time for a reactor's answer to a question that takes no time.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+/// Time that ending may take on top of the drain.
+const END_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The engine that serves.
+pub struct ReactorEngine {
+    system: Arc<LinuxSystem>,
+    reactors: Vec<Running>,
+    registry: Registry,
+    /// This gateway as a host of other targets, for `nvme+tcp:` volumes.
+    host: Arc<NvmeHost>,
+    target: Target,
+    user_timeout: Duration,
+    books: Mutex<Books>,
+}
+
+/// A reactor that runs.
+struct Running {
+    remote: Remote,
+    processor: Option<usize>,
+    /// Taken when it is waited for.
+    thread: Mutex<Option<ReactorThread>>,
+}
+
+/// What is open.
+#[derive(Default)]
+struct Books {
+    volumes: BTreeMap<VolumeName, volumes::Open>,
+    listeners: BTreeMap<ListenerAddress, listen::Bound>,
+    inherited: Vec<(String, SocketAddr)>,
+    /// The state that is served.
+    state: Option<Arc<State>>,
+    next_reactor: usize,
+}
+
+/// Starts the engine. Where io_uring cannot be used, the error says why and how to mend it.
+pub fn start(start: EngineStart<'_>) -> EngineFuture<'_> {
+    Box::pin(async move {
+        let engine: Arc<dyn Engine> = Arc::new(ReactorEngine::start(start).await?);
+        Ok(engine)
+    })
+}
+
+impl ReactorEngine {
+    async fn start(
+        start: EngineStart<'_>,
+    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        let EngineStart {
+            config,
+            plan,
+            listeners,
+        } = start;
+        let linux = LinuxConfig {
+            forced_off: config.features_off.clone(),
+            ..Default::default()
+        };
+        let system = LinuxSystem::new(linux)?;
+        log_features(&system);
+        let reactors = start_reactors(&system, config, plan.reactors, plan.pool_bytes)?;
+        let remotes: Vec<_> = reactors
+            .iter()
+            .map(|running| running.remote.clone())
+            .collect();
+        let target = Target::new(remotes, target_config(config)).await?;
+        let host = NvmeHost::random(&*system, u16::try_from(plan.reactors).unwrap_or(u16::MAX));
+        let mut registry = Registry::standard();
+        registry.register(weir_nvme_host::SCHEME, host.factory());
+        let engine = Self {
+            system,
+            reactors,
+            registry,
+            host,
+            target,
+            user_timeout: config.transport.user_timeout,
+            books: Mutex::default(),
+        };
+        for (name, listener) in listeners {
+            engine.adopt(name, listener).await?;
+        }
+        Ok(engine)
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books
+            .lock()
+            .expect("nothing panics while it holds the books")
+    }
+
+    fn system(&self) -> Arc<dyn System> {
+        self.system.clone()
+    }
+
+    /// The reactors in turn, for work that any of them can do.
+    fn next_reactor(&self) -> Remote {
+        let mut books = self.books();
+        books.next_reactor = (books.next_reactor + 1) % self.reactors.len();
+        self.reactors[books.next_reactor].remote.clone()
+    }
+
+    /// Serves `state` with what is open now.
+    async fn serve(&self, state: Arc<State>) -> Result<(), EngineError> {
+        let (snapshot, options) = {
+            let mut books = self.books();
+            books.state = Some(state.clone());
+            let options = listen::changed_options(&mut books.listeners, &state);
+            (snapshot::of(&state, &books), options)
+        };
+        for (address, options) in options {
+            let options = self.socket_options(&options);
+            let result = self.target.set_listener_options(address, options).await;
+            result.map_err(target_failure)?;
+        }
+        self.target.apply(snapshot).await.map_err(target_failure)
+    }
+
+    async fn ask_reactors(&self) -> Result<Vec<ReactorReport>, EngineError> {
+        let connections = self.target.connections().await;
+        let mut reports = Vec::new();
+        for (index, running) in self.reactors.iter().enumerate() {
+            let id = running.remote.id().0;
+            let asked = running
+                .remote
+                .call(|reactor| async move { (reactor.stats(), reactor.pool().usage()) });
+            let lost = EngineError::ReactorLost { id };
+            let Ok(Ok((stats, usage))) = tokio::time::timeout(ANSWER_TIME_MAX, asked).await else {
+                return Err(lost);
+            };
+            let own = connections
+                .iter()
+                .filter(|connection| connection.reactor == index);
+            reports.push(ReactorReport {
+                id,
+                processor: running.processor.map(|processor| processor as u32),
+                connections: own.count() as u32,
+                turns: stats.turns,
+                busy_turns: stats.busy_turns,
+                sleeps: stats.sleeps,
+                busy_ns: stats.busy_ns,
+                spin_ns: stats.spin_ns,
+                sleep_ns: stats.sleep_ns,
+                operations: stats.operations,
+                pool_used_bytes: usage.used_bytes as u64,
+                pool_held_bytes: usage.held_bytes as u64,
+                pool_limit_bytes: usage.limit_bytes as u64,
+            });
+        }
+        Ok(reports)
+    }
+
+    /// Ends the target, the connections to other targets and the reactors, in this order.
+    async fn end(&self, drain: Duration) -> Result<(), EngineError> {
+        let time = drain + END_TIME_MAX;
+        if tokio::time::timeout(time, self.target.shutdown(drain))
+            .await
+            .is_err()
+        {
+            let reason = format!("connections did not end within {time:?}");
+            return Err(EngineError::Failed { reason });
+        }
+        for remote in self.reactors.iter().map(|running| &running.remote) {
+            // A volume ends with the reactor that it is on if it does not end by itself.
+            let closing = tokio::time::timeout(ANSWER_TIME_MAX, self.host.close_all());
+            if closing.await.is_err() {
+                tracing::warn!("volumes on other targets were not disconnected in order");
+            }
+            remote.stop();
+        }
+        self.books().volumes.clear();
+        for running in &self.reactors {
+            let thread = running
+                .thread
+                .lock()
+                .expect("nothing panics with it")
+                .take();
+            let Some(thread) = thread else { continue };
+            let joined = tokio::task::spawn_blocking(move || thread.join());
+            match tokio::time::timeout(END_TIME_MAX, joined).await {
+                Ok(Ok(())) => {}
+                _ => {
+                    return Err(EngineError::ReactorLost {
+                        id: running.remote.id().0,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Says which kernel features beyond the oldest supported kernel are used.
+fn log_features(system: &LinuxSystem) {
+    for feature in Feature::ALL {
+        let state = match system.features().state(feature) {
+            FeatureState::Used => "used",
+            FeatureState::Absent => "not in this kernel",
+            FeatureState::ForcedOff => "forced off",
+        };
+        tracing::info!(%feature, state, "kernel feature");
+    }
+}
+
+fn start_reactors(
+    system: &Arc<LinuxSystem>,
+    config: &Config,
+    count: u32,
+    pool_bytes: u64,
+) -> std::io::Result<Vec<Running>> {
+    let processors = system.processors();
+    let start = |index: u32| {
+        let place = config.pin.then(|| processors.get(index as usize).copied());
+        let processor = place.flatten();
+        let reactor = ReactorConfig {
+            id: ReactorId(index),
+            name: format!("weir-{index}"),
+            processor,
+            spin: config.spin,
+            pool_bytes: usize::try_from(pool_bytes).unwrap_or(usize::MAX),
+            on_panic: PanicPolicy::Abort,
+        };
+        let until_told: ReactorMain = Box::new(|_reactor| Box::pin(std::future::pending()));
+        let thread = system.clone().start_reactor(reactor, until_told)?;
+        let remote = thread.remote.clone();
+        Ok(Running {
+            remote,
+            processor,
+            thread: Mutex::new(Some(thread)),
+        })
+    };
+    (0..count).map(start).collect()
+}
+
+fn target_config(config: &Config) -> TargetConfig {
+    let (limits, transport) = (&config.limits, &config.transport);
+    TargetConfig {
+        max_connections: limits.connections,
+        max_half_open: limits.half_open_connections,
+        handshake_timeout: limits.handshake_timeout,
+        queue_depth: limits.queue_depth,
+        io_queues_max: limits.io_queues,
+        controllers_per_host_max: limits.controllers_per_host,
+        in_capsule_bytes: transport.in_capsule_size,
+        mdts_bytes: transport.data_transfer_size_max,
+        ..TargetConfig::default()
+    }
+}
+
+/// What a target says of itself, as the control plane knows it.
+fn target_failure(error: TargetError) -> EngineError {
+    match error {
+        TargetError::Stopped { reactor } => EngineError::ReactorLost { id: reactor as u32 },
+        TargetError::NoConnection { id } => EngineError::UnknownConnection { id },
+        other => EngineError::Failed {
+            reason: other.to_string(),
+        },
+    }
+}
+
+fn connection_report(info: ConnectionInfo) -> ConnectionReport {
+    let queue = info.association.map(|association| QueueReport {
+        host: association.host_nqn.into(),
+        subsystem: association.subsystem_nqn.into(),
+        controller_id: association.controller_id,
+        queue_id: association.qid,
+    });
+    let socket = info.socket.map(|report| SocketReport {
+        send_buffer: report.send_buffer,
+        receive_buffer: report.receive_buffer,
+        congestion_control: report.congestion_control,
+        dscp: report.dscp,
+        priority: report.priority,
+        round_trip_us: report.round_trip.as_micros() as u64,
+        retransmits: report.retransmits,
+        congestion_window: report.congestion_window,
+    });
+    ConnectionReport {
+        id: info.id,
+        peer: info.peer,
+        local: info.local,
+        reactor: info.reactor as u32,
+        queue,
+        in_flight: info.in_flight,
+        received_bytes: info.bytes_received,
+        sent_bytes: info.bytes_sent,
+        socket,
+    }
+}
+
+impl Engine for ReactorEngine {
+    fn open_volume<'a>(
+        &'a self,
+        name: &'a VolumeName,
+        url: &'a str,
+        opening: Opening,
+    ) -> Reply<'a, ()> {
+        Box::pin(self.open(name, url, opening))
+    }
+
+    fn close_volume<'a>(&'a self, name: &'a VolumeName) -> Reply<'a, ()> {
+        Box::pin(self.close(name))
+    }
+
+    fn resize_volume<'a>(
+        &'a self,
+        name: &'a VolumeName,
+        url: &'a str,
+        size_bytes: u64,
+        force: bool,
+    ) -> Reply<'a, String> {
+        Box::pin(self.resize(name, url, size_bytes, force))
+    }
+
+    fn volume(&self, name: &VolumeName) -> Option<VolumeReport> {
+        self.books().volumes.get(name).map(volumes::Open::report)
+    }
+
+    fn open_listener<'a>(
+        &'a self,
+        address: &'a ListenerAddress,
+        listener: &'a Listener,
+    ) -> Reply<'a, ()> {
+        Box::pin(self.listen(address, listener))
+    }
+
+    fn close_listener<'a>(&'a self, address: &'a ListenerAddress) -> Reply<'a, ()> {
+        Box::pin(async move {
+            let bound = self.books().listeners.remove(address);
+            for address in bound.map(|bound| bound.addresses).unwrap_or_default() {
+                self.target
+                    .remove_listener(address)
+                    .await
+                    .map_err(target_failure)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn listeners(&self) -> Vec<ListenerReport> {
+        let books = self.books();
+        let own = books
+            .listeners
+            .iter()
+            .map(|(address, bound)| ListenerReport {
+                address: Some(address.clone()),
+                inherited: None,
+                bound: bound.addresses.clone(),
+            });
+        let inherited = books
+            .inherited
+            .iter()
+            .map(|(name, address)| ListenerReport {
+                address: None,
+                inherited: Some(name.clone()),
+                bound: vec![*address],
+            });
+        own.chain(inherited).collect()
+    }
+
+    fn apply(&self, state: Arc<State>) -> Reply<'_, ()> {
+        Box::pin(self.serve(state))
+    }
+
+    fn connections(&self) -> Reply<'_, Vec<ConnectionReport>> {
+        Box::pin(async {
+            let connections = self.target.connections().await;
+            Ok(connections.into_iter().map(connection_report).collect())
+        })
+    }
+
+    fn disconnect(&self, id: u64) -> Reply<'_, ()> {
+        Box::pin(async move { self.target.disconnect(id).await.map_err(target_failure) })
+    }
+
+    fn reactors(&self) -> Reply<'_, Vec<ReactorReport>> {
+        Box::pin(self.ask_reactors())
+    }
+
+    fn counters(&self) -> Reply<'_, Vec<Family>> {
+        Box::pin(self.count())
+    }
+
+    fn shutdown(&self, drain: Duration) -> Reply<'_, ()> {
+        Box::pin(self.end(drain))
+    }
+}

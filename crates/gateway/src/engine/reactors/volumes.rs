@@ -1,0 +1,214 @@
+//! Volumes: opened by URL on a reactor, guarded, watched, resized, fenced and closed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use weir_block::{ResizeError, Volume, VolumeEvent, Watcher};
+use weir_reactor::oneshot;
+use weir_volume::{Access, Guard, GuardConfig, OpenError, VolumeUrl};
+
+use super::ReactorEngine;
+use crate::engine::{EngineError, Opening, VolumeReport};
+use crate::name::VolumeName;
+
+/// Longest time that closing waits for what is in flight, before and after cutting it off.
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(30);
+/// Longest time that closing waits for the last user of a volume to let go of it.
+const RELEASE_TIME_MAX: Duration = Duration::from_secs(5);
+/// How often closing looks whether the last user has let go.
+const RELEASE_POLL: Duration = Duration::from_millis(2);
+
+/// A volume that is open.
+pub(super) struct Open {
+    pub(super) guard: Arc<Guard>,
+    lost: Arc<Lost>,
+    notices: Vec<String>,
+}
+
+/// Whether a volume's medium cannot be reached.
+#[derive(Default)]
+struct Lost(AtomicBool);
+
+impl Watcher for Lost {
+    fn notice(&self, event: VolumeEvent) {
+        match event {
+            VolumeEvent::Lost => self.0.store(true, Ordering::Relaxed),
+            VolumeEvent::Restored => self.0.store(false, Ordering::Relaxed),
+            VolumeEvent::Resized => {}
+        }
+    }
+}
+
+impl Open {
+    fn new(volume: Arc<dyn Volume>, notices: Vec<String>) -> Self {
+        let guard = Guard::new(volume, GuardConfig::default());
+        let guard = guard.expect("a guard that changes nothing fits every volume");
+        let lost: Arc<Lost> = Arc::default();
+        let watcher: Arc<dyn Watcher> = lost.clone();
+        guard.watch(Arc::downgrade(&watcher));
+        Self {
+            guard,
+            lost,
+            notices,
+        }
+    }
+
+    pub(super) fn report(&self) -> VolumeReport {
+        let geometry = self.guard.geometry();
+        VolumeReport {
+            size_bytes: geometry.length_bytes(),
+            block_size: geometry.block_size.bytes(),
+            read_only: geometry.read_only,
+            volatile_cache: geometry.volatile_cache,
+            lost: self.lost.0.load(Ordering::Relaxed),
+            notices: self.notices.clone(),
+        }
+    }
+}
+
+impl ReactorEngine {
+    pub(super) async fn open(
+        &self,
+        name: &VolumeName,
+        url: &str,
+        opening: Opening,
+    ) -> Result<(), EngineError> {
+        let fail = |reason: String| EngineError::OpenVolume {
+            name: name.clone(),
+            reason,
+        };
+        let url: VolumeUrl = url.parse().map_err(|error| fail(format!("{error}")))?;
+        let registry = match opening {
+            Opening::Create => self.registry.clone(),
+            Opening::Existing => self.registry.for_existing(),
+        };
+        // What was said before is not about this volume.
+        drop(self.registry.take_notices());
+        let opened = self.next_reactor().call(move |reactor| async move {
+            registry.open(&reactor, &url, Access::READ_WRITE).await
+        });
+        let opened: Result<Arc<dyn Volume>, OpenError> =
+            opened.await.map_err(|stopped| fail(stopped.to_string()))?;
+        let volume = opened.map_err(|error| fail(error.to_string()))?;
+        let notices = self.registry.take_notices();
+        let notices = notices.into_iter().map(|notice| notice.text).collect();
+        self.books()
+            .volumes
+            .insert(name.clone(), Open::new(volume, notices));
+        Ok(())
+    }
+
+    pub(super) async fn close(&self, name: &VolumeName) -> Result<(), EngineError> {
+        let Some(open) = self.books().volumes.remove(name) else {
+            return Ok(());
+        };
+        let fail = |reason: &str| {
+            let reason = reason.to_owned();
+            EngineError::CloseVolume {
+                name: name.clone(),
+                reason,
+            }
+        };
+        // Nothing new comes in; then what hangs in the medium is cut off.
+        open.guard.retire(Box::new(|_| {}));
+        let (sender, fenced) = oneshot();
+        open.guard
+            .fence(Box::new(move |result| sender.send(result)));
+        match tokio::time::timeout(CLOSE_TIME_MAX, fenced).await {
+            Ok(Some(Ok(()))) => {}
+            Ok(Some(Err(error))) => return Err(fail(&error.to_string())),
+            Ok(None) => return Err(fail("its reactor has stopped")),
+            Err(_) => return Err(fail("its medium does not end what it has begun")),
+        }
+        let medium = Arc::downgrade(open.guard.inner());
+        drop(open);
+        let released = async {
+            while medium.strong_count() > 0 {
+                tokio::time::sleep(RELEASE_POLL).await;
+            }
+        };
+        let released = tokio::time::timeout(RELEASE_TIME_MAX, released).await;
+        released.map_err(|_| fail("it is still held by a connection"))
+    }
+
+    pub(super) async fn resize(
+        &self,
+        name: &VolumeName,
+        url: &str,
+        size_bytes: u64,
+        force: bool,
+    ) -> Result<String, EngineError> {
+        let guard = self
+            .books()
+            .volumes
+            .get(name)
+            .map(|open| open.guard.clone());
+        let guard = guard.ok_or_else(|| EngineError::VolumeNotOpen { name: name.clone() })?;
+        let fail = |reason: String| EngineError::ResizeVolume {
+            name: name.clone(),
+            reason,
+        };
+        let block_bytes = u64::from(guard.geometry().block_size.bytes());
+        if size_bytes == 0 || !size_bytes.is_multiple_of(block_bytes) {
+            let reason = format!(
+                "{size_bytes} bytes is not a whole number of its {block_bytes}-byte blocks, at \
+                 least one"
+            );
+            return Err(fail(reason));
+        }
+        let blocks = size_bytes / block_bytes;
+        let resizing = tokio::task::spawn_blocking(move || guard.resize(blocks, force));
+        let resized = resizing.await.map_err(|error| fail(error.to_string()))?;
+        resized.map_err(|error| match error {
+            ResizeError::WouldShrink {
+                from_bytes,
+                to_bytes,
+            } => EngineError::WouldShrink {
+                name: name.clone(),
+                from_bytes,
+                to_bytes,
+            },
+            other => fail(other.to_string()),
+        })?;
+        Ok(with_size(url, size_bytes))
+    }
+}
+
+/// The URL with another value of its own `size=`; the same URL where it has none. A nested URL is
+/// escaped, so that its parameters are not mistaken for this one's.
+fn with_size(url: &str, size_bytes: u64) -> String {
+    let Some((place, query)) = url.split_once('?') else {
+        return url.to_owned();
+    };
+    let replace = |pair: &str| match pair.split_once('=') {
+        Some(("size", _)) => format!("size={size_bytes}"),
+        _ => pair.to_owned(),
+    };
+    let query: Vec<_> = query.split('&').map(replace).collect();
+    format!("{place}?{}", query.join("&"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_size;
+
+    #[test]
+    fn a_url_is_given_its_new_size() {
+        let cases = [
+            ("mem:?size=1M", "mem:?size=4096"),
+            (
+                "file:/a?block_size=512&size=1M&direct=auto",
+                "file:/a?block_size=512&size=4096&direct=auto",
+            ),
+            ("file:/a", "file:/a"),
+            (
+                "x:?member=file%3A/a%3Fsize%3D1M",
+                "x:?member=file%3A/a%3Fsize%3D1M",
+            ),
+        ];
+        for (before, after) in cases {
+            assert_eq!(with_size(before, 4096), after);
+        }
+    }
+}

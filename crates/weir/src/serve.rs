@@ -1,0 +1,59 @@
+//! `weir serve`.
+
+use std::path::{Path, PathBuf};
+
+use weir_gateway::config::{Config, Environment};
+use weir_gateway::limits::{self, Plan};
+use weir_gateway::serve;
+
+use crate::cli::Serve;
+use crate::client::Failure;
+
+/// Runs the gateway until it is told to end, or checks its configuration.
+pub(crate) fn serve(arguments: &Serve, socket: Option<PathBuf>) -> Result<String, Failure> {
+    let mut config = read(arguments.config.as_deref())?;
+    config.control.socket = socket.or(config.control.socket);
+    if arguments.check {
+        return check(&config);
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    serve::serve(&config, version, weir_gateway::engine::reactors::start)
+        .map_err(|error| Failure::new(error.to_string()))?;
+    Ok(String::new())
+}
+
+fn read(path: Option<&Path>) -> Result<Config, Failure> {
+    let Some(path) = path else {
+        return Ok(Config::default());
+    };
+    Config::read(path).map_err(|error| {
+        Failure::new(error.to_string())
+            .hint("docs/weir.toml shows every key with its default and its meaning")
+    })
+}
+
+/// Says what the configuration comes to on this machine.
+fn check(config: &Config) -> Result<String, Failure> {
+    let fail = |error: limits::LimitsError| Failure::new(error.to_string());
+    let plan = Plan::new(config, limits::processors(), limits::memory()).map_err(fail)?;
+    let environment = Environment::of_this_process();
+    Ok(crate::table::values(&[
+        ("configuration", "right".into()),
+        (
+            "state",
+            config.state_path(&environment).display().to_string(),
+        ),
+        (
+            "control socket",
+            config.control_socket(&environment).display().to_string(),
+        ),
+        ("reactors", plan.reactors.to_string()),
+        (
+            "buffers",
+            format!(
+                "{} for each reactor",
+                weir_block::size::Size(plan.pool_bytes)
+            ),
+        ),
+    ]))
+}
