@@ -38,6 +38,6 @@ mod volume;
 pub use admin::CommandFailure;
 pub use association::ConnectError;
 pub use discovery::{DiscoveryEntry, ENTRIES_MAX, discover};
-pub use options::{HostIdentity, Options};
+pub use options::{HostIdentity, IdentityError, Options};
 pub use profile::NamespaceError;
 pub use volume::{NvmeHost, NvmeVolume, SCHEME};

@@ -62,6 +62,20 @@ pub enum AddressError {
     },
 }
 
+/// Why what a machine says of itself was not understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IdentityError {
+    /// Its NQN is not one.
+    #[error("host NQN: {0}")]
+    Nqn(weir_nvme::nqn::NqnError),
+    /// Its identifier is not one.
+    #[error("host identifier: '{text}' is not a UUID of 32 hexadecimal digits, not all zero")]
+    Id {
+        /// What it says.
+        text: String,
+    },
+}
+
 /// Who the host is to controllers: the same NQN and identifier on every connection (NVMe Base 2.0c section 4.5 and
 /// section 5.27.1.25).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,12 +87,53 @@ pub struct HostIdentity {
 }
 
 impl HostIdentity {
+    /// The host that a machine says it is, in the files that Linux tools use: what `/etc/nvme/hostnqn` and `/etc/nvme/hostid`
+    /// hold, where they exist. Without an identifier it is the UUID of the name, if that has one; what is missing then is made
+    /// of 16 random bytes, and is another one each time.
+    ///
+    /// # Errors
+    /// [`IdentityError`] says which of them is wrong.
+    pub fn from_texts(
+        nqn: Option<&str>,
+        id: Option<&str>,
+        random: [u8; 16],
+    ) -> Result<Self, IdentityError> {
+        let stated = |text: &'_ str| {
+            let text = text.trim();
+            (!text.is_empty()).then(|| text.to_owned())
+        };
+        let nqn = nqn
+            .and_then(stated)
+            .map(|text| Nqn::new(&text).map_err(IdentityError::Nqn))
+            .transpose()?;
+        let id = id
+            .and_then(stated)
+            .map(|text| host_id(&text).ok_or(IdentityError::Id { text }))
+            .transpose()?;
+        let Some(nqn) = nqn else {
+            let made = HostIdentity::from_random(random);
+            // The name and the identifier of one host are of one UUID.
+            return Ok(id.map_or(made, HostIdentity::from_id));
+        };
+        let of_name = nqn
+            .as_str()
+            .strip_prefix(weir_nvme::nqn::UUID_NQN_PREFIX)
+            .and_then(host_id);
+        let id = id
+            .or(of_name)
+            .unwrap_or_else(|| HostIdentity::from_random(random).id);
+        Ok(HostIdentity { nqn, id })
+    }
+
     /// The host whose UUID (version 4) is made of 16 random bytes.
     #[must_use]
     pub fn from_random(mut bytes: [u8; 16]) -> Self {
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
-        let id = HostId(bytes);
+        HostIdentity::from_id(HostId(bytes))
+    }
+
+    fn from_id(id: HostId) -> Self {
         let nqn = Nqn::new(&format!("{}{id}", weir_nvme::nqn::UUID_NQN_PREFIX));
         HostIdentity {
             nqn: nqn.expect("a UUID makes a valid NQN"),
@@ -431,6 +486,36 @@ mod tests {
         for text in ["", ":1", "h:0", "h:70000", "h:x", "[::1", "[::1]x", "[]"] {
             assert!(host_and_port(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_machine_says_who_it_is() {
+        const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
+        let named = format!("nqn.2014-08.org.nvmexpress:uuid:{UUID}\n");
+        let identity = |nqn, id| HostIdentity::from_texts(nqn, id, [5; 16]);
+        let both = identity(Some(&named), Some("11111111-1111-1111-1111-111111111111\n")).unwrap();
+        assert_eq!(
+            (both.nqn.as_str(), both.id),
+            (named.trim(), HostId([0x11; 16]))
+        );
+        let of_name = identity(Some(&named), None).unwrap();
+        assert_eq!(of_name.id.to_string(), UUID);
+        let of_id = identity(None, Some(UUID)).unwrap();
+        assert_eq!((of_id.nqn.as_str(), of_id.id), (named.trim(), of_name.id));
+        assert_eq!(
+            identity(None, Some(" \n")).unwrap(),
+            HostIdentity::from_random([5; 16])
+        );
+        let other = identity(Some("nqn.2024-01.com.example:me"), None).unwrap();
+        assert_eq!(other.id, HostIdentity::from_random([5; 16]).id);
+        assert!(matches!(
+            identity(Some("me"), None),
+            Err(IdentityError::Nqn(_))
+        ));
+        assert!(matches!(
+            identity(None, Some("me")),
+            Err(IdentityError::Id { .. })
+        ));
     }
 
     #[test]

@@ -998,7 +998,9 @@ impl IoQueue {
         state.open -= 1;
         state.links.retain(|link| link.index != index);
         state.wake();
-        if *reason != EndReason::Closed && state.leaving != Leaving::Done {
+        // A controller closes what was disconnected; that ends this queue alone.
+        let expected = matches!(state.leaving, Leaving::Disconnecting | Leaving::Done);
+        if *reason != EndReason::Closed && !expected {
             let reason = format!("I/O queue: {reason}");
             self.shared
                 .home

@@ -622,3 +622,530 @@ mod field {
     /// DATAL, R2TL.
     pub(super) const DATA_LENGTH: u32 = 16;
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use proptest::prelude::*;
+    use weir_memory::Segment;
+    use weir_nvme::digest::Digest;
+    use weir_nvme::tcp::FatalErrorStatus;
+
+    use super::*;
+
+    /// What came of commands, in order; data of one command put together.
+    #[derive(Default)]
+    struct Seen {
+        data: RefCell<Vec<(u64, u32, Vec<u8>)>>,
+        answers: RefCell<Vec<(u64, Answer)>>,
+    }
+
+    impl Commands for Seen {
+        fn data(&self, user: u64, offset: u32, bytes: &[u8]) {
+            self.data.borrow_mut().push((user, offset, bytes.to_vec()));
+        }
+        fn answer(&self, user: u64, answer: Answer) {
+            self.answers.borrow_mut().push((user, answer));
+        }
+    }
+
+    impl Seen {
+        fn whole(&self, user: u64) -> Vec<u8> {
+            let data = self.data.borrow();
+            let mut whole = Vec::new();
+            for (_, offset, bytes) in data.iter().filter(|(of, ..)| *of == user) {
+                assert_eq!(*offset as usize, whole.len());
+                whole.extend_from_slice(bytes);
+            }
+            whole
+        }
+    }
+
+    fn settings(digests: bool) -> Settings {
+        Settings {
+            header_digest: digests,
+            data_digest: digests,
+            alignment: Alignment::DWORD,
+            slots: 4,
+            in_capsule_bytes: 4096,
+        }
+    }
+
+    /// The other end: writes PDUs as a controller does, and reads what the queue pair sends.
+    struct Peer {
+        pair: QueuePair,
+        seen: Seen,
+        writer: Writer,
+        reader: Reader,
+    }
+
+    fn sent(pair: &mut QueuePair) -> Vec<u8> {
+        let mut gather = Gather::new();
+        while pair.has_output() {
+            pair.transmit(&mut gather);
+        }
+        gather.slices().flatten().copied().collect()
+    }
+
+    fn peer(digests: bool, maximum_h2c_data: u32) -> Peer {
+        let mut pair = QueuePair::new(settings(digests));
+        let seen = Seen::default();
+        let request = sent(&mut pair);
+        assert_eq!(request.len(), InitializeRequest::SIZE);
+        let mut reader = Reader::new(Side::Controller);
+        reader.feed(&request).expect("well formed");
+        let flags = DigestOptions(if digests { 3 } else { 0 });
+        let writer = Writer {
+            header_digest: digests,
+            data_digest: digests,
+            alignment: Alignment::DWORD,
+        };
+        reader.establish(ReceiveParameters {
+            header_digest: digests,
+            data_digest: digests,
+            alignment: Alignment::DWORD,
+            maximum_in_capsule: 8192,
+            maximum_data: maximum_h2c_data,
+        });
+        let response = InitializeResponse::new(flags, maximum_h2c_data).encode();
+        pair.receive(&response, &seen);
+        assert_eq!(pair.fault(), None);
+        Peer {
+            pair,
+            seen,
+            writer,
+            reader,
+        }
+    }
+
+    /// What the peer read.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    enum Heard {
+        Capsule(u16, Vec<u8>),
+        Data(H2cData, Vec<u8>),
+        Termination(FatalErrorStatus, u32),
+    }
+
+    impl Peer {
+        fn hear(&mut self) -> Vec<Heard> {
+            let bytes = sent(&mut self.pair);
+            let (mut rest, mut heard, mut data) = (&bytes[..], Vec::new(), Vec::new());
+            loop {
+                let fed = self
+                    .reader
+                    .feed(rest)
+                    .expect("the initiator's PDUs are right");
+                let (taken, left) = rest.split_at(fed.consumed);
+                rest = left;
+                match fed.event {
+                    None => return heard,
+                    Some(Event::Data { .. }) => data.extend_from_slice(taken),
+                    Some(Event::Pdu(Pdu::CapsuleCommand(capsule))) if capsule.data_length == 0 => {
+                        heard.push(Heard::Capsule(capsule.sqe.cid, Vec::new()));
+                    }
+                    Some(Event::Pdu(Pdu::Termination(request))) => {
+                        heard.push(Heard::Termination(request.status, request.information));
+                    }
+                    Some(Event::Pdu(_)) => {}
+                    Some(Event::DataEnd { pdu, digest }) => {
+                        assert!(digest.is_good());
+                        let data = std::mem::take(&mut data);
+                        match pdu {
+                            Pdu::CapsuleCommand(capsule) => {
+                                heard.push(Heard::Capsule(capsule.sqe.cid, data));
+                            }
+                            Pdu::H2cData(header) => heard.push(Heard::Data(header, data)),
+                            other => panic!("{other:?} has no data"),
+                        }
+                    }
+                }
+            }
+        }
+
+        fn say(&mut self, header: impl FnOnce(&Writer, &mut [u8]) -> usize, data: &[u8]) {
+            let mut bytes = [0; HEADER_SIZE_MAX];
+            let length = header(&self.writer, &mut bytes);
+            let mut pdu = bytes[..length].to_vec();
+            pdu.extend_from_slice(data);
+            if self.writer.data_digest && !data.is_empty() {
+                pdu.extend_from_slice(&Digest::of(data).to_bytes());
+            }
+            self.pair.receive(&pdu, &self.seen);
+        }
+
+        fn say_completion(&mut self, cid: u16, status: Status) {
+            let cqe = Cqe::new(cid, 0, status);
+            self.say(|writer, buffer| writer.capsule_response(buffer, &cqe), &[]);
+        }
+
+        fn say_data(&mut self, cid: u16, offset: u32, data: &[u8], last: bool, success: bool) {
+            let header = C2hData {
+                cid,
+                offset,
+                length: data.len() as u32,
+                last,
+                success,
+            };
+            self.say(|writer, buffer| writer.c2h_data(buffer, &header), data);
+        }
+
+        fn say_r2t(&mut self, cid: u16, transfer_tag: u16, offset: u32, length: u32) {
+            let r2t = R2t {
+                cid,
+                transfer_tag,
+                offset,
+                length,
+            };
+            self.say(|writer, buffer| writer.r2t(buffer, &r2t), &[]);
+        }
+
+        fn assert_terminated(&mut self, status: FatalErrorStatus, information: u32) {
+            assert!(self.pair.fault().is_some());
+            let heard = self.hear();
+            assert_eq!(heard.last(), Some(&Heard::Termination(status, information)));
+            assert_eq!(self.pair.room(), 0);
+        }
+    }
+
+    fn out(length: usize) -> (Payload, Vec<u8>) {
+        let data: Vec<u8> = (0..length).map(|index| (index * 7) as u8).collect();
+        let (one, other) = data.split_at(length / 3);
+        let views = [one, other].map(|part| Segment::copy_of(part).freeze());
+        (Payload::Out(views.into_iter().collect()), data)
+    }
+
+    const SUCCESS: Status = Status::SUCCESS;
+
+    #[test]
+    fn a_short_write_goes_in_its_capsule_and_a_long_one_when_asked_for() {
+        for digests in [false, true] {
+            let mut peer = peer(digests, 4096);
+            let (short, short_data) = out(4096);
+            let (long, long_data) = out(10_000);
+            let first = peer.pair.submit(Sqe::default(), short, 1);
+            let second = peer.pair.submit(Sqe::default(), long, 2);
+            assert_eq!(
+                peer.hear(),
+                [
+                    Heard::Capsule(first, short_data),
+                    Heard::Capsule(second, Vec::new())
+                ]
+            );
+            peer.say_r2t(second, 9, 0, 9000);
+            let data = |offset: u32, length: u32, transfer_tag, last| {
+                let header = H2cData {
+                    cid: second,
+                    transfer_tag,
+                    offset,
+                    length,
+                    last,
+                };
+                let range = offset as usize..(offset + length) as usize;
+                Heard::Data(header, long_data[range].to_vec())
+            };
+            assert_eq!(
+                peer.hear(),
+                [
+                    data(0, 4096, 9, false),
+                    data(4096, 4096, 9, false),
+                    data(8192, 808, 9, true)
+                ]
+            );
+            peer.say_r2t(second, 10, 9000, 1000);
+            assert_eq!(peer.hear(), [data(9000, 1000, 10, true)]);
+            peer.say_completion(second, SUCCESS);
+            peer.say_completion(first, SUCCESS);
+            let users: Vec<u64> = peer
+                .seen
+                .answers
+                .borrow()
+                .iter()
+                .map(|(user, _)| *user)
+                .collect();
+            assert_eq!(users, [2, 1]);
+            assert_eq!(peer.pair.room(), 4);
+        }
+    }
+
+    #[test]
+    fn a_read_ends_with_its_success_flag_or_its_completion() {
+        let mut peer = peer(true, 4096);
+        let first = peer.pair.submit(Sqe::default(), Payload::In(600), 1);
+        let second = peer.pair.submit(Sqe::default(), Payload::In(600), 2);
+        peer.hear();
+        peer.say_data(second, 0, &[2; 500], false, false);
+        peer.say_data(first, 0, &[1; 600], true, true);
+        peer.say_data(second, 500, &[3; 100], true, false);
+        assert_eq!(peer.seen.answers.borrow().len(), 1);
+        peer.say_completion(second, SUCCESS);
+        assert_eq!(peer.seen.whole(1), [1; 600]);
+        assert_eq!(
+            peer.seen.whole(2),
+            [[2; 500].as_slice(), &[3; 100]].concat()
+        );
+        assert!(
+            peer.seen
+                .answers
+                .borrow()
+                .iter()
+                .all(|(_, answer)| matches!(answer, Answer::Cqe(_)))
+        );
+    }
+
+    #[test]
+    fn data_that_is_damaged_or_missing_is_not_a_success() {
+        let mut peer = peer(true, 4096);
+        let damaged = peer.pair.submit(Sqe::default(), Payload::In(8), 1);
+        let short = peer.pair.submit(Sqe::default(), Payload::In(8), 2);
+        let none = peer.pair.submit(Sqe::default(), Payload::In(8), 3);
+        let failed = peer.pair.submit(Sqe::default(), Payload::In(8), 4);
+        peer.hear();
+        let header = C2hData {
+            cid: damaged,
+            offset: 0,
+            length: 8,
+            last: true,
+            success: true,
+        };
+        let mut bytes = [0; HEADER_SIZE_MAX];
+        let length = peer.writer.c2h_data(&mut bytes, &header);
+        let mut pdu = bytes[..length].to_vec();
+        pdu.extend_from_slice(&[0; 12]);
+        peer.pair.receive(&pdu, &peer.seen);
+        peer.say_data(short, 0, &[0; 4], true, true);
+        peer.say_completion(none, SUCCESS);
+        peer.say_completion(failed, Status::LBA_OUT_OF_RANGE);
+        let answers = peer.seen.answers.borrow();
+        assert_eq!(
+            answers[..3],
+            [
+                (1, Answer::Damaged),
+                (2, Answer::Damaged),
+                (3, Answer::Damaged)
+            ]
+        );
+        assert!(matches!(answers[3], (4, Answer::Cqe(cqe)) if !cqe.status.is_success()));
+    }
+
+    #[test]
+    fn answers_to_nothing_end_the_connection() {
+        let field = FatalErrorStatus::InvalidPduHeaderField;
+        // A CID that was never given.
+        let mut none = peer(false, 4096);
+        none.say_completion(0x1234, SUCCESS);
+        none.assert_terminated(field, 20);
+        // One that was answered already, after its slot was used again.
+        let mut late = peer(false, 4096);
+        let old = late.pair.submit(Sqe::default(), Payload::None, 1);
+        late.hear();
+        late.say_completion(old, SUCCESS);
+        for user in 2..6 {
+            late.pair.submit(Sqe::default(), Payload::None, user);
+        }
+        late.hear();
+        late.say_completion(old, SUCCESS);
+        late.assert_terminated(field, 20);
+        assert_eq!(late.seen.answers.borrow().len(), 1);
+        // One whose command was not sent.
+        let mut early = peer(false, 4096);
+        let cid = early.pair.submit(Sqe::default(), Payload::None, 1);
+        early.say_completion(cid, SUCCESS);
+        assert!(early.pair.fault().is_some());
+    }
+
+    #[test]
+    fn data_that_was_not_asked_for_ends_the_connection() {
+        let field = FatalErrorStatus::InvalidPduHeaderField;
+        let read = || {
+            let mut peer = peer(false, 4096);
+            let cid = peer.pair.submit(Sqe::default(), Payload::In(100), 1);
+            peer.hear();
+            (peer, cid)
+        };
+        let (mut gap, cid) = read();
+        gap.say_data(cid, 4, &[0; 4], false, false);
+        gap.assert_terminated(field, 12);
+        let (mut twice, cid) = read();
+        twice.say_data(cid, 0, &[0; 4], false, false);
+        twice.say_data(cid, 0, &[0; 4], false, false);
+        twice.assert_terminated(field, 12);
+        let (mut long, cid) = read();
+        long.say_data(cid, 0, &[0; 101], true, true);
+        long.assert_terminated(FatalErrorStatus::DataTransferOutOfRange, 0);
+        assert!(long.seen.data.borrow().is_empty());
+        let mut write = peer(false, 4096);
+        let cid = write.pair.submit(Sqe::default(), out(8192).0, 1);
+        write.hear();
+        write.say_data(cid, 0, &[0; 4], true, true);
+        write.assert_terminated(field, 8);
+    }
+
+    #[test]
+    fn requests_for_data_that_is_not_there_end_the_connection() {
+        let field = FatalErrorStatus::InvalidPduHeaderField;
+        let write = |length| {
+            let mut peer = peer(false, 4096);
+            let cid = peer.pair.submit(Sqe::default(), out(length).0, 1);
+            peer.hear();
+            (peer, cid)
+        };
+        for (offset, length, byte) in [(0, 8193, 16), (0, 0, 16), (4, 100, 12), (0, u32::MAX, 16)] {
+            let (mut peer, cid) = write(8192);
+            peer.say_r2t(cid, 1, offset, length);
+            peer.assert_terminated(field, byte);
+        }
+        // In its capsule already.
+        let (mut again, cid) = write(4096);
+        again.say_r2t(cid, 1, 0, 4096);
+        again.assert_terminated(field, 8);
+        // A second one while the first is owed: MAXR2T is one.
+        let (mut two, cid) = write(8192);
+        two.say_r2t(cid, 1, 0, 4096);
+        two.say_r2t(cid, 2, 4096, 4096);
+        two.assert_terminated(FatalErrorStatus::LimitExceeded, 0);
+    }
+
+    #[test]
+    fn a_damaged_header_ends_the_connection_and_a_termination_is_heard() {
+        let mut damaged = peer(true, 4096);
+        let mut bytes = [0; HEADER_SIZE_MAX];
+        let length = damaged
+            .writer
+            .capsule_response(&mut bytes, &Cqe::new(1, 0, SUCCESS));
+        bytes[12] ^= 1;
+        damaged.pair.receive(&bytes[..length], &damaged.seen);
+        let Some(Fault::Protocol(FramingError::Terminate(termination))) = damaged.pair.fault()
+        else {
+            panic!("a header digest error is fatal");
+        };
+        assert_eq!(termination.status, FatalErrorStatus::HeaderDigestError);
+
+        let mut told = peer(false, 4096);
+        let mut buffer = [0; TERMINATION_SIZE_MAX];
+        let termination = Termination::sequence_error();
+        let length = encode_termination(Side::Controller, &termination, &[4; 72], &mut buffer);
+        told.pair.receive(&buffer[..length], &told.seen);
+        assert!(matches!(told.pair.fault(), Some(Fault::Terminated(_))));
+        assert!(!told.pair.has_output(), "a termination is not answered");
+    }
+
+    #[test]
+    fn exposure_tells_what_may_have_been_done() {
+        let mut peer = peer(false, 4096);
+        peer.pair.submit(Sqe::default(), out(100).0, 1);
+        let asked = peer.pair.submit(Sqe::default(), out(8192).0, 2);
+        peer.pair.submit(Sqe::default(), out(8192).0, 3);
+        peer.hear();
+        peer.say_r2t(asked, 1, 0, 100);
+        peer.hear();
+        peer.pair.submit(Sqe::default(), Payload::None, 4);
+        let mut unanswered = peer.pair.take_unanswered();
+        unanswered.sort_by_key(|(user, _)| *user);
+        assert_eq!(
+            unanswered,
+            [
+                (1, Exposure::Possible),
+                (2, Exposure::Possible),
+                // Nothing of its data was sent, so there is nothing that could have been written.
+                (3, Exposure::Never),
+                (4, Exposure::Never)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_fused_pair_stays_together() {
+        let mut peer = peer(false, 4096);
+        let waiting = peer.pair.submit(Sqe::default(), out(20_000).0, 1);
+        peer.hear();
+        peer.say_r2t(waiting, 1, 0, 20_000);
+        let (first, second) = peer.pair.submit_fused(
+            (Sqe::default(), out(100).0, 2),
+            (Sqe::default(), out(100).0, 3),
+        );
+        let heard = peer.hear();
+        let at = heard
+            .iter()
+            .position(|heard| matches!(heard, Heard::Capsule(cid, _) if *cid == first));
+        let next = &heard[at.unwrap() + 1];
+        assert!(matches!(next, Heard::Capsule(cid, _) if *cid == second));
+    }
+
+    #[test]
+    fn a_cid_comes_back_late_and_is_never_ffff() {
+        for slots in [1, 3, 4, 1024] {
+            let mut pair = QueuePair::new(Settings {
+                slots,
+                ..settings(false)
+            });
+            let mut last: Vec<u16> = Vec::new();
+            for _ in 0..3000 {
+                let slot = pair.free.pop().unwrap();
+                let cid = pair.next_cid(slot);
+                assert_ne!(cid, u16::MAX);
+                assert_eq!(cid & ((1 << pair.slot_bits) - 1), slot);
+                pair.free.push(slot);
+                assert!(!last.contains(&cid), "used {} uses ago", last.len());
+                last.push(cid);
+                if last.len() > 32 {
+                    last.remove(0);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        /// However the bytes are cut, the same comes of them.
+        #[test]
+        fn pieces_of_any_size_are_the_same(pieces in prop::collection::vec(1usize..40, 1..20)) {
+            let mut peer = peer(true, 4096);
+            let cid = peer.pair.submit(Sqe::default(), Payload::In(300), 1);
+            let other = peer.pair.submit(Sqe::default(), Payload::None, 2);
+            peer.hear();
+            let mut bytes = Vec::new();
+            let mut header = [0; HEADER_SIZE_MAX];
+            let data: Vec<u8> = (0..=255).chain(0..44).collect();
+            let pdu = C2hData { cid, offset: 0, length: 300, last: true, success: true };
+            let length = peer.writer.c2h_data(&mut header, &pdu);
+            bytes.extend_from_slice(&header[..length]);
+            bytes.extend_from_slice(&data);
+            bytes.extend_from_slice(&Digest::of(&data).to_bytes());
+            let length = peer.writer.capsule_response(&mut header, &Cqe::new(other, 0, SUCCESS));
+            bytes.extend_from_slice(&header[..length]);
+            let mut rest = &bytes[..];
+            for piece in pieces.iter().cycle() {
+                let (now, later) = rest.split_at((*piece).min(rest.len()));
+                peer.pair.receive(now, &peer.seen);
+                rest = later;
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            prop_assert_eq!(peer.pair.fault(), None);
+            prop_assert_eq!(peer.seen.whole(1), data);
+            prop_assert_eq!(peer.seen.answers.borrow().len(), 2);
+        }
+
+        /// No bytes from the controller make it panic.
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), kind in 0u8..10) {
+            let mut peer = peer(false, 4096);
+            peer.pair.submit(Sqe::default(), Payload::In(64), 1);
+            peer.pair.submit(Sqe::default(), out(8192).0, 2);
+            peer.hear();
+            let mut bytes = bytes;
+            if bytes.len() >= 8 {
+                // Make a plausible header of it, so that it gets further.
+                bytes[0] = kind;
+                bytes[1] &= 0b1100;
+                bytes[2] = 24;
+                bytes[3] = 24;
+                let length = bytes.len() as u32;
+                bytes[4..8].copy_from_slice(&length.to_le_bytes());
+            }
+            peer.pair.receive(&bytes, &peer.seen);
+            sent(&mut peer.pair);
+        }
+    }
+}

@@ -620,6 +620,10 @@ fn queues_on_several_reactors_share_a_volume() {
         }
         let controllers = served.target.controllers();
         assert_eq!(controllers.len(), 1, "the lost controller is gone");
+        // Queues that are given up end by themselves, without their association.
+        reactor.sleep(Duration::from_secs(3)).await;
+        let after = served.target.controllers();
+        assert_eq!((after.len(), after[0].id), (1, controllers[0].id));
     });
 }
 
