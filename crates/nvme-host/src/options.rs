@@ -27,13 +27,11 @@ pub const RECONNECT_DELAY: Duration = Duration::from_secs(2);
 /// After how long a command is aborted, where the URL does not say.
 pub const IO_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The parameters of an `nvme+tcp:` URL.
-pub const PARAMETERS: [&str; 12] = [
+/// The parameters of an `nvme+tcp:` URL that have a value, and are not flags.
+const VALUES: [&str; 10] = [
     "nsid",
     "queues",
     "depth",
-    "hdgst",
-    "ddgst",
     "hpda",
     "kato",
     "hostnqn",
@@ -215,7 +213,9 @@ impl Options {
         let port = authority.port.unwrap_or(PORT);
         let mut options = Options::new(&authority.host, port, subsystem);
         let parameters = url.parameters();
-        for name in PARAMETERS {
+        options.header_digest = parameters.flag("hdgst")?;
+        options.data_digest = parameters.flag("ddgst")?;
+        for name in VALUES {
             if let Some(value) = parameters.text(name)? {
                 options.set(name, value)?;
             }
@@ -241,8 +241,6 @@ impl Options {
                     .ok_or_else(|| refuse("outstanding commands per queue, from 1 to 1024"))?
                     as u16;
             }
-            "hdgst" => self.header_digest = switch(value).ok_or_else(|| refuse(SWITCH))?,
-            "ddgst" => self.data_digest = switch(value).ok_or_else(|| refuse(SWITCH))?,
             "hpda" => {
                 self.host_data_alignment = number(value, 0, 31)
                     .ok_or_else(|| refuse("a data alignment, in dwords less one, 0 to 31"))?
@@ -280,7 +278,7 @@ impl Options {
                     refuse("after how long a command is aborted, 100ms to 1 hour, such as 30s")
                 })?;
             }
-            other => unreachable!("{other} is not in PARAMETERS"),
+            other => unreachable!("{other} is not in VALUES"),
         }
         Ok(())
     }
@@ -290,9 +288,7 @@ fn nqn(name: &str, value: &str) -> Result<Nqn, UrlError> {
     Nqn::new(value).map_err(|error| value_error(name, value, error.to_string()))
 }
 
-const SWITCH: &str = "1 for on or 0 for off";
-
-/// The longest time that a parameter takes, in milliseconds, where no other bound is said.
+/// The longest time that a parameter takes where no other bound is said.
 const DURATION_MAX: Duration = Duration::from_secs(3600);
 
 /// Takes `HOST`, `HOST:PORT`, `[V6]`, `[V6]:PORT` or a bare IPv6 address apart.
@@ -337,14 +333,6 @@ fn number(text: &str, least: u32, most: u32) -> Option<u32> {
     }
     let number = text.parse().ok()?;
     (least..=most).contains(&number).then_some(number)
-}
-
-fn switch(text: &str) -> Option<bool> {
-    match text {
-        "1" | "on" | "true" => Some(true),
-        "0" | "off" | "false" => Some(false),
-        _ => None,
-    }
 }
 
 /// Seconds, or a number with `ms`, `s`, `m` or `h`.
@@ -408,7 +396,7 @@ mod tests {
             Options::new("10.0.0.1", 4420, Nqn::new(NQN).unwrap())
         );
         let options = parse(&format!(
-            "nvme+tcp://[fd00::1]:4421/{NQN}?nsid=7&queues=4&depth=32&hdgst=1&ddgst=on&hpda=31&kato=15\
+            "nvme+tcp://[fd00::1]:4421/{NQN}?nsid=7&queues=4&depth=32&hdgst=1&ddgst=yes&hpda=31&kato=15\
              &hostnqn=nqn.2024-01.com.example:me&hostid=00112233-4455-6677-8899-aabbccddeeff\
              &ctrl_loss_timeout=-1&reconnect_delay=250ms&io_timeout=1m"
         ))
