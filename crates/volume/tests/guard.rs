@@ -557,3 +557,86 @@ fn reads_wait_for_buffers() {
         assert!(matches!(ended, Ok(()) | Err(VolumeError::Cancelled)));
     });
 }
+
+/// Whatever is cancelled whenever, each request ends once; one that ended as cancelled had no effect.
+#[test]
+fn a_cancelled_request_ends_once_and_had_no_effect() {
+    let seed = seed("a_cancelled_request_ends_once_and_had_no_effect");
+    let stripe = weir_volume::VolumeUrl::new("stripe", "")
+        .with("create", 1)
+        .with("chunk", "8k")
+        .with("member", "file:/s?size=4M")
+        .with("member", "file:/t?size=4M")
+        .to_string();
+    let mut cancelled = 0;
+    for (round, url) in ["file:/a?size=4M", "mem:?size=4M", &stripe]
+        .into_iter()
+        .enumerate()
+    {
+        for guarded in [false, true] {
+            let seed = seed.wrapping_add(round as u64);
+            let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+            let mut volume = harness.open(url);
+            if guarded {
+                volume = as_volume(&guard(volume));
+            }
+            cancelled += harness.run(0, move |reactor| cancel_some(volume, reactor, seed));
+        }
+    }
+    assert!(cancelled > 0, "nothing was cancelled in time");
+}
+
+async fn cancel_some(volume: Arc<dyn Volume>, reactor: Reactor, seed: u64) -> u32 {
+    const REQUESTS: u64 = 40;
+    /// Blocks of each request.
+    const BLOCKS: u32 = 5;
+    let client = Client::open(&volume, &reactor, 16);
+    let mut random = common::Random::new(seed);
+    let compare_write_at_most = volume.geometry().compare_write_blocks;
+    let mut cancelled = 0;
+    for round in 0..10_u8 {
+        let (before, after) = (round.wrapping_mul(3), round.wrapping_mul(3) + 1);
+        let bytes = vec![before; BLOCKS as usize * 4096];
+        for index in 0..REQUESTS {
+            let lba = index * u64::from(BLOCKS);
+            assert_eq!(client.write(lba, BLOCKS, &bytes).await, Ok(()));
+        }
+        let new = vec![after; bytes.len()];
+        let mut tokens = Vec::new();
+        for index in 0..REQUESTS {
+            let lba = index * u64::from(BLOCKS);
+            let operation = if random.one_in(3) && compare_write_at_most >= BLOCKS {
+                compare_write(lba, BLOCKS, &bytes, &new)
+            } else {
+                write(lba, BLOCKS, &new)
+            };
+            tokens.push(client.submit(operation));
+        }
+        let taken = tokens.len() - client.untaken();
+        for token in &tokens[..taken] {
+            if random.one_in(2) {
+                client.cancel(*token);
+            }
+            if random.one_in(8) {
+                reactor.sleep(Duration::from_micros(random.below(50))).await;
+            }
+        }
+        for (index, token) in tokens.into_iter().enumerate() {
+            let (result, operation) = client.completion(token).await;
+            let lba = index as u64 * u64::from(BLOCKS);
+            assert_eq!(operation.range(), Some((lba, u64::from(BLOCKS))));
+            let there = client.read(lba, BLOCKS).await.unwrap();
+            match result {
+                Ok(()) => assert!(there == new, "request {index} of {round}"),
+                Err(VolumeError::Cancelled) => {
+                    cancelled += 1;
+                    assert!(there == bytes, "request {index} of {round}");
+                }
+                // Of several parts, one was done and one was not: it is said that this may have had an effect.
+                Err(VolumeError::TimedOut) if volume.name().starts_with("stripe") => cancelled += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    cancelled
+}

@@ -239,8 +239,6 @@ fn volume(
 fn geometry(info: &FileInfo, block_size: BlockSize, read_only: bool) -> Geometry {
     let in_blocks = |bytes: u32| bytes.div_ceil(block_size.bytes());
     let regular = info.kind == FileKind::Regular;
-    // A device promises a physical block; what one block of ours promises beyond that is not known.
-    let atomic = (info.physical_block >> block_size.shift()).max(1);
     Geometry {
         generation: 0,
         block_size,
@@ -257,7 +255,7 @@ fn geometry(info: &FileInfo, block_size: BlockSize, read_only: bool) -> Geometry
         volatile_cache: regular || info.volatile_cache,
         read_only,
         atomic_blocks: 1,
-        atomic_blocks_power_fail: if regular { 1 } else { atomic },
+        atomic_blocks_power_fail: 1,
         compare_write_blocks: 0,
     }
 }

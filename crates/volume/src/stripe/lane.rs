@@ -25,6 +25,8 @@ struct Spread {
     /// Parts that have not ended.
     pending: u32,
     result: Result<(), VolumeError>,
+    /// Whether a part of it has had its effect.
+    done_in_part: bool,
     /// What each member read.
     read: Vec<Views>,
 }
@@ -261,6 +263,7 @@ impl Lane {
             operation,
             pending: parts.len() as u32,
             result: Ok(()),
+            done_in_part: false,
             read: vec![Views::new(); members],
         });
         for (member, operation) in parts {
@@ -342,17 +345,25 @@ impl Lane {
         {
             spread.read[member] = data;
         }
-        if let Err(error) = completion.result {
-            let error = self.in_the_whole(&spread.operation, member, error);
-            spread.result = Err(first_error(spread.result, error));
+        match completion.result {
+            Ok(()) => spread.done_in_part = spread.operation.modifies(),
+            Err(error) => {
+                let error = self.in_the_whole(&spread.operation, member, error);
+                spread.result = Err(first_error(spread.result, error));
+            }
         }
         if spread.pending > 0 {
             return;
         }
         let mut spread = slots.remove(key);
         drop(slots);
-        if spread.result.is_ok() {
-            self.put_together(&mut spread);
+        match spread.result {
+            Ok(()) => self.put_together(&mut spread),
+            // What was cancelled had no effect; this had one, and can have none any more.
+            Err(VolumeError::Cancelled) if spread.done_in_part => {
+                spread.result = Err(VolumeError::TimedOut);
+            }
+            Err(_) => {}
         }
         self.end(spread.token, spread.result, spread.operation);
     }

@@ -59,6 +59,11 @@ fn check_geometry(volume: &Arc<dyn Volume>) {
         geometry.atomic_blocks <= geometry.transfer_blocks_max,
         "{geometry:?}"
     );
+    // NVMe: AWUPF is not above AWUN.
+    assert!(
+        geometry.atomic_blocks_power_fail <= geometry.atomic_blocks,
+        "{geometry:?}"
+    );
     assert!(
         volume.name().parse::<weir_volume::VolumeUrl>().is_ok(),
         "{} is no URL",
