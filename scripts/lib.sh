@@ -61,7 +61,8 @@ need_rust() {
         need_packages rustup
     fi
     say "installing the stable Rust toolchain for $(id -un), with rustup"
-    rustup toolchain install stable --profile minimal >&2 && rustup default stable >&2 ||
+    # A rustup from a package cannot update itself, and counts the attempt as a failure.
+    rustup toolchain install stable --profile minimal --no-self-update >&2 && rustup default stable >&2 ||
         die "rustup could not install the stable toolchain"
     hash -r
     rust_is_recent || die "the stable Rust is older than $(rust_version_least): $(cargo --version)"
