@@ -539,30 +539,33 @@ impl Lane {
         }
     }
 
-    /// Goes on with what waited for a buffer.
+    /// Goes on with what waited for a buffer, in order; what was cancelled meanwhile ends wherever it stands.
     fn retry(&self) {
         let geometry = self.geometry();
         let waiting = self.waiting.borrow().len();
+        let mut exhausted = false;
         for _ in 0..waiting {
             let Some(key) = self.waiting.borrow_mut().pop_front() else {
                 return;
             };
             let mut slots = self.slots.borrow_mut();
-            let entry = slots.get_mut(key);
-            let next = if entry.cancelled {
-                Next::Done(Err(VolumeError::Cancelled))
-            } else {
-                match entry.step {
-                    Step::Verify { next, end, .. } => self.verify(entry, next, end),
-                    _ => self.transfer(&geometry, entry),
-                }
-            };
+            let next = self.retry_one(&geometry, slots.get_mut(key), exhausted);
             drop(slots);
             if matches!(next, Next::Wait) {
-                self.waiting.borrow_mut().push_front(key);
-                return;
+                exhausted = true;
+                self.waiting.borrow_mut().push_back(key);
+            } else {
+                self.go_on(key, next);
             }
-            self.go_on(key, next);
+        }
+    }
+
+    fn retry_one(&self, geometry: &Geometry, entry: &mut Entry, exhausted: bool) -> Next {
+        match entry.step {
+            _ if entry.cancelled => Next::Done(Err(VolumeError::Cancelled)),
+            _ if exhausted => Next::Wait,
+            Step::Verify { next, end, .. } => self.verify(entry, next, end),
+            _ => self.transfer(geometry, entry),
         }
     }
 

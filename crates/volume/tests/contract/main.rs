@@ -14,7 +14,7 @@ use weir_block::{Operation, ReadBuffers, Volume, VolumeError};
 use weir_memory::{Segments, View, Views};
 
 /// Rounds of concurrent requests.
-const ROUNDS: usize = 40;
+const ROUNDS: usize = 24;
 /// Requests at once.
 const AT_ONCE_MAX: u64 = 12;
 const DEPTH: u32 = 8;
