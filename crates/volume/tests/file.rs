@@ -416,3 +416,45 @@ fn what_is_durable_survives_a_power_failure() {
         assert!(there == expected, "round {round}");
     }
 }
+
+/// A medium is let go when its last queue is dropped and what that had in flight has ended: nothing keeps it.
+#[test]
+fn a_medium_is_let_go_when_its_volume_is_dropped() {
+    let seed = seed("a_medium_is_let_go_when_its_volume_is_dropped");
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("a").display().to_string();
+    for (harness, path) in [
+        (
+            Harness::simulated(seed, DiskConfig::default(), 2),
+            "/a".to_owned(),
+        ),
+        (Harness::real(2), path),
+    ] {
+        let url = format!("file:{path}?size=1M");
+        let outer = weir_volume::VolumeUrl::new("stripe", "")
+            .with("create", 1)
+            .with("destroy_data", 1)
+            .with("member", format!("file:{path}-2?size=2M"))
+            .to_string();
+        for url in [&url, &outer] {
+            for round in 0..3 {
+                let volume: Arc<dyn weir_block::Volume> =
+                    weir_volume::Guard::new(harness.open(url), Default::default()).unwrap();
+                harness.run_all(move |_, reactor| {
+                    let volume = Arc::clone(&volume);
+                    async move {
+                        let client = Client::open(&volume, &reactor, 8);
+                        for block in 0..8 {
+                            client.submit(write(block, 1, &[round; 4096]));
+                        }
+                    }
+                });
+                // Two turns and the end of what was in flight.
+                harness.run(0, |reactor| async move {
+                    reactor.sleep(std::time::Duration::from_millis(200)).await;
+                });
+                drop(harness.open(url));
+            }
+        }
+    }
+}
