@@ -62,7 +62,7 @@ async fn disturb(client: Rc<Client>, mut random: Random, block: usize, reactor: 
     }
 }
 
-/// Writes the whole counter with what it is not, between two counters: a blind write that must never be lost half.
+/// Every reactor increments the counter from two tasks, and writes its neighbours meanwhile: no increment is lost.
 fn race(harness: &Harness, volume: &Arc<dyn Volume>, seed: u64) {
     let block = volume.geometry().block_size.bytes() as usize;
     let shared = Arc::clone(volume);
