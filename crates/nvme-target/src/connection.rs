@@ -706,7 +706,9 @@ impl Connection {
         self.entry.in_flight.set(self.queue.busy() as u32);
         self.tell_registry();
         self.framing.write(&mut self.queue, &mut self.out);
-        if self.blocked || self.queue.waits_for_buffer() {
+        // The end of a send ends a backlog; for buffers one has to look.
+        let starved = self.blocked && !self.framing.is_backlogged(&self.queue);
+        if starved || self.queue.waits_for_buffer() {
             if self.retry.deadline().is_none() {
                 self.retry.set(shard.reactor.now() + BUFFER_RETRY);
             }
@@ -778,6 +780,7 @@ impl Connection {
             && let Poll::Ready((result, mut gather)) = stream.poll_sent(context)
         {
             result?;
+            self.framing.send_ended();
             worked = true;
             gather.clear();
             if self.out.is_empty() {
@@ -802,6 +805,7 @@ impl Connection {
     }
 
     fn start_send(&mut self, gather: Gather) {
+        self.framing.send_began();
         self.sending_bytes = gather.len() as u64;
         let counters = &self.scene.shard.counters;
         counters.bytes_sent.add(self.sending_bytes);

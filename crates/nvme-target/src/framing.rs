@@ -107,6 +107,10 @@ pub(crate) struct Framing {
     max_h2c_data: u32,
     max_c2h_data: u32,
     success_flag: bool,
+    /// Answers that were written since the last send began.
+    written: usize,
+    /// Answers in the send that is under way.
+    sending: usize,
     pub(crate) digest_errors: DigestErrors,
 }
 
@@ -124,6 +128,8 @@ impl Framing {
             max_h2c_data: config.max_h2c_data,
             max_c2h_data: config.max_c2h_data,
             success_flag: false,
+            written: 0,
+            sending: 0,
             digest_errors: DigestErrors::default(),
         }
     }
@@ -131,6 +137,22 @@ impl Framing {
     /// SQ flow control is off: a read's last data may say success in place of a response.
     pub(crate) fn set_success_flag(&mut self, on: bool) {
         self.success_flag = on;
+    }
+
+    /// What was written is being sent.
+    pub(crate) fn send_began(&mut self) {
+        self.sending = std::mem::take(&mut self.written);
+    }
+
+    /// What was being sent has left.
+    pub(crate) fn send_ended(&mut self) {
+        self.sending = 0;
+    }
+
+    /// Whether so many answers wait to be sent that no command is taken until the host has read some. A host within its queue
+    /// depth does not get here.
+    pub(crate) fn is_backlogged(&self, queue: &QueuePair) -> bool {
+        self.written + self.sending + queue.answers() >= queue.answers_max()
     }
 
     /// Takes bytes from the front of `input`.
@@ -245,6 +267,10 @@ impl Framing {
     ) -> bool {
         self.place = Place::Nowhere;
         self.data_length = capsule.data_length;
+        if self.is_backlogged(queue) {
+            self.blocked = Some(capsule);
+            return false;
+        }
         let taken = if queue.has_room() {
             queue.command(&capsule.sqe, payload_of(&capsule), env).ok()
         } else {
@@ -265,7 +291,8 @@ impl Framing {
         true
     }
 
-    fn refuse(&self, capsule: &CapsuleCommand, out: &mut Gather) {
+    fn refuse(&mut self, capsule: &CapsuleCommand, out: &mut Gather) {
+        self.written += 1;
         let cqe = Cqe::new(capsule.sqe.cid, 0, Status::COMMAND_INTERRUPTED);
         self.write_response(&cqe, out);
     }
@@ -372,7 +399,8 @@ impl Framing {
         out.push_header(&buffer[..written]);
     }
 
-    fn write_answer(&self, answer: Answer, out: &mut Gather) {
+    fn write_answer(&mut self, answer: Answer, out: &mut Gather) {
+        self.written += 1;
         let cqe = &answer.cqe;
         let has_data = answer.data_bytes > 0;
         let success =

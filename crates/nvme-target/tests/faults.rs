@@ -8,8 +8,10 @@ use std::time::Duration;
 use common::*;
 use weir_nvme::Status;
 use weir_nvme::command::{
-    AdminCommand, Blocks, Connect, ConnectAttributes, ConnectData, FabricsCommand, NvmCommand,
+    AdminCommand, Blocks, Connect, ConnectAttributes, ConnectData, FabricsCommand, Identify,
+    NvmCommand,
 };
+use weir_nvme::identify::Cns;
 use weir_nvme::property::Property;
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::tcp::{DigestOptions, FatalErrorStatus, H2cData, InitializeRequest};
@@ -566,6 +568,43 @@ fn a_connection_cut_anywhere_leaves_nothing_behind() {
             }
             let panics: u64 = target.stats().reactors.iter().map(|r| r.panics).sum();
             assert_eq!(panics, 0);
+        },
+    );
+}
+
+#[test]
+fn a_host_that_does_not_read_its_answers_is_not_read_from() {
+    const COMMANDS: u16 = 3000;
+    with_target(
+        1,
+        TargetConfig::default(),
+        |reactor, target, address, remotes| async move {
+            let options = HostOptions::default();
+            let (mut admin, _) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+            let mut bytes = Vec::new();
+            for cid in 100..100 + COMMANDS {
+                admin.expect_answer_for(cid);
+                let identify = AdminCommand::Identify(Identify::new(Cns::Controller, 0));
+                let mut sqe = identify.sqe(cid, SglDescriptor::Transport { length: 4096 });
+                sqe.cid = cid;
+                bytes.extend(admin.capsule(&sqe, &[]));
+            }
+            let mut gather = weir_memory::Gather::new();
+            gather.push_view(weir_memory::View::copy_of(&bytes));
+            admin.stream.start_send(gather);
+            reactor.sleep(Duration::from_secs(5)).await;
+            let received = target.connections().await[0].bytes_received;
+            assert!(
+                received < bytes.len() as u64 / 2,
+                "{received} bytes of commands were taken though no answer was read"
+            );
+            for cid in 100..100 + COMMANDS {
+                let (cqe, data) = admin.answer(cid).await.expect("connected");
+                assert!(cqe.status.is_success(), "{:?}", cqe.status);
+                assert_eq!(data.len(), 4096);
+            }
+            drop(admin);
+            settles(&reactor, &target, &remotes).await;
         },
     );
 }

@@ -26,6 +26,8 @@ pub(crate) type SlotIndex = u16;
 
 /// Slots of a queue beyond its depth. A host may reuse a tag at the success flag, a moment before its slot is free here.
 const SPARE_SLOTS: usize = 8;
+/// Answers that may always wait to be sent, however short the queue is.
+const UNSENT_ANSWERS: usize = 256;
 /// Data that a Connect brings, in bytes.
 const CONNECT_DATA_BYTES: u32 = ConnectData::SIZE as u32;
 
@@ -263,6 +265,16 @@ impl QueuePair {
     /// Whether a command can be taken in.
     pub(crate) fn has_room(&self) -> bool {
         !self.free.is_empty()
+    }
+
+    /// Answers that were not taken out yet.
+    pub(crate) fn answers(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// Answers that may wait to be sent, wherever they are, before no more commands are taken in.
+    pub(crate) fn answers_max(&self) -> usize {
+        (2 * self.slots.len()).max(UNSENT_ANSWERS)
     }
 
     /// Whether data was asked for that has not come.
