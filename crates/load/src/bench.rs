@@ -3,7 +3,6 @@
 //! Latency runs from the moment a request is offered to the volume's queue until its completion is seen, backpressure
 //! included. (Open-loop load, and curves, are not here.)
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,9 +12,10 @@ use weir_block::{Geometry, Operation, ReadBuffers, Volume, VolumeError};
 use weir_memory::{Segment, View, Views};
 use weir_reactor::{Call, Instant, Reactor, Remote};
 
+use crate::Stop;
 use crate::lane::{Ended, Lane, LaneError};
+use crate::plan::{Plan, PlanError, drive, range_blocks, refuse_zero};
 use crate::random::Random;
-use crate::{PROGRESS_INTERVAL, Stop};
 
 /// The longest latency that is told apart from longer ones, in nanoseconds: one hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
@@ -61,34 +61,9 @@ pub struct BenchConfig {
 /// Why there was no measurement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BenchError {
-    /// The request size does not fit the volume.
-    #[error(
-        "requests of {request_bytes} bytes do not fit {volume}: it takes multiples of {block_bytes} bytes, at most {max_bytes}, within {length_bytes}"
-    )]
-    RequestSize {
-        /// What was asked for.
-        request_bytes: u64,
-        /// The volume's name.
-        volume: String,
-        /// The volume's block size.
-        block_bytes: u64,
-        /// The volume's longest transfer.
-        max_bytes: u64,
-        /// The length of the part of the volume that each queue works on.
-        length_bytes: u64,
-    },
-    /// Writes were asked for and the volume is read-only.
-    #[error("{volume} is read-only; with a read percentage of 100 nothing is written")]
-    ReadOnly {
-        /// The volume's name.
-        volume: String,
-    },
-    /// A number that must not be zero.
-    #[error("{what} must be at least 1")]
-    Zero {
-        /// Which.
-        what: &'static str,
-    },
+    /// The volume cannot do what was asked for.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// Part of the work failed as a whole.
     #[error(transparent)]
     Lane(#[from] LaneError),
@@ -211,43 +186,27 @@ pub async fn run(
     let geometry = volume.geometry();
     check(volume, &geometry, config, reactors.len())?;
     let counters: Arc<[Counters]> = (0..config.queues).map(|_| Counters::default()).collect();
-    let mut lanes = start_lanes(reactors, volume, config, &counters);
+    let lanes = start_lanes(reactors, volume, config, &counters);
     let total = config.ramp + config.duration;
     let began = control.now();
     let mut seen = Totals::default();
     let mut last = began;
-    let mut tick = control.sleep_until(began + PROGRESS_INTERVAL);
-    let mut finished = Vec::new();
-    std::future::poll_fn(|context| {
-        lanes.retain_mut(|lane| match std::pin::Pin::new(lane).poll(context) {
-            std::task::Poll::Ready(result) => {
-                finished.push(result);
-                false
-            }
-            std::task::Poll::Pending => true,
+    let finished = drive(control, lanes, || {
+        let now = control.now();
+        let totals = Totals::of(&counters);
+        let elapsed = now - began;
+        progress(BenchProgress {
+            elapsed,
+            total,
+            ramping: elapsed < config.ramp,
+            interval: now - last,
+            requests: totals.requests - seen.requests,
+            bytes: totals.bytes - seen.bytes,
+            errors: totals.errors - seen.errors,
         });
-        if lanes.is_empty() {
-            return std::task::Poll::Ready(());
-        }
-        while std::pin::Pin::new(&mut tick).poll(context).is_ready() {
-            let now = control.now();
-            let totals = Totals::of(&counters);
-            let elapsed = now - began;
-            progress(BenchProgress {
-                elapsed,
-                total,
-                ramping: elapsed < config.ramp,
-                interval: now - last,
-                requests: totals.requests - seen.requests,
-                bytes: totals.bytes - seen.bytes,
-                errors: totals.errors - seen.errors,
-            });
-            (seen, last) = (totals, now);
-            tick = control.sleep_until(now + PROGRESS_INTERVAL);
-        }
-        std::task::Poll::Pending
+        (seen, last) = (totals, now);
     })
-    .await;
+    .await?;
 
     let mut report = BenchReport {
         elapsed: Duration::ZERO,
@@ -257,7 +216,6 @@ pub async fn run(
         first_error: None,
     };
     for lane in finished {
-        let lane = lane.map_err(LaneError::from)??;
         report.elapsed = report.elapsed.max(lane.elapsed);
         report.read.add(&lane.read);
         report.write.add(&lane.write);
@@ -273,7 +231,7 @@ fn check(
     config: &BenchConfig,
     reactors: usize,
 ) -> Result<(), BenchError> {
-    for (what, value) in [
+    refuse_zero(&[
         ("the number of reactors", reactors as u64),
         ("the number of queues", u64::from(config.queues)),
         ("the queue depth", u64::from(config.depth)),
@@ -281,36 +239,14 @@ fn check(
             "the duration in nanoseconds",
             config.duration.as_nanos() as u64,
         ),
-    ] {
-        if value == 0 {
-            return Err(BenchError::Zero { what });
-        }
-    }
-    if geometry.read_only && config.read_percent < 100 {
-        return Err(BenchError::ReadOnly {
-            volume: volume.name(),
-        });
-    }
-    let block_bytes = u64::from(geometry.block_size.bytes());
-    let max_bytes =
-        (u64::from(geometry.transfer_blocks_max) * block_bytes).min(WRITE_POOL_BYTES as u64);
-    let length_bytes = part(geometry, config, 0).blocks * block_bytes;
-    let fits = config.request_bytes > 0
-        && config.request_bytes.is_multiple_of(block_bytes)
-        && config.request_bytes <= max_bytes
-        && config.request_bytes <= length_bytes;
-    if fits {
-        return Ok(());
-    }
-    let request_bytes = config.request_bytes;
-    let volume = volume.name();
-    Err(BenchError::RequestSize {
-        request_bytes,
-        volume,
-        block_bytes,
-        max_bytes,
-        length_bytes,
-    })
+    ])?;
+    let plan = Plan {
+        request_bytes: config.request_bytes,
+        request_bytes_max: WRITE_POOL_BYTES as u64,
+        writes: config.read_percent < 100,
+        part_blocks: part(geometry, config, 0).blocks,
+    };
+    Ok(plan.check(volume, geometry)?)
 }
 
 /// The blocks that one queue works on.
@@ -321,9 +257,7 @@ struct Part {
 }
 
 fn part(geometry: &Geometry, config: &BenchConfig, queue: u32) -> Part {
-    let range = config.range_bytes.map_or(geometry.blocks, |bytes| {
-        (bytes >> geometry.block_size.shift()).min(geometry.blocks)
-    });
+    let range = range_blocks(geometry, config.range_bytes);
     match config.pattern {
         Pattern::Random => Part {
             first: 0,

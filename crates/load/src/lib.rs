@@ -8,15 +8,15 @@
 
 pub mod bench;
 pub mod copy;
-mod inspect;
 mod lane;
 mod pattern;
+mod plan;
 mod random;
 pub mod verify;
 
-pub use inspect::inspect;
 pub use lane::LaneError;
 pub use pattern::{Found, Stamp};
+pub use plan::PlanError;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

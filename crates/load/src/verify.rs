@@ -4,7 +4,6 @@
 //! blocks that are not being written are read and compared with the pass that last wrote them. The pass ends with a flush and
 //! a comparison of everything. A check reads only: it compares with what an earlier run wrote.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,10 +12,11 @@ use weir_block::{BlockSize, Geometry, Operation, ReadBuffers, Volume};
 use weir_memory::{Segment, View, Views};
 use weir_reactor::{Call, Instant, Reactor, Remote};
 
+use crate::Stop;
 use crate::lane::{Ended, Lane, LaneError};
 use crate::pattern::{self, Found, Stamp};
+use crate::plan::{Plan, PlanError, drive, range_blocks, refuse_zero};
 use crate::random::{Random, Shuffle};
-use crate::{PROGRESS_INTERVAL, Stop};
 
 /// When a run ends. It always ends with a whole comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,34 +63,9 @@ pub enum VerifyError {
         /// What it holds.
         found: String,
     },
-    /// The request size does not fit the volume.
-    #[error(
-        "requests of {request_bytes} bytes do not fit {volume}: it takes multiples of {block_bytes} bytes, at most {max_bytes}, and each queue needs at least one request within {length_bytes} bytes"
-    )]
-    RequestSize {
-        /// What was asked for.
-        request_bytes: u64,
-        /// The volume's name.
-        volume: String,
-        /// The volume's block size.
-        block_bytes: u64,
-        /// The volume's longest transfer.
-        max_bytes: u64,
-        /// The part of the volume that each queue has.
-        length_bytes: u64,
-    },
-    /// The volume is read-only.
-    #[error("{volume} is read-only; only a check of what an earlier run wrote is possible")]
-    ReadOnly {
-        /// The volume's name.
-        volume: String,
-    },
-    /// A number that must not be zero.
-    #[error("{what} must be at least 1")]
-    Zero {
-        /// Which.
-        what: &'static str,
-    },
+    /// The volume cannot do what was asked for.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// A request failed, so that nothing is known of its blocks.
     #[error(transparent)]
     Lane(#[from] LaneError),
@@ -139,47 +114,20 @@ pub async fn run(
     let geometry = volume.geometry();
     check(volume, &geometry, config, reactors.len())?;
     let counters: Arc<[Counters]> = (0..config.queues).map(|_| Counters::default()).collect();
-    let mut lanes = start(reactors, volume, config, &counters);
+    let lanes = start(reactors, volume, config, &counters);
     let began = control.now();
-    let mut tick = control.sleep_until(began + PROGRESS_INTERVAL);
-    let mut passes = u64::MAX;
-    std::future::poll_fn(|context| {
-        use std::task::Poll;
-        let mut failed = None;
-        lanes.retain_mut(|lane| match std::pin::Pin::new(lane).poll(context) {
-            Poll::Pending => true,
-            Poll::Ready(result) => {
-                match result
-                    .map_err(LaneError::from)
-                    .map_err(VerifyError::from)
-                    .flatten()
-                {
-                    Ok(of_lane) => passes = passes.min(of_lane),
-                    Err(error) => failed = Some(error),
-                }
-                false
-            }
+    let passes = drive(control, lanes, || {
+        let (written_bytes, compared_bytes, pass) = totals(&counters);
+        let elapsed = control.now() - began;
+        progress(VerifyProgress {
+            elapsed,
+            written_bytes,
+            compared_bytes,
+            pass,
         });
-        if let Some(error) = failed {
-            return Poll::Ready(Err(error));
-        }
-        if lanes.is_empty() {
-            return Poll::Ready(Ok(()));
-        }
-        while std::pin::Pin::new(&mut tick).poll(context).is_ready() {
-            let (written_bytes, compared_bytes, pass) = totals(&counters);
-            let elapsed = control.now() - began;
-            progress(VerifyProgress {
-                elapsed,
-                written_bytes,
-                compared_bytes,
-                pass,
-            });
-            tick = control.sleep(PROGRESS_INTERVAL);
-        }
-        Poll::Pending
     })
     .await?;
+    let passes = passes.into_iter().min().unwrap_or(0);
     let (written_bytes, compared_bytes, _) = totals(&counters);
     let elapsed = control.now() - began;
     Ok(VerifyReport {
@@ -202,46 +150,19 @@ fn check(
     } else {
         1
     };
-    for (what, value) in [
+    refuse_zero(&[
         ("the number of reactors", reactors as u64),
         ("the number of queues", u64::from(config.queues)),
         ("the queue depth", u64::from(config.depth)),
         ("the number of passes", passes),
-    ] {
-        if value == 0 {
-            return Err(VerifyError::Zero { what });
-        }
-    }
-    if geometry.read_only && !config.check_only {
-        return Err(VerifyError::ReadOnly {
-            volume: volume.name(),
-        });
-    }
-    let block_bytes = u64::from(geometry.block_size.bytes());
-    let max_bytes = u64::from(geometry.transfer_blocks_max) * block_bytes;
-    let length_bytes = range_blocks(geometry, config) / u64::from(config.queues) * block_bytes;
-    let fits = config.request_bytes > 0
-        && config.request_bytes.is_multiple_of(block_bytes)
-        && config.request_bytes <= max_bytes.min(length_bytes);
-    if fits {
-        return Ok(());
-    }
-    let request_bytes = config.request_bytes;
-    let volume = volume.name();
-    Err(VerifyError::RequestSize {
-        request_bytes,
-        volume,
-        block_bytes,
-        max_bytes,
-        length_bytes,
-    })
-}
-
-fn range_blocks(geometry: &Geometry, config: &VerifyConfig) -> u64 {
-    let shift = geometry.block_size.shift();
-    config.range_bytes.map_or(geometry.blocks, |bytes| {
-        (bytes >> shift).min(geometry.blocks)
-    })
+    ])?;
+    let plan = Plan {
+        request_bytes: config.request_bytes,
+        request_bytes_max: u64::MAX,
+        writes: !config.check_only,
+        part_blocks: range_blocks(geometry, config.range_bytes) / u64::from(config.queues),
+    };
+    Ok(plan.check(volume, geometry)?)
 }
 
 /// What a lane has done so far. Only the lane's reactor writes it.
@@ -326,7 +247,7 @@ impl Worker {
         counters: Arc<[Counters]>,
     ) -> Self {
         let geometry = volume.geometry();
-        let range = range_blocks(&geometry, &config);
+        let range = range_blocks(&geometry, config.range_bytes);
         let share = range / u64::from(config.queues);
         let first_lba = share * u64::from(queue);
         let is_last = queue + 1 == config.queues;

@@ -12,7 +12,7 @@ use weir_block::{
 use weir_load::bench::{self, BenchConfig, BenchError, Pattern};
 use weir_load::copy::{self, CopyConfig, CopyError};
 use weir_load::verify::{self, Until, VerifyConfig, VerifyError};
-use weir_load::{Stop, inspect};
+use weir_load::{PlanError, Stop};
 use weir_memory::{Segment, Views};
 use weir_reactor::Reactor;
 use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
@@ -527,7 +527,10 @@ fn bench_refuses_what_the_volume_cannot_do() {
             };
             let outcome = bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await;
             assert!(
-                matches!(outcome, Err(BenchError::RequestSize { .. })),
+                matches!(
+                    outcome,
+                    Err(BenchError::Plan(PlanError::RequestSize { .. }))
+                ),
                 "{request_bytes}: {outcome:?}"
             );
         }
@@ -537,38 +540,8 @@ fn bench_refuses_what_the_volume_cannot_do() {
         };
         let outcome = bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await;
         assert!(
-            matches!(outcome, Err(BenchError::Zero { .. })),
+            matches!(outcome, Err(BenchError::Plan(PlanError::Zero { .. }))),
             "{outcome:?}"
-        );
-    });
-}
-
-#[test]
-fn inspection_sees_a_file_system_and_an_empty_volume() {
-    simulate(|reactor| async move {
-        let volume = open(&reactor, "mem:?size=1M&block_size=512").await;
-        assert_eq!(inspect(&reactor, &volume).await, Ok(None));
-        let sink = weir_block::Completions::new();
-        let mut queue = Arc::clone(&volume)
-            .open_queue(&reactor, 1, sink.clone())
-            .expect("a queue opens");
-        let mut block = Segment::heap(512);
-        block[..4].copy_from_slice(b"XFSB");
-        let data = Views::from_iter([block.freeze()]);
-        let operation = Operation::Write {
-            lba: 0,
-            blocks: 1,
-            data,
-            fua: false,
-        };
-        queue.submit(&mut VecDeque::from([Request {
-            token: Token::default(),
-            operation,
-        }]));
-        sink.next().await.result.expect("the write succeeds");
-        assert_eq!(
-            inspect(&reactor, &volume).await,
-            Ok(Some("an XFS file system"))
         );
     });
 }

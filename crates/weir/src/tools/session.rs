@@ -9,6 +9,7 @@ use weir_load::Stop;
 use weir_nvme_host::NvmeHost;
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
 use weir_reactor::{Reactor, ReactorConfig, ReactorId, ReactorThread, Remote, System};
+use weir_volume::probe::contents_of;
 use weir_volume::{Access, Registry, VolumeUrl};
 
 use super::ReactorArguments;
@@ -81,7 +82,8 @@ impl Session {
         }
         let looked_at = Arc::clone(volume);
         let found = self
-            .run(move |reactor| async move { weir_load::inspect(&reactor, &looked_at).await })??;
+            .run(move |reactor| async move { contents_of(&reactor, &looked_at).await })?
+            .with_context(|| format!("cannot read what {} carries", volume.name()))?;
         match found {
             None => Ok(()),
             Some(what) => bail!(
