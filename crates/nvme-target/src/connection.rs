@@ -41,8 +41,9 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// What others tell a connection.
 pub(crate) enum Message {
-    /// What it sees may have changed.
-    Look,
+    /// What it sees may have changed. The sender is used when nothing of what it saw before is held any more, but by commands
+    /// in flight.
+    Look(weir_reactor::Sender<()>),
     /// Every reactor has the new snapshot: tell the host what changed.
     Announce,
     /// A Connect that waited may go on.
@@ -429,11 +430,14 @@ fn announce_end(shard: &Shard, entry: &Entry) {
 
 /// Nobody reads messages any more; who waits for an answer has it.
 fn close_mailbox(entry: &Entry) {
-    for message in entry.handle.mailbox.close() {
-        if let Message::Abort { slot, admin, .. } = message {
-            let aborted = false;
-            let _ = admin.mailbox.send(Message::AbortEnded { slot, aborted });
-        }
+    entry.handle.mailbox.close().into_iter().for_each(decline);
+}
+
+/// A message comes too late; senders of answers are dropped, which says so too.
+fn decline(message: Message) {
+    if let Message::Abort { slot, admin, .. } = message {
+        let aborted = false;
+        let _ = admin.mailbox.send(Message::AbortEnded { slot, aborted });
     }
 }
 
@@ -532,8 +536,12 @@ impl Connection {
 
     fn message(&mut self, message: Message) -> Result<(), End> {
         match message {
-            // The round looks at the generation.
-            Message::Look => {}
+            Message::Look(taken_over) => {
+                if !self.scene.renew() {
+                    return Err(End::Told("the host may not connect to the subsystem"));
+                }
+                taken_over.send(());
+            }
             Message::Announce => self.announce(),
             Message::Retry => {
                 if let Some((slot, connect, data)) = self.connect.take() {
@@ -1022,6 +1030,7 @@ impl Connection {
         }
         self.queue.withdraw_all();
         announce_end(&self.scene.shard, &self.entry);
+        self.scene.namespaces = Namespaces::default();
         let deadline = self.now() + LINGER;
         self.timer.set(deadline);
         self.ending = Some(Ending::Flushing(end));
@@ -1032,6 +1041,9 @@ impl Connection {
         let Some(ending) = self.ending.take() else {
             unreachable!("called while ending")
         };
+        while let Poll::Ready(message) = self.entry.handle.mailbox.poll_next(context) {
+            decline(message);
+        }
         if self.timer.poll_elapsed(context).is_ready() {
             return Poll::Ready(Outcome::Ended(ending.end()));
         }

@@ -502,3 +502,6 @@ fn split_front(views: &mut Views, length: usize) -> Views {
     }
     front
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use weir_block::{Router, Volume};
 use weir_nvme::Nqn;
-use weir_reactor::Reactor;
+use weir_reactor::{Reactor, Receiver, oneshot};
 
 use crate::connection::{Entry, Message};
 use crate::counters::ConnectionCounters;
@@ -85,9 +85,16 @@ impl Shard {
         self.generation.get()
     }
 
-    fn changed(&self) {
+    /// Has every connection take over what it sees now; each receiver ends when one has.
+    fn changed(&self) -> Vec<Receiver<()>> {
         self.generation.set(self.generation.get() + 1);
-        self.tell_all(|| Message::Look);
+        let connections = self.connections.borrow();
+        let look = |entry: &Rc<Entry>| {
+            let (sender, receiver) = oneshot();
+            let _ = entry.handle.mailbox.send(Message::Look(sender));
+            receiver
+        };
+        connections.values().map(look).collect()
     }
 
     /// Sends a message to every connection here.
@@ -97,8 +104,9 @@ impl Shard {
         }
     }
 
-    /// Takes a new snapshot over. Queues of volumes that stay are kept; others go with their last request.
-    pub(crate) fn apply(&self, snapshot: Arc<Snapshot>) {
+    /// Takes a new snapshot over. Queues of volumes that stay are kept; others go with their last request. Each receiver ends
+    /// when one connection holds nothing of the old one any more.
+    pub(crate) fn apply(&self, snapshot: Arc<Snapshot>) -> Vec<Receiver<()>> {
         let mut kept = HashMap::new();
         let mut attached = HashMap::new();
         for subsystem in &snapshot.subsystems {
@@ -112,7 +120,7 @@ impl Shard {
         *self.queues.borrow_mut() = kept;
         *self.attached.borrow_mut() = attached;
         *self.snapshot.borrow_mut() = snapshot;
-        self.changed();
+        self.changed()
     }
 
     fn attach(

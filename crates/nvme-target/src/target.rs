@@ -380,7 +380,8 @@ impl Target {
     }
 
     /// Serves `snapshot` from now on, in place of the one before. Done when every reactor has it; then hosts are told what
-    /// changed for them. Calls are to be made one after another.
+    /// changed for them. A volume that is served no more is held only by what is in flight on it. Calls are to be made one
+    /// after another.
     ///
     /// # Errors
     /// [`TargetError::Stopped`].
@@ -394,7 +395,11 @@ impl Target {
             })
             .collect();
         for (reactor, answer) in answers.into_iter().enumerate() {
-            answer.await.ok_or(TargetError::Stopped { reactor })?;
+            let connections = answer.await.ok_or(TargetError::Stopped { reactor })?;
+            for connection in connections {
+                // None: the connection has ended.
+                let _ = connection.await;
+            }
         }
         self.shared.announce();
         Ok(())

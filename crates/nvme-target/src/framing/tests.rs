@@ -1,0 +1,491 @@
+//! Framing and command core against a scripted peer: any commands, any bytes, in any pieces.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use weir_block::{
+    BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing,
+    Operation, Queue, ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, Watcher,
+};
+use weir_memory::{Pool, Segments};
+use weir_nvme::command::ConnectData;
+use weir_nvme::{HostId, Nqn, Sqe};
+use weir_reactor::Reactor;
+
+use super::*;
+use crate::core::{AdminView, Controller, ControllerIdentity, ControllerKind, ErrorLog, QueueKind};
+use crate::counters::{IoCounters, IoTotals};
+use crate::snapshot::{Namespace, Snapshot};
+use crate::volumes::{Attached, Namespaces, VolumeQueue};
+
+const BLOCKS: u64 = 1024;
+const ENTRIES: u32 = 8;
+/// Room for a few commands' data only, so that buffers run out.
+const POOL_BYTES: usize = 4 << 20;
+
+fn geometry() -> Geometry {
+    Geometry {
+        generation: 1,
+        block_size: BlockSize::B512,
+        blocks: BLOCKS,
+        transfer_blocks_max: 2048,
+        transfer_blocks_optimal: 8,
+        memory_alignment: 512,
+        deallocate_blocks: 8,
+        deallocated_read: DeallocatedRead::Zeroes,
+        volatile_cache: true,
+        read_only: false,
+        atomic_blocks: 1,
+        atomic_blocks_power_fail: 1,
+        compare_write_blocks: 8,
+    }
+}
+
+/// A volume that is only asked what it is like.
+struct Described;
+
+impl Volume for Described {
+    fn geometry(&self) -> Geometry {
+        geometry()
+    }
+    fn name(&self) -> String {
+        "described".to_owned()
+    }
+    fn watch(&self, _: Weak<dyn Watcher>) {}
+    fn open_queue(
+        self: Arc<Self>,
+        _: &Reactor,
+        _: u32,
+        _: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError> {
+        Err(VolumeError::Lost)
+    }
+    fn fence(&self, reply: FenceReply) {
+        reply(Ok(()));
+    }
+    fn resize(&self, _: u64, _: bool) -> Result<Geometry, ResizeError> {
+        Err(ResizeError::Unsupported { kind: "described" })
+    }
+}
+
+type Requests = Rc<RefCell<VecDeque<Request>>>;
+
+/// A queue whose requests the test answers.
+struct Scripted {
+    pool: Pool,
+    requests: Requests,
+}
+
+impl Queue for Scripted {
+    fn landing(&mut self, _: u64, blocks: u32) -> Landing {
+        match self.pool.segment(blocks as usize * 512) {
+            Ok(segment) => Landing::Ready(Segments::from_iter([segment])),
+            Err(_) => Landing::Wait,
+        }
+    }
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        self.requests.borrow_mut().append(batch);
+    }
+    fn cancel(&mut self, _: Token) {}
+}
+
+/// One connection without a socket.
+struct Bench {
+    framing: Framing,
+    queue: QueuePair,
+    namespaces: Namespaces,
+    pool: Pool,
+    requests: Requests,
+    counters: IoCounters,
+    errors: Mutex<ErrorLog>,
+    config: TargetConfig,
+    out: Gather,
+}
+
+impl Bench {
+    fn new(admin: bool) -> Self {
+        let (pool, config) = (Pool::new(POOL_BYTES), TargetConfig::default());
+        let requests = Requests::default();
+        let (its_pool, its_requests) = (pool.clone(), Rc::clone(&requests));
+        let queue = VolumeQueue::new(Box::new(move || {
+            Ok(Box::new(Scripted {
+                pool: its_pool.clone(),
+                requests: Rc::clone(&its_requests),
+            }))
+        }));
+        let attached = Attached {
+            namespace: Namespace::new(1, Arc::new(Described), [1; 16]),
+            geometry: Cell::new(geometry()),
+            queue,
+        };
+        let mut bench = Bench {
+            framing: Framing::new(&config),
+            queue: QueuePair::new(0),
+            namespaces: Namespaces::new(vec![Rc::new(attached)]),
+            requests,
+            counters: IoCounters::default(),
+            errors: Mutex::default(),
+            out: Gather::new(),
+            pool,
+            config,
+        };
+        bench.connect(admin);
+        bench
+    }
+
+    fn connect(&mut self, admin: bool) {
+        let nqn = |name: &str| Nqn::new(name).expect("an NQN");
+        let identity = ControllerIdentity {
+            kind: ControllerKind::Io,
+            id: 1,
+            subsystem_nqn: nqn("nqn.2024-01.org.weir:s"),
+            host_nqn: nqn("nqn.2024-01.org.weir:h"),
+            host_id: HostId([1; 16]),
+        };
+        let controller = Box::new(Controller::new(identity, 0, &self.config));
+        let (kind, reserve) = if admin {
+            (QueueKind::Admin(controller), None)
+        } else {
+            (QueueKind::Io, self.pool.segment(8192).ok())
+        };
+        self.queue
+            .connected(kind, u16::from(!admin), ENTRIES, false, reserve);
+        self.framing.set_success_flag(true);
+    }
+
+    fn with_env<R>(
+        &mut self,
+        work: impl FnOnce(&mut Framing, &mut QueuePair, &mut Gather, &Env<'_>) -> R,
+    ) -> R {
+        let snapshot = Snapshot::default();
+        let totals = IoTotals::default;
+        let view = AdminView {
+            snapshot: &snapshot,
+            config: &self.config,
+            local_address: "10.0.0.1:4420".parse().expect("an address"),
+            totals: &totals,
+            errors: &self.errors,
+            io_queues: 0,
+            up: Duration::from_secs(1),
+        };
+        let env = Env {
+            namespaces: &self.namespaces,
+            pool: &self.pool,
+            transfer_bytes_max: self.config.mdts_bytes,
+            in_capsule_bytes: self.config.in_capsule_bytes,
+            retry_delay: true,
+            counters: &self.counters,
+            admin: Some(&view),
+        };
+        work(&mut self.framing, &mut self.queue, &mut self.out, &env)
+    }
+
+    /// Feeds bytes, answers requests until nothing moves, and yields what was sent.
+    fn feed(&mut self, bytes: &[u8]) -> Result<Vec<u8>, FramingError> {
+        let mut input = View::copy_of(bytes);
+        loop {
+            let progress = self
+                .with_env(|framing, queue, out, env| framing.receive(&mut input, queue, env, out));
+            let progress = progress?;
+            while self.queue.next_effect().is_some() {}
+            self.queue.failures().for_each(drop);
+            self.queue.pump();
+            let answered = self.answer_all();
+            self.with_env(|framing, queue, out, env| {
+                queue.retry_buffers(env);
+                framing.write(queue, out);
+            });
+            assert!(self.queue.in_flight() <= ENTRIES as usize + 8, "a bound");
+            if progress == Progress::PeerTerminated || (!answered && input.is_empty()) {
+                break;
+            }
+            assert!(
+                answered || progress != Progress::Blocked || self.queue.is_fetching(),
+                "a blocked connection waits for something"
+            );
+            if !answered && progress == Progress::Blocked {
+                break;
+            }
+        }
+        let sent = self.out.slices().flatten().copied().collect();
+        self.out.clear();
+        Ok(sent)
+    }
+
+    fn answer_all(&mut self) -> bool {
+        let mut answered = false;
+        loop {
+            // The latest first: volumes reorder.
+            let Some(request) = self.requests.borrow_mut().pop_back() else {
+                return answered;
+            };
+            answered = true;
+            let completion = Completion {
+                token: request.token,
+                result: Ok(()),
+                operation: done(request.operation),
+            };
+            self.with_env(|_, queue, _, env| queue.completed(completion, env));
+            self.queue.pump();
+        }
+    }
+}
+
+fn done(operation: Operation) -> Operation {
+    match operation {
+        Operation::Read { lba, blocks, .. } => Operation::Read {
+            lba,
+            blocks,
+            buffers: ReadBuffers::Filled(View::zeroes(blocks as usize * 512).collect()),
+        },
+        other => other,
+    }
+}
+
+/// The bytes of a capsule with `data` bytes of data, as a host without digests sends it.
+fn capsule(sqe: &[u8; 64], data: usize) -> Vec<u8> {
+    let mut bytes = vec![0x04, 0, 72, if data > 0 { 72 } else { 0 }];
+    bytes.extend((72 + data as u32).to_le_bytes());
+    bytes.extend(sqe);
+    bytes.resize(72 + data, 0xa5);
+    bytes
+}
+
+fn icreq() -> Vec<u8> {
+    InitializeRequest::new(DigestOptions::NONE)
+        .encode()
+        .to_vec()
+}
+
+/// A host's side: reads what was sent and writes the data that is asked for.
+struct Peer {
+    reader: Reader,
+    writer: Writer,
+    answers: BTreeMap<u16, u16>,
+}
+
+impl Peer {
+    fn new() -> Self {
+        Peer {
+            reader: Reader::new(Side::Host),
+            writer: Writer::default(),
+            answers: BTreeMap::new(),
+        }
+    }
+
+    fn read(&mut self, mut bytes: &[u8]) -> Vec<u8> {
+        let mut more = Vec::new();
+        loop {
+            let fed = self.reader.feed(bytes).expect("the target's PDUs are good");
+            bytes = &bytes[fed.consumed..];
+            match fed.event {
+                None => return more,
+                Some(Event::Pdu(Pdu::InitializeResponse(_))) => {
+                    self.reader.establish(ReceiveParameters {
+                        maximum_data: u32::MAX,
+                        ..ReceiveParameters::INITIAL
+                    });
+                }
+                Some(Event::Pdu(Pdu::CapsuleResponse(cqe))) => {
+                    self.answers.insert(cqe.cid, cqe.status.bits());
+                }
+                Some(Event::DataEnd {
+                    pdu: Pdu::C2hData(data),
+                    ..
+                }) if data.success => {
+                    self.answers.insert(data.cid, 0);
+                }
+                Some(Event::Pdu(Pdu::R2t(r2t))) => more.extend(self.data_for(&r2t)),
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn data_for(&self, r2t: &R2t) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut offset = 0;
+        while offset < r2t.length {
+            let length = (r2t.length - offset).min(65536);
+            let header = H2cData {
+                cid: r2t.cid,
+                transfer_tag: r2t.transfer_tag,
+                offset,
+                length,
+                last: offset + length == r2t.length,
+            };
+            let mut buffer = [0; HEADER_SIZE_MAX];
+            let written = self.writer.h2c_data(&mut buffer, &header);
+            bytes.extend(&buffer[..written]);
+            bytes.resize(bytes.len() + length as usize, 0x5a);
+            offset += length;
+        }
+        bytes
+    }
+}
+
+/// Sends `commands` in pieces of up to `piece` bytes; the status of each.
+fn converse(commands: &[(Sqe, usize)], piece: usize) -> BTreeMap<u16, u16> {
+    let (mut bench, mut peer) = (Bench::new(false), Peer::new());
+    let mut stream: VecDeque<u8> = icreq().into();
+    for (sqe, data) in commands {
+        stream.extend(capsule(&sqe.encode(), *data));
+        // One command after another, so that each has its slot.
+        while !stream.is_empty() {
+            let length = piece.min(stream.len());
+            let bytes: Vec<u8> = stream.drain(..length).collect();
+            let sent = bench.feed(&bytes).expect("a good host");
+            stream.extend(peer.read(&sent));
+        }
+    }
+    assert_eq!(bench.queue.in_flight(), 0, "every command was answered");
+    peer.answers
+}
+
+fn any_command() -> impl Strategy<Value = (Sqe, usize)> {
+    use weir_nvme::command::{Blocks, NvmCommand, WriteZeroes};
+    use weir_nvme::sgl::SglDescriptor;
+    (0_u8..6, 0..BLOCKS + 4, 1_u32..40, any::<bool>()).prop_map(
+        |(kind, lba, blocks, in_capsule)| {
+            let length = blocks * 512;
+            let at = Blocks::new(lba, blocks);
+            let fetched = SglDescriptor::Transport { length };
+            let in_capsule = in_capsule && length <= 8192;
+            let (sgl, data) = if in_capsule {
+                (
+                    SglDescriptor::InCapsule { offset: 0, length },
+                    length as usize,
+                )
+            } else {
+                (fetched, 0)
+            };
+            let zeroes = WriteZeroes {
+                lba,
+                blocks,
+                ..WriteZeroes::default()
+            };
+            match kind {
+                0 => (NvmCommand::Read(at).sqe(0, 1, fetched), 0),
+                1 | 2 => (NvmCommand::Write(at).sqe(0, 1, sgl), data),
+                3 => (NvmCommand::Compare(at).sqe(0, 1, sgl), data),
+                4 => (
+                    NvmCommand::WriteZeroes(zeroes).sqe(0, 1, SglDescriptor::NONE),
+                    0,
+                ),
+                _ => (NvmCommand::Flush.sqe(0, 1, SglDescriptor::NONE), 0),
+            }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn pieces_change_nothing(
+        mut commands in proptest::collection::vec(any_command(), 1..12),
+        piece in 1_usize..300,
+    ) {
+        for (cid, (sqe, _)) in (0..).zip(&mut commands) {
+            sqe.cid = cid;
+        }
+        let whole = converse(&commands, usize::MAX);
+        prop_assert_eq!(whole.len(), commands.len());
+        prop_assert_eq!(converse(&commands, piece), whole);
+    }
+
+    #[test]
+    fn no_entry_breaks_a_queue(
+        entries in proptest::collection::vec((any::<[u8; 64]>(), 0_u8..0x20, 0_u32..4), 1..40),
+        admin: bool,
+        plausible: bool,
+        data in 0_usize..3,
+    ) {
+        let mut bench = Bench::new(admin);
+        let _ = bench.feed(&icreq());
+        for (mut bytes, opcode, nsid) in entries {
+            if plausible {
+                // Opcodes that there are, SGLs, small namespaces and ranges.
+                bytes[0] = opcode;
+                bytes[1] = 0x40 | bytes[1] & 3;
+                bytes[4..8].copy_from_slice(&nsid.to_le_bytes());
+                bytes[39] = [0x00, 0x01, 0x5a][data];
+                bytes[24..32].fill(0);
+                bytes[34..36].fill(0);
+                bytes[41..48].fill(0);
+                bytes[49] = 0;
+            }
+            let in_capsule = if data == 1 { 512 } else { 0 };
+            if bench.feed(&capsule(&bytes, in_capsule)).is_err() {
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn no_bytes_break_a_connection(
+        mut commands in proptest::collection::vec(any_command(), 1..6),
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        piece in 1_usize..5000,
+        admin: bool,
+    ) {
+        let mut bytes = icreq();
+        for (cid, (sqe, data)) in (0..).zip(&mut commands) {
+            sqe.cid = cid;
+            bytes.extend(capsule(&sqe.encode(), *data));
+        }
+        for (at, value) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        let mut bench = Bench::new(admin);
+        for part in bytes.chunks(piece) {
+            match bench.feed(part) {
+                Ok(_) => {}
+                Err(error) => {
+                    bench.framing.terminate(&error, &mut bench.out);
+                    break;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn noise_is_refused(bytes in proptest::collection::vec(any::<u8>(), 8..600)) {
+        let mut bench = Bench::new(false);
+        if bytes[0] != 0 {
+            prop_assert!(bench.feed(&bytes).is_err());
+        } else {
+            let _ = bench.feed(&bytes);
+        }
+    }
+}
+
+#[test]
+fn a_connect_is_an_effect_and_nothing_is_read_behind_it() {
+    use weir_nvme::command::{Connect, FabricsCommand};
+    use weir_nvme::sgl::SglDescriptor;
+    let mut bench = Bench::new(false);
+    bench.queue = QueuePair::new(0);
+    bench.feed(&icreq()).expect("a good host");
+    let sgl = SglDescriptor::InCapsule {
+        offset: 0,
+        length: ConnectData::SIZE as u32,
+    };
+    let connect = FabricsCommand::Connect(Connect::default()).sqe(5, sgl);
+    let mut bytes = capsule(&connect.encode(), ConnectData::SIZE);
+    bytes.extend(capsule(&connect.encode(), ConnectData::SIZE));
+    let mut input = View::copy_of(&bytes);
+    let progress = bench
+        .with_env(|framing, queue, out, env| framing.receive(&mut input, queue, env, out))
+        .expect("a good host");
+    assert_eq!(progress, Progress::Blocked);
+    assert_eq!(input.len(), ConnectData::SIZE, "the second one's data");
+    let effect = bench.queue.next_effect().expect("an effect");
+    assert!(matches!(
+        effect,
+        crate::core::Effect::Connect { slot: 0, .. }
+    ));
+    assert!(bench.queue.next_effect().is_none());
+}
