@@ -512,11 +512,16 @@ async fn end_controller(admin: &Admin, orderly: bool) -> bool {
     }
 }
 
-/// Sends Keep Alive at half the timeout, unless I/O did it; why it failed.
+/// Sends Keep Alive at half the timeout, unless I/O did it; why it failed. Where I/O may have, it is looked at twice as often:
+/// the I/O may have been at the very beginning of the time since the last look.
 async fn keep_alive(shared: &Shared, established: &Established) -> String {
     let reactor = &established.admin.caller.reactor;
+    let interval = match established.traffic_based {
+        true => established.keep_alive / 4,
+        false => established.keep_alive / 2,
+    };
     loop {
-        reactor.sleep(established.keep_alive / 2).await;
+        reactor.sleep(interval).await;
         if established.traffic_based && any_active(shared) {
             continue;
         }
