@@ -102,9 +102,12 @@ pub(crate) struct Home {
     timer: Timer,
     phase: Phase,
     generation: u64,
+    /// Attempts in a row that came to nothing: that made no association, or one that was lost again before it was of use.
     attempts: u32,
-    /// When the last association was lost.
+    /// When the last association was lost that was of use.
     lost_at: Instant,
+    /// When the last association was made.
+    up_at: Instant,
     /// Lost associations, and when they have surely ended.
     quiet: Vec<(u64, Instant)>,
     fences: Vec<PendingFence>,
@@ -131,6 +134,7 @@ impl Home {
             generation: first.association.generation,
             attempts: 0,
             lost_at: reactor.now(),
+            up_at: reactor.now(),
             quiet: Vec::new(),
             fences: Vec::new(),
             next_fence: 0,
@@ -281,7 +285,8 @@ impl Home {
         );
         let first = association.generation == 1;
         let changed = self.shared.set_up(&association);
-        self.attempts = 0;
+        self.up_at = self.reactor.now();
+        any_active(&self.shared);
         self.phase = Phase::Up(Up {
             _tasks: self.start_tasks(&established),
             established,
@@ -333,7 +338,14 @@ impl Home {
             return;
         }
         tracing::warn!(volume = %self.shared.name(), reason, "connection lost");
-        self.lost_at = self.reactor.now();
+        let now = self.reactor.now();
+        let lasted = now - self.up_at >= self.shared.options.reconnect_delay;
+        if lasted || any_active(&self.shared) {
+            self.attempts = 0;
+            self.lost_at = now;
+        } else {
+            self.attempts += 1;
+        }
         self.take_down(false);
         self.shared.tell_watchers(VolumeEvent::Lost);
     }
@@ -384,7 +396,8 @@ impl Home {
         }
         match self.closing {
             Some(_) => {}
-            None => self.connect(),
+            None if self.attempts == 0 => self.connect(),
+            None => self.pause_or_give_up(),
         }
     }
 
@@ -401,16 +414,19 @@ impl Home {
 
     fn attempt_failed(&mut self, error: &ConnectError) {
         self.attempts += 1;
-        let now = self.reactor.now();
-        let until = now + self.pause();
+        tracing::warn!(volume = %self.shared.name(), %error, attempts = self.attempts, "cannot reconnect yet");
+        self.pause_or_give_up();
+    }
+
+    fn pause_or_give_up(&mut self) {
+        let until = self.reactor.now() + self.pause();
         let limit = self.shared.options.controller_loss_timeout;
         if limit.is_some_and(|limit| until > self.lost_at + limit) {
-            tracing::error!(volume = %self.shared.name(), %error, "gave up to reconnect");
+            tracing::error!(volume = %self.shared.name(), "gave up to reconnect");
             self.phase = Phase::Ended;
             self.shared.set_ended();
             return;
         }
-        tracing::warn!(volume = %self.shared.name(), %error, attempts = self.attempts, "cannot reconnect yet");
         self.phase = Phase::Pausing { until };
     }
 

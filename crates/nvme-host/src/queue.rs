@@ -294,6 +294,7 @@ impl IoQueue {
             return;
         }
         let now = self.reactor.now();
+        let starved_before = state.starved;
         let mut submitted = false;
         while let Some(link) = state.best_link() {
             let room = state.links[link].caller.connection.room();
@@ -303,8 +304,11 @@ impl IoQueue {
             self.issue(state, link, part, now);
             submitted = true;
         }
-        if (submitted || state.starved) && !state.ticking {
+        if submitted && !state.ticking {
             state.ticking = true;
+            state.wake();
+        }
+        if state.starved && !starved_before {
             state.wake();
         }
     }

@@ -502,6 +502,23 @@ fn a_controller_that_stays_away_ends_the_volume() {
 }
 
 #[test]
+fn associations_without_io_queues_are_not_made_without_pause_or_end() {
+    with_fake(Script::default(), |reactor, fake| async move {
+        let options = Options {
+            controller_loss_timeout: Some(Duration::from_secs(30)),
+            ..options()
+        };
+        let volume = open(&reactor, options).await;
+        fake.script.borrow_mut().refuse_io = true;
+        let mut client = Client::new(&volume, &reactor, 4);
+        assert_eq!(client.read(0, 1).await, Err(VolumeError::Lost));
+        let connects = fake.connects.borrow();
+        let associations = connects.iter().filter(|qid| **qid == 0).count();
+        assert!((3..40).contains(&associations), "{associations}");
+    });
+}
+
+#[test]
 fn a_resize_is_seen_and_so_is_a_removal() {
     with_fake(Script::default(), |reactor, fake| async move {
         let volume = open(&reactor, options()).await;

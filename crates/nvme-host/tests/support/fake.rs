@@ -82,6 +82,8 @@ pub(crate) struct Script {
     pub(crate) answer_admin: bool,
     /// Every byte of the namespace's NGUID.
     pub(crate) nguid: u8,
+    /// Whether Connect of an I/O queue is refused.
+    pub(crate) refuse_io: bool,
     /// Whether Connect is refused.
     pub(crate) refuse: bool,
     pub(crate) hook: Hook,
@@ -108,6 +110,7 @@ impl Default for Script {
             damage: 0,
             answer_admin: true,
             nguid: 1,
+            refuse_io: false,
             refuse: false,
             hook: Box::new(|_, _| Action::Serve),
             discovery: Vec::new(),
@@ -487,10 +490,11 @@ impl Peer {
                     return self.answer(sqe, Status::CONNECT_INVALID_PARAMETERS, 0x1_0100);
                 }
                 assert!(!data.host_id.is_zero());
-                if self.fake.script.borrow().refuse {
+                self.fake.connects.borrow_mut().push(connect.qid);
+                let refuse_io = self.fake.script.borrow().refuse_io && connect.qid > 0;
+                if self.fake.script.borrow().refuse || refuse_io {
                     return self.answer(sqe, Status::CONNECT_CONTROLLER_BUSY, 0);
                 }
-                self.fake.connects.borrow_mut().push(connect.qid);
                 self.qid = connect.qid;
                 let controller = if connect.qid == 0 {
                     self.new_controller()
