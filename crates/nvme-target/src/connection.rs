@@ -16,19 +16,21 @@ use weir_block::{CompletionSink, Completions};
 use weir_memory::{Gather, View};
 use weir_nvme::command::{Connect, ConnectData, ConnectResponse};
 use weir_nvme::tcp::FramingError;
-use weir_nvme::{Cqe, Status};
+use weir_nvme::{Cqe, Nqn, Status};
 use weir_reactor::{
     DetachedStream, Instant, ReceiveInto, Received, Shutdown, SocketReport, TcpStream, Timer,
 };
 
 use crate::core::{
-    AdminView, ConnectRefusal, Controller, ControllerIdentity, ControllerKind, Effect, Env,
-    QueueKind, QueuePair, SlotIndex, check_connect_data, check_connect_fields, flow_control_off,
+    AdminView, ConnectIdentity, ConnectRefusal, Controller, ControllerIdentity, ControllerKind,
+    Effect, Env, QueueKind, QueuePair, SlotIndex, check_connect_data, check_connect_fields,
+    flow_control_off,
 };
 use crate::counters::{IoCounters, IoTotals};
 use crate::framing::{DirectReturn, Framing, Progress};
 use crate::registry::{Handle, QueueGrant, Shared};
 use crate::shard::Shard;
+use crate::snapshot::{Snapshot, Subsystem};
 use crate::target::SubsystemCounters;
 use crate::volumes::Namespaces;
 
@@ -873,67 +875,101 @@ impl Connection {
         data: &ConnectData,
     ) -> Result<bool, ConnectRefusal> {
         let shard = Rc::clone(self.shard());
-        let target = &shard.target;
-        check_connect_fields(connect, &target.config)?;
+        check_connect_fields(connect, &shard.target.config)?;
         let snapshot = shard.snapshot();
         let (identity, subsystem) =
             check_connect_data(connect, data, &snapshot, self.entry.discovery_only)?;
-        let cid = self.queue.cid_of(slot);
-        let handle = &self.entry.handle;
-        let local = self.entry.local;
-        let (shared, reactor) = if connect.qid == 0 {
-            let shared = target.registry.create(
-                &identity,
-                subsystem,
-                local,
-                shard.index,
-                handle.clone(),
-                &target.config,
-            )?;
-            (shared, shard.index)
+        let found = if connect.qid == 0 {
+            Some(self.make_controller(&identity, subsystem)?)
         } else {
-            match target
-                .registry
-                .add_queue(&identity, connect.qid, local, handle)?
-            {
-                QueueGrant::Wait => return Ok(false),
-                QueueGrant::Granted {
-                    controller,
-                    reactor,
-                } => (controller, reactor),
-            }
+            self.find_controller(&identity, connect.qid)?
         };
-        if let Some(options) = snapshot.host_options(&identity.host_nqn)
-            && let Some(stream) = &self.stream
-            && let Err(error) = stream.set_options(options)
-        {
-            tracing::warn!(connection = handle.id, %error, "the host's socket options were not set");
-        }
+        let Some((shared, reactor)) = found else {
+            return Ok(false);
+        };
+        self.set_host_options(&snapshot, &identity.host_nqn);
         tracing::info!(
-            connection = handle.id, peer = %self.entry.peer, host = %identity.host_nqn,
+            connection = self.entry.handle.id, peer = %self.entry.peer, host = %identity.host_nqn,
             subsystem = %identity.subsystem_nqn, controller = shared.id, queue = connect.qid, reactor,
             "connected"
         );
         let granted = Granted {
             shared,
             connect: *connect,
-            cid,
+            cid: self.queue.cid_of(slot),
         };
-        if reactor != shard.index {
-            *self.entry.association.borrow_mut() = Some((Arc::clone(&granted.shared), connect.qid));
-            self.moving = Some((reactor, granted));
-        } else if connect.qid > 0 {
-            self.become_io_queue(&granted);
-            self.answer_connect(slot, &granted);
-        } else {
-            self.become_admin_queue(&granted, &identity);
-            self.answer_connect(slot, &granted);
-        }
+        self.become_what_was_granted(slot, granted, reactor, &identity);
         self.timer.clear();
         if self.entry.half_open.take() {
-            target.half_open_ended();
+            shard.target.half_open_ended();
         }
         Ok(true)
+    }
+
+    /// A controller for this admin queue, on this reactor.
+    fn make_controller(
+        &self,
+        identity: &ConnectIdentity,
+        subsystem: Option<&Subsystem>,
+    ) -> Result<(Arc<Shared>, usize), ConnectRefusal> {
+        let shard = self.shard();
+        let shared = shard.target.registry.create(
+            identity,
+            subsystem,
+            self.entry.local,
+            shard.index,
+            self.entry.handle.clone(),
+            &shard.target.config,
+        )?;
+        Ok((shared, shard.index))
+    }
+
+    /// The controller of this I/O queue, and the reactor that the queue belongs on; none: not yet.
+    fn find_controller(
+        &self,
+        identity: &ConnectIdentity,
+        qid: u16,
+    ) -> Result<Option<(Arc<Shared>, usize)>, ConnectRefusal> {
+        let registry = &self.shard().target.registry;
+        let grant = registry.add_queue(identity, qid, self.entry.local, &self.entry.handle)?;
+        Ok(match grant {
+            QueueGrant::Wait => None,
+            QueueGrant::Granted {
+                controller,
+                reactor,
+            } => Some((controller, reactor)),
+        })
+    }
+
+    fn set_host_options(&self, snapshot: &Snapshot, host: &Nqn) {
+        if let Some(options) = snapshot.host_options(host)
+            && let Some(stream) = &self.stream
+            && let Err(error) = stream.set_options(options)
+        {
+            let connection = self.entry.handle.id;
+            tracing::warn!(connection, %error, "the host's socket options were not set");
+        }
+    }
+
+    fn become_what_was_granted(
+        &mut self,
+        slot: SlotIndex,
+        granted: Granted,
+        reactor: usize,
+        identity: &ConnectIdentity,
+    ) {
+        let qid = granted.connect.qid;
+        if reactor != self.shard().index {
+            *self.entry.association.borrow_mut() = Some((Arc::clone(&granted.shared), qid));
+            self.moving = Some((reactor, granted));
+            return;
+        }
+        if qid > 0 {
+            self.become_io_queue(&granted);
+        } else {
+            self.become_admin_queue(&granted, identity);
+        }
+        self.answer_connect(slot, &granted);
     }
 
     fn answer_connect(&mut self, slot: SlotIndex, granted: &Granted) {
@@ -972,7 +1008,7 @@ impl Connection {
         );
     }
 
-    fn become_admin_queue(&mut self, granted: &Granted, identity: &crate::core::ConnectIdentity) {
+    fn become_admin_queue(&mut self, granted: &Granted, identity: &ConnectIdentity) {
         self.associate(granted, true);
         self.scene.renew();
         let shared = Arc::clone(&granted.shared);

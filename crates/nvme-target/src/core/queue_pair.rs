@@ -12,6 +12,7 @@ use weir_block::{Completion, Landing, Operation, OperationKind, Request, Token, 
 use weir_memory::{Pool, Segment, Segments, View, Views, segments_len};
 use weir_nvme::command::{Connect, ConnectData, FabricsCommand};
 use weir_nvme::sgl::TcpData;
+use weir_nvme::sqe::Fuse;
 use weir_nvme::{Cqe, Sqe, Status};
 
 use super::controller::{AdminOutcome, AdminView, Controller};
@@ -319,67 +320,73 @@ impl QueuePair {
             let plan = self.plan(sqe, payload, env)?;
             check_payload(&plan, payload, self.in_capsule_max(sqe, env)).map(|()| plan)
         });
-        let in_capsule = matches!(payload, Ok(TcpData::InCapsule { length: 1.. }));
         let plan = match plan {
             Ok(plan) => plan,
-            Err(status) => {
-                let slot = self.take_slot(sqe);
-                self.settle_fused(sqe, None);
-                self.finish(slot, status);
-                return Ok(Next::Skip);
-            }
+            Err(status) => return Ok(self.refuse(sqe, status)),
         };
-        let landing = match plan.space {
-            Space::None => Some((Segments::new(), false)),
-            _ if !in_capsule => None,
-            _ => match self.landing_now(&plan, env) {
-                Some(landing) => Some(landing),
+        let in_capsule = matches!(payload, Ok(TcpData::InCapsule { length: 1.. }));
+        let landing = if in_capsule && plan.space != Space::None {
+            match self.landing_now(&plan, env) {
                 None if self.first_holds_reserve() => {
-                    let slot = self.take_slot(sqe);
-                    self.settle_fused(sqe, None);
-                    self.finish(slot, Status::COMMAND_INTERRUPTED);
-                    return Ok(Next::Skip);
+                    return Ok(self.refuse(sqe, Status::COMMAND_INTERRUPTED));
                 }
                 None => return Err(Stalled),
-            },
+                landing => landing,
+            }
+        } else {
+            None
         };
         let slot = self.take_slot(sqe);
-        let entry = &mut self.slots[usize::from(slot)];
-        entry.work = plan.work;
-        entry.namespace = plan.namespace;
-        entry.length = plan.length;
-        entry.buffer = payload.map_or(0, TcpData::length);
-        let next = match landing {
-            Some((landing, reserve)) => {
-                entry.landing = landing;
-                entry.reserve = reserve;
-                if plan.length > 0 {
-                    entry.phase = Phase::InCapsule;
-                    Next::Fill(slot)
-                } else {
-                    entry.phase = Phase::Running;
-                    Next::Skip
-                }
-            }
-            None => {
-                entry.phase = Phase::WaitsForBuffer;
-                Next::Skip
-            }
-        };
-        let phase = entry.phase;
+        self.slots[usize::from(slot)].buffer = payload.map_or(0, TcpData::length);
+        let phase = self.admit(slot, plan, landing);
         self.settle_fused(sqe, Some(slot));
         if self.slots[usize::from(slot)].phase == Phase::Free {
             return Ok(Next::Skip);
         }
-        match phase {
-            Phase::WaitsForBuffer if sqe.fuse != weir_nvme::sqe::Fuse::First => {
-                self.ask_for_buffer(slot, env);
+        self.begin(slot, phase, sqe.fuse, env);
+        Ok(match phase {
+            Phase::InCapsule => Next::Fill(slot),
+            _ => Next::Skip,
+        })
+    }
+
+    /// Answers a command that may not run.
+    fn refuse(&mut self, sqe: &Sqe, status: Status) -> Next {
+        let slot = self.take_slot(sqe);
+        self.settle_fused(sqe, None);
+        self.finish(slot, status);
+        Next::Skip
+    }
+
+    /// Puts a command into its slot; what it waits for.
+    fn admit(&mut self, slot: SlotIndex, plan: Plan, landing: Option<(Segments, bool)>) -> Phase {
+        let entry = &mut self.slots[usize::from(slot)];
+        entry.phase = match landing {
+            Some((landing, reserve)) => {
+                entry.landing = landing;
+                entry.reserve = reserve;
+                Phase::InCapsule
             }
-            Phase::WaitsForBuffer => self.slots[usize::from(slot)].phase = Phase::Held,
+            None if plan.space == Space::None => Phase::Running,
+            None => Phase::WaitsForBuffer,
+        };
+        entry.work = plan.work;
+        entry.namespace = plan.namespace;
+        entry.length = plan.length;
+        entry.phase
+    }
+
+    /// Sets a command going that does not wait for data in its capsule.
+    fn begin(&mut self, slot: SlotIndex, phase: Phase, fuse: Fuse, env: &Env<'_>) {
+        match phase {
             Phase::Running => self.run(slot, env),
+            // Its data is asked for when its second half is there.
+            Phase::WaitsForBuffer if fuse == Fuse::First => {
+                self.slots[usize::from(slot)].phase = Phase::Held;
+            }
+            Phase::WaitsForBuffer => self.ask_for_buffer(slot, env),
             _ => {}
         }
-        Ok(next)
     }
 
     fn plan(&mut self, sqe: &Sqe, payload: TcpData, env: &Env<'_>) -> Result<Plan, Status> {
@@ -616,7 +623,6 @@ impl QueuePair {
 
     /// Pairs a command with the first half of a fused pair before it, or fails that half.
     fn settle_fused(&mut self, sqe: &Sqe, slot: Option<SlotIndex>) {
-        use weir_nvme::sqe::Fuse;
         let before = std::mem::replace(&mut self.fused, Fused::None);
         match (before, sqe.fuse) {
             (Fused::First(first), Fuse::Second) => match slot {
@@ -1037,11 +1043,10 @@ impl QueuePair {
 
     /// Makes sure that the reserve is there when it was lent for good: a volume may keep the memory that it was given.
     pub(crate) fn restore_reserve(&mut self, pool: &Pool, bytes: usize) {
-        let in_use = self.slots.iter().any(|slot| slot.reserve);
-        if self.reserve_out
-            && !in_use
-            && let Ok(segment) = pool.segment(bytes)
-        {
+        if !self.reserve_out || self.slots.iter().any(|slot| slot.reserve) {
+            return;
+        }
+        if let Ok(segment) = pool.segment(bytes) {
             self.reserve = Some(segment);
             self.reserve_out = false;
         }
