@@ -9,7 +9,7 @@ use weir_gateway::name::{
 };
 use weir_gateway::state::{ControllerIds, SocketOptions};
 
-use crate::tools::{BenchArguments, CopyArguments, VerifyArguments};
+use crate::tools::{BenchArguments, CopyArguments, DiscoverArguments, VerifyArguments};
 
 /// Serves block volumes over NVMe/TCP, and measures them.
 #[derive(Debug, Parser)]
@@ -65,6 +65,8 @@ pub(crate) enum Command {
     /// The threads that serve
     #[command(subcommand)]
     Reactor(ReactorCommand),
+    /// Ask a target which subsystems it offers this host, and where
+    Discover(DiscoverArguments),
     /// Drive a volume with load and measure it
     Bench(BenchArguments),
     /// Copy one volume onto another

@@ -23,6 +23,9 @@ use crate::client::{Client, Failure};
 fn main() -> ExitCode {
     let Cli { global, command } = Cli::parse();
     let command = match command {
+        Command::Discover(arguments) => {
+            return finish(tools::discover::run(arguments, global.json));
+        }
         Command::Bench(arguments) => return finish(tools::bench::run(arguments, global.json)),
         Command::Copy(arguments) => return finish(tools::copy::run(arguments, global.json)),
         Command::Verify(arguments) => return finish(tools::verify::run(arguments, global.json)),
@@ -42,7 +45,7 @@ fn main() -> ExitCode {
         Command::Listener(command) => commands::listener::run(&asked, command),
         Command::Connection(command) => commands::connection::run(&asked, command),
         Command::Reactor(command) => commands::reactor::run(&asked, command),
-        Command::Bench(_) | Command::Copy(_) | Command::Verify(_) => {
+        Command::Discover(_) | Command::Bench(_) | Command::Copy(_) | Command::Verify(_) => {
             unreachable!("the tools ask no gateway and have run already")
         }
     };

@@ -155,7 +155,12 @@ fn set(socket: &Socket, options: &SocketOptions) -> io::Result<()> {
         set_congestion_control(socket, name)?;
     }
     if let Some(dscp) = options.dscp {
+        // IP_TOS changes SO_PRIORITY too, and what is not asked for stays as it is.
+        let priority = socket.priority()?;
         set_dscp(socket, dscp)?;
+        if socket.priority()? != priority {
+            set_priority(socket, priority)?;
+        }
     }
     if let Some(priority) = options.priority {
         set_priority(socket, priority)?;

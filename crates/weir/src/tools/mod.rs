@@ -2,12 +2,14 @@
 
 pub(crate) mod bench;
 pub(crate) mod copy;
+pub(crate) mod discover;
 mod present;
 mod session;
 pub(crate) mod verify;
 
 pub(crate) use bench::BenchArguments;
 pub(crate) use copy::CopyArguments;
+pub(crate) use discover::DiscoverArguments;
 pub(crate) use verify::VerifyArguments;
 
 use std::time::Duration;
@@ -28,7 +30,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Which reactors a tool uses.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ReactorArguments {
     /// Reactors (threads) that drive the volume; the queues are spread over them. Default: one per queue, as far as there
     /// are processors

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context, bail};
 use weir_block::Volume;
 use weir_load::Stop;
-use weir_nvme_host::NvmeHost;
+use weir_nvme_host::{HostIdentity, NvmeHost};
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
 use weir_reactor::{Reactor, ReactorConfig, ReactorId, ReactorThread, Remote, System};
 use weir_volume::probe::contents_of;
@@ -50,6 +50,11 @@ impl Session {
             nvme,
             stop,
         })
+    }
+
+    /// Who this machine is to NVMe targets.
+    pub(crate) fn identity(&self) -> &HostIdentity {
+        self.nvme.identity()
     }
 
     pub(crate) fn remotes(&self) -> Vec<Remote> {
