@@ -108,12 +108,12 @@ async fn every_command(reactor: &Reactor, volume: &Arc<dyn Volume>) {
     assert!(found[..2 * size] == data[..2 * size] && found[6 * size..] == data[6 * size..]);
     let verify = Operation::Verify {
         lba: 0,
-        blocks: 4096,
+        blocks: 1024,
     };
     assert_eq!(client.call(verify).await.result, Ok(()));
     let deallocate = Operation::Deallocate {
         lba: 0,
-        blocks: 4096,
+        blocks: 1024,
     };
     let expected = match geometry.deallocate_blocks {
         0 => Err(VolumeError::Unsupported),
@@ -129,16 +129,17 @@ async fn every_command(reactor: &Reactor, volume: &Arc<dyn Volume>) {
 /// Random requests, many at a time, against plain memory.
 async fn random_requests(reactor: &Reactor, volume: &Arc<dyn Volume>) {
     const LANES: u64 = 16;
-    const LANE: u64 = 256;
+    const LANE_BYTES: usize = 128 << 10;
     let size = volume.geometry().block_size.bytes() as usize;
+    let lane_blocks = (LANE_BYTES / size) as u64;
     let mut client = Client::new(volume, reactor, 64);
-    let mut oracle = pattern((LANES * LANE) as usize * size, 1);
+    let mut oracle = pattern((LANES * lane_blocks) as usize * size, 1);
     client.write(0, &oracle, size).await.unwrap();
     for round in 0..20u64 {
         let mut expected = Vec::new();
         for lane in 0..LANES {
-            let lba = lane * LANE + reactor.random() % (LANE / 2);
-            let blocks = 1 + reactor.random() % (LANE / 2);
+            let lba = lane * lane_blocks + reactor.random() % (lane_blocks / 2);
+            let blocks = 1 + reactor.random() % (lane_blocks / 2);
             let range = lba as usize * size..(lba + blocks) as usize * size;
             let operation = match reactor.random() % 2 {
                 0 => {
@@ -174,7 +175,7 @@ async fn random_requests(reactor: &Reactor, volume: &Arc<dyn Volume>) {
             }
         }
     }
-    let found = client.read(0, (LANES * LANE) as u32).await.unwrap();
+    let found = client.read(0, (LANES * lane_blocks) as u32).await.unwrap();
     assert!(found == oracle);
 }
 
