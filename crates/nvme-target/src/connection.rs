@@ -23,8 +23,8 @@ use weir_reactor::{
 
 use crate::core::{
     AdminView, ConnectIdentity, ConnectRefusal, Controller, ControllerIdentity, ControllerKind,
-    Effect, Env, QueueKind, QueuePair, SlotIndex, check_connect_data, check_connect_fields,
-    flow_control_off,
+    Effect, Env, FLOW_CONTROL_OFF, QueueKind, QueuePair, SlotIndex, check_connect_data,
+    check_connect_fields, flow_control_off,
 };
 use crate::counters::{IoCounters, IoTotals};
 use crate::framing::{DirectReturn, Framing, Progress};
@@ -329,7 +329,11 @@ fn connect_response(granted: &Granted) -> Cqe {
         controller_id: granted.shared.id,
         authentication: 0,
     };
-    let head = u16::from(!flow_control_off(&granted.connect));
+    let head = if flow_control_off(&granted.connect) {
+        FLOW_CONTROL_OFF
+    } else {
+        1
+    };
     Cqe::new(granted.cid, head, Status::SUCCESS).with_result(u64::from(response.to_result()))
 }
 

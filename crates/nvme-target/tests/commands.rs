@@ -756,6 +756,61 @@ fn features_are_read_and_set() {
 }
 
 #[test]
+fn no_more_data_is_sent_than_the_host_has_room_for() {
+    with_target(|mut host| async move {
+        for (feature, bytes) in [
+            (
+                FeatureId::HostBehaviorSupport,
+                HostBehaviorSupport::SIZE as u32,
+            ),
+            (FeatureId::HostIdentifier, 16),
+        ] {
+            let get = GetFeatures {
+                cdw11: 1,
+                ..GetFeatures::new(feature)
+            };
+            for reads in [0, bytes - 4] {
+                let (cqe, data) = host.get_feature(get, reads).await;
+                assert_status(&cqe, Status::DATA_SGL_LENGTH_INVALID.with_do_not_retry());
+                assert!(data.is_empty());
+            }
+            let (cqe, data) = host.get_feature(get, bytes).await;
+            assert!(cqe.status.is_success());
+            assert_eq!(data.len(), bytes as usize);
+        }
+    });
+}
+
+/// FFFFh in SQHD of Connect's answer grants a host's wish for no SQ flow control.
+#[test]
+fn flow_control_is_off_where_the_host_wishes_so() {
+    with_target(|host| async move {
+        for flow_control_off in [true, false] {
+            let options = HostOptions {
+                flow_control_off,
+                ..HostOptions::default()
+            };
+            let head = if flow_control_off { 0xffff } else { 1 };
+            let open = async || Queue::open(&host.reactor, host.address, options).await;
+            let mut admin = open().await.expect("a connection");
+            let any = connect_data(ConnectData::ANY_CONTROLLER, SUBSYSTEM);
+            let cqe = admin.connect_as(0, &any).await.expect("an answer");
+            assert_eq!((cqe.status, cqe.sqhd), (Status::SUCCESS, head));
+            admin.set_configuration(enabled()).await;
+            let data = connect_data(cqe.dw0() as u16, SUBSYSTEM);
+            // One of the two is on the other reactor.
+            let mut queues = Vec::new();
+            for qid in 1..=2 {
+                let mut io = open().await.expect("a connection");
+                let cqe = io.connect_as(qid, &data).await.expect("an answer");
+                assert_eq!((cqe.status, cqe.sqhd), (Status::SUCCESS, head));
+                queues.push(io);
+            }
+        }
+    });
+}
+
+#[test]
 fn the_number_of_queues_is_granted_up_to_the_limit() {
     let simulation = simulation();
     let remotes = start_reactors(&simulation, 1);

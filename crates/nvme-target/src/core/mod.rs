@@ -21,4 +21,6 @@ pub(crate) use connect::{
 };
 pub(crate) use controller::{AdminView, Controller, ControllerIdentity, ControllerKind};
 pub(crate) use error_log::ErrorLog;
-pub(crate) use queue_pair::{Answer, Effect, Env, Next, QueueKind, QueuePair, SlotIndex};
+pub(crate) use queue_pair::{
+    Answer, Effect, Env, FLOW_CONTROL_OFF, Next, QueueKind, QueuePair, SlotIndex,
+};

@@ -29,6 +29,8 @@ pub(crate) type SlotIndex = u16;
 const SPARE_SLOTS: usize = 8;
 /// Answers that may always wait to be sent, however short the queue is.
 const UNSENT_ANSWERS: usize = 256;
+/// SQHD in the answer to a Connect whose wish for no SQ flow control is granted (NVMe Base 2.0c, section 6.3).
+pub(crate) const FLOW_CONTROL_OFF: u16 = 0xffff;
 /// Data that a Connect brings, in bytes.
 const CONNECT_DATA_BYTES: u32 = ConnectData::SIZE as u32;
 
@@ -337,7 +339,10 @@ impl QueuePair {
             None
         };
         let slot = self.take_slot(sqe);
-        self.slots[usize::from(slot)].buffer = payload.map_or(0, TcpData::length);
+        self.slots[usize::from(slot)].buffer = match payload {
+            Ok(TcpData::Transport { length }) => length,
+            _ => 0,
+        };
         let phase = self.admit(slot, plan, landing);
         self.settle_fused(sqe, Some(slot));
         if self.slots[usize::from(slot)].phase == Phase::Free {
@@ -797,6 +802,10 @@ impl QueuePair {
             }
             AdminOutcome::Data(data, result) => {
                 let entry = &mut self.slots[usize::from(slot)];
+                if weir_memory::views_len(&data) > entry.buffer as usize {
+                    let status = Status::DATA_SGL_LENGTH_INVALID.with_do_not_retry();
+                    return self.finish(slot, status);
+                }
                 entry.data = data;
                 entry.result = result;
                 self.finish(slot, Status::SUCCESS);
@@ -984,12 +993,13 @@ impl QueuePair {
 
     /// Ends a command: its answer is ready. Data that was asked for is swallowed when it comes.
     pub(super) fn finish(&mut self, slot: SlotIndex, status: Status) {
-        let head = if self.flow_control {
-            self.head as u16
-        } else {
-            0
-        };
         let entry = &mut self.slots[usize::from(slot)];
+        let connected = matches!(entry.work, Work::Connect(_)) && status.is_success();
+        let head = match self.flow_control {
+            true => self.head as u16,
+            false if connected => FLOW_CONTROL_OFF,
+            false => 0,
+        };
         assert_eq!(entry.outstanding, 0, "a command ends after its requests");
         let mut status = status;
         if !status.is_success() {
