@@ -378,7 +378,7 @@ impl Control {
     ) -> Result<(), ControlError> {
         let control = self.clone();
         to_the_end(async move {
-            let _keeper = control.keeper().await?;
+            let mut keeper = control.keeper().await?;
             let state = control.state();
             let listener = state.listener(&address)?;
             if !control.failures().listeners.contains_key(&address) {
@@ -387,7 +387,19 @@ impl Control {
             let opened = control.engine.open_listener(&address, listener).await;
             control.note_listener(&address, opened.as_ref().err());
             opened?;
-            control.engine.apply(state.clone()).await?;
+            // Hosts find it in the discovery log from now on, and the log's counter tells them.
+            let change = Change::CountListener {
+                address: address.clone(),
+            };
+            let next = Arc::new(state.changed_by(&change, &mut |_| {})?.state);
+            if let Err(error) = keeper.save(&next).await {
+                // It is served all the same, as at any start.
+                tracing::error!(%error, "a listener that came late is not counted");
+                control.engine.apply(state).await?;
+                return Ok(());
+            }
+            lock(&control.live).state = next.clone();
+            control.engine.apply(next).await?;
             Ok(())
         })
         .await

@@ -244,11 +244,14 @@ fn start_goes_on_without_what_cannot_be_opened() {
         setup.check();
         setup.control.retry_volume(name).await.unwrap();
         setup.engine.fail_listener(&address, false);
+        let generation = setup.control.state().discovery_generation;
         let retrying = tokio::spawn(setup.control.clone().retry_forever());
         tokio::time::sleep(RETRY_PAUSE_MIN * 2).await;
         retrying.abort();
         assert!(setup.control.failures().is_empty());
         setup.check();
+        let counted = setup.control.state().discovery_generation;
+        assert_eq!(counted, generation + 1, "hosts are not told of the late listener");
         assert!(
             setup.engine.created().is_empty(),
             "a restart made a volume anew"

@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::Router;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep};
 
 /// Mode of the socket: the owner and the group may use it.
 const MODE: u32 = 0o660;
@@ -19,6 +21,9 @@ const MODE: u32 = 0o660;
 const DIRECTORY_MODE: u32 = 0o755;
 /// Connections to the API at once; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 64;
+/// Time without a byte in either direction after which a connection is given up, so that a client
+/// that forgot it does not hold its slot for ever. Longer than any call takes.
+const SILENCE_MAX: Duration = Duration::from_secs(300);
 
 /// Why the control socket cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -168,6 +173,7 @@ impl axum::serve::Listener for Bounded {
         (
             Slotted {
                 stream,
+                silence: Box::pin(sleep(SILENCE_MAX)),
                 _slot: slot,
             },
             address,
@@ -179,10 +185,29 @@ impl axum::serve::Listener for Bounded {
     }
 }
 
-/// A connection that holds its slot.
+/// A connection that holds its slot, and gives it up when nothing happens for too long.
 struct Slotted {
     stream: tokio::net::UnixStream,
+    silence: Pin<Box<Sleep>>,
     _slot: OwnedSemaphorePermit,
+}
+
+impl Slotted {
+    /// Starts the time of silence anew where something happened, and ends it where it is over.
+    fn heard<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        result: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            self.silence.as_mut().reset(Instant::now() + SILENCE_MAX);
+            return result;
+        }
+        match self.silence.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
 }
 
 impl AsyncRead for Slotted {
@@ -191,7 +216,8 @@ impl AsyncRead for Slotted {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.heard(context, result)
     }
 }
 
@@ -201,7 +227,8 @@ impl AsyncWrite for Slotted {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.heard(context, result)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -254,5 +281,47 @@ mod tests {
             ControlSocket::bind(&long),
             Err(SocketError::System { .. })
         ));
+    }
+
+    /// With every slot held by a silent client, another waits, and is answered when the silence of
+    /// these is over.
+    #[test]
+    fn silent_clients_lose_their_slots() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("weir.sock");
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap().block_on(async {
+            let socket = ControlSocket::bind(&path).unwrap();
+            let hello = axum::routing::get(|| async { "hello" });
+            let router = Router::new().route("/", hello);
+            let serving = tokio::spawn(async move {
+                socket.serve(router, std::future::pending()).await.unwrap();
+            });
+            let mut silent = Vec::new();
+            for _ in 0..CONNECTIONS_MAX {
+                silent.push(tokio::net::UnixStream::connect(&path).await.unwrap());
+            }
+            let asking = tokio::spawn(async move {
+                use tokio::io::{AsyncReadExt, AsyncWriteExt};
+                let mut stream = tokio::net::UnixStream::connect(&path).await.unwrap();
+                let request = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+                stream.write_all(request).await.unwrap();
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).await.unwrap();
+                answer
+            });
+            // Everyone is accepted who will be; then time runs by leaps.
+            for _ in 0..10 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert!(
+                !asking.is_finished(),
+                "a client more than there are slots was answered"
+            );
+            tokio::time::pause();
+            let answer = asking.await.unwrap();
+            assert!(answer.ends_with("hello"), "{answer}");
+            serving.abort();
+        });
     }
 }

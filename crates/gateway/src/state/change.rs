@@ -115,7 +115,7 @@ pub struct ListenerPatch {
     pub socket_options: Option<SocketOptions>,
 }
 
-/// One change of the state. Each is idempotent.
+/// One change of the state. Each is idempotent but for [`Change::CountListener`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
@@ -233,6 +233,12 @@ pub enum Change {
         /// What to change.
         patch: ListenerPatch,
     },
+    /// Says that a listener listens that did not: hosts find more in the discovery log, though
+    /// nothing else is another. The one change that is not idempotent.
+    CountListener {
+        /// Where it listens.
+        address: ListenerAddress,
+    },
     /// Removes a listener.
     RemoveListener {
         /// Where it listens.
@@ -325,6 +331,10 @@ impl State {
                 {
                     listener.socket_options = options.clone();
                 }
+            }
+            Change::CountListener { address } => {
+                next.listener(address)?;
+                next.discovery_generation += 1;
             }
             Change::RemoveListener { address } => {
                 next.listener(address)?;

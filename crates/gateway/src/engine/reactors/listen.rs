@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use weir_nvme_target::{ListenerConfig, TargetError};
 
@@ -64,7 +64,7 @@ impl ReactorEngine {
         for wanted in wanted {
             match self
                 .target
-                .add_listener(self.listener_config(wanted, listener))
+                .add_listener(self.listener_config(address.host(), wanted, listener))
                 .await
             {
                 Ok(bound) => addresses.push(bound),
@@ -85,13 +85,16 @@ impl ReactorEngine {
         Ok(())
     }
 
-    fn listener_config(&self, address: SocketAddr, listener: &Listener) -> ListenerConfig {
+    fn listener_config(
+        &self,
+        host: &ListenerHost,
+        address: SocketAddr,
+        listener: &Listener,
+    ) -> ListenerConfig {
         let mut config = ListenerConfig::new(address);
         config.options = self.socket_options(&listener.socket_options);
-        if address.is_ipv6() {
-            // `*` is both families; a wildcard that was written as [::] is IPv6 alone.
-            config.options.only_v6 = Some(address.ip() != IpAddr::V6(Ipv6Addr::UNSPECIFIED));
-        }
+        // `*` is both families; what is written as an IPv6 address is IPv6 alone.
+        config.options.only_v6 = address.is_ipv6().then_some(*host != ListenerHost::Any);
         config.discovery_only = listener.kind == ListenerKind::Discovery;
         config
     }

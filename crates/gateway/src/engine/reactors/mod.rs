@@ -4,6 +4,7 @@
 //! back. It runs on the control thread; what may block goes to a thread of its own.
 
 mod counters;
+mod identity;
 mod listen;
 mod snapshot;
 mod volumes;
@@ -91,12 +92,13 @@ impl ReactorEngine {
         let system = LinuxSystem::new(linux)?;
         log_features(&system);
         let reactors = start_reactors(&system, config, plan.reactors, plan.pool_bytes)?;
+        let reactors_u16 = u16::try_from(plan.reactors).unwrap_or(u16::MAX);
         let remotes: Vec<_> = reactors
             .iter()
             .map(|running| running.remote.clone())
             .collect();
         let target = Target::new(remotes, target_config(config)).await?;
-        let host = NvmeHost::random(&*system, u16::try_from(plan.reactors).unwrap_or(u16::MAX));
+        let host = NvmeHost::new(identity::of_this_machine(&*system)?, reactors_u16);
         let mut registry = Registry::standard();
         registry.register(weir_nvme_host::SCHEME, host.factory());
         let engine = Self {

@@ -1,0 +1,84 @@
+//! Who this machine is to the targets whose namespaces it serves on.
+//!
+//! A target may allow hosts by name, so the name must be the same after a restart: it is that of
+//! nvme-cli and the kernel where there is one, else one made of the machine's identifier, and only
+//! where there is none either, one made for this run.
+
+use std::io;
+use std::path::Path;
+
+use uuid::Uuid;
+use weir_nvme_host::HostIdentity;
+use weir_nvme_host::options::IdentityError;
+use weir_reactor::System;
+
+/// The host's NQN, as Linux tools keep it.
+const NQN_FILE: &str = "/etc/nvme/hostnqn";
+/// The host's identifier, as Linux tools keep it.
+const ID_FILE: &str = "/etc/nvme/hostid";
+/// The machine's identifier (machine-id(5)), which is not to be shown as it is.
+const MACHINE_FILE: &str = "/etc/machine-id";
+/// Makes of a machine's identifier the one that Weir shows: a UUID of this name space (RFC 9562,
+/// 5.5).
+const NAME_SPACE: Uuid = Uuid::from_u128(0x7c4f_3f0e_53a1_4d0a_9e55_6f0a_2b1c_8d37);
+
+/// Why it is not known who this machine is.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MachineError {
+    /// A file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        path: &'static str,
+        source: io::Error,
+    },
+    /// A file holds what it should not.
+    #[error("{NQN_FILE} or {ID_FILE} is wrong: {0}; mend it, or remove both")]
+    Identity(#[from] IdentityError),
+}
+
+/// Who this machine is.
+pub(super) fn of_this_machine(system: &dyn System) -> Result<HostIdentity, MachineError> {
+    let (nqn, id) = (read(NQN_FILE)?, read(ID_FILE)?);
+    let fallback = match read(MACHINE_FILE)? {
+        Some(machine) => of_machine(&machine),
+        None => {
+            let mut random = [0; 16];
+            system.random_bytes(&mut random);
+            random
+        }
+    };
+    Ok(HostIdentity::from_texts(
+        nqn.as_deref(),
+        id.as_deref(),
+        fallback,
+    )?)
+}
+
+/// Bytes that are the same for the same machine, and do not tell its identifier.
+fn of_machine(machine: &str) -> [u8; 16] {
+    Uuid::new_v5(&NAME_SPACE, machine.trim().as_bytes()).into_bytes()
+}
+
+fn read(path: &'static str) -> Result<Option<String>, MachineError> {
+    match std::fs::read_to_string(Path::new(path)) {
+        Ok(text) => Ok(Some(text).filter(|text| !text.trim().is_empty())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(MachineError::Read { path, source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_the_same_host_each_time_and_another_is_another() {
+        let machine = "0123456789abcdef0123456789abcdef\n";
+        assert_eq!(of_machine(machine), of_machine(machine.trim()));
+        assert_ne!(
+            of_machine(machine),
+            of_machine("fedcba9876543210fedcba9876543210")
+        );
+        assert!(!machine.contains(&Uuid::from_bytes(of_machine(machine)).simple().to_string()));
+    }
+}
