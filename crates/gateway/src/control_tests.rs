@@ -251,7 +251,11 @@ fn start_goes_on_without_what_cannot_be_opened() {
         assert!(setup.control.failures().is_empty());
         setup.check();
         let counted = setup.control.state().discovery_generation;
-        assert_eq!(counted, generation + 1, "hosts are not told of the late listener");
+        assert_eq!(
+            counted,
+            generation + 1,
+            "hosts are not told of the late listener"
+        );
         assert!(
             setup.engine.created().is_empty(),
             "a restart made a volume anew"
