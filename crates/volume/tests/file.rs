@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use common::{Client, Harness, seed, write};
+use common::{Client, Harness, seed, views_of, write};
 use weir_block::{BlockSize, DeallocatedRead, Operation, ReadBuffers, ResizeError, VolumeError};
+use weir_memory::View;
 use weir_reactor::sim::DiskConfig;
 use weir_volume::{Access, OpenError, Registry};
 
@@ -325,6 +326,51 @@ fn a_failed_read_gives_its_buffers_back() {
             panic!("{operation:?}")
         };
         assert_eq!(segments.len(), 1);
+    });
+}
+
+/// Requests that hold memory, as those do that bring data to be compared, could wait for each other's: one of them always has
+/// a buffer.
+#[test]
+fn requests_that_hold_memory_end_though_the_pool_is_exhausted() {
+    let seed = seed("requests_that_hold_memory_end_though_the_pool_is_exhausted");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let volume = harness.open("file:/a?size=4M");
+    harness.run(0, move |reactor| async move {
+        let client = Client::open(&volume, &reactor, 16);
+        let mut taken = Vec::new();
+        for length in [1 << 20, 64 << 10, 4096, 512] {
+            while let Ok(segment) = reactor.pool().segment(length) {
+                taken.push(segment);
+            }
+        }
+        let compare = |lba| Operation::Compare {
+            lba,
+            blocks: 16,
+            data: views_of(&[0; 16 * 4096]),
+        };
+        // It holds nothing, and waits.
+        let read = client.submit(Operation::Read {
+            lba: 0,
+            blocks: 1,
+            buffers: ReadBuffers::Lend,
+        });
+        let tokens: Vec<_> = (0..8).map(|lba| client.submit(compare(lba))).collect();
+        for token in tokens {
+            assert_eq!(client.completion(token).await.0, Ok(()));
+        }
+        // Data that is not as the disk wants it goes through a buffer too.
+        let mut data = View::copy_of(&[7; 4097]);
+        data.split_to(1);
+        let write = Operation::Write {
+            lba: 5,
+            blocks: 1,
+            data: std::iter::once(data).collect(),
+            fua: false,
+        };
+        assert_eq!(client.done(write).await, Ok(()));
+        drop(taken);
+        assert_eq!(client.completion(read).await.0, Ok(()));
     });
 }
 

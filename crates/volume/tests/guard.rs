@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use common::{Client, Harness, compare_write, seed, write};
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, Landing, Operation, OperationKind, Queue,
-    ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, VolumeEvent, Watcher,
+    BlockSize, Completion, CompletionSink, FenceReply, Geometry, Landing, Operation, OperationKind,
+    Queue, ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, VolumeEvent, Watcher,
 };
 use weir_reactor::sim::DiskConfig;
 use weir_reactor::{Reactor, oneshot};
@@ -647,4 +647,35 @@ async fn cancel_some(volume: Arc<dyn Volume>, reactor: Reactor, seed: u64) -> u3
         }
     }
     cancelled
+}
+
+/// A compare-and-write holds its data while it reads: were all of the pool held by such, none could go on.
+#[test]
+fn compare_and_write_ends_though_the_pool_is_exhausted() {
+    let seed = seed("compare_and_write_ends_though_the_pool_is_exhausted");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let config = GuardConfig {
+        block_size: Some(BlockSize::B512),
+        ..GuardConfig::default()
+    };
+    let guard = Guard::new(harness.open("file:/a?size=8M&block_size=4096"), config).unwrap();
+    let volume: Arc<dyn Volume> = guard;
+    harness.run(0, move |reactor| async move {
+        let client = Client::open(&volume, &reactor, 16);
+        let mut taken = Vec::new();
+        for length in [1 << 20, 64 << 10, 4096, 512] {
+            while let Ok(segment) = reactor.pool().segment(length) {
+                taken.push(segment);
+            }
+        }
+        let (zeroes, ones) = ([0; 1024], [1; 1024]);
+        let tokens: Vec<_> = (0..6)
+            .map(|index| client.submit(compare_write(index * 3 + 1, 2, &zeroes, &ones)))
+            .collect();
+        for token in tokens {
+            assert_eq!(client.completion(token).await.0, Ok(()));
+        }
+        drop(taken);
+        assert_eq!(client.read(4, 2).await, Ok(ones.to_vec()));
+    });
 }

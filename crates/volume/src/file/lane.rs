@@ -101,6 +101,8 @@ struct Lane {
     ended: RefCell<VecDeque<(Key, Result<(), VolumeError>)>>,
     fences: RefCell<Vec<(u64, Arc<WhenAll>)>>,
     next_number: Cell<u64>,
+    /// Operations that the system has.
+    operations: Cell<u32>,
     mailbox: Arc<Mailbox<Arc<WhenAll>>>,
     waker: RefCell<Option<Waker>>,
     this: std::rc::Weak<Lane>,
@@ -125,6 +127,7 @@ impl FileQueue {
             ended: RefCell::default(),
             fences: RefCell::default(),
             next_number: Cell::new(0),
+            operations: Cell::new(0),
             mailbox,
             waker: RefCell::default(),
             this: this.clone(),
@@ -169,6 +172,15 @@ impl Queue for FileQueue {
     }
 }
 
+/// Whether a request holds memory while it waits for a buffer.
+fn holds_memory(operation: &Operation) -> bool {
+    match operation {
+        Operation::Read { buffers, .. } => matches!(buffers, ReadBuffers::Into(_)),
+        Operation::Compare { .. } | Operation::Write { .. } => true,
+        _ => false,
+    }
+}
+
 /// Whether ending an operation early leaves its request without an effect.
 fn may_be_cut_off(step: &Step) -> bool {
     matches!(step, Step::Transfer { .. } | Step::Verify { .. })
@@ -204,6 +216,7 @@ impl Handler for Lane {
         let mut slots = self.slots.borrow_mut();
         let entry = slots.get_mut(key);
         entry.in_flight = None;
+        self.operations.set(self.operations.get() - 1);
         let mut next = self.after(entry, outcome);
         if self.sink.borrow().is_none() {
             // The queue is gone: what goes on would go on unseen.
@@ -269,6 +282,7 @@ impl Lane {
                     .expect("the lane is borrowed from its Rc");
                 let op = self.reactor.submit(op, handler, key.to_word());
                 self.slots.borrow_mut().get_mut(key).in_flight = Some(op);
+                self.operations.set(self.operations.get() + 1);
             }
             Next::Wait => {
                 self.waiting.borrow_mut().push_back(key);
@@ -352,7 +366,7 @@ impl Lane {
                         durable,
                     });
                 }
-                let Some(mut bounce) = pool_segments(self.reactor.pool(), bytes) else {
+                let Some(mut bounce) = self.bounce(bytes) else {
                     return Next::Wait;
                 };
                 copy_out(data, &mut bounce);
@@ -368,8 +382,23 @@ impl Lane {
         }
     }
 
+    /// A buffer of the pool for a request that holds memory of the pool itself. Where the pool is exhausted and nothing of
+    /// this queue is under way it is memory outside the pool: all of the pool may be held by requests that wait like this
+    /// one, and so one of them always goes on.
+    fn bounce(&self, bytes: usize) -> Option<Segments> {
+        let pooled = pool_segments(self.reactor.pool(), bytes);
+        pooled.or_else(|| {
+            let idle = self.operations.get() == 0;
+            idle.then(|| Segments::from_iter([Segment::heap(bytes)]))
+        })
+    }
+
     fn bounced_read(&self, entry: &mut Entry, offset: u64, bytes: usize) -> Next {
-        let Some(into) = pool_segments(self.reactor.pool(), bytes) else {
+        let buffer = match holds_memory(&entry.operation) {
+            true => self.bounce(bytes),
+            false => pool_segments(self.reactor.pool(), bytes),
+        };
+        let Some(into) = buffer else {
             return Next::Wait;
         };
         entry.step = Step::Transfer { bounced: true };
@@ -563,7 +592,7 @@ impl Lane {
     fn retry_one(&self, geometry: &Geometry, entry: &mut Entry, exhausted: bool) -> Next {
         match entry.step {
             _ if entry.cancelled => Next::Done(Err(VolumeError::Cancelled)),
-            _ if exhausted => Next::Wait,
+            _ if exhausted && !holds_memory(&entry.operation) => Next::Wait,
             Step::Verify { next, end, .. } => self.verify(entry, next, end),
             _ => self.transfer(geometry, entry),
         }

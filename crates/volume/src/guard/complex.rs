@@ -7,11 +7,11 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use weir_block::{Operation, OperationKind, ReadBuffers, VolumeError};
-use weir_memory::{Segments, View, Views};
+use weir_memory::{Segment, Segments, View, Views};
 
 use super::lane::{Lane, Ticket};
 use crate::slots::Key;
-use crate::support::{TRANSFER_BYTES_MAX, compare_views, fill, freeze, slice_views};
+use crate::support::{TRANSFER_BYTES_MAX, compare_views, fill, freeze, pool_segments, slice_views};
 
 /// What can be done by other means where the volume below does not support it.
 pub(super) fn can_emulate(kind: OperationKind) -> bool {
@@ -99,10 +99,33 @@ impl Steps<'_> {
         blocks: Range<u64>,
         under: Option<&Ticket>,
     ) -> Result<Views, VolumeError> {
+        self.read_into(blocks, ReadBuffers::Lend, under).await
+    }
+
+    /// As [`Steps::read_blocks`], for a request that holds memory. It does not wait for more: all of the pool may be held by
+    /// requests that wait like this one. What is not had of the pool is no longer than what the request holds.
+    async fn read_blocks_holding(
+        &self,
+        blocks: Range<u64>,
+        under: Option<&Ticket>,
+    ) -> Result<Views, VolumeError> {
+        let bytes = ((blocks.end - blocks.start) * self.block()) as usize;
+        let pooled = pool_segments(self.lane.reactor.pool(), bytes);
+        let segments = pooled.unwrap_or_else(|| Segments::from_iter([Segment::heap(bytes)]));
+        self.read_into(blocks, ReadBuffers::Into(segments), under)
+            .await
+    }
+
+    async fn read_into(
+        &self,
+        blocks: Range<u64>,
+        buffers: ReadBuffers,
+        under: Option<&Ticket>,
+    ) -> Result<Views, VolumeError> {
         let read = Operation::Read {
             lba: blocks.start,
             blocks: length(&blocks),
-            buffers: ReadBuffers::Lend,
+            buffers,
         };
         let (result, read) = self.lane.call(read, under).await;
         result?;
@@ -130,7 +153,7 @@ impl Steps<'_> {
         }
         for part in self.transfers(blocks) {
             self.go_on()?;
-            let data = self.read_blocks(part.clone(), None).await?;
+            let data = self.read_blocks_holding(part.clone(), None).await?;
             let ReadBuffers::Into(segments) = buffers else {
                 unreachable!("they were taken above")
             };
@@ -173,13 +196,13 @@ impl Steps<'_> {
         let mut whole = Views::new();
         if before > 0 {
             let first = blocks.start..blocks.start + 1;
-            let there = self.read_blocks(first, Some(ticket)).await?;
+            let there = self.read_blocks_holding(first, Some(ticket)).await?;
             whole.extend(slice_views(&there, 0, before));
         }
         whole.extend(data.iter().cloned());
         if after > 0 {
             let last = blocks.end - 1..blocks.end;
-            let there = self.read_blocks(last, Some(ticket)).await?;
+            let there = self.read_blocks_holding(last, Some(ticket)).await?;
             whole.extend(slice_views(&there, self.block() as usize - after, after));
         }
         self.write_blocks(blocks, &whole, fua, Some(ticket)).await
@@ -268,7 +291,7 @@ impl Steps<'_> {
     ) -> Result<(), VolumeError> {
         for part in self.transfers(self.covering(&range)) {
             self.go_on()?;
-            let there = self.read_blocks(part.clone(), under).await?;
+            let there = self.read_blocks_holding(part.clone(), under).await?;
             let start = part.start * self.block();
             let wanted = range.start.max(start)..range.end.min(part.end * self.block());
             let (offset, bytes) = (
