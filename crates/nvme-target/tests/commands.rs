@@ -604,6 +604,9 @@ fn log_pages_say_what_is_so() {
         let health = SmartHealth::parse(&data).expect("512 bytes");
         assert_eq!((health.host_writes, health.host_reads), (1, 1));
         assert_eq!(health.data_units_written, 3);
+        let (_, long) = host.log(LogId::SmartHealth, 256 << 10).await;
+        assert_eq!(long[..512], data, "the page");
+        assert_eq!(long[512..], vec![0; (256 << 10) - 512], "nothing behind it");
 
         let (_, data) = host.log(LogId::AsymmetricNamespaceAccess, 4096).await;
         let (_, groups) = decode_ana_log(&data).expect("a good page");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
-use weir_memory::{Segment, Views};
+use weir_memory::{Segment, View, Views};
 use weir_nvme::command::GetLogPage;
 use weir_nvme::identify::NSID_ALL;
 use weir_nvme::log::{
@@ -77,14 +77,18 @@ impl Controller {
             return refuse(Status::DATA_SGL_LENGTH_INVALID);
         }
         let page = self.log_page(get, env.namespaces, view)?;
-        let mut data = Segment::heap(length as usize);
-        if read_at(&page, get.offset, &mut data).is_none() {
+        // What lies behind the page's end reads as zeroes, and takes no memory however much is asked for.
+        let filled = (length as usize).min(page.len());
+        let mut front = Segment::heap(filled);
+        if read_at(&page, get.offset, &mut front).is_none() {
             return refuse(Status::INVALID_FIELD_IN_COMMAND);
         }
+        let mut data = Views::from_iter([front.freeze()]);
+        data.extend(View::zeroes(length as usize - filled));
         if !get.retain_asynchronous_event {
             self.log_was_read(get.log_id);
         }
-        Ok(AdminOutcome::Data(Views::from_iter([data.freeze()]), 0))
+        Ok(AdminOutcome::Data(data, 0))
     }
 
     fn log_was_read(&mut self, log: LogId) {
