@@ -373,6 +373,82 @@ fn a_host_goes_on_over_disconnects_resizes_and_other_changes() {
     assert_eq!(gateway.json("namespace list")[0]["size_bytes"], 32 << 20);
 }
 
+/// Connections of `host` as the gateway lists them.
+fn connections_of(gateway: &Gateway, host: &str) -> usize {
+    let connections = gateway.json("connection list");
+    let of_host = |connection: &&Value| connection["queue"]["host"] == host;
+    connections
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(of_host)
+        .count()
+}
+
+#[test]
+fn a_host_that_may_no_longer_connect_is_disconnected_and_others_stay() {
+    let gateway = Gateway::started();
+    gateway.ok("volume add memory mem:?size=64M");
+    gateway.ok(&format!("subsystem add {SUBSYSTEM}"));
+    gateway.ok(&format!("namespace add {SUBSYSTEM} memory"));
+    for host in [HOST, OTHER_HOST] {
+        gateway.ok(&format!("host add {host}"));
+        gateway.ok(&format!("subsystem allow-host {SUBSYSTEM} {host}"));
+    }
+    let port = free_port();
+    gateway.ok(&format!("listener add 127.0.0.1:{port}"));
+    let load = |host: &str, range: &str| {
+        let url = format!("nvme+tcp://127.0.0.1:{port}/{SUBSYSTEM}?nsid=1&hostnqn={host}");
+        let mut command = gateway.weir_command(&format!("bench --duration 60 {range} {url}"));
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let mut clients = [load(HOST, ""), load(OTHER_HOST, "")];
+    let connected = |host| connections_of(&gateway, host) >= 2;
+    until("both hosts are connected", || {
+        connected(HOST) && connected(OTHER_HOST)
+    });
+    gateway.ok(&format!("subsystem disallow-host {SUBSYSTEM} {HOST}"));
+    until("the host is disconnected", || {
+        connections_of(&gateway, HOST) == 0
+    });
+    assert!(connected(OTHER_HOST), "the other host was disconnected too");
+    gateway.ok(&format!("subsystem remove {SUBSYSTEM} --force"));
+    until("nobody is connected", || {
+        connections_of(&gateway, OTHER_HOST) == 0
+    });
+    gateway.ok("volume remove memory");
+    for client in &mut clients {
+        client.kill().unwrap();
+        client.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_namespace_is_there_for_those_who_may_see_it() {
+    let gateway = Gateway::started();
+    let url = gateway.serve_memory("1M");
+    gateway.ok(&format!("host add {HOST}"));
+    gateway.ok(&format!("namespace set {SUBSYSTEM} 1 --visible-to {HOST}"));
+    let sees = |host: &str| {
+        let output = gateway.weir(&format!("verify --destroy-data {url}&hostnqn={host}"));
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.success(), text)
+    };
+    let (seen, text) = sees(HOST);
+    assert!(seen, "{text}");
+    let (seen, text) = sees(OTHER_HOST);
+    assert!(!seen && text.contains("namespace"), "{text}");
+    gateway.ok(&format!(
+        "namespace set {SUBSYSTEM} 1 --visible-to-all --read-only on"
+    ));
+    let (written, text) = sees(OTHER_HOST);
+    assert!(!written && text.contains("read-only"), "{text}");
+}
+
 #[test]
 fn a_volume_removed_under_load_ends_the_load_and_frees_its_file() {
     let gateway = Gateway::started();

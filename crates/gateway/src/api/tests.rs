@@ -18,6 +18,7 @@ const SUBSYSTEM: &str = "/v1/subsystems/nqn.2026-01.com.example:s";
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:4a1f6b62-6d8d-4f0e-8b5e-0d6f5f2f7a11";
 
 struct Client {
+    path: std::path::PathBuf,
     sender: hyper::client::conn::http1::SendRequest<Full<Bytes>>,
 }
 
@@ -61,7 +62,10 @@ impl Client {
         let io = TokioIo::new(stream);
         let (sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
         tokio::spawn(connection);
-        Self { sender }
+        Self {
+            path: path.to_owned(),
+            sender,
+        }
     }
 
     async fn send(&mut self, method: Method, path: &str, body: impl Into<Bytes>) -> Answer {
@@ -418,6 +422,149 @@ fn connections_reactors_status_and_metrics() {
             .await
             .refused(404, "not_found", "weir connection list");
     });
+}
+
+#[test]
+fn changes_that_come_together_happen_one_after_another() {
+    with_api(|mut api, engine| async move {
+        let mut clients = Vec::new();
+        for index in 0..30 {
+            let mut client = Client::connect(&api.path).await;
+            clients.push(tokio::spawn(async move {
+                let path = format!("/v1/volumes/v{index}");
+                client
+                    .put(&path, json!({"url": "mem:?size=1M"}))
+                    .await
+                    .expect(201);
+                // All of them want the same one, and exactly one of them adds it.
+                client
+                    .put("/v1/volumes/same", json!({"url": "mem:?size=1M"}))
+                    .await
+                    .status
+            }));
+        }
+        let mut added = 0;
+        for client in clients {
+            added += u32::from(client.await.unwrap() == 201);
+        }
+        assert_eq!(added, 1);
+        assert_eq!(
+            api.get("/v1/volumes")
+                .await
+                .expect(200)
+                .as_array()
+                .unwrap()
+                .len(),
+            31
+        );
+        assert_eq!(engine.applied().unwrap().revision, 31);
+    });
+}
+
+fn any_json() -> impl proptest::strategy::Strategy<Value = Value> {
+    use proptest::prelude::*;
+    let text = prop_oneof![
+        Just("mem:?size=1M".to_owned()),
+        Just(SUBSYSTEM.trim_start_matches("/v1/subsystems/").to_owned()),
+        Just("all".to_owned()),
+        ".{0,12}",
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (0_u32..5).prop_map(Value::from),
+        text.prop_map(Value::from),
+    ];
+    let key = prop_oneof![
+        Just("url".to_owned()),
+        Just("volume".to_owned()),
+        Just("visible_to".to_owned()),
+        Just("hosts".to_owned()),
+        Just("size".to_owned()),
+        Just("force".to_owned()),
+        Just("socket_options".to_owned()),
+        Just("controller_ids".to_owned()),
+        Just("min".to_owned()),
+        ".{0,6}",
+    ];
+    leaf.prop_recursive(3, 24, 6, move |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            proptest::collection::btree_map(key.clone(), inner, 0..5)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+        ]
+    })
+}
+
+fn any_request() -> impl proptest::strategy::Strategy<Value = (Method, String, String)> {
+    use proptest::prelude::*;
+    let method = prop_oneof![
+        Just(Method::GET),
+        Just(Method::PUT),
+        Just(Method::PATCH),
+        Just(Method::POST),
+        Just(Method::DELETE)
+    ];
+    let segment = || {
+        prop_oneof![
+            Just("a".to_owned()),
+            Just("1".to_owned()),
+            Just("*:4420".to_owned()),
+            Just(HOST.to_owned()),
+            Just("nqn.2026-01.com.example:s".to_owned()),
+            Just("resize".to_owned()),
+            Just("namespaces".to_owned()),
+            Just("hosts".to_owned()),
+            "[a-zA-Z0-9:._%-]{1,8}",
+        ]
+    };
+    let kind = prop_oneof![
+        Just("volumes"),
+        Just("subsystems"),
+        Just("hosts"),
+        Just("listeners"),
+        Just("connections"),
+        Just("status")
+    ];
+    let body = prop_oneof![
+        4 => any_json().prop_map(|value| value.to_string()),
+        1 => ".{0,30}",
+    ];
+    let path = (kind, proptest::collection::vec(segment(), 0..4));
+    let path = path.prop_map(|(kind, rest)| {
+        let parts: Vec<_> = [kind.to_owned()].into_iter().chain(rest).collect();
+        format!("/v1/{}", parts.join("/"))
+    });
+    (method, path, body)
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(48))]
+
+    /// Whatever is asked: the answer is a success, or a refusal of the API's own form, and never a
+    /// failure of the gateway; the state that comes of it is right and is in force.
+    #[test]
+    fn any_request_is_answered_in_the_apis_own_way(
+        requests in proptest::collection::vec(any_request(), 1..40),
+    ) {
+        with_api(|mut api, engine| async move {
+            for (method, path, body) in requests {
+                let answer = api.send(method.clone(), &path, body.clone()).await;
+                let context = format!("{method} {path} {body}: {} {}", answer.status, answer.text);
+                match answer.status {
+                    200 | 201 | 204 => {}
+                    400 | 404 | 405 | 409 | 422 => {
+                        let refusal: error::ErrorBody = serde_json::from_str(&answer.text)
+                            .unwrap_or_else(|error| panic!("{error}: {context}"));
+                        assert!(!refusal.error.message.is_empty(), "{context}");
+                    }
+                    _ => panic!("{context}"),
+                }
+            }
+            engine.applied().unwrap().check().unwrap();
+        });
+    }
 }
 
 /// The description in the tree is the one that the program gives; `WEIR_UPDATE=1` writes it anew.
