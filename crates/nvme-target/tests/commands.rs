@@ -813,6 +813,31 @@ fn flow_control_is_off_where_the_host_wishes_so() {
     });
 }
 
+/// There is no error log before there is a controller: nothing says that more is to be read there, and nothing is.
+#[test]
+fn a_refused_connect_is_not_in_the_error_log() {
+    with_target(|host| async move {
+        let options = HostOptions::default();
+        let mut admin = Queue::open(&host.reactor, host.address, options)
+            .await
+            .expect("a connection");
+        let missing = connect_data(ConnectData::ANY_CONTROLLER, "nqn.2024-01.org.weir:none");
+        let cqe = admin.connect_as(0, &missing).await.expect("an answer");
+        assert_status(&cqe, Status::CONNECT_INVALID_PARAMETERS);
+        assert!(!cqe.status.more());
+        let any = connect_data(ConnectData::ANY_CONTROLLER, SUBSYSTEM);
+        let cqe = admin.connect_as(0, &any).await.expect("an answer");
+        assert!(cqe.status.is_success());
+        admin.set_configuration(enabled()).await;
+        let log = GetLogPage::new(LogId::ErrorInformation, 0, 64);
+        let log = AdminCommand::GetLogPage(log);
+        let (cqe, data) = admin.admin(log, &[], 64).await;
+        assert!(cqe.status.is_success());
+        let first = ErrorInformation::parse(&data).expect("64 bytes");
+        assert_eq!(first.error_count, 0);
+    });
+}
+
 #[test]
 fn the_number_of_queues_is_granted_up_to_the_limit() {
     let simulation = simulation();

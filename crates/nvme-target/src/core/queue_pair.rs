@@ -1004,6 +1004,9 @@ impl QueuePair {
         let mut status = status;
         if !status.is_success() {
             entry.data.clear();
+        }
+        // Before its Connect there is no controller, and no log to tell more in.
+        if !status.is_success() && !matches!(self.kind, QueueKind::Unconnected) {
             status = status.with_more();
             let failure = failure_of(self.qid, entry, status);
             if self.failures.len() < super::ErrorLog::ENTRIES {
