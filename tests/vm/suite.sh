@@ -5,4 +5,4 @@ CASE_SETUP=$here/suite.sh
 . "$here/cases.sh"
 . "$here/target.sh"
 . "$here/initiator.sh"
-export TARGET WEIR LOG WEIR_LOG SEED STORE
+export TARGET WEIR LOG GATEWAY_LOG SEED STORE

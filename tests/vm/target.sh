@@ -48,13 +48,13 @@ TOML
 
 weir_serve() {
     weir_config $RUN >$RUN/weir.toml
-    "$WEIR" serve --config $RUN/weir.toml >>"${WEIR_LOG:-$RUN/weir.log}" 2>&1 &
+    "$WEIR" serve --config $RUN/weir.toml >>"${GATEWAY_LOG:-$RUN/weir.log}" 2>&1 &
     echo $! >$RUN/weir.pid
     local until=$((SECONDS + SERVE_SECONDS_MAX))
     until weir status >/dev/null 2>&1; do
         if ! kill -0 "$(<$RUN/weir.pid)" 2>/dev/null || [ $SECONDS -ge $until ]; then
             echo "weir serve did not start:" >&2
-            tail -n 20 "${WEIR_LOG:-$RUN/weir.log}" >&2
+            tail -n 20 "${GATEWAY_LOG:-$RUN/weir.log}" >&2
             return 1
         fi
         sleep 0.2
