@@ -556,7 +556,10 @@ impl Connection {
             }
             Message::QueuesEnded => {
                 if let Some(controller) = self.queue.controller() {
-                    controller.queues_ended();
+                    for slot in controller.queues_ended() {
+                        let aborted = Status::COMMAND_ABORT_REQUESTED;
+                        self.queue.answer_waiting(slot, aborted, 0);
+                    }
                 }
             }
             Message::ControllerEnds => return Err(End::ControllerEnded),

@@ -838,6 +838,43 @@ fn a_refused_connect_is_not_in_the_error_log() {
     });
 }
 
+/// A reset ends the requests for events, and unmasks the events.
+#[test]
+fn a_reset_forgets_asynchronous_events() {
+    with_target(|mut host| async move {
+        let reactor = host.reactor.clone();
+        let (volume, admin) = (host.volumes[0].clone(), &mut host.admin);
+        for blocks in [BLOCKS + 8, BLOCKS + 16] {
+            let namespaces = AdminCommand::SetFeatures(SetFeatures::new(
+                FeatureId::AsynchronousEventConfiguration,
+                1 << 8,
+            ));
+            assert!(admin.admin(namespaces, &[], 0).await.0.status.is_success());
+            let mut requests = Vec::new();
+            for _ in 0..8 {
+                let request = AdminCommand::AsynchronousEventRequest;
+                let sqe = request.sqe(0, SglDescriptor::NONE);
+                requests.push(admin.submit(sqe, &[], 0).await.expect("connected"));
+            }
+            volume.resize(blocks, false).expect("it grows");
+            // Its log is not read.
+            let (cqe, _) = admin.answer(requests.remove(0)).await.expect("connected");
+            assert_eq!((cqe.status, cqe.dw0()), (Status::SUCCESS, 0x04_0002));
+            let cqe = admin.set_configuration(enabled().with_enabled(false)).await;
+            assert_status(&cqe, Status::SUCCESS);
+            eventually(&reactor, "the end of the reset", async || {
+                admin.property(Property::Status).await == 0
+            })
+            .await;
+            for request in requests {
+                let (cqe, _) = admin.answer(request).await.expect("connected");
+                assert_status(&cqe, Status::COMMAND_ABORT_REQUESTED);
+            }
+            admin.set_configuration(enabled()).await;
+        }
+    });
+}
+
 #[test]
 fn the_number_of_queues_is_granted_up_to_the_limit() {
     let simulation = simulation();

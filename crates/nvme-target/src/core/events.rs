@@ -58,6 +58,12 @@ impl Events {
         self.requests.len() < before
     }
 
+    /// Forgets all but the namespaces that changed; the requests that were outstanding.
+    pub(super) fn reset(&mut self) -> Vec<SlotIndex> {
+        self.states = Default::default();
+        self.requests.drain(..).collect()
+    }
+
     /// Something happened.
     pub(super) fn raise(&mut self, event: EventType) {
         if let Some(state) = self.state(event) {

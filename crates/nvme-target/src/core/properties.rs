@@ -9,6 +9,7 @@ use weir_nvme::property::{
 };
 
 use super::controller::{AdminOutcome, Controller};
+use super::queue_pair::SlotIndex;
 
 /// The version of the specification that controllers claim.
 pub(crate) const VERSION: Version = Version::V2_0;
@@ -99,14 +100,17 @@ impl Controller {
         }
     }
 
-    /// The I/O queues have ended, as a reset or a shutdown asked.
-    pub(crate) fn queues_ended(&mut self) {
+    /// The I/O queues have ended, as a reset or a shutdown asked. The Asynchronous Event Requests that a reset aborts.
+    pub(crate) fn queues_ended(&mut self) -> Vec<SlotIndex> {
         if !self.configuration.enabled() {
             self.status = ControllerStatus::default();
             self.reset_features();
-        } else if self.status.shutdown() == ShutdownStatus::Occurring {
+            return self.events.reset();
+        }
+        if self.status.shutdown() == ShutdownStatus::Occurring {
             self.status = self.status.with_shutdown(ShutdownStatus::Complete);
         }
+        Vec::new()
     }
 
     /// Whether I/O queues may be made.
