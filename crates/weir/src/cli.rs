@@ -16,7 +16,7 @@ use crate::tools::{BenchArguments, CopyArguments, DiscoverArguments, VerifyArgum
 #[command(
     name = "weir",
     version,
-    about,
+    about = "Serves block volumes over NVMe/TCP, and measures them",
     arg_required_else_help = true,
     max_term_width = 100
 )]

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         client: Client::new(global.socket.clone()),
     };
     let result = match command {
-        Command::Serve(arguments) => serve::serve(&arguments, global.socket),
+        Command::Serve(arguments) => serve::serve(&arguments, global.socket, global.json),
         Command::Status => commands::status::run(&asked),
         Command::Volume(command) => commands::volume::run(&asked, command),
         Command::Subsystem(command) => commands::subsystem::run(&asked, command),

@@ -10,11 +10,19 @@ use crate::cli::Serve;
 use crate::client::Failure;
 
 /// Runs the gateway until it is told to end, or checks its configuration.
-pub(crate) fn serve(arguments: &Serve, socket: Option<PathBuf>) -> Result<String, Failure> {
+pub(crate) fn serve(
+    arguments: &Serve,
+    socket: Option<PathBuf>,
+    json: bool,
+) -> Result<String, Failure> {
+    if json && !arguments.check {
+        let message = "--json goes with --check: a gateway that serves prints nothing";
+        return Err(Failure::new(message).hint("for log lines as JSON, say log.format = \"json\""));
+    }
     let mut config = read(arguments.config.as_deref())?;
     config.control.socket = socket.or(config.control.socket);
     if arguments.check {
-        return check(&config);
+        return check(&config, json);
     }
     let version = env!("CARGO_PKG_VERSION");
     serve::serve(&config, version, weir_gateway::engine::reactors::start)
@@ -33,27 +41,30 @@ fn read(path: Option<&Path>) -> Result<Config, Failure> {
 }
 
 /// Says what the configuration comes to on this machine.
-fn check(config: &Config) -> Result<String, Failure> {
+fn check(config: &Config, json: bool) -> Result<String, Failure> {
     let fail = |error: limits::LimitsError| Failure::new(error.to_string());
     let plan = Plan::new(config, limits::processors(), limits::memory()).map_err(fail)?;
     let environment = Environment::of_this_process();
+    let state = config.state_path(&environment).display().to_string();
+    let socket = config.control_socket(&environment).display().to_string();
+    if json {
+        let answer = serde_json::json!({
+            "state": state,
+            "control_socket": socket,
+            "reactors": plan.reactors,
+            "buffer_bytes_per_reactor": plan.pool_bytes,
+        });
+        return Ok(format!("{answer:#}\n"));
+    }
+    let buffers = format!(
+        "{} for each reactor",
+        weir_block::size::Size(plan.pool_bytes)
+    );
     Ok(crate::table::values(&[
         ("configuration", "right".into()),
-        (
-            "state",
-            config.state_path(&environment).display().to_string(),
-        ),
-        (
-            "control socket",
-            config.control_socket(&environment).display().to_string(),
-        ),
+        ("state", state),
+        ("control socket", socket),
         ("reactors", plan.reactors.to_string()),
-        (
-            "buffers",
-            format!(
-                "{} for each reactor",
-                weir_block::size::Size(plan.pool_bytes)
-            ),
-        ),
+        ("buffers", buffers),
     ]))
 }

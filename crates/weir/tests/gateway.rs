@@ -679,6 +679,13 @@ fn a_configuration_is_checked_without_starting() {
     let config = gateway.path("weir.toml");
     let checked = gateway.ok(&format!("serve --check --config {}", config.display()));
     assert!(checked.contains("right"), "{checked}");
+    let checked = gateway.json(&format!("serve --check --config {}", config.display()));
+    assert!(
+        checked["reactors"]
+            .as_u64()
+            .is_some_and(|count| (1..=2).contains(&count))
+    );
+    gateway.fails("serve --json", &["--json goes with --check", "log.format"]);
     assert!(
         !gateway.path("state.json.lock").exists(),
         "the check touched the state"
