@@ -606,12 +606,17 @@ fn a_socket_that_one_may_not_use_says_who_may() {
     std::fs::copy(env!("CARGO_BIN_EXE_weir"), &command).unwrap();
     open(&command);
     let mut command = Command::new(command);
-    command
-        .arg("status")
-        .env("WEIR_SOCKET", gateway.socket())
-        .uid(NOBODY)
-        .gid(NOBODY);
-    let output = command.output().unwrap();
+    command.arg("status").env("WEIR_SOCKET", gateway.socket());
+    command.uid(NOBODY).gid(NOBODY);
+    // While another test starts a process, that one holds the copy open for writing for a moment.
+    let output = loop {
+        match command.output() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            other => break other.unwrap(),
+        }
+    };
     fails(
         &output,
         "status",
