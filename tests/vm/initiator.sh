@@ -53,6 +53,26 @@ no_namespace() { ! namespace "$@" >/dev/null; }
 # size_is DEVICE MIB
 size_is() { [ "$(blockdev --getsize64 "$1")" = $(($2 * 1024 * 1024)) ]; }
 
+# write_count DEVICE: of all its paths; the head of a multipath device counts nothing itself.
+write_count() {
+    local name=${1#/dev/}
+    # nvme0n1 has the paths nvme0c0n1, nvme0c1n1 ...
+    cat "/sys/block/$name/stat" "/sys/block/${name%n*}"c*"n${name##*n}/stat" 2>/dev/null |
+        awk '{ writes += $5 } END { print writes + 0 }'
+}
+
+# under_load DEVICE: waits until the load on it, started before, writes. In an
+# emulated machine that can take seconds.
+under_load() {
+    local - before until=$((SECONDS + 60))
+    set +x
+    before=$(write_count "$1")
+    until [ "$(write_count "$1")" -gt $((before + 16)) ]; do
+        [ $SECONDS -lt $until ] || fail "no load on $1"
+        sleep 0.1
+    done
+}
+
 # Whatever a case left: mounts, processes, connections.
 initiator_cleanup() {
     mountpoint -q /mnt/host && { umount /mnt/host || umount -l /mnt/host; }
@@ -73,6 +93,6 @@ get() { dd if="$1" bs=4096 skip=$(($2 / 4096)) count=$(($3 / 4096)) iflag=direct
 fio_verified() {
     local device=$1
     shift
-    fio --name=verify --filename="$device" --rw=randwrite --direct=1 --ioengine=libaio \
+    fio --name=verify --filename="$device" --allow_file_create=0 --rw=randwrite --direct=1 --ioengine=libaio \
         --verify=crc32c --verify_fatal=1 --randseed="${SEED:-1}" "$@"
 }
