@@ -83,16 +83,18 @@ free_port() {
 
 # ------------------------------------------------- a gateway of our own --
 
-# gateway_start FOLDER: weir serve with its state, socket and log in FOLDER; sets
-# gateway_pid and gateway_socket. $weir is the binary.
+# gateway_start FOLDER [TABLES]: weir serve with its state, socket and log in FOLDER,
+# and further tables of its configuration; sets gateway_pid and gateway_socket.
+# $weir is the binary.
 gateway_start() {
-    local folder=$1 i
+    local folder=$1 tables=${2-} i
     gateway_socket=$folder/weir.sock
     cat >"$folder/weir.toml" <<TOML
 state = "$folder/state.json"
 
 [control]
 socket = "$gateway_socket"
+$tables
 TOML
     "$weir" serve --config "$folder/weir.toml" >>"$folder/weir.log" 2>&1 &
     gateway_pid=$!

@@ -168,7 +168,7 @@ impl Default for Config {
 impl Default for TransportConfig {
     fn default() -> Self {
         Self {
-            in_capsule_size: 8 << 10,
+            in_capsule_size: 16 << 10,
             data_transfer_size_max: 1 << 20,
             user_timeout: Duration::from_secs(30),
         }

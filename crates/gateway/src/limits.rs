@@ -182,7 +182,7 @@ mod tests {
         assert!(
             error
                 .to_string()
-                .contains("reserve 32 MiB, more than the 16 MiB"),
+                .contains("reserve 64 MiB, more than the 16 MiB"),
             "{error}"
         );
         config.limits.memory = MemoryLimit::Bytes(64 << 20);

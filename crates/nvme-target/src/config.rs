@@ -59,7 +59,7 @@ impl Default for TargetConfig {
             queue_depth: 128,
             io_queues_max: 128,
             controllers_per_host_max: 16,
-            in_capsule_bytes: 8192,
+            in_capsule_bytes: 16_384,
             mdts_bytes: 1 << 20,
             max_h2c_data: 128 << 10,
             max_c2h_data: 1 << 20,

@@ -1,8 +1,8 @@
 //! The NVMe over TCP target: serves volumes as namespaces to NVMe hosts.
 //!
-//! * [`core`] does commands. It sees commands, segments, completions and the time; no socket, no PDU.
-//! * [`framing`] turns received bytes into commands and their data, and answers into PDUs.
-//! * [`connection`] stands between a socket, a framing, a queue pair and the volumes.
+//! * `core` does commands. It sees commands, segments, completions and the time; no socket, no PDU.
+//! * `framing` turns received bytes into commands and their data, and answers into PDUs.
+//! * `connection` stands between a socket, a framing, a queue pair and the volumes.
 //! * [`Target`] is the whole over several reactors; [`Snapshot`] says what it serves.
 //!
 //! Which commands, log pages and features are supported, and how the others are refused, is in `docs/nvme-conformance.md`.

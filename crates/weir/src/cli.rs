@@ -309,7 +309,7 @@ pub(crate) enum ListenerCommand {
     },
     /// Add a listener
     Add {
-        /// ADDRESS, [IPV6], NAME or * for all addresses, and :PORT [default port: 4420, or 8009
+        /// ADDRESS, an IPv6 address in brackets, NAME or * for all addresses, and :PORT [default port: 4420, or 8009
         /// with --discovery]
         address: String,
         /// Serve discovery only
