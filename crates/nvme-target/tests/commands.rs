@@ -510,7 +510,7 @@ fn identify_follows_the_rules_of_each_structure() {
             Some(1 << 20),
             "MDTS is 1 MiB"
         );
-        assert_eq!(controller.in_capsule_data_bytes(), 8192);
+        assert_eq!(controller.in_capsule_data_bytes(), 16_384);
         assert_eq!(controller.fused_operations.0, 1);
 
         let admin = &mut host.admin;
