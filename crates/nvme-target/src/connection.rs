@@ -28,6 +28,7 @@ use crate::core::{
 };
 use crate::counters::{IoCounters, IoTotals};
 use crate::framing::{DirectReturn, Framing, Progress};
+use crate::latency::Latency;
 use crate::registry::{Handle, QueueGrant, Shared};
 use crate::shard::Shard;
 use crate::snapshot::{Snapshot, Subsystem};
@@ -109,6 +110,8 @@ pub(crate) struct Entry {
     pub(crate) in_flight: Cell<u32>,
     pub(crate) bytes_received: Cell<u64>,
     pub(crate) bytes_sent: Cell<u64>,
+    /// Where the time of its commands went; the admin queue's are not counted.
+    pub(crate) latency: RefCell<Latency>,
     half_open: Cell<bool>,
     owner: u32,
     completions: Rc<Completions>,
@@ -355,6 +358,7 @@ fn enter(
         in_flight: Cell::new(0),
         bytes_received: Cell::new(0),
         bytes_sent: Cell::new(0),
+        latency: RefCell::default(),
         half_open: Cell::new(false),
         owner: shard.router.add(sink),
         completions,
@@ -402,7 +406,9 @@ async fn live(shard: Rc<Shard>, connection: Rc<RefCell<Connection>>) {
     let running = Rc::clone(&entry.running.borrow());
     while running.get() > 0 {
         let completion = entry.completions.next().await;
-        connection.borrow_mut().queue.discard(&completion);
+        let queue = &mut connection.borrow_mut().queue;
+        queue.set_now(shard.reactor.now());
+        queue.discard(&completion);
         shard.pump_all();
     }
     leave(&shard, &entry, moved);
@@ -516,6 +522,7 @@ impl Connection {
 
     /// One round of work; whether there may be more.
     fn round(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+        self.queue.set_now(self.now());
         let mut worked = self.take_messages(context)?;
         if self.scene.generation != self.shard().generation() && !self.scene.renew() {
             return Err(End::Told("the host may not connect to the subsystem"));
@@ -797,7 +804,7 @@ impl Connection {
             && let Poll::Ready((result, mut gather)) = stream.poll_sent(context)
         {
             result?;
-            self.framing.send_ended();
+            self.record_latency();
             worked = true;
             gather.clear();
             if self.out.is_empty() {
@@ -819,6 +826,19 @@ impl Connection {
             worked = true;
         }
         Ok(worked)
+    }
+
+    /// A send ended, and with it the commands whose answers it was.
+    fn record_latency(&mut self) {
+        let now = self.now();
+        let mut own = self.entry.latency.borrow_mut();
+        for run in self.framing.send_ended() {
+            own.record(&run, now);
+            // One that was removed meanwhile has nobody who would ask.
+            if let Some(attached) = self.scene.namespaces.get(run.nsid()) {
+                attached.latency.borrow_mut().record(&run, now);
+            }
+        }
     }
 
     fn start_send(&mut self, gather: Gather) {

@@ -11,9 +11,11 @@ use weir_nvme::tcp::{
     Side, TERMINATION_SIZE_MAX, Termination, Wanted, Writer, encode_termination,
 };
 use weir_nvme::{Cqe, Status};
+use weir_reactor::Instant;
 
 use crate::config::{ADMIN_IN_CAPSULE_BYTES, TargetConfig};
 use crate::core::{Answer, Env, Next, QueuePair, SlotIndex};
+use crate::latency::{Arrival, Run, Runs};
 
 /// Where fields are in an H2CData header (NVMe/TCP Transport 1.0c, section 3.6.2.8).
 mod field {
@@ -102,7 +104,9 @@ pub(crate) struct Framing {
     /// Bytes of the current PDU's data in all.
     data_length: u32,
     transfers: Vec<Transfer>,
-    blocked: Option<CapsuleCommand>,
+    blocked: Option<(CapsuleCommand, Arrival)>,
+    /// When a PDU began whose header is not complete.
+    began: Option<Instant>,
     in_capsule_max: u32,
     max_h2c_data: u32,
     max_c2h_data: u32,
@@ -111,6 +115,10 @@ pub(crate) struct Framing {
     written: usize,
     /// Answers in the send that is under way.
     sending: usize,
+    /// Courses of the commands whose answers were written since the last send began.
+    written_runs: Runs,
+    /// Courses of those whose answers are in the send that is under way.
+    sending_runs: Runs,
     pub(crate) digest_errors: DigestErrors,
 }
 
@@ -124,12 +132,15 @@ impl Framing {
             data_length: 0,
             transfers: Vec::new(),
             blocked: None,
+            began: None,
             in_capsule_max: config.in_capsule_bytes.max(ADMIN_IN_CAPSULE_BYTES),
             max_h2c_data: config.max_h2c_data,
             max_c2h_data: config.max_c2h_data,
             success_flag: false,
             written: 0,
             sending: 0,
+            written_runs: Runs::default(),
+            sending_runs: Runs::default(),
             digest_errors: DigestErrors::default(),
         }
     }
@@ -142,11 +153,14 @@ impl Framing {
     /// What was written is being sent.
     pub(crate) fn send_began(&mut self) {
         self.sending = std::mem::take(&mut self.written);
+        assert!(self.sending_runs.is_empty(), "one send at a time");
+        std::mem::swap(&mut self.sending_runs, &mut self.written_runs);
     }
 
-    /// What was being sent has left.
-    pub(crate) fn send_ended(&mut self) {
+    /// What was being sent has left: the courses of the commands whose answers it was.
+    pub(crate) fn send_ended(&mut self) -> std::vec::Drain<'_, Run> {
         self.sending = 0;
+        self.sending_runs.drain()
     }
 
     /// Whether so many answers wait to be sent that no command is taken until the host has read some. A host within its queue
@@ -163,8 +177,8 @@ impl Framing {
         env: &Env<'_>,
         out: &mut Gather,
     ) -> Result<Progress, FramingError> {
-        if let Some(capsule) = self.blocked.take()
-            && !self.command(capsule, queue, env, out)
+        if let Some((capsule, arrival)) = self.blocked.take()
+            && !self.command(capsule, arrival, queue, env, out)
         {
             return Ok(Progress::Blocked);
         }
@@ -172,11 +186,18 @@ impl Framing {
             let fed = self.reader.feed(input)?;
             let taken = input.split_to(fed.consumed);
             let Some(event) = fed.event else {
+                if self.began.is_none() && self.reader.is_inside_pdu() {
+                    self.began = Some(queue.now());
+                }
                 return Ok(Progress::Hungry);
             };
+            let began = self.began.take();
             match event {
                 Event::Pdu(Pdu::CapsuleCommand(capsule)) => {
-                    if !self.command(capsule, queue, env, out) {
+                    let whole = queue.now();
+                    let first = began.unwrap_or(whole);
+                    let arrival = Arrival { first, whole };
+                    if !self.command(capsule, arrival, queue, env, out) {
                         return Ok(Progress::Blocked);
                     }
                 }
@@ -261,6 +282,7 @@ impl Framing {
     fn command(
         &mut self,
         capsule: CapsuleCommand,
+        arrival: Arrival,
         queue: &mut QueuePair,
         env: &Env<'_>,
         out: &mut Gather,
@@ -268,11 +290,12 @@ impl Framing {
         self.place = Place::Nowhere;
         self.data_length = capsule.data_length;
         if self.is_backlogged(queue) {
-            self.blocked = Some(capsule);
+            self.blocked = Some((capsule, arrival));
             return false;
         }
         let taken = if queue.has_room() {
-            queue.command(&capsule.sqe, payload_of(&capsule), env).ok()
+            let payload = payload_of(&capsule);
+            queue.command(&capsule.sqe, payload, arrival, env).ok()
         } else {
             None
         };
@@ -284,7 +307,7 @@ impl Framing {
                 self.refuse(&capsule, out);
             }
             None => {
-                self.blocked = Some(capsule);
+                self.blocked = Some((capsule, arrival));
                 return false;
             }
         }
@@ -401,6 +424,7 @@ impl Framing {
 
     fn write_answer(&mut self, answer: Answer, out: &mut Gather) {
         self.written += 1;
+        self.written_runs.add(&answer.course);
         let cqe = &answer.cqe;
         let has_data = answer.data_bytes > 0;
         let success =

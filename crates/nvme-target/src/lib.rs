@@ -14,6 +14,7 @@ mod connection;
 mod core;
 mod counters;
 mod framing;
+mod latency;
 mod mailbox;
 mod registry;
 mod shard;
@@ -25,6 +26,7 @@ pub use config::{
     ADMIN_IN_CAPSULE_BYTES, ConfigError, IN_CAPSULE_BYTES_MAX, TRANSFER_BYTES_MAX, TargetConfig,
 };
 pub use counters::IoTotals;
+pub use latency::{CommandKind, Histogram, Latency, Stage, StageTimes};
 pub use snapshot::{
     Allowed, AnaState, ControllerModel, HostOptions, Namespace, Port, Snapshot, Subsystem,
 };

@@ -11,6 +11,7 @@ use weir_reactor::{Reactor, Receiver, oneshot};
 
 use crate::connection::{Entry, Message};
 use crate::counters::ConnectionCounters;
+use crate::latency::Latency;
 use crate::mailbox::Mailbox;
 use crate::snapshot::{Namespace, Snapshot};
 use crate::target::TargetShared;
@@ -18,6 +19,9 @@ use crate::volumes::{Attached, Namespaces, VolumeQueue};
 
 /// Something to do on a reactor's part of a target.
 pub(crate) type Work = Box<dyn FnOnce(&Rc<Shard>) + Send>;
+
+/// Histograms of one namespace on one reactor.
+type SharedLatency = Rc<RefCell<Latency>>;
 
 /// Identity of a volume while somebody holds it.
 type VolumeKey = usize;
@@ -110,10 +114,11 @@ impl Shard {
         let mut kept = HashMap::new();
         let mut attached = HashMap::new();
         for subsystem in &snapshot.subsystems {
+            let latencies = self.latencies_of(&subsystem.nqn);
             let namespaces = subsystem
                 .namespaces
                 .iter()
-                .map(|namespace| self.attach(namespace, &mut kept))
+                .map(|namespace| self.attach(namespace, &mut kept, &latencies))
                 .collect();
             attached.insert(subsystem.nqn.clone(), namespaces);
         }
@@ -123,10 +128,23 @@ impl Shard {
         self.changed()
     }
 
+    /// The latencies of a subsystem's namespaces as they are served now: UUIDs and histograms by NSID.
+    fn latencies_of(&self, subsystem: &Nqn) -> HashMap<u32, ([u8; 16], SharedLatency)> {
+        let served = self.attached.borrow();
+        let of = |attached: &Rc<Attached>| {
+            let namespace = &attached.namespace;
+            let latency = Rc::clone(&attached.latency);
+            (namespace.nsid, (namespace.uuid, latency))
+        };
+        let namespaces = served.get(subsystem).into_iter().flatten();
+        namespaces.map(of).collect()
+    }
+
     fn attach(
         &self,
         namespace: &Namespace,
         kept: &mut HashMap<VolumeKey, Rc<VolumeQueue>>,
+        latencies: &HashMap<u32, ([u8; 16], SharedLatency)>,
     ) -> Rc<Attached> {
         let key = key_of(&namespace.volume);
         let queue = kept.entry(key).or_insert_with(|| {
@@ -140,7 +158,12 @@ impl Shard {
                 )
             })
         });
+        let latency = match latencies.get(&namespace.nsid) {
+            Some((uuid, latency)) if *uuid == namespace.uuid => Rc::clone(latency),
+            _ => Rc::default(),
+        };
         Rc::new(Attached {
+            latency,
             namespace: namespace.clone(),
             geometry: Cell::new(namespace.volume.geometry()),
             queue: Rc::clone(queue),
@@ -175,7 +198,7 @@ impl Shard {
     /// Submits what waits in any volume's queue.
     pub(crate) fn pump_all(&self) {
         for queue in self.queues.borrow().values() {
-            queue.pump();
+            queue.pump(self.reactor.now());
         }
     }
 }

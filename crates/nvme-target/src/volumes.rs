@@ -1,15 +1,16 @@
 //! The way from commands to volumes: one queue per volume and reactor, shared by the connections there.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_block::{
     CompletionSink, Geometry, Landing, Queue, Request, Router, Token, Volume, VolumeError,
 };
-use weir_reactor::Reactor;
+use weir_reactor::{Instant, Reactor};
 
+use crate::latency::Latency;
 use crate::snapshot::Namespace;
 
 type OpenQueue = Box<dyn Fn() -> Result<Box<dyn Queue>, VolumeError>>;
@@ -19,6 +20,10 @@ pub(crate) struct VolumeQueue {
     open: OpenQueue,
     queue: RefCell<Option<Box<dyn Queue>>>,
     pending: RefCell<VecDeque<Request>>,
+    /// The first of `pending`: those that the volume was offered and did not take.
+    refused: RefCell<VecDeque<Token>>,
+    /// When the volume took those that it had refused at first; until they end.
+    taken_late: RefCell<HashMap<Token, Instant>>,
 }
 
 impl VolumeQueue {
@@ -28,6 +33,8 @@ impl VolumeQueue {
             open,
             queue: RefCell::new(None),
             pending: RefCell::default(),
+            refused: RefCell::default(),
+            taken_late: RefCell::default(),
         })
     }
 
@@ -65,21 +72,52 @@ impl VolumeQueue {
         self.pending.borrow_mut().push_back(request);
     }
 
-    /// Submits what waits, as far as the volume takes it.
-    pub(crate) fn pump(&self) {
+    /// Submits what waits, as far as the volume takes it `now`.
+    pub(crate) fn pump(&self, now: Instant) {
         let mut pending = self.pending.borrow_mut();
         if pending.is_empty() {
             return;
         }
         if let Some(queue) = self.queue.borrow_mut().as_mut() {
+            let before = pending.len();
             queue.submit(&mut pending);
+            self.note_refused(&pending, before - pending.len(), now);
         }
+    }
+
+    /// Notes which of the `taken` first were taken late, and what is refused: all of `pending`.
+    fn note_refused(&self, pending: &VecDeque<Request>, taken: usize, now: Instant) {
+        let mut refused = self.refused.borrow_mut();
+        if pending.is_empty() && refused.is_empty() {
+            return;
+        }
+        let late = taken.min(refused.len());
+        let mut taken_late = self.taken_late.borrow_mut();
+        for token in refused.drain(..late) {
+            taken_late.insert(token, now);
+        }
+        let new = pending.iter().skip(refused.len());
+        refused.extend(new.map(|request| request.token));
+        assert_eq!(refused.len(), pending.len(), "what is left was refused");
+    }
+
+    /// A request ended: when the volume had taken it, if it had refused it before.
+    pub(crate) fn taken_late(&self, token: Token) -> Option<Instant> {
+        let mut taken_late = self.taken_late.borrow_mut();
+        if taken_late.is_empty() {
+            return None;
+        }
+        taken_late.remove(&token)
     }
 
     /// Takes back a request that was not submitted yet, or wishes that a submitted one end early.
     pub(crate) fn cancel(&self, token: Token) -> Option<Request> {
         let mut pending = self.pending.borrow_mut();
         if let Some(index) = pending.iter().position(|request| request.token == token) {
+            let mut refused = self.refused.borrow_mut();
+            if index < refused.len() {
+                refused.remove(index);
+            }
             return pending.remove(index);
         }
         if let Some(queue) = self.queue.borrow_mut().as_mut() {
@@ -94,6 +132,8 @@ pub(crate) struct Attached {
     pub(crate) namespace: Namespace,
     pub(crate) geometry: Cell<Geometry>,
     pub(crate) queue: Rc<VolumeQueue>,
+    /// Where its commands on this reactor spent their time; stays when a new snapshot has the namespace too.
+    pub(crate) latency: Rc<RefCell<Latency>>,
 }
 
 impl Attached {

@@ -14,12 +14,14 @@ use weir_nvme::command::{Connect, ConnectData, FabricsCommand};
 use weir_nvme::sgl::TcpData;
 use weir_nvme::sqe::Fuse;
 use weir_nvme::{Cqe, Sqe, Status};
+use weir_reactor::Instant;
 
 use super::controller::{AdminOutcome, AdminView, Controller};
 use super::error_log::Failure;
 use super::nvm::{Plan, Space, Work};
 use super::status::of_volume_error;
 use crate::counters::IoCounters;
+use crate::latency::{Arrival, CommandKind, Course, Stage};
 use crate::volumes::{Attached, Namespaces, VolumeQueue};
 
 /// Index of a command's slot; TCP uses it as the transfer tag.
@@ -83,6 +85,8 @@ pub(crate) struct Answer {
     pub(crate) data: Views,
     /// Bytes of `data`.
     pub(crate) data_bytes: u32,
+    /// How the command's time was spent until now.
+    pub(crate) course: Course,
 }
 
 /// Something that a command asks for beyond its queue pair.
@@ -146,6 +150,7 @@ pub(super) struct Slot {
     pub(super) result: u64,
     pub(super) data: Views,
     pub(super) partner: Option<SlotIndex>,
+    course: Course,
 }
 
 impl Slot {
@@ -165,6 +170,7 @@ impl Slot {
             result: 0,
             data: Views::new(),
             partner: None,
+            course: Course::NONE,
         }
     }
 }
@@ -199,6 +205,8 @@ pub(crate) struct QueuePair {
     flow_control: bool,
     /// Requests on volumes that have not ended; shared with whoever cleans up after a panic.
     running: Rc<Cell<u32>>,
+    /// The time that it was told last.
+    now: Instant,
 }
 
 impl QueuePair {
@@ -223,9 +231,20 @@ impl QueuePair {
             head: 0,
             flow_control: false,
             running: Rc::default(),
+            now: Instant::default(),
         };
         queue.set_slots(1);
         queue
+    }
+
+    /// Tells the time, by which commands' courses are measured from here on.
+    pub(crate) fn set_now(&mut self, now: Instant) {
+        self.now = now;
+    }
+
+    /// The time that it was told last.
+    pub(crate) fn now(&self) -> Instant {
+        self.now
     }
 
     fn set_slots(&mut self, slots: usize) {
@@ -316,6 +335,7 @@ impl QueuePair {
         &mut self,
         sqe: &Sqe,
         payload: Result<TcpData, Status>,
+        arrival: Arrival,
         env: &Env<'_>,
     ) -> Result<Next, Stalled> {
         let plan = payload.and_then(|payload| {
@@ -343,6 +363,7 @@ impl QueuePair {
             Ok(TcpData::Transport { length }) => length,
             _ => 0,
         };
+        self.slots[usize::from(slot)].course = Course::of(arrival, sqe.nsid, self.now);
         let phase = self.admit(slot, plan, landing);
         self.settle_fused(sqe, Some(slot));
         if self.slots[usize::from(slot)].phase == Phase::Free {
@@ -460,6 +481,7 @@ impl QueuePair {
         entry.sqe = *sqe;
         entry.status = Status::SUCCESS;
         entry.result = 0;
+        entry.course = Course::NONE;
         slot
     }
 
@@ -503,6 +525,7 @@ impl QueuePair {
             Some(landing) => {
                 entry.landing = landing;
                 entry.phase = Phase::ToFetch;
+                entry.course.spend(Stage::Queue, self.now);
                 self.to_fetch.push_back(slot);
             }
             None => {
@@ -589,6 +612,7 @@ impl QueuePair {
     /// All the data of a command is in its landing.
     pub(crate) fn filled(&mut self, slot: SlotIndex, env: &Env<'_>) {
         let entry = &mut self.slots[usize::from(slot)];
+        entry.course.spend(Stage::WireIn, self.now);
         match entry.phase {
             Phase::Abandoned => self.release(slot),
             Phase::InCapsule | Phase::Fetching if entry.work.is_fused() => {
@@ -722,6 +746,8 @@ impl QueuePair {
         let owner = self.owner;
         let entry = &mut self.slots[usize::from(slot)];
         entry.outstanding += 1;
+        entry.course.kind = Some(kind_of(&entry.work));
+        entry.course.spend(Stage::Queue, self.now);
         self.running.set(self.running.get() + 1);
         let token = Token {
             owner,
@@ -742,7 +768,7 @@ impl QueuePair {
     /// Hands what was added since to the volumes: one batch each.
     pub(crate) fn pump(&mut self) {
         for queue in self.to_pump.drain(..) {
-            queue.pump();
+            queue.pump(self.now);
         }
     }
 
@@ -937,7 +963,8 @@ impl QueuePair {
         entry.outstanding -= 1;
         self.running.set(self.running.get() - 1);
         if let Some(namespace) = &entry.namespace {
-            namespace.queue.pump();
+            let _ = namespace.queue.taken_late(completion.token);
+            namespace.queue.pump(self.now);
         }
     }
 
@@ -954,6 +981,10 @@ impl QueuePair {
         self.running.set(self.running.get() - 1);
         // What waits in the volume's queue for room can go on now.
         let queue = Rc::clone(&entry.namespace.as_ref().expect("it had a request").queue);
+        if let Some(taken) = queue.taken_late(completion.token) {
+            entry.course.spend(Stage::Queue, taken);
+        }
+        entry.course.spend(Stage::Volume, self.now);
         if !self.to_pump.iter().any(|other| Rc::ptr_eq(other, &queue)) {
             self.to_pump.push(queue);
         }
@@ -1020,6 +1051,7 @@ impl QueuePair {
             cqe,
             data,
             data_bytes,
+            course: entry.course,
         });
         match entry.phase {
             Phase::Fetching => entry.phase = Phase::Abandoned,
@@ -1088,6 +1120,14 @@ impl QueuePair {
     /// Commands that failed since the last call.
     pub(crate) fn failures(&mut self) -> std::vec::Drain<'_, Failure> {
         self.failures.drain(..)
+    }
+}
+
+fn kind_of(work: &Work) -> CommandKind {
+    match work {
+        Work::Read { .. } => CommandKind::Read,
+        Work::Write { .. } | Work::FusedWrite { .. } => CommandKind::Write,
+        _ => CommandKind::Other,
     }
 }
 

@@ -121,6 +121,7 @@ impl Bench {
             namespace: Namespace::new(1, Arc::new(Described), [1; 16]),
             geometry: Cell::new(geometry()),
             queue,
+            latency: Rc::default(),
         };
         let mut bench = Bench {
             framing: Framing::new(&config),

@@ -1,0 +1,350 @@
+//! Where commands spend their time: histograms by stage.
+//!
+//! A command's [`Course`] is kept in its slot and adds up, stage by stage, the differences of the times that the core is told,
+//! once per turn of the reactor's loop. When the send with its answer has ended the course is recorded, by reactor and
+//! without sharing. Nothing here reads a clock, and nothing is allocated but at the first command of a kind.
+
+use weir_reactor::Instant;
+
+/// Buckets of a histogram.
+const BUCKETS: usize = 128;
+/// Two to this power nanoseconds are the finest difference that is told apart: 64 ns.
+const UNIT_SHIFT: u32 = 6;
+/// Two to this power buckets divide each power of two.
+const SPLIT_SHIFT: u32 = 2;
+/// Buckets that divide each power of two.
+const SPLIT: u64 = 1 << SPLIT_SHIFT;
+/// Runs among which one is looked for that is equal to a new course: commands of different kinds take turns.
+const NEAR_RUNS: usize = 4;
+
+/// How long things took, in nanoseconds, in 128 buckets whose width is a quarter of their power of two (64 ns at least).
+///
+/// Times of 481 s and more share the last bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Histogram {
+    buckets: [u64; BUCKETS],
+    sum_ns: u64,
+    max_ns: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram {
+            buckets: [0; BUCKETS],
+            sum_ns: 0,
+            max_ns: 0,
+        }
+    }
+}
+
+/// The bucket that a time belongs to.
+fn bucket_of(value_ns: u64) -> usize {
+    let units = value_ns >> UNIT_SHIFT;
+    if units < SPLIT {
+        return units as usize;
+    }
+    let power = units.ilog2();
+    let part = (units >> (power - SPLIT_SHIFT)) & (SPLIT - 1);
+    let bucket = u64::from(power - SPLIT_SHIFT + 1) * SPLIT + part;
+    (bucket as usize).min(BUCKETS - 1)
+}
+
+/// The first time, in nanoseconds, that is too long for a bucket.
+fn end_of(bucket: usize) -> u64 {
+    let next = bucket as u64 + 1;
+    if next <= SPLIT {
+        return next << UNIT_SHIFT;
+    }
+    let power = (next / SPLIT) as u32 - 1;
+    (SPLIT + next % SPLIT) << (power + UNIT_SHIFT)
+}
+
+impl Histogram {
+    /// The worst by which a quantile is too long: a part of the true value (and 63 ns where that is more).
+    pub const QUANTILE_ERROR: f64 = 1.0 / SPLIT as f64;
+
+    /// Counts `count` times of `value_ns` nanoseconds.
+    pub fn record(&mut self, value_ns: u64, count: u64) {
+        self.buckets[bucket_of(value_ns)] += count;
+        self.sum_ns = self.sum_ns.wrapping_add(value_ns.wrapping_mul(count));
+        self.max_ns = self.max_ns.max(value_ns);
+    }
+
+    /// Counts what another one counted.
+    pub fn merge(&mut self, other: &Histogram) {
+        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            *mine += theirs;
+        }
+        self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
+    /// How many times were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// Their sum, in nanoseconds.
+    #[must_use]
+    pub fn sum_ns(&self) -> u64 {
+        self.sum_ns
+    }
+
+    /// The longest, in nanoseconds; exact. Zero where there is none.
+    #[must_use]
+    pub fn max_ns(&self) -> u64 {
+        self.max_ns
+    }
+
+    /// The mean, in nanoseconds, rounded down. Zero where there is none.
+    #[must_use]
+    pub fn mean_ns(&self) -> u64 {
+        self.sum_ns.checked_div(self.count()).unwrap_or(0)
+    }
+
+    /// The time, in nanoseconds, that `quantile` (0 to 1) of all did not exceed. Never too short, and too long by
+    /// [`Histogram::QUANTILE_ERROR`] at most. Zero where there is none.
+    #[must_use]
+    pub fn quantile_ns(&self, quantile: f64) -> u64 {
+        let count = self.count();
+        let rank = ((quantile * count as f64).ceil() as u64).clamp(1, count.max(1));
+        let mut below = 0;
+        for (bucket, counted) in self.buckets.iter().enumerate() {
+            below += counted;
+            if below >= rank {
+                return match bucket {
+                    // Its end is not known.
+                    LAST_BUCKET => self.max_ns,
+                    _ => self.max_ns.min(end_of(bucket) - 1),
+                };
+            }
+        }
+        0
+    }
+
+    /// How many were shorter than 2 to the power of `exponent` nanoseconds, 6 to 38; exact.
+    #[must_use]
+    pub fn below_power(&self, exponent: u32) -> u64 {
+        assert!(
+            (UNIT_SHIFT..=38).contains(&exponent),
+            "a bucket begins there"
+        );
+        let bucket = bucket_of(1 << exponent);
+        self.buckets[..bucket].iter().sum()
+    }
+}
+
+const LAST_BUCKET: usize = BUCKETS - 1;
+
+/// A part of a command's way through the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// From the turn of the loop in which its first byte was seen until all of it was there, its data included.
+    WireIn,
+    /// Waiting in the target: for a slot, for a buffer, and until the volume took its request.
+    Queue,
+    /// Until its last request on the volume ended.
+    Volume,
+    /// Until the kernel had taken the last byte of its answer.
+    WireOut,
+    /// All of these together.
+    Total,
+}
+
+impl Stage {
+    /// All, in the order of a command's way.
+    pub const ALL: [Stage; 5] = [
+        Stage::WireIn,
+        Stage::Queue,
+        Stage::Volume,
+        Stage::WireOut,
+        Stage::Total,
+    ];
+}
+
+/// What kind of command it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandKind {
+    /// Read.
+    Read,
+    /// Write.
+    Write,
+    /// Any other command that asks something of a volume.
+    Other,
+}
+
+impl CommandKind {
+    /// All.
+    pub const ALL: [CommandKind; 3] = [CommandKind::Read, CommandKind::Write, CommandKind::Other];
+}
+
+/// The times of commands of one kind, by stage.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StageTimes {
+    stages: [Histogram; Stage::ALL.len()],
+}
+
+impl StageTimes {
+    /// The times of a stage.
+    #[must_use]
+    pub fn stage(&self, stage: Stage) -> &Histogram {
+        &self.stages[stage as usize]
+    }
+
+    /// How many commands it was.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.stage(Stage::Total).count()
+    }
+
+    fn merge(&mut self, other: &StageTimes) {
+        for (mine, theirs) in self.stages.iter_mut().zip(&other.stages) {
+            mine.merge(theirs);
+        }
+    }
+}
+
+/// Where the commands of a connection or a namespace spent their time. A kind of command that did not occur takes no memory.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Latency {
+    kinds: [Option<Box<StageTimes>>; CommandKind::ALL.len()],
+}
+
+impl Latency {
+    /// The times of one kind of command; none: there was no such command.
+    #[must_use]
+    pub fn kind(&self, kind: CommandKind) -> Option<&StageTimes> {
+        self.kinds[kind as usize].as_deref()
+    }
+
+    /// Whether there was no command.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.kinds.iter().all(Option::is_none)
+    }
+
+    /// Counts what another one counted.
+    pub fn merge(&mut self, other: &Latency) {
+        for (mine, theirs) in self.kinds.iter_mut().zip(&other.kinds) {
+            if let Some(theirs) = theirs {
+                mine.get_or_insert_default().merge(theirs);
+            }
+        }
+    }
+
+    /// Records commands whose send ended `now`.
+    pub(crate) fn record(&mut self, run: &Run, now: Instant) {
+        let course = &run.course;
+        let Some(kind) = course.kind else {
+            return;
+        };
+        let times = self.kinds[kind as usize].get_or_insert_default();
+        let wire_out = nanoseconds(course.since, now);
+        let [wire_in, queue, volume] = course.spent_ns;
+        let total = wire_in + queue + volume + wire_out;
+        let all = [wire_in, queue, volume, wire_out, total];
+        for (stage, value) in times.stages.iter_mut().zip(all) {
+            stage.record(value, u64::from(run.count));
+        }
+    }
+}
+
+fn nanoseconds(from: Instant, to: Instant) -> u64 {
+    to.as_nanos().saturating_sub(from.as_nanos())
+}
+
+/// How one command's time was spent until now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Course {
+    /// When the stage began that it is in.
+    since: Instant,
+    /// Time spent in [`Stage::WireIn`], [`Stage::Queue`] and [`Stage::Volume`].
+    spent_ns: [u64; 3],
+    pub(crate) nsid: u32,
+    /// None until it asked something of a volume.
+    pub(crate) kind: Option<CommandKind>,
+}
+
+/// When a command came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    /// The first byte.
+    pub(crate) first: Instant,
+    /// The whole capsule but for its data.
+    pub(crate) whole: Instant,
+}
+
+impl Course {
+    /// No command's.
+    pub(crate) const NONE: Course = Course {
+        since: Instant::from_nanos(0),
+        spent_ns: [0; 3],
+        nsid: 0,
+        kind: None,
+    };
+
+    /// The course of a command that gets its slot `now`.
+    pub(crate) fn of(arrival: Arrival, nsid: u32, now: Instant) -> Self {
+        let mut course = Course {
+            since: arrival.first,
+            nsid,
+            ..Course::NONE
+        };
+        course.spend(Stage::WireIn, arrival.whole);
+        course.spend(Stage::Queue, now);
+        course
+    }
+
+    /// The time since the last call was spent in this stage, which is not one of the last two.
+    pub(crate) fn spend(&mut self, stage: Stage, now: Instant) {
+        self.spent_ns[stage as usize] += nanoseconds(self.since, now);
+        self.since = self.since.max(now);
+    }
+}
+
+/// Commands with the same course. What runs through one turn of the loop together has one, and is recorded at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Run {
+    course: Course,
+    count: u32,
+}
+
+impl Run {
+    pub(crate) fn nsid(&self) -> u32 {
+        self.course.nsid
+    }
+}
+
+/// Courses of commands whose answers leave together. As long as the answers of one send at most.
+#[derive(Debug, Default)]
+pub(crate) struct Runs(Vec<Run>);
+
+impl Runs {
+    /// Adds the course of a command, if it asked something of a volume.
+    pub(crate) fn add(&mut self, course: &Course) {
+        if course.kind.is_none() {
+            return;
+        }
+        let equal = |run: &&mut Run| run.course == *course;
+        match self.0.iter_mut().rev().take(NEAR_RUNS).find(equal) {
+            Some(run) => run.count += 1,
+            None => self.0.push(Run {
+                course: *course,
+                count: 1,
+            }),
+        }
+    }
+
+    /// Takes them out.
+    pub(crate) fn drain(&mut self) -> std::vec::Drain<'_, Run> {
+        self.0.drain(..)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;
