@@ -32,7 +32,7 @@ use crate::latency::Latency;
 use crate::registry::{Handle, QueueGrant, Shared};
 use crate::shard::Shard;
 use crate::snapshot::{Snapshot, Subsystem};
-use crate::target::SubsystemCounters;
+use crate::target::{QueueInfo, SubsystemCounters};
 use crate::volumes::Namespaces;
 
 /// Rounds that a connection works in one go before the others of its reactor have their turn.
@@ -107,6 +107,8 @@ pub(crate) struct Entry {
     pub(crate) local: SocketAddr,
     pub(crate) discovery_only: bool,
     pub(crate) association: RefCell<Option<(Arc<Shared>, u16)>>,
+    /// What was agreed with the host; none before its Connect.
+    pub(crate) queue: Cell<Option<QueueInfo>>,
     pub(crate) in_flight: Cell<u32>,
     pub(crate) bytes_received: Cell<u64>,
     pub(crate) bytes_sent: Cell<u64>,
@@ -355,6 +357,7 @@ fn enter(
         local,
         discovery_only,
         association: RefCell::default(),
+        queue: Cell::new(None),
         in_flight: Cell::new(0),
         bytes_received: Cell::new(0),
         bytes_sent: Cell::new(0),
@@ -1016,8 +1019,15 @@ impl Connection {
         self.scene.shared = Some(shared);
         // The next round renews what it sees, or ends it.
         self.scene.generation = 0;
-        self.framing
-            .set_success_flag(flow_control_off(&granted.connect));
+        let flow_control = !flow_control_off(&granted.connect);
+        self.framing.set_success_flag(!flow_control);
+        let (header_digest, data_digest) = self.framing.digests();
+        self.entry.queue.set(Some(QueueInfo {
+            entries: granted.connect.queue_entries(),
+            flow_control,
+            header_digest,
+            data_digest,
+        }));
     }
 
     fn become_io_queue(&mut self, granted: &Granted) {

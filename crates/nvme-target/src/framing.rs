@@ -150,6 +150,11 @@ impl Framing {
         self.success_flag = on;
     }
 
+    /// Whether headers and whether data have digests.
+    pub(crate) fn digests(&self) -> (bool, bool) {
+        (self.writer.header_digest, self.writer.data_digest)
+    }
+
     /// What was written is being sent.
     pub(crate) fn send_began(&mut self) {
         self.sending = std::mem::take(&mut self.written);

@@ -1,7 +1,7 @@
 //! What a target has on one reactor: its view of the snapshot, the queues of the volumes, its connections.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -22,6 +22,9 @@ pub(crate) type Work = Box<dyn FnOnce(&Rc<Shard>) + Send>;
 
 /// Histograms of one namespace on one reactor.
 type SharedLatency = Rc<RefCell<Latency>>;
+
+/// A namespace: its subsystem and NSID.
+pub(crate) type NamespaceKey = (Nqn, u32);
 
 /// Identity of a volume while somebody holds it.
 type VolumeKey = usize;
@@ -49,6 +52,8 @@ pub(crate) struct Shard {
     generation: Cell<u64>,
     queues: RefCell<HashMap<VolumeKey, Rc<VolumeQueue>>>,
     attached: RefCell<HashMap<Nqn, Vec<Rc<Attached>>>>,
+    /// Latencies of the removed namespaces of subsystems that are served.
+    retired: RefCell<HashMap<Nqn, Latency>>,
     pub(crate) connections: RefCell<BTreeMap<u64, Rc<Entry>>>,
     pub(crate) listeners: RefCell<HashMap<u64, Listening>>,
     pub(crate) stopped: Cell<bool>,
@@ -66,6 +71,7 @@ impl Shard {
             generation: Cell::new(1),
             queues: RefCell::default(),
             attached: RefCell::default(),
+            retired: RefCell::default(),
             connections: RefCell::default(),
             listeners: RefCell::default(),
             stopped: Cell::new(false),
@@ -123,9 +129,71 @@ impl Shard {
             attached.insert(subsystem.nqn.clone(), namespaces);
         }
         *self.queues.borrow_mut() = kept;
-        *self.attached.borrow_mut() = attached;
+        let before = self.attached.replace(attached);
+        self.retire(&before);
         *self.snapshot.borrow_mut() = snapshot;
         self.changed()
+    }
+
+    /// Keeps what was recorded of namespaces that are served no more, so that a subsystem's counts only grow.
+    fn retire(&self, before: &HashMap<Nqn, Vec<Rc<Attached>>>) {
+        let served = self.attached.borrow();
+        let mut retired = self.retired.borrow_mut();
+        retired.retain(|nqn, _| served.contains_key(nqn));
+        for (nqn, namespaces) in before {
+            let Some(now) = served.get(nqn) else { continue };
+            let kept: HashSet<_> = now.iter().map(|one| Rc::as_ptr(&one.latency)).collect();
+            for gone in namespaces {
+                let latency = gone.latency.borrow();
+                if !latency.is_empty() && !kept.contains(&Rc::as_ptr(&gone.latency)) {
+                    retired.entry(nqn.clone()).or_default().merge(&latency);
+                }
+            }
+        }
+    }
+
+    /// Where the time of namespaces' commands went on this reactor: of one namespace, or of all.
+    pub(crate) fn namespace_latencies(
+        &self,
+        only: Option<&NamespaceKey>,
+    ) -> Vec<(NamespaceKey, Latency)> {
+        let served = self.attached.borrow();
+        let all = served.iter().flat_map(|(nqn, namespaces)| {
+            let key = move |attached: &Rc<Attached>| (nqn.clone(), attached.namespace.nsid);
+            namespaces
+                .iter()
+                .filter(move |attached| {
+                    only.is_none_or(|(subsystem, nsid)| {
+                        subsystem == nqn && *nsid == attached.namespace.nsid
+                    })
+                })
+                .map(move |attached| (key(attached), attached.latency.borrow().clone()))
+        });
+        all.collect()
+    }
+
+    /// Where the time of connections' commands went: of one connection, or of all.
+    pub(crate) fn connection_latencies(&self, only: Option<u64>) -> Vec<(u64, Latency)> {
+        let connections = self.connections.borrow();
+        let wanted = connections
+            .iter()
+            .filter(|(id, _)| only.is_none_or(|only| only == **id));
+        wanted
+            .map(|(&id, entry)| (id, entry.latency.borrow().clone()))
+            .collect()
+    }
+
+    /// Where the time of subsystems' commands went on this reactor, those on removed namespaces included.
+    pub(crate) fn subsystem_latencies(&self) -> Vec<(Nqn, Latency)> {
+        let (served, retired) = (self.attached.borrow(), self.retired.borrow());
+        let all = served.iter().map(|(nqn, namespaces)| {
+            let mut latency = retired.get(nqn).cloned().unwrap_or_default();
+            for attached in namespaces {
+                latency.merge(&attached.latency.borrow());
+            }
+            (nqn.clone(), latency)
+        });
+        all.collect()
     }
 
     /// The latencies of a subsystem's namespaces as they are served now: UUIDs and histograms by NSID.

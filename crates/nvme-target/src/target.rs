@@ -1,7 +1,7 @@
 //! The target as its owner sees it: what it serves, where it listens, who is connected.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -19,6 +19,7 @@ use crate::config::{ConfigError, TargetConfig};
 use crate::connection::{self, Entry, Message, Moving};
 use crate::core::ControllerKind;
 use crate::counters::{ConnectionCounters, IoCounters, IoTotals};
+use crate::latency::Latency;
 use crate::mailbox::Mailbox;
 use crate::registry::{Handle, Registry};
 use crate::shard::{Listening, Shard, Work};
@@ -108,6 +109,8 @@ pub struct ConnectionInfo {
     pub local: SocketAddr,
     /// What it is connected to; none before its Connect.
     pub association: Option<Association>,
+    /// What its queue is like; none before its Connect.
+    pub queue: Option<QueueInfo>,
     /// Commands in its queue.
     pub in_flight: u32,
     /// Bytes received so far.
@@ -116,6 +119,19 @@ pub struct ConnectionInfo {
     pub bytes_sent: u64,
     /// What the system says of the socket.
     pub socket: Option<SocketReport>,
+}
+
+/// What was agreed for a connection's queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueInfo {
+    /// Entries of the queue (SQSIZE + 1).
+    pub entries: u32,
+    /// Whether SQ flow control is on.
+    pub flow_control: bool,
+    /// Whether PDU headers have digests.
+    pub header_digest: bool,
+    /// Whether data has digests.
+    pub data_digest: bool,
 }
 
 /// What a connection is connected to.
@@ -554,6 +570,44 @@ impl Target {
         all
     }
 
+    /// Where the time of namespaces' commands went since they are served, by subsystem and NSID: of one namespace, or of all.
+    pub async fn namespace_latencies(
+        &self,
+        only: Option<(Nqn, u32)>,
+    ) -> BTreeMap<(Nqn, u32), Latency> {
+        let ask = move |shard: &Rc<Shard>| shard.namespace_latencies(only.as_ref());
+        self.gather_latencies(ask).await
+    }
+
+    /// Where the time of connections' commands went, by number: of one connection, or of all. Admin queues have none.
+    pub async fn connection_latencies(&self, only: Option<u64>) -> BTreeMap<u64, Latency> {
+        let ask = move |shard: &Rc<Shard>| shard.connection_latencies(only);
+        self.gather_latencies(ask).await
+    }
+
+    /// Where the time of subsystems' commands went since they are served; it only grows.
+    pub async fn subsystem_latencies(&self) -> BTreeMap<Nqn, Latency> {
+        self.gather_latencies(|shard: &Rc<Shard>| shard.subsystem_latencies())
+            .await
+    }
+
+    /// Sums what the reactors tell. One that has stopped tells nothing.
+    async fn gather_latencies<K: Ord + Send + 'static>(
+        &self,
+        ask: impl Fn(&Rc<Shard>) -> Vec<(K, Latency)> + Clone + Send + 'static,
+    ) -> BTreeMap<K, Latency> {
+        let answers: Vec<_> = (0..self.shared.shards.len())
+            .map(|reactor| self.shared.ask(reactor, ask.clone()))
+            .collect();
+        let mut all = BTreeMap::<K, Latency>::new();
+        for answer in answers {
+            for (key, latency) in answer.await.unwrap_or_default() {
+                all.entry(key).or_default().merge(&latency);
+            }
+        }
+        all
+    }
+
     /// Ends a connection; an admin queue's takes its controller with it.
     ///
     /// # Errors
@@ -726,6 +780,7 @@ fn describe_connections(shard: &Rc<Shard>) -> Vec<Described> {
             peer: entry.peer,
             local: entry.local,
             association,
+            queue: entry.queue.get(),
             in_flight: entry.in_flight.get(),
             bytes_received: entry.bytes_received.get(),
             bytes_sent: entry.bytes_sent.get(),
