@@ -1,0 +1,140 @@
+//! The bare server, the bare client and the canned responder, at the command line.
+
+#![forbid(unsafe_code)]
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use serde::Serialize;
+use weir_limit::client::{self, ClientConfig, DEPTH_MAX, Until};
+use weir_limit::processor;
+use weir_limit::server::{self, ServerConfig};
+use weir_limit::work::Work;
+
+/// What TCP allows on this machine: servers and clients that do nothing else.
+#[derive(Debug, Parser)]
+#[command(name = "weir-limit", version, max_term_width = 100)]
+struct Cli {
+    /// Bind the process to this processor
+    #[arg(long, global = true, value_name = "N")]
+    processor: Option<usize>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Answer requests; prints the address as JSON, and when all connections have gone what was served
+    Serve(Serve),
+    /// Make requests; prints what was answered as JSON
+    Drive(Drive),
+}
+
+#[derive(Debug, Args)]
+struct Exchange {
+    /// What goes to and fro: read:SIZE or write:SIZE; the same at both ends
+    #[arg(long, value_name = "WORK", default_value = "read:4k")]
+    work: Work,
+    /// Connections; the same at both ends
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    connections: u16,
+    /// Ask for bytes all the time instead of sleeping
+    #[arg(long)]
+    spin: bool,
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    #[command(flatten)]
+    exchange: Exchange,
+    /// Where to listen; port 0 is any that is free
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+}
+
+#[derive(Debug, Args)]
+struct Drive {
+    #[command(flatten)]
+    exchange: Exchange,
+    /// The server
+    #[arg(value_name = "ADDRESS:PORT")]
+    address: SocketAddr,
+    /// Requests outstanding on each connection
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=DEPTH_MAX))]
+    depth: u64,
+    /// For how long
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = seconds)]
+    seconds: f64,
+    /// Until so many operations are done, however long it takes
+    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    operations: Option<u64>,
+}
+
+fn main() -> anyhow::Result<()> {
+    let cli = Cli::parse();
+    if let Some(number) = cli.processor {
+        processor::bind(number)
+            .with_context(|| format!("cannot be bound to processor {number}"))?;
+    }
+    match cli.command {
+        Command::Serve(serve) => run_server(&serve),
+        Command::Drive(drive) => run_client(&drive),
+    }
+}
+
+fn run_server(arguments: &Serve) -> anyhow::Result<()> {
+    let listener = listen(arguments.listen)?;
+    let config = ServerConfig {
+        work: arguments.exchange.work,
+        connections: usize::from(arguments.exchange.connections),
+        spin: arguments.exchange.spin,
+    };
+    let report = server::serve(&listener, &config).context("a connection failed")?;
+    print(&report)
+}
+
+fn run_client(arguments: &Drive) -> anyhow::Result<()> {
+    let config = ClientConfig {
+        address: arguments.address,
+        work: arguments.exchange.work,
+        connections: usize::from(arguments.exchange.connections),
+        depth: arguments.depth,
+        until: match arguments.operations {
+            Some(operations) => Until::Operations(operations),
+            None => Until::Elapsed(Duration::from_secs_f64(arguments.seconds)),
+        },
+        spin: arguments.exchange.spin,
+    };
+    let report = client::drive(&config)
+        .with_context(|| format!("the exchange with {} failed", arguments.address))?;
+    print(&report)
+}
+
+/// Where something listens.
+#[derive(Serialize)]
+struct Listening {
+    listening: SocketAddr,
+}
+
+/// Listens, and says where on the first line.
+fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener =
+        TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+    let listening = listener.local_addr()?;
+    print(&Listening { listening })?;
+    Ok(listener)
+}
+
+fn print(report: &impl Serialize) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string(report)?);
+    Ok(())
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(seconds),
+        _ => Err("a number of seconds up to 86400".to_owned()),
+    }
+}
