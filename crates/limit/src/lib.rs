@@ -1,10 +1,13 @@
 //! The machine's ceiling, and Weir measured against it and against others.
 //!
-//! A bare [`server`] and a bare [`client`] do nothing but what TCP needs to move the bytes of NVMe/TCP reads and writes.
-//! Nothing here is part of what `weir` is made of, so that the ceiling owes nothing to what is measured.
+//! A bare [`server`] and a bare [`client`] do nothing but what TCP needs to move the bytes of NVMe/TCP reads and writes;
+//! a [`canned`] responder speaks just enough NVMe/TCP to measure initiators against something that is not the limit. Nothing
+//! here is part of what `weir` is made of, and of Weir only the wire types are used, so that the ceiling owes nothing to what
+//! is measured.
 
 #![forbid(unsafe_code)]
 
+pub mod canned;
 pub mod client;
 mod engine;
 mod flow;

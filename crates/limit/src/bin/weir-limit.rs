@@ -3,11 +3,14 @@
 #![forbid(unsafe_code)]
 
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use weir_limit::canned;
 use weir_limit::client::{self, ClientConfig, DEPTH_MAX, Until};
 use weir_limit::processor;
 use weir_limit::server::{self, ServerConfig};
@@ -30,6 +33,9 @@ enum Command {
     Serve(Serve),
     /// Make requests; prints what was answered as JSON
     Drive(Drive),
+    /// Answer any NVMe/TCP initiator's reads and writes from nothing; prints the volume's URL as JSON, and when it is
+    /// interrupted what was answered
+    Canned(Canned),
 }
 
 #[derive(Debug, Args)]
@@ -49,6 +55,13 @@ struct Exchange {
 struct Serve {
     #[command(flatten)]
     exchange: Exchange,
+    /// Where to listen; port 0 is any that is free
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+}
+
+#[derive(Debug, Args)]
+struct Canned {
     /// Where to listen; port 0 is any that is free
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -81,6 +94,7 @@ fn main() -> anyhow::Result<()> {
     match cli.command {
         Command::Serve(serve) => run_server(&serve),
         Command::Drive(drive) => run_client(&drive),
+        Command::Canned(canned) => run_canned(&canned),
     }
 }
 
@@ -110,6 +124,24 @@ fn run_client(arguments: &Drive) -> anyhow::Result<()> {
     let report = client::drive(&config)
         .with_context(|| format!("the exchange with {} failed", arguments.address))?;
     print(&report)
+}
+
+fn run_canned(arguments: &Canned) -> anyhow::Result<()> {
+    let (stop, signalled) = UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::low_level::pipe::register(signal, signalled.try_clone()?)?;
+    }
+    let listener = TcpListener::bind(arguments.listen)
+        .with_context(|| format!("cannot listen on {}", arguments.listen))?;
+    let url = canned::url(listener.local_addr()?);
+    print(&Answering { url })?;
+    print(&canned::respond(&listener, &stop)?)
+}
+
+/// What answers.
+#[derive(Serialize)]
+struct Answering {
+    url: String,
 }
 
 /// Where something listens.
