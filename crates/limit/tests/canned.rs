@@ -86,7 +86,7 @@ fn reads_and_writes_of_all_sizes_are_answered_and_counted() {
             "{canned:?} {operations}"
         );
         assert!(
-            canned.elapsed_seconds >= 0.2 && canned.busy_share > 0.0,
+            canned.elapsed_seconds > 0.0 && canned.busy_share > 0.0,
             "{canned:?}"
         );
         assert_eq!(driven.read.requests == 0, read_percent == 0);
