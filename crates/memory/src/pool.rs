@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use crate::buffer::{Header, Origin, Reference, allocate_zeroed, heap_layout};
-use crate::{ALIGNMENT, Segment};
+use crate::{ALIGNMENT, Segment, Views};
 
 /// The smallest buffer, in bytes.
 const SMALLEST: usize = ALIGNMENT;
@@ -18,6 +18,9 @@ const SMALLEST: usize = ALIGNMENT;
 const CLASSES: usize = 11;
 /// A chunk holds at least this many bytes.
 const CHUNK_BYTES_MIN: usize = 256 * 1024;
+
+/// Lists of views that a pool keeps for their next use at most: as many as complete at once on a busy reactor.
+const LISTS_KEPT: usize = 256;
 
 /// A bounded pool of buffers. Clones share one pool.
 #[derive(Clone)]
@@ -50,6 +53,8 @@ pub(crate) struct PoolInner {
     held_bytes: Cell<usize>,
     used_bytes: Cell<usize>,
     releases: Cell<u64>,
+    /// Empty lists with room on the heap.
+    lists: RefCell<Vec<Views>>,
 }
 
 #[derive(Default)]
@@ -75,6 +80,7 @@ impl Pool {
             held_bytes: Cell::new(0),
             used_bytes: Cell::new(0),
             releases: Cell::new(0),
+            lists: RefCell::default(),
         };
         Pool {
             inner: Rc::new(inner),
@@ -113,8 +119,29 @@ impl Pool {
         Ok(Segment::new(reference, length))
     }
 
-    /// Gives back the memory of chunks in which every buffer is free.
+    /// An empty list of views with room for `count`, on the heap only where they do not fit into the list itself.
+    #[must_use]
+    pub fn list(&self, count: usize) -> Views {
+        if count <= Views::new().inline_size() {
+            return Views::new();
+        }
+        let mut list = self.inner.lists.borrow_mut().pop().unwrap_or_default();
+        list.reserve_exact(count);
+        list
+    }
+
+    /// Drops what is left in a list, and keeps its room for [`Pool::list`] where it is on the heap.
+    pub fn keep_list(&self, mut list: Views) {
+        list.clear();
+        let mut lists = self.inner.lists.borrow_mut();
+        if list.spilled() && lists.len() < LISTS_KEPT {
+            lists.push(list);
+        }
+    }
+
+    /// Gives back the memory of chunks in which every buffer is free, and of lists.
     pub fn trim(&self) {
+        self.inner.lists.take();
         for class in &self.inner.classes {
             let class = &mut *class.borrow_mut();
             for index in 0..class.chunks.len() {

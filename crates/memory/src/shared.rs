@@ -2,22 +2,23 @@
 
 use std::alloc::dealloc;
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::View;
 use crate::buffer::{allocate_zeroed, heap_layout};
 
-/// An aligned buffer that is written once, when it is made, and from then on only read, on any thread.
+/// An aligned buffer that is only read while it is shared, on any thread. Whoever has it alone ([`Arc::get_mut`]) may write it
+/// again: no view of it is left then.
 pub struct SharedBuffer {
     memory: NonNull<u8>,
     length: usize,
 }
 
-// SAFETY: the memory is owned, and never written after `new` returned.
+// SAFETY: the memory is owned.
 unsafe impl Send for SharedBuffer {}
-// SAFETY: as above: shared access only reads.
+// SAFETY: shared access only reads; writing takes exclusive access.
 unsafe impl Sync for SharedBuffer {}
 
 impl SharedBuffer {
@@ -47,8 +48,15 @@ impl Deref for SharedBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: allocated with this length, initialised, and immutable.
+        // SAFETY: allocated with this length, initialised, and not written while it is borrowed.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.length) }
+    }
+}
+
+impl DerefMut for SharedBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for Deref. It is borrowed mutably, and a view of it would hold a count that excludes this.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.length) }
     }
 }
 

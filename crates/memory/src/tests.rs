@@ -104,6 +104,35 @@ fn a_shared_buffer_is_read_on_another_thread() {
 }
 
 #[test]
+fn a_shared_buffer_is_written_again_once_nobody_looks_at_it() {
+    let mut buffer = SharedBuffer::new(4096, |bytes| bytes.fill(9));
+    let view = buffer.view().slice(1..3);
+    assert!(std::sync::Arc::get_mut(&mut buffer).is_none());
+    drop(view);
+    let bytes = std::sync::Arc::get_mut(&mut buffer).expect("nobody else has it");
+    bytes[1] = 7;
+    assert_eq!(buffer.view()[..3], [9, 7, 9]);
+}
+
+#[test]
+fn a_pool_keeps_the_room_of_lists() {
+    let pool = Pool::new(1 << 20);
+    assert!(!pool.list(2).spilled());
+    let mut list = pool.list(32);
+    list.extend(std::iter::repeat_n(View::from_static(b"a"), 32));
+    let room = list.as_ptr();
+    pool.keep_list(list);
+    let list = pool.list(20);
+    assert!(list.is_empty() && list.capacity() == 32);
+    assert_eq!(list.as_ptr(), room);
+    let longer = pool.list(33);
+    assert!(longer.capacity() >= 33);
+    pool.keep_list(list);
+    pool.trim();
+    assert_eq!(pool.list(3).capacity(), 3);
+}
+
+#[test]
 fn a_gather_keeps_order_and_joins_adjacent_headers() {
     let mut gather = Gather::new();
     gather.push_header(b"ab");

@@ -732,7 +732,8 @@ impl Connection {
         }
         self.entry.in_flight.set(self.queue.busy() as u32);
         self.tell_registry();
-        self.framing.write(&mut self.queue, &mut self.out);
+        let pool = shard.reactor.pool();
+        self.framing.write(&mut self.queue, pool, &mut self.out);
         // The end of a send ends a backlog; for buffers one has to look.
         let starved = self.blocked && !self.framing.is_backlogged(&self.queue);
         if starved || self.queue.waits_for_buffer() {
@@ -1097,7 +1098,8 @@ impl Connection {
     }
 
     fn begin_ending(&mut self, end: End) {
-        self.framing.write(&mut self.queue, &mut self.out);
+        let pool = self.scene.shard.reactor.pool();
+        self.framing.write(&mut self.queue, pool, &mut self.out);
         if let End::Framing(error) = &end {
             self.framing.terminate(error, &mut self.out);
         }

@@ -3,7 +3,7 @@
 //! It knows which bytes it wants next and into which segment; it sees no socket. What the PDUs' own rules are is in
 //! `weir_nvme::tcp`; here is what holds between PDUs: transfers that were asked for, and where their data goes.
 
-use weir_memory::{Gather, Segment, View, Views};
+use weir_memory::{Gather, Pool, Segment, View, Views};
 use weir_nvme::digest::digest_of_parts;
 use weir_nvme::tcp::{
     C2hData, CapsuleCommand, DataDigest, DigestOptions, Event, FramingError, H2cData,
@@ -401,12 +401,13 @@ impl Framing {
     }
 
     /// Writes what the queue has ready: requests for data, then answers.
-    pub(crate) fn write(&mut self, queue: &mut QueuePair, out: &mut Gather) {
+    /// Lists of data go back to `pool`.
+    pub(crate) fn write(&mut self, queue: &mut QueuePair, pool: &Pool, out: &mut Gather) {
         while let Some((slot, cid, length)) = queue.next_fetch() {
             self.write_r2t(slot, cid, length, out);
         }
         while let Some(answer) = queue.next_answer() {
-            self.write_answer(answer, out);
+            self.write_answer(answer, pool, out);
         }
     }
 
@@ -427,7 +428,7 @@ impl Framing {
         out.push_header(&buffer[..written]);
     }
 
-    fn write_answer(&mut self, answer: Answer, out: &mut Gather) {
+    fn write_answer(&mut self, mut answer: Answer, pool: &Pool, out: &mut Gather) {
         self.written += 1;
         self.written_runs.add(&answer.course);
         let cqe = &answer.cqe;
@@ -435,7 +436,9 @@ impl Framing {
         let success =
             has_data && self.success_flag && cqe.status == Status::SUCCESS && cqe.result == 0;
         if has_data {
-            self.write_data(cqe.cid, answer.data, answer.data_bytes, success, out);
+            let data = &mut answer.data;
+            self.write_data(cqe.cid, data, answer.data_bytes, success, out);
+            pool.keep_list(std::mem::take(data));
         }
         if !success {
             self.write_response(cqe, out);
@@ -450,7 +453,7 @@ impl Framing {
     }
 
     /// Writes data in as many PDUs as it needs.
-    fn write_data(&self, cid: u16, mut data: Views, total: u32, success: bool, out: &mut Gather) {
+    fn write_data(&self, cid: u16, data: &mut Views, total: u32, success: bool, out: &mut Gather) {
         let mut offset = 0;
         while offset < total {
             let length = (total - offset).min(self.max_c2h_data);
@@ -469,18 +472,18 @@ impl Framing {
                 self.write_views(data, out);
                 return;
             }
-            let part = split_front(&mut data, length as usize);
-            self.write_views(part, out);
+            let mut part = split_front(data, length as usize);
+            self.write_views(&mut part, out);
             offset += length;
         }
     }
 
-    fn write_views(&self, views: Views, out: &mut Gather) {
+    fn write_views(&self, views: &mut Views, out: &mut Gather) {
         let digest = self
             .writer
             .data_digest
             .then(|| digest_of_parts(views.iter().map(|view| &view[..])));
-        for view in views {
+        for view in views.drain(..) {
             out.push_view(view);
         }
         if let Some(digest) = digest {

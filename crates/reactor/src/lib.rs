@@ -14,6 +14,8 @@ mod core;
 mod driver;
 mod executor;
 mod file;
+#[cfg(feature = "counting-heap")]
+pub mod heap;
 pub mod linux;
 mod net;
 mod remote;

@@ -2,55 +2,17 @@
 
 mod contract;
 
-use std::alloc::{GlobalAlloc, Layout, System as Heap};
-use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use contract::{Ground, Place};
 use weir_memory::{Gather, Segments, View, Views};
+use weir_reactor::heap::{CountingHeap, allocations};
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
 use weir_reactor::{LocalFile, OpenOptions, ReceiveInto, Received, TcpStream};
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's heap, which counts what each thread asks of it.
-struct Counting;
-
-fn count() {
-    // A thread that ends has no counter any more, and nobody who looks at it.
-    let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
-}
-
-// SAFETY: every call is passed on as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: by the caller's promise.
-        unsafe { Heap.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: by the caller's promise.
-        unsafe { Heap.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: by the caller's promise.
-        unsafe { Heap.realloc(memory, layout, size) }
-    }
-}
-
 #[global_allocator]
-static HEAP: Counting = Counting;
-
-/// Allocations of this thread so far.
-fn allocations() -> u64 {
-    ALLOCATIONS.get()
-}
+static HEAP: CountingHeap = CountingHeap;
 
 const WARM_UP: usize = 300;
 const ROUNDS: usize = 3000;

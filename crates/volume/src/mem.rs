@@ -1,16 +1,17 @@
 //! `mem:` keeps blocks in memory. It forgets everything when it is closed.
 //!
-//! Data is in pages of 4 KiB that are replaced by every write and never changed, because a send may still refer to one:
-//! a read lends them without copying. A page that was never written takes no memory and reads as zeroes.
+//! Data is in pages of 4 KiB, which a read lends without copying. A send may still refer to a page that was lent: a write
+//! replaces it then, and changes it in place when nobody has it. A page that was never written takes no memory and reads as
+//! zeroes.
 //!
-//! Each page has a lock of its own, which is held while its reference is copied or replaced (and, for a write of less than
-//! a page, while the new page is made of the old one). So reactors meet only where they use the same page at the same
+//! Each page has a lock of its own, which is held while its reference is copied or the page is written. So reactors meet only where they use the same page at the same
 //! moment, and there is no line of memory that every request writes. The price is 16 bytes for each page of a touched
 //! table. One page is what this volume reads, writes, and compares-and-writes atomically.
 //!
 //! A resize is the one thing that excludes everything else: each queue holds a lane, locked (by nobody else, as a rule)
 //! while it submits, and a resize takes every lane.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
@@ -20,7 +21,7 @@ use weir_block::{
     BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing,
     Operation, Queue, Request, ResizeError, Token, Volume, VolumeError, VolumeEvent, Watcher,
 };
-use weir_memory::{SharedBuffer, View, Views, copy_views};
+use weir_memory::{Pool, SharedBuffer, View, Views, copy_views};
 use weir_reactor::Reactor;
 
 use crate::support::{
@@ -33,6 +34,8 @@ const PAGE_SHIFT: u32 = 12;
 const PAGE_BYTES: usize = 1 << PAGE_SHIFT;
 /// Pages of one table; a table is made when the first of its pages is written.
 const TABLE_PAGES: usize = 4096;
+/// Replaced pages that a queue keeps at most, to be written again when no send refers to them any more.
+const SPARE_PAGES: usize = 256;
 /// The largest volume, in bytes: its directory of tables takes some 48 MiB then.
 pub const MEM_BYTES_MAX: u64 = 16 << 40;
 
@@ -145,6 +148,7 @@ impl Volume for MemVolume {
             reactor: reactor.clone(),
             depth: depth as usize,
             outbox: Outbox::new(reactor, sink),
+            spare: Spare::default(),
         }))
     }
 
@@ -200,9 +204,8 @@ fn resized(old: &Directory, bytes: u64) -> Directory {
     last[behind..].iter().for_each(|page| *lock(page) = None);
     let in_page = bytes as usize % PAGE_BYTES;
     if in_page > 0 {
-        change(&mut lock(&last[behind - 1]), in_page..PAGE_BYTES, |part| {
-            part.fill(0)
-        });
+        let mut page = lock(&last[behind - 1]);
+        Spare::default().change(&mut page, in_page..PAGE_BYTES, |part| part.fill(0));
     }
     directory
 }
@@ -213,6 +216,7 @@ struct MemQueue {
     reactor: Reactor,
     depth: usize,
     outbox: Outbox,
+    spare: Spare,
 }
 
 impl Queue for MemQueue {
@@ -227,6 +231,8 @@ impl Queue for MemQueue {
         let pages = Pages {
             directory: &directory,
             block_shift: geometry.block_size.shift(),
+            spare: &self.spare,
+            pool: self.reactor.pool(),
         };
         while self.outbox.len() < self.depth
             && let Some(Request {
@@ -254,6 +260,8 @@ impl Queue for MemQueue {
 struct Pages<'lane> {
     directory: &'lane Directory,
     block_shift: u32,
+    spare: &'lane Spare,
+    pool: &'lane Pool,
 }
 
 /// The part of a range that lies in one page.
@@ -297,7 +305,10 @@ impl Pages<'_> {
                 Ok(())
             }
             Operation::Compare { lba, blocks, data } => {
-                compare_views(data, &self.read(*lba, *blocks))
+                let there = self.read(*lba, *blocks);
+                let result = compare_views(data, &there);
+                self.pool.keep_list(there);
+                result
             }
             Operation::CompareWrite {
                 lba,
@@ -351,8 +362,9 @@ impl Pages<'_> {
     }
 
     fn read(&self, lba: u64, blocks: u32) -> Views {
-        let mut views = Views::new();
-        for part in self.parts(lba, u64::from(blocks)) {
+        let parts = self.parts(lba, u64::from(blocks));
+        let mut views = self.pool.list(parts.size_hint().0);
+        for part in parts {
             let page = self.page(part.page).and_then(|page| lock(page).clone());
             match page {
                 Some(page) => views.push(page.view().slice(part.within)),
@@ -365,14 +377,9 @@ impl Pages<'_> {
     fn write(&self, lba: u64, blocks: u32, data: &[View]) {
         for part in self.parts(lba, u64::from(blocks)) {
             let views = slice_views(data, part.offset, part.within.len());
-            if part.is_whole_page() {
-                let page = SharedBuffer::new(PAGE_BYTES, |bytes| copy_views(&views, bytes));
-                let old = lock(self.page_to_write(part.page)).replace(page);
-                drop(old);
-            } else {
-                let mut page = lock(self.page_to_write(part.page));
-                change(&mut page, part.within, |bytes| copy_views(&views, bytes));
-            }
+            let mut page = lock(self.page_to_write(part.page));
+            self.spare
+                .change(&mut page, part.within, |bytes| copy_views(&views, bytes));
         }
     }
 
@@ -385,7 +392,8 @@ impl Pages<'_> {
             if part.is_whole_page() {
                 *page = None;
             } else if page.is_some() {
-                change(&mut page, part.within, |bytes| bytes.fill(0));
+                self.spare
+                    .change(&mut page, part.within, |bytes| bytes.fill(0));
             }
         }
     }
@@ -410,26 +418,60 @@ impl Pages<'_> {
         let part = parts.next().expect("a range is not empty");
         assert!(parts.next().is_none(), "one block lies in one page");
         let mut page = lock(self.page_to_write(part.page));
-        let there: Views = match &*page {
-            Some(page) => std::iter::once(page.view().slice(part.within.clone())).collect(),
-            None => View::zeroes(part.within.len()).collect(),
-        };
         let mut expected = [0; PAGE_BYTES];
         let expected = &mut expected[..part.within.len()];
         copy_views(compare, expected);
-        compare_bytes(expected, &there[0], 0)?;
-        change(&mut page, part.within, |bytes| copy_views(data, bytes));
+        match &*page {
+            Some(page) => compare_bytes(expected, &page[part.within.clone()], 0)?,
+            None => {
+                let zeroes: Views = View::zeroes(expected.len()).collect();
+                compare_bytes(expected, &zeroes[0], 0)?;
+            }
+        }
+        self.spare
+            .change(&mut page, part.within, |bytes| copy_views(data, bytes));
         Ok(())
     }
 }
 
-/// Replaces a page by one in which a part is changed.
-fn change(page: &mut Page, within: Range<usize>, change: impl FnOnce(&mut [u8])) {
-    let new = SharedBuffer::new(PAGE_BYTES, |bytes| {
-        if let Some(old) = page {
-            bytes.copy_from_slice(old);
+/// Pages of one queue that were replaced while a read had them, the oldest first: by the time that a page is needed, most
+/// often nobody has them any more.
+#[derive(Default)]
+struct Spare(RefCell<VecDeque<Arc<SharedBuffer>>>);
+
+impl Spare {
+    /// Changes a part of a page: in place when nobody else has the page, in another one otherwise.
+    fn change(&self, page: &mut Page, within: Range<usize>, change: impl FnOnce(&mut [u8])) {
+        if let Some(bytes) = page.as_mut().and_then(Arc::get_mut) {
+            return change(&mut bytes[within]);
+        }
+        let mut new = self.take();
+        let bytes = Arc::get_mut(&mut new).expect("nobody else has a page that was just taken");
+        if within.len() < PAGE_BYTES {
+            match page {
+                Some(old) => bytes.copy_from_slice(old),
+                None => bytes.fill(0),
+            }
         }
         change(&mut bytes[within]);
-    });
-    *page = Some(new);
+        if let Some(old) = page.replace(new) {
+            self.keep(old);
+        }
+    }
+
+    /// A page that nobody has, with anything in it.
+    fn take(&self) -> Arc<SharedBuffer> {
+        let mut pages = self.0.borrow_mut();
+        if pages.front_mut().and_then(Arc::get_mut).is_some() {
+            return pages.pop_front().expect("just seen");
+        }
+        SharedBuffer::new(PAGE_BYTES, |_| ())
+    }
+
+    fn keep(&self, page: Arc<SharedBuffer>) {
+        let mut pages = self.0.borrow_mut();
+        if pages.len() < SPARE_PAGES {
+            pages.push_back(page);
+        }
+    }
 }

@@ -198,7 +198,7 @@ impl Bench {
             let answered = self.answer_all();
             self.with_env(|framing, queue, out, env| {
                 queue.retry_buffers(env);
-                framing.write(queue, out);
+                framing.write(queue, env.pool, out);
             });
             assert!(self.queue.in_flight() <= ENTRIES as usize + 8, "a bound");
             if progress == Progress::PeerTerminated || (!answered && input.is_empty()) {

@@ -114,8 +114,19 @@ pub(crate) async fn serve(
     volumes: &[Arc<Guard>],
     server: std::net::IpAddr,
 ) -> (Target, SocketAddr) {
+    serve_at(reactors, config, volumes, server, 4420).await
+}
+
+/// As [`serve`], at a port of choice; 0: any.
+pub(crate) async fn serve_at(
+    reactors: Vec<Remote>,
+    config: TargetConfig,
+    volumes: &[Arc<Guard>],
+    server: std::net::IpAddr,
+    port: u16,
+) -> (Target, SocketAddr) {
     let target = Target::new(reactors, config).await.expect("a target");
-    let listener = ListenerConfig::new(SocketAddr::new(server, 4420));
+    let listener = ListenerConfig::new(SocketAddr::new(server, port));
     let address = target.add_listener(listener).await.expect("a listener");
     target
         .apply(snapshot(1, vec![subsystem(volumes)], address))
@@ -317,10 +328,24 @@ impl Queue {
     /// Sends a command; `data` goes in the capsule or waits for R2Ts. The SGL is set here.
     pub(crate) async fn submit(
         &mut self,
-        mut sqe: Sqe,
+        sqe: Sqe,
         data: &[u8],
         reads: u32,
     ) -> Result<u16, Broken> {
+        let mut bytes = Vec::new();
+        let cid = self.prepare(sqe, data, reads, &mut bytes);
+        self.send_bytes(&bytes).await?;
+        Ok(cid)
+    }
+
+    /// As [`Queue::submit`], but the command is only added to `bytes`, to be sent by the caller.
+    pub(crate) fn prepare(
+        &mut self,
+        mut sqe: Sqe,
+        data: &[u8],
+        reads: u32,
+        bytes: &mut Vec<u8>,
+    ) -> u16 {
         let cid = self.next_cid;
         self.next_cid = self.next_cid.wrapping_add(1);
         sqe.cid = cid;
@@ -332,7 +357,7 @@ impl Queue {
             _ if in_capsule => SglDescriptor::InCapsule { offset: 0, length },
             _ => SglDescriptor::Transport { length },
         };
-        let bytes = self.capsule(&sqe, if in_capsule { data } else { &[] });
+        bytes.extend(self.capsule(&sqe, if in_capsule { data } else { &[] }));
         let data_out = if in_capsule {
             Vec::new()
         } else {
@@ -343,8 +368,7 @@ impl Queue {
             ..Pending::default()
         };
         self.pending.insert(cid, pending);
-        self.send_bytes(&bytes).await?;
-        Ok(cid)
+        cid
     }
 
     /// Waits for the answer to a command and takes its data.

@@ -1,7 +1,9 @@
 //! One operation in flight: what the kernel is asked, and what its answers make of the operation.
 //!
 //! A slot keeps everything that a submission refers to besides the operation's own buffers (vectors, addresses) at one
-//! place in memory, and is used again and again, so that a steady stream of operations allocates nothing.
+//! place in memory, and is used again and again, so that a steady stream of operations allocates nothing. Memory for vectors
+//! goes from one operation to the next, whatever their slots: there is as much as operations are in flight, of the length
+//! that they need.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -121,6 +123,16 @@ impl Slot {
         self.cancelled = false;
         self.starved = false;
         nothing_to_do
+    }
+
+    /// Lends memory for the vectors of the next operation.
+    pub(super) fn lend_vectors(&mut self, vectors: Vec<libc::iovec>) {
+        self.vectors = vectors;
+    }
+
+    /// The memory that was lent for vectors, when it is worth keeping. The operation has ended.
+    pub(super) fn take_vectors(&mut self) -> Option<Vec<libc::iovec>> {
+        (self.vectors.capacity() > 0).then(|| std::mem::take(&mut self.vectors))
     }
 
     /// The submission for what is left of the operation. It refers to this slot and to the operation's buffers.

@@ -38,6 +38,8 @@ pub(super) struct Uring {
         reason = "submissions refer to slots, which stay where they are when the table grows"
     )]
     slots: Vec<Box<Slot>>,
+    /// Memory for vectors, for the next operation that needs some.
+    vectors: Vec<Vec<libc::iovec>>,
     /// Operations whose submission the kernel has, or the backlog.
     in_kernel: usize,
     backlog: VecDeque<squeue::Entry>,
@@ -67,6 +69,7 @@ impl Uring {
             ring,
             buffers: Some(buffers),
             slots: Vec::new(),
+            vectors: Vec::new(),
             in_kernel: 0,
             backlog: VecDeque::new(),
             starved: VecDeque::new(),
@@ -137,6 +140,8 @@ impl Uring {
     fn finish(&mut self, token: OpToken, result: io::Result<Output>) -> (OpToken, Outcome) {
         let slot = self.slot(token).expect("an operation ends once");
         let op = slot.op.take().expect("an operation ends once");
+        let vectors = slot.take_vectors();
+        self.vectors.extend(vectors);
         (token, Outcome { result, op })
     }
 
@@ -232,6 +237,9 @@ impl Driver for Uring {
         let index = token.slot as usize;
         while self.slots.len() <= index {
             self.slots.push(Slot::new());
+        }
+        if matches!(op, Op::Send { .. } | Op::Read { .. } | Op::Write { .. }) {
+            self.slots[index].lend_vectors(self.vectors.pop().unwrap_or_default());
         }
         let done = self.slots[index].begin(token.generation, op, self.discards_by_command);
         match done {
