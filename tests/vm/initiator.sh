@@ -78,6 +78,7 @@ initiator_cleanup() {
     mountpoint -q /mnt/host && { umount /mnt/host || umount -l /mnt/host; }
     nvme disconnect -n $NQN
     nvme disconnect -n $NQN_CLOSED
+    nvme disconnect -n nqn.2014-08.org.nvmexpress.discovery
     true
 }
 

@@ -48,11 +48,18 @@ TOML
 
 weir_serve() {
     weir_config $RUN >$RUN/weir.toml
-    "$WEIR" serve --config $RUN/weir.toml >>"${GATEWAY_LOG:-$RUN/weir.log}" 2>&1 &
-    echo $! >$RUN/weir.pid
+    rm -f $RUN/weir.pid $RUN/weir.rc
+    # The exit status is kept: the case that stops it may not be the one that started it.
+    (
+        rc=0
+        "$WEIR" serve --config $RUN/weir.toml &
+        echo $! >$RUN/weir.pid
+        wait $! || rc=$?
+        echo $rc >$RUN/weir.rc
+    ) >>"${GATEWAY_LOG:-$RUN/weir.log}" 2>&1 &
     local until=$((SECONDS + SERVE_SECONDS_MAX))
     until weir status >/dev/null 2>&1; do
-        if ! kill -0 "$(<$RUN/weir.pid)" 2>/dev/null || [ $SECONDS -ge $until ]; then
+        if [ -e $RUN/weir.rc ] || [ $SECONDS -ge $until ]; then
             echo "weir serve did not start:" >&2
             tail -n 20 "${GATEWAY_LOG:-$RUN/weir.log}" >&2
             return 1
@@ -76,20 +83,28 @@ weir_create() {
     weir listener add $ADDRESS:$PORT
 }
 
-weir_kill() {
-    local pid
-    pid=$(<$RUN/weir.pid)
-    kill -KILL "$pid"
-    while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+weir_end() {            # SIGNAL
+    kill "-$1" "$(<$RUN/weir.pid)"
+    local until=$((SECONDS + SERVE_SECONDS_MAX))
+    until [ -s $RUN/weir.rc ]; do
+        if [ $SECONDS -ge $until ]; then
+            echo "weir serve did not end on SIG$1" >&2
+            return 1
+        fi
+        sleep 0.05
+    done
 }
+
+weir_kill() { weir_end KILL; }
 
 weir_restart() { weir_serve; }
 
 weir_stop() {
-    local pid
-    pid=$(<$RUN/weir.pid)
-    kill -TERM "$pid"
-    while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+    weir_end TERM || return
+    if [ "$(<$RUN/weir.rc)" != 0 ]; then
+        echo "weir serve ended with status $(<$RUN/weir.rc)" >&2
+        return 1
+    fi
 }
 
 # What weir_create made, so that it can be made anew.
