@@ -73,6 +73,13 @@ under_load() {
     done
 }
 
+# until_told COMMAND...: a load, again and again until `tell`, however long what happens to it takes.
+until_told() {
+    rm -f /tmp/told
+    until [ -e /tmp/told ]; do "$@"; done
+}
+tell() { touch /tmp/told; }
+
 # Whatever a case left: mounts, processes, connections.
 initiator_cleanup() {
     mountpoint -q /mnt/host && { umount /mnt/host || umount -l /mnt/host; }
