@@ -54,6 +54,7 @@ fn measure(request_bytes: u64, read_percent: u8) -> (BenchReport, CannedReport) 
             read_percent,
             pattern: Pattern::Random,
             depth: 16,
+            rate: None,
             queues: 2,
             duration: Duration::from_millis(200),
             ramp: Duration::ZERO,

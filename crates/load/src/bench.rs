@@ -1,16 +1,19 @@
-//! Closed-loop load: so many requests in flight per queue, and how long each took.
+//! Load, and how long each request took: closed-loop, so many requests in flight per queue, or open-loop, so many offered per
+//! second.
 //!
-//! Latency runs from the moment a request is offered to the volume's queue until its completion is seen, backpressure
-//! included. (Open-loop load, and curves, are not here.)
+//! Closed-loop latency runs from the moment a request is offered to the volume's queue until its completion is seen,
+//! backpressure included. Open-loop arrivals are fixed before the run, evenly spaced, and latency runs from the moment at which
+//! a request was due, so that what a slow answer holds up counts as slow too. (Curves are not here.)
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::Poll;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use weir_block::{Geometry, Operation, ReadBuffers, Volume, VolumeError};
 use weir_memory::{Segment, View, Views};
-use weir_reactor::{Call, Instant, Reactor, Remote};
+use weir_reactor::{Call, Instant, Reactor, Remote, Timer};
 
 use crate::Stop;
 use crate::lane::{Ended, Lane, LaneError};
@@ -42,8 +45,10 @@ pub struct BenchConfig {
     pub read_percent: u8,
     /// Which blocks.
     pub pattern: Pattern,
-    /// Requests in flight per queue.
+    /// Requests in flight per queue; with a rate at most so many, and what is due beyond them waits.
     pub depth: u32,
+    /// Requests offered per second by all queues together; as many as the depth allows when none.
+    pub rate: Option<u64>,
     /// Queues, spread evenly over the reactors.
     pub queues: u32,
     /// For how long it is measured.
@@ -117,6 +122,9 @@ pub struct BenchReport {
     pub write: DirectionReport,
     /// Requests that failed; they are in no other number.
     pub errors: u64,
+    /// Requests that were due before the end and could not be sent by then; only with a rate. They are in no other number, so
+    /// that the latencies are too good where this is not zero.
+    pub unsent: u64,
     /// The first failure, in words.
     pub first_error: Option<String>,
 }
@@ -213,6 +221,7 @@ pub async fn run(
         read: DirectionReport::new(),
         write: DirectionReport::new(),
         errors: 0,
+        unsent: 0,
         first_error: None,
     };
     for lane in finished {
@@ -220,6 +229,7 @@ pub async fn run(
         report.read.add(&lane.read);
         report.write.add(&lane.write);
         report.errors += lane.errors;
+        report.unsent += lane.unsent;
         report.first_error = report.first_error.or(lane.first_error);
     }
     Ok(report)
@@ -235,6 +245,7 @@ fn check(
         ("the number of reactors", reactors as u64),
         ("the number of queues", u64::from(config.queues)),
         ("the queue depth", u64::from(config.depth)),
+        ("the rate", config.rate.unwrap_or(1)),
         (
             "the duration in nanoseconds",
             config.duration.as_nanos() as u64,
@@ -306,6 +317,7 @@ struct LaneReport {
     read: DirectionReport,
     write: DirectionReport,
     errors: u64,
+    unsent: u64,
     first_error: Option<String>,
 }
 
@@ -335,6 +347,53 @@ fn start_lanes(
 struct Issued {
     at: Instant,
     reads: bool,
+}
+
+/// The time that is measured.
+#[derive(Clone, Copy)]
+struct Window {
+    from: Instant,
+    end: Instant,
+}
+
+impl Window {
+    fn of(config: &BenchConfig, began: Instant) -> Self {
+        let from = began + config.ramp;
+        Window {
+            from,
+            end: from + config.duration,
+        }
+    }
+
+    fn contains(&self, at: Instant) -> bool {
+        at >= self.from && at < self.end
+    }
+}
+
+/// When the requests of one queue are due: those of all queues together are evenly spaced.
+#[derive(Clone, Copy)]
+struct Schedule {
+    began: Instant,
+    rate: u64,
+    queue: u32,
+    queues: u32,
+}
+
+impl Schedule {
+    /// When request `index` of the queue is due.
+    fn due(&self, index: u64) -> Instant {
+        let before = u128::from(index) * u128::from(self.queues) + u128::from(self.queue);
+        let nanoseconds = before * 1_000_000_000 / u128::from(self.rate);
+        self.began + Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+    }
+
+    /// How many are due before `end`.
+    fn due_before(&self, end: Instant) -> u64 {
+        let nanoseconds = (end - self.began).as_nanos();
+        let of_all = (nanoseconds * u128::from(self.rate)).div_ceil(1_000_000_000);
+        let of_this = of_all.saturating_sub(u128::from(self.queue));
+        u64::try_from(of_this.div_ceil(u128::from(self.queues))).unwrap_or(u64::MAX)
+    }
 }
 
 struct Worker {
@@ -378,6 +437,7 @@ impl Worker {
             read: DirectionReport::new(),
             write: DirectionReport::new(),
             errors: 0,
+            unsent: 0,
             first_error: None,
         };
         Worker {
@@ -399,42 +459,107 @@ impl Worker {
     }
 
     async fn run(mut self) -> Result<LaneReport, LaneError> {
-        let measure_from = self.reactor.now() + self.config.ramp;
-        let end = measure_from + self.config.duration;
-        while self.reactor.now() < end && !self.fatal && !self.config.stop.is_asked() {
-            self.fill();
-            let ended = self.lane.next().await;
-            let seen = self.reactor.precise_now();
-            self.take(ended, seen, measure_from, end);
-            while let Some(ended) = self.lane.try_next() {
-                self.take(ended, seen, measure_from, end);
+        // What came before (the data of writes) may have taken long.
+        let began = self.reactor.precise_now();
+        let window = Window::of(&self.config, began);
+        match self.config.rate {
+            None => self.run_closed(window).await,
+            Some(rate) => {
+                let schedule = Schedule {
+                    began,
+                    rate,
+                    queue: self.queue,
+                    queues: self.config.queues,
+                };
+                self.run_open(window, schedule).await;
             }
-            self.publish();
         }
-        self.report.elapsed = self.reactor.now().min(end) - measure_from;
+        self.report.elapsed = self.reactor.now().min(window.end) - window.from;
         while !self.lane.is_idle() {
             let ended = self.lane.next().await;
-            let seen = self.reactor.precise_now();
-            self.take(ended, seen, measure_from, end);
+            self.take_all(ended, window);
         }
-        self.publish();
         Ok(self.report)
+    }
+
+    async fn run_closed(&mut self, window: Window) {
+        while self.reactor.now() < window.end && !self.is_over() {
+            self.fill();
+            let ended = self.lane.next().await;
+            self.take_all(ended, window);
+        }
+    }
+
+    async fn run_open(&mut self, window: Window, schedule: Schedule) {
+        let mut sent = 0;
+        let mut timer = Timer::new(&self.reactor);
+        while self.reactor.precise_now() < window.end && !self.is_over() {
+            sent = self.send_due(schedule, sent, window);
+            // Where there is no room the next completion makes some; nothing is due before that.
+            timer.set(match self.lane.has_room() {
+                true => schedule.due(sent).min(window.end),
+                false => window.end,
+            });
+            if let Some(ended) = self.next_or(&mut timer).await {
+                self.take_all(ended, window);
+            }
+        }
+        if !self.is_over() {
+            self.report.unsent = schedule.due_before(window.end) - sent;
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.fatal || self.config.stop.is_asked()
+    }
+
+    /// Sends what is due, as far as there is room; how many requests were sent so far, with `sent` before.
+    fn send_due(&mut self, schedule: Schedule, mut sent: u64, window: Window) -> u64 {
+        let now = self.reactor.precise_now();
+        while self.lane.has_room() {
+            let at = schedule.due(sent);
+            if at > now || at >= window.end {
+                break;
+            }
+            self.push(at);
+            sent += 1;
+        }
+        self.lane.submit();
+        sent
+    }
+
+    /// The next request that ends, if one does before the timer elapses.
+    async fn next_or(&mut self, timer: &mut Timer) -> Option<Ended<Issued>> {
+        std::future::poll_fn(|context| {
+            if !self.lane.is_idle()
+                && let Poll::Ready(ended) = self.lane.poll_next(context)
+            {
+                return Poll::Ready(Some(ended));
+            }
+            timer.poll_elapsed(context).map(|()| None)
+        })
+        .await
     }
 
     /// Keeps the lane full. All requests of one batch carry the moment at which the batch was put together.
     fn fill(&mut self) {
         let at = self.reactor.precise_now();
         while self.lane.has_room() {
-            let reads = self.random.percent(self.config.read_percent);
-            let lba = self.next_lba();
-            let operation = if reads {
-                self.read(lba)
-            } else {
-                self.write(lba)
-            };
-            self.lane.push(Issued { at, reads }, operation);
+            self.push(at);
         }
         self.lane.submit();
+    }
+
+    /// Adds a request to the batch.
+    fn push(&mut self, at: Instant) {
+        let reads = self.random.percent(self.config.read_percent);
+        let lba = self.next_lba();
+        let operation = if reads {
+            self.read(lba)
+        } else {
+            self.write(lba)
+        };
+        self.lane.push(Issued { at, reads }, operation);
     }
 
     fn next_lba(&mut self) -> u64 {
@@ -471,8 +596,18 @@ impl Worker {
         }
     }
 
+    /// Takes a completion, and all that are there with it.
+    fn take_all(&mut self, ended: Ended<Issued>, window: Window) {
+        let seen = self.reactor.precise_now();
+        self.take(ended, seen, window);
+        while let Some(ended) = self.lane.try_next() {
+            self.take(ended, seen, window);
+        }
+        self.publish();
+    }
+
     /// Takes a completion that was seen at `now`.
-    fn take(&mut self, ended: Ended<Issued>, now: Instant, measure_from: Instant, end: Instant) {
+    fn take(&mut self, ended: Ended<Issued>, now: Instant, window: Window) {
         if let Err(error) = ended.result {
             self.fail(&ended.operation, error);
             return;
@@ -480,7 +615,12 @@ impl Worker {
         let bytes = self.config.request_bytes;
         self.done.requests += 1;
         self.done.bytes += bytes;
-        if now >= measure_from && now < end {
+        // Closed-loop: what completed in the time. Open-loop: what was due in it, however late it completed.
+        let counts_from = match self.config.rate {
+            None => now,
+            Some(_) => ended.tag.at,
+        };
+        if window.contains(counts_from) {
             let direction = if ended.tag.reads {
                 &mut self.report.read
             } else {
@@ -512,5 +652,37 @@ impl Worker {
         counters.requests.store(self.done.requests, Relaxed);
         counters.bytes.store(self.done.bytes, Relaxed);
         counters.errors.store(self.done.errors, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_counts_what_it_says_is_due() {
+        for (rate, queues) in [(1, 1), (3, 1), (7, 3), (10_000, 4), (1_000_000_000, 2)] {
+            for queue in 0..queues {
+                let began = Instant::default();
+                let schedule = Schedule {
+                    began,
+                    rate,
+                    queue,
+                    queues,
+                };
+                for nanoseconds in [0, 1, 999, 100_000, 333_333_333, 333_333_334, 1_000_000_000] {
+                    let end = began + Duration::from_nanos(nanoseconds);
+                    let count = schedule.due_before(end);
+                    assert!(
+                        count == 0 || schedule.due(count - 1) < end,
+                        "{rate} {queues} {queue} {nanoseconds}"
+                    );
+                    assert!(
+                        schedule.due(count) >= end,
+                        "{rate} {queues} {queue} {nanoseconds}"
+                    );
+                }
+            }
+        }
     }
 }

@@ -446,6 +446,7 @@ fn bench_config() -> BenchConfig {
         read_percent: 70,
         pattern: Pattern::Random,
         depth: 8,
+        rate: None,
         queues: 3,
         duration: Duration::from_millis(300),
         ramp: Duration::from_millis(50),
@@ -487,6 +488,63 @@ fn bench_counts_what_the_volume_did() {
             "{in_flight} in flight on average, of 24"
         );
     }
+}
+
+#[test]
+fn an_offered_rate_is_kept_and_nothing_else() {
+    let report = simulate(move |reactor| async move {
+        let volume = open(&reactor, "null:?size=1G").await;
+        let config = BenchConfig {
+            rate: Some(10_000),
+            ..bench_config()
+        };
+        bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await
+    });
+    let report = report.expect("the run is sound");
+    // 300 ms of 10,000 a second; the first of each queue in the window may lie on its edge.
+    let requests = report.read.requests + report.write.requests;
+    assert!((2_997..=3_003).contains(&requests), "{requests}");
+    assert_eq!((report.errors, report.unsent), (0, 0));
+    assert_eq!(report.elapsed, Duration::from_millis(300));
+}
+
+#[test]
+fn what_is_late_by_overload_counts_as_late_and_what_was_not_sent_is_told() {
+    let overloaded = |rate| {
+        let report = simulate(move |reactor| async move {
+            let volume = open(&reactor, "file:/image?size=4M").await;
+            let config = BenchConfig {
+                rate,
+                ramp: Duration::ZERO,
+                ..bench_config()
+            };
+            bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await
+        });
+        report.expect("the run is sound")
+    };
+    let closed = overloaded(None);
+    let capacity = closed.iops();
+    let rate = (capacity * 2.0) as u64;
+    let open = overloaded(Some(rate));
+    let sent = open.read.requests + open.write.requests;
+    let due = rate * 300 / 1000;
+    assert!(open.unsent > 0 && sent > 0);
+    assert!(
+        (sent + open.unsent).abs_diff(due) <= 3,
+        "{sent} and {} of {due}",
+        open.unsent
+    );
+    // Half of what is due is served, so that what is sent last was due half of the time before.
+    assert!(
+        open.latency_ns().max() > 100_000_000,
+        "{}",
+        open.latency_ns().max()
+    );
+    assert!(
+        closed.latency_ns().max() < 100_000_000,
+        "{}",
+        closed.latency_ns().max()
+    );
 }
 
 #[test]

@@ -36,6 +36,10 @@ pub(crate) struct BenchArguments {
     /// Requests in flight per queue
     #[arg(long, short = 'd', value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=65536))]
     queue_depth: u32,
+    /// Offer so many requests per second in all, evenly spaced, whatever becomes of them; latency is then from the moment
+    /// at which a request was due, and the depth is the most that is in flight
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    rate: Option<u64>,
     /// Queues
     #[arg(long, short = 'q', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     queues: u32,
@@ -59,7 +63,10 @@ pub(crate) struct BenchArguments {
 }
 
 pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitCode> {
-    let session = Session::start(&arguments.reactors, arguments.queues)?;
+    let session = match arguments.rate {
+        None => Session::start(&arguments.reactors, arguments.queues)?,
+        Some(_) => Session::start_awake(&arguments.reactors, arguments.queues)?,
+    };
     let writes = arguments.read_percent < 100;
     let access = if writes {
         Access::READ_WRITE
@@ -89,6 +96,13 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
         println!("load    {}", describe(&described));
         print!("\n{}", present::table(&rows(&report)));
     }
+    if report.unsent > 0 {
+        eprintln!(
+            "note: {} requests were due and not sent by the end, and are in no number here; {} is slower than the rate",
+            present::grouped(report.unsent),
+            volume.name()
+        );
+    }
     if report.errors == 0 {
         return Ok(ExitCode::SUCCESS);
     }
@@ -111,6 +125,7 @@ impl BenchArguments {
                 Pattern::Random
             },
             depth: self.queue_depth,
+            rate: self.rate,
             queues: self.queues,
             duration: self.duration,
             ramp: self.ramp,
@@ -152,8 +167,12 @@ fn describe(config: &BenchConfig) -> String {
     } else {
         "queues"
     };
+    let rate = match config.rate {
+        None => String::new(),
+        Some(rate) => format!("{} offered per second, ", present::grouped(rate)),
+    };
     format!(
-        "{} {}, {}% read, depth {} on {} {queues}, {}, seed {}",
+        "{} {}, {}% read, {rate}depth {} on {} {queues}, {}, seed {}",
         Size(config.request_bytes),
         pattern_name(config.pattern),
         config.read_percent,
@@ -218,6 +237,7 @@ fn to_json(url: &VolumeUrl, config: &BenchConfig, report: &BenchReport) -> Value
         "pattern": pattern_name(config.pattern),
         "read_percent": config.read_percent,
         "queue_depth": config.depth,
+        "rate": config.rate,
         "queues": config.queues,
         "seed": config.seed,
         "elapsed_seconds": report.elapsed.as_secs_f64(),
@@ -227,6 +247,7 @@ fn to_json(url: &VolumeUrl, config: &BenchConfig, report: &BenchReport) -> Value
         "write": direction_json(report, &report.write),
         "total": direction_json(report, &total(report)),
         "errors": report.errors,
+        "unsent": report.unsent,
         "first_error": report.first_error,
     })
 }

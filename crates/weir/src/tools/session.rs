@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use weir_block::Volume;
@@ -14,6 +15,9 @@ use weir_volume::{Access, Registry, VolumeUrl};
 
 use super::ReactorArguments;
 
+/// For how long a reactor that is to act on time looks for work before it sleeps: waking up takes tens of microseconds.
+const AWAKE: Duration = Duration::from_millis(1);
+
 /// Reactors that run for as long as the tool does.
 pub(crate) struct Session {
     reactors: Vec<ReactorThread>,
@@ -25,6 +29,19 @@ pub(crate) struct Session {
 impl Session {
     /// Starts reactors for `queues` queues. From now on a first interrupt asks the tool to stop, and a second one kills it.
     pub(crate) fn start(arguments: &ReactorArguments, queues: u32) -> anyhow::Result<Self> {
+        Self::start_spinning(arguments, queues, ReactorConfig::default().spin)
+    }
+
+    /// As `start`, with reactors that hardly sleep: for a tool that has to act on time.
+    pub(crate) fn start_awake(arguments: &ReactorArguments, queues: u32) -> anyhow::Result<Self> {
+        Self::start_spinning(arguments, queues, AWAKE)
+    }
+
+    fn start_spinning(
+        arguments: &ReactorArguments,
+        queues: u32,
+        spin: Duration,
+    ) -> anyhow::Result<Self> {
         let system = LinuxSystem::new(LinuxConfig::default())?;
         let processors = system.processors().len();
         let count = arguments
@@ -37,7 +54,7 @@ impl Session {
             );
         }
         let reactors = (0..count)
-            .map(|index| start_reactor(&system, index))
+            .map(|index| start_reactor(&system, index, spin))
             .collect::<Result<_, _>>()?;
         let stop = Stop::new();
         end_on_interrupt(&stop)?;
@@ -132,10 +149,15 @@ impl Drop for Session {
     }
 }
 
-fn start_reactor(system: &Arc<LinuxSystem>, index: usize) -> anyhow::Result<ReactorThread> {
+fn start_reactor(
+    system: &Arc<LinuxSystem>,
+    index: usize,
+    spin: Duration,
+) -> anyhow::Result<ReactorThread> {
     let config = ReactorConfig {
         id: ReactorId(index as u32),
         name: format!("weir-tool-{index}"),
+        spin,
         ..ReactorConfig::default()
     };
     let main = Box::new(|_| -> weir_reactor::LocalFuture<()> { Box::pin(std::future::pending()) });
