@@ -79,6 +79,23 @@ impl Histogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
+    /// What was counted since this was equal to `earlier`. The longest is exact where it grew, else too long by
+    /// [`Histogram::QUANTILE_ERROR`] at most.
+    #[must_use]
+    pub fn since(&self, earlier: &Histogram) -> Histogram {
+        let mut new = Histogram {
+            buckets: std::array::from_fn(|bucket| {
+                self.buckets[bucket].saturating_sub(earlier.buckets[bucket])
+            }),
+            sum_ns: self.sum_ns.wrapping_sub(earlier.sum_ns),
+            max_ns: self.max_ns,
+        };
+        if self.max_ns == earlier.max_ns {
+            new.max_ns = new.quantile_ns(1.0);
+        }
+        new
+    }
+
     /// How many times were counted.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -198,6 +215,12 @@ impl StageTimes {
         self.stage(Stage::Total).count()
     }
 
+    fn since(&self, earlier: &StageTimes) -> StageTimes {
+        StageTimes {
+            stages: std::array::from_fn(|stage| self.stages[stage].since(&earlier.stages[stage])),
+        }
+    }
+
     fn merge(&mut self, other: &StageTimes) {
         for (mine, theirs) in self.stages.iter_mut().zip(&other.stages) {
             mine.merge(theirs);
@@ -233,20 +256,43 @@ impl Latency {
         }
     }
 
+    /// What was counted since this was equal to `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Latency) -> Latency {
+        let kind = |kind: usize| {
+            let (now, then) = (self.kinds[kind].as_ref()?, earlier.kinds[kind].as_ref());
+            Some(match then {
+                Some(then) => Box::new(now.since(then)),
+                None => now.clone(),
+            })
+        };
+        Latency {
+            kinds: std::array::from_fn(kind),
+        }
+    }
+
+    /// Counts `count` commands that spent so many nanoseconds in [`Stage::WireIn`], [`Stage::Queue`], [`Stage::Volume`] and
+    /// [`Stage::WireOut`].
+    pub fn add(&mut self, kind: CommandKind, spent_ns: [u64; 4], count: u64) {
+        let times = self.kinds[kind as usize].get_or_insert_default();
+        let [wire_in, queue, volume, wire_out] = spent_ns;
+        let total = wire_in + queue + volume + wire_out;
+        let all = [wire_in, queue, volume, wire_out, total];
+        for (stage, value) in times.stages.iter_mut().zip(all) {
+            stage.record(value, count);
+        }
+    }
+
     /// Records commands whose send ended `now`.
     pub(crate) fn record(&mut self, run: &Run, now: Instant) {
         let course = &run.course;
         let Some(kind) = course.kind else {
             return;
         };
-        let times = self.kinds[kind as usize].get_or_insert_default();
-        let wire_out = nanoseconds(course.since, now);
         let [wire_in, queue, volume] = course.spent_ns;
-        let total = wire_in + queue + volume + wire_out;
-        let all = [wire_in, queue, volume, wire_out, total];
-        for (stage, value) in times.stages.iter_mut().zip(all) {
-            stage.record(value, u64::from(run.count));
-        }
+        let wire_out = nanoseconds(course.since, now);
+        let spent = [wire_in, queue, volume, wire_out];
+        self.add(kind, spent, u64::from(run.count));
     }
 }
 

@@ -62,6 +62,8 @@ pub(crate) enum Command {
     /// The connections of this moment
     #[command(subcommand)]
     Connection(ConnectionCommand),
+    /// Where the time of hosts' commands went: on the wire, in queues, in the volume
+    Latency(LatencyArguments),
     /// The threads that serve
     #[command(subcommand)]
     Reactor(ReactorCommand),
@@ -389,6 +391,24 @@ pub(crate) enum ConnectionCommand {
         /// Its number
         id: u64,
     },
+}
+
+/// Whose times to show: by default those of every namespace.
+#[derive(Debug, Args)]
+pub(crate) struct LatencyArguments {
+    /// Those of one namespace
+    #[arg(long, num_args = 2, value_names = ["NQN", "NSID"], group = "of")]
+    pub(crate) namespace: Vec<String>,
+    /// Those of one connection
+    #[arg(long, value_name = "ID", group = "of")]
+    pub(crate) connection: Option<u64>,
+    /// Those of every connection
+    #[arg(long, group = "of")]
+    pub(crate) connections: bool,
+    /// Only of commands that end in the next so many seconds, 1 to 60 [default: all since the connection was made, or
+    /// the namespace is served]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=60))]
+    pub(crate) interval: Option<u32>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Command::Host(command) => commands::host::run(&asked, command),
         Command::Listener(command) => commands::listener::run(&asked, command),
         Command::Connection(command) => commands::connection::run(&asked, command),
+        Command::Latency(arguments) => commands::latency::run(&asked, arguments),
         Command::Reactor(command) => commands::reactor::run(&asked, command),
         Command::Discover(_) | Command::Bench(_) | Command::Copy(_) | Command::Verify(_) => {
             unreachable!("the tools ask no gateway and have run already")

@@ -10,7 +10,7 @@ use weir_gateway::api::socket::ControlSocket;
 use weir_gateway::api::{self, About};
 use weir_gateway::control::Control;
 use weir_gateway::engine::fake::FakeEngine;
-use weir_gateway::engine::{ConnectionReport, QueueReport, SocketReport};
+use weir_gateway::engine::{CommandKind, ConnectionReport, Latency, QueueReport, SocketReport};
 use weir_gateway::store::FileStore;
 
 const SUBSYSTEM: &str = "nqn.2026-01.com.example:s";
@@ -149,6 +149,10 @@ fn connection() -> ConnectionReport {
             subsystem: SUBSYSTEM.parse().unwrap(),
             controller_id: 3,
             queue_id: 2,
+            queue_depth: 64,
+            flow_control: false,
+            header_digest: true,
+            data_digest: true,
         }),
         in_flight: 3,
         received_bytes: 4096,
@@ -538,8 +542,12 @@ fn what_goes_on_is_shown() {
         list.contains("192.0.2.1:50000") && list.contains("IN FLIGHT"),
         "{list}"
     );
+    assert!(
+        list.contains("DEPTH") && list.contains("header, data"),
+        "{list}"
+    );
     let show = gateway.ok("connection show 7");
-    for piece in ["cubic", "45 us", "4 KiB", "128 KiB", HOST] {
+    for piece in ["cubic", "45 us", "4 KiB", "128 KiB", "64", HOST] {
         assert!(show.contains(piece), "{show}");
     }
     assert!(gateway.ok("reactor list").contains("PROCESSOR"));
@@ -552,6 +560,67 @@ fn what_goes_on_is_shown() {
         status.contains("no host may connect to subsystem"),
         "{status}"
     );
+}
+
+#[test]
+fn latencies_are_tables() {
+    let gateway = Gateway::start();
+    let mut latency = Latency::default();
+    latency.add(CommandKind::Read, [0, 640, 81_920, 2_000], 7);
+    latency.add(CommandKind::Other, [0, 0, 12_000_000, 0], 1);
+    let nqn = SUBSYSTEM.parse().unwrap();
+    gateway
+        .engine
+        .set_namespace_latency(&nqn, 1, latency.clone());
+    gateway.engine.set_connection_latency(7, latency);
+    gateway.engine.set_connection_latency(8, Latency::default());
+    let words = |text: &str| -> Vec<Vec<String>> {
+        let line = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+        text.lines().map(line).collect()
+    };
+    let text = gateway.ok("latency");
+    let lines = words(&text);
+    assert_eq!(
+        lines[0].join(" "),
+        "SUBSYSTEM NSID COMMAND COUNT STAGE MEAN P50 P99 P99.9 MAX"
+    );
+    assert_eq!(lines.len(), 1 + 2 * 5, "{text}");
+    let first = format!("{SUBSYSTEM} 1 read 7 wire-in 0 ns 0 ns 0 ns 0 ns 0 ns");
+    assert_eq!(lines[1].join(" "), first);
+    assert_eq!(
+        lines[3].join(" "),
+        "volume 81.9 us 81.9 us 81.9 us 81.9 us 81.9 us"
+    );
+    assert_eq!(
+        lines[8].join(" "),
+        "volume 12.0 ms 12.0 ms 12.0 ms 12.0 ms 12.0 ms"
+    );
+    assert!(lines[6].join(" ").starts_with("other 1 wire-in"), "{text}");
+    let text = gateway.ok("latency --connections");
+    let lines = words(&text);
+    assert_eq!(lines.len(), 1 + 2 * 5, "{text}");
+    assert!(lines[1].join(" ").starts_with("7 read 7 wire-in"), "{text}");
+    assert_eq!(gateway.ok("latency --connection 7"), text);
+    assert_eq!(
+        gateway.json("latency --connection 7")["commands"][0]["count"],
+        7
+    );
+    assert_eq!(gateway.json("latency --connections")[1]["connection"], 8);
+
+    gateway.fails("latency --connection 9", 1, &["no connection 9"]);
+    let of_missing = format!("latency --namespace {SUBSYSTEM} 1");
+    gateway.fails(&of_missing, 1, &[SUBSYSTEM]);
+    gateway.fails(
+        "latency --namespace nqn.2026-01.com.example:s",
+        2,
+        &["2 values required"],
+    );
+    gateway.fails(
+        "latency --connections --connection 7",
+        2,
+        &["cannot be used with"],
+    );
+    gateway.fails("latency --interval 61", 2, &["61", "1..=60"]);
 }
 
 #[test]

@@ -343,6 +343,98 @@ fn what_hosts_do_is_counted() {
     assert_eq!(number("weir_volume_online{volume=\"memory\"}"), 1.0);
 }
 
+/// Where commands' time went, as seen by API, command line and metrics: every command of a load is in each.
+#[test]
+fn where_time_went_is_shown() {
+    let gateway = Gateway::started();
+    let url = gateway.serve_memory("4M");
+    assert_eq!(gateway.ok("latency").lines().count(), 1, "no command yet");
+    let mut load = gateway.weir_command(&format!("bench {url} -r 70 -d 2 -t 60s --destroy-data"));
+    let mut load = load
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("commands of the load", || {
+        gateway.ok("latency").contains("write")
+    });
+    let over = gateway.json("latency --interval 1");
+    let whole = gateway.json("latency");
+    let times = |of: &Value, command: &str| -> Value {
+        let commands = of[0]["commands"].as_array().unwrap();
+        let of_command = commands.iter().find(|one| one["command"] == command);
+        of_command
+            .unwrap_or_else(|| panic!("no {command} in {of}"))
+            .clone()
+    };
+    for command in ["read", "write"] {
+        let (over, whole) = (times(&over, command), times(&whole, command));
+        let number = |of: &Value, field: &str| of[field].as_u64().unwrap();
+        assert!(number(&over, "count") > 0, "{over}");
+        assert!(
+            number(&over, "count") < number(&whole, "count"),
+            "{over} {whole}"
+        );
+        let mean = |stage: &str| number(&whole[stage], "mean_ns");
+        let stages: u64 = ["wire_in", "queue", "volume", "wire_out"]
+            .into_iter()
+            .map(mean)
+            .sum();
+        assert!(
+            mean("total").abs_diff(stages) <= 4,
+            "the stages are the whole: {whole}"
+        );
+        assert!(mean("total") > 0, "{whole}");
+        let total = &whole["total"];
+        assert!(
+            number(total, "p50_ns") <= number(total, "p99_ns"),
+            "{whole}"
+        );
+        assert!(
+            number(total, "p99_ns") <= number(total, "max_ns"),
+            "{whole}"
+        );
+    }
+    // Of its connections the one with an I/O queue has times, and says what was agreed.
+    let connections = gateway.json("latency --connections");
+    let connections = connections.as_array().unwrap();
+    let busy: Vec<_> = connections
+        .iter()
+        .filter(|one| !one["commands"].as_array().unwrap().is_empty())
+        .collect();
+    assert_eq!(busy.len(), 1, "{connections:?}");
+    let id = &busy[0]["connection"];
+    let queue = &gateway.json(&format!("connection show {id}"))["queue"];
+    assert_eq!(queue["queue_id"], 1, "{queue}");
+    assert_eq!(queue["header_digest"], false, "{queue}");
+    assert!(queue["queue_depth"].as_u64().unwrap() >= 2, "{queue}");
+    load.kill().unwrap();
+    load.wait().unwrap();
+
+    until("the end of the connection", || {
+        gateway
+            .json("connection list")
+            .as_array()
+            .unwrap()
+            .is_empty()
+    });
+    let shown = gateway.json(&format!("latency --namespace {SUBSYSTEM} 1"));
+    let shown = Value::Array(vec![shown]);
+    let page = gateway.metrics();
+    for command in ["read", "write"] {
+        let labels = format!("subsystem=\"{SUBSYSTEM}\",command=\"{command}\"");
+        for stage in ["wire_in", "queue", "volume", "wire_out", "total"] {
+            let start = format!("weir_command_seconds_count{{{labels},stage=\"{stage}\"}} ");
+            let line = page.lines().find_map(|line| line.strip_prefix(&start));
+            let count: u64 = line
+                .unwrap_or_else(|| panic!("no {start} in {page}"))
+                .parse()
+                .unwrap();
+            assert_eq!(count, times(&shown, command)["count"], "{command} {stage}");
+        }
+    }
+}
+
 #[test]
 fn a_host_goes_on_over_disconnects_resizes_and_other_changes() {
     let gateway = Gateway::started();

@@ -7,6 +7,7 @@
 //! force on every reactor. Every refusal has the body of [`error::ErrorBody`].
 
 pub mod error;
+pub mod latency;
 pub mod views;
 
 mod hosts;
@@ -116,6 +117,10 @@ fn open_api_router() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(running::connections))
         .routes(routes!(running::connection, running::disconnect))
         .routes(routes!(running::reactors))
+        .routes(routes!(latency::namespaces))
+        .routes(routes!(latency::connections))
+        .routes(routes!(latency::namespace))
+        .routes(routes!(latency::connection))
         .routes(routes!(running::status))
         .routes(routes!(running::metrics))
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::socket::ControlSocket;
 use super::*;
 use crate::engine::fake::FakeEngine;
-use crate::engine::{ConnectionReport, QueueReport};
+use crate::engine::{CommandKind, ConnectionReport, Latency, QueueReport};
 use crate::store::FileStore;
 
 const SUBSYSTEM: &str = "/v1/subsystems/nqn.2026-01.com.example:s";
@@ -386,6 +386,10 @@ fn connections_reactors_status_and_metrics() {
                 subsystem: "nqn.2026-01.com.example:s".parse().unwrap(),
                 controller_id: 1,
                 queue_id: 2,
+                queue_depth: 32,
+                flow_control: false,
+                header_digest: true,
+                data_digest: false,
             }),
             in_flight: 3,
             received_bytes: 4,
@@ -565,6 +569,87 @@ proptest::proptest! {
             engine.applied().unwrap().check().unwrap();
         });
     }
+}
+
+fn reads(spent_ns: [u64; 4], count: u64) -> Latency {
+    let mut latency = Latency::default();
+    latency.add(CommandKind::Read, spent_ns, count);
+    latency
+}
+
+#[test]
+fn latencies_of_namespaces_and_connections() {
+    with_api(|mut api, engine| async move {
+        let nqn: crate::name::Nqn = "nqn.2026-01.com.example:s".parse().unwrap();
+        api.put(SUBSYSTEM, json!({})).await.expect(201);
+        let volume = json!({"url": "mem:?size=1G"});
+        api.put("/v1/volumes/one", volume).await.expect(201);
+        let path = format!("{SUBSYSTEM}/namespaces/1");
+        api.put(&path, json!({"volume": "one"})).await.expect(201);
+
+        let path = format!("{path}/latency");
+        let nothing = json!({"subsystem": nqn, "nsid": 1, "commands": []});
+        assert_eq!(api.get(&path).await.expect(200), nothing);
+        engine.set_namespace_latency(&nqn, 1, reads([0, 1_000, 64_000, 3_000], 10));
+        engine.set_connection_latency(7, Latency::default());
+        let shown = api.get(&path).await.expect(200);
+        let of = &shown["commands"][0];
+        assert_eq!((&of["command"], &of["count"]), (&json!("read"), &json!(10)));
+        let same = |ns: u64| json!({"mean_ns": ns, "p50_ns": ns, "p99_ns": ns, "p999_ns": ns, "max_ns": ns});
+        assert_eq!(of["wire_in"], same(0));
+        assert_eq!(of["queue"], same(1_000));
+        assert_eq!(of["volume"], same(64_000));
+        assert_eq!(of["wire_out"], same(3_000));
+        assert_eq!(of["total"], same(68_000));
+        let listed = api.get("/v1/latency/namespaces").await.expect(200);
+        assert_eq!(listed, json!([shown]));
+        let idle = json!({"connection": 7, "commands": []});
+        assert_eq!(api.get("/v1/connections/7/latency").await.expect(200), idle);
+        let listed = api.get("/v1/latency/connections").await.expect(200);
+        assert_eq!(listed, json!([idle]));
+
+        let missing = format!("{SUBSYSTEM}/namespaces/2/latency");
+        api.get(&missing)
+            .await
+            .refused(404, "not_found", "namespace");
+        let missing = api.get("/v1/connections/8/latency").await;
+        missing.refused(404, "not_found", "weir connection list");
+        for (wrong, piece) in [
+            ("interval=0", "1 to 60 seconds"),
+            ("interval=61", "1 to 60 seconds"),
+            ("interval=x", "invalid digit"),
+            ("seconds=1", "unknown field"),
+        ] {
+            let answer = api.get(&format!("/v1/latency/namespaces?{wrong}")).await;
+            answer.refused(400, "invalid", piece);
+        }
+    });
+}
+
+/// Over an interval only what came in it is shown.
+#[test]
+fn latencies_over_an_interval() {
+    with_api(|mut api, engine| async move {
+        let slow = reads([0, 0, 9_000_000, 0], 5);
+        engine.set_connection_latency(7, slow.clone());
+        engine.set_connection_latency(8, slow.clone());
+        let mut now = slow;
+        now.merge(&reads([0, 0, 500, 0], 3));
+        let later = async {
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            engine.set_connection_latency(7, now);
+        };
+        let asked = api.get("/v1/latency/connections?interval=1");
+        let (answer, ()) = tokio::join!(asked, later);
+        let shown = answer.expect(200);
+        let of = &shown[0]["commands"][0];
+        assert_eq!(
+            (&of["count"], &of["volume"]["mean_ns"]),
+            (&json!(3), &json!(500))
+        );
+        assert!(of["volume"]["max_ns"].as_u64().unwrap() < 600, "{of}");
+        assert_eq!(shown[1], json!({"connection": 8, "commands": []}));
+    });
 }
 
 /// The description in the tree is the one that the program gives; `WEIR_UPDATE=1` writes it anew.

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::{
-    ConnectionReport, Engine, EngineError, ListenerReport, Opening, ReactorReport, Reply,
+    ConnectionReport, Engine, EngineError, Latency, ListenerReport, Opening, ReactorReport, Reply,
     VolumeReport,
 };
 use crate::metrics::{Family, Kind};
-use crate::name::{ListenerAddress, VolumeName};
+use crate::name::{ListenerAddress, Nqn, VolumeName};
 use crate::state::{Listener, State};
 
 /// An engine without a data path.
@@ -26,6 +26,8 @@ struct Books {
     volumes: BTreeMap<VolumeName, VolumeReport>,
     listeners: BTreeSet<ListenerAddress>,
     connections: Vec<ConnectionReport>,
+    namespace_latencies: BTreeMap<(Nqn, u32), Latency>,
+    connection_latencies: BTreeMap<u64, Latency>,
     applied: Option<Arc<State>>,
     failing_urls: BTreeSet<String>,
     failing_listeners: BTreeSet<ListenerAddress>,
@@ -74,6 +76,17 @@ impl FakeEngine {
     /// Pretends that a host has connected.
     pub fn add_connection(&self, connection: ConnectionReport) {
         self.books().connections.push(connection);
+    }
+
+    /// Pretends that this is where the time of a namespace's commands went.
+    pub fn set_namespace_latency(&self, nqn: &Nqn, nsid: u32, latency: Latency) {
+        let key = (nqn.clone(), nsid);
+        self.books().namespace_latencies.insert(key, latency);
+    }
+
+    /// Pretends that this is where the time of a connection's commands went.
+    pub fn set_connection_latency(&self, id: u64, latency: Latency) {
+        self.books().connection_latencies.insert(id, latency);
     }
 
     /// The state that was applied last.
@@ -284,6 +297,21 @@ impl Engine for FakeEngine {
             pool_limit_bytes: 1 << 20,
         };
         ready(Ok(vec![report(0), report(1)]))
+    }
+
+    fn namespace_latencies(
+        &self,
+        only: Option<(Nqn, u32)>,
+    ) -> Reply<'_, BTreeMap<(Nqn, u32), Latency>> {
+        let mut all = self.books().namespace_latencies.clone();
+        all.retain(|key, _| only.as_ref().is_none_or(|only| only == key));
+        ready(Ok(all))
+    }
+
+    fn connection_latencies(&self, only: Option<u64>) -> Reply<'_, BTreeMap<u64, Latency>> {
+        let mut all = self.books().connection_latencies.clone();
+        all.retain(|id, _| only.is_none_or(|only| only == *id));
+        ready(Ok(all))
     }
 
     fn counters(&self) -> Reply<'_, Vec<Family>> {

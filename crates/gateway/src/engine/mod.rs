@@ -7,6 +7,7 @@
 pub mod fake;
 pub mod reactors;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+pub use weir_nvme_target::{CommandKind, Latency};
 
 use crate::metrics::Family;
 use crate::name::{ListenerAddress, Nqn, VolumeName};
@@ -84,6 +86,16 @@ pub trait Engine: Send + Sync {
 
     /// The reactors and how busy they are.
     fn reactors(&self) -> Reply<'_, Vec<ReactorReport>>;
+
+    /// Where the time of namespaces' commands went since they are served, by subsystem and NSID: of
+    /// one namespace or of all. Namespaces that are not served are not among them.
+    fn namespace_latencies(
+        &self,
+        only: Option<(Nqn, u32)>,
+    ) -> Reply<'_, BTreeMap<(Nqn, u32), Latency>>;
+
+    /// Where the time of connections' commands went: of one connection or of all.
+    fn connection_latencies(&self, only: Option<u64>) -> Reply<'_, BTreeMap<u64, Latency>>;
 
     /// Everything that is counted, for the metrics page.
     fn counters(&self) -> Reply<'_, Vec<Family>>;
@@ -159,6 +171,14 @@ pub struct QueueReport {
     pub controller_id: u16,
     /// The queue ID; 0 is the admin queue.
     pub queue_id: u16,
+    /// Entries of the queue.
+    pub queue_depth: u32,
+    /// Whether submission queue flow control is on.
+    pub flow_control: bool,
+    /// Whether PDU headers have digests.
+    pub header_digest: bool,
+    /// Whether data has digests.
+    pub data_digest: bool,
 }
 
 /// What the kernel says of a socket.

@@ -87,6 +87,21 @@ proptest! {
     }
 
     #[test]
+    fn what_came_since_is_what_was_recorded_since(
+        earlier in prop::collection::vec(time_ns(), 0..100),
+        later in prop::collection::vec(time_ns(), 0..100),
+    ) {
+        let before = of(&earlier);
+        let since = of(&[earlier, later.clone()].concat()).since(&before);
+        let expected = of(&later);
+        prop_assert_eq!(since.buckets, expected.buckets);
+        prop_assert_eq!(since.sum_ns(), expected.sum_ns());
+        let exact = later.iter().copied().max().unwrap_or(0);
+        prop_assert!(since.max_ns() >= exact);
+        prop_assert!(bucket_of(since.max_ns()) == bucket_of(exact));
+    }
+
+    #[test]
     fn recording_a_run_is_recording_each(value in time_ns(), count in 0_u64..50) {
         let mut at_once = Histogram::default();
         at_once.record(value, count);

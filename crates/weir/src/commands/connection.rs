@@ -1,12 +1,12 @@
 //! `weir connection`.
 
 use weir_block::size::Size;
-use weir_gateway::engine::{ConnectionReport, SocketReport};
+use weir_gateway::engine::{ConnectionReport, QueueReport, SocketReport};
 
 use super::Asked;
 use crate::cli::ConnectionCommand;
 use crate::client::Failure;
-use crate::table::{or_dash, table, values};
+use crate::table::{or_dash, table, values, yes};
 
 const PATH: &str = "/v1/connections";
 
@@ -32,6 +32,8 @@ fn list(views: Vec<ConnectionReport>) -> String {
             or_dash(queue.map(|queue| queue.controller_id)),
             or_dash(queue.map(|queue| queue.queue_id)),
             view.in_flight.to_string(),
+            or_dash(queue.map(|queue| queue.queue_depth)),
+            or_dash(queue.map(digests)),
             or_dash(queue.map(|queue| &queue.host)),
             or_dash(queue.map(|queue| &queue.subsystem)),
         ]
@@ -44,10 +46,21 @@ fn list(views: Vec<ConnectionReport>) -> String {
         "CONTROLLER",
         "QUEUE",
         "IN FLIGHT",
+        "DEPTH",
+        "DIGESTS",
         "HOST",
         "SUBSYSTEM",
     ];
     table(heading, &rows)
+}
+
+fn digests(queue: &QueueReport) -> &'static str {
+    match (queue.header_digest, queue.data_digest) {
+        (false, false) => "none",
+        (true, false) => "header",
+        (false, true) => "data",
+        (true, true) => "header, data",
+    }
 }
 
 fn show(view: ConnectionReport) -> String {
@@ -64,6 +77,12 @@ fn show(view: ConnectionReport) -> String {
             or_dash(queue.map(|queue| queue.controller_id)),
         ),
         ("queue", or_dash(queue.map(|queue| queue.queue_id))),
+        ("queue depth", or_dash(queue.map(|queue| queue.queue_depth))),
+        (
+            "flow control",
+            or_dash(queue.map(|queue| yes(queue.flow_control))),
+        ),
+        ("digests", or_dash(queue.map(digests))),
         ("in flight", view.in_flight.to_string()),
         ("received", Size(view.received_bytes).to_string()),
         ("sent", Size(view.sent_bytes).to_string()),

@@ -1,9 +1,11 @@
 //! What reactors, target and volumes count, as metrics.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_block::OperationKind;
-use weir_nvme_target::{IoTotals, ShardStats, TargetStats};
+use weir_nvme::Nqn;
+use weir_nvme_target::{CommandKind, IoTotals, Latency, ShardStats, Stage, TargetStats};
 use weir_volume::{KINDS, KindStatistics, LATENCY_BUCKETS, VolumeStatistics};
 
 use super::{ANSWER_TIME_MAX, ReactorEngine};
@@ -15,11 +17,14 @@ const BUCKET_MIN: usize = 12;
 /// The last latency bucket that is shown by its bound: times of 2^35 ns (34 s) and more have none.
 const BUCKET_MAX: usize = 35;
 const _: () = assert!(BUCKET_MAX < LATENCY_BUCKETS);
+/// Bounds of the buckets of commands' stages that are shown, as powers of two of nanoseconds: 4 us to 1 s.
+const STAGE_POWERS: [u32; 10] = [12, 14, 16, 18, 20, 22, 24, 26, 28, 30];
 
 impl ReactorEngine {
     pub(super) async fn count(&self) -> Result<Vec<Family>, EngineError> {
         let mut families = of_reactors(&self.ask_reactors().await?);
         families.extend(of_target(&self.target.stats()));
+        families.push(of_stages(&self.target.subsystem_latencies().await));
         let guards: Vec<_> = {
             let books = self.books();
             let guard = |(name, open): (&_, &super::volumes::Open)| {
@@ -276,6 +281,54 @@ fn operation(kind: OperationKind) -> &'static str {
         OperationKind::Deallocate => "deallocate",
         OperationKind::Verify => "verify",
         OperationKind::Flush => "flush",
+    }
+}
+
+/// Where commands spent their time: 15 series at most for each subsystem, however many namespaces and connections.
+fn of_stages(subsystems: &BTreeMap<Nqn, Latency>) -> Family {
+    let mut family = Family::new(
+        "weir_command_seconds",
+        Kind::Histogram,
+        "Time that commands spent in the gateway, by subsystem, kind of command and stage.",
+    );
+    for (nqn, latency) in subsystems {
+        for kind in CommandKind::ALL {
+            let Some(times) = latency.kind(kind) else {
+                continue;
+            };
+            for stage in Stage::ALL {
+                let labels = [
+                    ("subsystem", nqn.as_str()),
+                    ("command", command(kind)),
+                    ("stage", stage_name(stage)),
+                ];
+                let histogram = times.stage(stage);
+                let bound =
+                    |power: u32| ((1_u64 << power) as f64 / 1e9, histogram.below_power(power));
+                let buckets: Vec<_> = STAGE_POWERS.into_iter().map(bound).collect();
+                let sum = Duration::from_nanos(histogram.sum_ns()).as_secs_f64();
+                family.add_histogram(labels, &buckets, histogram.count(), sum);
+            }
+        }
+    }
+    family
+}
+
+fn command(kind: CommandKind) -> &'static str {
+    match kind {
+        CommandKind::Read => "read",
+        CommandKind::Write => "write",
+        CommandKind::Other => "other",
+    }
+}
+
+fn stage_name(stage: Stage) -> &'static str {
+    match stage {
+        Stage::WireIn => "wire_in",
+        Stage::Queue => "queue",
+        Stage::Volume => "volume",
+        Stage::WireOut => "wire_out",
+        Stage::Total => "total",
     }
 }
 

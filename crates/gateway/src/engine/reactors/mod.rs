@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use weir_nvme_host::NvmeHost;
-use weir_nvme_target::{ConnectionInfo, Target, TargetConfig, TargetError};
+use weir_nvme_target::{ConnectionInfo, Latency, Target, TargetConfig, TargetError};
 use weir_reactor::linux::{Feature, FeatureState, LinuxConfig, LinuxSystem};
 use weir_reactor::{
     PanicPolicy, ReactorConfig, ReactorId, ReactorMain, ReactorThread, Remote, System,
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::config::Config;
 use crate::metrics::Family;
-use crate::name::{ListenerAddress, VolumeName};
+use crate::name::{ListenerAddress, Nqn, VolumeName};
 use crate::serve::{EngineFuture, EngineStart};
 use crate::state::{Listener, State};
 
@@ -292,11 +292,16 @@ fn target_failure(error: TargetError) -> EngineError {
 }
 
 fn connection_report(info: ConnectionInfo) -> ConnectionReport {
-    let queue = info.association.map(|association| QueueReport {
+    let queue = info.association.zip(info.queue);
+    let queue = queue.map(|(association, agreed)| QueueReport {
         host: association.host_nqn.into(),
         subsystem: association.subsystem_nqn.into(),
         controller_id: association.controller_id,
         queue_id: association.qid,
+        queue_depth: agreed.entries,
+        flow_control: agreed.flow_control,
+        header_digest: agreed.header_digest,
+        data_digest: agreed.data_digest,
     });
     let socket = info.socket.map(|report| SocketReport {
         send_buffer: report.send_buffer,
@@ -408,6 +413,24 @@ impl Engine for ReactorEngine {
 
     fn reactors(&self) -> Reply<'_, Vec<ReactorReport>> {
         Box::pin(self.ask_reactors())
+    }
+
+    fn namespace_latencies(
+        &self,
+        only: Option<(Nqn, u32)>,
+    ) -> Reply<'_, BTreeMap<(Nqn, u32), Latency>> {
+        let only = only.map(|(nqn, nsid)| (nqn.wire().clone(), nsid));
+        Box::pin(async {
+            let all = self.target.namespace_latencies(only).await;
+            let named = all
+                .into_iter()
+                .map(|((nqn, nsid), latency)| ((Nqn::from(nqn), nsid), latency));
+            Ok(named.collect())
+        })
+    }
+
+    fn connection_latencies(&self, only: Option<u64>) -> Reply<'_, BTreeMap<u64, Latency>> {
+        Box::pin(async move { Ok(self.target.connection_latencies(only).await) })
     }
 
     fn counters(&self) -> Reply<'_, Vec<Family>> {
