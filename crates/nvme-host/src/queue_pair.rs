@@ -579,14 +579,21 @@ impl QueuePair {
         }
     }
 
+    /// The bits of a CID that are its slot.
+    fn slot_mask(&self) -> u16 {
+        u16::MAX
+            .checked_shr(u16::BITS - self.slot_bits)
+            .unwrap_or(0)
+    }
+
     fn find(&mut self, cid: u16) -> Option<&mut Pending> {
-        let slot = usize::from(cid & ((1 << self.slot_bits) - 1));
+        let slot = usize::from(cid & self.slot_mask());
         let pending = self.slots.get_mut(slot)?.pending.as_mut()?;
         (pending.sqe.cid == cid).then_some(pending)
     }
 
     fn release(&mut self, cid: u16) -> u64 {
-        let slot = cid & ((1 << self.slot_bits) - 1);
+        let slot = cid & self.slot_mask();
         let pending = self.slots[usize::from(slot)].pending.take();
         self.free.push(slot);
         pending.expect("a command is answered once").user
@@ -622,6 +629,9 @@ mod field {
     /// DATAL, R2TL.
     pub(super) const DATA_LENGTH: u32 = 16;
 }
+
+#[cfg(test)]
+mod instructions;
 
 #[cfg(test)]
 mod tests {

@@ -536,4 +536,6 @@ fn split_front(views: &mut Views, length: usize) -> Views {
 }
 
 #[cfg(test)]
+mod instructions;
+#[cfg(test)]
 mod tests;

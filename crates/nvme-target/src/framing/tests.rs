@@ -23,6 +23,7 @@ use crate::snapshot::{Namespace, Snapshot};
 use crate::volumes::{Attached, Namespaces, VolumeQueue};
 
 const BLOCKS: u64 = 1024;
+pub(super) const BLOCK_BYTES: u32 = 512;
 const ENTRIES: u32 = 8;
 /// Room for a few commands' data only, so that buffers run out.
 const POOL_BYTES: usize = 4 << 20;
@@ -72,7 +73,7 @@ impl Volume for Described {
     }
 }
 
-type Requests = Rc<RefCell<VecDeque<Request>>>;
+pub(super) type Requests = Rc<RefCell<VecDeque<Request>>>;
 
 /// A queue whose requests the test answers.
 struct Scripted {
@@ -93,6 +94,23 @@ impl Queue for Scripted {
     fn cancel(&mut self, _: Token) {}
 }
 
+/// Namespace 1, whose requests end up in a list, and whose landings are of a pool.
+pub(super) fn attached(pool: &Pool, requests: &Requests) -> Attached {
+    let (pool, requests) = (pool.clone(), Rc::clone(requests));
+    let queue = VolumeQueue::new(Box::new(move || {
+        Ok(Box::new(Scripted {
+            pool: pool.clone(),
+            requests: Rc::clone(&requests),
+        }))
+    }));
+    Attached {
+        namespace: Namespace::new(1, Arc::new(Described), [1; 16]),
+        geometry: Cell::new(geometry()),
+        queue,
+        latency: Rc::default(),
+    }
+}
+
 /// One connection without a socket.
 struct Bench {
     framing: Framing,
@@ -110,23 +128,10 @@ impl Bench {
     fn new(admin: bool) -> Self {
         let (pool, config) = (Pool::new(POOL_BYTES), TargetConfig::default());
         let requests = Requests::default();
-        let (its_pool, its_requests) = (pool.clone(), Rc::clone(&requests));
-        let queue = VolumeQueue::new(Box::new(move || {
-            Ok(Box::new(Scripted {
-                pool: its_pool.clone(),
-                requests: Rc::clone(&its_requests),
-            }))
-        }));
-        let attached = Attached {
-            namespace: Namespace::new(1, Arc::new(Described), [1; 16]),
-            geometry: Cell::new(geometry()),
-            queue,
-            latency: Rc::default(),
-        };
         let mut bench = Bench {
             framing: Framing::new(&config),
             queue: QueuePair::new(0),
-            namespaces: Namespaces::new(vec![Rc::new(attached)]),
+            namespaces: Namespaces::new(vec![Rc::new(attached(&pool, &requests))]),
             requests,
             counters: IoCounters::default(),
             errors: Mutex::default(),
