@@ -120,7 +120,10 @@ fn no_path_of_a_machine() {
         ["/Us", "ers/"],
         ["../sh", "ared"],
     ]);
-    patterns.push(format!("{}/", root().display()));
+    // A clone in a folder such as `/weir` cannot be told from a path that means another thing.
+    if root().components().count() > 2 {
+        patterns.push(format!("{}/", root().display()));
+    }
     if let Some(home) = std::env::var_os("HOME").filter(|home| home.len() > 1) {
         patterns.push(format!("{}/", home.display()));
     }
