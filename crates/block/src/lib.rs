@@ -15,6 +15,8 @@ mod volume;
 
 pub use error::VolumeError;
 pub use geometry::{BlockSize, DeallocatedRead, Geometry};
-pub use request::{Completion, Operation, OperationKind, ReadBuffers, Request, Token};
+pub use request::{
+    Completion, Operation, OperationKind, ReadBuffers, Request, Token, compare_write_halves,
+};
 pub use sink::{CompletionSink, Completions, Router};
 pub use volume::{FenceReply, Landing, Queue, ResizeError, Volume, VolumeEvent, Watcher};

@@ -1,6 +1,6 @@
 //! What is asked of a volume, and what it answers.
 
-use weir_memory::{Segments, Views, segments_len, views_len};
+use weir_memory::{Segments, View, Views, segments_len, slice_views, views_len};
 
 use crate::{BlockSize, VolumeError};
 
@@ -95,9 +95,7 @@ pub enum Operation {
         lba: u64,
         /// Blocks.
         blocks: u32,
-        /// What should be there.
-        compare: Views,
-        /// What to write then.
+        /// Twice so many blocks of data: what should be there, and then what to write.
         data: Views,
         /// Durable before it completes.
         fua: bool,
@@ -202,16 +200,18 @@ impl Operation {
             Operation::Write { blocks, data, .. } | Operation::Compare { blocks, data, .. } => {
                 views_len(data) == bytes(*blocks)
             }
-            Operation::CompareWrite {
-                blocks,
-                compare,
-                data,
-                ..
-            } => views_len(compare) == bytes(*blocks) && views_len(data) == bytes(*blocks),
+            Operation::CompareWrite { blocks, data, .. } => views_len(data) == 2 * bytes(*blocks),
             Operation::WriteZeroes { .. }
             | Operation::Deallocate { .. }
             | Operation::Verify { .. }
             | Operation::Flush => true,
         }
     }
+}
+
+/// The data of a [`Operation::CompareWrite`]: what should be there, and what to write.
+#[must_use]
+pub fn compare_write_halves(data: &[View]) -> (Views, Views) {
+    let half = views_len(data) / 2;
+    (slice_views(data, 0, half), slice_views(data, half, half))
 }

@@ -104,6 +104,9 @@ pub trait Volume: Send + Sync {
 pub enum Landing {
     /// Here. The segments become the data of a write to the same range, or are dropped.
     Ready(Segments),
+    /// Wherever it arrives: the volume needs no alignment, and lets go of the data soon after the submission, whatever
+    /// else happens.
+    Anywhere,
     /// Nowhere for now: ask again after the next completion, or a little later.
     Wait,
 }

@@ -42,6 +42,30 @@ pub fn views_len(views: &[View]) -> usize {
     views.iter().map(|view| view.len()).sum()
 }
 
+/// The `length` bytes of `views` that start `from` bytes from their beginning. Nothing is copied.
+///
+/// # Panics
+/// When there are fewer.
+#[must_use]
+pub fn slice_views(views: &[View], from: usize, length: usize) -> Views {
+    let mut slices = Views::new();
+    let (mut skip, mut left) = (from, length);
+    for view in views {
+        if left == 0 {
+            break;
+        }
+        if skip >= view.len() {
+            skip -= view.len();
+            continue;
+        }
+        let taken = left.min(view.len() - skip);
+        slices.push(view.slice(skip..skip + taken));
+        (skip, left) = (0, left - taken);
+    }
+    assert_eq!(left, 0, "a slice lies within the views");
+    slices
+}
+
 /// Copies `views` end to end into `target`, which must be exactly as long as they are together.
 ///
 /// # Panics

@@ -1,7 +1,7 @@
 //! One piece of a request as a submission queue entry and its data.
 
 use weir_block::Operation;
-use weir_memory::{Segment, View, Views};
+use weir_memory::{Segment, View, Views, slice_views, views_len};
 use weir_nvme::command::{
     Blocks, DatasetManagement, DatasetManagementRange, NvmCommand, Verify, WriteZeroes,
 };
@@ -43,13 +43,13 @@ impl Command<'_> {
             Method::Read | Method::ReadAndCompare | Method::ReadAndDrop => {
                 (NvmCommand::Read(blocks()), Payload::In(self.bytes() as u32))
             }
-            Method::Write => (NvmCommand::Write(written()), self.data(self.written())),
+            Method::Write => (NvmCommand::Write(written()), self.data(0)),
             Method::WriteOfZeroes => (
                 NvmCommand::Write(written()),
                 Payload::Out(View::zeroes(self.bytes()).collect()),
             ),
             Method::WriteZeroes => (NvmCommand::WriteZeroes(self.zeroes()), Payload::None),
-            Method::Compare => (NvmCommand::Compare(blocks()), self.data(self.compared())),
+            Method::Compare => (NvmCommand::Compare(blocks()), self.data(0)),
             Method::CompareWrite => return self.fused(),
             Method::Deallocate => (NvmCommand::DatasetManagement(DEALLOCATE), self.range()),
             Method::Verify => (
@@ -79,8 +79,8 @@ impl Command<'_> {
         compare.fuse = Fuse::First;
         write.fuse = Fuse::Second;
         Made::Fused(
-            (compare, self.data(self.compared())),
-            (write, self.data(self.written())),
+            (compare, self.data(0)),
+            (write, self.data(views_len(self.brought()) / 2)),
         )
     }
 
@@ -118,17 +118,12 @@ impl Command<'_> {
         }
     }
 
-    fn written(&self) -> &[View] {
+    /// All data that the operation brings.
+    fn brought(&self) -> &[View] {
         match self.operation {
-            Operation::Write { data, .. } | Operation::CompareWrite { data, .. } => data,
-            _ => &[],
-        }
-    }
-
-    fn compared(&self) -> &[View] {
-        match self.operation {
-            Operation::Compare { data, .. } => data,
-            Operation::CompareWrite { compare, .. } => compare,
+            Operation::Write { data, .. }
+            | Operation::Compare { data, .. }
+            | Operation::CompareWrite { data, .. } => data,
             _ => &[],
         }
     }
@@ -137,9 +132,10 @@ impl Command<'_> {
         (self.piece.blocks as usize) << self.shift
     }
 
-    fn data(&self, views: &[View]) -> Payload {
-        let start = (self.piece.offset << self.shift) as usize;
-        Payload::Out(slice_views(views, start, self.bytes()))
+    /// The piece's part of the data that starts `from` bytes from the beginning of all that the operation brings.
+    fn data(&self, from: usize) -> Payload {
+        let start = from + (self.piece.offset << self.shift) as usize;
+        Payload::Out(slice_views(self.brought(), start, self.bytes()))
     }
 }
 
@@ -149,27 +145,3 @@ const DEALLOCATE: DatasetManagement = DatasetManagement {
     integral_write: false,
     integral_read: false,
 };
-
-/// The `length` bytes of `views` that start `start` bytes from their beginning.
-///
-/// # Panics
-/// When there are fewer.
-pub(crate) fn slice_views(views: &[View], mut start: usize, length: usize) -> Views {
-    let mut left = length;
-    let mut slices = Views::new();
-    for view in views {
-        if left == 0 {
-            break;
-        }
-        if start >= view.len() {
-            start -= view.len();
-            continue;
-        }
-        let taken = left.min(view.len() - start);
-        slices.push(view.slice(start..start + taken));
-        left -= taken;
-        start = 0;
-    }
-    assert_eq!(left, 0, "a slice lies within the views");
-    slices
-}

@@ -13,12 +13,14 @@ use std::time::Duration;
 
 use weir_memory::Gather;
 use weir_nvme::Sqe;
-use weir_reactor::{Reactor, ReceiveInto, Received, SocketOptions, TcpStream};
+use weir_reactor::{Amount, Reactor, ReceiveInto, Received, SocketOptions, TcpStream};
 
 use crate::queue_pair::{Commands, Exposure, Fault, Payload, QueuePair, Settings};
 
 /// Receives handled in one go, so that a fast peer does not keep others on the reactor from running.
 const RECEIVES_PER_TURN_MAX: usize = 16;
+/// Bytes of one receive from which more are expected of the next.
+const BULK_BYTES_MIN: usize = 24 << 10;
 
 /// Why a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +67,7 @@ pub(crate) struct Connection {
     closing: Cell<bool>,
     /// Whether what was not delivered is to be dropped.
     aborting: Cell<bool>,
+    last_received: Cell<usize>,
 }
 
 impl Connection {
@@ -82,6 +85,7 @@ impl Connection {
             waker: RefCell::default(),
             closing: Cell::new(false),
             aborting: Cell::new(false),
+            last_received: Cell::new(0),
         });
         reactor.spawn(Rc::clone(&connection).serve()).detach();
         connection
@@ -219,7 +223,11 @@ impl Connection {
         stream: &TcpStream,
     ) -> Poll<Result<(), EndReason>> {
         if !stream.is_receiving() {
-            stream.start_receive(ReceiveInto::Ring);
+            let amount = match self.last_received.get() {
+                BULK_BYTES_MIN.. => Amount::Bulk,
+                _ => Amount::Usual,
+            };
+            stream.start_receive(ReceiveInto::Ring(amount));
         }
         let Poll::Ready(received) = stream.poll_received(context) else {
             return Poll::Pending;
@@ -232,6 +240,7 @@ impl Connection {
         if bytes.is_empty() {
             return Poll::Ready(Err(EndReason::ClosedByPeer));
         }
+        self.last_received.set(bytes.len());
         self.queue_pair.borrow_mut().receive(&bytes, &*self.owner);
         drop(bytes);
         self.owner.settled();

@@ -215,12 +215,10 @@ mod tests {
     }
 
     fn compare_write(blocks: u32) -> Operation {
-        let data = || View::zeroes(blocks as usize * 512).collect();
         Operation::CompareWrite {
             lba: 0,
             blocks,
-            compare: data(),
-            data: data(),
+            data: View::zeroes(2 * blocks as usize * 512).collect(),
             fua: false,
         }
     }

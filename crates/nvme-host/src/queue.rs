@@ -15,13 +15,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use weir_block::{Completion, CompletionSink, Operation, ReadBuffers, Request, Token, VolumeError};
-use weir_memory::{Pool, Segment, Segments, View, Views};
+use weir_memory::{Pool, Segment, Segments, View, Views, slice_views};
 use weir_nvme::Status;
 use weir_reactor::{Instant, Reactor, Task, Timer};
 
 use crate::admin::{CALL, Caller, Calls, QueueConnect};
 use crate::association::{CONNECT_TIMEOUT, socket_options};
-use crate::command::{Command, Made, slice_views};
+use crate::command::{Command, Made};
 use crate::connection::{Connection, EndReason, Owner, connect};
 use crate::inbox::Inbox;
 use crate::outcome::{Verdict, judge};

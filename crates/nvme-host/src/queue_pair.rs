@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use weir_memory::{Gather, View, Views, views_len};
+use weir_memory::{Gather, View, Views, slice_views, views_len};
 use weir_nvme::digest::digest_of_parts;
 use weir_nvme::tcp::{
     Alignment, C2hData, DataDigest, DigestOptions, Event, FramingError, H2cData, HEADER_SIZE_MAX,
@@ -16,7 +16,6 @@ use weir_nvme::tcp::{
 };
 use weir_nvme::{Cqe, SglDescriptor, Sqe, Status};
 
-use crate::command::slice_views;
 use crate::options::Options;
 
 /// In-capsule data that every controller takes with admin and Fabrics commands, in bytes (NVMe/TCP Transport 1.0 section

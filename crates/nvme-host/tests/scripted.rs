@@ -225,8 +225,7 @@ fn compare_and_write_is_a_fused_pair() {
         let swap = |compare: &[u8], data: &[u8]| Operation::CompareWrite {
             lba: 4,
             blocks: 16,
-            compare: views(compare),
-            data: views(data),
+            data: views(&[compare, data].concat()),
             fua: false,
         };
         // Among others, so that a pair could be torn apart.
@@ -418,8 +417,7 @@ fn a_compare_and_write_whose_outcome_is_lost_says_so() {
         let swap = Operation::CompareWrite {
             lba: 0,
             blocks: 1,
-            compare: views(&[0; 512]),
-            data: views(&new),
+            data: views(&[&[0; 512], &new[..]].concat()),
             fua: false,
         };
         // It was carried out; tried again it differs, and that must not be told as a miscompare.

@@ -261,8 +261,7 @@ async fn every_command(reactor: Reactor, served: Served, options: Options) {
     let swap = |compare: &[u8]| Operation::CompareWrite {
         lba: 5,
         blocks: pieces as u32,
-        compare: views(compare),
-        data: views(&new),
+        data: views(&[compare, &new].concat()),
         fua: true,
     };
     let old = client.read(5, pieces as u32).await.unwrap();

@@ -18,7 +18,8 @@ use weir_nvme::command::{Connect, ConnectData, ConnectResponse};
 use weir_nvme::tcp::FramingError;
 use weir_nvme::{Cqe, Nqn, Status};
 use weir_reactor::{
-    DetachedStream, Instant, ReceiveInto, Received, Shutdown, SocketReport, TcpStream, Timer,
+    Amount, DetachedStream, Instant, ReceiveInto, Received, Shutdown, SocketReport, TcpStream,
+    Timer,
 };
 
 use crate::core::{
@@ -264,6 +265,8 @@ struct Connection {
     queue: QueuePair,
     scene: Scene,
     input: View,
+    /// Bytes of the last receive into the ring.
+    last_received: usize,
     receiving: Receiving,
     blocked: bool,
     out: Gather,
@@ -482,6 +485,7 @@ impl Connection {
             scene: Scene::new(shard, entry.local),
             entry,
             input: View::empty(),
+            last_received: 0,
             receiving: Receiving::Nothing,
             blocked: false,
             out: Gather::new(),
@@ -637,6 +641,7 @@ impl Connection {
         let count = match (received?, receiving) {
             (Received::Ring(view), _) => {
                 let count = view.len();
+                self.last_received = count;
                 self.input = view;
                 count
             }
@@ -876,7 +881,8 @@ impl Connection {
             }
             None => {
                 self.receiving = Receiving::Ring;
-                stream.start_receive(ReceiveInto::Ring);
+                let amount = self.framing.expected(self.last_received, &self.queue);
+                stream.start_receive(ReceiveInto::Ring(amount));
             }
         }
     }
@@ -1156,7 +1162,7 @@ impl Connection {
         let stream = self.stream.as_ref().expect("it is open");
         for _ in 0..ROUNDS_MAX {
             if !stream.is_receiving() {
-                stream.start_receive(ReceiveInto::Ring);
+                stream.start_receive(ReceiveInto::Ring(Amount::Usual));
             }
             match stream.poll_received(context) {
                 Poll::Pending => return false,

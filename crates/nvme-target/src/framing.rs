@@ -4,14 +4,14 @@
 //! `weir_nvme::tcp`; here is what holds between PDUs: transfers that were asked for, and where their data goes.
 
 use weir_memory::{Gather, Pool, Segment, View, Views};
-use weir_nvme::digest::digest_of_parts;
+use weir_nvme::digest::{DIGEST_LENGTH, digest_of_parts};
 use weir_nvme::tcp::{
     C2hData, CapsuleCommand, DataDigest, DigestOptions, Event, FramingError, H2cData,
     HEADER_SIZE_MAX, InitializeRequest, InitializeResponse, Pdu, R2t, Reader, ReceiveParameters,
     Side, TERMINATION_SIZE_MAX, Termination, Wanted, Writer, encode_termination,
 };
 use weir_nvme::{Cqe, Status};
-use weir_reactor::Instant;
+use weir_reactor::{Amount, Instant};
 
 use crate::config::{ADMIN_IN_CAPSULE_BYTES, TargetConfig};
 use crate::core::{Answer, Env, Next, QueuePair, SlotIndex};
@@ -26,6 +26,8 @@ mod field {
 
 /// Data that is left of a PDU before it is worth receiving it straight into its segment.
 const DIRECT_BYTES_MIN: usize = 16 << 10;
+/// Bytes of one receive from which more are expected of the next.
+const BULK_BYTES_MIN: usize = 24 << 10;
 
 /// Where the data of the current PDU goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,7 +185,7 @@ impl Framing {
         out: &mut Gather,
     ) -> Result<Progress, FramingError> {
         if let Some((capsule, arrival)) = self.blocked.take()
-            && !self.command(capsule, arrival, queue, env, out)
+            && !self.command(capsule, arrival, input.len(), queue, env, out)
         {
             return Ok(Progress::Blocked);
         }
@@ -200,9 +202,11 @@ impl Framing {
             match event {
                 Event::Pdu(Pdu::CapsuleCommand(capsule)) => {
                     let whole = queue.now();
-                    let first = began.unwrap_or(whole);
-                    let arrival = Arrival { first, whole };
-                    if !self.command(capsule, arrival, queue, env, out) {
+                    let arrival = Arrival {
+                        first: began.unwrap_or(whole),
+                        whole,
+                    };
+                    if !self.command(capsule, arrival, input.len(), queue, env, out) {
                         return Ok(Progress::Blocked);
                     }
                 }
@@ -210,10 +214,21 @@ impl Framing {
                 Event::Pdu(Pdu::H2cData(data)) => self.begin_transfer(&data, queue)?,
                 Event::Pdu(Pdu::Termination(_)) => return Ok(Progress::PeerTerminated),
                 Event::Pdu(other) => unreachable!("a controller's reader yields no {other:?}"),
-                Event::Data { offset } => self.store(&taken, offset, queue),
+                Event::Data { offset } => self.store(taken, offset, queue),
                 Event::DataEnd { pdu, digest } => self.data_ended(pdu, digest, queue, env)?,
             }
         }
+    }
+
+    /// How much to expect of the next receive into the ring. `last` is how many bytes came with the last one.
+    pub(crate) fn expected(&self, last: usize, queue: &QueuePair) -> Amount {
+        if queue.is_fetching() {
+            return Amount::Headers;
+        }
+        if last >= BULK_BYTES_MIN {
+            return Amount::Bulk;
+        }
+        Amount::Usual
     }
 
     /// A segment to receive the rest of the current PDU's data into, when that is worth its while.
@@ -283,11 +298,25 @@ impl Framing {
         Ok(())
     }
 
-    /// Hands a command in. False: it waits.
+    /// Whether the data of a capsule, and its digest, are among the bytes that follow its header.
+    fn is_whole(&self, data_length: u32, following: usize) -> bool {
+        let padding = match self.reader.wanted() {
+            Wanted::Header(padding) => padding,
+            Wanted::Data(_) | Wanted::DataDigest(_) | Wanted::Event => 0,
+        };
+        let digest = match self.reader.has_data_digest() {
+            true => DIGEST_LENGTH,
+            false => 0,
+        };
+        following >= padding + data_length as usize + digest
+    }
+
+    /// Hands a command in. `following` bytes are there after its header. False: it waits.
     fn command(
         &mut self,
         capsule: CapsuleCommand,
         arrival: Arrival,
+        following: usize,
         queue: &mut QueuePair,
         env: &Env<'_>,
         out: &mut Gather,
@@ -300,7 +329,10 @@ impl Framing {
         }
         let taken = if queue.has_room() {
             let payload = payload_of(&capsule);
-            queue.command(&capsule.sqe, payload, arrival, env).ok()
+            let all_here = self.is_whole(capsule.data_length, following);
+            queue
+                .command(&capsule.sqe, payload, all_here, arrival, env)
+                .ok()
         } else {
             None
         };
@@ -348,12 +380,16 @@ impl Framing {
         Ok(())
     }
 
-    fn store(&self, bytes: &[u8], offset: u32, queue: &mut QueuePair) {
+    fn store(&self, bytes: View, offset: u32, queue: &mut QueuePair) {
         let Place::Landing(slot, base) = self.place else {
             return;
         };
+        if let Some(received) = queue.received(slot) {
+            received.push(bytes);
+            return;
+        }
         let mut at = (base + offset) as usize;
-        let mut rest = bytes;
+        let mut rest = &bytes[..];
         while !rest.is_empty() {
             let target = queue.landing_at(slot, at);
             let length = target.len().min(rest.len());

@@ -111,7 +111,7 @@ pub enum Op {
 pub enum ReceiveInto {
     /// Into a buffer that the driver chooses when bytes arrive, so that an idle connection holds none:
     /// [`Output::Received`], as soon as there is a byte; empty at the end of the stream.
-    Ring,
+    Ring(Amount),
     /// Into a segment from byte `from` to its end: [`Output::Count`]. It is filled; fewer bytes only where the stream ends.
     Segment {
         /// The buffer.
@@ -119,6 +119,19 @@ pub enum ReceiveInto {
         /// Where in it the first byte goes.
         from: usize,
     },
+}
+
+/// How many bytes whoever receives into the ring expects. A driver may choose the buffer by it, or not; nothing else
+/// depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Amount {
+    /// No more than headers: what follows them is better received elsewhere.
+    Headers,
+    /// As is usual.
+    #[default]
+    Usual,
+    /// More than usual.
+    Bulk,
 }
 
 /// What becomes of a range of a file. The file's length does not change.

@@ -30,7 +30,7 @@ pub use core::{
     ReactorStats, ReactorThread, Runner, Step,
 };
 pub use driver::{
-    AllocateMode, Driver, Handle, Notifier, Op, OpToken, Outcome, Output, ReceiveInto, Wait,
+    AllocateMode, Amount, Driver, Handle, Notifier, Op, OpToken, Outcome, Output, ReceiveInto, Wait,
 };
 pub use executor::Task;
 pub use file::{File, FileInfo, FileKind, LocalFile, OpenOptions, UseDirect};

@@ -13,7 +13,7 @@ pub use std::net::Shutdown;
 
 use weir_memory::{Gather, Segment, View};
 
-use crate::{Handle, Handler, Op, OpToken, Outcome, Output, Reactor, ReceiveInto, System};
+use crate::{Amount, Handle, Handler, Op, OpToken, Outcome, Output, Reactor, ReceiveInto, System};
 
 /// Options of a TCP socket; what is `None` stays as the system has it. `TCP_NODELAY` is always set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -400,7 +400,7 @@ impl TcpStream {
     /// When a receive into a segment was started whose result was not taken.
     pub async fn receive(&self) -> io::Result<View> {
         if !self.is_receiving() {
-            self.start_receive(ReceiveInto::Ring);
+            self.start_receive(ReceiveInto::Ring(Amount::Usual));
         }
         match std::future::poll_fn(|context| self.poll_received(context)).await? {
             Received::Ring(view) => Ok(view),

@@ -22,7 +22,7 @@ use contract::{
 use weir_memory::{Segment, Segments, View, Views};
 use weir_reactor::linux::{Feature, LinuxConfig, LinuxSystem, ReceiveBuffers, Unavailable};
 use weir_reactor::{
-    AllocateMode, FileKind, Instant, LocalFile, Op, OpenOptions, PanicPolicy, Reactor,
+    AllocateMode, Amount, FileKind, Instant, LocalFile, Op, OpenOptions, PanicPolicy, Reactor,
     ReactorConfig, ReactorThread, ReceiveInto, Received, SocketOptions, System, TcpListener,
     TcpStream, UseDirect, oneshot,
 };
@@ -217,7 +217,7 @@ fn receives_wait_for_buffers_and_go_on() {
         let mut held = Vec::new();
         loop {
             send(client, &[held.len() as u8]).await;
-            server.start_receive(ReceiveInto::Ring);
+            server.start_receive(ReceiveInto::Ring(Amount::Usual));
             settle(&reactor).await;
             let received =
                 std::future::poll_fn(|context| Poll::Ready(server.poll_received(context))).await;
@@ -232,7 +232,7 @@ fn receives_wait_for_buffers_and_go_on() {
         // Others starve too; idle while they do, the reactor sleeps.
         for (client, server) in &pairs[1..] {
             send(client, b"x").await;
-            server.start_receive(ReceiveInto::Ring);
+            server.start_receive(ReceiveInto::Ring(Amount::Usual));
         }
         settle(&reactor).await;
         let before = reactor.stats();
@@ -1104,7 +1104,7 @@ fn descriptors_are_closed_with_their_owners() {
             let mut servers = Vec::new();
             for _ in 0..20 {
                 let (client, server) = place.pair(&reactor).await;
-                client.start_receive(ReceiveInto::Ring);
+                client.start_receive(ReceiveInto::Ring(Amount::Usual));
                 client.start_send(gather_of(&pattern(0, 1 << 20)));
                 servers.push(server);
                 // The client is dropped with both in flight.

@@ -20,13 +20,14 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use weir_block::{
     BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing,
     Operation, Queue, Request, ResizeError, Token, Volume, VolumeError, VolumeEvent, Watcher,
+    compare_write_halves,
 };
-use weir_memory::{Pool, SharedBuffer, View, Views, copy_views};
+use weir_memory::{Pool, SharedBuffer, View, Views, copy_views, slice_views};
 use weir_reactor::Reactor;
 
 use crate::support::{
     LiveGeometry, Outbox, SharedLive, TRANSFER_BYTES_MAX, Watchers, blocks_of_size, check,
-    check_resize, compare_bytes, compare_views, fill, lock, pool_landing, slice_views,
+    check_resize, compare_bytes, compare_views, fill, lock,
 };
 use crate::{Access, UrlError, VolumeUrl};
 
@@ -145,7 +146,7 @@ impl Volume for MemVolume {
         Ok(Box::new(MemQueue {
             geometry: Arc::clone(&self.geometry),
             lane,
-            reactor: reactor.clone(),
+            pool: reactor.pool().clone(),
             depth: depth as usize,
             outbox: Outbox::new(reactor, sink),
             spare: Spare::default(),
@@ -213,16 +214,15 @@ fn resized(old: &Directory, bytes: u64) -> Directory {
 struct MemQueue {
     geometry: SharedLive,
     lane: Arc<Mutex<Directory>>,
-    reactor: Reactor,
+    pool: Pool,
     depth: usize,
     outbox: Outbox,
     spare: Spare,
 }
 
 impl Queue for MemQueue {
-    fn landing(&mut self, _lba: u64, blocks: u32) -> Landing {
-        let bytes = (blocks as usize) << self.geometry.get().block_size.shift();
-        pool_landing(self.reactor.pool(), bytes)
+    fn landing(&mut self, _lba: u64, _blocks: u32) -> Landing {
+        Landing::Anywhere
     }
 
     fn submit(&mut self, batch: &mut VecDeque<Request>) {
@@ -232,7 +232,7 @@ impl Queue for MemQueue {
             directory: &directory,
             block_shift: geometry.block_size.shift(),
             spare: &self.spare,
-            pool: self.reactor.pool(),
+            pool: &self.pool,
         };
         while self.outbox.len() < self.depth
             && let Some(Request {
@@ -311,12 +311,11 @@ impl Pages<'_> {
                 result
             }
             Operation::CompareWrite {
-                lba,
-                blocks,
-                compare,
-                data,
-                ..
-            } => self.compare_write(*lba, *blocks, compare, data),
+                lba, blocks, data, ..
+            } => {
+                let (compare, data) = compare_write_halves(data);
+                self.compare_write(*lba, *blocks, &compare, &data)
+            }
             Operation::Verify { .. } | Operation::Flush => Ok(()),
         }
     }

@@ -7,14 +7,14 @@ use std::sync::{Arc, Weak};
 use weir_block::{
     BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing,
     Operation, Queue, ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, VolumeEvent,
-    Watcher,
+    Watcher, compare_write_halves,
 };
 use weir_memory::{View, Views};
 use weir_reactor::Reactor;
 
 use crate::support::{
     Outbox, SharedLive, TRANSFER_BYTES_MAX, Watchers, blocks_of_size, check, check_resize,
-    compare_views, freeze, pool_landing,
+    compare_views, freeze,
 };
 use crate::{Access, UrlError, VolumeUrl};
 
@@ -92,7 +92,6 @@ impl Volume for NullVolume {
     ) -> Result<Box<dyn Queue>, VolumeError> {
         Ok(Box::new(NullQueue {
             geometry: Arc::clone(&self.geometry),
-            reactor: reactor.clone(),
             depth: depth as usize,
             outbox: Outbox::new(reactor, sink),
         }))
@@ -114,15 +113,13 @@ impl Volume for NullVolume {
 
 struct NullQueue {
     geometry: SharedLive,
-    reactor: Reactor,
     depth: usize,
     outbox: Outbox,
 }
 
 impl Queue for NullQueue {
-    fn landing(&mut self, _lba: u64, blocks: u32) -> Landing {
-        let bytes = (blocks as usize) << self.geometry.get().block_size.shift();
-        pool_landing(self.reactor.pool(), bytes)
+    fn landing(&mut self, _lba: u64, _blocks: u32) -> Landing {
+        Landing::Anywhere
     }
 
     fn submit(&mut self, batch: &mut VecDeque<Request>) {
@@ -166,7 +163,7 @@ fn execute(operation: &mut Operation, block_size: BlockSize) -> Result<(), Volum
             Ok(())
         }
         Operation::Compare { data, .. } => compare_with_zeroes(data),
-        Operation::CompareWrite { compare, .. } => compare_with_zeroes(compare),
+        Operation::CompareWrite { data, .. } => compare_with_zeroes(&compare_write_halves(data).0),
         Operation::Write { .. }
         | Operation::WriteZeroes { .. }
         | Operation::Deallocate { .. }

@@ -198,26 +198,6 @@ fn copy_into(views: &[View], segments: &mut Segments) {
     }
 }
 
-/// The bytes from `from` on, `length` of them, of views end to end.
-pub(crate) fn slice_views(views: &[View], from: usize, length: usize) -> Views {
-    let mut slices = Views::new();
-    let (mut skip, mut left) = (from, length);
-    for view in views {
-        if left == 0 {
-            break;
-        }
-        if skip >= view.len() {
-            skip -= view.len();
-            continue;
-        }
-        let take = left.min(view.len() - skip);
-        slices.push(view.slice(skip..skip + take));
-        (skip, left) = (0, left - take);
-    }
-    assert_eq!(left, 0, "a slice lies within the views");
-    slices
-}
-
 /// Compares two sequences of views of one length.
 pub(crate) fn compare_views(left: &[View], right: &[View]) -> Result<(), VolumeError> {
     let mut offset = 0;

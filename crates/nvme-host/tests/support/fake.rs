@@ -32,7 +32,7 @@ use weir_nvme::tcp::{
     Reader, ReceiveParameters, Side, Writer,
 };
 use weir_nvme::{Cqe, Nqn, Sqe, Status, digest::Digest};
-use weir_reactor::{Reactor, ReceiveInto, Received, SocketOptions, TcpListener, TcpStream};
+use weir_reactor::{Amount, Reactor, ReceiveInto, Received, SocketOptions, TcpListener, TcpStream};
 
 /// The subsystem that the fake is.
 pub(crate) const SUBSYSTEM: &str = "nqn.2024-01.com.example:fake";
@@ -228,7 +228,7 @@ impl Fake {
         };
         loop {
             if !stream.is_receiving() {
-                stream.start_receive(ReceiveInto::Ring);
+                stream.start_receive(ReceiveInto::Ring(Amount::Usual));
             }
             let mut nap = pin!(stream.reactor().sleep(Duration::from_millis(5)));
             let received = poll_fn(|context| {

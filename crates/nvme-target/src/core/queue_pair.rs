@@ -73,6 +73,15 @@ pub(crate) enum Next {
     Fill(SlotIndex),
 }
 
+/// Where the data in a command's capsule goes.
+enum Room {
+    Buffer(Segments),
+    /// The queue's reserve.
+    Reserve(Segments),
+    /// It stays where it arrived.
+    AsReceived,
+}
+
 /// No buffer for the data that comes with the command: offer it again after a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stalled;
@@ -139,6 +148,8 @@ pub(super) struct Slot {
     pub(super) work: Work,
     pub(super) namespace: Option<Rc<Attached>>,
     landing: Segments,
+    /// In place of a landing: the data as it arrived.
+    received: Option<Views>,
     /// Bytes that the host sends.
     length: u32,
     /// Bytes of the host's buffer.
@@ -162,6 +173,7 @@ impl Slot {
             work: Work::None,
             namespace: None,
             landing: Segments::new(),
+            received: None,
             length: 0,
             buffer: 0,
             reserve: false,
@@ -193,6 +205,8 @@ pub(crate) struct QueuePair {
     free: Vec<SlotIndex>,
     to_fetch: VecDeque<SlotIndex>,
     waiting_for_buffer: VecDeque<SlotIndex>,
+    /// Slots whose data was asked for and has not come.
+    fetching: u32,
     answers: VecDeque<Answer>,
     effects: VecDeque<Effect>,
     failures: Vec<Failure>,
@@ -220,6 +234,7 @@ impl QueuePair {
             free: Vec::new(),
             to_fetch: VecDeque::new(),
             waiting_for_buffer: VecDeque::new(),
+            fetching: 0,
             answers: VecDeque::new(),
             effects: VecDeque::new(),
             failures: Vec::new(),
@@ -301,9 +316,7 @@ impl QueuePair {
 
     /// Whether data was asked for that has not come.
     pub(crate) fn is_fetching(&self) -> bool {
-        self.slots
-            .iter()
-            .any(|slot| matches!(slot.phase, Phase::Fetching | Phase::Abandoned))
+        self.fetching > 0
     }
 
     /// Commands in the queue.
@@ -330,11 +343,13 @@ impl QueuePair {
         Rc::clone(&self.running)
     }
 
-    /// Takes a command in. `payload` is where its data is, or the status that refuses its data pointer.
+    /// Takes a command in. `payload` is where its data is, or the status that refuses its data pointer; `all_here`: the
+    /// data in its capsule has arrived.
     pub(crate) fn command(
         &mut self,
         sqe: &Sqe,
         payload: Result<TcpData, Status>,
+        all_here: bool,
         arrival: Arrival,
         env: &Env<'_>,
     ) -> Result<Next, Stalled> {
@@ -347,13 +362,13 @@ impl QueuePair {
             Err(status) => return Ok(self.refuse(sqe, status)),
         };
         let in_capsule = matches!(payload, Ok(TcpData::InCapsule { length: 1.. }));
-        let landing = if in_capsule && plan.space != Space::None {
-            match self.landing_now(&plan, env) {
+        let room = if in_capsule && plan.space != Space::None {
+            match self.room_now(&plan, all_here, env) {
                 None if self.first_holds_reserve() => {
                     return Ok(self.refuse(sqe, Status::COMMAND_INTERRUPTED));
                 }
                 None => return Err(Stalled),
-                landing => landing,
+                room => room,
             }
         } else {
             None
@@ -364,7 +379,7 @@ impl QueuePair {
             _ => 0,
         };
         self.slots[usize::from(slot)].course = Course::of(arrival, sqe.nsid, self.now);
-        let phase = self.admit(slot, plan, landing);
+        let phase = self.admit(slot, plan, room);
         self.settle_fused(sqe, Some(slot));
         if self.slots[usize::from(slot)].phase == Phase::Free {
             return Ok(Next::Skip);
@@ -385,12 +400,20 @@ impl QueuePair {
     }
 
     /// Puts a command into its slot; what it waits for.
-    fn admit(&mut self, slot: SlotIndex, plan: Plan, landing: Option<(Segments, bool)>) -> Phase {
+    fn admit(&mut self, slot: SlotIndex, plan: Plan, room: Option<Room>) -> Phase {
         let entry = &mut self.slots[usize::from(slot)];
-        entry.phase = match landing {
-            Some((landing, reserve)) => {
+        entry.phase = match room {
+            Some(Room::Buffer(landing)) => {
                 entry.landing = landing;
-                entry.reserve = reserve;
+                Phase::InCapsule
+            }
+            Some(Room::Reserve(landing)) => {
+                entry.landing = landing;
+                entry.reserve = true;
+                Phase::InCapsule
+            }
+            Some(Room::AsReceived) => {
+                entry.received = Some(Views::new());
                 Phase::InCapsule
             }
             None if plan.space == Space::None => Phase::Running,
@@ -485,10 +508,19 @@ impl QueuePair {
         slot
     }
 
-    /// A landing for in-capsule data, and whether it is the reserve.
-    fn landing_now(&mut self, plan: &Plan, env: &Env<'_>) -> Option<(Segments, bool)> {
-        if let Some(landing) = find_landing(plan.space, plan.length, plan.namespace.as_ref(), env) {
-            return Some((landing, false));
+    /// Room for in-capsule data.
+    fn room_now(&mut self, plan: &Plan, all_here: bool, env: &Env<'_>) -> Option<Room> {
+        let landing = find_landing(plan.space, plan.length, plan.namespace.as_ref(), env);
+        // What other connections receive into must not be held for as long as a host likes: until the rest of the data
+        // comes, or the second half of a fused pair.
+        let soon = all_here && !plan.work.is_fused();
+        match landing {
+            Landing::Anywhere if soon => return Some(Room::AsReceived),
+            landing => {
+                if let Some(segments) = buffer_of(landing, plan.length, env) {
+                    return Some(Room::Buffer(segments));
+                }
+            }
         }
         let fits = self
             .reserve
@@ -500,7 +532,7 @@ impl QueuePair {
         let mut reserve = self.reserve.take()?;
         self.reserve_out = true;
         reserve.set_len(plan.length as usize);
-        Some((Segments::from_iter([reserve]), true))
+        Some(Room::Reserve(Segments::from_iter([reserve])))
     }
 
     /// Whether the first half of a fused pair has the reserve, so that its second half could wait for it for ever.
@@ -511,7 +543,8 @@ impl QueuePair {
     fn ask_for_buffer(&mut self, slot: SlotIndex, env: &Env<'_>) {
         let entry = &mut self.slots[usize::from(slot)];
         let (space, length) = (entry.work.space(), entry.length as usize);
-        let mut landing = find_landing(space, entry.length, entry.namespace.as_ref(), env);
+        let landing = find_landing(space, entry.length, entry.namespace.as_ref(), env);
+        let mut landing = buffer_of(landing, entry.length, env);
         let fits = |reserve: &Segment| reserve.capacity() >= length;
         if landing.is_none() && entry.partner.is_some() && self.reserve.as_ref().is_some_and(fits) {
             // Halves of fused pairs could wait for each other's buffers for ever.
@@ -569,6 +602,11 @@ impl QueuePair {
         &mut []
     }
 
+    /// Where the data of a slot is kept as it arrives, if it is.
+    pub(crate) fn received(&mut self, slot: SlotIndex) -> Option<&mut Views> {
+        self.slots[usize::from(slot)].received.as_mut()
+    }
+
     /// Takes out the segment of a landing that `offset` is in, to be received into: the segment, its index and the offset in
     /// it. [`QueuePair::put_segment`] puts it back.
     pub(crate) fn take_segment(
@@ -599,6 +637,7 @@ impl QueuePair {
         let entry = &mut self.slots[usize::from(slot)];
         assert_eq!(entry.phase, Phase::ToFetch, "data is asked for once");
         entry.phase = Phase::Fetching;
+        self.fetching += 1;
         Some((slot, entry.sqe.cid, entry.length))
     }
 
@@ -611,6 +650,7 @@ impl QueuePair {
 
     /// All the data of a command is in its landing.
     pub(crate) fn filled(&mut self, slot: SlotIndex, env: &Env<'_>) {
+        self.count_fetched(slot);
         let entry = &mut self.slots[usize::from(slot)];
         entry.course.spend(Stage::WireIn, self.now);
         match entry.phase {
@@ -627,8 +667,14 @@ impl QueuePair {
         }
     }
 
+    fn count_fetched(&mut self, slot: SlotIndex) {
+        let phase = self.slots[usize::from(slot)].phase;
+        self.fetching -= u32::from(matches!(phase, Phase::Fetching | Phase::Abandoned));
+    }
+
     /// The data of a command arrived damaged: it alone fails.
     pub(crate) fn damaged(&mut self, slot: SlotIndex) {
+        self.count_fetched(slot);
         let entry = &mut self.slots[usize::from(slot)];
         if entry.phase == Phase::Abandoned {
             self.release(slot);
@@ -715,8 +761,8 @@ impl QueuePair {
             Work::FusedCompare { .. } => (slot, partner),
             _ => (partner, slot),
         };
-        let compare = self.take_landing(first);
-        let data = self.take_landing(second);
+        let mut data = self.take_landing(first);
+        data.extend(self.take_landing(second));
         self.slots[usize::from(first)].phase = Phase::Waiting;
         self.slots[usize::from(second)].phase = Phase::Running;
         let Work::FusedWrite { lba, blocks, fua } = self.slots[usize::from(second)].work else {
@@ -725,7 +771,6 @@ impl QueuePair {
         let operation = Operation::CompareWrite {
             lba,
             blocks,
-            compare,
             data,
             fua,
         };
@@ -733,7 +778,11 @@ impl QueuePair {
     }
 
     pub(super) fn take_landing(&mut self, slot: SlotIndex) -> Views {
-        let landing = std::mem::take(&mut self.slots[usize::from(slot)].landing);
+        let entry = &mut self.slots[usize::from(slot)];
+        if let Some(received) = entry.received.take() {
+            return received;
+        }
+        let landing = std::mem::take(&mut entry.landing);
         landing.into_iter().map(Segment::freeze).collect()
     }
 
@@ -997,13 +1046,9 @@ impl QueuePair {
             return;
         }
         let mut views = match operation {
-            Operation::Write { data, .. } | Operation::Compare { data, .. } => data,
-            Operation::CompareWrite {
-                mut compare, data, ..
-            } => {
-                compare.extend(data);
-                compare
-            }
+            Operation::Write { data, .. }
+            | Operation::Compare { data, .. }
+            | Operation::CompareWrite { data, .. } => data,
             _ => return,
         };
         while let Some(view) = views.pop() {
@@ -1083,6 +1128,7 @@ impl QueuePair {
         entry.partner = None;
         entry.reserve = false;
         entry.landing.clear();
+        entry.received = None;
         self.free.push(slot);
     }
 
@@ -1164,32 +1210,46 @@ fn check_payload(plan: &Plan, payload: TcpData, in_capsule_max: u32) -> Result<(
 }
 
 /// Where data may be received; none: there is no buffer now.
+/// Where the volume wishes the data to be received.
 fn find_landing(
     space: Space,
     length: u32,
     namespace: Option<&Rc<Attached>>,
     env: &Env<'_>,
-) -> Option<Segments> {
+) -> Landing {
     match space {
-        Space::None => Some(Segments::new()),
-        Space::Buffer => {
-            let segment = env.pool.segment(length as usize).ok()?;
-            Some(Segments::from_iter([segment]))
-        }
+        Space::None => Landing::Ready(Segments::new()),
+        Space::Buffer => pool_landing(length, env),
         Space::Volume { lba, blocks } => {
             let namespace = namespace.expect("a volume's landing is a namespace's");
-            match namespace.queue.landing(lba, blocks) {
-                Landing::Ready(segments) => {
-                    assert_eq!(
-                        segments_len(&segments),
-                        length as usize,
-                        "a landing is as long as its range"
-                    );
-                    Some(segments)
-                }
-                Landing::Wait => None,
-            }
+            namespace.queue.landing(lba, blocks)
         }
+    }
+}
+
+fn pool_landing(length: u32, env: &Env<'_>) -> Landing {
+    match env.pool.segment(length as usize) {
+        Ok(segment) => Landing::Ready(Segments::from_iter([segment])),
+        Err(_) => Landing::Wait,
+    }
+}
+
+/// A landing's buffer: of the pool, where the volume has no wish. None: there is none for now.
+fn buffer_of(landing: Landing, length: u32, env: &Env<'_>) -> Option<Segments> {
+    match landing {
+        Landing::Ready(segments) => {
+            assert_eq!(
+                segments_len(&segments),
+                length as usize,
+                "a landing is as long as its range"
+            );
+            Some(segments)
+        }
+        Landing::Anywhere => match pool_landing(length, env) {
+            Landing::Ready(segments) => Some(segments),
+            Landing::Anywhere | Landing::Wait => None,
+        },
+        Landing::Wait => None,
     }
 }
 

@@ -3,6 +3,9 @@
 //! They come from a pool of their own, so that data buffers which wait for bytes from the network never take the memory
 //! through which these bytes come. A buffer that was received into leaves as a view, and a fresh one takes its place;
 //! when readers hold so many views that the pool is at its bound, its place stays empty until one comes back.
+//!
+//! No more buffers are offered than are used at once, so that those in use stay in the processor's cache. Who expects more
+//! than a buffer holds receives into a large one of its own, where the pool has memory to spare.
 
 use std::io;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -13,6 +16,15 @@ use weir_memory::{ALIGNMENT, Pool, Segment, View};
 
 /// The one group of buffers that a ring has.
 pub(super) const GROUP: u16 = 0;
+
+/// Buffers that are offered at least.
+const OFFERED_MIN: usize = 8;
+/// Turns over which it is seen how many buffers are used at once.
+const TURNS_OBSERVED: u32 = 1024;
+/// Bytes of a large buffer.
+const BULK_BYTES: usize = 256 * 1024;
+/// Bytes that a receive for headers takes at most.
+pub(super) const HEADERS_BYTES: u32 = 4096;
 
 /// Buffers for receives into [`crate::ReceiveInto::Ring`], for each reactor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,8 +78,14 @@ pub(super) struct BufferRing {
     pool: Pool,
     /// By buffer number: the buffer while the kernel may choose it.
     segments: Vec<Option<Segment>>,
-    /// Numbers of buffers that could not be replaced.
+    /// Numbers of buffers that are not offered.
     missing: Vec<u16>,
+    /// How many buffers are offered.
+    wanted: usize,
+    /// Buffers taken since the last refill, and the most at once in the turns that were observed.
+    taken: usize,
+    taken_max: usize,
+    turns: u32,
     /// How many buffers had come back to the pool when it was last found empty.
     releases_when_empty: u64,
     tail: u16,
@@ -88,6 +106,10 @@ impl BufferRing {
             pool: Pool::new(config.memory_bytes_max()),
             segments: (0..count).map(|_| None).collect(),
             missing: (0..config.count).rev().collect(),
+            wanted: OFFERED_MIN.min(count),
+            taken: 0,
+            taken_max: 0,
+            turns: 0,
             releases_when_empty: u64::MAX,
             tail: 0,
             bytes: config.bytes,
@@ -106,19 +128,51 @@ impl BufferRing {
         self.segments.len() - self.missing.len()
     }
 
-    /// Replaces buffers that are missing, as far as the pool allows.
+    /// Offers as many buffers as are wanted, as far as the pool allows.
     pub(super) fn refill(&mut self) {
-        if self.missing.is_empty() || self.pool.releases() == self.releases_when_empty {
+        self.observe();
+        if self.available() >= self.wanted || self.pool.releases() == self.releases_when_empty {
             return;
         }
-        while let Some(&number) = self.missing.last() {
+        while self.available() < self.wanted {
             let Ok(segment) = self.pool.segment(self.bytes as usize) else {
                 self.releases_when_empty = self.pool.releases();
                 return;
             };
-            self.missing.pop();
+            let number = self.missing.pop().expect("not all are offered");
             self.provide(number, segment);
         }
+    }
+
+    /// Follows what is used at once: twice as many are wanted.
+    fn observe(&mut self) {
+        if self.taken == 0 {
+            return;
+        }
+        self.taken_max = self.taken_max.max(self.taken);
+        self.taken = 0;
+        self.turns += 1;
+        if self.turns == TURNS_OBSERVED {
+            let wanted = (2 * self.taken_max).max(OFFERED_MIN);
+            self.wanted = self.wanted.min(wanted);
+            (self.turns, self.taken_max) = (0, 0);
+        }
+    }
+
+    /// A receive found no buffer: more are wanted.
+    pub(super) fn ran_out(&mut self) {
+        self.wanted = (2 * self.wanted).min(self.segments.len());
+        self.taken_max = self.taken_max.max(self.wanted / 2);
+    }
+
+    /// A large buffer, where there is memory for one beside what all places of the ring may take.
+    pub(super) fn bulk(&mut self) -> Option<Segment> {
+        let usage = self.pool.usage();
+        let fits = usage.used_bytes + BULK_BYTES <= usage.limit_bytes / 2;
+        if !fits || BULK_BYTES <= self.bytes as usize {
+            return None;
+        }
+        self.pool.segment(BULK_BYTES).ok()
     }
 
     /// Takes the buffer that the kernel chose and filled with `length` bytes.
@@ -128,7 +182,7 @@ impl BufferRing {
             .expect("the kernel chooses among the buffers that it was given");
         segment.set_len(length);
         self.missing.push(number);
-        self.refill();
+        self.taken += 1;
         segment.freeze()
     }
 

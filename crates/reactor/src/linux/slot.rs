@@ -10,11 +10,11 @@ use std::os::fd::RawFd;
 
 use io_uring::types::Fd;
 use io_uring::{opcode, squeue, types};
-use weir_memory::{View, segments_len, views_len};
+use weir_memory::{Segment, View, segments_len, views_len};
 
-use crate::linux::buffers::GROUP;
+use crate::linux::buffers::{GROUP, HEADERS_BYTES};
 use crate::linux::socket;
-use crate::{AllocateMode, Handle, Op, Output, ReceiveInto, Socket};
+use crate::{AllocateMode, Amount, Handle, Op, Output, ReceiveInto, Socket};
 
 /// Vectors in one system call at most (IOV_MAX); longer lists take several.
 const VECTORS_MAX: usize = 1024;
@@ -57,6 +57,8 @@ pub(super) struct Slot {
     pub(super) cancelled: bool,
     /// It waits for a buffer, and the kernel does not know it.
     pub(super) starved: bool,
+    /// The large buffer of a receive that expects much.
+    bulk: Option<Segment>,
     /// Bytes done by earlier submissions.
     progress: usize,
     discard_by: DiscardBy,
@@ -75,6 +77,7 @@ impl Slot {
             op: None,
             cancelled: false,
             starved: false,
+            bulk: None,
             progress: 0,
             discard_by: DiscardBy::Punch,
             vectors: Vec::new(),
@@ -133,6 +136,28 @@ impl Slot {
     /// The memory that was lent for vectors, when it is worth keeping. The operation has ended.
     pub(super) fn take_vectors(&mut self) -> Option<Vec<libc::iovec>> {
         (self.vectors.capacity() > 0).then(|| std::mem::take(&mut self.vectors))
+    }
+
+    /// Whether it is a receive that expects much and has no large buffer yet.
+    pub(super) fn wants_bulk(&self) -> bool {
+        self.bulk.is_none()
+            && matches!(
+                &self.op,
+                Some(Op::Receive {
+                    into: ReceiveInto::Ring(Amount::Bulk),
+                    ..
+                })
+            )
+    }
+
+    /// An operation that ended without a use for its large buffer has none any more.
+    pub(super) fn bulk_returns(&mut self) {
+        self.bulk = None;
+    }
+
+    /// Gives a receive a large buffer.
+    pub(super) fn set_bulk(&mut self, segment: Segment) {
+        self.bulk = Some(segment);
     }
 
     /// The submission for what is left of the operation. It refers to this slot and to the operation's buffers.
@@ -198,10 +223,20 @@ impl Slot {
 
     fn receive(&mut self, socket: Fd, into: &mut ReceiveInto, ring_bytes: u32) -> squeue::Entry {
         match into {
-            ReceiveInto::Ring => opcode::Recv::new(socket, std::ptr::null_mut(), ring_bytes)
-                .buf_group(GROUP)
-                .build()
-                .flags(squeue::Flags::BUFFER_SELECT),
+            ReceiveInto::Ring(amount) => {
+                if let Some(bulk) = &mut self.bulk {
+                    let length = bulk.len() as u32;
+                    return opcode::Recv::new(socket, bulk.as_mut_ptr(), length).build();
+                }
+                let bytes = match amount {
+                    Amount::Headers => ring_bytes.min(HEADERS_BYTES),
+                    Amount::Usual | Amount::Bulk => ring_bytes,
+                };
+                opcode::Recv::new(socket, std::ptr::null_mut(), bytes)
+                    .buf_group(GROUP)
+                    .build()
+                    .flags(squeue::Flags::BUFFER_SELECT)
+            }
             ReceiveInto::Segment { segment, from } => {
                 let rest = &mut segment[*from + self.progress..];
                 opcode::Recv::new(
@@ -321,10 +356,14 @@ impl Slot {
                 Next::Done(self.accepted(listener.handle(), accepted(result)))
             }
             Op::Receive {
-                into: ReceiveInto::Ring,
+                into: ReceiveInto::Ring(_),
                 ..
             } => {
-                let view = received.unwrap_or_else(View::empty);
+                let bulk = self.bulk.take().map(|mut segment| {
+                    segment.set_len(count);
+                    segment.freeze()
+                });
+                let view = bulk.or(received).unwrap_or_else(View::empty);
                 assert_eq!(view.len(), count, "received bytes are in a buffer");
                 Next::Done(Ok(Output::Received(view)))
             }
@@ -378,7 +417,7 @@ impl Slot {
             }
             (
                 Op::Receive {
-                    into: ReceiveInto::Ring,
+                    into: ReceiveInto::Ring(_),
                     ..
                 },
                 libc::ENOBUFS,

@@ -132,6 +132,12 @@ impl Uring {
     fn start(&mut self, token: OpToken) {
         let receive_bytes = self.buffers().bytes();
         let slot = self.slot(token).expect("only operations in flight start");
+        if slot.wants_bulk()
+            && let Some(segment) = self.buffers().bulk()
+        {
+            self.slots[token.slot as usize].set_bulk(segment);
+        }
+        let slot = &mut self.slots[token.slot as usize];
         let entry = slot.entry(receive_bytes).user_data(token.to_word());
         self.in_kernel += 1;
         self.push(entry);
@@ -140,6 +146,7 @@ impl Uring {
     fn finish(&mut self, token: OpToken, result: io::Result<Output>) -> (OpToken, Outcome) {
         let slot = self.slot(token).expect("an operation ends once");
         let op = slot.op.take().expect("an operation ends once");
+        slot.bulk_returns();
         let vectors = slot.take_vectors();
         self.vectors.extend(vectors);
         (token, Outcome { result, op })
@@ -213,6 +220,7 @@ impl Uring {
             Next::Starved => {
                 slot.starved = true;
                 self.starved.push_back(token);
+                self.buffers().ran_out();
             }
         }
         None
@@ -335,7 +343,7 @@ mod tests {
 
     use super::*;
     use crate::linux::LinuxConfig;
-    use crate::{LocalFile, OpenOptions, ReceiveInto, System};
+    use crate::{Amount, LocalFile, OpenOptions, ReceiveInto, System};
 
     fn driver() -> Uring {
         let system = LinuxSystem::new(LinuxConfig::default()).expect("io_uring works here");
@@ -390,7 +398,7 @@ mod tests {
         let (socket, peer) = socket(&driver);
         let op = Op::Receive {
             socket,
-            into: ReceiveInto::Ring,
+            into: ReceiveInto::Ring(Amount::Usual),
         };
         driver.submit(token(0), op);
         let mut outcomes = Vec::new();
@@ -538,7 +546,7 @@ mod tests {
         let (socket, peer) = socket(&driver);
         let op = Op::Receive {
             socket: socket.clone(),
-            into: ReceiveInto::Ring,
+            into: ReceiveInto::Ring(Amount::Usual),
         };
         driver.submit(token(0), op);
         let segment = Segment::heap(4096);

@@ -274,7 +274,7 @@ fn go_on(state: &mut State, pool: &Pool, waiter: Waiter, in_flight: &mut InFligh
         }
         Op::Connect { socket, address } => connect(state, waiter, socket, *address, begun),
         Op::Receive { socket, into } => match into {
-            ReceiveInto::Ring => receive_ring(state, pool, waiter, socket.handle()),
+            ReceiveInto::Ring(_) => receive_ring(state, pool, waiter, socket.handle()),
             ReceiveInto::Segment { segment, from } => {
                 receive_segment(state, waiter, socket.handle(), &mut segment[*from..], moved)
             }

@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use weir_memory::{Gather, Segment, Segments, View, Views};
 use weir_reactor::{
-    AllocateMode, Handler, Listener, LocalFile, Op, OpenOptions, Outcome, PanicPolicy, Reactor,
-    ReactorConfig, ReactorId, ReceiveInto, Received, SocketOptions, System, TcpListener, TcpStream,
-    Timer, oneshot,
+    AllocateMode, Amount, Handler, Listener, LocalFile, Op, OpenOptions, Outcome, PanicPolicy,
+    Reactor, ReactorConfig, ReactorId, ReceiveInto, Received, SocketOptions, System, TcpListener,
+    TcpStream, Timer, oneshot,
 };
 
 /// Where tests happen; they take it to their reactors.
@@ -473,7 +473,7 @@ fn cancel_accept(ground: &Ground) {
 fn cancel_receives(ground: &Ground) {
     ground.run(|reactor, place| async move {
         let (client, server) = place.pair(&reactor).await;
-        server.start_receive(ReceiveInto::Ring);
+        server.start_receive(ReceiveInto::Ring(Amount::Usual));
         settle(&reactor).await;
         server.cancel_receive();
         let result = std::future::poll_fn(|context| server.poll_received(context)).await;
@@ -533,7 +533,7 @@ fn cancel_before_submission(ground: &Ground) {
     ground.run(|reactor, place| async move {
         let (_client, server) = place.pair(&reactor).await;
         // Within one turn: the driver has not seen the kernel, or the network, in between.
-        server.start_receive(ReceiveInto::Ring);
+        server.start_receive(ReceiveInto::Ring(Amount::Usual));
         server.cancel_receive();
         let result = std::future::poll_fn(|context| server.poll_received(context)).await;
         assert_cancelled(result);
@@ -547,7 +547,7 @@ fn cancel_of_what_is_done(ground: &Ground) {
         send(&client, b"abc").await;
         settle(&reactor).await;
         // Whichever comes first, the answer is one of the two, once.
-        server.start_receive(ReceiveInto::Ring);
+        server.start_receive(ReceiveInto::Ring(Amount::Usual));
         server.cancel_receive();
         match std::future::poll_fn(|context| server.poll_received(context)).await {
             Ok(Received::Ring(view)) => assert!(b"abc".starts_with(&view) && !view.is_empty()),
@@ -583,13 +583,13 @@ fn dropped_receive_goes_on(ground: &Ground) {
 fn dropped_stream_ends(ground: &Ground) {
     ground.run(|reactor, place| async move {
         let (client, server) = place.pair(&reactor).await;
-        client.start_receive(ReceiveInto::Ring);
+        client.start_receive(ReceiveInto::Ring(Amount::Usual));
         settle(&reactor).await;
         drop(client);
         assert!(server.receive().await.expect("ends in order").is_empty());
 
         let (client, server) = place.pair(&reactor).await;
-        client.start_receive(ReceiveInto::Ring);
+        client.start_receive(ReceiveInto::Ring(Amount::Usual));
         client.start_send(gather_of(&pattern(0, 64 << 20)));
         settle(&reactor).await;
         drop(client);
@@ -610,7 +610,7 @@ fn aborted_stream_is_reset(ground: &Ground) {
     ground.run(|reactor, place| async move {
         for sending in [true, false] {
             let (client, server) = place.pair(&reactor).await;
-            client.start_receive(ReceiveInto::Ring);
+            client.start_receive(ReceiveInto::Ring(Amount::Usual));
             if sending {
                 client.start_send(gather_of(&pattern(0, 64 << 20)));
             }

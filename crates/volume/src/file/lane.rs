@@ -683,7 +683,7 @@ fn is_aligned(bytes: &[u8], alignment: usize) -> bool {
 fn copy_out(views: &Views, segments: &mut Segments) {
     let mut from = 0;
     for segment in segments {
-        let part = crate::support::slice_views(views, from, segment.len());
+        let part = weir_memory::slice_views(views, from, segment.len());
         weir_memory::copy_views(&part, segment);
         from += segment.len();
     }

@@ -6,12 +6,12 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use weir_block::{Operation, OperationKind, ReadBuffers, VolumeError};
-use weir_memory::{Segment, Segments, View, Views};
+use weir_block::{Operation, OperationKind, ReadBuffers, VolumeError, compare_write_halves};
+use weir_memory::{Segment, Segments, View, Views, slice_views};
 
 use super::lane::{Lane, Ticket};
 use crate::slots::Key;
-use crate::support::{TRANSFER_BYTES_MAX, compare_views, fill, freeze, pool_segments, slice_views};
+use crate::support::{TRANSFER_BYTES_MAX, compare_views, fill, freeze, pool_segments};
 
 /// What can be done by other means where the volume below does not support it.
 pub(super) fn can_emulate(kind: OperationKind) -> bool {
@@ -43,12 +43,13 @@ pub(super) async fn run(
             deallocate, fua, ..
         } => steps.write_zeroes(range, *deallocate, *fua).await,
         Operation::Compare { data, .. } => steps.compare(range, data, None).await,
-        Operation::CompareWrite {
-            compare, data, fua, ..
-        } => {
+        Operation::CompareWrite { data, fua, .. } => {
+            let (compare, data) = compare_write_halves(data);
             let ticket = lane.lock(steps.covering(&range)).await;
-            steps.compare(range.clone(), compare, Some(&ticket)).await?;
-            steps.write_under(range, data, *fua, &ticket).await
+            steps
+                .compare(range.clone(), &compare, Some(&ticket))
+                .await?;
+            steps.write_under(range, &data, *fua, &ticket).await
         }
         Operation::Deallocate { .. } => steps.deallocate(range).await,
         Operation::Verify { .. } => steps.verify(range).await,

@@ -11,12 +11,12 @@ use std::task::{Context, Poll, Waker};
 use weir_block::{
     Completion, CompletionSink, Landing, Operation, Queue, ReadBuffers, Request, Token, VolumeError,
 };
-use weir_memory::{View, Views};
+use weir_memory::{View, Views, slice_views};
 use weir_reactor::Reactor;
 
 use super::StripeVolume;
 use crate::slots::{Key, Slots};
-use crate::support::{change_range, check, fill, pool_landing, slice_views};
+use crate::support::{change_range, check, fill, pool_landing};
 
 /// A request that is one request to each of several members.
 struct Spread {

@@ -314,8 +314,10 @@ pub(crate) fn compare_write(lba: u64, blocks: u32, compare: &[u8], data: &[u8]) 
     Operation::CompareWrite {
         lba,
         blocks,
-        compare: views_of(compare),
-        data: views_of(data),
+        data: views_of(compare)
+            .into_iter()
+            .chain(views_of(data))
+            .collect(),
         fua: false,
     }
 }

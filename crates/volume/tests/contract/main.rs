@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use common::{Client, Harness, Random};
 use oracle::Oracle;
-use weir_block::{Operation, ReadBuffers, Volume, VolumeError};
+use weir_block::{Landing, Operation, ReadBuffers, Volume, VolumeError};
 use weir_memory::{Segments, View, Views};
 
 /// Rounds of concurrent requests.
@@ -304,8 +304,7 @@ impl Run {
         let operation = Operation::CompareWrite {
             lba,
             blocks,
-            compare: self.views(&compare),
-            data: self.views(&data),
+            data: self.views(&[&compare[..], &data].concat()),
             fua: self.random.one_in(16),
         };
         if expected.is_ok() {
@@ -380,8 +379,10 @@ impl Run {
     /// What is received into a landing can be written from there.
     async fn landing(&mut self) {
         let landing = self.client.queue().landing(0, 1);
-        let weir_block::Landing::Ready(mut segments) = landing else {
-            panic!("an idle volume has room to land in")
+        let mut segments = match landing {
+            Landing::Ready(segments) => segments,
+            Landing::Anywhere => Segments::from_iter([common::segment(self.block_bytes())]),
+            Landing::Wait => panic!("an idle volume has room to land in"),
         };
         segments.iter_mut().for_each(|segment| segment.fill(0x5A));
         let data: Views = segments

@@ -174,7 +174,7 @@ fn silence_is_noticed_by_the_sender_alone() {
             };
             let (client, server) = pair(&reactor, &patient).await;
             world.silence(&world.connections()[0]);
-            server.start_receive(ReceiveInto::Ring);
+            server.start_receive(ReceiveInto::Ring(crate::Amount::Usual));
             send_all(&client, b"hello?").await.unwrap();
             let began = reactor.now();
             let error = client.receive().await.unwrap_err();
@@ -234,7 +234,7 @@ fn a_killed_process_ends_its_connections_and_a_power_failure_does_not() {
                     return;
                 }
                 send_all(&stream, b"two").await.unwrap();
-                stream.start_receive(ReceiveInto::Ring);
+                stream.start_receive(ReceiveInto::Ring(crate::Amount::Usual));
                 reactor.sleep(Duration::from_secs(60)).await;
                 let waker = &mut std::task::Context::from_waker(std::task::Waker::noop());
                 assert!(stream.poll_received(waker).is_pending());
@@ -318,7 +318,7 @@ fn nothing_of_an_aborted_connection_arrives_late() {
             Box::pin(async move {
                 let stream = TcpListener::new(&reactor, listener).accept().await.unwrap();
                 assert_eq!(receive_exactly(&stream, 5).await.unwrap(), b"early");
-                stream.start_receive(ReceiveInto::Ring);
+                stream.start_receive(ReceiveInto::Ring(crate::Amount::Usual));
                 reactor.sleep(Duration::from_secs(1000)).await;
                 let waker = &mut std::task::Context::from_waker(std::task::Waker::noop());
                 assert!(stream.poll_received(waker).is_pending());
@@ -388,7 +388,7 @@ fn dropping_a_stream_in_the_middle_of_things_ends_it() {
         let world = simulation.world();
         simulation.run(0, move |reactor| async move {
             let (client, server) = pair(&reactor, &options()).await;
-            client.start_receive(ReceiveInto::Ring);
+            client.start_receive(ReceiveInto::Ring(crate::Amount::Usual));
             client.start_send(gather(&[7; 10 << 20]));
             reactor.sleep(Duration::from_millis(5)).await;
             drop(client);
@@ -477,7 +477,7 @@ fn a_cancelled_receive_takes_no_bytes() {
             let mut received = Vec::new();
             client.start_send(gather(&pattern(5, 50_000)));
             while received.len() < 50_000 {
-                server.start_receive(ReceiveInto::Ring);
+                server.start_receive(ReceiveInto::Ring(crate::Amount::Usual));
                 if reactor.random().is_multiple_of(2) {
                     server.cancel_receive();
                 }
@@ -510,7 +510,7 @@ fn a_receive_waits_for_a_buffer() {
                 held.push(segment);
             }
             send_all(&client, b"hello").await.unwrap();
-            server.start_receive(ReceiveInto::Ring);
+            server.start_receive(ReceiveInto::Ring(crate::Amount::Usual));
             reactor.sleep(Duration::from_secs(1)).await;
             let waker = &mut std::task::Context::from_waker(std::task::Waker::noop());
             assert!(server.poll_received(waker).is_pending());
