@@ -99,15 +99,16 @@ impl fmt::Display for Ran {
         ];
         for (measure, before, unit) in figures {
             if let Some(spread) = self.spread(measure) {
-                let (median, min, max) = (spread.median, spread.min, spread.max);
-                let text = |number| short(number);
-                write!(
-                    formatter,
-                    "{before}{} ({} to {}) {unit}",
-                    text(median),
-                    text(min),
-                    text(max)
-                )?;
+                write!(formatter, "{before}{}", short(spread.median))?;
+                if spread.min < spread.max {
+                    write!(
+                        formatter,
+                        " ({} to {})",
+                        short(spread.min),
+                        short(spread.max)
+                    )?;
+                }
+                write!(formatter, " {unit}")?;
             }
         }
         // Where figures tell different stories the hypervisor is the first to ask.

@@ -30,10 +30,14 @@ const QUEUES_OF_ONE_PROCESS: u32 = 125;
 /// With more connections than this, making them is left out of the measured time.
 const QUEUES_AT_ONCE: u32 = 8;
 /// How long making many connections may take, and how far from its ends the measured time stays.
-const RAMP_SECONDS: u32 = 3;
+const RAMP_SECONDS: u32 = 4;
 const MARGIN: Duration = Duration::from_millis(300);
 /// How long a peer that was stopped is given before it is measured.
 const AWAKE_AFTER: Duration = Duration::from_millis(100);
+/// Of requests that are offered so many may be due and not sent at the end: fewer than a 99th percentile sees.
+const UNSENT_SHARE_MAX: f64 = 0.002;
+/// The keep-alive timeout of many connections: making them may hold up the first for long.
+const KEEP_ALIVE: &str = "kato=120s";
 /// Length of the file that is measured locally.
 const FILE_BYTES: u64 = 1 << 30;
 
@@ -494,11 +498,13 @@ fn bench_command(
     load: &Load,
     (seconds, ramp): (u32, u32),
 ) -> Command {
-    let url = if load.digests {
-        format!("{url}&hdgst=1&ddgst=1")
-    } else {
-        url.to_owned()
-    };
+    let mut url = url.to_owned();
+    if load.digests {
+        url.push_str("&hdgst=1&ddgst=1");
+    }
+    if load.queues > QUEUES_AT_ONCE {
+        url = format!("{url}&{KEEP_ALIVE}");
+    }
     let mut command = process::bound(processor, weir);
     command.args(["--json", "bench", &url, "--destroy-data", "--reactors", "1"]);
     command.arg(if load.sequential {
@@ -525,16 +531,16 @@ fn bench_command(
 fn bench_report(text: &str) -> anyhow::Result<Driven> {
     let report: Value = serde_json::from_str(text).context("weir bench printed no JSON")?;
     let number = |path: &str| report.pointer(path).and_then(Value::as_f64);
-    let unsent = number("/unsent").unwrap_or(0.0);
-    ensure!(
-        unsent == 0.0,
-        "{unsent} requests were due and could not be sent: the rate was not kept"
-    );
     let want =
         |path: &str| number(path).with_context(|| format!("weir bench's report has no {path}"));
-    let seconds = want("/elapsed_seconds")?;
+    let (seconds, requests) = (want("/elapsed_seconds")?, want("/total/requests")?);
+    let unsent = number("/unsent").unwrap_or(0.0);
+    ensure!(
+        unsent <= UNSENT_SHARE_MAX * requests,
+        "the rate was not kept: {unsent} requests were due and not sent, {requests} were"
+    );
     Ok(Driven {
-        iops: want("/total/requests")? / seconds,
+        iops: requests / seconds,
         seconds,
         mean_us: number("/total/latency_ns/mean").map(|nanoseconds| nanoseconds / 1e3),
         p99_us: number("/total/latency_ns/percentile/99").map(|nanoseconds| nanoseconds / 1e3),
@@ -687,7 +693,7 @@ mod tests {
         assert_eq!((driven.iops, driven.seconds), (500.0, 2.0));
         assert_eq!((driven.mean_us, driven.p99_us), (Some(20.0), Some(30.0)));
         assert!(bench_report("{}").is_err());
-        let late = text.replace("\"unsent\": 0", "\"unsent\": 5");
+        let late = text.replace("\"unsent\": 0", "\"unsent\": 50");
         assert!(
             bench_report(&late)
                 .unwrap_err()
