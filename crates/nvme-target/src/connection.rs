@@ -851,7 +851,7 @@ impl Connection {
     }
 
     fn start_send(&mut self, gather: Gather) {
-        self.framing.send_began();
+        self.framing.send_began(&mut self.queue);
         self.sending_bytes = gather.len() as u64;
         let counters = &self.scene.shard.counters;
         counters.bytes_sent.add(self.sending_bytes);

@@ -15,7 +15,7 @@ use weir_reactor::{Amount, Instant};
 
 use crate::config::{ADMIN_IN_CAPSULE_BYTES, TargetConfig};
 use crate::core::{Answer, Env, Next, QueuePair, SlotIndex};
-use crate::latency::{Arrival, Run, Runs};
+use crate::latency::{Arrival, Run};
 
 /// Where fields are in an H2CData header (NVMe/TCP Transport 1.0c, section 3.6.2.8).
 mod field {
@@ -117,10 +117,8 @@ pub(crate) struct Framing {
     written: usize,
     /// Answers in the send that is under way.
     sending: usize,
-    /// Courses of the commands whose answers were written since the last send began.
-    written_runs: Runs,
-    /// Courses of those whose answers are in the send that is under way.
-    sending_runs: Runs,
+    /// Courses of the commands whose answers are in the send that is under way.
+    sending_runs: Vec<Run>,
     pub(crate) digest_errors: DigestErrors,
 }
 
@@ -141,8 +139,7 @@ impl Framing {
             success_flag: false,
             written: 0,
             sending: 0,
-            written_runs: Runs::default(),
-            sending_runs: Runs::default(),
+            sending_runs: Vec::new(),
             digest_errors: DigestErrors::default(),
         }
     }
@@ -157,17 +154,18 @@ impl Framing {
         (self.writer.header_digest, self.writer.data_digest)
     }
 
-    /// What was written is being sent.
-    pub(crate) fn send_began(&mut self) {
+    /// What was written is being sent: all that `queue` had ready.
+    pub(crate) fn send_began(&mut self, queue: &mut QueuePair) {
         self.sending = std::mem::take(&mut self.written);
         assert!(self.sending_runs.is_empty(), "one send at a time");
-        std::mem::swap(&mut self.sending_runs, &mut self.written_runs);
+        assert_eq!(queue.answers(), 0, "answers are written before a send");
+        queue.take_runs(&mut self.sending_runs);
     }
 
     /// What was being sent has left: the courses of the commands whose answers it was.
     pub(crate) fn send_ended(&mut self) -> std::vec::Drain<'_, Run> {
         self.sending = 0;
-        self.sending_runs.drain()
+        self.sending_runs.drain(..)
     }
 
     /// Whether so many answers wait to be sent that no command is taken until the host has read some. A host within its queue
@@ -466,7 +464,6 @@ impl Framing {
 
     fn write_answer(&mut self, mut answer: Answer, pool: &Pool, out: &mut Gather) {
         self.written += 1;
-        self.written_runs.add(&answer.course);
         let cqe = &answer.cqe;
         let has_data = answer.data_bytes > 0;
         let success =

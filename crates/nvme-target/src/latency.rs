@@ -14,8 +14,6 @@ const UNIT_SHIFT: u32 = 6;
 const SPLIT_SHIFT: u32 = 2;
 /// Buckets that divide each power of two.
 const SPLIT: u64 = 1 << SPLIT_SHIFT;
-/// Runs among which one is looked for that is equal to a new course: commands of different kinds take turns.
-const NEAR_RUNS: usize = 4;
 
 /// How long things took, in nanoseconds, in 128 buckets whose width is a quarter of their power of two (64 ns at least).
 ///
@@ -301,15 +299,15 @@ fn nanoseconds(from: Instant, to: Instant) -> u64 {
 }
 
 /// How one command's time was spent until now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Course {
     /// When the stage began that it is in.
     since: Instant,
     /// Time spent in [`Stage::WireIn`], [`Stage::Queue`] and [`Stage::Volume`].
     spent_ns: [u64; 3],
-    pub(crate) nsid: u32,
+    nsid: u32,
     /// None until it asked something of a volume.
-    pub(crate) kind: Option<CommandKind>,
+    kind: Option<CommandKind>,
 }
 
 /// When a command came.
@@ -322,35 +320,52 @@ pub(crate) struct Arrival {
 }
 
 impl Course {
-    /// No command's.
-    pub(crate) const NONE: Course = Course {
-        since: Instant::from_nanos(0),
-        spent_ns: [0; 3],
-        nsid: 0,
-        kind: None,
-    };
+    /// As `==`, for courses of one kind: without a branch for each part.
+    #[inline]
+    fn is_equal(&self, other: &Course) -> bool {
+        let parts = |course: &Course| {
+            let [wire_in, queue, volume] = course.spent_ns;
+            [course.since.as_nanos(), wire_in, queue, volume]
+        };
+        let (mine, theirs) = (parts(self), parts(other));
+        let differs = (0..4).fold(0, |differs, part| differs | (mine[part] ^ theirs[part]));
+        differs | u64::from(self.nsid ^ other.nsid) == 0
+    }
 
-    /// The course of a command that gets its slot `now`.
-    pub(crate) fn of(arrival: Arrival, nsid: u32, now: Instant) -> Self {
-        let mut course = Course {
+    /// Begins the course of a command that gets its slot `now`.
+    pub(crate) fn begin(&mut self, arrival: Arrival, nsid: u32, now: Instant) {
+        *self = Course {
             since: arrival.first,
             nsid,
-            ..Course::NONE
+            ..Course::default()
         };
-        course.spend(Stage::WireIn, arrival.whole);
-        course.spend(Stage::Queue, now);
-        course
+        self.spend(Stage::WireIn, arrival.whole);
+        self.spend(Stage::Queue, now);
+    }
+
+    /// Begins the course of a command that will ask nothing of a volume.
+    pub(crate) fn forget(&mut self) {
+        self.kind = None;
+    }
+
+    /// It asks something of a volume.
+    pub(crate) fn ask(&mut self, kind: CommandKind) {
+        self.kind = Some(kind);
     }
 
     /// The time since the last call was spent in this stage, which is not one of the last two.
+    #[inline]
     pub(crate) fn spend(&mut self, stage: Stage, now: Instant) {
-        self.spent_ns[stage as usize] += nanoseconds(self.since, now);
-        self.since = self.since.max(now);
+        // Most often all of it is in one turn of the loop. A time before the last one was told late, and is over already.
+        if now > self.since {
+            self.spent_ns[stage as usize] += nanoseconds(self.since, now);
+            self.since = now;
+        }
     }
 }
 
 /// Commands with the same course. What runs through one turn of the loop together has one, and is recorded at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Run {
     course: Course,
     count: u32,
@@ -364,31 +379,43 @@ impl Run {
 
 /// Courses of commands whose answers leave together. As long as the answers of one send at most.
 #[derive(Debug, Default)]
-pub(crate) struct Runs(Vec<Run>);
+pub(crate) struct Runs {
+    ended: Vec<Run>,
+    /// The run of each kind that a course may be added to: kinds take turns.
+    open: [Run; CommandKind::ALL.len()],
+}
 
 impl Runs {
     /// Adds the course of a command, if it asked something of a volume.
+    #[inline]
     pub(crate) fn add(&mut self, course: &Course) {
-        if course.kind.is_none() {
+        let Some(kind) = course.kind else {
+            return;
+        };
+        let open = &mut self.open[kind as usize];
+        if open.course.is_equal(course) {
+            open.count += 1;
             return;
         }
-        let equal = |run: &&mut Run| run.course == *course;
-        match self.0.iter_mut().rev().take(NEAR_RUNS).find(equal) {
-            Some(run) => run.count += 1,
-            None => self.0.push(Run {
-                course: *course,
-                count: 1,
-            }),
+        let course = *course;
+        let ended = std::mem::replace(open, Run { course, count: 1 });
+        if ended.count > 0 {
+            self.ended.push(ended);
         }
     }
 
-    /// Takes them out.
-    pub(crate) fn drain(&mut self) -> std::vec::Drain<'_, Run> {
-        self.0.drain(..)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Takes all out, and adds it to what `other` has.
+    pub(crate) fn move_to(&mut self, other: &mut Vec<Run>) {
+        if other.is_empty() {
+            std::mem::swap(&mut self.ended, other);
+        } else {
+            other.append(&mut self.ended);
+        }
+        for open in &mut self.open {
+            if open.count > 0 {
+                other.push(std::mem::take(open));
+            }
+        }
     }
 }
 

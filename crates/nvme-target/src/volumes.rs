@@ -24,6 +24,8 @@ pub(crate) struct VolumeQueue {
     refused: RefCell<VecDeque<Token>>,
     /// When the volume took those that it had refused at first; until they end.
     taken_late: RefCell<HashMap<Token, Instant>>,
+    /// Whether there are any of these.
+    any_late: Cell<bool>,
 }
 
 impl VolumeQueue {
@@ -35,6 +37,7 @@ impl VolumeQueue {
             pending: RefCell::default(),
             refused: RefCell::default(),
             taken_late: RefCell::default(),
+            any_late: Cell::new(false),
         })
     }
 
@@ -96,18 +99,22 @@ impl VolumeQueue {
         for token in refused.drain(..late) {
             taken_late.insert(token, now);
         }
+        self.any_late.set(!taken_late.is_empty());
         let new = pending.iter().skip(refused.len());
         refused.extend(new.map(|request| request.token));
         assert_eq!(refused.len(), pending.len(), "what is left was refused");
     }
 
     /// A request ended: when the volume had taken it, if it had refused it before.
+    #[inline]
     pub(crate) fn taken_late(&self, token: Token) -> Option<Instant> {
-        let mut taken_late = self.taken_late.borrow_mut();
-        if taken_late.is_empty() {
+        if !self.any_late.get() {
             return None;
         }
-        taken_late.remove(&token)
+        let mut taken_late = self.taken_late.borrow_mut();
+        let taken = taken_late.remove(&token);
+        self.any_late.set(!taken_late.is_empty());
+        taken
     }
 
     /// Takes back a request that was not submitted yet, or wishes that a submitted one end early.

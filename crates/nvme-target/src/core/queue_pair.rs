@@ -21,7 +21,7 @@ use super::error_log::Failure;
 use super::nvm::{Plan, Space, Work};
 use super::status::of_volume_error;
 use crate::counters::IoCounters;
-use crate::latency::{Arrival, CommandKind, Course, Stage};
+use crate::latency::{Arrival, CommandKind, Course, Run, Runs, Stage};
 use crate::volumes::{Attached, Namespaces, VolumeQueue};
 
 /// Index of a command's slot; TCP uses it as the transfer tag.
@@ -94,8 +94,6 @@ pub(crate) struct Answer {
     pub(crate) data: Views,
     /// Bytes of `data`.
     pub(crate) data_bytes: u32,
-    /// How the command's time was spent until now.
-    pub(crate) course: Course,
 }
 
 /// Something that a command asks for beyond its queue pair.
@@ -182,7 +180,7 @@ impl Slot {
             result: 0,
             data: Views::new(),
             partner: None,
-            course: Course::NONE,
+            course: Course::default(),
         }
     }
 }
@@ -221,6 +219,8 @@ pub(crate) struct QueuePair {
     running: Rc<Cell<u32>>,
     /// The time that it was told last.
     now: Instant,
+    /// Courses of the commands that were answered since [`QueuePair::take_runs`].
+    runs: Runs,
 }
 
 impl QueuePair {
@@ -247,6 +247,7 @@ impl QueuePair {
             flow_control: false,
             running: Rc::default(),
             now: Instant::default(),
+            runs: Runs::default(),
         };
         queue.set_slots(1);
         queue
@@ -378,7 +379,8 @@ impl QueuePair {
             Ok(TcpData::Transport { length }) => length,
             _ => 0,
         };
-        self.slots[usize::from(slot)].course = Course::of(arrival, sqe.nsid, self.now);
+        let course = &mut self.slots[usize::from(slot)].course;
+        course.begin(arrival, sqe.nsid, self.now);
         let phase = self.admit(slot, plan, room);
         self.settle_fused(sqe, Some(slot));
         if self.slots[usize::from(slot)].phase == Phase::Free {
@@ -504,7 +506,7 @@ impl QueuePair {
         entry.sqe = *sqe;
         entry.status = Status::SUCCESS;
         entry.result = 0;
-        entry.course = Course::NONE;
+        entry.course.forget();
         slot
     }
 
@@ -795,7 +797,7 @@ impl QueuePair {
         let owner = self.owner;
         let entry = &mut self.slots[usize::from(slot)];
         entry.outstanding += 1;
-        entry.course.kind = Some(kind_of(&entry.work));
+        entry.course.ask(kind_of(&entry.work));
         entry.course.spend(Stage::Queue, self.now);
         self.running.set(self.running.get() + 1);
         let token = Token {
@@ -975,6 +977,7 @@ impl QueuePair {
         };
         let entry = &mut self.slots[usize::from(slot)];
         entry.outstanding = 0;
+        entry.course.spend(Stage::Queue, self.now);
         self.running.set(self.running.get() - 1);
         self.recover_reserve(slot, request.operation);
         self.finish(slot, Status::COMMAND_ABORT_REQUESTED);
@@ -1096,8 +1099,8 @@ impl QueuePair {
             cqe,
             data,
             data_bytes,
-            course: entry.course,
         });
+        self.runs.add(&entry.course);
         match entry.phase {
             Phase::Fetching => entry.phase = Phase::Abandoned,
             Phase::ToFetch => {
@@ -1146,6 +1149,11 @@ impl QueuePair {
     /// The next answer to send.
     pub(crate) fn next_answer(&mut self) -> Option<Answer> {
         self.answers.pop_front()
+    }
+
+    /// Moves the courses of the commands that were answered since the last call to `runs`.
+    pub(crate) fn take_runs(&mut self, runs: &mut Vec<Run>) {
+        self.runs.move_to(runs);
     }
 
     /// The next thing to do beyond the queue.

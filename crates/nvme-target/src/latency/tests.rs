@@ -117,10 +117,20 @@ fn course(kind: CommandKind, first: u64) -> Course {
         first: at(first),
         whole: at(first + 3),
     };
-    Course {
-        kind: Some(kind),
-        ..Course::of(arrival, 1, at(first + 10))
-    }
+    let mut course = Course::default();
+    course.begin(arrival, 1, at(first + 10));
+    course.ask(kind);
+    course
+}
+
+fn runs_of(courses: &[Course]) -> Vec<Run> {
+    let (mut runs, mut all) = (Runs::default(), Vec::new());
+    courses.iter().for_each(|course| runs.add(course));
+    runs.move_to(&mut all);
+    let mut none = Vec::new();
+    runs.move_to(&mut none);
+    assert!(none.is_empty(), "they are taken once");
+    all
 }
 
 #[test]
@@ -129,10 +139,11 @@ fn stages_add_up_to_the_whole() {
     course.spend(Stage::WireIn, at(150));
     course.spend(Stage::Queue, at(250));
     course.spend(Stage::Volume, at(1250));
-    let mut runs = Runs::default();
-    runs.add(&course);
+    course.spend(Stage::Volume, at(1200));
     let mut latency = Latency::default();
-    runs.drain().for_each(|run| latency.record(&run, at(1257)));
+    for run in runs_of(&[course]) {
+        latency.record(&run, at(1257));
+    }
     let times = latency.kind(CommandKind::Write).expect("a write");
     let sums = Stage::ALL.map(|stage| times.stage(stage).sum_ns());
     assert_eq!(sums, [3 + 40, 7 + 100, 1000, 7, 1157]);
@@ -142,19 +153,32 @@ fn stages_add_up_to_the_whole() {
 
 #[test]
 fn equal_courses_are_one_run_though_kinds_take_turns() {
-    let mut runs = Runs::default();
-    for _ in 0..100 {
-        runs.add(&course(CommandKind::Read, 0));
-        runs.add(&course(CommandKind::Write, 0));
-        runs.add(&Course::NONE);
-    }
-    let counts: Vec<_> = runs
-        .drain()
-        .map(|run| (run.course.kind, run.count))
-        .collect();
-    let (read, write) = (Some(CommandKind::Read), Some(CommandKind::Write));
+    let (read, write) = (course(CommandKind::Read, 0), course(CommandKind::Write, 0));
+    let mut none = course(CommandKind::Other, 0);
+    none.forget();
+    let runs = runs_of(&[read, write, none].repeat(100));
+    let counts: Vec<_> = runs.iter().map(|run| (run.course, run.count)).collect();
     assert_eq!(counts, [(read, 100), (write, 100)]);
-    assert!(runs.is_empty());
+}
+
+/// Whatever differs begins another run, and no command is lost.
+#[test]
+fn courses_that_differ_are_not_one_run() {
+    let one = course(CommandKind::Read, 1000);
+    let mut others = vec![course(CommandKind::Read, 1001)];
+    for stage in [Stage::WireIn, Stage::Queue, Stage::Volume] {
+        let mut other = one;
+        other.spend(stage, at(2000));
+        others.push(other);
+    }
+    let mut other = one;
+    other.nsid = 2;
+    others.push(other);
+    for other in others {
+        let runs = runs_of(&[one, one, other, one]);
+        let counts: Vec<_> = runs.iter().map(|run| (run.course, run.count)).collect();
+        assert_eq!(counts, [(one, 2), (other, 1), (one, 1)]);
+    }
 }
 
 #[test]
