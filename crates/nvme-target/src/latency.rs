@@ -413,7 +413,8 @@ impl Runs {
         }
         for open in &mut self.open {
             if open.count > 0 {
-                other.push(std::mem::take(open));
+                other.push(*open);
+                open.count = 0;
             }
         }
     }
