@@ -111,17 +111,30 @@ impl fmt::Display for Ran {
                 write!(formatter, " {unit}")?;
             }
         }
-        // Where figures tell different stories the hypervisor is the first to ask.
-        match Spread::of(self.samples.iter().map(|sample| sample.stolen_share)) {
-            Some(stolen) if stolen.max > 0.01 => {
-                write!(
-                    formatter,
-                    "; up to {:.1}% of the processor was stolen",
-                    stolen.max * 100.0
-                )
-            }
-            _ => Ok(()),
+        // Where figures tell different stories these are the first to ask.
+        let stolen = self.samples.iter().map(|sample| sample.stolen_share);
+        let others = self.samples.iter().filter_map(|sample| sample.others_share);
+        doubt(formatter, Spread::of(stolen), 0.01, "stolen")?;
+        doubt(formatter, Spread::of(others), 0.03, "used by others")
+    }
+}
+
+/// Says what part of the processor was at most not the contestant's, where that is above `most`.
+fn doubt(
+    formatter: &mut fmt::Formatter<'_>,
+    share: Option<Spread>,
+    most: f64,
+    what: &str,
+) -> fmt::Result {
+    match share {
+        Some(share) if share.max > most => {
+            let percent = share.max * 100.0;
+            write!(
+                formatter,
+                "; up to {percent:.1}% of the processor was {what}"
+            )
         }
+        _ => Ok(()),
     }
 }
 
@@ -253,6 +266,7 @@ mod tests {
             mean_us: None,
             p99_us: None,
             stolen_share: 0.0,
+            others_share: None,
         }
     }
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use rustix::process::Signal;
@@ -21,7 +21,7 @@ use super::process::{self, Running};
 use super::rows::{Contestant, Initiator, Load, Measure, Volume};
 use crate::canned::CannedReport;
 use crate::client::ClientReport;
-use crate::processor;
+use crate::processor::{self, Spent};
 use crate::server::ServerReport;
 use crate::work::Work;
 
@@ -54,6 +54,8 @@ pub struct Sample {
     pub p99_us: Option<f64>,
     /// Which part of the target's processor the hypervisor took.
     pub stolen_share: f64,
+    /// Which part of the target's processor others used, where that is known.
+    pub others_share: Option<f64>,
 }
 
 impl Sample {
@@ -80,6 +82,29 @@ struct Driven {
     seconds: f64,
     mean_us: Option<f64>,
     p99_us: Option<f64>,
+}
+
+/// Looks at the target's processor while something runs there.
+struct Watch {
+    processor: usize,
+    began: Instant,
+    before: Spent,
+}
+
+impl Watch {
+    fn start(processor: usize) -> anyhow::Result<Self> {
+        Ok(Watch {
+            processor,
+            began: Instant::now(),
+            before: processor::spent(processor)?,
+        })
+    }
+
+    /// Which part of the processor others used since, where what is watched used so much.
+    fn others(&self, used: Duration) -> anyhow::Result<f64> {
+        let busy = processor::spent(self.processor)?.since(&self.before).busy;
+        Ok(busy.saturating_sub(used).as_secs_f64() / self.began.elapsed().as_secs_f64())
+    }
 }
 
 /// How it is known for how long a target was busy.
@@ -207,7 +232,15 @@ impl<'a> Field<'a> {
     fn weir(&self, reactors: u32, load: &Load) -> anyhow::Result<Sample> {
         let (url, process) = self.gateway(reactors, load.volume)?;
         self.write_once(&url, load.volume)?;
-        self.target(&url, load, &Busy::Process(process))
+        let watch = Watch::start(self.options.target_processor)?;
+        let before = processor::time_of(process)?;
+        let sample = self.target(&url, load, &Busy::Process(process))?;
+        let used = processor::time_of(process)? - before;
+        Ok(Sample {
+            // Two reactors are on two processors, of which the initiator has one.
+            others_share: (reactors == 1).then_some(watch.others(used)?),
+            ..sample
+        })
     }
 
     /// The gateway with so many reactors: the URL of its volume, and its process.
@@ -317,7 +350,7 @@ impl<'a> Field<'a> {
         }
         std::thread::sleep(Duration::from_secs(u64::from(RAMP_SECONDS)) + MARGIN);
         let looked_at = Duration::from_secs(u64::from(seconds)) - 2 * MARGIN;
-        let (before, began) = (self.busy_seconds(busy)?, std::time::Instant::now());
+        let (before, began) = (self.busy_seconds(busy)?, Instant::now());
         std::thread::sleep(looked_at);
         let (after, elapsed) = (self.busy_seconds(busy)?, began.elapsed());
         let mut iops = 0.0;
@@ -410,6 +443,7 @@ impl<'a> Field<'a> {
                 command.arg("--spin");
             }
         };
+        let watch = Watch::start(self.options.target_processor)?;
         let mut command = Command::new(&self.limit);
         common(&mut command, "serve", self.options.target_processor);
         let mut server = Running::start(&mut command)?;
@@ -430,6 +464,7 @@ impl<'a> Field<'a> {
             mean_us: driven.latency_us.map(|latency| latency.mean),
             p99_us: driven.latency_us.map(|latency| latency.p99),
             stolen_share: 0.0,
+            others_share: Some(watch.others(Duration::from_secs_f64(served.processor_seconds))?),
         })
     }
 
@@ -487,6 +522,7 @@ impl Driven {
             mean_us: self.mean_us,
             p99_us: self.p99_us,
             stolen_share: 0.0,
+            others_share: None,
         }
     }
 }
@@ -673,6 +709,7 @@ mod tests {
             mean_us: Some(60.0),
             p99_us: None,
             stolen_share: 0.0,
+            others_share: None,
         };
         assert_eq!(sample.figure(Measure::PerBusySecond), Some(1_000_000.0));
         assert_eq!(sample.figure(Measure::BusyPerOperation), Some(1e-6));
