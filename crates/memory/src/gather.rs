@@ -27,22 +27,16 @@ impl Gather {
         Gather::default()
     }
 
-    /// Appends `length` header bytes, zeroed, for the caller to fill.
-    pub fn header(&mut self, length: usize) -> &mut [u8] {
+    /// Appends a copy of `bytes`.
+    pub fn push_header(&mut self, bytes: &[u8]) {
         let start = self.headers.len();
-        let end = start + length;
-        self.headers.resize(end, 0);
+        self.headers.extend_from_slice(bytes);
+        let end = self.headers.len();
         match self.parts.last_mut() {
             Some(Part::Header(range)) => range.end = end,
             _ => self.parts.push(Part::Header(start..end)),
         }
-        self.length += length;
-        &mut self.headers[start..]
-    }
-
-    /// Appends a copy of `bytes`.
-    pub fn push_header(&mut self, bytes: &[u8]) {
-        self.header(bytes.len()).copy_from_slice(bytes);
+        self.length += bytes.len();
     }
 
     /// Appends a view. An empty one adds nothing.

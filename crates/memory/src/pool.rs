@@ -133,9 +133,11 @@ impl Pool {
     /// Drops what is left in a list, and keeps its room for [`Pool::list`] where it is on the heap.
     pub fn keep_list(&self, mut list: Views) {
         list.clear();
-        let mut lists = self.inner.lists.borrow_mut();
-        if list.spilled() && lists.len() < LISTS_KEPT {
-            lists.push(list);
+        if list.spilled() {
+            let mut lists = self.inner.lists.borrow_mut();
+            if lists.len() < LISTS_KEPT {
+                lists.push(list);
+            }
         }
     }
 

@@ -133,10 +133,28 @@ fn a_pool_keeps_the_room_of_lists() {
 }
 
 #[test]
+fn a_view_that_was_used_up_keeps_no_buffer() {
+    let pool = Pool::new(1 << 20);
+    let mut view = pool.segment(100).expect("there is room").freeze();
+    let head = view.split_to(40);
+    view.advance(59);
+    assert_eq!((head.len(), view.len()), (40, 1));
+    assert_eq!(head.as_ptr().wrapping_add(99), view.as_ptr());
+    drop(head);
+    assert_eq!(pool.usage().used_bytes, 4096);
+    view.advance(1);
+    assert!(view.is_empty());
+    assert_eq!(pool.usage().used_bytes, 0);
+    let mut view = pool.segment(100).expect("there is room").freeze();
+    let all = view.split_to(100);
+    assert!(view.is_empty() && all.try_into_segment().is_ok());
+}
+
+#[test]
 fn a_gather_keeps_order_and_joins_adjacent_headers() {
     let mut gather = Gather::new();
     gather.push_header(b"ab");
-    gather.header(2).copy_from_slice(b"cd");
+    gather.push_header(b"cd");
     gather.push_view(View::from_static(b"data"));
     gather.push_view(View::empty());
     gather.push_header(b"ef");

@@ -96,10 +96,31 @@ impl View {
     ///
     /// # Panics
     /// When the view is shorter.
+    #[must_use]
     pub fn split_to(&mut self, length: usize) -> View {
-        let head = self.slice(0..length);
-        *self = self.slice(length..self.length);
+        if length == self.length {
+            return std::mem::replace(self, View::empty());
+        }
+        let head = View {
+            start: self.start,
+            length,
+            owner: self.owner.clone(),
+        };
+        self.advance(length);
         head
+    }
+
+    /// Gives up the first `length` bytes. A view that has none left keeps no buffer.
+    ///
+    /// # Panics
+    /// When the view is shorter.
+    pub fn advance(&mut self, length: usize) {
+        if length == self.length {
+            *self = View::empty();
+            return;
+        }
+        self.start = self[length..].as_ptr();
+        self.length -= length;
     }
 
     /// The bytes as a segment again, when this is the last view of a buffer; the view itself otherwise.

@@ -183,13 +183,19 @@ impl Framing {
         out: &mut Gather,
     ) -> Result<Progress, FramingError> {
         if let Some((capsule, arrival)) = self.blocked.take()
-            && !self.command(capsule, arrival, input.len(), queue, env, out)
+            && !self.command(&capsule, arrival, input.len(), queue, env, out)
         {
             return Ok(Progress::Blocked);
         }
         loop {
             let fed = self.reader.feed(input)?;
-            let taken = input.split_to(fed.consumed);
+            let taken = match fed.event {
+                Some(Event::Data { .. }) => input.split_to(fed.consumed),
+                _ => {
+                    input.advance(fed.consumed);
+                    View::empty()
+                }
+            };
             let Some(event) = fed.event else {
                 if self.began.is_none() && self.reader.is_inside_pdu() {
                     self.began = Some(queue.now());
@@ -204,7 +210,7 @@ impl Framing {
                         first: began.unwrap_or(whole),
                         whole,
                     };
-                    if !self.command(capsule, arrival, input.len(), queue, env, out) {
+                    if !self.command(&capsule, arrival, input.len(), queue, env, out) {
                         return Ok(Progress::Blocked);
                     }
                 }
@@ -312,7 +318,7 @@ impl Framing {
     /// Hands a command in. `following` bytes are there after its header. False: it waits.
     fn command(
         &mut self,
-        capsule: CapsuleCommand,
+        capsule: &CapsuleCommand,
         arrival: Arrival,
         following: usize,
         queue: &mut QueuePair,
@@ -322,11 +328,11 @@ impl Framing {
         self.place = Place::Nowhere;
         self.data_length = capsule.data_length;
         if self.is_backlogged(queue) {
-            self.blocked = Some((capsule, arrival));
+            self.blocked = Some((*capsule, arrival));
             return false;
         }
         let taken = if queue.has_room() {
-            let payload = payload_of(&capsule);
+            let payload = payload_of(capsule);
             let all_here = self.is_whole(capsule.data_length, following);
             queue
                 .command(&capsule.sqe, payload, all_here, arrival, env)
@@ -339,10 +345,10 @@ impl Framing {
             Some(Next::Fill(slot)) => self.place = Place::Landing(slot, 0),
             None if queue.is_fetching() && !queue.is_running() => {
                 // Nothing that could make room ends before data that lies behind this command in the stream.
-                self.refuse(&capsule, out);
+                self.refuse(capsule, out);
             }
             None => {
-                self.blocked = Some((capsule, arrival));
+                self.blocked = Some((*capsule, arrival));
                 return false;
             }
         }
@@ -471,7 +477,9 @@ impl Framing {
         if has_data {
             let data = &mut answer.data;
             self.write_data(cqe.cid, data, answer.data_bytes, success, out);
-            pool.keep_list(std::mem::take(data));
+            if data.spilled() {
+                pool.keep_list(std::mem::take(data));
+            }
         }
         if !success {
             self.write_response(cqe, out);

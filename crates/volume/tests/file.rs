@@ -361,7 +361,7 @@ fn requests_that_hold_memory_end_though_the_pool_is_exhausted() {
         }
         // Data that is not as the disk wants it goes through a buffer too.
         let mut data = View::copy_of(&[7; 4097]);
-        data.split_to(1);
+        data.advance(1);
         let write = Operation::Write {
             lba: 5,
             blocks: 1,

@@ -146,8 +146,10 @@ impl Writer {
                 flags = flags | PduFlags::DATA_DIGEST;
             }
             let aligned = self.alignment.align(end as u32) as usize;
-            buffer[end..aligned].fill(0);
-            end = aligned;
+            if end < aligned {
+                buffer[end..aligned].fill(0);
+                end = aligned;
+            }
             data_offset = u8::try_from(end).expect("HEADER_SIZE_MAX fits PDO");
         }
         let digest_length = self.data_digest_length(data_length) as u32;
