@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::*;
 use weir_block::Volume;
-use weir_nvme::command::{Blocks, NvmCommand};
+use weir_nvme::command::{Abort, AdminCommand, Blocks, NvmCommand};
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::{Nqn, Sqe};
 use weir_nvme_target::{CommandKind, Latency, QueueInfo, Stage, Target, TargetConfig, TargetStats};
@@ -63,7 +63,7 @@ struct World {
     address: SocketAddr,
     controller: u16,
     /// Ends the controller when it is dropped.
-    _admin: Queue,
+    admin: Queue,
 }
 
 impl World {
@@ -101,7 +101,7 @@ fn run<F: Future<Output = ()>>(
             target,
             address,
             controller,
-            _admin: admin,
+            admin,
         })
         .await;
     });
@@ -268,6 +268,38 @@ fn waiting_for_the_volume_is_queueing() {
             let count = 4 * u64::from(turn);
             assert_eq!(sums(&latency, CommandKind::Read), (expected, count));
         }
+    });
+}
+
+/// A command that is aborted before the volume took it: it queued until then, and those behind it do not get lost.
+#[test]
+fn an_aborted_command_only_queued() {
+    const PATIENCE: Duration = Duration::from_millis(3);
+    let config = TargetConfig {
+        volume_queue_depth: 1,
+        ..TargetConfig::default()
+    };
+    run(1, config, async |mut world| {
+        let mut queue = world.queue(1, HostOptions::default()).await;
+        let mut bytes = Vec::new();
+        for cid in 800..804 {
+            let length = BLOCK_BYTES;
+            let sgl = SglDescriptor::Transport { length };
+            bytes.extend(queue.capsule(&read(u64::from(cid), 1).sqe(cid, 1, sgl), &[]));
+            queue.expect_answer_for(cid);
+        }
+        queue.send_bytes(&bytes).await.expect("connected");
+        world.reactor.sleep(PATIENCE).await;
+        let abort = AdminCommand::Abort(Abort { sqid: 1, cid: 802 });
+        let (cqe, _) = world.admin.admin(abort, &[], 0).await;
+        assert_eq!(cqe.dw0() & 1, 0, "it was aborted");
+        for cid in 800..804 {
+            let (cqe, _) = queue.answer(cid).await.expect("an answer");
+            assert_eq!(cqe.status.is_success(), cid != 802, "{:?}", cqe.status);
+        }
+        let latency = world.of_namespace().await;
+        let expected = [NONE, READ * (1 + 2) + PATIENCE, READ * 3, NONE];
+        assert_eq!(sums(&latency, CommandKind::Read), (expected, 4));
     });
 }
 
