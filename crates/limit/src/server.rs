@@ -36,7 +36,7 @@ pub struct ServerReport {
 }
 
 impl ServerReport {
-    fn new(operations: u64, elapsed: Duration, processor: Duration) -> Self {
+    pub(crate) fn new(operations: u64, elapsed: Duration, processor: Duration) -> Self {
         ServerReport {
             operations,
             elapsed_seconds: elapsed.as_secs_f64(),

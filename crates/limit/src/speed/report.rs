@@ -218,6 +218,11 @@ fn value(bar: &Bar, contestants: &[Ran]) -> Option<Spread> {
         Compare::Ratio(one, other) => {
             Spread::of(pairs(one, other)?.map(|(one, other)| one / other))
         }
+        Compare::RatioToBest(one, [other, another]) => {
+            let best = pairs(other, another)?.map(|(other, another)| f64::max(other, another));
+            let values = figures(one)?.into_iter().zip(best);
+            Spread::of(values.map(|(one, best)| one / best))
+        }
         Compare::Difference(one, other) => {
             Spread::of(pairs(one, other)?.map(|(one, other)| one - other))
         }
@@ -298,16 +303,21 @@ mod tests {
             sample(400.0, Some(1.0)),
         ]);
         let limit = ran(vec![sample(1000.0, Some(1.0)); 3]);
-        let report = RowReport::judge(&row(), vec![weir, peer, limit], None);
+        let ring = ran(vec![
+            sample(900.0, Some(1.0)),
+            sample(1800.0, Some(1.0)),
+            sample(500.0, Some(1.0)),
+        ]);
+        let report = RowReport::judge(&row(), vec![weir, peer, limit, ring], None);
         let [busy, iops, of_limit] = report.bars.as_slice() else {
             panic!("{report:?}");
         };
-        // 800/400, 900/450, 600/400; 1, 2, 0.75; 0.8, 0.9, 0.6.
+        // 800/400, 900/450, 600/400; 1, 2, 0.75; 800/1000, 900/1800, 600/1000.
         assert_eq!(busy.value, Spread::of([2.0, 2.0, 1.5]));
         assert_eq!(iops.value, Spread::of([1.0, 2.0, 0.75]));
-        assert_eq!(of_limit.value, Spread::of([0.8, 0.9, 0.6]));
+        assert_eq!(of_limit.value, Spread::of([0.8, 0.5, 0.6]));
         let verdicts = [busy.verdict, iops.verdict, of_limit.verdict];
-        assert_eq!(verdicts, [Verdict::Ok, Verdict::Ok, Verdict::Ok]);
+        assert_eq!(verdicts, [Verdict::Ok, Verdict::Ok, Verdict::Short]);
         assert_eq!(
             busy.to_string(),
             "null-4k-read-d128-q1-per-busy-second 2 1.3 ok"
@@ -322,7 +332,7 @@ mod tests {
             absent: Some("there is none".to_owned()),
             ..ran(Vec::new())
         };
-        let contestants = vec![weir.clone(), absent.clone(), limit.clone()];
+        let contestants = vec![weir.clone(), absent.clone(), limit.clone(), limit.clone()];
         let report = RowReport::judge(&row(), contestants.clone(), None);
         let verdicts: Vec<_> = report.bars.iter().map(|bar| bar.verdict).collect();
         assert_eq!(
@@ -335,7 +345,7 @@ mod tests {
         );
         // A peer whose busy time is not known has its plain figure all the same.
         let unknown = ran(vec![sample(100.0, None)]);
-        let report = RowReport::judge(&row(), vec![weir, unknown, limit], None);
+        let report = RowReport::judge(&row(), vec![weir, unknown, limit.clone(), limit], None);
         let verdicts: Vec<_> = report.bars.iter().map(|bar| bar.verdict).collect();
         assert_eq!(verdicts, [Verdict::Skipped, Verdict::Ok, Verdict::Short]);
         let failed = RowReport::judge(&row(), contestants, Some("it broke".to_owned()));

@@ -79,6 +79,8 @@ pub enum Contestant {
         depth: u32,
         /// Both ends ask all the time.
         spin: bool,
+        /// The server is the one on the reactor.
+        ring: bool,
     },
     /// A program on a file of this machine.
     Local {
@@ -105,7 +107,8 @@ impl Contestant {
             Contestant::Weir { load, .. } if load.digests => "weir-digests",
             Contestant::Weir { .. } => "weir",
             Contestant::Peer { .. } => "peer",
-            Contestant::Limit { .. } => "limit",
+            Contestant::Limit { ring: true, .. } => "limit-ring",
+            Contestant::Limit { ring: false, .. } => "limit",
             Contestant::Local { fio: true, .. } => "fio",
             Contestant::Local { fio: false, .. } => "weir-local",
             Contestant::Canned {
@@ -144,6 +147,8 @@ pub enum Compare {
     Alone(usize),
     /// One contestant's figure over another's, of the same round.
     Ratio(usize, usize),
+    /// One contestant's figure over the better of two others', of the same round; for figures of which more is better.
+    RatioToBest(usize, [usize; 2]),
     /// One contestant's figure less another's, of the same round.
     Difference(usize, usize),
 }
@@ -278,7 +283,12 @@ fn weir(load: Load) -> Contestant {
     Contestant::Weir { reactors: 1, load }
 }
 
-fn limit(direction: Direction, load: Load) -> Contestant {
+/// The bare servers, blocking or polled and on the reactor: the better one is the limit.
+fn limits(direction: Direction, load: Load) -> [Contestant; 2] {
+    [false, true].map(|ring| limit(direction, load, ring))
+}
+
+fn limit(direction: Direction, load: Load, ring: bool) -> Contestant {
     Contestant::Limit {
         work: Work {
             direction,
@@ -287,6 +297,7 @@ fn limit(direction: Direction, load: Load) -> Contestant {
         connections: load.queues,
         depth: load.depth,
         spin: false,
+        ring,
     }
 }
 
@@ -305,12 +316,12 @@ fn small(volume: Volume, direction: Direction, depth: u32, queues: u32) -> Row {
         name(direction)
     );
     let peer = Contestant::Peer { load };
-    let row = match volume {
-        Volume::Null => Row::new(named, vec![weir(load), peer, limit(direction, load)]),
-        Volume::Mem => Row::new(named, vec![weir(load), peer]),
-    };
+    let mut contestants = vec![weir(load), peer];
+    if volume == Volume::Null {
+        contestants.extend(limits(direction, load));
+    }
     let to_peer = Compare::Ratio(0, 1);
-    let row = row.bar(
+    let row = Row::new(named, contestants).bar(
         "per-busy-second",
         Measure::PerBusySecond,
         to_peer,
@@ -323,13 +334,8 @@ fn small(volume: Volume, direction: Direction, depth: u32, queues: u32) -> Row {
     if direction == Direction::Write || depth < 128 {
         return row;
     }
-    let to_limit = Compare::Ratio(0, 2);
-    row.bar(
-        "of-limit",
-        Measure::PerBusySecond,
-        to_limit,
-        Bound::AtLeast(0.65),
-    )
+    let of = Compare::RatioToBest(0, [2, 3]);
+    row.bar("of-limit", Measure::PerBusySecond, of, Bound::AtLeast(0.65))
 }
 
 fn mixed(volume: Volume, queues: u32) -> Row {
@@ -354,12 +360,9 @@ fn large(direction: Direction) -> Row {
         sequential: true,
         ..plain(direction, 32, 1)
     };
-    let contestants = vec![
-        weir(load),
-        Contestant::Peer { load },
-        limit(direction, load),
-    ];
-    let (per, of) = (Compare::Ratio(0, 1), Compare::Ratio(0, 2));
+    let mut contestants = vec![weir(load), Contestant::Peer { load }];
+    contestants.extend(limits(direction, load));
+    let (per, of) = (Compare::Ratio(0, 1), Compare::RatioToBest(0, [2, 3]));
     Row::new(format!("null-128k-{}-d32-q1", name(direction)), contestants)
         .bar(
             "per-busy-second",
@@ -380,6 +383,7 @@ fn alone(direction: Direction) -> Row {
         connections: 1,
         depth: 1,
         spin: true,
+        ring: false,
     };
     let contestants = vec![weir(load), Contestant::Peer { load }, spinning];
     let to_peer = Compare::Ratio(0, 1);
@@ -443,16 +447,11 @@ fn local(direction: Direction, bytes: u32) -> Row {
 
 fn connections(queues: u32, depth: u32) -> Row {
     let load = plain(Direction::Read, depth, queues);
-    Row::new(
-        format!("connections-{queues}"),
-        vec![weir(load), limit(Direction::Read, load)],
-    )
-    .bar(
-        "of-limit",
-        Measure::PerBusySecond,
-        Compare::Ratio(0, 1),
-        Bound::AtLeast(0.65),
-    )
+    let mut contestants = vec![weir(load)];
+    contestants.extend(limits(Direction::Read, load));
+    let of = Compare::RatioToBest(0, [1, 2]);
+    let named = format!("connections-{queues}");
+    Row::new(named, contestants).bar("of-limit", Measure::PerBusySecond, of, Bound::AtLeast(0.65))
 }
 
 fn reactors(direction: Direction) -> Row {
@@ -513,22 +512,17 @@ mod tests {
             let names: BTreeSet<_> = row.contestants.iter().map(Contestant::name).collect();
             assert_eq!(names.len(), row.contestants.len(), "{}", row.name);
             for bar in &row.bars {
-                let (one, other) = match bar.compare {
-                    Compare::Alone(one) => (one, None),
+                let named = match bar.compare {
+                    Compare::Alone(one) => vec![one],
                     Compare::Ratio(one, other) | Compare::Difference(one, other) => {
-                        (one, Some(other))
+                        vec![one, other]
                     }
+                    Compare::RatioToBest(one, [other, another]) => vec![one, other, another],
                 };
-                assert!(
-                    one < row.contestants.len() && Some(one) != other,
-                    "{}",
-                    bar.name
-                );
-                assert!(
-                    other.is_none_or(|other| other < row.contestants.len()),
-                    "{}",
-                    bar.name
-                );
+                let unique: BTreeSet<_> = named.iter().collect();
+                assert_eq!(unique.len(), named.len(), "{}", bar.name);
+                let there = named.iter().all(|&index| index < row.contestants.len());
+                assert!(there, "{}", bar.name);
             }
         }
     }

@@ -219,7 +219,8 @@ impl<'a> Field<'a> {
                 connections,
                 depth,
                 spin,
-            } => self.bare(*work, *connections, *depth, *spin),
+                ring,
+            } => self.bare(*work, (*connections, *depth), *spin, *ring),
             Contestant::Local { fio, load } => self.local(*fio, load),
             Contestant::Canned { initiator, load } => self.canned(*initiator, load),
         }?;
@@ -434,7 +435,13 @@ impl<'a> Field<'a> {
         })
     }
 
-    fn bare(&self, work: Work, connections: u32, depth: u32, spin: bool) -> anyhow::Result<Sample> {
+    fn bare(
+        &self,
+        work: Work,
+        (connections, depth): (u32, u32),
+        spin: bool,
+        ring: bool,
+    ) -> anyhow::Result<Sample> {
         let (work, connections) = (work.to_string(), connections.to_string());
         let common = |command: &mut Command, role: &str, processor: usize| {
             command.args(["--processor", &processor.to_string(), role]);
@@ -446,6 +453,9 @@ impl<'a> Field<'a> {
         let watch = Watch::start(self.options.target_processor)?;
         let mut command = Command::new(&self.limit);
         common(&mut command, "serve", self.options.target_processor);
+        if ring {
+            command.arg("--ring");
+        }
         let mut server = Running::start(&mut command)?;
         let address = text_of(&server.line()?, "listening")?;
         let mut command = Command::new(&self.limit);
