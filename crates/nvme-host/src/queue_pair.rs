@@ -10,9 +10,9 @@ use std::fmt;
 use weir_memory::{Gather, View, Views, slice_views, views_len};
 use weir_nvme::digest::digest_of_parts;
 use weir_nvme::tcp::{
-    Alignment, C2hData, DataDigest, DigestOptions, Event, FramingError, H2cData, HEADER_SIZE_MAX,
-    InitializeRequest, InitializeResponse, Pdu, R2t, Reader, ReceiveParameters, Side,
-    TERMINATION_SIZE_MAX, Termination, TerminationRequest, Writer, encode_termination,
+    Alignment, C2hData, DataDigest, DataPdu, DigestOptions, Event, FramingError, H2cData,
+    HEADER_SIZE_MAX, InitializeRequest, InitializeResponse, Pdu, R2t, Reader, ReceiveParameters,
+    Side, TERMINATION_SIZE_MAX, Termination, TerminationRequest, Writer, encode_termination,
 };
 use weir_nvme::{Cqe, SglDescriptor, Sqe, Status};
 
@@ -422,7 +422,7 @@ impl QueuePair {
                 Ok(())
             }
             Event::DataEnd {
-                pdu: Pdu::C2hData(data),
+                pdu: DataPdu::C2hData(data),
                 digest,
             } => {
                 self.data_ends(&data, digest, commands);
@@ -761,10 +761,10 @@ mod tests {
                         assert!(digest.is_good());
                         let data = std::mem::take(&mut data);
                         match pdu {
-                            Pdu::CapsuleCommand(capsule) => {
-                                heard.push(Heard::Capsule(capsule.sqe.cid, data));
+                            DataPdu::CapsuleCommand { cid } => {
+                                heard.push(Heard::Capsule(cid, data));
                             }
-                            Pdu::H2cData(header) => heard.push(Heard::Data(header, data)),
+                            DataPdu::H2cData(header) => heard.push(Heard::Data(header, data)),
                             other => panic!("{other:?} has no data"),
                         }
                     }

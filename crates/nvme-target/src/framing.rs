@@ -6,7 +6,7 @@
 use weir_memory::{Gather, Pool, Segment, View, Views};
 use weir_nvme::digest::{DIGEST_LENGTH, digest_of_parts};
 use weir_nvme::tcp::{
-    C2hData, CapsuleCommand, DataDigest, DigestOptions, Event, FramingError, H2cData,
+    C2hData, CapsuleCommand, DataDigest, DataPdu, DigestOptions, Event, FramingError, H2cData,
     HEADER_SIZE_MAX, InitializeRequest, InitializeResponse, Pdu, R2t, Reader, ReceiveParameters,
     Side, TERMINATION_SIZE_MAX, Termination, Wanted, Writer, encode_termination,
 };
@@ -408,7 +408,7 @@ impl Framing {
 
     fn data_ended(
         &mut self,
-        pdu: Pdu,
+        pdu: DataPdu,
         digest: DataDigest,
         queue: &mut QueuePair,
         env: &Env<'_>,
@@ -421,7 +421,7 @@ impl Framing {
             return Ok(());
         };
         let good = match pdu {
-            Pdu::H2cData(data) => {
+            DataPdu::H2cData(data) => {
                 let transfer = &mut self.transfers[usize::from(slot)];
                 transfer.received += data.length;
                 transfer.damaged |= !digest.is_good();

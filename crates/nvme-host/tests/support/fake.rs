@@ -28,8 +28,8 @@ use weir_nvme::property::{Capabilities, Configuration, Property, ShutdownNotific
 use weir_nvme::sgl::TcpData;
 use weir_nvme::sqe::Fuse;
 use weir_nvme::tcp::{
-    Alignment, C2hData, DigestOptions, Event, HEADER_SIZE_MAX, InitializeResponse, Pdu, R2t,
-    Reader, ReceiveParameters, Side, Writer,
+    Alignment, C2hData, DataPdu, DigestOptions, Event, HEADER_SIZE_MAX, InitializeResponse, Pdu,
+    R2t, Reader, ReceiveParameters, Side, Writer,
 };
 use weir_nvme::{Cqe, Nqn, Sqe, Status, digest::Digest};
 use weir_reactor::{Amount, Reactor, ReceiveInto, Received, SocketOptions, TcpListener, TcpStream};
@@ -307,7 +307,7 @@ impl Peer {
                     assert!(digest.is_good(), "the initiator's data digests are right");
                     let incoming = self.incoming.take().expect("data follows its PDU");
                     match pdu {
-                        Pdu::H2cData(data) if incoming.received < incoming.data.len() => {
+                        DataPdu::H2cData(data) if incoming.received < incoming.data.len() => {
                             if data.last {
                                 self.ask(incoming);
                             } else {

@@ -63,7 +63,7 @@ impl Pure {
         let mut pure = Pure {
             framing: Framing::new(&config),
             queue: QueuePair::new(0),
-            namespaces: Namespaces::new(vec![Rc::new(attached(&pool, &requests))]),
+            namespaces: Namespaces::new(vec![Rc::new(attached(None, &requests))]),
             requests,
             counters: IoCounters::default(),
             latency: Latency::default(),

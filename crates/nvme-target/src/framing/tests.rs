@@ -77,13 +77,17 @@ pub(super) type Requests = Rc<RefCell<VecDeque<Request>>>;
 
 /// A queue whose requests the test answers.
 struct Scripted {
-    pool: Pool,
+    /// None: data may be anywhere.
+    pool: Option<Pool>,
     requests: Requests,
 }
 
 impl Queue for Scripted {
     fn landing(&mut self, _: u64, blocks: u32) -> Landing {
-        match self.pool.segment(blocks as usize * 512) {
+        let Some(pool) = &self.pool else {
+            return Landing::Anywhere;
+        };
+        match pool.segment(blocks as usize * 512) {
             Ok(segment) => Landing::Ready(Segments::from_iter([segment])),
             Err(_) => Landing::Wait,
         }
@@ -94,9 +98,9 @@ impl Queue for Scripted {
     fn cancel(&mut self, _: Token) {}
 }
 
-/// Namespace 1, whose requests end up in a list, and whose landings are of a pool.
-pub(super) fn attached(pool: &Pool, requests: &Requests) -> Attached {
-    let (pool, requests) = (pool.clone(), Rc::clone(requests));
+/// Namespace 1, whose requests end up in a list, and whose landings are of a pool, where there is one, or anywhere.
+pub(super) fn attached(pool: Option<&Pool>, requests: &Requests) -> Attached {
+    let (pool, requests) = (pool.cloned(), Rc::clone(requests));
     let queue = VolumeQueue::new(Box::new(move || {
         Ok(Box::new(Scripted {
             pool: pool.clone(),
@@ -131,7 +135,7 @@ impl Bench {
         let mut bench = Bench {
             framing: Framing::new(&config),
             queue: QueuePair::new(0),
-            namespaces: Namespaces::new(vec![Rc::new(attached(&pool, &requests))]),
+            namespaces: Namespaces::new(vec![Rc::new(attached(Some(&pool), &requests))]),
             requests,
             counters: IoCounters::default(),
             errors: Mutex::default(),
@@ -300,7 +304,7 @@ impl Peer {
                     self.answers.insert(cqe.cid, cqe.status.bits());
                 }
                 Some(Event::DataEnd {
-                    pdu: Pdu::C2hData(data),
+                    pdu: DataPdu::C2hData(data),
                     ..
                 }) if data.success => {
                     self.answers.insert(data.cid, 0);

@@ -19,8 +19,8 @@ use weir_nvme::identify::{Cns, IdentifyController};
 use weir_nvme::property::{Configuration, Property};
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::tcp::{
-    DigestOptions, Event, H2cData, HEADER_SIZE_MAX, InitializeRequest, InitializeResponse, Pdu,
-    Reader, ReceiveParameters, Side, TerminationRequest, Writer,
+    DataPdu, DigestOptions, Event, H2cData, HEADER_SIZE_MAX, InitializeRequest, InitializeResponse,
+    Pdu, Reader, ReceiveParameters, Side, TerminationRequest, Writer,
 };
 use weir_nvme::{Cqe, HostId, Nqn, Sqe, Status};
 use weir_nvme_target::{
@@ -410,7 +410,7 @@ impl Queue {
             Event::Pdu(Pdu::Termination(request)) => return Err(Broken::Terminated(request)),
             Event::DataEnd { pdu, digest } => {
                 assert!(digest.is_good(), "the target's data is whole");
-                if let Pdu::C2hData(data) = pdu
+                if let DataPdu::C2hData(data) = pdu
                     && data.success
                 {
                     self.success_flags += 1;

@@ -34,10 +34,24 @@ pub enum Event {
     /// All data of `pdu` was received. Not sent for a PDU without data.
     DataEnd {
         /// The PDU whose data ended.
-        pdu: Pdu,
+        pdu: DataPdu,
         /// What its digest says. A wrong data digest concerns this PDU's command alone.
         digest: DataDigest,
     },
+}
+
+/// A PDU that had data, as far as it matters at the data's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataPdu {
+    /// A command with data in its capsule.
+    CapsuleCommand {
+        /// The command's.
+        cid: u16,
+    },
+    /// Data to the controller.
+    H2cData(H2cData),
+    /// Data to the host.
+    C2hData(C2hData),
 }
 
 /// What a data digest says of the data.
@@ -514,8 +528,21 @@ impl Reader {
     fn end_data(&mut self, digest: DataDigest) -> Event {
         self.stage = Stage::Common;
         Event::DataEnd {
-            pdu: self.pdu(),
+            pdu: self.data_pdu(),
             digest,
+        }
+    }
+
+    /// The PDU whose header is held, and which has data.
+    fn data_pdu(&self) -> DataPdu {
+        let (common, bytes) = (self.common(), &self.buffer);
+        match common.pdu_type {
+            PduType::CapsuleCommand => DataPdu::CapsuleCommand {
+                cid: get(bytes, CommonHeader::SIZE + 2),
+            },
+            PduType::H2cData => DataPdu::H2cData(H2cData::read(&common, bytes)),
+            PduType::C2hData => DataPdu::C2hData(C2hData::read(&common, bytes)),
+            other => unreachable!("{other} has no data"),
         }
     }
 
@@ -663,7 +690,7 @@ mod tests {
     enum Seen {
         Pdu(Pdu),
         Data(Vec<u8>),
-        End(Pdu, DataDigest),
+        End(DataPdu, DataDigest),
         Error(FramingError),
     }
 
@@ -845,7 +872,15 @@ mod tests {
                     computed,
                 },
             };
-            seen.extend([Seen::Data(sent.data.clone()), Seen::End(sent.pdu, digest)]);
+            let pdu = match sent.pdu {
+                Pdu::CapsuleCommand(capsule) => DataPdu::CapsuleCommand {
+                    cid: capsule.sqe.cid,
+                },
+                Pdu::H2cData(data) => DataPdu::H2cData(data),
+                Pdu::C2hData(data) => DataPdu::C2hData(data),
+                other => panic!("{other:?} has no data"),
+            };
+            seen.extend([Seen::Data(sent.data.clone()), Seen::End(pdu, digest)]);
         }
         seen
     }
