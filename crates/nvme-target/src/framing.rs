@@ -188,7 +188,9 @@ impl Framing {
             return Ok(Progress::Blocked);
         }
         loop {
-            let fed = self.reader.feed(input)?;
+            // By reference: an event is as long as the entry in it.
+            let fed = self.reader.feed(input);
+            let fed = fed.as_ref().map_err(|error| *error)?;
             let taken = match fed.event {
                 Some(Event::Data { .. }) => input.split_to(fed.consumed),
                 _ => {
@@ -196,7 +198,7 @@ impl Framing {
                     View::empty()
                 }
             };
-            let Some(event) = fed.event else {
+            let Some(event) = &fed.event else {
                 if self.began.is_none() && self.reader.is_inside_pdu() {
                     self.began = Some(queue.now());
                 }
@@ -210,16 +212,16 @@ impl Framing {
                         first: began.unwrap_or(whole),
                         whole,
                     };
-                    if !self.command(&capsule, arrival, input.len(), queue, env, out) {
+                    if !self.command(capsule, arrival, input.len(), queue, env, out) {
                         return Ok(Progress::Blocked);
                     }
                 }
-                Event::Pdu(Pdu::InitializeRequest(request)) => self.initialize(&request, out)?,
-                Event::Pdu(Pdu::H2cData(data)) => self.begin_transfer(&data, queue)?,
+                Event::Pdu(Pdu::InitializeRequest(request)) => self.initialize(request, out)?,
+                Event::Pdu(Pdu::H2cData(data)) => self.begin_transfer(data, queue)?,
                 Event::Pdu(Pdu::Termination(_)) => return Ok(Progress::PeerTerminated),
                 Event::Pdu(other) => unreachable!("a controller's reader yields no {other:?}"),
-                Event::Data { offset } => self.store(taken, offset, queue),
-                Event::DataEnd { pdu, digest } => self.data_ended(pdu, digest, queue, env)?,
+                Event::Data { offset } => self.store(taken, *offset, queue),
+                Event::DataEnd { pdu, digest } => self.data_ended(*pdu, *digest, queue, env)?,
             }
         }
     }

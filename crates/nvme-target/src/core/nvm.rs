@@ -7,7 +7,7 @@ use std::rc::Rc;
 use weir_block::{Completion, DeallocatedRead, Operation, ReadBuffers, VolumeError};
 use weir_memory::View;
 use weir_nvme::command::{
-    AdminCommand, Blocks, CommandError, Connect, CopyCommand, CopyRange, DatasetManagement,
+    AdminCommand, Blocks, Connect, CopyCommand, CopyRange, DatasetManagement,
     DatasetManagementRange, NvmCommand, PropertyGet, PropertySet, copy_ranges,
     dataset_management_ranges,
 };
@@ -167,7 +167,10 @@ impl Plan {
 
     /// What a command of an I/O queue needs, or the status that refuses it.
     pub(super) fn of_nvm(sqe: &Sqe, payload: TcpData, env: &Env<'_>) -> Result<Plan, Status> {
-        let command = NvmCommand::parse(sqe).map_err(CommandError::status)?;
+        let command = match NvmCommand::parse(sqe) {
+            Ok(command) => command,
+            Err(error) => return Err(error.status()),
+        };
         check_fuse(sqe.fuse, &command)?;
         let Some(namespace) = env.namespaces.get(sqe.nsid) else {
             return refuse(Status::INVALID_NAMESPACE_OR_FORMAT);
@@ -176,13 +179,14 @@ impl Plan {
             return Err(status);
         }
         let target = Target { namespace, env };
-        let mut plan = target.plan(command, sqe.fuse, payload)?;
-        namespace
-            .queue
-            .ready()
-            .map_err(|error| status_of(error, weir_block::OperationKind::Flush, env))?;
-        plan.namespace = Some(Rc::clone(namespace));
-        Ok(plan)
+        let mut plan = target.plan(&command, sqe.fuse, payload);
+        if let Ok(plan) = &mut plan {
+            if let Err(error) = namespace.queue.ready() {
+                return Err(status_of(error, weir_block::OperationKind::Flush, env));
+            }
+            plan.namespace = Some(Rc::clone(namespace));
+        }
+        plan
     }
 }
 
@@ -203,12 +207,12 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    fn plan(&self, command: NvmCommand, fuse: Fuse, payload: TcpData) -> Result<Plan, Status> {
-        match command {
+    fn plan(&self, command: &NvmCommand, fuse: Fuse, payload: TcpData) -> Result<Plan, Status> {
+        match *command {
             NvmCommand::Flush => Ok(Plan::simple(Work::Flush)),
-            NvmCommand::Read(blocks) => self.read(blocks, payload),
-            NvmCommand::Write(blocks) => self.write(blocks, fuse),
-            NvmCommand::Compare(blocks) => self.compare(blocks, fuse),
+            NvmCommand::Read(ref blocks) => self.read(blocks, payload),
+            NvmCommand::Write(ref blocks) => self.write(blocks, fuse),
+            NvmCommand::Compare(ref blocks) => self.compare(blocks, fuse),
             NvmCommand::WriteZeroes(zeroes) => {
                 self.writable()?;
                 self.range(zeroes.lba, u64::from(zeroes.blocks))?;
@@ -248,8 +252,8 @@ impl Target<'_> {
         }
     }
 
-    fn read(&self, read: Blocks, payload: TcpData) -> Result<Plan, Status> {
-        let length = self.transfer(&read)?;
+    fn read(&self, read: &Blocks, payload: TcpData) -> Result<Plan, Status> {
+        let length = self.transfer(read)?;
         if payload != (TcpData::Transport { length }) {
             return refuse(Status::DATA_SGL_LENGTH_INVALID);
         }
@@ -259,12 +263,12 @@ impl Target<'_> {
         }))
     }
 
-    fn write(&self, write: Blocks, fuse: Fuse) -> Result<Plan, Status> {
+    fn write(&self, write: &Blocks, fuse: Fuse) -> Result<Plan, Status> {
         self.writable()?;
         if write.directive_type != 0 {
             return refuse(Status::INVALID_FIELD_IN_COMMAND);
         }
-        let length = self.transfer(&write)?;
+        let length = self.transfer(write)?;
         let (lba, blocks, fua) = (write.lba, write.blocks, write.force_unit_access);
         let work = if fuse == Fuse::Second {
             self.fits_compare_write(blocks)?;
@@ -275,8 +279,8 @@ impl Target<'_> {
         Ok(Plan::data(work, length, Space::Volume { lba, blocks }))
     }
 
-    fn compare(&self, compare: Blocks, fuse: Fuse) -> Result<Plan, Status> {
-        let length = self.transfer(&compare)?;
+    fn compare(&self, compare: &Blocks, fuse: Fuse) -> Result<Plan, Status> {
+        let length = self.transfer(compare)?;
         let (lba, blocks) = (compare.lba, compare.blocks);
         let work = if fuse == Fuse::First {
             self.writable()?;

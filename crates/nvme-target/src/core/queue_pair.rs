@@ -354,15 +354,18 @@ impl QueuePair {
         arrival: Arrival,
         env: &Env<'_>,
     ) -> Result<Next, Stalled> {
-        let plan = payload.and_then(|payload| {
-            let plan = self.plan(sqe, payload, env)?;
-            check_payload(&plan, payload, self.in_capsule_max(sqe, env)).map(|()| plan)
-        });
-        let plan = match plan {
+        let payload = match payload {
+            Ok(payload) => payload,
+            Err(status) => return Ok(self.refuse(sqe, status)),
+        };
+        let plan = match self.plan(sqe, payload, env) {
             Ok(plan) => plan,
             Err(status) => return Ok(self.refuse(sqe, status)),
         };
-        let in_capsule = matches!(payload, Ok(TcpData::InCapsule { length: 1.. }));
+        if let Err(status) = check_payload(&plan, payload, self.in_capsule_max(sqe, env)) {
+            return Ok(self.refuse(sqe, status));
+        }
+        let in_capsule = matches!(payload, TcpData::InCapsule { length: 1.. });
         let room = if in_capsule && plan.space != Space::None {
             match self.room_now(&plan, all_here, env) {
                 None if self.first_holds_reserve() => {
@@ -376,8 +379,8 @@ impl QueuePair {
         };
         let slot = self.take_slot(sqe);
         self.slots[usize::from(slot)].buffer = match payload {
-            Ok(TcpData::Transport { length }) => length,
-            _ => 0,
+            TcpData::Transport { length } => length,
+            TcpData::None | TcpData::InCapsule { .. } => 0,
         };
         let course = &mut self.slots[usize::from(slot)].course;
         course.begin(arrival, sqe.nsid, self.now);

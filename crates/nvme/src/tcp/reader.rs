@@ -278,8 +278,7 @@ impl Reader {
             Phase::Initializing => {}
             Phase::Established => {
                 if let Some(layout) = self.known_layout(bytes) {
-                    let fed = self.read_at_once(bytes, layout);
-                    return fed.map_err(|error| self.fail(error));
+                    return self.read_at_once(bytes, layout);
                 }
             }
         }
@@ -371,8 +370,10 @@ impl Reader {
         self.filled = end;
         self.layout = layout;
         let common = self.common();
-        self.check_header_digest(&common)?;
-        self.check_fields(&common)?;
+        let checked = self.check_header_digest(&common);
+        if let Err(termination) = checked.and_then(|()| self.check_fields(&common)) {
+            return Err(self.fail(termination.into()));
+        }
         self.held = true;
         let event = self.begin_data();
         Ok(Fed {
@@ -462,6 +463,7 @@ impl Reader {
     }
 
     /// The header is complete: data is next, or another PDU.
+    #[inline]
     fn begin_data(&mut self) -> Event {
         self.stage = match self.layout.data {
             0 => Stage::Common,
