@@ -12,7 +12,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::engine::{Engine, EngineError, Opening};
+use tokio::time::Instant;
+
+use crate::engine::{Engine, EngineError, Opening, Reply};
 use crate::name::{ListenerAddress, VolumeName};
 use crate::state::{Change, Outcome, State, StateError};
 use crate::store::{Store, StoreError};
@@ -21,6 +23,12 @@ use crate::store::{Store, StoreError};
 const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Longest time after which what failed to open is tried again by itself.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// For how long a start waits for media and addresses that another process has. A gateway that was
+/// killed lets go of them only after it is gone: the kernel takes its rings down on its own time.
+const START_PATIENCE: Duration = Duration::from_secs(5);
+/// How often it looks.
+const START_POLL: Duration = Duration::from_millis(20);
 
 /// Why a change was not carried through.
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +116,8 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Control {
-    /// Loads the state, opens what it needs as far as that can be opened, and applies it.
+    /// Loads the state, opens what it needs as far as that can be opened, and applies it. What is in
+    /// use gets some seconds to become free, all together.
     ///
     /// # Errors
     /// The state cannot be loaded, or not be applied.
@@ -134,15 +143,15 @@ impl Control {
             live: Mutex::new(live),
             keeper: keeper.into(),
         };
+        let engine = &control.engine;
+        let deadline = Instant::now() + START_PATIENCE;
         for (name, volume) in &state.volumes {
-            let opened = control
-                .engine
-                .open_volume(name, &volume.url, Opening::Existing)
-                .await;
+            let open = || engine.open_volume(name, &volume.url, Opening::Existing);
+            let opened = when_free(deadline, open).await;
             control.note_volume(name, opened.as_ref().err());
         }
         for (address, listener) in &state.listeners {
-            let opened = control.engine.open_listener(address, listener).await;
+            let opened = when_free(deadline, || engine.open_listener(address, listener)).await;
             control.note_listener(address, opened.as_ref().err());
         }
         control.engine.apply(state).await?;
@@ -447,6 +456,30 @@ impl Control {
     fn note_listener(&self, address: &ListenerAddress, error: Option<&EngineError>) {
         let failures = &mut lock(&self.live).failures.listeners;
         note(failures, address, error);
+    }
+}
+
+/// Opens something, as soon as it is no longer in use and until `deadline`.
+async fn when_free<'a>(
+    deadline: Instant,
+    open: impl Fn() -> Reply<'a, ()>,
+) -> Result<(), EngineError> {
+    let mut told = false;
+    loop {
+        let opened = open().await;
+        match &opened {
+            Err(
+                error @ (EngineError::OpenVolume { in_use: true, .. }
+                | EngineError::Listen { in_use: true, .. }),
+            ) if Instant::now() < deadline => {
+                if !told {
+                    tracing::info!(%error, "waits for it to become free");
+                    told = true;
+                }
+            }
+            _ => return opened,
+        }
+        tokio::time::sleep(START_POLL).await;
     }
 }
 

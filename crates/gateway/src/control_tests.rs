@@ -213,6 +213,42 @@ fn what_cannot_be_applied_is_rolled_back_in_store_and_engine() {
     });
 }
 
+/// A start on what another wrote, where the first `refusals` tries to open something find it in use.
+async fn start_where_used(refusals: u32) -> (Setup, Duration) {
+    let setup = start().await;
+    for change in [add_volume("a"), add_volume("b"), add_listener(1)] {
+        setup.control.change(change).await.unwrap();
+    }
+    let stored = lock(&setup.shelf).stored.clone();
+    let engine = FakeEngine::new();
+    engine.refuse_as_used(refusals);
+    let began = tokio::time::Instant::now();
+    let setup = start_on(engine, Shelf { stored, failing: 0 }).await;
+    setup.check();
+    (setup, began.elapsed())
+}
+
+#[test]
+fn start_waits_for_what_is_still_in_use() {
+    run(async {
+        let (setup, took) = start_where_used(20).await;
+        assert!(setup.control.failures().is_empty());
+        assert_eq!(setup.engine.refusals_left(), 0);
+        assert_eq!(took, START_POLL * 20);
+    });
+}
+
+#[test]
+fn start_does_not_wait_for_ever_for_what_stays_in_use() {
+    run(async {
+        let (setup, took) = start_where_used(u32::MAX).await;
+        let failures = setup.control.failures();
+        // All of them together get the time that one of them would.
+        assert_eq!(failures.volumes.len() + failures.listeners.len(), 3);
+        assert_eq!(took, START_PATIENCE);
+    });
+}
+
 #[test]
 fn start_goes_on_without_what_cannot_be_opened() {
     run(async {

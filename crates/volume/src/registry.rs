@@ -89,6 +89,17 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// Whether someone else has the medium, or that of a volume that it is made of, and may let go of it.
+    pub fn in_use(&self) -> bool {
+        match self {
+            Self::InUse { .. } => true,
+            Self::Member { source, .. } => source.in_use(),
+            _ => false,
+        }
+    }
+}
+
 /// What a factory is given.
 #[derive(Debug, Clone)]
 pub struct OpenRequest {

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use command_fds::{CommandFdExt, FdMapping};
@@ -31,13 +32,17 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A port that was free a moment ago.
+/// A port that is free, of those that the system gives to nobody by itself: while a gateway is dead, no socket takes its port.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(64);
+    loop {
+        let next = first.wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
+        let port = 20_000 + (next % 12_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A gateway with a folder of its own, which outlives its process.

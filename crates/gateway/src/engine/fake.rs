@@ -31,9 +31,19 @@ struct Books {
     applied: Option<Arc<State>>,
     failing_urls: BTreeSet<String>,
     failing_listeners: BTreeSet<ListenerAddress>,
+    refusals_as_used: u32,
     applies_to_fail: u32,
     created: Vec<VolumeName>,
     shut_down: Option<Duration>,
+}
+
+impl Books {
+    /// Whether this call is one of those that find what they open in use.
+    fn takes_refusal(&mut self) -> bool {
+        let refuses = self.refusals_as_used > 0;
+        self.refusals_as_used -= u32::from(refuses);
+        refuses
+    }
 }
 
 impl FakeEngine {
@@ -66,6 +76,16 @@ impl FakeEngine {
         } else {
             books.failing_listeners.remove(address);
         }
+    }
+
+    /// Makes the next `count` calls that open something find it in use.
+    pub fn refuse_as_used(&self, count: u32) {
+        self.books().refusals_as_used = count;
+    }
+
+    /// How many of those calls are still to come.
+    pub fn refusals_left(&self) -> u32 {
+        self.books().refusals_as_used
     }
 
     /// Makes the next `count` calls of apply fail.
@@ -141,12 +161,17 @@ impl Engine for FakeEngine {
             !books.volumes.contains_key(name),
             "volume {name} is opened twice"
         );
+        let in_use = books.takes_refusal();
         let refuse = |reason: String| {
             ready(Err(EngineError::OpenVolume {
                 name: name.clone(),
                 reason,
+                in_use,
             }))
         };
+        if in_use {
+            return refuse("it was told to be in use".into());
+        }
         if books.failing_urls.contains(url) {
             return refuse("it was told to fail".into());
         }
@@ -220,11 +245,13 @@ impl Engine for FakeEngine {
         _listener: &'a Listener,
     ) -> Reply<'a, ()> {
         let mut books = self.books();
-        if books.failing_listeners.contains(address) {
+        let in_use = books.takes_refusal();
+        if in_use || books.failing_listeners.contains(address) {
             let reason = "it was told to fail".to_owned();
             return ready(Err(EngineError::Listen {
                 address: address.clone(),
                 reason,
+                in_use,
             }));
         }
         assert!(

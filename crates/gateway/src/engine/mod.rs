@@ -243,6 +243,8 @@ pub enum EngineError {
         name: VolumeName,
         /// Why not.
         reason: String,
+        /// Someone else has its medium now, and may let go of it.
+        in_use: bool,
     },
     /// A volume does not end its work.
     #[error("volume {name} cannot be closed: {reason}")]
@@ -286,6 +288,8 @@ pub enum EngineError {
         address: ListenerAddress,
         /// Why not.
         reason: String,
+        /// Someone else has the address now, and may let go of it.
+        in_use: bool,
     },
     /// There is no such connection.
     #[error("there is no connection {id}")]

@@ -52,14 +52,15 @@ impl ReactorEngine {
         address: &ListenerAddress,
         listener: &Listener,
     ) -> Result<(), EngineError> {
-        let fail = |reason: String| EngineError::Listen {
+        let fail = |reason: String, in_use: bool| EngineError::Listen {
             address: address.clone(),
             reason,
+            in_use,
         };
         let wanted = self
             .addresses_of(address)
             .await
-            .map_err(|error| fail(error.to_string()))?;
+            .map_err(|error| fail(error.to_string(), false))?;
         let mut addresses = Vec::new();
         for wanted in wanted {
             match self
@@ -70,10 +71,13 @@ impl ReactorEngine {
                 Ok(bound) => addresses.push(bound),
                 Err(error) => {
                     self.close_all(&addresses).await;
-                    return Err(fail(match error {
-                        TargetError::Listen { error, .. } => error.to_string(),
-                        other => other.to_string(),
-                    }));
+                    return Err(match error {
+                        TargetError::Listen { error, .. } => {
+                            let in_use = error.kind() == io::ErrorKind::AddrInUse;
+                            fail(error.to_string(), in_use)
+                        }
+                        other => fail(other.to_string(), false),
+                    });
                 }
             }
         }

@@ -77,6 +77,7 @@ impl ReactorEngine {
         let fail = |reason: String| EngineError::OpenVolume {
             name: name.clone(),
             reason,
+            in_use: false,
         };
         let url: VolumeUrl = url.parse().map_err(|error| fail(format!("{error}")))?;
         let registry = match opening {
@@ -90,7 +91,11 @@ impl ReactorEngine {
         });
         let opened: Result<Arc<dyn Volume>, OpenError> =
             opened.await.map_err(|stopped| fail(stopped.to_string()))?;
-        let volume = opened.map_err(|error| fail(error.to_string()))?;
+        let volume = opened.map_err(|error| EngineError::OpenVolume {
+            name: name.clone(),
+            reason: error.to_string(),
+            in_use: error.in_use(),
+        })?;
         let notices = self.registry.take_notices();
         let notices = notices.into_iter().map(|notice| notice.text).collect();
         self.books()
