@@ -167,6 +167,12 @@ impl Uring {
         }
     }
 
+    /// Whether a receive waits for a buffer, and the kernel has one to choose. Those that were started as if each took one may
+    /// have found no bytes, and taken none.
+    fn can_feed_more(&mut self) -> bool {
+        !self.starved.is_empty() && self.buffers().available() > 0
+    }
+
     fn arm_wake(&mut self) {
         if self.wake_armed {
             return;
@@ -282,7 +288,11 @@ impl Driver for Uring {
         self.feed_receives();
         self.push_backlog();
         match wait {
-            Wait::Until(deadline) if self.ready.is_empty() && !self.ring.has_completions() => {
+            Wait::Until(deadline)
+                if self.ready.is_empty()
+                    && !self.ring.has_completions()
+                    && !self.can_feed_more() =>
+            {
                 self.arm_wake();
                 let now = super::now();
                 self.ring.wait(deadline, now);
@@ -342,7 +352,7 @@ mod tests {
     use weir_memory::{Segment, View, Views};
 
     use super::*;
-    use crate::linux::LinuxConfig;
+    use crate::linux::{LinuxConfig, ReceiveBuffers};
     use crate::{Amount, LocalFile, OpenOptions, ReceiveInto, System};
 
     fn driver() -> Uring {
@@ -390,6 +400,14 @@ mod tests {
         let (accepted, _) = listener.accept().expect("accepts");
         let handle = Handle(std::os::fd::IntoRawFd::into_raw_fd(accepted) as u32);
         (Rc::new(Socket::new(handle, driver.system.clone())), peer)
+    }
+
+    /// Waits until a socket has bytes to receive.
+    fn await_bytes(socket: &Socket) {
+        // SAFETY: the socket is open.
+        let socket = unsafe { std::os::fd::BorrowedFd::borrow_raw(socket.handle().0 as i32) };
+        let socket = std::net::TcpStream::from(socket.try_clone_to_owned().expect("a descriptor"));
+        socket.peek(&mut [0]).expect("bytes");
     }
 
     #[test]
@@ -537,6 +555,48 @@ mod tests {
             }
             assert!(turns < 5, "{turns} turns");
             thread.join().expect("no panic");
+        }
+    }
+
+    /// A receive that finds no bytes takes no buffer: those behind it are started with the same one.
+    #[test]
+    fn no_receive_waits_for_a_buffer_while_there_is_one() {
+        const IDLE: u32 = 3;
+        let config = LinuxConfig {
+            receive_buffers: ReceiveBuffers {
+                count: 1,
+                bytes: 4096,
+            },
+            ..LinuxConfig::default()
+        };
+        let system = LinuxSystem::new(config).expect("io_uring works here");
+        let mut driver = Uring::new(system).expect("a driver");
+        let pairs: Vec<_> = (0..=IDLE).map(|_| socket(&driver)).collect();
+        std::io::Write::write_all(&mut &pairs[0].1, b"x").expect("sends");
+        await_bytes(&pairs[0].0);
+        for (slot, (socket, _)) in (0..).zip(&pairs) {
+            let op = Op::Receive {
+                socket: socket.clone(),
+                into: ReceiveInto::Ring(Amount::Usual),
+            };
+            driver.submit(token(slot), op);
+        }
+        let mut outcomes = Vec::new();
+        driver.turn(Wait::No, &mut outcomes);
+        assert_eq!(outcomes.len(), 1);
+        assert_eq!(driver.starved.len(), IDLE as usize, "there was one buffer");
+        for (slot, (_, peer)) in (0..).zip(&pairs).skip(1) {
+            // Nothing but the arrival of bytes ends a wait here: of those which the kernel knows of.
+            let soon = driver.now() + Duration::from_millis(5);
+            driver.turn(Wait::Until(Some(soon)), &mut outcomes);
+            std::io::Write::write_all(&mut &*peer, b"x").expect("sends");
+            outcomes.clear();
+            let deadline = driver.now() + Duration::from_secs(5);
+            while outcomes.is_empty() && driver.now() < deadline {
+                driver.turn(Wait::Until(Some(deadline)), &mut outcomes);
+            }
+            let received: Vec<u32> = outcomes.iter().map(|(token, _)| token.slot).collect();
+            assert_eq!(received, [slot]);
         }
     }
 
