@@ -357,7 +357,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// A reactor on `driver`, about to run `main`. `pool` is its buffers, which the driver may use too.
+    /// A reactor on `driver`, about to run `main`. `pool` is its buffers for data; the driver has its own to receive into.
     pub fn new(
         config: &ReactorConfig,
         pool: Pool,

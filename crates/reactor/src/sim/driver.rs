@@ -27,7 +27,8 @@ struct InFlight {
 pub(super) struct SimulatedDriver {
     system: Arc<SimulatedSystem>,
     reactor: usize,
-    pool: Pool,
+    /// What rings receive into.
+    receive_pool: Pool,
     notifier: Arc<dyn Notifier>,
     in_flight: BTreeMap<OpToken, InFlight>,
     submitted: Vec<OpToken>,
@@ -54,13 +55,13 @@ impl SimulatedDriver {
     pub(super) fn new(
         system: Arc<SimulatedSystem>,
         reactor: usize,
-        pool: Pool,
+        receive_pool: Pool,
         notifier: Arc<dyn Notifier>,
     ) -> Self {
         SimulatedDriver {
             system,
             reactor,
-            pool,
+            receive_pool,
             notifier,
             in_flight: BTreeMap::new(),
             submitted: Vec::new(),
@@ -86,7 +87,10 @@ impl SimulatedDriver {
         let Some(in_flight) = self.in_flight.get_mut(&token) else {
             return;
         };
-        let attempt = go_on(&mut self.system.world.lock(), &self.pool, waiter, in_flight);
+        let attempt = {
+            let state = &mut *self.system.world.lock();
+            go_on(state, &self.receive_pool, waiter, in_flight)
+        };
         let result = match attempt {
             Attempt::Waits => return,
             Attempt::Starved => return self.starved.push(token),
@@ -217,8 +221,9 @@ impl Driver for SimulatedDriver {
             // A simulated reactor waits only when it stops.
             self.end_all(outcomes);
         }
-        let random = &mut self.system.world.lock().schedule.random;
-        random.shuffle(&mut outcomes[first..]);
+        let state = &mut *self.system.world.lock();
+        state.reactors[self.reactor].receive_bytes_held = self.receive_pool.usage().used_bytes;
+        state.schedule.random.shuffle(&mut outcomes[first..]);
     }
 
     fn notifier(&self) -> Arc<dyn Notifier> {

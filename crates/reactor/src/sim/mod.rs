@@ -313,11 +313,12 @@ impl Inner {
             ..config.clone()
         };
         let pool = Pool::new(config.pool_bytes);
+        let receive_pool = Pool::new(self.world.lock().receive_pool_bytes);
         let notifier = shared.notifier();
         let driver: Box<dyn Driver> = Box::new(SimulatedDriver::new(
             Arc::clone(&system),
             reactor,
-            pool.clone(),
+            receive_pool,
             notifier,
         ));
         let runner = Runner::with_shared(&config, pool, driver, system, shared, main);

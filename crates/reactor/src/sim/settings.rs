@@ -26,6 +26,8 @@ pub struct Config {
     pub socket_buffer: usize,
     /// Bytes of one buffer that a ring receive fills.
     pub receive_buffer: usize,
+    /// Bytes of such buffers that one reactor has, beside its own pool: those that readers hold are not received into.
+    pub receive_pool_bytes: usize,
     /// How long a connection is attempted before `ETIMEDOUT`.
     pub connect_timeout: Duration,
     /// How long sent data stays unacknowledged before `ETIMEDOUT`, where no TCP_USER_TIMEOUT is set.
@@ -46,6 +48,7 @@ impl Default for Config {
             faults: Faults::default(),
             socket_buffer: 128 << 10,
             receive_buffer: 16 << 10,
+            receive_pool_bytes: 8 << 20,
             connect_timeout: Duration::from_secs(127),
             retransmission_timeout: Duration::from_secs(924),
             disk: DiskConfig::default(),

@@ -71,6 +71,7 @@ impl State {
             dead: false,
             ended: false,
             stalled_until: 0,
+            receive_bytes_held: 0,
             operations: Default::default(),
         });
         self.reactors.len() - 1

@@ -25,6 +25,8 @@ pub(super) struct ReactorState {
     pub(super) ended: bool,
     /// It is not turned before this moment.
     pub(super) stalled_until: u64,
+    /// Memory of its ring receives that readers hold, in bytes.
+    pub(super) receive_bytes_held: usize,
     /// What it waits for, to be shown when nothing moves any more.
     pub(super) operations: BTreeMap<OpToken, (&'static str, Handle)>,
 }
@@ -46,6 +48,7 @@ pub(super) struct State {
     pub(super) reactors: Vec<ReactorState>,
     pub(super) starting: Vec<Starting>,
     pub(super) receive_buffer: usize,
+    pub(super) receive_pool_bytes: usize,
     offloaded: BTreeMap<u64, (HostId, Work)>,
     offloads: u64,
     /// Handles that a crash closed; their owners may still close them.
@@ -70,6 +73,7 @@ impl World {
             reactors: Vec::new(),
             starting: Vec::new(),
             receive_buffer: config.receive_buffer,
+            receive_pool_bytes: config.receive_pool_bytes,
             offloaded: BTreeMap::new(),
             offloads: 0,
             orphans: BTreeSet::new(),
@@ -142,6 +146,14 @@ impl World {
     #[must_use]
     pub fn connections(&self) -> Vec<Connection> {
         self.lock().network.connections()
+    }
+
+    /// Memory of the buffers for ring receives that readers on a host hold, in bytes.
+    #[must_use]
+    pub fn receive_bytes_held(&self, host: impl Into<HostId>) -> usize {
+        let (host, state) = (host.into(), self.lock());
+        let of_host = state.reactors.iter().filter(|reactor| reactor.host == host);
+        of_host.map(|reactor| reactor.receive_bytes_held).sum()
     }
 
     /// Cuts a connection: what is on its way is lost, and both ends soon see `ECONNRESET`.

@@ -496,33 +496,34 @@ fn a_cancelled_receive_takes_no_bytes() {
 
 #[test]
 fn a_receive_waits_for_a_buffer() {
-    let simulation = Simulation::new(Config::default());
-    let system = simulation.system(0);
-    let small = ReactorConfig {
-        pool_bytes: 256 << 10,
-        ..ReactorConfig::default()
-    };
-    let main: crate::ReactorMain = Box::new(|reactor| {
-        Box::pin(async move {
-            let (client, server) = pair(&reactor, &options()).await;
-            let mut held = Vec::new();
-            while let Ok(segment) = reactor.pool().segment(16 << 10) {
-                held.push(segment);
-            }
-            send_all(&client, b"hello").await.unwrap();
-            server.start_receive(ReceiveInto::Ring(crate::Amount::Usual));
-            reactor.sleep(Duration::from_secs(1)).await;
-            let waker = &mut std::task::Context::from_waker(std::task::Waker::noop());
-            assert!(server.poll_received(waker).is_pending());
-            held.pop();
-            let received = std::future::poll_fn(|context| server.poll_received(context)).await;
-            let Ok(Received::Ring(view)) = received else {
-                panic!("bytes, once there is a buffer")
-            };
-            assert!(b"hello".starts_with(&view) && !view.is_empty());
-        })
+    // There is one.
+    let simulation = Simulation::new(Config {
+        receive_buffer: weir_memory::Pool::CHUNK,
+        receive_pool_bytes: weir_memory::Pool::CHUNK,
+        ..Config::default()
     });
-    system.start_reactor(small, main).unwrap().join();
+    let world = simulation.world();
+    simulation.run(0, move |reactor| async move {
+        let (client, server) = pair(&reactor, &options()).await;
+        send_all(&client, b"x").await.unwrap();
+        let held = server.receive().await.unwrap();
+        assert_eq!(held[..], *b"x");
+        send_all(&client, b"hello").await.unwrap();
+        server.start_receive(ReceiveInto::Ring(crate::Amount::Usual));
+        reactor.sleep(Duration::from_secs(1)).await;
+        assert_eq!(world.receive_bytes_held(0), weir_memory::Pool::CHUNK);
+        let waker = &mut std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(server.poll_received(waker).is_pending());
+        drop(held);
+        let received = std::future::poll_fn(|context| server.poll_received(context)).await;
+        let Ok(Received::Ring(view)) = received else {
+            panic!("bytes, once there is a buffer")
+        };
+        assert!(b"hello".starts_with(&view) && !view.is_empty());
+        drop(view);
+        reactor.sleep(Duration::from_secs(1)).await;
+        assert_eq!(world.receive_bytes_held(0), 0);
+    });
 }
 
 #[test]
