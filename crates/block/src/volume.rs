@@ -104,8 +104,9 @@ pub trait Volume: Send + Sync {
 pub enum Landing {
     /// Here. The segments become the data of a write to the same range, or are dropped.
     Ready(Segments),
-    /// Wherever it arrives: the volume needs no alignment, and lets go of the data soon after the submission, whatever
-    /// else happens.
+    /// Wherever it arrives: the volume needs no alignment, and once it has taken a request that is submitted before anything
+    /// else happens on the reactor, it lets go of the data soon, whatever else happens then. Who keeps a request that it has
+    /// not taken sees to the data itself.
     Anywhere,
     /// Nowhere for now: ask again after the next completion, or a little later.
     Wait,

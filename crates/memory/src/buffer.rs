@@ -76,6 +76,14 @@ impl Reference {
     pub(crate) fn capacity(&self) -> usize {
         self.header().capacity as usize
     }
+
+    /// The pool that the buffer belongs to; none: it has memory of its own.
+    pub(crate) fn pool(&self) -> Option<NonNull<PoolInner>> {
+        match self.header().origin {
+            Origin::Heap => None,
+            Origin::Pool { pool, .. } => Some(pool),
+        }
+    }
 }
 
 impl Clone for Reference {

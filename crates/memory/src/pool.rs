@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use crate::buffer::{Header, Origin, Reference, allocate_zeroed, heap_layout};
-use crate::{ALIGNMENT, Segment, Views};
+use crate::{ALIGNMENT, Segment, View, Views};
 
 /// The smallest buffer, in bytes.
 const SMALLEST: usize = ALIGNMENT;
@@ -175,6 +175,14 @@ impl Pool {
     #[must_use]
     pub fn releases(&self) -> u64 {
         self.inner.releases.get()
+    }
+
+    /// Whether `view` occupies a buffer of another pool than this: one that its users may be waiting for.
+    #[must_use]
+    pub fn is_of_another(&self, view: &View) -> bool {
+        let own = Rc::as_ptr(&self.inner);
+        view.pool()
+            .is_some_and(|pool| pool.as_ptr().cast_const() != own)
     }
 
     fn grow(&self, class: usize) -> Result<(), Exhausted> {

@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::ops::{Deref, Range};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::buffer::Reference;
+use crate::pool::PoolInner;
 use crate::{Segment, SharedBuffer};
 
 /// A range of immutable bytes. Cloning and slicing copy nothing.
@@ -121,6 +123,14 @@ impl View {
         }
         self.start = self[length..].as_ptr();
         self.length -= length;
+    }
+
+    /// The pool whose buffer it occupies, if it does.
+    pub(crate) fn pool(&self) -> Option<NonNull<PoolInner>> {
+        match &self.owner {
+            Owner::Buffer(reference) => reference.pool(),
+            Owner::Static | Owner::Shared(_) => None,
+        }
     }
 
     /// The bytes as a segment again, when this is the last view of a buffer; the view itself otherwise.

@@ -407,8 +407,13 @@ async fn live(shard: Rc<Shard>, connection: Rc<RefCell<Connection>>) {
         announce_end(&shard, &entry);
         close_mailbox(&entry);
     }
-    connection.borrow_mut().stream = None;
-    connection.borrow_mut().queue.withdraw_all();
+    {
+        // Nothing is held any more but by what runs.
+        let connection = &mut *connection.borrow_mut();
+        connection.stream = None;
+        connection.input = View::empty();
+        connection.queue.withdraw_all();
+    }
     let running = Rc::clone(&entry.running.borrow());
     while running.get() > 0 {
         let completion = entry.completions.next().await;
@@ -677,11 +682,22 @@ impl Connection {
         }
         match progress {
             Ok(Progress::Hungry) => self.blocked = false,
-            Ok(Progress::Blocked) => self.blocked = true,
+            Ok(Progress::Blocked) => {
+                self.blocked = true;
+                self.keep_input_apart();
+            }
             Ok(Progress::PeerTerminated) => return Err(End::PeerTerminated),
             Err(error) => return Err(End::Framing(error)),
         }
         Ok(())
+    }
+
+    /// What is left of the input stays for as long as the host or a volume likes: it must not keep what other connections
+    /// receive into. What it is copied to is no buffer of the reactor's pool, for which the connection may be waiting.
+    fn keep_input_apart(&mut self) {
+        if self.shard().reactor.pool().is_of_another(&self.input) {
+            self.input = View::copy_of(&self.input);
+        }
     }
 
     fn do_effects(&mut self) -> Result<(), End> {
@@ -1109,6 +1125,7 @@ impl Connection {
         if let End::Framing(error) = &end {
             self.framing.terminate(error, &mut self.out);
         }
+        self.input = View::empty();
         self.queue.withdraw_all();
         announce_end(&self.scene.shard, &self.entry);
         self.scene.namespaces = Namespaces::default();

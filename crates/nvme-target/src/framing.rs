@@ -228,7 +228,7 @@ impl Framing {
 
     /// How much to expect of the next receive into the ring. `last` is how many bytes came with the last one.
     pub(crate) fn expected(&self, last: usize, queue: &QueuePair) -> Amount {
-        if queue.is_fetching() {
+        if queue.expects_data() {
             return Amount::Headers;
         }
         if last >= BULK_BYTES_MIN {

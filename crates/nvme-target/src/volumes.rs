@@ -6,8 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_block::{
-    CompletionSink, Geometry, Landing, Queue, Request, Router, Token, Volume, VolumeError,
+    CompletionSink, Geometry, Landing, Operation, Queue, Request, Router, Token, Volume,
+    VolumeError,
 };
+use weir_memory::{Pool, View};
 use weir_reactor::{Instant, Reactor};
 
 use crate::latency::Latency;
@@ -18,6 +20,8 @@ type OpenQueue = Box<dyn Fn() -> Result<Box<dyn Queue>, VolumeError>>;
 /// One reactor's queue of one volume. It is opened by the first command that needs it.
 pub(crate) struct VolumeQueue {
     open: OpenQueue,
+    /// The reactor's buffers for data.
+    pool: Pool,
     queue: RefCell<Option<Box<dyn Queue>>>,
     pending: RefCell<VecDeque<Request>>,
     /// The first of `pending`: those that the volume was offered and did not take.
@@ -29,10 +33,11 @@ pub(crate) struct VolumeQueue {
 }
 
 impl VolumeQueue {
-    /// A queue that `open` will open.
-    pub(crate) fn new(open: OpenQueue) -> Rc<Self> {
+    /// A queue that `open` will open. `pool` has the reactor's buffers for data.
+    pub(crate) fn new(pool: Pool, open: OpenQueue) -> Rc<Self> {
         Rc::new(VolumeQueue {
             open,
+            pool,
             queue: RefCell::new(None),
             pending: RefCell::default(),
             refused: RefCell::default(),
@@ -49,10 +54,14 @@ impl VolumeQueue {
         router: &Rc<Router>,
     ) -> Rc<Self> {
         let (reactor, router) = (reactor.clone(), Rc::clone(router));
-        VolumeQueue::new(Box::new(move || {
-            let sink: Rc<dyn CompletionSink> = router.clone();
-            Arc::clone(&volume).open_queue(&reactor, depth, sink)
-        }))
+        let pool = reactor.pool().clone();
+        VolumeQueue::new(
+            pool,
+            Box::new(move || {
+                let sink: Rc<dyn CompletionSink> = router.clone();
+                Arc::clone(&volume).open_queue(&reactor, depth, sink)
+            }),
+        )
     }
 
     /// Opens the queue where it is not open yet.
@@ -70,6 +79,12 @@ impl VolumeQueue {
         queue.as_mut().expect("an open queue").landing(lba, blocks)
     }
 
+    /// Whether requests wait here for the volume to take them: another one would wait behind them.
+    #[inline]
+    pub(crate) fn is_held_up(&self) -> bool {
+        !self.refused.borrow().is_empty()
+    }
+
     /// Adds a request to those that [`VolumeQueue::pump`] submits.
     pub(crate) fn push(&self, request: Request) {
         self.pending.borrow_mut().push_back(request);
@@ -84,12 +99,17 @@ impl VolumeQueue {
         if let Some(queue) = self.queue.borrow_mut().as_mut() {
             let before = pending.len();
             queue.submit(&mut pending);
-            self.note_refused(&pending, before - pending.len(), now);
+            let taken = before - pending.len();
+            self.note_refused(&mut pending, taken, now);
         }
     }
 
     /// Notes which of the `taken` first were taken late, and what is refused: all of `pending`.
-    fn note_refused(&self, pending: &VecDeque<Request>, taken: usize, now: Instant) {
+    ///
+    /// What was just refused may wait here for long, and must not keep what other connections receive into: such data is
+    /// copied out. It is no more than one receive of a connection brought, for what comes while something
+    /// [waits here](VolumeQueue::is_held_up) is received into the pool.
+    fn note_refused(&self, pending: &mut VecDeque<Request>, taken: usize, now: Instant) {
         let mut refused = self.refused.borrow_mut();
         if pending.is_empty() && refused.is_empty() {
             return;
@@ -100,8 +120,10 @@ impl VolumeQueue {
             taken_late.insert(token, now);
         }
         self.any_late.set(!taken_late.is_empty());
-        let new = pending.iter().skip(refused.len());
-        refused.extend(new.map(|request| request.token));
+        for request in pending.iter_mut().skip(refused.len()) {
+            refused.push_back(request.token);
+            copy_out(&mut request.operation, &self.pool);
+        }
         assert_eq!(refused.len(), pending.len(), "what is left was refused");
     }
 
@@ -131,6 +153,19 @@ impl VolumeQueue {
             queue.cancel(token);
         }
         None
+    }
+}
+
+/// Copies the data of a request that is not in `pool` out of the pool that it is in.
+fn copy_out(operation: &mut Operation, pool: &Pool) {
+    let (Operation::Write { data, .. }
+    | Operation::Compare { data, .. }
+    | Operation::CompareWrite { data, .. }) = operation
+    else {
+        return;
+    };
+    for view in data.iter_mut().filter(|view| pool.is_of_another(view)) {
+        *view = View::copy_of(view);
     }
 }
 

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use common::*;
+use weir_memory::{Gather, Pool};
 use weir_nvme::Status;
 use weir_nvme::command::{
     AdminCommand, Blocks, Connect, ConnectAttributes, ConnectData, FabricsCommand, Identify,
@@ -16,6 +17,7 @@ use weir_nvme::property::Property;
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::tcp::{DigestOptions, FatalErrorStatus, H2cData, InitializeRequest};
 use weir_nvme_target::{Target, TargetConfig};
+use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
 use weir_reactor::{Reactor, Remote, SocketOptions, TcpStream};
 
 const BLOCK: usize = 512;
@@ -26,13 +28,26 @@ fn with_target<F: Future<Output = ()>>(
     config: TargetConfig,
     test: impl FnOnce(Reactor, Target, SocketAddr, Vec<Remote>) -> F + 'static,
 ) {
-    let simulation = simulation();
+    with_target_in(simulation(), reactors, config, test);
+}
+
+fn with_target_in<F: Future<Output = ()>>(
+    simulation: Simulation,
+    reactors: u32,
+    config: TargetConfig,
+    test: impl FnOnce(Reactor, Target, SocketAddr, Vec<Remote>) -> F + 'static,
+) {
     let remotes = start_reactors(&simulation, reactors);
     let server: IpAddr = simulation.address(SERVER);
+    let world = simulation.world();
     simulation.run(CLIENT, move |reactor| async move {
         let volumes = [memory_volume("4M", BLOCK as u32)];
         let (target, address) = serve(remotes.clone(), config, &volumes, server).await;
-        test(reactor, target, address, remotes).await;
+        test(reactor, target.clone(), address, remotes).await;
+        if target.stats().connections == 0 {
+            let held = world.receive_bytes_held(SERVER);
+            assert_eq!(held, 0, "nothing that was received is left behind");
+        }
     });
 }
 
@@ -590,7 +605,7 @@ fn a_host_that_does_not_read_its_answers_is_not_read_from() {
                 sqe.cid = cid;
                 bytes.extend(admin.capsule(&sqe, &[]));
             }
-            let mut gather = weir_memory::Gather::new();
+            let mut gather = Gather::new();
             gather.push_view(weir_memory::View::copy_of(&bytes));
             admin.stream.start_send(gather);
             reactor.sleep(Duration::from_secs(5)).await;
@@ -605,6 +620,64 @@ fn a_host_that_does_not_read_its_answers_is_not_read_from() {
                 assert_eq!(data.len(), 4096);
             }
             drop(admin);
+            settles(&reactor, &target, &remotes).await;
+        },
+    );
+}
+
+/// What was received and cannot be taken yet does not keep the memory that others receive through.
+#[test]
+fn hosts_that_do_not_read_their_answers_do_not_stop_others() {
+    // What a reactor receives into, and hosts that each could hold one.
+    const BUFFERS: usize = 16;
+    const HOSTS: u16 = 24;
+    let simulation = Simulation::new(Config {
+        seed: seed_from_env_or_random(),
+        receive_buffer: Pool::CHUNK / BUFFERS,
+        receive_pool_bytes: Pool::CHUNK,
+        ..Config::default()
+    });
+    let world = simulation.world();
+    with_target_in(
+        simulation,
+        1,
+        TargetConfig {
+            controllers_per_host_max: 2 * HOSTS,
+            ..TargetConfig::default()
+        },
+        |reactor, target, address, remotes| async move {
+            let options = HostOptions::default();
+            let mut deaf = Vec::new();
+            for _ in 0..HOSTS {
+                let (mut admin, _) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+                let identify = AdminCommand::Identify(Identify::new(Cns::Controller, 0));
+                let mut bytes = Vec::new();
+                let sqe = identify.sqe(0, SglDescriptor::NONE);
+                let cids: Vec<u16> = (0..1000)
+                    .map(|_| admin.prepare(sqe, &[], 4096, &mut bytes))
+                    .collect();
+                let mut gather = Gather::new();
+                gather.push_header(&bytes);
+                admin.stream.start_send(gather);
+                deaf.push((admin, cids));
+            }
+            reactor.sleep(Duration::from_secs(5)).await;
+            let held = world.receive_bytes_held(SERVER);
+            assert_eq!(held, 0, "by hosts that do not read");
+            let (admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+            let mut queue = io_queue(&reactor, address, id, 1, options).await;
+            let data = pattern(1, 16 * BLOCK);
+            let write = NvmCommand::Write(Blocks::new(0, 16)).sqe(0, 1, SglDescriptor::NONE);
+            let cid = queue.submit(write, &data, 0).await.expect("connected");
+            let (cqe, _) = queue.answer(cid).await.expect("connected");
+            assert!(cqe.status.is_success(), "{:?}", cqe.status);
+            // What was kept is all there.
+            let (mut first, cids) = deaf.swap_remove(0);
+            for cid in cids {
+                let (cqe, _) = first.answer(cid).await.expect("connected");
+                assert!(cqe.status.is_success(), "{:?}", cqe.status);
+            }
+            drop((admin, queue, deaf, first));
             settles(&reactor, &target, &remotes).await;
         },
     );

@@ -649,6 +649,55 @@ async fn cancel_some(volume: Arc<dyn Volume>, reactor: Reactor, seed: u64) -> u3
     cancelled
 }
 
+/// What a lock keeps back stays for as long as others take: it must not keep what connections receive into.
+#[test]
+fn data_lands_in_the_pool_behind_a_lock() {
+    let seed = seed("data_lands_in_the_pool_behind_a_lock");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    for block_size in [BlockSize::B4096, BlockSize::B512] {
+        let (volume, asked) = scripted(&harness, true, &[]);
+        let config = GuardConfig {
+            block_size: Some(block_size),
+            deadline: Some(Duration::from_millis(30)),
+            ..GuardConfig::default()
+        };
+        let volume = as_volume(&Guard::new(volume, config).unwrap());
+        harness.run(0, move |reactor| async move {
+            let ratio = 4096 / block_size.bytes();
+            let clients = [(); 2].map(|()| Client::open(&volume, &reactor, 4));
+            // Which of the blocks below are data of a write received anywhere for.
+            let anywhere = || {
+                let of = |client: &Client| {
+                    (3..8)
+                        .filter(|&block| {
+                            let landing = client.queue().landing(block * u64::from(ratio), ratio);
+                            if let Landing::Ready(segments) = &landing {
+                                assert_eq!(weir_memory::segments_len(segments), 4096);
+                            }
+                            matches!(landing, Landing::Anywhere)
+                        })
+                        .collect::<Vec<_>>()
+                };
+                clients.each_ref().map(|client| of(client))
+            };
+            let all = vec![3, 4, 5, 6, 7];
+            assert_eq!(anywhere(), [all.clone(), all.clone()]);
+            let data = vec![0; 2 * 4096];
+            let operation = compare_write(4 * u64::from(ratio), 2 * ratio, &data, &data);
+            let locking = clients[0].submit(operation);
+            // Its first step is a read under the lock, which the volume below keeps until that is overdue.
+            while asked.lock().unwrap().is_empty() {
+                reactor.sleep(Duration::from_micros(1)).await;
+            }
+            assert_eq!(anywhere(), [vec![3, 6, 7], vec![3, 6, 7]]);
+            let ended = clients[0].completion(locking).await.0;
+            assert_eq!(ended, Err(VolumeError::TimedOut));
+            reactor.sleep(Duration::from_micros(1)).await;
+            assert_eq!(anywhere(), [all.clone(), all]);
+        });
+    }
+}
+
 /// A compare-and-write holds its data while it reads: were all of the pool held by such, none could go on.
 #[test]
 fn compare_and_write_ends_though_the_pool_is_exhausted() {

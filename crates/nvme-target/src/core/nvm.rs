@@ -165,6 +165,12 @@ impl Plan {
         }
     }
 
+    /// Whether its request would wait behind others until the volume takes it.
+    pub(super) fn is_held_up(&self) -> bool {
+        let namespace = self.namespace.as_ref();
+        namespace.is_some_and(|namespace| namespace.queue.is_held_up())
+    }
+
     /// What a command of an I/O queue needs, or the status that refuses it.
     pub(super) fn of_nvm(sqe: &Sqe, payload: TcpData, env: &Env<'_>) -> Result<Plan, Status> {
         let command = match NvmCommand::parse(sqe) {

@@ -205,6 +205,8 @@ pub(crate) struct QueuePair {
     waiting_for_buffer: VecDeque<SlotIndex>,
     /// Slots whose data was asked for and has not come.
     fetching: u32,
+    /// Those of them that were answered already: their hosts may never send it.
+    abandoned: u32,
     answers: VecDeque<Answer>,
     effects: VecDeque<Effect>,
     failures: Vec<Failure>,
@@ -212,6 +214,8 @@ pub(crate) struct QueuePair {
     fused: Fused,
     reserve: Option<Segment>,
     reserve_out: bool,
+    /// Bytes that the reserve has room for at least.
+    reserve_bytes: usize,
     entries: u32,
     head: u32,
     flow_control: bool,
@@ -235,6 +239,7 @@ impl QueuePair {
             to_fetch: VecDeque::new(),
             waiting_for_buffer: VecDeque::new(),
             fetching: 0,
+            abandoned: 0,
             answers: VecDeque::new(),
             effects: VecDeque::new(),
             failures: Vec::new(),
@@ -242,6 +247,7 @@ impl QueuePair {
             fused: Fused::None,
             reserve: None,
             reserve_out: false,
+            reserve_bytes: 0,
             entries: 1,
             head: 0,
             flow_control: false,
@@ -288,6 +294,7 @@ impl QueuePair {
         self.flow_control = flow_control;
         self.head = 1 % entries;
         self.reserve_out = reserve.is_none() && matches!(self.kind, QueueKind::Io);
+        self.reserve_bytes = reserve.as_ref().map_or(0, Segment::capacity);
         self.reserve = reserve;
         self.set_slots(entries as usize + SPARE_SLOTS);
     }
@@ -318,6 +325,11 @@ impl QueuePair {
     /// Whether data was asked for that has not come.
     pub(crate) fn is_fetching(&self) -> bool {
         self.fetching > 0
+    }
+
+    /// Whether data was asked for that the host is likely to send next.
+    pub(crate) fn expects_data(&self) -> bool {
+        self.fetching > self.abandoned
     }
 
     /// Commands in the queue.
@@ -517,10 +529,10 @@ impl QueuePair {
     fn room_now(&mut self, plan: &Plan, all_here: bool, env: &Env<'_>) -> Option<Room> {
         let landing = find_landing(plan.space, plan.length, plan.namespace.as_ref(), env);
         // What other connections receive into must not be held for as long as a host likes: until the rest of the data
-        // comes, or the second half of a fused pair.
+        // comes, or the second half of a fused pair; nor behind requests that the volume has not taken.
         let soon = all_here && !plan.work.is_fused();
         match landing {
-            Landing::Anywhere if soon => return Some(Room::AsReceived),
+            Landing::Anywhere if soon && !plan.is_held_up() => return Some(Room::AsReceived),
             landing => {
                 if let Some(segments) = buffer_of(landing, plan.length, env) {
                     return Some(Room::Buffer(segments));
@@ -675,6 +687,7 @@ impl QueuePair {
     fn count_fetched(&mut self, slot: SlotIndex) {
         let phase = self.slots[usize::from(slot)].phase;
         self.fetching -= u32::from(matches!(phase, Phase::Fetching | Phase::Abandoned));
+        self.abandoned -= u32::from(phase == Phase::Abandoned);
     }
 
     /// The data of a command arrived damaged: it alone fails.
@@ -1066,7 +1079,10 @@ impl QueuePair {
         if self.reserve.is_some() || !self.reserve_out {
             return;
         }
-        if let Ok(mut segment) = view.try_into_segment() {
+        // The other half's of a fused pair may be shorter.
+        if let Ok(mut segment) = view.try_into_segment()
+            && segment.capacity() >= self.reserve_bytes
+        {
             segment.set_len(segment.capacity());
             self.reserve = Some(segment);
             self.reserve_out = false;
@@ -1105,7 +1121,10 @@ impl QueuePair {
         });
         self.runs.add(&entry.course);
         match entry.phase {
-            Phase::Fetching => entry.phase = Phase::Abandoned,
+            Phase::Fetching => {
+                entry.phase = Phase::Abandoned;
+                self.abandoned += 1;
+            }
             Phase::ToFetch => {
                 self.to_fetch.retain(|other| *other != slot);
                 self.release(slot);
@@ -1144,6 +1163,7 @@ impl QueuePair {
             return;
         }
         if let Ok(segment) = pool.segment(bytes) {
+            self.reserve_bytes = segment.capacity();
             self.reserve = Some(segment);
             self.reserve_out = false;
         }

@@ -60,10 +60,11 @@ impl Pure {
     fn new(digests: bool) -> Self {
         let (pool, config) = (Pool::new(16 << 20), TargetConfig::default());
         let requests: Requests = Rc::new(RefCell::new(VecDeque::new()));
+        let attached = attached(&pool, true, usize::MAX, &requests);
         let mut pure = Pure {
             framing: Framing::new(&config),
             queue: QueuePair::new(0),
-            namespaces: Namespaces::new(vec![Rc::new(attached(None, &requests))]),
+            namespaces: Namespaces::new(vec![Rc::new(attached)]),
             requests,
             counters: IoCounters::default(),
             latency: Latency::default(),

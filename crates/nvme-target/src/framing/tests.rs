@@ -12,7 +12,9 @@ use weir_block::{
     Operation, Queue, ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, Watcher,
 };
 use weir_memory::{Pool, Segments};
-use weir_nvme::command::ConnectData;
+use weir_nvme::command::{Blocks, ConnectData, NvmCommand};
+use weir_nvme::sgl::SglDescriptor;
+use weir_nvme::sqe::Fuse;
 use weir_nvme::{HostId, Nqn, Sqe};
 use weir_reactor::Reactor;
 
@@ -79,6 +81,8 @@ pub(super) type Requests = Rc<RefCell<VecDeque<Request>>>;
 struct Scripted {
     /// None: data may be anywhere.
     pool: Option<Pool>,
+    /// Requests that it takes at once.
+    depth: usize,
     requests: Requests,
 }
 
@@ -93,20 +97,26 @@ impl Queue for Scripted {
         }
     }
     fn submit(&mut self, batch: &mut VecDeque<Request>) {
-        self.requests.borrow_mut().append(batch);
+        let mut requests = self.requests.borrow_mut();
+        let taken = batch.len().min(self.depth - requests.len());
+        requests.extend(batch.drain(..taken));
     }
     fn cancel(&mut self, _: Token) {}
 }
 
-/// Namespace 1, whose requests end up in a list, and whose landings are of a pool, where there is one, or anywhere.
-pub(super) fn attached(pool: Option<&Pool>, requests: &Requests) -> Attached {
-    let (pool, requests) = (pool.cloned(), Rc::clone(requests));
-    let queue = VolumeQueue::new(Box::new(move || {
-        Ok(Box::new(Scripted {
-            pool: pool.clone(),
+/// Namespace 1, of whose requests up to `depth` are in a list, and whose landings are anywhere or of the reactor's pool.
+pub(super) fn attached(pool: &Pool, anywhere: bool, depth: usize, requests: &Requests) -> Attached {
+    let landings = (!anywhere).then(|| pool.clone());
+    let requests = Rc::clone(requests);
+    let open = Box::new(move || {
+        let queue: Box<dyn Queue> = Box::new(Scripted {
+            pool: landings.clone(),
+            depth,
             requests: Rc::clone(&requests),
-        }))
-    }));
+        });
+        Ok(queue)
+    });
+    let queue = VolumeQueue::new(pool.clone(), open);
     Attached {
         namespace: Namespace::new(1, Arc::new(Described), [1; 16]),
         geometry: Cell::new(geometry()),
@@ -115,12 +125,46 @@ pub(super) fn attached(pool: Option<&Pool>, requests: &Requests) -> Attached {
     }
 }
 
+/// What a connection and its volume are like.
+#[derive(Debug, Clone, Copy)]
+struct Setup {
+    admin: bool,
+    data_digest: bool,
+    /// The volume lets data be anywhere.
+    anywhere: bool,
+    /// Requests that the volume takes at once.
+    depth: usize,
+}
+
+impl Setup {
+    const PLAIN: Setup = Setup {
+        admin: false,
+        data_digest: false,
+        anywhere: false,
+        depth: usize::MAX,
+    };
+}
+
+fn any_setup() -> impl Strategy<Value = Setup> {
+    let depth = prop_oneof![Just(usize::MAX), 1_usize..4];
+    (any::<bool>(), any::<bool>(), any::<bool>(), depth).prop_map(
+        |(admin, data_digest, anywhere, depth)| Setup {
+            admin,
+            data_digest,
+            anywhere,
+            depth,
+        },
+    )
+}
+
 /// One connection without a socket.
 struct Bench {
     framing: Framing,
     queue: QueuePair,
     namespaces: Namespaces,
     pool: Pool,
+    /// What it receives into.
+    ring: Pool,
     requests: Requests,
     counters: IoCounters,
     errors: Mutex<ErrorLog>,
@@ -129,22 +173,46 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(admin: bool) -> Self {
+    fn new(setup: Setup) -> Self {
         let (pool, config) = (Pool::new(POOL_BYTES), TargetConfig::default());
         let requests = Requests::default();
+        let attached = attached(&pool, setup.anywhere, setup.depth, &requests);
         let mut bench = Bench {
             framing: Framing::new(&config),
             queue: QueuePair::new(0),
-            namespaces: Namespaces::new(vec![Rc::new(attached(Some(&pool), &requests))]),
+            namespaces: Namespaces::new(vec![Rc::new(attached)]),
             requests,
             counters: IoCounters::default(),
             errors: Mutex::default(),
             out: Gather::new(),
             pool,
+            ring: Pool::new(Pool::LONGEST),
             config,
         };
-        bench.connect(admin);
+        bench.connect(setup.admin);
         bench
+    }
+
+    /// Bytes as they are received.
+    fn received(&self, bytes: &[u8]) -> View {
+        let mut segment = self.ring.segment(bytes.len()).expect("one at a time");
+        segment.copy_from_slice(bytes);
+        segment.freeze()
+    }
+
+    /// How many bytes of memory to receive into are held.
+    fn held(&self) -> usize {
+        self.ring.usage().used_bytes
+    }
+
+    /// One round of a connection but for completions.
+    fn round(&mut self, input: &mut View) -> Result<Progress, FramingError> {
+        let progress =
+            self.with_env(|framing, queue, out, env| framing.receive(input, queue, env, out))?;
+        while self.queue.next_effect().is_some() {}
+        self.queue.failures().for_each(drop);
+        self.queue.pump();
+        Ok(progress)
     }
 
     fn connect(&mut self, admin: bool) {
@@ -196,14 +264,9 @@ impl Bench {
 
     /// Feeds bytes, answers requests until nothing moves, and yields what was sent.
     fn feed(&mut self, bytes: &[u8]) -> Result<Vec<u8>, FramingError> {
-        let mut input = View::copy_of(bytes);
+        let mut input = self.received(bytes);
         loop {
-            let progress = self
-                .with_env(|framing, queue, out, env| framing.receive(&mut input, queue, env, out));
-            let progress = progress?;
-            while self.queue.next_effect().is_some() {}
-            self.queue.failures().for_each(drop);
-            self.queue.pump();
+            let progress = self.round(&mut input)?;
             let answered = self.answer_all();
             self.with_env(|framing, queue, out, env| {
                 queue.retry_buffers(env);
@@ -221,6 +284,12 @@ impl Bench {
                 break;
             }
         }
+        drop(input);
+        assert_eq!(
+            self.held(),
+            0,
+            "what was received is kept for a volume only"
+        );
         let sent = self.out.slices().flatten().copied().collect();
         self.out.clear();
         Ok(sent)
@@ -228,20 +297,25 @@ impl Bench {
 
     fn answer_all(&mut self) -> bool {
         let mut answered = false;
-        loop {
-            // The latest first: volumes reorder.
-            let Some(request) = self.requests.borrow_mut().pop_back() else {
-                return answered;
-            };
+        while self.answer_one() {
             answered = true;
-            let completion = Completion {
-                token: request.token,
-                result: Ok(()),
-                operation: done(request.operation),
-            };
-            self.with_env(|_, queue, _, env| queue.completed(completion, env));
-            self.queue.pump();
         }
+        answered
+    }
+
+    /// Answers the request that came last, for volumes reorder; whether there was one.
+    fn answer_one(&mut self) -> bool {
+        let Some(request) = self.requests.borrow_mut().pop_back() else {
+            return false;
+        };
+        let completion = Completion {
+            token: request.token,
+            result: Ok(()),
+            operation: done(request.operation),
+        };
+        self.with_env(|_, queue, _, env| queue.completed(completion, env));
+        self.queue.pump();
+        true
     }
 }
 
@@ -256,19 +330,27 @@ fn done(operation: Operation) -> Operation {
     }
 }
 
-/// The bytes of a capsule with `data` bytes of data, as a host without digests sends it.
-fn capsule(sqe: &[u8; 64], data: usize) -> Vec<u8> {
-    let mut bytes = vec![0x04, 0, 72, if data > 0 { 72 } else { 0 }];
-    bytes.extend((72 + data as u32).to_le_bytes());
+/// The bytes of a capsule with `data` bytes of data, as a host without header digests sends it.
+fn capsule(sqe: &[u8; 64], data: usize, data_digest: bool) -> Vec<u8> {
+    const DATA_DIGEST: u8 = 0b10;
+    let digest = (data > 0 && data_digest).then(|| digest_of_parts([&vec![0xa5; data][..]]));
+    let length = 72 + data + digest.map_or(0, |_| DIGEST_LENGTH);
+    let flags = if digest.is_some() { DATA_DIGEST } else { 0 };
+    let mut bytes = vec![0x04, flags, 72, if data > 0 { 72 } else { 0 }];
+    bytes.extend((length as u32).to_le_bytes());
     bytes.extend(sqe);
     bytes.resize(72 + data, 0xa5);
+    bytes.extend(digest.iter().flat_map(|digest| digest.to_bytes()));
     bytes
 }
 
-fn icreq() -> Vec<u8> {
-    InitializeRequest::new(DigestOptions::NONE)
-        .encode()
-        .to_vec()
+fn icreq(data_digest: bool) -> Vec<u8> {
+    let digests = if data_digest {
+        DigestOptions::DATA
+    } else {
+        DigestOptions::NONE
+    };
+    InitializeRequest::new(digests).encode().to_vec()
 }
 
 /// A host's side: reads what was sent and writes the data that is asked for.
@@ -279,10 +361,13 @@ struct Peer {
 }
 
 impl Peer {
-    fn new() -> Self {
+    fn new(data_digest: bool) -> Self {
         Peer {
             reader: Reader::new(Side::Host),
-            writer: Writer::default(),
+            writer: Writer {
+                data_digest,
+                ..Writer::default()
+            },
             answers: BTreeMap::new(),
         }
     }
@@ -296,6 +381,7 @@ impl Peer {
                 None => return more,
                 Some(Event::Pdu(Pdu::InitializeResponse(_))) => {
                     self.reader.establish(ReceiveParameters {
+                        data_digest: self.writer.data_digest,
                         maximum_data: u32::MAX,
                         ..ReceiveParameters::INITIAL
                     });
@@ -330,7 +416,11 @@ impl Peer {
             let mut buffer = [0; HEADER_SIZE_MAX];
             let written = self.writer.h2c_data(&mut buffer, &header);
             bytes.extend(&buffer[..written]);
-            bytes.resize(bytes.len() + length as usize, 0x5a);
+            let data = vec![0x5a; length as usize];
+            bytes.extend(&data);
+            if self.writer.data_digest {
+                bytes.extend(digest_of_parts([&data[..]]).to_bytes());
+            }
             offset += length;
         }
         bytes
@@ -338,11 +428,11 @@ impl Peer {
 }
 
 /// Sends `commands` in pieces of up to `piece` bytes; the status of each.
-fn converse(commands: &[(Sqe, usize)], piece: usize) -> BTreeMap<u16, u16> {
-    let (mut bench, mut peer) = (Bench::new(false), Peer::new());
-    let mut stream: VecDeque<u8> = icreq().into();
+fn converse(commands: &[(Sqe, usize)], piece: usize, setup: Setup) -> BTreeMap<u16, u16> {
+    let (mut bench, mut peer) = (Bench::new(setup), Peer::new(setup.data_digest));
+    let mut stream: VecDeque<u8> = icreq(setup.data_digest).into();
     for (sqe, data) in commands {
-        stream.extend(capsule(&sqe.encode(), *data));
+        stream.extend(capsule(&sqe.encode(), *data, setup.data_digest));
         // One command after another, so that each has its slot.
         while !stream.is_empty() {
             let length = piece.min(stream.len());
@@ -356,8 +446,7 @@ fn converse(commands: &[(Sqe, usize)], piece: usize) -> BTreeMap<u16, u16> {
 }
 
 fn any_command() -> impl Strategy<Value = (Sqe, usize)> {
-    use weir_nvme::command::{Blocks, NvmCommand, WriteZeroes};
-    use weir_nvme::sgl::SglDescriptor;
+    use weir_nvme::command::WriteZeroes;
     (0_u8..6, 0..BLOCKS + 4, 1_u32..40, any::<bool>()).prop_map(
         |(kind, lba, blocks, in_capsule)| {
             let length = blocks * 512;
@@ -395,25 +484,28 @@ proptest! {
     #[test]
     fn pieces_change_nothing(
         mut commands in proptest::collection::vec(any_command(), 1..12),
-        piece in 1_usize..300,
+        piece in prop_oneof![1_usize..300, 300_usize..9000],
+        setup in any_setup(),
     ) {
+        let setup = Setup { admin: false, ..setup };
         for (cid, (sqe, _)) in (0..).zip(&mut commands) {
             sqe.cid = cid;
         }
-        let whole = converse(&commands, usize::MAX);
+        let whole = converse(&commands, usize::MAX, Setup::PLAIN);
         prop_assert_eq!(whole.len(), commands.len());
-        prop_assert_eq!(converse(&commands, piece), whole);
+        prop_assert_eq!(converse(&commands, piece, setup), whole.clone());
+        prop_assert_eq!(converse(&commands, usize::MAX, setup), whole);
     }
 
     #[test]
     fn no_entry_breaks_a_queue(
         entries in proptest::collection::vec((any::<[u8; 64]>(), 0_u8..0x20, 0_u32..4), 1..40),
-        admin: bool,
+        setup in any_setup(),
         plausible: bool,
         data in 0_usize..3,
     ) {
-        let mut bench = Bench::new(admin);
-        let _ = bench.feed(&icreq());
+        let mut bench = Bench::new(setup);
+        let _ = bench.feed(&icreq(setup.data_digest));
         for (mut bytes, opcode, nsid) in entries {
             if plausible {
                 // Opcodes that there are, SGLs, small namespaces and ranges.
@@ -427,7 +519,7 @@ proptest! {
                 bytes[49] = 0;
             }
             let in_capsule = if data == 1 { 512 } else { 0 };
-            if bench.feed(&capsule(&bytes, in_capsule)).is_err() {
+            if bench.feed(&capsule(&bytes, in_capsule, setup.data_digest)).is_err() {
                 break;
             }
         }
@@ -437,19 +529,19 @@ proptest! {
     fn no_bytes_break_a_connection(
         mut commands in proptest::collection::vec(any_command(), 1..6),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
-        piece in 1_usize..5000,
-        admin: bool,
+        piece in prop_oneof![1_usize..5000, 5000_usize..100_000],
+        setup in any_setup(),
     ) {
-        let mut bytes = icreq();
+        let mut bytes = icreq(setup.data_digest);
         for (cid, (sqe, data)) in (0..).zip(&mut commands) {
             sqe.cid = cid;
-            bytes.extend(capsule(&sqe.encode(), *data));
+            bytes.extend(capsule(&sqe.encode(), *data, setup.data_digest));
         }
         for (at, value) in changes {
             let at = at.index(bytes.len());
             bytes[at] = value;
         }
-        let mut bench = Bench::new(admin);
+        let mut bench = Bench::new(setup);
         for part in bytes.chunks(piece) {
             match bench.feed(part) {
                 Ok(_) => {}
@@ -463,7 +555,7 @@ proptest! {
 
     #[test]
     fn noise_is_refused(bytes in proptest::collection::vec(any::<u8>(), 8..600)) {
-        let mut bench = Bench::new(false);
+        let mut bench = Bench::new(Setup::PLAIN);
         if bytes[0] != 0 {
             prop_assert!(bench.feed(&bytes).is_err());
         } else {
@@ -475,17 +567,16 @@ proptest! {
 #[test]
 fn a_connect_is_an_effect_and_nothing_is_read_behind_it() {
     use weir_nvme::command::{Connect, FabricsCommand};
-    use weir_nvme::sgl::SglDescriptor;
-    let mut bench = Bench::new(false);
+    let mut bench = Bench::new(Setup::PLAIN);
     bench.queue = QueuePair::new(0);
-    bench.feed(&icreq()).expect("a good host");
+    bench.feed(&icreq(false)).expect("a good host");
     let sgl = SglDescriptor::InCapsule {
         offset: 0,
         length: ConnectData::SIZE as u32,
     };
     let connect = FabricsCommand::Connect(Connect::default()).sqe(5, sgl);
-    let mut bytes = capsule(&connect.encode(), ConnectData::SIZE);
-    bytes.extend(capsule(&connect.encode(), ConnectData::SIZE));
+    let mut bytes = capsule(&connect.encode(), ConnectData::SIZE, false);
+    bytes.extend(capsule(&connect.encode(), ConnectData::SIZE, false));
     let mut input = View::copy_of(&bytes);
     let progress = bench
         .with_env(|framing, queue, out, env| framing.receive(&mut input, queue, env, out))
@@ -498,4 +589,136 @@ fn a_connect_is_an_effect_and_nothing_is_read_behind_it() {
         crate::core::Effect::Connect { slot: 0, .. }
     ));
     assert!(bench.queue.next_effect().is_none());
+}
+
+/// A command with `bytes` of data in its capsule, each the low byte of its CID.
+fn with_data(command: &NvmCommand, cid: u16, fuse: Fuse, bytes: u32) -> Vec<u8> {
+    let sgl = SglDescriptor::InCapsule {
+        offset: 0,
+        length: bytes,
+    };
+    let sqe = Sqe {
+        fuse,
+        ..command.sqe(cid, 1, sgl)
+    };
+    let mut bytes = capsule(&sqe.encode(), bytes as usize, false);
+    bytes[72..].fill(cid as u8);
+    bytes
+}
+
+/// A write of 4 KiB.
+fn write_capsule(cid: u16) -> Vec<u8> {
+    let at = Blocks::new(u64::from(cid) * 8, 8);
+    with_data(&NvmCommand::Write(at), cid, Fuse::Normal, 4096)
+}
+
+/// The CID of a write of [`write_capsule`], by its data.
+fn written(request: &Request) -> u16 {
+    let Operation::Write { data, .. } = &request.operation else {
+        panic!("a write, not {request:?}")
+    };
+    let bytes: Vec<u8> = data.iter().flat_map(|view| view.iter().copied()).collect();
+    assert_eq!(bytes, vec![bytes[0]; 4096]);
+    u16::from(bytes[0])
+}
+
+#[test]
+fn what_a_volume_does_not_take_is_not_kept_where_it_was_received() {
+    let mut bench = Bench::new(Setup {
+        anywhere: true,
+        depth: 1,
+        ..Setup::PLAIN
+    });
+    bench.feed(&icreq(false)).expect("a good host");
+    for (first, held) in [(1, true), (4, false)] {
+        let bytes: Vec<u8> = (first..first + 3).flat_map(write_capsule).collect();
+        let mut input = bench.received(&bytes);
+        let pooled = bench.pool.usage().used_bytes;
+        let progress = bench.round(&mut input).expect("a good host");
+        assert_eq!(progress, Progress::Hungry);
+        drop(input);
+        let pooled = bench.pool.usage().used_bytes - pooled;
+        assert_eq!(pooled, if held { 0 } else { 3 * 4096 });
+        // The one that the volume took is as it was received; behind the others more is not.
+        assert_eq!(bench.held() > 0, held);
+        let taken = bench.requests.borrow().front().map(written);
+        assert_eq!(taken, Some(if held { 1 } else { 2 }));
+        assert!(bench.answer_one());
+        assert_eq!(bench.held(), 0, "two or more have not been answered");
+    }
+    let mut order = Vec::new();
+    loop {
+        let taken = bench.requests.borrow().front().map(written);
+        let Some(cid) = taken else { break };
+        order.push(cid);
+        assert!(bench.answer_one());
+    }
+    assert_eq!(order, [3, 4, 5, 6]);
+    assert_eq!(bench.queue.in_flight(), 0);
+}
+
+#[test]
+fn data_that_may_never_come_does_not_keep_receives_short() {
+    let (mut bench, mut peer) = (Bench::new(Setup::PLAIN), Peer::new(false));
+    peer.read(&bench.feed(&icreq(false)).expect("a good host"));
+    let write = |cid| {
+        let fetched = SglDescriptor::Transport { length: 4096 };
+        let sqe = NvmCommand::Write(Blocks::new(0, 8)).sqe(cid, 1, fetched);
+        capsule(&sqe.encode(), 0, false)
+    };
+    let expected = |bench: &Bench| bench.framing.expected(0, &bench.queue);
+    assert_eq!(expected(&bench), Amount::Usual);
+    let first = bench.feed(&write(1)).expect("a good host");
+    let second = bench.feed(&write(2)).expect("a good host");
+    assert_eq!(expected(&bench), Amount::Headers);
+    assert!(bench.queue.abort(1));
+    assert_eq!(expected(&bench), Amount::Headers, "the second one's comes");
+    bench.feed(&peer.read(&second)).expect("a good host");
+    assert_eq!(expected(&bench), Amount::Usual, "the first one's may not");
+    assert!(bench.queue.is_fetching());
+    // It comes after all.
+    bench.feed(&peer.read(&first)).expect("a good host");
+    assert_eq!(expected(&bench), Amount::Usual);
+    assert!(!bench.queue.is_fetching());
+    assert_eq!(bench.queue.in_flight(), 0);
+    bench.feed(&write(3)).expect("a good host");
+    assert_eq!(expected(&bench), Amount::Headers);
+}
+
+#[test]
+fn the_reserve_stays_as_long_as_it_was() {
+    const LENGTHS: [usize; 4] = [1 << 20, 64 << 10, 8192, 4096];
+    let mut bench = Bench::new(Setup::PLAIN);
+    bench.feed(&icreq(false)).expect("a good host");
+    let mut taken = Vec::new();
+    let exhaust = |bench: &Bench, taken: &mut Vec<Segment>| {
+        for length in LENGTHS {
+            taken.extend(std::iter::from_fn(|| bench.pool.segment(length).ok()));
+        }
+    };
+    let at = Blocks::new(0, 8);
+    for round in 0..2 {
+        let short = bench.pool.segment(4096).expect("room");
+        // The first half's data has the reserve, the second's a buffer that is half as long.
+        exhaust(&bench, &mut taken);
+        let first = with_data(&NvmCommand::Compare(at), 1, Fuse::First, 4096);
+        bench.feed(&first).expect("a good host");
+        drop(short);
+        let second = with_data(&NvmCommand::Write(at), 2, Fuse::Second, 4096);
+        bench.feed(&second).expect("a good host");
+        assert_eq!(bench.queue.in_flight(), 0, "round {round}");
+        // The reserve has room for whatever comes in a capsule.
+        exhaust(&bench, &mut taken);
+        let long = with_data(
+            &NvmCommand::Write(Blocks::new(0, 16)),
+            3,
+            Fuse::Normal,
+            8192,
+        );
+        let mut input = bench.received(&long);
+        let progress = bench.round(&mut input).expect("a good host");
+        assert_eq!(progress, Progress::Hungry, "round {round}");
+        assert!(bench.answer_one());
+        taken.clear();
+    }
 }

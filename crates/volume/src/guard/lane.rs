@@ -196,7 +196,14 @@ impl Queue for GuardQueue {
             && u64::from(blocks).is_multiple_of(ratio)
             && blocks_below <= guard.inner_transfer_blocks_max;
         if as_it_is && let Some(inner) = &mut *self.lane.inner.borrow_mut() {
-            return inner.landing(lba >> guard.ratio_shift, blocks_below);
+            let lba = lba >> guard.ratio_shift;
+            let landing = inner.landing(lba, blocks_below);
+            // Behind a lock the data would stay for as long as others take. Locks come and go with a task's own turn only.
+            let kept_back = matches!(landing, Landing::Anywhere)
+                && self.lane.is_locked(&(lba..lba + u64::from(blocks_below)));
+            if !kept_back {
+                return landing;
+            }
         }
         let shift = guard.inner_shift - guard.ratio_shift;
         pool_landing(self.lane.reactor.pool(), (blocks as usize) << shift)
