@@ -30,6 +30,9 @@ pub struct Config {
     /// How long a reactor looks for more work after its last completion before it sleeps.
     #[serde(deserialize_with = "duration::<_, 0, 10_000_000>")]
     pub spin: Duration,
+    /// How long a busy reactor pauses at most before it looks again; see [`weir_reactor::ReactorConfig::pause`].
+    #[serde(deserialize_with = "duration::<_, 0, 1_000_000>")]
+    pub pause: Duration,
     /// Where the live state is kept; see [`Config::state_path`].
     pub state: Option<PathBuf>,
     /// The control API.
@@ -155,6 +158,7 @@ impl Default for Config {
             pin: false,
             features_off: Vec::new(),
             spin: Duration::from_micros(50),
+            pause: Duration::from_micros(40),
             state: None,
             control: ControlConfig::default(),
             transport: TransportConfig::default(),
@@ -573,6 +577,7 @@ mod tests {
             ("\n\nreactor = 4", "line 3"),
             ("reactors = \"many\"", "invalid type"),
             ("spin = \"1s\"", "1s is out of range: want 0us to 10ms"),
+            ("pause = \"2ms\"", "2ms is out of range: want 0us to 1ms"),
             ("spin = \"fast\"", "\"fast\" is not a duration"),
             ("[limits]\nconnections = 1", "line 2"),
             ("[limits]\nmemory = \"10X\"", "'10X' is not a size"),

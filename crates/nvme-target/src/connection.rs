@@ -676,6 +676,8 @@ impl Connection {
             self.framing
                 .receive(&mut self.input, &mut self.queue, env, &mut self.out)
         });
+        let taken = self.queue.commands_taken();
+        self.shard().reactor.note_work(taken);
         let damaged = std::mem::take(&mut self.framing.digest_errors.data);
         if damaged > 0 {
             self.shard().counters.data_digest_errors.add(damaged);

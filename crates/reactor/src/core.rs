@@ -13,6 +13,7 @@ use std::time::Duration;
 use weir_memory::Pool;
 
 use crate::executor::{Entered, Tasks};
+use crate::pacer::Pacer;
 use crate::remote::Shared;
 use crate::slots::{Completed, Handler, Owner, Slots};
 use crate::time::Timers;
@@ -55,6 +56,9 @@ pub struct ReactorConfig {
     pub processor: Option<usize>,
     /// For how long after its last completion it looks for the next one before it sleeps in the kernel.
     pub spin: Duration,
+    /// The longest pause between two looks at busy sockets, by which more is found at each; zero for none. Only where more
+    /// than 200,000 units of [`Reactor::note_work`] are done in a second, and as much is done with the pause as without.
+    pub pause: Duration,
     /// Bound on the memory of its buffer pool, in bytes.
     pub pool_bytes: usize,
     /// What a panic in a task does.
@@ -68,6 +72,7 @@ impl Default for ReactorConfig {
             name: "weir-reactor".to_owned(),
             processor: None,
             spin: Duration::from_micros(50),
+            pause: Duration::from_micros(40),
             pool_bytes: 256 << 20,
             on_panic: PanicPolicy::Abort,
         }
@@ -113,6 +118,10 @@ pub struct ReactorStats {
     pub spin_ns: u64,
     /// Time spent asleep, in nanoseconds.
     pub sleep_ns: u64,
+    /// Pauses between two looks at busy sockets.
+    pub pauses: u64,
+    /// Time spent in them, in nanoseconds.
+    pub pause_ns: u64,
 }
 
 struct Inner {
@@ -127,6 +136,11 @@ struct Inner {
     now: Cell<Instant>,
     last_work: Cell<Instant>,
     spin: Duration,
+    pacer: RefCell<Pacer>,
+    /// Units of work since the last wait.
+    units: Cell<u32>,
+    /// The last wait was [`Wait::Look`].
+    looked: Cell<bool>,
     on_panic: PanicPolicy,
     stopping: Cell<bool>,
     stats: Cell<ReactorStats>,
@@ -185,6 +199,11 @@ impl Reactor {
     #[must_use]
     pub fn stats(&self) -> ReactorStats {
         self.0.stats.get()
+    }
+
+    /// Notes that so many requests of peers were taken up in this turn, which is what pauses between turns go by.
+    pub fn note_work(&self, units: u32) {
+        self.0.units.set(self.0.units.get().saturating_add(units));
     }
 
     /// Runs a task. Dropping the [`Task`] cancels it; detach it to let it run on.
@@ -391,6 +410,9 @@ impl Runner {
             now: Cell::new(now),
             last_work: Cell::new(now),
             spin: config.spin,
+            pacer: RefCell::new(Pacer::new(config.pause, now)),
+            units: Cell::new(0),
+            looked: Cell::new(false),
             on_panic: config.on_panic,
             stopping: Cell::new(false),
             stats: Cell::default(),
@@ -468,7 +490,7 @@ impl Runner {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         self.guarded(|reactor| reactor.0.driver.borrow_mut().turn(wait, &mut outcomes));
         let after_wait = inner.driver.borrow().now();
-        if wait != Wait::No {
+        if matches!(wait, Wait::Until(_)) {
             inner.shared.wake_up();
         }
         inner.now.set(after_wait);
@@ -513,6 +535,16 @@ impl Runner {
 
     fn choose_wait(&self, now: Instant) -> Wait {
         let inner = &*self.reactor.0;
+        let looked = inner.looked.replace(false);
+        if let Some(pause) = inner.pacer.borrow().pause() {
+            if inner.units.get() > 0 {
+                inner.looked.set(true);
+                return Wait::Look;
+            }
+            if looked && inner.tasks.is_empty() {
+                return Wait::Pause(pause);
+            }
+        }
         if !inner.tasks.is_empty() || now < inner.last_work.get() + inner.spin {
             return Wait::No;
         }
@@ -533,6 +565,10 @@ impl Runner {
         waiting: Duration,
     ) {
         let mut stats = self.reactor.0.stats.get();
+        let paused = match wait {
+            Wait::Pause(pause) => waiting.min(pause),
+            _ => Duration::ZERO,
+        };
         let (running, waiting) = (running.as_nanos() as u64, waiting.as_nanos() as u64);
         stats.turns += 1;
         stats.busy_turns += u64::from(worked);
@@ -544,10 +580,22 @@ impl Runner {
                 stats.sleep_ns += waiting;
                 stats.busy_ns += running;
             }
-            Wait::No if worked => stats.busy_ns += running + waiting,
-            Wait::No => stats.spin_ns += running + waiting,
+            Wait::Pause(_) => {
+                let paused = paused.as_nanos() as u64;
+                stats.pauses += 1;
+                stats.pause_ns += paused;
+                stats.busy_ns += running + waiting - paused;
+            }
+            Wait::No | Wait::Look if worked => stats.busy_ns += running + waiting,
+            Wait::No | Wait::Look => stats.spin_ns += running + waiting,
         }
         self.reactor.0.stats.set(stats);
+        let inner = &*self.reactor.0;
+        let units = inner.units.take();
+        inner
+            .pacer
+            .borrow_mut()
+            .note(inner.now.get(), units, paused);
     }
 
     /// Runs what may panic, under the reactor's policy.

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir_memory::{Gather, Segment, Segments, View, Views};
 
@@ -172,6 +173,11 @@ pub struct Outcome {
 pub enum Wait {
     /// Not at all: more work is ready, or the reactor is spinning.
     No,
+    /// Not at all; and receives for which there are no bytes yet start only with a turn that does not look, so that they
+    /// cost nothing more where a pause follows.
+    Look,
+    /// So long, whatever comes; then as [`Wait::No`]. Receives find together what came meanwhile.
+    Pause(Duration),
     /// Until an outcome, a notification, or this moment.
     Until(Option<Instant>),
 }

@@ -18,6 +18,7 @@ mod file;
 pub mod heap;
 pub mod linux;
 mod net;
+mod pacer;
 mod remote;
 pub mod sim;
 mod slots;

@@ -318,6 +318,7 @@ impl Engine for FakeEngine {
             busy_ns: 1_000_000,
             spin_ns: 0,
             sleep_ns: 0,
+            pause_ns: 0,
             operations: 0,
             pool_used_bytes: 0,
             pool_held_bytes: 0,

@@ -223,6 +223,8 @@ pub struct ReactorReport {
     pub spin_ns: u64,
     /// Time spent asleep, in nanoseconds.
     pub sleep_ns: u64,
+    /// Time of pauses between two looks for work, in nanoseconds.
+    pub pause_ns: u64,
     /// I/O operations that ended.
     pub operations: u64,
     /// Memory of its buffer pool in use, in bytes.

@@ -221,6 +221,8 @@ pub(crate) struct QueuePair {
     flow_control: bool,
     /// Requests on volumes that have not ended; shared with whoever cleans up after a panic.
     running: Rc<Cell<u32>>,
+    /// Commands taken into slots since somebody last asked.
+    taken: u32,
     /// The time that it was told last.
     now: Instant,
     /// Courses of the commands that were answered since [`QueuePair::take_runs`].
@@ -252,6 +254,7 @@ impl QueuePair {
             head: 0,
             flow_control: false,
             running: Rc::default(),
+            taken: 0,
             now: Instant::default(),
             runs: Runs::default(),
         };
@@ -335,6 +338,11 @@ impl QueuePair {
     /// Commands in the queue.
     pub(crate) fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// How many commands came since the last call.
+    pub(crate) fn commands_taken(&mut self) -> u32 {
+        std::mem::take(&mut self.taken)
     }
 
     /// Commands in the queue but for those that wait for events.
@@ -514,6 +522,7 @@ impl QueuePair {
 
     fn take_slot(&mut self, sqe: &Sqe) -> SlotIndex {
         let slot = self.free.pop().expect("the transport asked for room");
+        self.taken += 1;
         self.head = (self.head + 1) % self.entries;
         let entry = &mut self.slots[usize::from(slot)];
         assert_eq!(entry.phase, Phase::Free, "a free slot is free");

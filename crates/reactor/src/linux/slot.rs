@@ -39,6 +39,8 @@ pub(super) enum Next {
     Again,
     /// There was no buffer to receive into; the receive waits for one.
     Starved,
+    /// There are no bytes yet; the receive starts later.
+    Later,
 }
 
 /// How the next submission of [`AllocateMode::Discard`] asks.
@@ -57,6 +59,10 @@ pub(super) struct Slot {
     pub(super) cancelled: bool,
     /// It waits for a buffer, and the kernel does not know it.
     pub(super) starved: bool,
+    /// It is a receive that was not started yet.
+    pub(super) held: bool,
+    /// It is a receive that comes back when there are no bytes yet.
+    pub(super) looks: bool,
     /// The large buffer of a receive that expects much.
     bulk: Option<Segment>,
     /// Bytes done by earlier submissions.
@@ -77,6 +83,8 @@ impl Slot {
             op: None,
             cancelled: false,
             starved: false,
+            held: false,
+            looks: false,
             bulk: None,
             progress: 0,
             discard_by: DiscardBy::Punch,
@@ -125,7 +133,25 @@ impl Slot {
         self.progress = 0;
         self.cancelled = false;
         self.starved = false;
+        self.held = false;
+        self.looks = false;
         nothing_to_do
+    }
+
+    /// Whether it is an operation that a pause may come before: a receive of whatever there is.
+    pub(super) fn can_wait(&self) -> bool {
+        matches!(
+            self.op,
+            Some(Op::Receive {
+                into: ReceiveInto::Ring(_),
+                ..
+            })
+        )
+    }
+
+    /// Whether the kernel has the operation, or will have it with what was queued.
+    pub(super) fn is_in_kernel(&self) -> bool {
+        self.op.is_some() && !self.starved && !self.held
     }
 
     /// Lends memory for the vectors of the next operation.
@@ -224,9 +250,12 @@ impl Slot {
     fn receive(&mut self, socket: Fd, into: &mut ReceiveInto, ring_bytes: u32) -> squeue::Entry {
         match into {
             ReceiveInto::Ring(amount) => {
+                let flags = if self.looks { libc::MSG_DONTWAIT } else { 0 };
                 if let Some(bulk) = &mut self.bulk {
                     let length = bulk.len() as u32;
-                    return opcode::Recv::new(socket, bulk.as_mut_ptr(), length).build();
+                    return opcode::Recv::new(socket, bulk.as_mut_ptr(), length)
+                        .flags(flags)
+                        .build();
                 }
                 let bytes = match amount {
                     Amount::Headers => ring_bytes.min(HEADERS_BYTES),
@@ -234,6 +263,7 @@ impl Slot {
                 };
                 opcode::Recv::new(socket, std::ptr::null_mut(), bytes)
                     .buf_group(GROUP)
+                    .flags(flags)
                     .build()
                     .flags(squeue::Flags::BUFFER_SELECT)
             }
@@ -406,6 +436,7 @@ impl Slot {
     fn failed(&mut self, errno: i32) -> Next {
         let op = self.op.as_ref().expect("a slot in use holds an operation");
         match (op, errno) {
+            (Op::Receive { .. }, libc::EAGAIN) if self.looks && !self.cancelled => Next::Later,
             // A signal: nothing has happened yet.
             (_, libc::EINTR) if !self.cancelled => Next::Again,
             // The medium's queue was full for a moment. (A socket says so only where another process made it non-blocking,

@@ -45,6 +45,8 @@ pub(super) struct Uring {
     backlog: VecDeque<squeue::Entry>,
     /// Receives for which there was no buffer, in order.
     starved: VecDeque<OpToken>,
+    /// Receives that start with the turn.
+    held: Vec<OpToken>,
     /// Outcomes that needed no kernel.
     ready: Vec<(OpToken, Outcome)>,
     completions: Vec<cqueue::Entry>,
@@ -73,6 +75,7 @@ impl Uring {
             in_kernel: 0,
             backlog: VecDeque::new(),
             starved: VecDeque::new(),
+            held: Vec::new(),
             ready: Vec::new(),
             completions: Vec::new(),
             notifier: Arc::new(EventNotifier::new()?),
@@ -173,6 +176,23 @@ impl Uring {
         !self.starved.is_empty() && self.buffers().available() > 0
     }
 
+    fn hold(&mut self, token: OpToken) {
+        self.slots[token.slot as usize].held = true;
+        self.held.push(token);
+    }
+
+    /// Starts the receives that were held; where it only `looks`, those without bytes come back to be held on.
+    fn start_held(&mut self, looks: bool) {
+        let mut held = std::mem::take(&mut self.held);
+        for token in held.drain(..) {
+            let slot = self.slot(token).expect("a held receive is in flight");
+            slot.held = false;
+            slot.looks = looks;
+            self.start(token);
+        }
+        self.held = held;
+    }
+
     fn arm_wake(&mut self) {
         if self.wake_armed {
             return;
@@ -223,6 +243,7 @@ impl Uring {
         match slot.complete(result, received, accepted) {
             Next::Done(result) => return Some(self.finish(token, result)),
             Next::Again => self.start(token),
+            Next::Later => self.hold(token),
             Next::Starved => {
                 slot.starved = true;
                 self.starved.push_back(token);
@@ -257,6 +278,7 @@ impl Driver for Uring {
         }
         let done = self.slots[index].begin(token.generation, op, self.discards_by_command);
         match done {
+            None if self.slots[index].can_wait() => self.hold(token),
             None => self.start(token),
             Some(output) => {
                 let outcome = self.finish(token, Ok(output));
@@ -270,8 +292,9 @@ impl Driver for Uring {
             return;
         };
         slot.cancelled = true;
-        if slot.starved {
+        if slot.starved || slot.held {
             self.starved.retain(|&waiting| waiting != token);
+            self.held.retain(|&waiting| waiting != token);
             let outcome = self.finish(token, Err(error(libc::ECANCELED)));
             self.ready.push(outcome);
             return;
@@ -286,6 +309,11 @@ impl Driver for Uring {
 
     fn turn(&mut self, wait: Wait, outcomes: &mut Vec<(OpToken, Outcome)>) {
         self.feed_receives();
+        if let Wait::Pause(time) = wait {
+            self.push_backlog();
+            self.ring.pause(time);
+        }
+        self.start_held(wait == Wait::Look);
         self.push_backlog();
         match wait {
             Wait::Until(deadline)
@@ -314,8 +342,9 @@ impl Drop for Uring {
         let deadline = super::now() + DROP_WAIT_MAX;
         let mut outcomes = Vec::new();
         self.starved.clear();
+        self.held.clear();
         let in_flight: Vec<OpToken> = (0..self.slots.len())
-            .filter(|&index| self.slots[index].op.is_some() && !self.slots[index].starved)
+            .filter(|&index| self.slots[index].is_in_kernel())
             .map(|index| OpToken {
                 slot: index as u32,
                 generation: self.slots[index].generation,
@@ -433,6 +462,120 @@ mod tests {
             driver.turn(Wait::No, &mut outcomes);
         }
         assert!(driver.ring.enters() <= enters + 2);
+    }
+
+    fn receive(driver: &mut Uring, socket: &Rc<Socket>) {
+        let op = Op::Receive {
+            socket: socket.clone(),
+            into: ReceiveInto::Ring(Amount::Usual),
+        };
+        driver.submit(token(0), op);
+    }
+
+    fn received(outcomes: &[(OpToken, Outcome)]) -> &[u8] {
+        match outcomes {
+            [
+                (
+                    _,
+                    Outcome {
+                        result: Ok(Output::Received(view)),
+                        ..
+                    },
+                ),
+            ] => view,
+            other => panic!("one receive was to end: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_look_finds_what_is_there_and_holds_the_receive_of_what_is_not() {
+        let mut driver = driver();
+        let (socket, peer) = socket(&driver);
+        let mut outcomes = Vec::new();
+        receive(&mut driver, &socket);
+        driver.turn(Wait::Look, &mut outcomes);
+        assert!(outcomes.is_empty());
+        assert_eq!(driver.held, [token(0)], "the kernel has it");
+        std::io::Write::write_all(&mut &peer, b"there").expect("sends");
+        driver.turn(Wait::Look, &mut outcomes);
+        assert_eq!(received(&outcomes), b"there");
+        assert!(driver.held.is_empty());
+    }
+
+    #[test]
+    fn a_pause_lasts_and_finds_all_that_came() {
+        const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+        let mut driver = driver();
+        let (socket, peer) = socket(&driver);
+        let mut outcomes = Vec::new();
+        receive(&mut driver, &socket);
+        driver.turn(Wait::Look, &mut outcomes);
+        let sender = std::thread::spawn(move || {
+            for part in [b"one ", b"two "] {
+                std::thread::sleep(PAUSE / 10);
+                std::io::Write::write_all(&mut &peer, part).expect("sends");
+            }
+            peer
+        });
+        let began = std::time::Instant::now();
+        driver.turn(Wait::Pause(PAUSE), &mut outcomes);
+        assert!(began.elapsed() >= PAUSE, "bytes ended the pause");
+        drop(sender.join());
+        while outcomes.is_empty() {
+            driver.turn(Wait::Until(None), &mut outcomes);
+        }
+        assert!(received(&outcomes).starts_with(b"one "));
+    }
+
+    #[test]
+    fn sends_leave_before_a_pause_and_a_held_receive_goes_on_after_a_look() {
+        let mut driver = driver();
+        let (socket, peer) = socket(&driver);
+        let mut outcomes = Vec::new();
+        receive(&mut driver, &socket);
+        driver.turn(Wait::Look, &mut outcomes);
+        let mut gather = weir_memory::Gather::new();
+        gather.push_view(View::zeroes(512).next().expect("a view"));
+        let send = Op::Send {
+            socket: socket.clone(),
+            gather,
+        };
+        driver.submit(token(1), send);
+        let echo = std::thread::spawn(move || {
+            let mut bytes = [1; 512];
+            std::io::Read::read_exact(&mut &peer, &mut bytes).expect("receives");
+            std::io::Write::write_all(&mut &peer, &bytes[..4]).expect("sends");
+            peer
+        });
+        driver.turn(
+            Wait::Pause(std::time::Duration::from_micros(40)),
+            &mut outcomes,
+        );
+        assert!(matches!(outcomes.remove(0), (sent, _) if sent == token(1)));
+        // The receive was started after the pause, so that its bytes wake the reactor.
+        while outcomes.is_empty() {
+            driver.turn(Wait::Until(None), &mut outcomes);
+        }
+        assert_eq!(received(&outcomes), [0; 4]);
+        drop(echo.join());
+    }
+
+    #[test]
+    fn a_held_receive_is_cancelled_or_dropped_like_any_other() {
+        let mut driver = driver();
+        let (socket, _peer) = socket(&driver);
+        let mut outcomes = Vec::new();
+        receive(&mut driver, &socket);
+        driver.turn(Wait::Look, &mut outcomes);
+        driver.cancel(token(0));
+        driver.turn(Wait::No, &mut outcomes);
+        let (_, outcome) = outcomes.pop().expect("it ended");
+        let error = outcome.result.expect_err("it was cancelled");
+        assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
+        receive(&mut driver, &socket);
+        driver.turn(Wait::Look, &mut outcomes);
+        drop(driver);
+        assert!(outcomes.is_empty());
     }
 
     #[test]

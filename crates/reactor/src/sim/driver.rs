@@ -215,7 +215,7 @@ impl Driver for SimulatedDriver {
 
     fn turn(&mut self, wait: Wait, outcomes: &mut Vec<(OpToken, Outcome)>) {
         let first = outcomes.len();
-        if wait == Wait::No && !self.is_dead() {
+        if !matches!(wait, Wait::Until(_)) && !self.is_dead() {
             self.go_on_with_ready(outcomes);
         } else {
             // A simulated reactor waits only when it stops.

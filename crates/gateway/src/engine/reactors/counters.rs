@@ -110,6 +110,12 @@ fn of_reactors(reports: &[ReactorReport]) -> Vec<Family> {
             |row| seconds(row.sleep_ns),
         ),
         (
+            "weir_reactor_pause_seconds_total",
+            Counter,
+            "Time of pauses between two looks for work.",
+            |row| seconds(row.pause_ns),
+        ),
+        (
             "weir_reactor_connections",
             Gauge,
             "Connections that belong to it.",

@@ -174,6 +174,7 @@ impl ReactorEngine {
                 busy_ns: stats.busy_ns,
                 spin_ns: stats.spin_ns,
                 sleep_ns: stats.sleep_ns,
+                pause_ns: stats.pause_ns,
                 operations: stats.operations,
                 pool_used_bytes: usage.used_bytes as u64,
                 pool_held_bytes: usage.held_bytes as u64,
@@ -250,6 +251,7 @@ fn start_reactors(
             name: format!("weir-{index}"),
             processor,
             spin: config.spin,
+            pause: config.pause,
             pool_bytes: usize::try_from(pool_bytes).unwrap_or(usize::MAX),
             on_panic: PanicPolicy::Abort,
         };
