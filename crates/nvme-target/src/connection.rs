@@ -38,6 +38,8 @@ use crate::volumes::Namespaces;
 
 /// Rounds that a connection works in one go before the others of its reactor have their turn.
 const ROUNDS_MAX: usize = 16;
+/// Bytes that are as much work as a command.
+const WORK_BYTES: usize = 4096;
 /// After how long a connection that waits for a buffer looks again.
 const BUFFER_RETRY: Duration = Duration::from_millis(1);
 /// For how long a connection that ends waits for the peer to take what was sent last.
@@ -654,6 +656,7 @@ impl Connection {
                 let full = back.from() + count == segment.len();
                 self.framing
                     .received_directly(segment, &back, count, &mut self.queue);
+                self.shard().reactor.note_work((count / WORK_BYTES) as u32);
                 if full { count } else { 0 }
             }
             (received, _) => unreachable!("{received:?} was not asked for"),
@@ -672,12 +675,14 @@ impl Connection {
     }
 
     fn process_input(&mut self) -> Result<(), End> {
+        let bytes = self.input.len();
         let progress = self.scene.with_env(|env| {
             self.framing
                 .receive(&mut self.input, &mut self.queue, env, &mut self.out)
         });
         let taken = self.queue.commands_taken();
-        self.shard().reactor.note_work(taken);
+        let used = (bytes - self.input.len()) / WORK_BYTES;
+        self.shard().reactor.note_work(taken.max(used as u32));
         let damaged = std::mem::take(&mut self.framing.digest_errors.data);
         if damaged > 0 {
             self.shard().counters.data_digest_errors.add(damaged);

@@ -12,11 +12,12 @@ use std::time::Duration;
 use crate::Instant;
 
 /// The pauses that are tried.
-const PAUSES: [Duration; 4] = [
+const PAUSES: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_micros(10),
     Duration::from_micros(20),
     Duration::from_micros(40),
+    Duration::from_micros(80),
 ];
 /// How long one spell is.
 const SPELL: Duration = Duration::from_millis(2);
@@ -24,6 +25,10 @@ const SPELL: Duration = Duration::from_millis(2);
 const UNITS_MIN: u64 = 400;
 /// Pairs of spells in one trial, one with each of two pauses. The median leaves out those that something disturbed.
 const TRIED: usize = 12;
+/// Pairs after which a trial may be given up.
+const TRIED_MIN: usize = 4;
+/// Throughput at which it is; a thousandth.
+const HOPELESS: u64 = 900;
 /// Spells between trials after one that changed the pause.
 const REST_MIN: u32 = 4;
 /// The most spells between trials.
@@ -82,26 +87,28 @@ impl Trial {
     }
 
     fn is_over(&self) -> bool {
-        self.spells == 2 * TRIED
+        let between_pairs = self.spells.is_multiple_of(2) && self.spells >= 2 * TRIED_MIN;
+        self.spells == 2 * TRIED || between_pairs && self.median_ratio(&self.rates) < HOPELESS
     }
 
     /// Whether the candidate is better than `present`.
     fn is_won(&self, present: usize) -> bool {
-        let rate = median_ratio(&self.rates);
-        let cost = median_ratio(&self.costs);
+        let rate = self.median_ratio(&self.rates);
+        let cost = self.median_ratio(&self.costs);
         let cheaper = cost + GAIN_MIN <= 1000;
         let as_fast = rate + LOSS_MAX >= 1000;
         let faster = rate >= 1000 + GAIN_MIN;
         as_fast && cheaper || faster && self.candidate < present
     }
-}
 
-/// What the candidate had of what the present one had at the same time, in thousandths.
-fn median_ratio([present, candidate]: &[[u64; TRIED]; 2]) -> u64 {
-    let mut ratios: [u64; TRIED] =
-        std::array::from_fn(|pair| candidate[pair] * 1000 / present[pair].max(1));
-    ratios.sort_unstable();
-    ratios[TRIED / 2]
+    /// What the candidate had of what the present one had at the same time, in thousandths.
+    fn median_ratio(&self, [present, candidate]: &[[u64; TRIED]; 2]) -> u64 {
+        let pairs = self.spells / 2;
+        let mut ratios: [u64; TRIED] =
+            std::array::from_fn(|pair| candidate[pair] * 1000 / present[pair].max(1));
+        ratios[..pairs].sort_unstable();
+        ratios[pairs / 2]
+    }
 }
 
 /// What a reactor's loop asks how long to pause.
@@ -187,7 +194,7 @@ impl Pacer {
         } else {
             self.longer = !self.longer;
             self.rest = self.rest_next;
-            self.rest_next = (2 * self.rest_next).min(REST_MAX);
+            self.rest_next = (4 * self.rest_next).min(REST_MAX);
         }
         self.trial = None;
     }
