@@ -5,7 +5,8 @@
 //! when readers hold so many views that the pool is at its bound, its place stays empty until one comes back.
 //!
 //! No more buffers are offered than are used at once, so that those in use stay in the processor's cache. Who expects more
-//! than a buffer holds receives into a large one of its own, where the pool has memory to spare.
+//! than a buffer holds receives into a large one of its own. These are few, and have a bound of their own, so that they take
+//! nothing from the others.
 
 use std::io;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -47,11 +48,24 @@ impl Default for ReceiveBuffers {
 
 impl ReceiveBuffers {
     /// The most memory that they take, for each reactor, on top of its own pool: those that wait and at least as many
-    /// held, in the chunks by which a pool grows.
+    /// held, in the chunks by which a pool grows, and half as much for large buffers.
     #[must_use]
     pub fn memory_bytes_max(&self) -> usize {
+        self.ring_bytes_max() + self.bulk_bytes_max()
+    }
+
+    fn ring_bytes_max(&self) -> usize {
+        (2 * self.waiting_bytes()).next_multiple_of(Pool::CHUNK)
+    }
+
+    /// None where there is no room for one.
+    fn bulk_bytes_max(&self) -> usize {
+        self.waiting_bytes() / BULK_BYTES * BULK_BYTES
+    }
+
+    fn waiting_bytes(&self) -> usize {
         let buffer = (self.bytes as usize).next_power_of_two().max(ALIGNMENT);
-        (2 * usize::from(self.count) * buffer).next_multiple_of(Pool::CHUNK)
+        usize::from(self.count) * buffer
     }
 
     pub(super) fn check(&self) -> io::Result<()> {
@@ -76,6 +90,8 @@ pub(super) struct BufferRing {
     /// The ring that the kernel reads: an entry for each buffer.
     memory: Segment,
     pool: Pool,
+    /// Large buffers.
+    bulk: Pool,
     /// By buffer number: the buffer while the kernel may choose it.
     segments: Vec<Option<Segment>>,
     /// Numbers of buffers that are not offered.
@@ -103,7 +119,8 @@ impl BufferRing {
         unsafe { submitter.register_buf_ring_with_flags(address, config.count, GROUP, 0)? };
         let mut ring = BufferRing {
             memory,
-            pool: Pool::new(config.memory_bytes_max()),
+            pool: Pool::new(config.ring_bytes_max()),
+            bulk: Pool::new(config.bulk_bytes_max()),
             segments: (0..count).map(|_| None).collect(),
             missing: (0..config.count).rev().collect(),
             wanted: OFFERED_MIN.min(count),
@@ -165,14 +182,12 @@ impl BufferRing {
         self.taken_max = self.taken_max.max(self.wanted / 2);
     }
 
-    /// A large buffer, where there is memory for one beside what all places of the ring may take.
+    /// A large buffer, where there is one.
     pub(super) fn bulk(&mut self) -> Option<Segment> {
-        let usage = self.pool.usage();
-        let fits = usage.used_bytes + BULK_BYTES <= usage.limit_bytes / 2;
-        if !fits || BULK_BYTES <= self.bytes as usize {
+        if BULK_BYTES <= self.bytes as usize {
             return None;
         }
-        self.pool.segment(BULK_BYTES).ok()
+        self.bulk.segment(BULK_BYTES).ok()
     }
 
     /// Takes the buffer that the kernel chose and filled with `length` bytes.

@@ -43,6 +43,16 @@ pub(super) enum Next {
     Later,
 }
 
+/// How long a receive has waited with a large buffer for bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BulkWait {
+    Young,
+    /// Since before others were last looked for a large buffer from.
+    Old,
+    /// It was called back, to wait without one.
+    CalledBack,
+}
+
 /// How the next submission of [`AllocateMode::Discard`] asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DiscardBy {
@@ -65,6 +75,7 @@ pub(super) struct Slot {
     pub(super) looks: bool,
     /// The large buffer of a receive that expects much.
     bulk: Option<Segment>,
+    bulk_wait: BulkWait,
     /// Bytes done by earlier submissions.
     progress: usize,
     discard_by: DiscardBy,
@@ -86,6 +97,7 @@ impl Slot {
             held: false,
             looks: false,
             bulk: None,
+            bulk_wait: BulkWait::Young,
             progress: 0,
             discard_by: DiscardBy::Punch,
             vectors: Vec::new(),
@@ -135,6 +147,7 @@ impl Slot {
         self.starved = false;
         self.held = false;
         self.looks = false;
+        self.bulk_wait = BulkWait::Young;
         nothing_to_do
     }
 
@@ -164,9 +177,10 @@ impl Slot {
         (self.vectors.capacity() > 0).then(|| std::mem::take(&mut self.vectors))
     }
 
-    /// Whether it is a receive that expects much and has no large buffer yet.
+    /// Whether it is a receive that expects much and has no large buffer yet, nor lost one.
     pub(super) fn wants_bulk(&self) -> bool {
         self.bulk.is_none()
+            && self.bulk_wait != BulkWait::CalledBack
             && matches!(
                 &self.op,
                 Some(Op::Receive {
@@ -181,9 +195,28 @@ impl Slot {
         self.bulk = None;
     }
 
+    #[cfg(test)]
+    pub(super) fn has_bulk(&self) -> bool {
+        self.bulk.is_some()
+    }
+
     /// Gives a receive a large buffer.
     pub(super) fn set_bulk(&mut self, segment: Segment) {
         self.bulk = Some(segment);
+    }
+
+    /// Whether its large buffer is to be called back: it has waited with it since before the last time that this was asked.
+    pub(super) fn calls_bulk_back(&mut self) -> bool {
+        if self.bulk.is_none() || self.cancelled {
+            return false;
+        }
+        let (next, idle) = match self.bulk_wait {
+            BulkWait::Young => (BulkWait::Old, false),
+            BulkWait::Old => (BulkWait::CalledBack, true),
+            BulkWait::CalledBack => (BulkWait::CalledBack, false),
+        };
+        self.bulk_wait = next;
+        idle
     }
 
     /// The submission for what is left of the operation. It refers to this slot and to the operation's buffers.
@@ -439,6 +472,13 @@ impl Slot {
             (Op::Receive { .. }, libc::EAGAIN) if self.looks && !self.cancelled => Next::Later,
             // A signal: nothing has happened yet.
             (_, libc::EINTR) if !self.cancelled => Next::Again,
+            // No bytes came: it waits on as others do.
+            (Op::Receive { .. }, libc::ECANCELED)
+                if self.bulk_wait == BulkWait::CalledBack && !self.cancelled =>
+            {
+                self.bulk = None;
+                Next::Again
+            }
             // The medium's queue was full for a moment. (A socket says so only where another process made it non-blocking,
             // and would at once again.)
             (Op::Read { .. } | Op::Write { .. } | Op::Sync { .. }, libc::EAGAIN)

@@ -26,6 +26,9 @@ const WAKE: u64 = u32::MAX as u64;
 /// Word of cancellations, whose own completions mean nothing.
 const CANCEL: u64 = u32::MAX as u64 - 1;
 
+/// How long a receive may wait with a large buffer that another could use.
+const BULK_IDLE: Duration = Duration::from_millis(10);
+
 /// For how long a driver that is dropped waits for the kernel to let go of its memory.
 const DROP_WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -47,6 +50,8 @@ pub(super) struct Uring {
     starved: VecDeque<OpToken>,
     /// Receives that start with the turn.
     held: Vec<OpToken>,
+    /// When it was last looked for large buffers that are not used.
+    bulk_looked: Instant,
     /// Outcomes that needed no kernel.
     ready: Vec<(OpToken, Outcome)>,
     completions: Vec<cqueue::Entry>,
@@ -76,6 +81,7 @@ impl Uring {
             backlog: VecDeque::new(),
             starved: VecDeque::new(),
             held: Vec::new(),
+            bulk_looked: Instant::default(),
             ready: Vec::new(),
             completions: Vec::new(),
             notifier: Arc::new(EventNotifier::new()?),
@@ -135,14 +141,50 @@ impl Uring {
     fn start(&mut self, token: OpToken) {
         let receive_bytes = self.buffers().bytes();
         let slot = self.slot(token).expect("only operations in flight start");
-        if slot.wants_bulk()
-            && let Some(segment) = self.buffers().bulk()
-        {
-            self.slots[token.slot as usize].set_bulk(segment);
+        if slot.wants_bulk() {
+            match self.buffers().bulk() {
+                Some(segment) => self.slots[token.slot as usize].set_bulk(segment),
+                None => self.call_bulk_back(),
+            }
         }
         let slot = &mut self.slots[token.slot as usize];
         let entry = slot.entry(receive_bytes).user_data(token.to_word());
         self.in_kernel += 1;
+        self.push(entry);
+    }
+
+    /// Has a receive wait for a buffer.
+    fn starve(&mut self, token: OpToken) {
+        self.slots[token.slot as usize].starved = true;
+        self.starved.push_back(token);
+        self.buffers().ran_out();
+    }
+
+    /// Calls receives back that have waited with large buffers for bytes which do not come, for others to have these.
+    fn call_bulk_back(&mut self) {
+        let now = super::now();
+        if now < self.bulk_looked + BULK_IDLE {
+            return;
+        }
+        self.bulk_looked = now;
+        for index in 0..self.slots.len() {
+            let slot = &mut self.slots[index];
+            if slot.calls_bulk_back() {
+                let token = OpToken {
+                    slot: index as u32,
+                    generation: slot.generation,
+                };
+                self.push_cancel(token);
+            }
+        }
+    }
+
+    fn push_cancel(&mut self, token: OpToken) {
+        // It follows the operation's own submission, whether that is in the kernel, the ring or the backlog.
+        let entry = opcode::AsyncCancel::new(token.to_word())
+            .build()
+            .flags(squeue::Flags::SKIP_SUCCESS)
+            .user_data(CANCEL);
         self.push(entry);
     }
 
@@ -182,6 +224,7 @@ impl Uring {
     }
 
     /// Starts the receives that were held; where it only `looks`, those without bytes come back to be held on.
+    /// They come behind those that waited for a buffer, which have their turn however quick the others are.
     fn start_held(&mut self, looks: bool) {
         let mut held = std::mem::take(&mut self.held);
         for token in held.drain(..) {
@@ -243,12 +286,11 @@ impl Uring {
         match slot.complete(result, received, accepted) {
             Next::Done(result) => return Some(self.finish(token, result)),
             Next::Again => self.start(token),
-            Next::Later => self.hold(token),
-            Next::Starved => {
-                slot.starved = true;
-                self.starved.push_back(token);
-                self.buffers().ran_out();
+            Next::Later => {
+                slot.bulk_returns();
+                self.hold(token);
             }
+            Next::Starved => self.starve(token),
         }
         None
     }
@@ -299,12 +341,7 @@ impl Driver for Uring {
             self.ready.push(outcome);
             return;
         }
-        // It follows the operation's own submission, whether that is in the kernel, the ring or the backlog.
-        let entry = opcode::AsyncCancel::new(token.to_word())
-            .build()
-            .flags(squeue::Flags::SKIP_SUCCESS)
-            .user_data(CANCEL);
-        self.push(entry);
+        self.push_cancel(token);
     }
 
     fn turn(&mut self, wait: Wait, outcomes: &mut Vec<(OpToken, Outcome)>) {
@@ -385,7 +422,15 @@ mod tests {
     use crate::{Amount, LocalFile, OpenOptions, ReceiveInto, System};
 
     fn driver() -> Uring {
-        let system = LinuxSystem::new(LinuxConfig::default()).expect("io_uring works here");
+        driver_with(ReceiveBuffers::default())
+    }
+
+    fn driver_with(receive_buffers: ReceiveBuffers) -> Uring {
+        let config = LinuxConfig {
+            receive_buffers,
+            ..LinuxConfig::default()
+        };
+        let system = LinuxSystem::new(config).expect("io_uring works here");
         Uring::new(system).expect("a driver")
     }
 
@@ -705,15 +750,10 @@ mod tests {
     #[test]
     fn no_receive_waits_for_a_buffer_while_there_is_one() {
         const IDLE: u32 = 3;
-        let config = LinuxConfig {
-            receive_buffers: ReceiveBuffers {
-                count: 1,
-                bytes: 4096,
-            },
-            ..LinuxConfig::default()
-        };
-        let system = LinuxSystem::new(config).expect("io_uring works here");
-        let mut driver = Uring::new(system).expect("a driver");
+        let mut driver = driver_with(ReceiveBuffers {
+            count: 1,
+            bytes: 4096,
+        });
         let pairs: Vec<_> = (0..=IDLE).map(|_| socket(&driver)).collect();
         std::io::Write::write_all(&mut &pairs[0].1, b"x").expect("sends");
         await_bytes(&pairs[0].0);
@@ -728,10 +768,12 @@ mod tests {
         driver.turn(Wait::No, &mut outcomes);
         assert_eq!(outcomes.len(), 1);
         assert_eq!(driver.starved.len(), IDLE as usize, "there was one buffer");
-        for (slot, (_, peer)) in (0..).zip(&pairs).skip(1) {
-            // Nothing but the arrival of bytes ends a wait here: of those which the kernel knows of.
-            let soon = driver.now() + Duration::from_millis(5);
+        let soon = driver.now() + Duration::from_millis(5);
+        while driver.now() < soon {
             driver.turn(Wait::Until(Some(soon)), &mut outcomes);
+        }
+        // Bytes end the wait of the one that was started last too.
+        for (slot, (_, peer)) in (0..IDLE + 1).zip(&pairs).skip(1).rev() {
             std::io::Write::write_all(&mut &*peer, b"x").expect("sends");
             outcomes.clear();
             let deadline = driver.now() + Duration::from_secs(5);
@@ -741,6 +783,111 @@ mod tests {
             let received: Vec<u32> = outcomes.iter().map(|(token, _)| token.slot).collect();
             assert_eq!(received, [slot]);
         }
+    }
+
+    #[test]
+    fn receives_that_wait_for_a_buffer_have_their_turn() {
+        let mut driver = driver_with(ReceiveBuffers {
+            count: 1,
+            bytes: 4096,
+        });
+        let pairs: Vec<_> = (0..2).map(|_| socket(&driver)).collect();
+        let receive = |driver: &mut Uring, slot: u32, generation: u32| {
+            let op = Op::Receive {
+                socket: pairs[slot as usize].0.clone(),
+                into: ReceiveInto::Ring(Amount::Usual),
+            };
+            driver.submit(OpToken { slot, generation }, op);
+        };
+        let fill = |slot: usize| {
+            std::io::Write::write_all(&mut &pairs[slot].1, b"x").expect("sends");
+            await_bytes(&pairs[slot].0);
+        };
+        (0..2).for_each(fill);
+        (0..2).for_each(|slot| receive(&mut driver, slot, 0));
+        let mut outcomes = Vec::new();
+        // The first is always there again before the other one's turn.
+        for generation in 1..4 {
+            driver.turn(Wait::No, &mut outcomes);
+            let received: Vec<u32> = outcomes.drain(..).map(|(token, _)| token.slot).collect();
+            match received[..] {
+                [0] => {
+                    fill(0);
+                    receive(&mut driver, 0, generation);
+                }
+                [1] => return,
+                _ => panic!("one buffer for {received:?}"),
+            }
+        }
+        panic!("the other one starves");
+    }
+
+    #[test]
+    fn receives_that_wait_in_vain_give_their_large_buffers_up() {
+        const IDLE: u32 = 20;
+        const BYTES: usize = 100_000;
+        let mut driver = driver();
+        let pairs: Vec<_> = (0..=IDLE).map(|_| socket(&driver)).collect();
+        let receive = |driver: &mut Uring, slot: u32, generation: u32| {
+            let op = Op::Receive {
+                socket: pairs[slot as usize].0.clone(),
+                into: ReceiveInto::Ring(Amount::Bulk),
+            };
+            driver.submit(OpToken { slot, generation }, op);
+        };
+        let has_bulk = |driver: &Uring| {
+            let slots = driver.slots.iter();
+            slots.filter(|slot| slot.has_bulk()).count()
+        };
+        (0..IDLE).for_each(|slot| receive(&mut driver, slot, 0));
+        let mut outcomes = Vec::new();
+        driver.turn(Wait::No, &mut outcomes);
+        let most = has_bulk(&driver);
+        assert!(most > 0 && most < IDLE as usize, "{most}");
+        // Somebody who does receive much has one before long.
+        let (busy, _) = &pairs[IDLE as usize];
+        let mut longest = 0;
+        for generation in 0..100 {
+            let mut peer = &pairs[IDLE as usize].1;
+            std::io::Write::write_all(&mut peer, &[7; BYTES]).expect("sends");
+            await_bytes(busy);
+            receive(&mut driver, IDLE, generation);
+            let mut left = BYTES;
+            while left > 0 {
+                driver.turn(Wait::Until(None), &mut outcomes);
+                for (token, outcome) in outcomes.drain(..) {
+                    assert_eq!(token.slot, IDLE);
+                    let Ok(Output::Received(view)) = outcome.result else {
+                        panic!("{outcome:?}")
+                    };
+                    longest = longest.max(view.len());
+                    left -= view.len();
+                    if left > 0 {
+                        receive(&mut driver, IDLE, generation + (BYTES - left) as u32 * 128);
+                    }
+                }
+            }
+            if longest > 32 << 10 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert!(longest > 32 << 10, "{longest} bytes at once at most");
+        assert!(has_bulk(&driver) < most);
+        // Those that lost theirs receive as ever.
+        for (slot, (_, peer)) in (0..IDLE).zip(&pairs) {
+            std::io::Write::write_all(&mut &*peer, b"x").expect("sends");
+            while outcomes.is_empty() {
+                driver.turn(Wait::Until(None), &mut outcomes);
+            }
+            let (token, outcome) = outcomes.pop().expect("one");
+            assert_eq!(token.slot, slot);
+            let Ok(Output::Received(view)) = outcome.result else {
+                panic!("{outcome:?}")
+            };
+            assert_eq!(view[..], *b"x");
+        }
+        assert_eq!(has_bulk(&driver), 0);
     }
 
     #[test]
