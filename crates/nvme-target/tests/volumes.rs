@@ -118,6 +118,38 @@ fn a_broken_invariant_ends_one_connection() {
     });
 }
 
+/// A connection that ends waits for its volumes, and keeps nothing that others receive through meanwhile.
+#[test]
+fn a_connection_that_ends_lets_go_of_what_it_received() {
+    let simulation = simulation();
+    let remotes = start_reactors(&simulation, 1);
+    let server = simulation.address(SERVER);
+    let world = simulation.world();
+    simulation.run(CLIENT, move |reactor| async move {
+        let (subsystem, volume) = slow_subsystem();
+        let (target, address) = serve_subsystem(remotes, subsystem, server).await;
+        let options = HostOptions::default();
+        let (admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+        let mut io = io_queue(&reactor, address, id, 1, options).await;
+        volume.set_delay(Duration::from_secs(5));
+        let read = NvmCommand::Read(Blocks::new(0, 1)).sqe(0, 1, SglDescriptor::NONE);
+        io.submit(read, &[], BLOCK as u32).await.expect("open");
+        reactor.sleep(Duration::from_millis(10)).await;
+        // Nothing that begins like this is a PDU.
+        io.send_bytes(&[0xff; 4096]).await.expect("open");
+        for _ in 0..20 {
+            reactor.sleep(Duration::from_millis(200)).await;
+            assert_eq!(world.receive_bytes_held(SERVER), 0);
+        }
+        assert_eq!(target.stats().connections, 2, "its read goes on");
+        drop((admin, io));
+        eventually(&reactor, "the end of every connection", async || {
+            target.stats().connections == 0
+        })
+        .await;
+    });
+}
+
 /// Reactors with a pool that has room for very few large transfers.
 fn starved_reactors(system: &Arc<dyn System>, count: u32) -> Vec<Remote> {
     let start = |number| {
