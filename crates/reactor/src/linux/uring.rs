@@ -153,13 +153,6 @@ impl Uring {
         self.push(entry);
     }
 
-    /// Has a receive wait for a buffer.
-    fn starve(&mut self, token: OpToken) {
-        self.slots[token.slot as usize].starved = true;
-        self.starved.push_back(token);
-        self.buffers().ran_out();
-    }
-
     /// Calls receives back that have waited with large buffers for bytes which do not come, for others to have these.
     fn call_bulk_back(&mut self) {
         let now = super::now();
@@ -290,7 +283,11 @@ impl Uring {
                 slot.bulk_returns();
                 self.hold(token);
             }
-            Next::Starved => self.starve(token),
+            Next::Starved => {
+                slot.starved = true;
+                self.starved.push_back(token);
+                self.buffers().ran_out();
+            }
         }
         None
     }
