@@ -14,6 +14,7 @@ use weir_nvme::Status;
 use weir_nvme::command::{Blocks, ConnectData, NvmCommand};
 use weir_nvme::identify::{Cns, decode_namespace_list};
 use weir_nvme::sgl::SglDescriptor;
+use weir_nvme::sqe::Fuse;
 use weir_nvme_target::{
     Allowed, AnaState, ControllerModel, HostOptions as PeerOptions, ListenerConfig, Namespace,
     Subsystem, Target, TargetConfig,
@@ -21,6 +22,7 @@ use weir_nvme_target::{
 use weir_reactor::{
     PanicPolicy, Reactor, ReactorConfig, ReactorId, Remote, SocketOptions, System, TcpStream,
 };
+use weir_volume::{Access, Guard, GuardConfig, MemVolume};
 
 const BLOCK: usize = 512;
 
@@ -143,6 +145,70 @@ fn a_connection_that_ends_lets_go_of_what_it_received() {
         }
         assert_eq!(target.stats().connections, 2, "its read goes on");
         drop((admin, io));
+        eventually(&reactor, "the end of every connection", async || {
+            target.stats().connections == 0
+        })
+        .await;
+    });
+}
+
+/// Writes behind a lock wait for as long as whoever holds it takes: they keep nothing that others receive through.
+#[test]
+fn writes_behind_a_lock_keep_no_receive_buffer() {
+    let simulation = simulation();
+    let remotes = start_reactors(&simulation, 1);
+    let server = simulation.address(SERVER);
+    let world = simulation.world();
+    simulation.run(CLIENT, move |reactor| async move {
+        let url = "mem:?size=4M&block_size=512".parse().expect("a URL");
+        let memory = MemVolume::open(&url, Access { read_only: false }).expect("memory");
+        let slow = SlowVolume::new(memory);
+        let guard = Guard::new(slow.clone(), GuardConfig::default()).expect("a guard");
+        let (target, address) = serve(remotes, TargetConfig::default(), &[guard], server).await;
+        let options = HostOptions::default();
+        let (admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+        let mut io = io_queue(&reactor, address, id, 1, options).await;
+        let mut other = io_queue(&reactor, address, id, 2, options).await;
+        // A pair that the volume cannot do as one: its data is read under a lock, which takes five seconds.
+        slow.set_delay(Duration::from_secs(5));
+        let at = Blocks::new(8, 2);
+        let mut bytes = Vec::new();
+        let halves = [
+            (NvmCommand::Compare(at), Fuse::First, 0),
+            (NvmCommand::Write(at), Fuse::Second, 1),
+        ];
+        let mut cids = Vec::new();
+        for (command, fuse, data) in halves {
+            let sqe = weir_nvme::Sqe {
+                fuse,
+                ..command.sqe(0, 1, SglDescriptor::NONE)
+            };
+            cids.push(io.prepare(sqe, &[data; 2 * BLOCK], 0, &mut bytes));
+        }
+        io.send_bytes(&bytes).await.expect("open");
+        reactor.sleep(Duration::from_millis(10)).await;
+        slow.set_delay(Duration::ZERO);
+        let sixteen = NvmCommand::Write(Blocks::new(0, 16)).sqe(0, 1, SglDescriptor::NONE);
+        for data in 2..10 {
+            let data = [data; 16 * BLOCK];
+            cids.push(io.submit(sixteen, &data, 0).await.expect("open"));
+        }
+        for _ in 0..20 {
+            reactor.sleep(Duration::from_millis(200)).await;
+            assert_eq!(world.receive_bytes_held(SERVER), 0);
+            let beside = NvmCommand::Write(Blocks::new(100, 16));
+            let (cqe, _) = other.nvm(beside, 1, &[1; 16 * BLOCK], 0).await;
+            assert!(cqe.status.is_success());
+        }
+        assert!(cids.iter().all(|&cid| !io.is_answered(cid)));
+        for cid in cids {
+            let (cqe, _) = io.answer(cid).await.expect("open");
+            assert!(cqe.status.is_success(), "{:?}", cqe.status);
+        }
+        let read = NvmCommand::Read(Blocks::new(0, 16));
+        let (_, data) = other.nvm(read, 1, &[], 16 * BLOCK as u32).await;
+        assert_eq!(data, [9; 16 * BLOCK]);
+        drop((admin, io, other));
         eventually(&reactor, "the end of every connection", async || {
             target.stats().connections == 0
         })
