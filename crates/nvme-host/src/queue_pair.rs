@@ -381,18 +381,19 @@ impl QueuePair {
     /// Takes received bytes.
     pub(crate) fn receive(&mut self, mut bytes: &[u8], commands: &dyn Commands) {
         while self.fault.is_none() {
-            match self.reader.feed(bytes) {
+            // By reference: an event is as long as the longest PDU's header.
+            match &self.reader.feed(bytes) {
                 Ok(fed) => {
                     let (taken, rest) = bytes.split_at(fed.consumed);
                     bytes = rest;
-                    let Some(event) = fed.event else {
+                    let Some(event) = &fed.event else {
                         return;
                     };
                     if let Err(fault) = self.event(event, taken, commands) {
                         self.fail(fault);
                     }
                 }
-                Err(error) => self.fail(Fault::Protocol(error)),
+                Err(error) => self.fail(Fault::Protocol(*error)),
             }
         }
     }
@@ -407,13 +408,13 @@ impl QueuePair {
         self.fault = Some(fault);
     }
 
-    fn event(&mut self, event: Event, taken: &[u8], commands: &dyn Commands) -> Result<(), Fault> {
+    fn event(&mut self, event: &Event, taken: &[u8], commands: &dyn Commands) -> Result<(), Fault> {
         match event {
-            Event::Pdu(Pdu::InitializeResponse(response)) => self.establish(&response),
-            Event::Pdu(Pdu::CapsuleResponse(cqe)) => Ok(self.completion(&cqe, commands)?),
-            Event::Pdu(Pdu::C2hData(data)) => Ok(self.data_begins(&data)?),
-            Event::Pdu(Pdu::R2t(r2t)) => Ok(self.ready_to_transfer(&r2t)?),
-            Event::Pdu(Pdu::Termination(request)) => Err(Fault::Terminated(request)),
+            Event::Pdu(Pdu::InitializeResponse(response)) => self.establish(response),
+            Event::Pdu(Pdu::CapsuleResponse(cqe)) => Ok(self.completion(cqe, commands)?),
+            Event::Pdu(Pdu::C2hData(data)) => Ok(self.data_begins(data)?),
+            Event::Pdu(Pdu::R2t(r2t)) => Ok(self.ready_to_transfer(r2t)?),
+            Event::Pdu(Pdu::Termination(request)) => Err(Fault::Terminated(*request)),
             Event::Data { offset } => {
                 let (cid, start) = self.current_data;
                 if let Some(pending) = self.find(cid) {
@@ -425,7 +426,7 @@ impl QueuePair {
                 pdu: DataPdu::C2hData(data),
                 digest,
             } => {
-                self.data_ends(&data, digest, commands);
+                self.data_ends(data, *digest, commands);
                 Ok(())
             }
             Event::Pdu(_) | Event::DataEnd { .. } => {
@@ -593,9 +594,12 @@ impl QueuePair {
 
     fn release(&mut self, cid: u16) -> u64 {
         let slot = cid & self.slot_mask();
-        let pending = self.slots[usize::from(slot)].pending.take();
+        let pending = &mut self.slots[usize::from(slot)].pending;
+        let user = pending.as_ref().expect("a command is answered once").user;
+        // In place: a command is longer than what is wanted of it.
+        *pending = None;
         self.free.push(slot);
-        pending.expect("a command is answered once").user
+        user
     }
 }
 

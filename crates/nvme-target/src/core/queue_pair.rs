@@ -523,7 +523,10 @@ impl QueuePair {
     fn take_slot(&mut self, sqe: &Sqe) -> SlotIndex {
         let slot = self.free.pop().expect("the transport asked for room");
         self.taken += 1;
-        self.head = (self.head + 1) % self.entries;
+        self.head += 1;
+        if self.head == self.entries {
+            self.head = 0;
+        }
         let entry = &mut self.slots[usize::from(slot)];
         assert_eq!(entry.phase, Phase::Free, "a free slot is free");
         entry.phase = Phase::Waiting;
@@ -1057,13 +1060,13 @@ impl QueuePair {
         entry.outstanding -= 1;
         self.running.set(self.running.get() - 1);
         // What waits in the volume's queue for room can go on now.
-        let queue = Rc::clone(&entry.namespace.as_ref().expect("it had a request").queue);
+        let queue = &entry.namespace.as_ref().expect("it had a request").queue;
         if let Some(taken) = queue.taken_late(completion.token) {
             entry.course.spend(Stage::Queue, taken);
         }
         entry.course.spend(Stage::Volume, self.now);
-        if !self.to_pump.iter().any(|other| Rc::ptr_eq(other, &queue)) {
-            self.to_pump.push(queue);
+        if !self.to_pump.iter().any(|other| Rc::ptr_eq(other, queue)) {
+            self.to_pump.push(Rc::clone(queue));
         }
         self.completed_nvm(slot, completion, env);
     }

@@ -276,11 +276,19 @@ impl Reader {
             Phase::Negotiating => panic!("ICReq or ICResp was not followed by establish"),
             Phase::Terminated => return Err(self.fail(CloseReason::AfterTermination.into())),
             Phase::Initializing => {}
-            Phase::Established => {
-                if let Some(layout) = self.known_layout(bytes) {
-                    return self.read_at_once(bytes, layout);
+            Phase::Established => match self.stage {
+                Stage::Common => {
+                    if let Some(layout) = self.known_layout(bytes) {
+                        return self.read_at_once(bytes, layout);
+                    }
                 }
-            }
+                Stage::Data { received } => {
+                    if let Some(fed) = self.read_data(bytes, received) {
+                        return Ok(fed);
+                    }
+                }
+                _ => {}
+            },
         }
         let mut consumed = 0;
         loop {
@@ -341,7 +349,7 @@ impl Reader {
             Stage::Common => self.read_common(bytes),
             Stage::Header { end } => self.read_header(bytes, end),
             Stage::Padding { left } => Ok(self.skip_padding(bytes, left)),
-            Stage::Data { received } => Ok(self.read_data(bytes, received)),
+            Stage::Data { .. } => unreachable!("data is taken before the steps"),
             Stage::DataDigest {
                 bytes: digest,
                 filled,
@@ -352,7 +360,7 @@ impl Reader {
     /// The layout of the PDU that begins with `bytes`, where its header is there up to the data and begins as one did before.
     fn known_layout(&self, bytes: &[u8]) -> Option<Layout> {
         let between = self.held || self.filled == 0;
-        if self.stage != Stage::Common || !between {
+        if !between {
             return None;
         }
         let common: [u8; CommonHeader::SIZE] = *bytes.first_chunk()?;
@@ -481,24 +489,24 @@ impl Reader {
         Event::Pdu(pdu)
     }
 
-    fn read_data(&mut self, bytes: &[u8], received: u32) -> (usize, Step) {
+    /// Data, or its end; none when its digest is next.
+    fn read_data(&mut self, bytes: &[u8], received: u32) -> Option<Fed> {
         let left = self.layout.data - received;
-        if left == 0 {
-            if self.has_data_digest() {
-                self.stage = Stage::DataDigest {
-                    bytes: [0; DIGEST_LENGTH],
-                    filled: 0,
-                };
-                return (0, Step::Next);
-            }
-            return (0, Step::Event(self.end_data(DataDigest::Absent)));
+        let consumed = bytes.len().min(left as usize);
+        if left > 0 {
+            self.data_received(&bytes[..consumed]);
+            let event = (consumed > 0).then_some(Event::Data { offset: received });
+            return Some(Fed { consumed, event });
         }
-        let taken = bytes.len().min(left as usize);
-        if taken == 0 {
-            return (0, Step::More);
+        if self.has_data_digest() {
+            self.stage = Stage::DataDigest {
+                bytes: [0; DIGEST_LENGTH],
+                filled: 0,
+            };
+            return None;
         }
-        self.data_received(&bytes[..taken]);
-        (taken, Step::Event(Event::Data { offset: received }))
+        let event = Some(self.end_data(DataDigest::Absent));
+        Some(Fed { consumed, event })
     }
 
     fn read_data_digest(
