@@ -495,8 +495,10 @@ impl Reader {
         let left = self.layout.data - received;
         let consumed = bytes.len().min(left as usize);
         if left > 0 {
-            self.data_received(&bytes[..consumed]);
-            let event = (consumed > 0).then_some(Event::Data { offset: received });
+            let event = (consumed > 0).then(|| {
+                self.data_received(&bytes[..consumed]);
+                Event::Data { offset: received }
+            });
             return Some(Fed { consumed, event });
         }
         if self.has_data_digest() {
