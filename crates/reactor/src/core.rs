@@ -13,6 +13,7 @@ use std::time::Duration;
 use weir_memory::Pool;
 
 use crate::executor::{Entered, Tasks};
+use crate::gaps::Gaps;
 use crate::pacer::Pacer;
 use crate::remote::Shared;
 use crate::slots::{Completed, Handler, Owner, Slots};
@@ -54,7 +55,8 @@ pub struct ReactorConfig {
     pub name: String,
     /// The processor that its thread is bound to; none: wherever the kernel puts it.
     pub processor: Option<usize>,
-    /// For how long after its last completion it looks for the next one before it sleeps in the kernel.
+    /// For how long after its last completion it looks for the next one before it sleeps in the kernel. At once, while most
+    /// of the last ones came later than that.
     pub spin: Duration,
     /// The longest pause between two looks at busy sockets, by which more is found at each; zero for none. Only where more
     /// than 200,000 units of [`Reactor::note_work`] are done in a second, and as much is done with the pause as without.
@@ -136,6 +138,9 @@ struct Inner {
     now: Cell<Instant>,
     last_work: Cell<Instant>,
     spin: Duration,
+    gaps: Cell<Gaps>,
+    /// The last turn found no work.
+    idle: Cell<bool>,
     pacer: RefCell<Pacer>,
     /// Units of work since the last wait.
     units: Cell<u32>,
@@ -410,6 +415,8 @@ impl Runner {
             now: Cell::new(now),
             last_work: Cell::new(now),
             spin: config.spin,
+            gaps: Cell::new(Gaps::new()),
+            idle: Cell::new(false),
             pacer: RefCell::new(Pacer::new(config.pause, now)),
             units: Cell::new(0),
             looked: Cell::new(false),
@@ -509,7 +516,15 @@ impl Runner {
 
         let worked = ran > 0 || ended > 0 || !inner.tasks.is_empty();
         if worked {
+            if inner.idle.replace(false) {
+                let gap = after_wait.since(inner.last_work.get());
+                let mut gaps = inner.gaps.get();
+                gaps.note(gap, inner.spin);
+                inner.gaps.set(gaps);
+            }
             inner.last_work.set(after_wait);
+        } else {
+            inner.idle.set(true);
         }
         self.count(
             wait,
@@ -545,7 +560,8 @@ impl Runner {
                 return Wait::Pause(pause);
             }
         }
-        if !inner.tasks.is_empty() || now < inner.last_work.get() + inner.spin {
+        let spins = inner.gaps.get().next_is_short() && now < inner.last_work.get() + inner.spin;
+        if !inner.tasks.is_empty() || spins {
             return Wait::No;
         }
         if inner.shared.fall_asleep() {

@@ -14,6 +14,7 @@ mod core;
 mod driver;
 mod executor;
 mod file;
+mod gaps;
 #[cfg(feature = "counting-heap")]
 pub mod heap;
 pub mod linux;
