@@ -36,6 +36,10 @@ impl fmt::Display for ReactorId {
     }
 }
 
+/// For how long a reactor that spins asks its sockets, in place of waiting for them to report: they answer sooner, for a system call
+/// each time.
+const LOOKING: Duration = Duration::from_micros(20);
+
 /// What happens when a task panics that was not spawned isolated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PanicPolicy {
@@ -474,12 +478,18 @@ impl Runner {
         self.shut_down();
     }
 
-    /// One turn: messages, ready tasks, I/O, timers. Where `may_sleep`, it spins and then sleeps when there is nothing to do.
+    /// One turn: messages, ready tasks, I/O, timers. Where `may_sleep`, it spins and then sleeps when there is nothing to do, and
+    /// the caller does nothing but call it again.
     pub fn step(&mut self, may_sleep: bool) -> Step {
         let reactor = self.reactor.clone();
         let inner = &*reactor.0;
         let _entered = Entered::new(&inner.shared);
-        let began = inner.driver.borrow().now();
+        // Where turn follows turn, the last one ended just now.
+        let began = if may_sleep {
+            inner.now.get()
+        } else {
+            inner.driver.borrow().now()
+        };
         inner.now.set(began);
         self.take_messages();
         let ran = self.guarded(|reactor| reactor.0.tasks.run());
@@ -488,7 +498,11 @@ impl Runner {
             return Step::Stopped;
         }
 
-        let before_wait = inner.driver.borrow().now();
+        let before_wait = if ran > 0 {
+            inner.driver.borrow().now()
+        } else {
+            began
+        };
         let wait = if may_sleep {
             self.choose_wait(before_wait)
         } else {
@@ -516,7 +530,8 @@ impl Runner {
 
         let worked = ran > 0 || ended > 0 || !inner.tasks.is_empty();
         if worked {
-            if inner.idle.replace(false) {
+            let waited = matches!(wait, Wait::Until(_));
+            if inner.idle.replace(false) || waited {
                 let gap = after_wait.since(inner.last_work.get());
                 let mut gaps = inner.gaps.get();
                 gaps.note(gap, inner.spin);
@@ -560,9 +575,12 @@ impl Runner {
                 return Wait::Pause(pause);
             }
         }
-        let spins = inner.gaps.get().next_is_short() && now < inner.last_work.get() + inner.spin;
-        if !inner.tasks.is_empty() || spins {
+        if !inner.tasks.is_empty() {
             return Wait::No;
+        }
+        let idle = now.since(inner.last_work.get());
+        if inner.gaps.get().next_is_short() && idle < inner.spin {
+            return if idle < LOOKING { Wait::Look } else { Wait::No };
         }
         if inner.shared.fall_asleep() {
             Wait::Until(inner.timers.next())

@@ -23,6 +23,8 @@ use crate::{Driver, Handle, Instant, Notifier, Op, OpToken, Outcome, Output, Soc
 
 /// Word of the read that ends a wait. No operation's slot comes near.
 const WAKE: u64 = u32::MAX as u64;
+/// Receives that a turn looks at. More of them are started: to ask each one again and again takes longer than to be told.
+const LOOKED_AT_MAX: usize = 8;
 /// Word of cancellations, whose own completions mean nothing.
 const CANCEL: u64 = u32::MAX as u64 - 1;
 
@@ -347,7 +349,8 @@ impl Driver for Uring {
             self.push_backlog();
             self.ring.pause(time);
         }
-        self.start_held(wait == Wait::Look);
+        let looks = wait == Wait::Look && self.held.len() <= LOOKED_AT_MAX;
+        self.start_held(looks);
         self.push_backlog();
         match wait {
             Wait::Until(deadline)
