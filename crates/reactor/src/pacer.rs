@@ -30,9 +30,9 @@ const TRIED_MIN: usize = 4;
 /// Throughput at which it is; a thousandth.
 const HOPELESS: u64 = 900;
 /// Spells between trials after one that changed the pause.
-const REST_MIN: u32 = 4;
+const REST_MIN: u32 = 8;
 /// The most spells between trials.
-const REST_MAX: u32 = 512;
+const REST_MAX: u32 = 2048;
 /// A longer pause may cost so much of the throughput, a thousandth each.
 const LOSS_MAX: u64 = 15;
 /// A shorter one must bring so much of it, or a longer one save so much of the time; a thousandth each.
