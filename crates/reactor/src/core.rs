@@ -713,3 +713,92 @@ impl Reactor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linux::{LinuxConfig, LinuxSystem};
+    use crate::{Notifier, OpToken};
+
+    /// A driver with nothing to do, whose clock goes on by a microsecond a turn, or to the end of a wait.
+    struct Clock(Cell<Instant>);
+
+    struct Nobody;
+
+    impl Notifier for Nobody {
+        fn notify(&self) {}
+    }
+
+    impl Driver for Clock {
+        fn now(&self) -> Instant {
+            self.0.get()
+        }
+
+        fn random(&mut self) -> u64 {
+            0
+        }
+
+        fn submit(&mut self, _: OpToken, op: Op) {
+            panic!("nobody submits: {op:?}");
+        }
+
+        fn cancel(&mut self, _: OpToken) {}
+
+        fn turn(&mut self, wait: Wait, _: &mut Vec<(OpToken, Outcome)>) {
+            let now = self.0.get();
+            self.0.set(match wait {
+                Wait::Until(Some(end)) => end.max(now),
+                _ => now + Duration::from_micros(1),
+            });
+        }
+
+        fn notifier(&self) -> Arc<dyn Notifier> {
+            Arc::new(Nobody)
+        }
+    }
+
+    #[test]
+    fn it_waits_awake_only_while_work_mostly_comes_in_time() {
+        const SLEEPS: u32 = 20;
+        let system = LinuxSystem::new(LinuxConfig::default()).expect("io_uring works here");
+        let config = ReactorConfig {
+            spin: Duration::from_micros(50),
+            on_panic: PanicPolicy::Unwind,
+            ..ReactorConfig::default()
+        };
+        let spun = Rc::new(RefCell::new(Vec::new()));
+        let noted = Rc::clone(&spun);
+        let main = move |reactor: Reactor| -> LocalFuture<()> {
+            Box::pin(async move {
+                for gap_us in [20, 100, 20] {
+                    let mut before = 0;
+                    for sleep in 0..SLEEPS {
+                        // What it learnt of the gaps before is forgotten by then.
+                        if sleep == SLEEPS / 2 {
+                            before = reactor.stats().spin_ns;
+                        }
+                        reactor.sleep(Duration::from_micros(gap_us)).await;
+                    }
+                    let after = reactor.stats().spin_ns;
+                    noted.borrow_mut().push(after - before);
+                }
+            })
+        };
+        let runner = Runner::with_shared(
+            &config,
+            Pool::new(1 << 20),
+            Box::new(Clock(Cell::new(Instant::from_nanos(0)))),
+            system,
+            Shared::new(config.id, Arc::new(Nobody)),
+            Box::new(main),
+        );
+        runner.run_to_end();
+        let spun = spun.borrow();
+        let [quick, slow, quick_again] = spun[..] else {
+            panic!("three spells: {spun:?}");
+        };
+        assert!(quick > 0, "it slept through short gaps");
+        assert_eq!(slow, 0, "it was awake for long ones");
+        assert!(quick_again > 0, "it did not see that they are short again");
+    }
+}
