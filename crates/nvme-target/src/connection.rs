@@ -38,7 +38,7 @@ use crate::volumes::Namespaces;
 
 /// Rounds that a connection works in one go before the others of its reactor have their turn.
 const ROUNDS_MAX: usize = 16;
-/// Bytes that are as much work as a command.
+/// Bytes received that are as much work as a command.
 const WORK_BYTES: usize = 4096;
 /// After how long a connection that waits for a buffer looks again.
 const BUFFER_RETRY: Duration = Duration::from_millis(1);
@@ -269,6 +269,8 @@ struct Connection {
     input: View,
     /// Bytes of the last receive into the ring.
     last_received: usize,
+    /// Bytes received that were not yet counted as work.
+    work_bytes: usize,
     receiving: Receiving,
     blocked: bool,
     out: Gather,
@@ -493,6 +495,7 @@ impl Connection {
             entry,
             input: View::empty(),
             last_received: 0,
+            work_bytes: 0,
             receiving: Receiving::Nothing,
             blocked: false,
             out: Gather::new(),
@@ -656,7 +659,6 @@ impl Connection {
                 let full = back.from() + count == segment.len();
                 self.framing
                     .received_directly(segment, &back, count, &mut self.queue);
-                self.shard().reactor.note_work((count / WORK_BYTES) as u32);
                 if full { count } else { 0 }
             }
             (received, _) => unreachable!("{received:?} was not asked for"),
@@ -668,6 +670,10 @@ impl Connection {
             .bytes_received
             .set(self.entry.bytes_received.get() + count as u64);
         self.shard().counters.bytes_received.add(count as u64);
+        // What is left over counts with the next receive: in whatever pieces bytes come, they are as much work.
+        let bytes = self.work_bytes + count;
+        self.work_bytes = bytes % WORK_BYTES;
+        self.shard().reactor.note_work((bytes / WORK_BYTES) as u32);
         if let Some(shared) = &self.scene.shared {
             shared.heard();
         }
@@ -675,14 +681,12 @@ impl Connection {
     }
 
     fn process_input(&mut self) -> Result<(), End> {
-        let bytes = self.input.len();
         let progress = self.scene.with_env(|env| {
             self.framing
                 .receive(&mut self.input, &mut self.queue, env, &mut self.out)
         });
         let taken = self.queue.commands_taken();
-        let used = (bytes - self.input.len()) / WORK_BYTES;
-        self.shard().reactor.note_work(taken.max(used as u32));
+        self.shard().reactor.note_work(taken);
         let damaged = std::mem::take(&mut self.framing.digest_errors.data);
         if damaged > 0 {
             self.shard().counters.data_digest_errors.add(damaged);

@@ -40,6 +40,9 @@ impl fmt::Display for ReactorId {
 /// each time.
 const LOOKING: Duration = Duration::from_micros(20);
 
+/// Receives that it asks. Of more, it waits to be told: to ask each one again and again takes longer.
+const LOOKED_AT_MAX: usize = 8;
+
 /// What happens when a task panics that was not spawned isolated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PanicPolicy {
@@ -63,7 +66,7 @@ pub struct ReactorConfig {
     /// of the last ones came later than that.
     pub spin: Duration,
     /// The longest pause between two looks at busy sockets, by which more is found at each; zero for none. Only where more
-    /// than 200,000 units of [`Reactor::note_work`] are done in a second, and as much is done with the pause as without.
+    /// than 300,000 units of [`Reactor::note_work`] are done in a second, and as much is done with the pause as without.
     pub pause: Duration,
     /// Bound on the memory of its buffer pool, in bytes.
     pub pool_bytes: usize,
@@ -569,7 +572,7 @@ impl Runner {
         if let Some(pause) = inner.pacer.borrow().pause() {
             if inner.units.get() > 0 {
                 inner.looked.set(true);
-                return Wait::Look;
+                return Wait::Look(usize::MAX);
             }
             if looked && inner.tasks.is_empty() {
                 return Wait::Pause(pause);
@@ -580,7 +583,11 @@ impl Runner {
         }
         let idle = now.since(inner.last_work.get());
         if inner.gaps.get().next_is_short() && idle < inner.spin {
-            return if idle < LOOKING { Wait::Look } else { Wait::No };
+            return if idle < LOOKING {
+                Wait::Look(LOOKED_AT_MAX)
+            } else {
+                Wait::No
+            };
         }
         if inner.shared.fall_asleep() {
             Wait::Until(inner.timers.next())
@@ -599,9 +606,10 @@ impl Runner {
         waiting: Duration,
     ) {
         let mut stats = self.reactor.0.stats.get();
-        let paused = match wait {
+        let rested = match wait {
+            Wait::Until(_) => waiting,
             Wait::Pause(pause) => waiting.min(pause),
-            _ => Duration::ZERO,
+            Wait::No | Wait::Look(_) => Duration::ZERO,
         };
         let (running, waiting) = (running.as_nanos() as u64, waiting.as_nanos() as u64);
         stats.turns += 1;
@@ -615,13 +623,13 @@ impl Runner {
                 stats.busy_ns += running;
             }
             Wait::Pause(_) => {
-                let paused = paused.as_nanos() as u64;
+                let paused = rested.as_nanos() as u64;
                 stats.pauses += 1;
                 stats.pause_ns += paused;
                 stats.busy_ns += running + waiting - paused;
             }
-            Wait::No | Wait::Look if worked => stats.busy_ns += running + waiting,
-            Wait::No | Wait::Look => stats.spin_ns += running + waiting,
+            Wait::No | Wait::Look(_) if worked => stats.busy_ns += running + waiting,
+            Wait::No | Wait::Look(_) => stats.spin_ns += running + waiting,
         }
         self.reactor.0.stats.set(stats);
         let inner = &*self.reactor.0;
@@ -629,7 +637,7 @@ impl Runner {
         inner
             .pacer
             .borrow_mut()
-            .note(inner.now.get(), units, paused);
+            .note(inner.now.get(), units, rested);
     }
 
     /// Runs what may panic, under the reactor's policy.

@@ -21,8 +21,8 @@ const PAUSES: [Duration; 5] = [
 ];
 /// How long one spell is.
 const SPELL: Duration = Duration::from_millis(2);
-/// Units in a spell below which there is no pause: 200,000 a second.
-const UNITS_MIN: u64 = 400;
+/// Units a second below which there is no pause.
+const RATE_MIN: u64 = 300_000;
 /// Pairs of spells in one trial, one with each of two pauses. The median leaves out those that something disturbed.
 const TRIED: usize = 12;
 /// Pairs after which a trial may be given up.
@@ -42,7 +42,7 @@ const GAIN_MIN: u64 = 25;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Spell {
     units: u64,
-    paused: Duration,
+    rested: Duration,
     elapsed: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Spell {
 
     /// Nanoseconds awake, for a thousand units.
     fn cost(&self) -> u64 {
-        let awake = self.elapsed.saturating_sub(self.paused).as_nanos() as u64;
+        let awake = self.elapsed.saturating_sub(self.rested).as_nanos() as u64;
         awake * 1000 / self.units.max(1)
     }
 }
@@ -152,10 +152,10 @@ impl Pacer {
         (pause > 0).then(|| PAUSES[pause])
     }
 
-    /// Notes that `units` were done by `now`, and that this long of the time was a pause.
-    pub(crate) fn note(&mut self, now: Instant, units: u32, paused: Duration) {
+    /// Notes that `units` were done by `now`, and that this long of the time was rest, a pause or sleep.
+    pub(crate) fn note(&mut self, now: Instant, units: u32, rested: Duration) {
         self.spell.units += u64::from(units);
-        self.spell.paused += paused;
+        self.spell.rested += rested;
         let elapsed = now.since(self.began);
         if elapsed < SPELL {
             return;
@@ -171,7 +171,7 @@ impl Pacer {
     }
 
     fn spell_ended(&mut self, spell: Spell) {
-        if spell.units < UNITS_MIN {
+        if spell.rate() < RATE_MIN {
             self.present = 0;
             self.trial = None;
             (self.longer, self.rest, self.rest_next) = (true, REST_MIN, REST_MIN);

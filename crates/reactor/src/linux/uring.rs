@@ -23,8 +23,6 @@ use crate::{Driver, Handle, Instant, Notifier, Op, OpToken, Outcome, Output, Soc
 
 /// Word of the read that ends a wait. No operation's slot comes near.
 const WAKE: u64 = u32::MAX as u64;
-/// Receives that a turn looks at. More of them are started: to ask each one again and again takes longer than to be told.
-const LOOKED_AT_MAX: usize = 8;
 /// Word of cancellations, whose own completions mean nothing.
 const CANCEL: u64 = u32::MAX as u64 - 1;
 
@@ -200,9 +198,8 @@ impl Uring {
         }
         for _ in 0..self.buffers().available().min(self.starved.len()) {
             let token = self.starved.pop_front().expect("counted");
-            self.slot(token)
-                .expect("a starved receive is in flight")
-                .starved = false;
+            let slot = self.slot(token).expect("a starved receive is in flight");
+            (slot.starved, slot.looks) = (false, false);
             self.start(token);
         }
     }
@@ -349,7 +346,7 @@ impl Driver for Uring {
             self.push_backlog();
             self.ring.pause(time);
         }
-        let looks = wait == Wait::Look && self.held.len() <= LOOKED_AT_MAX;
+        let looks = matches!(wait, Wait::Look(most) if self.held.len() <= most);
         self.start_held(looks);
         self.push_backlog();
         match wait {
@@ -538,11 +535,11 @@ mod tests {
         let (socket, peer) = socket(&driver);
         let mut outcomes = Vec::new();
         receive(&mut driver, &socket);
-        driver.turn(Wait::Look, &mut outcomes);
+        driver.turn(Wait::Look(8), &mut outcomes);
         assert!(outcomes.is_empty());
         assert_eq!(driver.held, [token(0)], "the kernel has it");
         std::io::Write::write_all(&mut &peer, b"there").expect("sends");
-        driver.turn(Wait::Look, &mut outcomes);
+        driver.turn(Wait::Look(8), &mut outcomes);
         assert_eq!(received(&outcomes), b"there");
         assert!(driver.held.is_empty());
     }
@@ -554,7 +551,7 @@ mod tests {
         let (socket, peer) = socket(&driver);
         let mut outcomes = Vec::new();
         receive(&mut driver, &socket);
-        driver.turn(Wait::Look, &mut outcomes);
+        driver.turn(Wait::Look(8), &mut outcomes);
         let sender = std::thread::spawn(move || {
             for part in [b"one ", b"two "] {
                 std::thread::sleep(PAUSE / 10);
@@ -578,7 +575,7 @@ mod tests {
         let (socket, peer) = socket(&driver);
         let mut outcomes = Vec::new();
         receive(&mut driver, &socket);
-        driver.turn(Wait::Look, &mut outcomes);
+        driver.turn(Wait::Look(8), &mut outcomes);
         let mut gather = weir_memory::Gather::new();
         gather.push_view(View::zeroes(512).next().expect("a view"));
         let send = Op::Send {
@@ -611,14 +608,14 @@ mod tests {
         let (socket, _peer) = socket(&driver);
         let mut outcomes = Vec::new();
         receive(&mut driver, &socket);
-        driver.turn(Wait::Look, &mut outcomes);
+        driver.turn(Wait::Look(8), &mut outcomes);
         driver.cancel(token(0));
         driver.turn(Wait::No, &mut outcomes);
         let (_, outcome) = outcomes.pop().expect("it ended");
         let error = outcome.result.expect_err("it was cancelled");
         assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
         receive(&mut driver, &socket);
-        driver.turn(Wait::Look, &mut outcomes);
+        driver.turn(Wait::Look(8), &mut outcomes);
         drop(driver);
         assert!(outcomes.is_empty());
     }
