@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Gaps that are remembered, one bit each.
 const REMEMBERED: u32 = u8::BITS;
 /// So many of them short: the next will be short.
-const SHORT_MIN: u32 = REMEMBERED / 2;
+const SHORT_MIN: u32 = REMEMBERED * 3 / 4;
 
 /// The last gaps between work and work.
 #[derive(Debug, Clone, Copy)]
