@@ -1,18 +1,21 @@
 //! The real gateway as its operator meets it: what it says, what it refuses, what the service
 //! manager sees, what the kernel reports.
 
+mod common;
+
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+use common::free_port;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const SUBSYSTEM: &str = "nqn.2026-01.com.example:s";
@@ -29,19 +32,6 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     while !done() {
         assert!(began.elapsed() < PATIENCE, "in vain: {what}");
         std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A port that is free, of those that the system gives to nobody by itself: while a gateway is dead, no socket takes its port.
-fn free_port() -> u16 {
-    static TRIED: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id().wrapping_mul(64);
-    loop {
-        let next = first.wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
-        let port = 20_000 + (next % 12_000) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
     }
 }
 

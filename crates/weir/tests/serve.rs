@@ -1,12 +1,14 @@
 //! The real gateway and the real initiator, each a process of its own, over loopback.
 
-use std::net::TcpListener;
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use common::free_port;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const SUBSYSTEM: &str = "nqn.2026-01.org.example:served";
@@ -137,19 +139,6 @@ impl Drop for Gateway {
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();
             let _ = process.wait();
-        }
-    }
-}
-
-/// A port that is free, of those that the system gives to nobody by itself: while a gateway is dead, no socket takes its port.
-fn free_port() -> u16 {
-    static TRIED: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id().wrapping_mul(64);
-    loop {
-        let next = first.wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
-        let port = 20_000 + (next % 12_000) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -89,7 +90,17 @@ struct Drive {
     operations: Option<u64>,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weir-limit: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
     let cli = Cli::parse();
     if let Some(number) = cli.processor {
         processor::bind(number)
