@@ -132,11 +132,7 @@ impl HostIdentity {
     }
 
     fn from_id(id: HostId) -> Self {
-        let nqn = Nqn::new(&format!("{}{id}", weir_nvme::nqn::UUID_NQN_PREFIX));
-        HostIdentity {
-            nqn: nqn.expect("a UUID makes a valid NQN"),
-            id,
-        }
+        HostIdentity { nqn: id.nqn(), id }
     }
 }
 

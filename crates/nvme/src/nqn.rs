@@ -209,6 +209,11 @@ impl HostId {
     pub fn is_zero(&self) -> bool {
         self.0 == [0; 16]
     }
+
+    /// The name of a host that has none but this: the UUID's form of an NQN.
+    pub fn nqn(&self) -> Nqn {
+        Nqn(format!("{UUID_NQN_PREFIX}{self}").into())
+    }
 }
 
 impl fmt::Display for HostId {
@@ -342,6 +347,8 @@ mod tests {
         let id = HostId(*b"\x00\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff");
         assert_eq!(id.to_string(), "00112233-4455-6677-8899-aabbccddeeff");
         assert!(!id.is_zero() && HostId::default().is_zero());
+        let name = format!("{UUID_NQN_PREFIX}00112233-4455-6677-8899-aabbccddeeff");
+        assert_eq!(Nqn::new(&name), Ok(id.nqn()));
     }
 
     proptest! {

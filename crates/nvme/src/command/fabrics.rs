@@ -85,12 +85,16 @@ impl ConnectData {
         Nqn::parse_field(&self.subsystem_nqn)
     }
 
-    /// The host's name.
+    /// The host's name. A host that sends none, as load generators do, is called by its identifier.
     ///
     /// # Errors
-    /// The field holds no valid name; [`ConnectParameter::HOST_NQN`] is where.
+    /// The field holds no valid name, and is not empty beside an identifier that is not zero;
+    /// [`ConnectParameter::HOST_NQN`] is where.
     pub fn host(&self) -> Result<Nqn, NqnError> {
-        Nqn::parse_field(&self.host_nqn)
+        match Nqn::parse_field(&self.host_nqn) {
+            Err(NqnError::Empty) if !self.host_id.is_zero() => Ok(self.host_id.nqn()),
+            result => result,
+        }
     }
 }
 
@@ -398,6 +402,18 @@ mod tests {
         offset: 0,
         length: 1024,
     };
+
+    #[test]
+    fn a_host_without_a_name_is_called_by_its_identifier() {
+        let id = HostId([0xab; 16]);
+        let mut data = ConnectData::new(id, 0xffff, &Nqn::discovery(), &Nqn::discovery());
+        data.host_nqn.fill(0);
+        assert_eq!(data.host(), Ok(id.nqn()));
+        data.host_id = HostId::default();
+        assert_eq!(data.host(), Err(NqnError::Empty));
+        data.host_nqn.fill(b'n');
+        assert_eq!(data.host(), Err(NqnError::NotTerminated));
+    }
 
     #[test]
     fn connect_is_laid_out_as_the_specification_says() {
