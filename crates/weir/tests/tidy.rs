@@ -15,7 +15,7 @@ const ROOMS: &[&[&str]] = &[
     &["weir-nvme"],
     &["weir-volume"],
     &["weir-nvme-target", "weir-nvme-host"],
-    &["weir-load"],
+    &["weir-load", "weir-torture"],
     &["weir-gateway", "weir-limit"],
     &["weir"],
 ];
@@ -24,8 +24,9 @@ const ROOMS: &[&[&str]] = &[
 const UNSAFE_HOMES: &[&str] = &["memory", "reactor"];
 
 /// Crates whose sources may read a clock or keep state in a thread: the reactor, which lends both
-/// to the others as parameters, the control plane, which is not on the data path, and the programs that it is measured against.
-const CLOCK_HOMES: &[&str] = &["reactor", "gateway", "limit", "weir"];
+/// to the others as parameters, the control plane, which is not on the data path, the wire suite, and the programs that it is
+/// measured against.
+const CLOCK_HOMES: &[&str] = &["reactor", "gateway", "torture", "limit", "weir"];
 
 const FILES_MIN: usize = 20;
 

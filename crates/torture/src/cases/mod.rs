@@ -1,0 +1,116 @@
+//! The cases, by the groups of `docs/torture.md`, each file with a table of its own.
+
+use crate::case::Case;
+
+/// Makes a file's table: `group function [needs] "specification": "what is done" => "what answers it";`, where the function's name is
+/// the case's. What cannot apply yet has no function: `group name not applicable "why": "what is done" => "what answers it";`.
+macro_rules! cases {
+    ($(
+        $group:literal $name:ident $([$($need:ident),*] $specification:literal)? $(not applicable $why:literal)?
+            : $summary:literal => $expected:literal;
+    )*) => {
+        /// The cases of this file.
+        pub(super) const CASES: &[$crate::case::Case] = &[$(
+            $crate::case::Case {
+                group: $group,
+                name: stringify!($name),
+                summary: $summary,
+                expected: $expected,
+                specification: cases!(@specification $($specification)?),
+                needs: $crate::case::Needs::NOTHING $($(.and($crate::case::Needs::$need))*)?,
+                run: cases!(@run $name $($why)?),
+            }
+        ),*];
+    };
+    (@specification) => { "" };
+    (@specification $specification:literal) => { $specification };
+    (@run $name:ident) => { $crate::case::Run::Now($name) };
+    (@run $name:ident $why:literal) => { $crate::case::Run::NotApplicable($why) };
+}
+
+mod deliveries;
+mod digests;
+mod endings;
+mod handshake;
+mod lengths;
+mod queue_depth;
+mod sgl;
+mod terminations;
+mod transfers;
+
+/// Every file's table.
+const TABLES: &[&[Case]] = &[
+    handshake::CASES,
+    deliveries::CASES,
+    lengths::CASES,
+    digests::CASES,
+    terminations::CASES,
+    endings::CASES,
+    transfers::CASES,
+    sgl::CASES,
+    queue_depth::CASES,
+];
+
+/// Every case, by group.
+pub fn all() -> Vec<&'static Case> {
+    let mut cases: Vec<_> = TABLES.iter().flat_map(|table| table.iter()).collect();
+    cases.sort_by_key(|case| case.group);
+    cases
+}
+
+/// What the groups are, from 1 on.
+pub const GROUPS: [&str; 30] = [
+    "ICReq fields",
+    "the first PDU, and a second ICReq",
+    "bytes in pieces, and silence",
+    "ICReq racing close",
+    "data alignment and offset",
+    "PDU lengths and digest flags",
+    "digests",
+    "termination requests",
+    "connections that break off, and other protocols",
+    "data that was not asked for",
+    "data offsets and lengths",
+    "abort while data is awaited",
+    "in-capsule data",
+    "SGL descriptors and transfer sizes",
+    "more commands than the queue holds",
+    "Connect",
+    "Connect races",
+    "the Discovery log",
+    "authentication",
+    "properties",
+    "keep alive",
+    "asynchronous events",
+    "Identify",
+    "Number of Queues",
+    "ranges of logical blocks",
+    "fused commands",
+    "reservations",
+    "Abort, and command identifiers",
+    "stale writes",
+    "changes under I/O",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_and_every_row_says_what_it_is() {
+        let mut names = BTreeSet::new();
+        for case in all() {
+            assert!(names.insert(case.name), "{} is there twice", case.name);
+            assert!((1..=GROUPS.len()).contains(&usize::from(case.group)));
+            assert!(!case.summary.is_empty() && !case.expected.is_empty());
+            let applies = matches!(case.run, crate::case::Run::Now(_));
+            assert_eq!(
+                applies,
+                !case.specification.is_empty(),
+                "{}: what applies cites its section",
+                case.name
+            );
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Runs cases one after the other and judges them: the answer, the witness, the target's resources.
+
+use std::time::{Duration, Instant};
+
+use crate::case::{Case, Failure, Needs, Run};
+use crate::context::{Context, Target};
+use crate::gateway::{Gateway, Resources};
+use crate::witness::{Seen, Witness};
+
+/// How long a target has after a case to give everything back.
+const SETTLE_TIME_MAX: Duration = Duration::from_secs(10);
+/// A pause between two looks at the resources.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// How the suite runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// How long an answer may take.
+    pub patience: Duration,
+    /// The namespace may be overwritten.
+    pub destroy_data: bool,
+    /// The longest time that a command of the witness may take: a stall, no measure of speed.
+    pub stall_max: Duration,
+    /// By how much resident memory of a gateway under our control may exceed what it was before the first case, in bytes.
+    pub growth_max: u64,
+    /// Whether the target is Weir; none: found out.
+    pub own: Option<bool>,
+    /// The gateway under our control lets a connection take so long until its Connect, and that is short.
+    pub handshake_time: Option<Duration>,
+    /// Whether the namespace keeps what is written to it; `null:` does not.
+    pub keeps_data: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            patience: Duration::from_secs(5),
+            destroy_data: false,
+            stall_max: Duration::from_secs(1),
+            growth_max: 16 << 20,
+            own: None,
+            handshake_time: None,
+            keeps_data: true,
+        }
+    }
+}
+
+/// What became of a case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The answer that the specification names, nobody disturbed, nothing left behind.
+    Ok,
+    /// Another answer.
+    Differs,
+    /// No answer.
+    NoAnswer,
+    /// The well-behaved part of the case could not be done.
+    Preparation,
+    /// The witness noticed.
+    Disturbed,
+    /// Something was left behind.
+    LeftBehind,
+    /// A fresh connection is not served any more.
+    TargetGone,
+    /// It was not run.
+    Skipped,
+    /// It cannot apply to any target yet.
+    NotApplicable,
+}
+
+impl Outcome {
+    /// In a word or two.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Differs => "differs",
+            Self::NoAnswer => "no answer",
+            Self::Preparation => "not prepared",
+            Self::Disturbed => "disturbed others",
+            Self::LeftBehind => "left behind",
+            Self::TargetGone => "target gone",
+            Self::Skipped => "skipped",
+            Self::NotApplicable => "not applicable",
+        }
+    }
+
+    /// Whether the case was run and did not end as it should.
+    pub const fn is_failure(&self) -> bool {
+        !matches!(self, Self::Ok | Self::Skipped | Self::NotApplicable)
+    }
+}
+
+/// One case that was run, or why it was not.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// The case.
+    pub case: &'static Case,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// What came, or why it was not run.
+    pub got: String,
+    /// What the witness saw.
+    pub seen: Seen,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// A target and what is needed to run cases against it.
+pub struct Runner {
+    /// What cases work with.
+    pub context: Context,
+    settings: Settings,
+    witness: Option<Witness>,
+    before: Option<Resources>,
+    gone: bool,
+}
+
+impl Runner {
+    /// Finds out about the target and starts the witness.
+    ///
+    /// # Errors
+    /// A well-behaved host cannot use the target.
+    pub fn new(
+        target: Target,
+        settings: Settings,
+        gateway: Option<Box<dyn Gateway>>,
+    ) -> Result<Self, Failure> {
+        let mut given = Needs::NOTHING;
+        if settings.destroy_data {
+            given = given.and(Needs::WRITES);
+        }
+        if settings.handshake_time.is_some() {
+            given = given.and(Needs::SHORT_LIMITS);
+        }
+        let mut context = Context::new(target, settings.patience, given, settings.own, gateway)?;
+        context.handshake_time = settings.handshake_time;
+        let mut runner = Self {
+            context,
+            settings,
+            witness: None,
+            before: None,
+            gone: false,
+        };
+        runner.start_witness()?;
+        runner.before = runner.settled_resources()?;
+        Ok(runner)
+    }
+
+    fn start_witness(&mut self) -> Result<(), Failure> {
+        let writes = self.settings.destroy_data && self.settings.keeps_data;
+        let exact = self.context.manner.exact;
+        let started = Witness::start(&self.context.target, &self.context.facts, exact, writes)?;
+        self.witness = Some(started);
+        Ok(())
+    }
+
+    /// The resources once nothing but the witness is there: what earlier connections held is given back.
+    fn settled_resources(&mut self) -> Result<Option<Resources>, Failure> {
+        const WITNESS_CONNECTIONS: u64 = 2;
+        if !self.context.has_gateway() {
+            return Ok(None);
+        }
+        let began = Instant::now();
+        loop {
+            let resources = self.context.gateway()?.resources();
+            let resources =
+                resources.map_err(|why| Failure::preparation("the gateway's resources", why))?;
+            if resources.connections == WITNESS_CONNECTIONS && resources.commands == 0 {
+                return Ok(Some(resources));
+            }
+            if began.elapsed() > SETTLE_TIME_MAX {
+                let why = format!("other hosts use it: {resources}");
+                return Err(Failure::preparation("a gateway of our own", why));
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Runs one case.
+    pub fn run(&mut self, case: &'static Case) -> Record {
+        let began = Instant::now();
+        let mut record = Record {
+            case,
+            outcome: Outcome::Ok,
+            got: "as expected".into(),
+            seen: Seen::default(),
+            took: Duration::ZERO,
+        };
+        match self.reason_to_skip(case) {
+            Some((outcome, why)) => {
+                record.outcome = outcome;
+                record.got = why;
+            }
+            None => {
+                let Run::Now(run) = case.run else {
+                    unreachable!("what cannot apply is skipped")
+                };
+                self.run_and_judge(run, &mut record);
+            }
+        }
+        record.took = began.elapsed();
+        record
+    }
+
+    fn reason_to_skip(&self, case: &Case) -> Option<(Outcome, String)> {
+        if let Run::NotApplicable(why) = case.run {
+            return Some((Outcome::NotApplicable, why.into()));
+        }
+        if self.gone {
+            let why = "an earlier case ended the target".to_owned();
+            return Some((Outcome::Skipped, why));
+        }
+        let missing = case.needs.without(self.context.given);
+        (!missing.is_nothing()).then(|| (Outcome::Skipped, format!("needs {missing}")))
+    }
+
+    fn run_and_judge(&mut self, run: fn(&mut Context) -> Result<(), Failure>, record: &mut Record) {
+        if let Some(witness) = &self.witness {
+            witness.begin();
+        }
+        let done = run(&mut self.context);
+        let seen = self.witness.as_ref().map(Witness::end);
+        let answer = self.of_answer(done);
+        // Of several things that are wrong the gravest is told; it may explain the others.
+        let judged = self
+            .of_life()
+            .and_then(|()| answer)
+            .and_then(|()| self.of_witness(seen, record))
+            .and_then(|()| self.of_resources());
+        if let Err((outcome, got)) = judged {
+            record.outcome = outcome;
+            record.got = got;
+        }
+        if record.outcome.is_failure() && !self.gone {
+            self.begin_anew();
+        }
+    }
+
+    /// What a case says of the answer.
+    fn of_answer(&self, done: Result<(), Failure>) -> Result<(), (Outcome, String)> {
+        let Err(failure) = done else { return Ok(()) };
+        let outcome = match &failure {
+            Failure::Differs { .. } => Outcome::Differs,
+            Failure::NoAnswer { .. } => Outcome::NoAnswer,
+            Failure::NotOffered(_) if !self.context.facts.own => Outcome::Skipped,
+            Failure::NotOffered(_) | Failure::Preparation { .. } => Outcome::Preparation,
+        };
+        Err((outcome, failure.to_string()))
+    }
+
+    /// Whether a fresh connection is served.
+    fn of_life(&mut self) -> Result<(), (Outcome, String)> {
+        let alive = self
+            .context
+            .controller()
+            .and_then(|mut controller| controller.admin.still_works(0, 0));
+        match alive {
+            Ok(()) => Ok(()),
+            Err(failure) => {
+                self.gone = self.context.peer().is_err();
+                Err((Outcome::TargetGone, failure.to_string()))
+            }
+        }
+    }
+
+    fn of_witness(
+        &self,
+        seen: Option<Result<Seen, String>>,
+        record: &mut Record,
+    ) -> Result<(), (Outcome, String)> {
+        let seen = match seen {
+            None => return Ok(()),
+            Some(Err(wrong)) => return Err((Outcome::Disturbed, wrong)),
+            Some(Ok(seen)) => seen,
+        };
+        record.seen = seen;
+        let bound = self.settings.stall_max;
+        if seen.worst > bound {
+            let got = format!(
+                "a command of the witness took {:?}, above {bound:?}",
+                seen.worst
+            );
+            return Err((Outcome::Disturbed, got));
+        }
+        Ok(())
+    }
+
+    /// Whether a gateway of ours has everything back, a moment after the case.
+    fn of_resources(&mut self) -> Result<(), (Outcome, String)> {
+        let Some(before) = self.before else {
+            return Ok(());
+        };
+        let growth_max = self.settings.growth_max;
+        let began = Instant::now();
+        loop {
+            let now = self
+                .context
+                .gateway()
+                .map_err(|failure| failure.to_string())
+                .and_then(|gateway| gateway.resources())
+                .map_err(|why| (Outcome::TargetGone, why))?;
+            let differences = now.compare(&before, growth_max);
+            if differences.is_empty() {
+                return Ok(());
+            }
+            if began.elapsed() > SETTLE_TIME_MAX {
+                return Err((Outcome::LeftBehind, differences.join("; ")));
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// After a failure the next case is judged by itself: with a witness that knows nothing of it, and from what there is now.
+    fn begin_anew(&mut self) {
+        self.witness = None;
+        // Without a witness or a baseline the cases that follow tell less, and the failure before them says why.
+        let _ = self.start_witness();
+        if let Ok(resources) = self.settled_resources() {
+            self.before = resources;
+        }
+    }
+}
