@@ -80,6 +80,15 @@ impl Facts {
     }
 }
 
+/// Limits that a gateway of ours was given so that cases can reach them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShortLimits {
+    /// How long a connection may take until its Connect.
+    pub handshake_time: Duration,
+    /// Connections without a Connect at once.
+    pub half_open_max: usize,
+}
+
 /// What a case works with.
 pub struct Context {
     /// Where the suite runs, and as whom.
@@ -90,8 +99,8 @@ pub struct Context {
     pub manner: Manner,
     /// What the target and the caller give.
     pub given: Needs,
-    /// How long the gateway lets a connection take until its Connect; with [`Needs::SHORT_LIMITS`].
-    pub handshake_time: Option<Duration>,
+    /// Limits that cases can reach; with [`Needs::SHORT_LIMITS`].
+    pub limits: Option<ShortLimits>,
     gateway: Option<Box<dyn Gateway>>,
 }
 
@@ -132,7 +141,7 @@ impl Context {
             target,
             facts,
             given,
-            handshake_time: None,
+            limits: None,
             gateway,
         })
     }
@@ -224,6 +233,15 @@ impl Context {
         let controller = self.controller_with(options)?;
         let queue = controller.io(1)?;
         Ok((controller, queue))
+    }
+
+    /// The limits that cases can reach.
+    ///
+    /// # Errors
+    /// There are none; a case that needs them says [`Needs::SHORT_LIMITS`].
+    pub fn short_limits(&self) -> Result<ShortLimits, Failure> {
+        self.limits
+            .ok_or_else(|| Failure::NotOffered("short limits".into()))
     }
 
     /// Blocks that are `bytes` long, at least one.

@@ -113,6 +113,8 @@ impl fmt::Display for Named {
 pub enum Answer {
     /// The command with this CID ends with this status. Type and code count; Do Not Retry of Weir only.
     Status(u16, Status),
+    /// The command with this CID ends, whatever its status is.
+    Answered(u16),
     /// C2HTermReq with this FES and FEI, and the end of the connection.
     Terminated(FatalErrorStatus, u32),
     /// C2HTermReq with this FES, whatever FEI is.
@@ -127,6 +129,7 @@ impl fmt::Display for Answer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Status(cid, status) => write!(formatter, "CID {cid}: {}", Named(*status)),
+            Self::Answered(cid) => write!(formatter, "an answer to CID {cid}"),
             Self::Terminated(status, information) => {
                 write!(formatter, "C2HTermReq, {status}, FEI {information:#x}")
             }
@@ -144,6 +147,7 @@ impl Answer {
                 let retry = !manner.exact || status.do_not_retry() == cqe.status.do_not_retry();
                 *cid == cqe.cid && status.is(cqe.status) && retry
             }
+            (Self::Answered(cid), Got::Response(cqe)) => *cid == cqe.cid,
             (
                 Self::Terminated(status, information),
                 Got::Terminated {

@@ -154,7 +154,7 @@ impl Queue {
         Self {
             peer,
             next_cid: 0,
-            in_capsule_bytes: ADMIN_IN_CAPSULE_BYTES,
+            in_capsule_bytes: 0,
             qid: 0,
         }
     }

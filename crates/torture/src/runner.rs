@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::case::{Case, Failure, Needs, Run};
-use crate::context::{Context, Target};
+use crate::context::{Context, ShortLimits, Target};
 use crate::gateway::{Gateway, Resources};
 use crate::witness::{Seen, Witness};
 
@@ -25,8 +25,8 @@ pub struct Settings {
     pub growth_max: u64,
     /// Whether the target is Weir; none: found out.
     pub own: Option<bool>,
-    /// The gateway under our control lets a connection take so long until its Connect, and that is short.
-    pub handshake_time: Option<Duration>,
+    /// Limits that the gateway under our control was given so that cases can reach them.
+    pub limits: Option<ShortLimits>,
     /// Whether the namespace keeps what is written to it; `null:` does not.
     pub keeps_data: bool,
 }
@@ -39,7 +39,7 @@ impl Default for Settings {
             stall_max: Duration::from_secs(1),
             growth_max: 16 << 20,
             own: None,
-            handshake_time: None,
+            limits: None,
             keeps_data: true,
         }
     }
@@ -129,11 +129,11 @@ impl Runner {
         if settings.destroy_data {
             given = given.and(Needs::WRITES);
         }
-        if settings.handshake_time.is_some() {
+        if settings.limits.is_some() {
             given = given.and(Needs::SHORT_LIMITS);
         }
         let mut context = Context::new(target, settings.patience, given, settings.own, gateway)?;
-        context.handshake_time = settings.handshake_time;
+        context.limits = settings.limits;
         let mut runner = Self {
             context,
             settings,
@@ -248,18 +248,20 @@ impl Runner {
         Err((outcome, failure.to_string()))
     }
 
-    /// Whether a fresh connection is served.
+    /// Whether a fresh connection is served, once what the case left has been cleared away.
     fn of_life(&mut self) -> Result<(), (Outcome, String)> {
-        let alive = self
-            .context
-            .controller()
-            .and_then(|mut controller| controller.admin.still_works(0, 0));
-        match alive {
-            Ok(()) => Ok(()),
-            Err(failure) => {
+        let began = Instant::now();
+        loop {
+            let alive = self
+                .context
+                .controller()
+                .and_then(|mut controller| controller.admin.still_works(0, 0));
+            let Err(failure) = alive else { return Ok(()) };
+            if began.elapsed() > SETTLE_TIME_MAX {
                 self.gone = self.context.peer().is_err();
-                Err((Outcome::TargetGone, failure.to_string()))
+                return Err((Outcome::TargetGone, failure.to_string()));
             }
+            std::thread::sleep(LOOK_AGAIN);
         }
     }
 
