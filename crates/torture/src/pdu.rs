@@ -135,11 +135,7 @@ impl Format {
             }
         }
         let digest = data_digest_length(self, data);
-        put_u32(
-            &mut bytes,
-            at::LENGTH,
-            (end + data.len() + digest) as u32,
-        );
+        put_u32(&mut bytes, at::LENGTH, (end + data.len() + digest) as u32);
         bytes.resize(end, 0);
         self.sign(&mut bytes);
         bytes.extend_from_slice(data);
@@ -264,11 +260,18 @@ pub fn parse(bytes: &[u8], format: &Format) -> Result<TargetPdu, String> {
         PduType::CapsuleResponse => header::RESPONSE,
         PduType::C2hData => header::DATA,
         PduType::R2t => header::R2T,
-        other => return Err(format!("a PDU of type {other}, which a controller never sends")),
+        other => {
+            return Err(format!(
+                "a PDU of type {other}, which a controller never sends"
+            ));
+        }
     };
     let stated = usize::from(bytes[at::HEADER_LENGTH]);
     if stated != header || bytes.len() < header {
-        return Err(format!("{pdu_type} with HLEN {stated} and PLEN {}", bytes.len()));
+        return Err(format!(
+            "{pdu_type} with HLEN {stated} and PLEN {}",
+            bytes.len()
+        ));
     }
     match pdu_type {
         PduType::InitializeResponse if bytes.len() == header => {
@@ -301,7 +304,8 @@ fn parse_with_digests(
     if bytes.len() < after_header {
         return Err(format!("{pdu_type} with PLEN {}", bytes.len()));
     }
-    if format.header_digest && Digest::of(&bytes[..header]).to_bytes() != bytes[header..after_header]
+    if format.header_digest
+        && Digest::of(&bytes[..header]).to_bytes() != bytes[header..after_header]
     {
         return Err(format!("{pdu_type} with a wrong header digest"));
     }
@@ -343,7 +347,9 @@ fn parse_data(bytes: &[u8], after_header: usize, format: &Format) -> Result<Targ
     let end = start + data.length as usize;
     if data.length == 0 || end + digest != bytes.len() {
         let (datal, plen) = (data.length, bytes.len());
-        return Err(format!("C2HData with DATAL {datal}, PDO {start} and PLEN {plen}"));
+        return Err(format!(
+            "C2HData with DATAL {datal}, PDO {start} and PLEN {plen}"
+        ));
     }
     if data.success && !data.last {
         return Err("C2HData with SUCCESS and without LAST_PDU".into());

@@ -230,7 +230,8 @@ impl Peer {
     /// # Errors
     /// The target does not read.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.sent.extend_from_slice(&bytes[..bytes.len().min(SENT_BYTES_KEPT)]);
+        self.sent
+            .extend_from_slice(&bytes[..bytes.len().min(SENT_BYTES_KEPT)]);
         let kept = self.sent.len().saturating_sub(SENT_BYTES_KEPT);
         self.sent.drain(..kept);
         match self.stream.write_all(bytes) {
@@ -554,6 +555,8 @@ mod tests {
         for part in pdu.chunks(5) {
             target.write_all(part).expect("sent");
         }
+        // What is not read would make the close a reset.
+        target.read_exact(&mut [0; 8]).expect("sent before");
         drop(target);
         let status = FatalErrorStatus::InvalidPduHeaderField;
         peer.expect_termination("a test", status, 4).expect("whole");
@@ -578,7 +581,10 @@ mod tests {
         peer.manner.patience = MANNER.patience;
         let status = FatalErrorStatus::InvalidPduHeaderField;
         let failure = peer.expect_termination("a test", status, 4);
-        assert!(matches!(failure, Err(Failure::Differs { .. })), "{failure:?}");
+        assert!(
+            matches!(failure, Err(Failure::Differs { .. })),
+            "{failure:?}"
+        );
         assert!(matches!(peer.receive(), Got::Malformed(_)));
     }
 }

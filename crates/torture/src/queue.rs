@@ -107,12 +107,7 @@ impl QueueOptions {
 
     /// The data of a Connect to this controller.
     pub fn connect_data(&self, controller_id: u16) -> ConnectData {
-        ConnectData::new(
-            self.host_id,
-            controller_id,
-            &self.subsystem,
-            &self.host_nqn,
-        )
+        ConnectData::new(self.host_id, controller_id, &self.subsystem, &self.host_nqn)
     }
 }
 
@@ -172,7 +167,9 @@ impl Queue {
         let request = options.request();
         let response = peer.initialize(&request)?;
         if response.digests != request.digests {
-            return Err(Failure::NotOffered("the digests that were asked for".into()));
+            return Err(Failure::NotOffered(
+                "the digests that were asked for".into(),
+            ));
         }
         Ok(Self::over(peer))
     }
@@ -369,7 +366,13 @@ impl Queue {
     ///
     /// # Errors
     /// It did not succeed, or the data is not as long.
-    pub fn read(&mut self, nsid: u32, lba: u64, blocks: u32, bytes: u32) -> Result<Vec<u8>, Failure> {
+    pub fn read(
+        &mut self,
+        nsid: u32,
+        lba: u64,
+        blocks: u32,
+        bytes: u32,
+    ) -> Result<Vec<u8>, Failure> {
         let read = NvmCommand::Read(Blocks::new(lba, blocks));
         let sqe = read.sqe(0, nsid, SglDescriptor::NONE);
         let (data, _) = self.succeed("a read", sqe, &[], bytes)?;
@@ -521,7 +524,10 @@ impl Controller {
         let data = options.connect_data(options.controller_id);
         let cqe = admin.connect(&options.connect(0), &data)?;
         if !cqe.status.is_success() {
-            return Err(Failure::preparation("Connect of an admin queue", cqe.status));
+            return Err(Failure::preparation(
+                "Connect of an admin queue",
+                cqe.status,
+            ));
         }
         Ok(Self {
             admin,

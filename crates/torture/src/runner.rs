@@ -224,7 +224,7 @@ impl Runner {
         // Of several things that are wrong the gravest is told; it may explain the others.
         let judged = self
             .of_life()
-            .and_then(|()| answer)
+            .and(answer)
             .and_then(|()| self.of_witness(seen, record))
             .and_then(|()| self.of_resources());
         if let Err((outcome, got)) = judged {

@@ -87,7 +87,12 @@ fn read_answered(context: &Context, queue: &mut Queue, sqe: &Sqe) -> Result<(), 
     let (cqe, data) = queue.answer(sqe, &[])?;
     check(cqe.status.is_success(), "Read", "success", cqe.status)?;
     let block = context.facts.block_bytes as usize;
-    check(data.len() == block, "Read", format!("{block} bytes"), data.len())
+    check(
+        data.len() == block,
+        "Read",
+        format!("{block} bytes"),
+        data.len(),
+    )
 }
 
 fn read_byte_by_byte(context: &mut Context) -> Result<(), Failure> {
@@ -291,11 +296,7 @@ fn half_open_connections(context: &mut Context) -> Result<(), Failure> {
 }
 
 /// Whatever of `allowed` comes, the connection ends then.
-fn ends_after(
-    peer: &mut Peer,
-    what: &str,
-    allowed: impl Fn(&Got) -> bool,
-) -> Result<(), Failure> {
+fn ends_after(peer: &mut Peer, what: &str, allowed: impl Fn(&Got) -> bool) -> Result<(), Failure> {
     loop {
         match peer.receive() {
             Got::Closed | Got::Reset => return Ok(()),

@@ -157,10 +157,7 @@ fn damage_end(pdu: &mut [u8]) {
     *pdu.last_mut().expect("a PDU has bytes") ^= 1;
 }
 
-fn damaged_connect(
-    context: &mut Context,
-    damage: impl FnOnce(&mut [u8]),
-) -> Result<(), Failure> {
+fn damaged_connect(context: &mut Context, damage: impl FnOnce(&mut [u8])) -> Result<(), Failure> {
     let mut peer = both(context)?;
     let options = context.options();
     let data = options.connect_data(ConnectData::ANY_CONTROLLER).encode();

@@ -51,7 +51,10 @@ fn read(context: &Context, queue: &mut Queue, blocks: u32) -> Vec<u8> {
 }
 
 /// After an I/O queue was reset its controller works, and so does a new queue of the same QID, once the old one is gone.
-fn goes_on(context: &mut Context, controller: &mut crate::queue::Controller) -> Result<(), Failure> {
+fn goes_on(
+    context: &mut Context,
+    controller: &mut crate::queue::Controller,
+) -> Result<(), Failure> {
     controller.admin.still_works(0, 0)?;
     let options = controller.options.clone();
     let (nsid, block) = (context.target.nsid, context.facts.block_bytes);

@@ -8,11 +8,12 @@ use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::tcp::FatalErrorStatus::{InvalidPduHeaderField, LimitExceeded};
 use weir_nvme::tcp::{DigestOptions, H2cData, InitializeRequest};
 
+use super::transfers::{begin_write, pattern};
 use crate::case::{Failure, check};
 use crate::context::Context;
 use crate::pdu::{Format, at, flag, header, put_u32};
 use crate::peer::{Answer, Peer};
-use crate::queue::Queue;
+use crate::queue::{Controller, Queue};
 
 cases! {
     5 hpda_31 [] "TCP 1.0c 3.6.2.2": "HPDA 31, and a Read" => "C2HData whose PDO is a multiple of 128";
@@ -242,13 +243,20 @@ fn pdo_without_data(context: &mut Context) -> Result<(), Failure> {
     answered(&mut peer)
 }
 
-/// An I/O queue whose Write of one block waits for its data: the PDU that brings it, to be changed.
-fn awaited_data(
-    context: &mut Context,
-) -> Result<(crate::queue::Controller, Queue, u16, Vec<u8>, Vec<u8>), Failure> {
+/// An I/O queue whose Write of block 1 waits for its data.
+struct Awaited {
+    _controller: Controller,
+    queue: Queue,
+    cid: u16,
+    /// The PDU that brings the data, to be changed.
+    pdu: Vec<u8>,
+    data: Vec<u8>,
+}
+
+fn awaited_data(context: &mut Context) -> Result<Awaited, Failure> {
     let (controller, mut queue) = context.io()?;
     let block = context.facts.block_bytes;
-    let (sqe, r2t) = super::transfers::begin_write(context, &mut queue, 1, 1)?;
+    let (sqe, r2t) = begin_write(context, &mut queue, 1, 1)?;
     let header = H2cData {
         cid: sqe.cid,
         transfer_tag: r2t.transfer_tag,
@@ -256,18 +264,23 @@ fn awaited_data(
         length: block,
         last: true,
     };
-    let data = super::transfers::pattern(3, block);
+    let data = pattern(3, block);
     let pdu = queue.format.h2c_data(&header, &data);
-    Ok((controller, queue, sqe.cid, pdu, data))
+    Ok(Awaited {
+        _controller: controller,
+        queue,
+        cid: sqe.cid,
+        pdu,
+        data,
+    })
 }
 
 fn h2c_data_with_pdo(context: &mut Context, offset: u8) -> Result<(), Failure> {
-    let (_controller, mut queue, _, mut pdu, _) = awaited_data(context)?;
-    pdu[at::DATA_OFFSET] = offset;
-    queue.send(&pdu)?;
-    queue
-        .expect("H2CData", &[wrong(at::DATA_OFFSET)])
-        .map(drop)
+    let mut awaited = awaited_data(context)?;
+    awaited.pdu[at::DATA_OFFSET] = offset;
+    awaited.queue.send(&awaited.pdu)?;
+    let answers = [wrong(at::DATA_OFFSET)];
+    awaited.queue.expect("H2CData", &answers).map(drop)
 }
 
 fn h2c_data_pdo_below_hlen(context: &mut Context) -> Result<(), Failure> {
@@ -279,13 +292,19 @@ fn h2c_data_pdo_misaligned(context: &mut Context) -> Result<(), Failure> {
 }
 
 fn h2c_data_padded(context: &mut Context) -> Result<(), Failure> {
-    let (_controller, mut queue, cid, pdu, data) = awaited_data(context)?;
-    let pdu = padded(&queue.format, &pdu, 128, 0xff);
+    let mut awaited = awaited_data(context)?;
+    let queue = &mut awaited.queue;
+    let pdu = padded(&queue.format, &awaited.pdu, 128, 0xff);
     queue.send(&pdu)?;
-    queue.expect_status("Write", cid, Status::SUCCESS)?;
+    queue.expect_status("Write", awaited.cid, Status::SUCCESS)?;
     let (nsid, block) = (context.target.nsid, context.facts.block_bytes);
     let back = queue.read(nsid, 1, 1, block)?;
-    check(back == data, "Read", "what was written", "other data")
+    check(
+        back == awaited.data,
+        "Read",
+        "what was written",
+        "other data",
+    )
 }
 
 /// Sends a capsule without data that was changed, and waits for its termination.

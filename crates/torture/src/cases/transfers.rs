@@ -481,10 +481,17 @@ fn data_in_blocks(context: &mut Context) -> Result<(), Failure> {
         awaiting.queue.send(&pdu)?;
     }
     let cid = awaiting.header.cid;
-    awaiting.queue.expect_status("Write", cid, Status::SUCCESS)?;
+    awaiting
+        .queue
+        .expect_status("Write", cid, Status::SUCCESS)?;
     let nsid = context.target.nsid;
     let back = awaiting.queue.read(nsid, 1, BLOCKS, BLOCKS * block)?;
-    check(back == awaiting.data, "Read", "what was written", "other data")
+    check(
+        back == awaiting.data,
+        "Read",
+        "what was written",
+        "other data",
+    )
 }
 
 /// Asks for the Abort of a command of queue 1; whether it was aborted. Weir must abort one whose data it awaits.
@@ -512,11 +519,9 @@ fn abort_while_data_is_awaited(context: &mut Context) -> Result<(), Failure> {
     let aborted = abort(context, &mut awaiting.controller, header.cid)?;
     let pdu = awaiting.pdu(&header);
     if aborted {
-        awaiting.queue.expect_status(
-            "Write",
-            header.cid,
-            Status::COMMAND_ABORT_REQUESTED,
-        )?;
+        awaiting
+            .queue
+            .expect_status("Write", header.cid, Status::COMMAND_ABORT_REQUESTED)?;
         awaiting.queue.send(&pdu)?;
     } else {
         awaiting.queue.send(&pdu)?;
