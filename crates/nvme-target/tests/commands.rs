@@ -961,6 +961,19 @@ fn properties_enable_reset_and_shut_down() {
             })
             .await;
         }
+        // A reset and a shutdown by one write, and a shutdown of a controller that is not enabled.
+        for _ in 0..2 {
+            let both = enabled()
+                .with_enabled(false)
+                .with_shutdown(ShutdownNotification::Normal);
+            admin.set_configuration(both).await;
+            eventually(&reactor, "the end of both", async || {
+                admin.property(Property::Status).await == 0b1000
+            })
+            .await;
+        }
+        admin.set_configuration(enabled()).await;
+        assert_eq!(admin.property(Property::Status).await, 1);
         // Only CC may be written, in four bytes.
         use weir_nvme::command::{PropertySet, PropertySize};
         for (size, offset) in [
@@ -1045,6 +1058,35 @@ fn aborts_reach_what_still_waits() {
         let (cqe, _) = host.io.answer(cid).await.expect("connected");
         assert_status(&cqe, Status::COMMAND_ABORT_REQUESTED);
         assert_eq!(host.read(0, 8).await, vec![0; 8 * BLOCK]);
+    });
+}
+
+#[test]
+fn a_cid_in_flight_is_a_conflict() {
+    with_target(|mut host| async move {
+        let event = AdminCommand::AsynchronousEventRequest.sqe(0, SglDescriptor::NONE);
+        let cid = host.admin.submit(event, &[], 0).await.expect("connected");
+        let again = AdminCommand::KeepAlive.sqe(cid, SglDescriptor::NONE);
+        for _ in 0..2 {
+            host.admin.expect_answer_for(cid);
+            let capsule = host.admin.capsule(&again, &[]);
+            host.admin.send_bytes(&capsule).await.expect("connected");
+            let (cqe, _) = host.admin.answer(cid).await.expect("connected");
+            assert_status(&cqe, Status::COMMAND_ID_CONFLICT);
+            assert!(!cqe.status.do_not_retry());
+        }
+        // The request itself still waits, and its CID is free once it is answered.
+        host.admin.expect_answer_for(cid);
+        let abort = AdminCommand::Abort(Abort { sqid: 0, cid });
+        let (cqe, _) = host.admin.admin(abort, &[], 0).await;
+        assert_eq!(cqe.result, 0);
+        let (cqe, _) = host.admin.answer(cid).await.expect("connected");
+        assert_status(&cqe, Status::COMMAND_ABORT_REQUESTED);
+        host.admin.expect_answer_for(cid);
+        let capsule = host.admin.capsule(&again, &[]);
+        host.admin.send_bytes(&capsule).await.expect("connected");
+        let (cqe, _) = host.admin.answer(cid).await.expect("connected");
+        assert_status(&cqe, Status::SUCCESS);
     });
 }
 

@@ -102,15 +102,20 @@ impl Controller {
 
     /// The I/O queues have ended, as a reset or a shutdown asked. The Asynchronous Event Requests that a reset aborts.
     pub(crate) fn queues_ended(&mut self) -> Vec<SlotIndex> {
-        if !self.configuration.enabled() {
+        let shuts_down = self.configuration.shutdown() != ShutdownNotification::None;
+        let disabled = !self.configuration.enabled();
+        if disabled {
             self.status = ControllerStatus::default();
-            self.reset_features();
-            return self.events.reset();
         }
-        if self.status.shutdown() == ShutdownStatus::Occurring {
+        // One write may ask for both a reset and a shutdown (NVMe Base 2.0c, section 3.1.3.5, SHN).
+        if shuts_down {
             self.status = self.status.with_shutdown(ShutdownStatus::Complete);
         }
-        Vec::new()
+        if !disabled {
+            return Vec::new();
+        }
+        self.reset_features();
+        self.events.reset()
     }
 
     /// Whether I/O queues may be made.

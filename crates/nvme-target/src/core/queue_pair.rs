@@ -201,6 +201,8 @@ pub(crate) struct QueuePair {
     owner: u32,
     slots: Vec<Slot>,
     free: Vec<SlotIndex>,
+    /// By the low bits of a CID: the slot of the latest command with such a CID. A power of two of them, as many as slots at least.
+    by_cid: Vec<SlotIndex>,
     to_fetch: VecDeque<SlotIndex>,
     waiting_for_buffer: VecDeque<SlotIndex>,
     /// Slots whose data was asked for and has not come.
@@ -238,6 +240,7 @@ impl QueuePair {
             owner,
             slots: Vec::new(),
             free: Vec::new(),
+            by_cid: Vec::new(),
             to_fetch: VecDeque::new(),
             waiting_for_buffer: VecDeque::new(),
             fetching: 0,
@@ -277,6 +280,7 @@ impl QueuePair {
         self.slots.resize_with(slots.max(from), Slot::new);
         self.free
             .extend((from..self.slots.len()).rev().map(|slot| slot as SlotIndex));
+        self.by_cid.resize(self.slots.len().next_power_of_two(), 0);
         self.answers.reserve(slots);
         self.to_fetch.reserve(slots);
     }
@@ -374,6 +378,9 @@ impl QueuePair {
         arrival: Arrival,
         env: &Env<'_>,
     ) -> Result<Next, Stalled> {
+        if self.is_in_flight(sqe.cid) {
+            return Ok(self.refuse(sqe, Status::COMMAND_ID_CONFLICT));
+        }
         let payload = match payload {
             Ok(payload) => payload,
             Err(status) => return Ok(self.refuse(sqe, status)),
@@ -398,6 +405,8 @@ impl QueuePair {
             None
         };
         let slot = self.take_slot(sqe);
+        let by_cid = self.index_by_cid(sqe.cid);
+        self.by_cid[by_cid] = slot;
         self.slots[usize::from(slot)].buffer = match payload {
             TcpData::Transport { length } => length,
             TcpData::None | TcpData::InCapsule { .. } => 0,
@@ -414,6 +423,18 @@ impl QueuePair {
             Phase::InCapsule => Next::Fill(slot),
             _ => Next::Skip,
         })
+    }
+
+    fn index_by_cid(&self, cid: u16) -> usize {
+        usize::from(cid) & (self.by_cid.len() - 1)
+    }
+
+    /// Whether a command with this CID has no answer yet. Only the latest of those whose low bits are the same is looked at: how many
+    /// are searched is the controller's affair (NVMe Base 2.0c, section 3.3.3.2.1.1, Command ID Conflict), and of hosts that
+    /// number their commands by the entries of the queue it is the only one.
+    fn is_in_flight(&self, cid: u16) -> bool {
+        let latest = &self.slots[usize::from(self.by_cid[self.index_by_cid(cid)])];
+        latest.sqe.cid == cid && !matches!(latest.phase, Phase::Free | Phase::Abandoned)
     }
 
     /// Answers a command that may not run.
