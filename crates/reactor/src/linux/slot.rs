@@ -162,6 +162,11 @@ impl Slot {
         )
     }
 
+    /// Whether it moves bytes from or to a file.
+    pub(super) fn is_transfer(&self) -> bool {
+        matches!(self.op, Some(Op::Read { .. } | Op::Write { .. }))
+    }
+
     /// Whether the kernel has the operation, or will have it with what was queued.
     pub(super) fn is_in_kernel(&self) -> bool {
         self.op.is_some() && !self.starved && !self.held
