@@ -1,4 +1,7 @@
-//! `null:` discards what is written and reads as zeroes. It measures everything but storage.
+//! `null:` discards what is written and reads as zeroes. It measures everything but storage; with a limit to its speed, it
+//! shows what everything else makes of storage that is slow.
+
+mod pace;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -18,15 +21,19 @@ use crate::support::{
 };
 use crate::{Access, UrlError, VolumeUrl};
 
-/// A volume that stores nothing and holds no memory. Everything succeeds at once; a comparison is with zeroes.
+use self::pace::{Later, Pace};
+
+/// A volume that stores nothing and holds no memory. Everything succeeds, at once unless a limit was asked for; a comparison is
+/// with zeroes.
 pub struct NullVolume {
     name: String,
+    pace: Option<Arc<Pace>>,
     geometry: SharedLive,
     watchers: Watchers,
 }
 
 impl NullVolume {
-    /// The volume that `null:?size=...&block_size=...` names. The block size is 4096 unless told.
+    /// The volume that `null:?size=...&block_size=...&rate=...&delay=...` names. The block size is 4096 unless told.
     ///
     /// # Errors
     /// [`UrlError`].
@@ -36,6 +43,7 @@ impl NullVolume {
         let size = parameters.size("size")?;
         let block_size = parameters.block_size()?.unwrap_or(BlockSize::B4096);
         let size = parameters.required("size", size, "its size, such as 1G")?;
+        let pace = Pace::of(&parameters)?;
         parameters.finish()?;
         let blocks = blocks_of_size(size, block_size)?;
         Ok(NullVolume::new(
@@ -43,10 +51,17 @@ impl NullVolume {
             block_size,
             blocks,
             access.read_only,
+            pace,
         ))
     }
 
-    fn new(name: String, block_size: BlockSize, blocks: u64, read_only: bool) -> Arc<Self> {
+    fn new(
+        name: String,
+        block_size: BlockSize,
+        blocks: u64,
+        read_only: bool,
+        pace: Option<Pace>,
+    ) -> Arc<Self> {
         let transfer_blocks_max = TRANSFER_BYTES_MAX >> block_size.shift();
         let geometry = Geometry {
             generation: 0,
@@ -65,6 +80,7 @@ impl NullVolume {
         };
         Arc::new(NullVolume {
             name,
+            pace: pace.map(Arc::new),
             geometry: Arc::new(crate::support::LiveGeometry::new(geometry)),
             watchers: Watchers::default(),
         })
@@ -93,7 +109,10 @@ impl Volume for NullVolume {
         Ok(Box::new(NullQueue {
             geometry: Arc::clone(&self.geometry),
             depth: depth as usize,
-            outbox: Outbox::new(reactor, sink),
+            ends: match &self.pace {
+                None => Ends::AtOnce(Outbox::new(reactor, sink)),
+                Some(pace) => Ends::Later(Later::new(reactor, sink), Arc::clone(pace)),
+            },
         }))
     }
 
@@ -114,7 +133,38 @@ impl Volume for NullVolume {
 struct NullQueue {
     geometry: SharedLive,
     depth: usize,
-    outbox: Outbox,
+    ends: Ends,
+}
+
+/// When requests end.
+enum Ends {
+    AtOnce(Outbox),
+    Later(Later, Arc<Pace>),
+}
+
+impl Ends {
+    /// Requests that were taken and have not ended.
+    fn held(&self) -> usize {
+        match self {
+            Ends::AtOnce(outbox) => outbox.len(),
+            Ends::Later(later, _) => later.len(),
+        }
+    }
+
+    fn push(&self, completion: Completion) {
+        match self {
+            Ends::AtOnce(outbox) => outbox.push(completion),
+            Ends::Later(later, pace) => later.push(pace, completion),
+        }
+    }
+
+    /// The submission is over.
+    fn flush(&self) {
+        match self {
+            Ends::AtOnce(outbox) => outbox.flush(),
+            Ends::Later(..) => {}
+        }
+    }
 }
 
 impl Queue for NullQueue {
@@ -124,7 +174,7 @@ impl Queue for NullQueue {
 
     fn submit(&mut self, batch: &mut VecDeque<Request>) {
         let geometry = self.geometry.get();
-        while self.outbox.len() < self.depth
+        while self.ends.held() < self.depth
             && let Some(Request {
                 token,
                 mut operation,
@@ -132,17 +182,17 @@ impl Queue for NullQueue {
         {
             let result = check(&geometry, &operation)
                 .and_then(|()| execute(&mut operation, geometry.block_size));
-            self.outbox.push(Completion {
+            self.ends.push(Completion {
                 token,
                 result,
                 operation,
             });
         }
-        self.outbox.flush();
+        self.ends.flush();
     }
 
     fn cancel(&mut self, _token: Token) {
-        // Whatever was taken is done already.
+        // Whatever was taken is done already, or ends when it is due.
     }
 }
 

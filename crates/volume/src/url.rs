@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use weir_block::{BlockSize, size};
@@ -482,6 +483,29 @@ impl<'url> Parameters<'url> {
         }
     }
 
+    /// A time of at most `longest`: a whole number with `us`, `ms` or `s`.
+    ///
+    /// # Errors
+    /// [`UrlError::Repeated`], [`UrlError::Value`].
+    pub fn duration(
+        &self,
+        name: &'static str,
+        longest: Duration,
+    ) -> Result<Option<Duration>, UrlError> {
+        let Some(value) = self.text(name)? else {
+            return Ok(None);
+        };
+        match parse_duration(value) {
+            Some(duration) if duration <= longest => Ok(Some(duration)),
+            _ => {
+                let longest = longest.as_secs();
+                let allowed =
+                    format!("a whole number with us, ms or s, such as 5ms, up to {longest}s");
+                Err(value_error(name, value, allowed))
+            }
+        }
+    }
+
     /// One of several words.
     ///
     /// # Errors
@@ -575,6 +599,20 @@ impl<'url> Parameters<'url> {
             known: known.iter().map(|&name| name.to_owned()).collect(),
         })
     }
+}
+
+/// A whole number with `us`, `ms` or `s`.
+fn parse_duration(text: &str) -> Option<Duration> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (value, unit) = text.split_at(digits);
+    let microseconds = match unit {
+        "us" => 1,
+        "ms" => 1_000,
+        "s" => 1_000_000,
+        _ => return None,
+    };
+    let value: u64 = value.parse().ok()?;
+    value.checked_mul(microseconds).map(Duration::from_micros)
 }
 
 /// The error for a parameter whose value is not allowed.

@@ -37,7 +37,11 @@ fn both(harness: &Harness, url: &str, kind: Kind, seed: u64) {
 fn null_reads_as_zeroes() {
     let seed = seed("null_reads_as_zeroes");
     let harness = Harness::simulated(seed, DiskConfig::default(), 1);
-    for url in ["null:?size=8M", "null:?size=1000k&block_size=512"] {
+    for url in [
+        "null:?size=8M",
+        "null:?size=1000k&block_size=512",
+        "null:?size=8M&rate=100000&delay=200us",
+    ] {
         both(&harness, url, Kind { retains: false }, seed);
     }
 }
