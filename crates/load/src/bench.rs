@@ -26,6 +26,8 @@ const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 const LATENCY_DIGITS: u8 = 3;
 /// Random bytes that writes take their data from. Long enough that a medium does not find repetitions easily.
 const WRITE_POOL_BYTES: usize = 4 << 20;
+/// As much of it as all queues together have, where that is less.
+const WRITE_POOLS_BYTES_MAX: usize = 256 << 20;
 
 /// Which blocks are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,6 +129,8 @@ pub struct BenchReport {
     pub unsent: u64,
     /// The first failure, in words.
     pub first_error: Option<String>,
+    /// Requests that each queue completed while it was measured.
+    pub queue_requests: Vec<u64>,
 }
 
 impl BenchReport {
@@ -189,12 +193,32 @@ pub async fn run(
     reactors: &[Remote],
     volume: &Arc<dyn Volume>,
     config: &BenchConfig,
+    progress: impl FnMut(BenchProgress),
+) -> Result<BenchReport, BenchError> {
+    let volumes = std::slice::from_ref(volume);
+    run_on_several(control, reactors, volumes, config, progress).await
+}
+
+/// As [`run`], on several volumes of one size over which the queues are spread: one volume as several hosts see it.
+///
+/// # Errors
+/// As [`run`].
+///
+/// # Panics
+/// Where there is no volume.
+pub async fn run_on_several(
+    control: &Reactor,
+    reactors: &[Remote],
+    volumes: &[Arc<dyn Volume>],
+    config: &BenchConfig,
     mut progress: impl FnMut(BenchProgress),
 ) -> Result<BenchReport, BenchError> {
-    let geometry = volume.geometry();
-    check(volume, &geometry, config, reactors.len())?;
+    assert!(!volumes.is_empty(), "load needs a volume");
+    for volume in volumes {
+        check(volume, &volume.geometry(), config, reactors.len())?;
+    }
     let counters: Arc<[Counters]> = (0..config.queues).map(|_| Counters::default()).collect();
-    let lanes = start_lanes(reactors, volume, config, &counters);
+    let lanes = start_lanes(reactors, volumes, config, &counters);
     let total = config.ramp + config.duration;
     let began = control.now();
     let mut seen = Totals::default();
@@ -223,6 +247,7 @@ pub async fn run(
         errors: 0,
         unsent: 0,
         first_error: None,
+        queue_requests: Vec::with_capacity(finished.len()),
     };
     for lane in finished {
         report.elapsed = report.elapsed.max(lane.elapsed);
@@ -231,6 +256,8 @@ pub async fn run(
         report.errors += lane.errors;
         report.unsent += lane.unsent;
         report.first_error = report.first_error.or(lane.first_error);
+        let requests = lane.read.requests + lane.write.requests;
+        report.queue_requests.push(requests);
     }
     Ok(report)
 }
@@ -323,15 +350,15 @@ struct LaneReport {
 
 fn start_lanes(
     reactors: &[Remote],
-    volume: &Arc<dyn Volume>,
+    volumes: &[Arc<dyn Volume>],
     config: &BenchConfig,
     counters: &Arc<[Counters]>,
 ) -> Vec<Call<Result<LaneReport, LaneError>>> {
     (0..config.queues)
         .map(|queue| {
             let remote = &reactors[queue as usize % reactors.len()];
-            let (volume, config, counters) =
-                (Arc::clone(volume), config.clone(), Arc::clone(counters));
+            let volume = Arc::clone(&volumes[queue as usize % volumes.len()]);
+            let (config, counters) = (config.clone(), Arc::clone(counters));
             remote.call(move |reactor| async move {
                 let lane = Lane::open(&reactor, &volume, config.depth)?;
                 let geometry = volume.geometry();
@@ -341,6 +368,13 @@ fn start_lanes(
             })
         })
         .collect()
+}
+
+/// Bytes that the writes of one queue take their data from: a multiple of what one writes.
+fn write_pool_bytes(config: &BenchConfig) -> usize {
+    let each = WRITE_POOL_BYTES.min(WRITE_POOLS_BYTES_MAX / config.queues as usize);
+    let request = config.request_bytes as usize;
+    (each / request).max(1) * request
 }
 
 /// What a lane remembers of a request.
@@ -426,7 +460,7 @@ impl Worker {
         let write_pool = match config.read_percent {
             100.. => View::empty(),
             _ => {
-                let mut pool = Segment::heap(WRITE_POOL_BYTES);
+                let mut pool = Segment::heap(write_pool_bytes(&config));
                 random.fill(&mut pool);
                 pool.freeze()
             }
@@ -585,7 +619,7 @@ impl Worker {
 
     fn write(&mut self, lba: u64) -> Operation {
         let length = self.config.request_bytes as usize;
-        let starts = ((WRITE_POOL_BYTES - length) >> self.block_shift) as u64 + 1;
+        let starts = ((self.write_pool.len() - length) >> self.block_shift) as u64 + 1;
         let start = (self.random.below(starts) as usize) << self.block_shift;
         let data = Views::from_iter([self.write_pool.slice(start..start + length)]);
         Operation::Write {

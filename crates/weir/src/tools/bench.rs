@@ -1,12 +1,15 @@
 //! `weir bench`: load, and what the volume made of it.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::bail;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use weir_block::size::Size;
 use weir_load::bench::{self, BenchConfig, BenchProgress, BenchReport, DirectionReport, Pattern};
+use weir_nvme_host::SCHEME;
 use weir_volume::{Access, VolumeUrl};
 
 use super::present::{self, Line, Progress};
@@ -43,6 +46,10 @@ pub(crate) struct BenchArguments {
     /// Queues
     #[arg(long, short = 'q', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     queues: u32,
+    /// Connect to an nvme+tcp: volume as so many hosts, each with a name and a controller of its own, over which the queues
+    /// are spread
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    hosts: u32,
     /// For how long to measure
     #[arg(long, short = 't', value_name = "TIME", default_value = "10s", value_parser = duration)]
     duration: Duration,
@@ -63,9 +70,11 @@ pub(crate) struct BenchArguments {
 }
 
 pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitCode> {
+    arguments.check_hosts()?;
+    let (queues, hosts) = (arguments.queues, arguments.hosts);
     let session = match arguments.rate {
-        None => Session::start(&arguments.reactors, arguments.queues)?,
-        Some(_) => Session::start_awake(&arguments.reactors, arguments.queues)?,
+        None => Session::start_for(&arguments.reactors, queues, hosts)?,
+        Some(_) => Session::start_awake(&arguments.reactors, queues, hosts)?,
     };
     let writes = arguments.read_percent < 100;
     let access = if writes {
@@ -73,18 +82,23 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
     } else {
         Access::READ_ONLY
     };
-    let volume = session.open(&arguments.url, access)?;
+    let volumes = arguments
+        .urls(&session)
+        .iter()
+        .map(|url| session.open(url, access))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let volume = Arc::clone(&volumes[0]);
     if writes {
         session.check_overwritable(&volume, arguments.destroy_data)?;
     }
     let geometry = volume.geometry();
     let config = arguments.config(&session);
-    let (remotes, driven, described) = (session.remotes(), volume.clone(), config.clone());
+    let (remotes, described) = (session.remotes(), config.clone());
     let progress = Progress::start();
     let mut sink = progress.sink();
     let report = session.run(move |control| async move {
         let mut show = |progress: BenchProgress| sink(line(&progress));
-        bench::run(&control, &remotes, &driven, &config, &mut show).await
+        bench::run_on_several(&control, &remotes, &volumes, &config, &mut show).await
     })??;
     drop(progress);
 
@@ -115,6 +129,44 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
 }
 
 impl BenchArguments {
+    /// Refuses more hosts than there can be.
+    fn check_hosts(&self) -> anyhow::Result<()> {
+        if self.hosts == 1 {
+            return Ok(());
+        }
+        if self.url.scheme() != SCHEME {
+            bail!(
+                "{} knows no hosts: --hosts goes with {SCHEME}: volumes",
+                self.url
+            );
+        }
+        if self.hosts > self.queues {
+            bail!(
+                "{} hosts need as many queues at least, and --queues is {}",
+                self.hosts,
+                self.queues
+            );
+        }
+        let parameters = self.url.parameters();
+        for name in ["hostnqn", "hostid"] {
+            if parameters.text(name)?.is_some() {
+                bail!("{name}= names one host, and --hosts asks for {}", self.hosts);
+            }
+        }
+        Ok(())
+    }
+
+    /// The volume as each host names it.
+    fn urls(&self, session: &Session) -> Vec<VolumeUrl> {
+        let mut urls = vec![self.url.clone()];
+        urls.extend((1..self.hosts).map(|_| {
+            let host = session.another_host();
+            let named = self.url.clone().with("hostnqn", &host.nqn);
+            named.with("hostid", host.id)
+        }));
+        urls
+    }
+
     fn config(&self, session: &Session) -> BenchConfig {
         BenchConfig {
             request_bytes: self.block_size,
@@ -249,6 +301,12 @@ fn to_json(url: &VolumeUrl, config: &BenchConfig, report: &BenchReport) -> Value
         "errors": report.errors,
         "unsent": report.unsent,
         "first_error": report.first_error,
+        "queue_requests": {
+            "least": report.queue_requests.iter().min(),
+            "mean": report.queue_requests.iter().sum::<u64>() as f64
+                / report.queue_requests.len() as f64,
+            "most": report.queue_requests.iter().max(),
+        },
     })
 }
 

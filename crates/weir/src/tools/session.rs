@@ -20,6 +20,7 @@ const AWAKE: Duration = Duration::from_millis(1);
 
 /// Reactors that run for as long as the tool does.
 pub(crate) struct Session {
+    system: Arc<LinuxSystem>,
     reactors: Vec<ReactorThread>,
     registry: Registry,
     nvme: Arc<NvmeHost>,
@@ -27,19 +28,33 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Starts reactors for `queues` queues. From now on a first interrupt asks the tool to stop, and a second one kills it.
+    /// Starts reactors for `queues` queues of each volume. From now on a first interrupt asks the tool to stop, and a second one kills it.
     pub(crate) fn start(arguments: &ReactorArguments, queues: u32) -> anyhow::Result<Self> {
-        Self::start_spinning(arguments, queues, ReactorConfig::default().spin)
+        Self::start_spinning(arguments, queues, 1, ReactorConfig::default().spin)
     }
 
-    /// As `start`, with reactors that hardly sleep: for a tool that has to act on time.
-    pub(crate) fn start_awake(arguments: &ReactorArguments, queues: u32) -> anyhow::Result<Self> {
-        Self::start_spinning(arguments, queues, AWAKE)
+    /// As `start`, for the queues of so many volumes together.
+    pub(crate) fn start_for(
+        arguments: &ReactorArguments,
+        queues: u32,
+        volumes: u32,
+    ) -> anyhow::Result<Self> {
+        Self::start_spinning(arguments, queues, volumes, ReactorConfig::default().spin)
+    }
+
+    /// As `start_for`, with reactors that hardly sleep: for a tool that has to act on time.
+    pub(crate) fn start_awake(
+        arguments: &ReactorArguments,
+        queues: u32,
+        volumes: u32,
+    ) -> anyhow::Result<Self> {
+        Self::start_spinning(arguments, queues, volumes, AWAKE)
     }
 
     fn start_spinning(
         arguments: &ReactorArguments,
         queues: u32,
+        volumes: u32,
         spin: Duration,
     ) -> anyhow::Result<Self> {
         let system = LinuxSystem::new(LinuxConfig::default())?;
@@ -58,10 +73,12 @@ impl Session {
             .collect::<Result<_, _>>()?;
         let stop = Stop::new();
         end_on_interrupt(&stop)?;
-        let queues = u16::try_from(queues).context("there are at most 65535 queues")?;
+        let queues = u16::try_from(queues.div_ceil(volumes))
+            .context("there are at most 65535 queues")?;
         let nvme = crate::volumes::nvme_host(&*system, queues.max(count as u16))?;
         let registry = crate::volumes::registry(&nvme);
         Ok(Session {
+            system,
             reactors,
             registry,
             nvme,
@@ -72,6 +89,13 @@ impl Session {
     /// Who this machine is to NVMe targets.
     pub(crate) fn identity(&self) -> &HostIdentity {
         self.nvme.identity()
+    }
+
+    /// A host that nobody has seen before.
+    pub(crate) fn another_host(&self) -> HostIdentity {
+        let mut bytes = [0; 16];
+        self.system.random_bytes(&mut bytes);
+        HostIdentity::from_random(bytes)
     }
 
     pub(crate) fn remotes(&self) -> Vec<Remote> {
