@@ -4,6 +4,7 @@
 //! - [`state`]: what changes live, as a value with pure changes; [`store`] keeps it over restarts.
 //! - [`engine`]: what the control plane needs of the data path.
 //! - [`control`]: carries a change through validation, opening, storing and applying, in this order.
+//! - [`panics`]: a broken invariant ends one connection or the process.
 //! - [`api`]: the HTTP+JSON face of it on a Unix socket; [`metrics`]: its Prometheus text.
 //!
 //! Nothing here runs on the data path: it is one thread beside the reactors.
@@ -18,6 +19,7 @@ pub mod limits;
 pub mod log;
 pub mod metrics;
 pub mod name;
+pub mod panics;
 pub mod serve;
 pub mod state;
 pub mod store;

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_nvme::command::{ConnectData, ConnectParameter};
 use weir_nvme::{HostId, Nqn, Status};
+use weir_reactor::SharedSection;
 
 use crate::config::TargetConfig;
 use crate::connection::Message;
@@ -119,6 +121,26 @@ pub(crate) struct Registry {
     state: Mutex<State>,
 }
 
+/// What is known of all controllers, which a panic must not leave half changed to the other connections.
+struct Locked<'a> {
+    state: MutexGuard<'a, State>,
+    _shared: SharedSection,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
 impl Registry {
     pub(crate) fn new(reactors: usize) -> Self {
         let state = State {
@@ -130,8 +152,11 @@ impl Registry {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Locked<'_> {
+        Locked {
+            _shared: SharedSection::enter(),
+            state: self.state.lock().unwrap_or_else(PoisonError::into_inner),
+        }
     }
 
     /// Makes a controller for an admin queue.

@@ -10,14 +10,15 @@ use weir_block::{
     VolumeError,
 };
 use weir_memory::{Pool, View};
-use weir_reactor::{Instant, Reactor};
+use weir_reactor::{Instant, Reactor, SharedSection};
 
 use crate::latency::Latency;
 use crate::snapshot::Namespace;
 
 type OpenQueue = Box<dyn Fn() -> Result<Box<dyn Queue>, VolumeError>>;
 
-/// One reactor's queue of one volume. It is opened by the first command that needs it.
+/// One reactor's queue of one volume. It is opened by the first command that needs it. All connections of the reactor use it: a
+/// panic in it is not one connection's.
 pub(crate) struct VolumeQueue {
     open: OpenQueue,
     /// The reactor's buffers for data.
@@ -68,6 +69,7 @@ impl VolumeQueue {
     pub(crate) fn ready(&self) -> Result<(), VolumeError> {
         let mut queue = self.queue.borrow_mut();
         if queue.is_none() {
+            let _shared = SharedSection::enter();
             *queue = Some((self.open)()?);
         }
         Ok(())
@@ -75,6 +77,7 @@ impl VolumeQueue {
 
     /// Where data for a write to this range may be received. The queue is open.
     pub(crate) fn landing(&self, lba: u64, blocks: u32) -> Landing {
+        let _shared = SharedSection::enter();
         let mut queue = self.queue.borrow_mut();
         queue.as_mut().expect("an open queue").landing(lba, blocks)
     }
@@ -96,6 +99,7 @@ impl VolumeQueue {
         if pending.is_empty() {
             return;
         }
+        let _shared = SharedSection::enter();
         if let Some(queue) = self.queue.borrow_mut().as_mut() {
             let before = pending.len();
             queue.submit(&mut pending);
@@ -141,6 +145,7 @@ impl VolumeQueue {
 
     /// Takes back a request that was not submitted yet, or wishes that a submitted one end early.
     pub(crate) fn cancel(&self, token: Token) -> Option<Request> {
+        let _shared = SharedSection::enter();
         let mut pending = self.pending.borrow_mut();
         if let Some(index) = pending.iter().position(|request| request.token == token) {
             let mut refused = self.refused.borrow_mut();

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -223,7 +223,7 @@ impl Reactor {
         self.0.tasks.spawn(&self.0.shared, future)
     }
 
-    /// Runs a task whose panic ends only itself and is its result.
+    /// Runs a task whose panic ends only itself and is its result, unless it was in a [`SharedSection`].
     pub fn spawn_isolated<T: 'static>(
         &self,
         future: impl Future<Output = T> + 'static,
@@ -343,6 +343,44 @@ pub struct Panicked {
     pub message: String,
 }
 
+thread_local! {
+    /// Whether an isolated task is being run on this thread.
+    static ISOLATED: Cell<bool> = const { Cell::new(false) };
+    /// Shared sections that this thread is in, or was in when a panic began that is on its way.
+    static SHARED_SECTIONS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A part of an isolated task that works on what is not only its own. A panic in it goes on to the reactor's [`PanicPolicy`], for
+/// what others use may have been left half changed.
+#[derive(Debug)]
+#[must_use = "the section ends when it is dropped"]
+pub struct SharedSection(());
+
+impl SharedSection {
+    /// Begins such a part.
+    #[inline]
+    pub fn enter() -> Self {
+        SHARED_SECTIONS.set(SHARED_SECTIONS.get() + 1);
+        SharedSection(())
+    }
+}
+
+impl Drop for SharedSection {
+    #[inline]
+    fn drop(&mut self) {
+        // Left by a panic, it is still counted for who catches that.
+        if !std::thread::panicking() {
+            SHARED_SECTIONS.set(SHARED_SECTIONS.get() - 1);
+        }
+    }
+}
+
+/// Whether a panic at this moment would end an isolated task and nothing else. For panic hooks.
+#[must_use]
+pub fn panic_is_contained() -> bool {
+    ISOLATED.get() && SHARED_SECTIONS.get() == 0
+}
+
 struct Isolated<F> {
     future: Pin<Box<F>>,
 }
@@ -351,8 +389,12 @@ impl<F: Future> Future for Isolated<F> {
     type Output = Result<F::Output, Panicked>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(context))) {
+        let outer = ISOLATED.replace(true);
+        let polled = catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(context)));
+        ISOLATED.set(outer);
+        match polled {
             Ok(poll) => poll.map(Ok),
+            Err(payload) if SHARED_SECTIONS.take() > 0 => resume_unwind(payload),
             Err(payload) => Poll::Ready(Err(Panicked {
                 message: panic_message(&*payload),
             })),

@@ -4,6 +4,7 @@ mod contract;
 
 use std::rc::Rc;
 
+use weir_reactor::SharedSection;
 use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
 
 use contract::{Ground, Place};
@@ -31,4 +32,23 @@ fn contract_holds() {
         };
         contract::suite(&ground);
     }
+}
+
+/// A panic of an isolated task is its result; one in a shared section goes through it, and ends the simulation as it would end
+/// the process.
+#[test]
+#[should_panic(expected = "what others use broke")]
+fn a_panic_in_a_shared_section_is_not_contained() {
+    let simulation = Simulation::new(Config {
+        seed: seed_from_env_or_random(),
+        ..Config::default()
+    });
+    simulation.run("host", |reactor| async move {
+        let task = reactor.spawn_isolated(async {
+            let _section = SharedSection::enter();
+            panic!("what others use broke");
+        });
+        let result: Result<(), _> = task.await;
+        unreachable!("it was contained: {result:?}");
+    });
 }

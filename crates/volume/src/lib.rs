@@ -11,6 +11,8 @@ mod guard;
 mod mailbox;
 mod mem;
 mod null;
+#[cfg(feature = "planted-faults")]
+mod planted;
 pub mod probe;
 mod registry;
 mod slots;

@@ -156,6 +156,8 @@ impl Registry {
         let mut registry = Registry::new();
         registry.register("null", at_once(NullVolume::open));
         registry.register("mem", at_once(MemVolume::open));
+        #[cfg(feature = "planted-faults")]
+        registry.register("planted", at_once(crate::planted::PlantedVolume::open));
         registry.register(
             "file",
             Arc::new(|request| Box::pin(crate::file::open(request))),

@@ -24,6 +24,7 @@ pub(crate) fn serve(
     if arguments.check {
         return check(&config, json);
     }
+    weir_gateway::panics::end_the_process_on_any();
     let version = env!("CARGO_PKG_VERSION");
     serve::serve(&config, version, weir_gateway::engine::reactors::start)
         .map_err(|error| Failure::new(error.to_string()))?;

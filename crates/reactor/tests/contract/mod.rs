@@ -21,8 +21,8 @@ use std::time::Duration;
 use weir_memory::{Gather, Segment, Segments, View, Views};
 use weir_reactor::{
     AllocateMode, Amount, Handler, Listener, LocalFile, Op, OpenOptions, Outcome, PanicPolicy,
-    Reactor, ReactorConfig, ReactorId, ReceiveInto, Received, SocketOptions, System, TcpListener,
-    TcpStream, Timer, oneshot,
+    Reactor, ReactorConfig, ReactorId, ReceiveInto, Received, SharedSection, SocketOptions, System, TcpListener,
+    TcpStream, Timer, oneshot, panic_is_contained,
 };
 
 /// Where tests happen; they take it to their reactors.
@@ -834,6 +834,15 @@ fn isolated_panic(ground: &Ground) {
         let loud = reactor.spawn_isolated(async { panic!("number {}", 7) });
         let result: Result<(), _> = loud.await;
         assert_eq!(result.expect_err("it panicked").message, "number 7");
+        let contained = reactor.spawn_isolated(async {
+            let inside = panic_is_contained();
+            let section = SharedSection::enter();
+            let in_section = panic_is_contained();
+            drop(section);
+            (inside, in_section, panic_is_contained())
+        });
+        assert_eq!(contained.await, Ok((true, false, true)));
+        assert!(!panic_is_contained(), "this is no isolated task");
     });
 }
 
