@@ -33,6 +33,10 @@ pub struct Config {
     /// How long a busy reactor pauses at most before it looks again; see [`weir_reactor::ReactorConfig::pause`].
     #[serde(deserialize_with = "duration::<_, 0, 1_000_000>")]
     pub pause: Duration,
+    /// The user to become where root starts it; none: whoever starts it.
+    pub user: Option<String>,
+    /// That user's group; none: the one that it has.
+    pub group: Option<String>,
     /// Where the live state is kept; see [`Config::state_path`].
     pub state: Option<PathBuf>,
     /// The control API.
@@ -159,6 +163,8 @@ impl Default for Config {
             features_off: Vec::new(),
             spin: Duration::from_micros(50),
             pause: Duration::from_micros(40),
+            user: None,
+            group: None,
             state: None,
             control: ControlConfig::default(),
             transport: TransportConfig::default(),
@@ -299,6 +305,12 @@ impl Config {
             return Err(ConfigError::Together {
                 path: path.to_owned(),
                 problem,
+            });
+        }
+        if config.group.is_some() && config.user.is_none() {
+            return Err(ConfigError::Together {
+                path: path.to_owned(),
+                problem: "group is of no use without user".to_owned(),
             });
         }
         if config.transport.in_capsule_size > config.transport.data_transfer_size_max {

@@ -4,6 +4,7 @@
 //! - [`state`]: what changes live, as a value with pure changes; [`store`] keeps it over restarts.
 //! - [`engine`]: what the control plane needs of the data path.
 //! - [`control`]: carries a change through validation, opening, storing and applying, in this order.
+//! - [`privileges`]: which user it is.
 //! - [`panics`]: a broken invariant ends one connection or the process.
 //! - [`api`]: the HTTP+JSON face of it on a Unix socket; [`metrics`]: its Prometheus text.
 //!
@@ -20,6 +21,7 @@ pub mod log;
 pub mod metrics;
 pub mod name;
 pub mod panics;
+pub mod privileges;
 pub mod serve;
 pub mod state;
 pub mod store;

@@ -17,6 +17,7 @@ use crate::engine::{Engine, EngineError};
 use crate::inherited::{Inherited, InheritedError};
 use crate::limits::{self, LimitsError, Plan};
 use crate::log::{self, LogError};
+use crate::privileges::{Identity, PrivilegesError};
 use crate::store::{FileStore, Store, StoreError};
 
 /// How long requests to the API may take after the data path has ended.
@@ -48,6 +49,9 @@ pub enum ServeError {
     /// The configuration does not fit the machine.
     #[error(transparent)]
     Limits(#[from] LimitsError),
+    /// It cannot be the user that it shall be.
+    #[error(transparent)]
+    Privileges(#[from] PrivilegesError),
     /// The service manager handed over something strange.
     #[error(transparent)]
     Inherited(#[from] InheritedError),
@@ -97,11 +101,27 @@ pub fn serve(
     }
     let plan = Plan::new(config, limits::processors(), limits::memory())?;
     let inherited = Inherited::take()?;
+    // Where things are by default depends on who starts it, and not on whom it becomes.
     let environment = Environment::of_this_process();
-    let store = FileStore::open(&config.state_path(&environment))?;
+    let (state, socket) = (
+        config.state_path(&environment),
+        config.control_socket(&environment),
+    );
+    match &config.user {
+        Some(user) => {
+            let identity = Identity::find(user, config.group.as_deref())?;
+            identity.assume(&[state.clone(), socket.clone()])?;
+            tracing::info!(user, "runs as this user");
+        }
+        None if environment.root => {
+            tracing::info!("runs as root, which nothing here needs: `user` names another user");
+        }
+        None => {}
+    }
+    let store = FileStore::open(&state)?;
     let socket = match inherited.control {
         Some(listener) => ControlSocket::inherited(listener),
-        None => ControlSocket::bind(&config.control_socket(&environment))?,
+        None => ControlSocket::bind(&socket)?,
     };
     let about = About {
         version,

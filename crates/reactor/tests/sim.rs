@@ -43,7 +43,7 @@ fn a_panic_in_a_shared_section_is_not_contained() {
         seed: seed_from_env_or_random(),
         ..Config::default()
     });
-    simulation.run("host", |reactor| async move {
+    simulation.run(0, |reactor| async move {
         let task = reactor.spawn_isolated(async {
             let _section = SharedSection::enter();
             panic!("what others use broke");

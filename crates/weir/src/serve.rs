@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use weir_gateway::config::{Config, Environment};
 use weir_gateway::limits::{self, Plan};
+use weir_gateway::privileges::Identity;
 use weir_gateway::serve;
 
 use crate::cli::Serve;
@@ -45,6 +46,10 @@ fn read(path: Option<&Path>) -> Result<Config, Failure> {
 fn check(config: &Config, json: bool) -> Result<String, Failure> {
     let fail = |error: limits::LimitsError| Failure::new(error.to_string());
     let plan = Plan::new(config, limits::processors(), limits::memory()).map_err(fail)?;
+    if let Some(user) = &config.user {
+        Identity::find(user, config.group.as_deref())
+            .map_err(|error| Failure::new(error.to_string()))?;
+    }
     let environment = Environment::of_this_process();
     let state = config.state_path(&environment).display().to_string();
     let socket = config.control_socket(&environment).display().to_string();
