@@ -90,8 +90,8 @@ impl Identity {
         let group = match group {
             None => user.gid,
             Some(group) => {
-                let found =
-                    Group::from_name(group).map_err(system(format!("look the group {group:?} up")))?;
+                let found = Group::from_name(group)
+                    .map_err(system(format!("look the group {group:?} up")))?;
                 let found = found.ok_or_else(|| PrivilegesError::NoGroup {
                     name: group.to_owned(),
                 })?;
@@ -123,7 +123,11 @@ impl Identity {
         for directory in files.iter().filter_map(|file| file.parent()) {
             self.make(directory)
                 .map_err(|source| PrivilegesError::System {
-                    step: format!("make the directory {} for {:?}", directory.display(), self.name),
+                    step: format!(
+                        "make the directory {} for {:?}",
+                        directory.display(),
+                        self.name
+                    ),
                     source,
                 })?;
         }

@@ -60,7 +60,10 @@ fn a_rate_holds_for_all_reactors_together() {
     for (index, end) in ends.iter().enumerate() {
         let least = Duration::from_millis(20 + 1 + index as u64);
         let took = *end - began;
-        assert!(took >= least, "request {index} ended after {took:?} already");
+        assert!(
+            took >= least,
+            "request {index} ended after {took:?} already"
+        );
     }
     let took = *ends.last().expect("requests") - began;
     let most = Duration::from_millis(20 + 2 * u64::from(REQUESTS)) + LATE;

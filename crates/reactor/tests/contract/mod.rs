@@ -21,8 +21,8 @@ use std::time::Duration;
 use weir_memory::{Gather, Segment, Segments, View, Views};
 use weir_reactor::{
     AllocateMode, Amount, Handler, Listener, LocalFile, Op, OpenOptions, Outcome, PanicPolicy,
-    Reactor, ReactorConfig, ReactorId, ReceiveInto, Received, SharedSection, SocketOptions, System, TcpListener,
-    TcpStream, Timer, oneshot, panic_is_contained,
+    Reactor, ReactorConfig, ReactorId, ReceiveInto, Received, SharedSection, SocketOptions, System,
+    TcpListener, TcpStream, Timer, oneshot, panic_is_contained,
 };
 
 /// Where tests happen; they take it to their reactors.

@@ -150,7 +150,10 @@ impl BenchArguments {
         let parameters = self.url.parameters();
         for name in ["hostnqn", "hostid"] {
             if parameters.text(name)?.is_some() {
-                bail!("{name}= names one host, and --hosts asks for {}", self.hosts);
+                bail!(
+                    "{name}= names one host, and --hosts asks for {}",
+                    self.hosts
+                );
             }
         }
         Ok(())

@@ -73,8 +73,8 @@ impl Session {
             .collect::<Result<_, _>>()?;
         let stop = Stop::new();
         end_on_interrupt(&stop)?;
-        let queues = u16::try_from(queues.div_ceil(volumes))
-            .context("there are at most 65535 queues")?;
+        let queues =
+            u16::try_from(queues.div_ceil(volumes)).context("there are at most 65535 queues")?;
         let nvme = crate::volumes::nvme_host(&*system, queues.max(count as u16))?;
         let registry = crate::volumes::registry(&nvme);
         Ok(Session {

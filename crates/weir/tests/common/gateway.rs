@@ -1,5 +1,7 @@
 //! A gateway that is a process of its own, in a folder of its own.
 
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
