@@ -30,7 +30,11 @@ fn log(info: &PanicHookInfo<'_>, what: &str) {
     let current = std::thread::current();
     let thread = current.name().unwrap_or("unnamed");
     let place = info.location().map(ToString::to_string).unwrap_or_default();
-    let message = info.payload_as_str().unwrap_or("no message");
+    let payload = info.payload();
+    let text = payload.downcast_ref::<&str>().copied();
+    let message = text
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
     // Where RUST_BACKTRACE asks for one.
     let backtrace = Backtrace::capture();
     match backtrace.status() {
