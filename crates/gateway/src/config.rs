@@ -73,6 +73,10 @@ pub struct TransportConfig {
     /// (`TCP_USER_TIMEOUT`).
     #[serde(deserialize_with = "duration::<_, 1_000_000_000, 3_600_000_000_000>")]
     pub user_timeout: Duration,
+    /// After how long a silence a connection asks its host for a sign of life (`SO_KEEPALIVE`); as long again without one, and
+    /// it is given up.
+    #[serde(deserialize_with = "duration::<_, 1_000_000_000, 7_200_000_000_000>")]
+    pub keep_alive: Duration,
 }
 
 /// Bounds. Beyond them hosts are refused or wait; nothing grows.
@@ -80,14 +84,19 @@ pub struct TransportConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
     /// Connections at once.
-    #[serde(deserialize_with = "number::<_, u32, 2, 65_536>")]
-    pub connections: u32,
+    pub connections: CountLimit,
     /// Connections at once that have not connected to a queue yet.
     #[serde(deserialize_with = "number::<_, u32, 1, 65_536>")]
     pub half_open_connections: u32,
+    /// Of these, those of one address (of one /64 with IPv6).
+    #[serde(deserialize_with = "number::<_, u32, 1, 65_536>")]
+    pub half_open_per_address: u32,
     /// How long a connection may take until its Connect command is complete.
     #[serde(deserialize_with = "duration::<_, 100_000_000, 600_000_000_000>")]
     pub handshake_timeout: Duration,
+    /// How long a host may take to move on with what it began to send, was asked to send, or is sent.
+    #[serde(deserialize_with = "duration::<_, 1_000_000_000, 600_000_000_000>")]
+    pub progress_timeout: Duration,
     /// I/O queues of one controller.
     #[serde(deserialize_with = "number::<_, u16, 1, 1024>")]
     pub io_queues: u16,
@@ -97,8 +106,23 @@ pub struct LimitsConfig {
     /// Controllers of one host at once, in one subsystem.
     #[serde(deserialize_with = "number::<_, u16, 1, 1024>")]
     pub controllers_per_host: u16,
+    /// Controllers at once, of all hosts and subsystems.
+    #[serde(deserialize_with = "number::<_, u32, 1, 65_536>")]
+    pub controllers: u32,
+    /// Data of one connection's commands at once: what it is to send, and what it was sent and has not taken.
+    #[serde(deserialize_with = "bytes_in_flight")]
+    pub bytes_in_flight_per_connection: u32,
     /// Memory for data buffers.
     pub memory: MemoryLimit,
+}
+
+/// How many there may be of something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CountLimit {
+    /// As many as the memory allows, to a bound.
+    Automatic,
+    /// This many.
+    Count(u32),
 }
 
 /// How much memory data buffers may take.
@@ -181,6 +205,7 @@ impl Default for TransportConfig {
             in_capsule_size: 16 << 10,
             data_transfer_size_max: 1 << 20,
             user_timeout: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(30),
         }
     }
 }
@@ -188,12 +213,16 @@ impl Default for TransportConfig {
 impl Default for LimitsConfig {
     fn default() -> Self {
         Self {
-            connections: 4096,
+            connections: CountLimit::Automatic,
             half_open_connections: 256,
+            half_open_per_address: 128,
             handshake_timeout: Duration::from_secs(10),
+            progress_timeout: Duration::from_secs(30),
             io_queues: 128,
             queue_depth: 128,
             controllers_per_host: 16,
+            controllers: 1024,
+            bytes_in_flight_per_connection: 64 << 20,
             memory: MemoryLimit::Automatic,
         }
     }
@@ -297,10 +326,12 @@ impl Config {
             }
         })?;
         let limits = &config.limits;
-        if limits.half_open_connections > limits.connections {
+        if let CountLimit::Count(connections) = limits.connections
+            && limits.half_open_connections > connections
+        {
             let problem = format!(
-                "limits.half_open_connections is {}, more than the {} of limits.connections",
-                limits.half_open_connections, limits.connections
+                "limits.half_open_connections is {}, more than the {connections} of limits.connections",
+                limits.half_open_connections
             );
             return Err(ConfigError::Together {
                 path: path.to_owned(),
@@ -311,6 +342,14 @@ impl Config {
             return Err(ConfigError::Together {
                 path: path.to_owned(),
                 problem: "group is of no use without user".to_owned(),
+            });
+        }
+        if config.transport.data_transfer_size_max > limits.bytes_in_flight_per_connection {
+            let problem = "transport.data_transfer_size_max is more than limits.bytes_in_flight_per_connection";
+            let problem = problem.to_owned();
+            return Err(ConfigError::Together {
+                path: path.to_owned(),
+                problem,
             });
         }
         if config.transport.in_capsule_size > config.transport.data_transfer_size_max {
@@ -425,6 +464,43 @@ fn data_transfer_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32,
     let fits =
         |bytes: u32| bytes.is_power_of_two() && (4 << 10..=TRANSFER_BYTES_MAX).contains(&bytes);
     sized(deserializer, fits, "a power of two from 4 KiB to 4 MiB")
+}
+
+fn bytes_in_flight<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let fits = |bytes: u32| (64 << 10..=1 << 30).contains(&bytes);
+    sized(deserializer, fits, "64 KiB to 1 GiB")
+}
+
+impl<'de> Deserialize<'de> for CountLimit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl de::Visitor<'_> for Visitor {
+            type Value = CountLimit;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("\"auto\" or a number from 2 to 65536")
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<CountLimit, E> {
+                match u32::try_from(value) {
+                    Ok(count @ 2..=65_536) => Ok(CountLimit::Count(count)),
+                    _ => Err(E::custom(format!(
+                        "{value} is out of range: want 2 to 65536, or \"auto\""
+                    ))),
+                }
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<CountLimit, E> {
+                match text {
+                    "auto" => Ok(CountLimit::Automatic),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(Visitor)
+    }
 }
 
 /// The names of kernel features.
@@ -592,6 +668,11 @@ mod tests {
             ("pause = \"2ms\"", "2ms is out of range: want 0us to 1ms"),
             ("spin = \"fast\"", "\"fast\" is not a duration"),
             ("[limits]\nconnections = 1", "line 2"),
+            ("[limits]\nconnections = \"all\"", "\"auto\" or a number"),
+            (
+                "[limits]\nbytes_in_flight_per_connection = \"512k\"",
+                "data_transfer_size_max is more than limits.bytes",
+            ),
             ("[limits]\nmemory = \"10X\"", "'10X' is not a size"),
             ("[limits]\nmemory = true", "\"auto\" or a size"),
             (

@@ -1,21 +1,42 @@
 //! What the machine allows this process, and how the gateway plans within it.
+//!
+//! A [`Plan`] is made before anything is started: how many reactors and connections there are, how much each may take, and
+//! what all of it comes to at worst. What hosts can make the gateway take is in it; what the operator adds while it runs (the
+//! blocks of `mem:` volumes, the tables of volumes and namespaces) is not, and comes on top.
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use weir_block::size::Size;
+use weir_nvme_target::{MemoryNeeds, TargetConfig};
 use weir_reactor::linux::ReceiveBuffers;
-use weir_reactor::linux::limits::{machine_memory, memory_limit};
+use weir_reactor::linux::limits::{SocketMemory, machine_memory, memory_limit, socket_memory};
 
-use crate::config::{Config, MemoryLimit};
+use crate::config::{Config, CountLimit, MemoryLimit};
 
-/// Share of the allowed memory that data buffers take by themselves: one in so many.
-const AUTOMATIC_SHARE: u64 = 4;
+/// Share of the allowed memory that data buffers take by themselves: one in so many, the first with which all fits.
+const AUTOMATIC_SHARES: [u64; 4] = [4, 6, 8, 12];
 /// Most memory that data buffers take by themselves, in bytes.
 const AUTOMATIC_MAX: u64 = 4 << 30;
+/// Most connections where their number is not given.
+const AUTOMATIC_CONNECTIONS_MAX: u32 = 4096;
+/// Fewest connections where their number is not given: a host with a queue for each of many processors.
+const AUTOMATIC_CONNECTIONS_MIN: u32 = 64;
 /// Transfers of the largest size that a reactor's buffers must hold at once.
 const TRANSFERS_PER_REACTOR_MIN: u64 = 4;
 /// Bytes that any admin or fabrics command may carry in its capsule (NVMe/TCP 1.0, 3.3.2).
 const ADMIN_CAPSULE_DATA: u64 = 8192;
 /// Open files that are not connections: volumes, rings, listeners, the store.
 const OTHER_FILES: u64 = 1024;
+/// The program and its control plane, in bytes: several times what is measured of it at rest.
+const PROCESS_BYTES: u64 = 48 << 20;
+/// A reactor's ring, stack, timers and tasks, in bytes, without buffers and connections.
+const REACTOR_BYTES: u64 = 4 << 20;
+/// Share of the allowed memory that sockets may take: one in so many. Beyond it their buffers are given a size.
+const SOCKET_SHARE: u64 = 4;
+/// The smallest buffer that a socket is given in each direction, in bytes.
+const SOCKET_BUFFER_MIN: u64 = 64 << 10;
 
 /// Why the configuration does not fit the machine.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,61 +80,387 @@ pub enum LimitsError {
         /// Bytes that each needs.
         needed: u64,
     },
+    /// What the limits come to at worst does not fit.
+    #[error("the limits allow for more memory than this process may use: {remedy}\n{budget}")]
+    Budget {
+        /// What to lower, and to what.
+        remedy: String,
+        /// What it comes to.
+        budget: Box<Budget>,
+    },
+}
+
+/// What the machine has for this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Machine {
+    /// Processors that it may run on.
+    pub processors: u32,
+    /// Memory that it may use, in bytes.
+    pub memory: u64,
+    /// What the kernel lets sockets take.
+    pub sockets: SocketMemory,
+}
+
+impl Machine {
+    /// The one that this process runs on, its control group's limits included.
+    pub fn here() -> Self {
+        Machine {
+            processors: processors(),
+            memory: memory(),
+            sockets: socket_memory(),
+        }
+    }
+}
+
+/// A part of the memory that the gateway takes at worst.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MemoryPart {
+    /// What it is for, such as `data_buffers`.
+    pub name: String,
+    /// Bytes at worst.
+    pub bytes: u64,
+    /// How it comes to that.
+    pub from: String,
+}
+
+/// The memory that the gateway takes at worst, by what it is for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Budget {
+    /// Memory that the process may use, in bytes: the machine's, or its control group's.
+    pub allowed_bytes: u64,
+    /// All parts together, in bytes.
+    pub planned_bytes: u64,
+    /// The parts.
+    pub parts: Vec<MemoryPart>,
+}
+
+impl Budget {
+    fn new(allowed_bytes: u64, parts: Vec<MemoryPart>) -> Self {
+        Budget {
+            allowed_bytes,
+            planned_bytes: parts.iter().map(|part| part.bytes).sum(),
+            parts,
+        }
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "memory at worst: {} of {}",
+            Size(self.planned_bytes),
+            Size(self.allowed_bytes)
+        )?;
+        for part in &self.parts {
+            let size = Size(part.bytes).to_string();
+            let name = part.name.replace('_', " ");
+            write!(formatter, "\n  {name:<20} {size:>12}  {}", part.from)?;
+        }
+        Ok(())
+    }
 }
 
 /// How the gateway uses the machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// Reactors to start.
     pub reactors: u32,
     /// Bound on each reactor's buffer pool, in bytes.
     pub pool_bytes: u64,
+    /// Connections at once.
+    pub connections: u32,
+    /// Of these, so many that are not a queue yet.
+    pub half_open_connections: u32,
+    /// Buffers of each socket in each direction, in bytes, where the kernel's own are too large for the machine.
+    pub socket_buffer: Option<u32>,
+    /// What it comes to at worst.
+    pub budget: Budget,
+}
+
+/// Everything that a plan is made of but the number of connections.
+#[derive(Clone, Copy)]
+struct Draft<'a> {
+    config: &'a Config,
+    machine: &'a Machine,
+    needs: MemoryNeeds,
+    reactors: u64,
+    /// For data buffers, receive buffers included.
+    buffers: u64,
 }
 
 impl Plan {
-    /// Plans for `processors` processors and `memory` bytes.
+    /// Plans for a machine. `target` is what the target is configured like, but for the number of connections.
     ///
     /// # Errors
-    /// What is configured does not fit; the error has the numbers.
-    pub fn new(config: &Config, processors: u32, memory: u64) -> Result<Self, LimitsError> {
-        let reactors = config.reactors.min(processors.max(1));
-        let buffers = match config.limits.memory {
-            MemoryLimit::Automatic => (memory / AUTOMATIC_SHARE).min(AUTOMATIC_MAX),
-            MemoryLimit::Bytes(wanted) if wanted > memory => {
-                return Err(LimitsError::Memory {
-                    wanted,
-                    allowed: memory,
-                });
+    /// What is configured does not fit; the error has the numbers and the way out.
+    pub fn new(
+        config: &Config,
+        target: &TargetConfig,
+        machine: &Machine,
+    ) -> Result<Self, LimitsError> {
+        let automatic = |share: u64| (machine.memory / share).min(AUTOMATIC_MAX);
+        let mut refusal = None;
+        for share in AUTOMATIC_SHARES {
+            let buffers = match config.limits.memory {
+                MemoryLimit::Automatic => automatic(share),
+                MemoryLimit::Bytes(wanted) if wanted > machine.memory => {
+                    return Err(LimitsError::Memory {
+                        wanted,
+                        allowed: machine.memory,
+                    });
+                }
+                MemoryLimit::Bytes(wanted) => wanted,
+            };
+            let draft = Draft {
+                config,
+                machine,
+                needs: target.memory_needs(),
+                reactors: u64::from(config.reactors.min(machine.processors.max(1))),
+                buffers,
+            };
+            match draft.plan() {
+                Ok(plan) => return Ok(plan),
+                // Where less of it for data would do, less is taken; the first refusal tells most.
+                Err(error) => _ = refusal.get_or_insert(error),
             }
-            MemoryLimit::Bytes(wanted) => wanted,
-        };
-        let connections = u64::from(config.limits.connections);
-        let each = u64::from(config.transport.in_capsule_size).max(ADMIN_CAPSULE_DATA);
-        if connections * each > buffers {
-            return Err(LimitsError::Connections {
-                connections,
-                each,
-                memory: buffers,
-            });
         }
-        // Each reactor's buffers for what arrives are on top of its pool.
-        let receive_bytes = ReceiveBuffers::default().memory_bytes_max() as u64;
-        let pool_bytes = (buffers / u64::from(reactors)).saturating_sub(receive_bytes);
-        let needed = TRANSFERS_PER_REACTOR_MIN * u64::from(config.transport.data_transfer_size_max);
-        if pool_bytes < needed {
-            let (memory, left) = (buffers, pool_bytes);
+        Err(refusal.expect("a plan was tried"))
+    }
+
+    /// Plans for this machine.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn here(config: &Config) -> Result<Self, LimitsError> {
+        let target = crate::engine::reactors::target_config(config);
+        Self::new(config, &target, &Machine::here())
+    }
+}
+
+impl Draft<'_> {
+    fn plan(&self) -> Result<Plan, LimitsError> {
+        let pool_bytes = self.pool_bytes()?;
+        let connections = self.connections();
+        self.check_reserves(connections)?;
+        let (budget, socket_buffer) = self.budget(connections);
+        if budget.planned_bytes > budget.allowed_bytes {
+            return Err(self.refuse(connections, budget));
+        }
+        Ok(Plan {
+            reactors: self.reactors as u32,
+            pool_bytes,
+            connections,
+            half_open_connections: self.config.limits.half_open_connections.min(connections),
+            socket_buffer,
+            budget,
+        })
+    }
+
+    fn fits(&self, connections: u32) -> bool {
+        let (budget, _) = self.budget(connections);
+        budget.planned_bytes <= budget.allowed_bytes
+    }
+
+    /// The most connections, `most` at most, that fit; none where not one does.
+    fn most_that_fit(&self, most: u32) -> Option<u32> {
+        if !self.fits(1) {
+            return None;
+        }
+        // More connections never take less.
+        let (mut fits, mut over) = (1, most + 1);
+        while over - fits > 1 {
+            let middle = fits + (over - fits) / 2;
+            match self.fits(middle) {
+                true => fits = middle,
+                false => over = middle,
+            }
+        }
+        Some(fits)
+    }
+
+    /// A reactor's share of the data buffers. Its buffers for what arrives are beside its pool.
+    fn pool_bytes(&self) -> Result<u64, LimitsError> {
+        let left = (self.buffers / self.reactors).saturating_sub(receive_bytes());
+        let largest = u64::from(self.config.transport.data_transfer_size_max);
+        let needed = TRANSFERS_PER_REACTOR_MIN * largest;
+        if left < needed {
             return Err(LimitsError::Transfers {
-                memory,
-                reactors,
+                memory: self.buffers,
+                reactors: self.reactors as u32,
                 left,
                 needed,
             });
         }
-        Ok(Self {
-            reactors,
-            pool_bytes,
-        })
+        Ok(left)
     }
+
+    /// Bytes that each connection reserves of the data buffers.
+    fn reserve_bytes(&self) -> u64 {
+        u64::from(self.config.transport.in_capsule_size).max(ADMIN_CAPSULE_DATA)
+    }
+
+    /// How many connections there may be: as configured, or as many as fit.
+    fn connections(&self) -> u32 {
+        match self.config.limits.connections {
+            CountLimit::Count(count) => count,
+            CountLimit::Automatic => {
+                let reserved = self.buffers / 2 / self.reserve_bytes();
+                let most = reserved.min(u64::from(AUTOMATIC_CONNECTIONS_MAX)) as u32;
+                let fitting = self.most_that_fit(most.max(1)).unwrap_or(0);
+                fitting.max(AUTOMATIC_CONNECTIONS_MIN)
+            }
+        }
+    }
+
+    fn check_reserves(&self, connections: u32) -> Result<(), LimitsError> {
+        let (connections, each) = (u64::from(connections), self.reserve_bytes());
+        if connections * each > self.buffers {
+            return Err(LimitsError::Connections {
+                connections,
+                each,
+                memory: self.buffers,
+            });
+        }
+        Ok(())
+    }
+
+    /// What sockets take at worst, and the size that their buffers are given where the kernel's own would be too large.
+    fn sockets(&self, connections: u64) -> (MemoryPart, Option<u32>) {
+        let sockets = self.machine.sockets;
+        let (each, share) = (sockets.each_bytes, self.machine.memory / SOCKET_SHARE);
+        let part = |bytes: u64, from: String| MemoryPart {
+            name: "socket_buffers".to_owned(),
+            bytes,
+            from,
+        };
+        let unbounded = connections.saturating_mul(each);
+        let from_each = format!("{connections} x {} (tcp_rmem, tcp_wmem)", Size(each));
+        let most = unbounded.min(sockets.all_bytes);
+        if most <= share {
+            let from = match unbounded <= sockets.all_bytes {
+                true => from_each,
+                false => format!("{from_each}, and all sockets no more than net.ipv4.tcp_mem"),
+            };
+            return (part(most, from), None);
+        }
+        let direction = (share / connections / 2).max(SOCKET_BUFFER_MIN);
+        let from = format!(
+            "{connections} x 2 x {} (the kernel's own would take {})",
+            Size(direction),
+            Size(most)
+        );
+        // The kernel doubles what it is given, for its own needs.
+        let given = u32::try_from(direction / 2).unwrap_or(u32::MAX);
+        (part(connections * 2 * direction, from), Some(given))
+    }
+
+    fn budget(&self, connections: u32) -> (Budget, Option<u32>) {
+        let (connections, reactors) = (u64::from(connections), self.reactors);
+        let needs = &self.needs;
+        let (sockets, socket_buffer) = self.sockets(connections);
+        let part = |name: &str, bytes: u64, from: String| MemoryPart {
+            name: name.to_owned(),
+            bytes,
+            from,
+        };
+        let receive = reactors * receive_bytes();
+        let data = self.buffers.saturating_sub(receive);
+        let connection = needs.connection_bytes;
+        let controllers = connections.min(u64::from(self.config.limits.controllers));
+        let parts = vec![
+            part(
+                "data_buffers",
+                data,
+                format!("limits.memory without the receive buffers: {reactors} reactors"),
+            ),
+            part(
+                "receive_buffers",
+                receive,
+                format!("{reactors} x {}", Size(receive_bytes())),
+            ),
+            part(
+                "connections",
+                connections * connection,
+                format!(
+                    "{connections} x {} (limits.queue_depth {})",
+                    Size(connection),
+                    self.config.limits.queue_depth
+                ),
+            ),
+            part(
+                "controllers",
+                controllers * needs.controller_bytes,
+                format!("{controllers} x {}", Size(needs.controller_bytes)),
+            ),
+            part(
+                "data_in_flight",
+                data / needs.list_share,
+                "lists of the data that is in flight".to_owned(),
+            ),
+            part(
+                "lent_by_volumes",
+                data,
+                "what mem: volumes lend to sends while it is written anew: limits.memory at most"
+                    .to_owned(),
+            ),
+            sockets,
+            part(
+                "reactors",
+                reactors * (REACTOR_BYTES + needs.reactor_bytes),
+                format!("{reactors} x {}", Size(REACTOR_BYTES + needs.reactor_bytes)),
+            ),
+            part(
+                "program",
+                PROCESS_BYTES,
+                "the program and its control plane".to_owned(),
+            ),
+        ];
+        (Budget::new(self.machine.memory, parts), socket_buffer)
+    }
+
+    /// The refusal, with what would fit.
+    fn refuse(&self, connections: u32, budget: Budget) -> LimitsError {
+        let with = |buffers: u64| Draft { buffers, ..*self };
+        // In steps in which people think.
+        let less = (1..=64)
+            .map(|part| whole_mebibytes(self.buffers / 64 * (64 - part)))
+            .find(|&buffers| with(buffers).pool_bytes().is_ok() && with(buffers).fits(connections));
+        let fewer = self.most_that_fit(connections);
+        let mut ways = Vec::new();
+        if let Some(less) = less {
+            ways.push(format!("limits.memory to {}M", less >> 20));
+        }
+        if let Some(fewer) = fewer {
+            ways.push(format!("limits.connections to {fewer}"));
+        }
+        let remedy = if ways.is_empty() {
+            let quarter = whole_mebibytes(budget.allowed_bytes / AUTOMATIC_SHARES[0]);
+            match with(quarter).most_that_fit(connections) {
+                Some(fewer) => format!(
+                    "lower limits.memory to {}M and limits.connections to {fewer}",
+                    quarter >> 20
+                ),
+                None => "give it more memory, or lower reactors".to_owned(),
+            }
+        } else {
+            format!("lower {}", ways.join(", or "))
+        };
+        LimitsError::Budget {
+            remedy,
+            budget: Box::new(budget),
+        }
+    }
+}
+
+/// `bytes` without what is left of a MiB.
+fn whole_mebibytes(bytes: u64) -> u64 {
+    (bytes >> 20) << 20
+}
+
+/// A reactor's buffers for what arrives, in bytes.
+fn receive_bytes() -> u64 {
+    ReceiveBuffers::default().memory_bytes_max() as u64
 }
 
 /// Processors that this process may run on, its control group's quota included.
@@ -128,13 +475,20 @@ pub fn memory() -> u64 {
     memory_limit().map_or(machine_memory(), |limit| limit.min(machine_memory()))
 }
 
-/// Whether so many open files serve the configured number of connections; the sentence says what to
+/// Memory of the process that is in the machine's now, in bytes; none where the system does not tell.
+pub fn resident_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// Whether so many open files serve the planned number of connections; the sentence says what to
 /// do if not.
-pub fn open_files_warning(config: &Config, allowed: u64) -> Option<String> {
-    let needed = u64::from(config.limits.connections) + OTHER_FILES;
+pub fn open_files_warning(connections: u32, allowed: u64) -> Option<String> {
+    let needed = u64::from(connections) + OTHER_FILES;
     (allowed < needed).then(|| {
         format!(
-            "this process may open {allowed} files, and limits.connections needs {needed}: raise \
+            "this process may open {allowed} files, and {connections} connections need {needed}: raise \
              LimitNOFILE of the service, or lower limits.connections"
         )
     })
@@ -145,67 +499,182 @@ mod tests {
     use super::*;
 
     const GIB: u64 = 1 << 30;
+    const MIB: u64 = 1 << 20;
+
+    fn machine(processors: u32, memory: u64) -> Machine {
+        Machine {
+            processors,
+            memory,
+            sockets: SocketMemory {
+                each_bytes: 10 * MIB,
+                // As Linux has it by itself.
+                all_bytes: memory / 11,
+            },
+        }
+    }
+
+    fn plan(config: &Config, processors: u32, memory: u64) -> Result<Plan, LimitsError> {
+        let target = crate::engine::reactors::target_config(config);
+        Plan::new(config, &target, &machine(processors, memory))
+    }
 
     #[test]
     fn a_plan_fits_the_machine() {
         let config = Config::default();
-        let receive_bytes = ReceiveBuffers::default().memory_bytes_max() as u64;
-        let plan = Plan::new(&config, 8, 64 * GIB).unwrap();
-        assert_eq!(
-            plan,
-            Plan {
-                reactors: 4,
-                pool_bytes: GIB - receive_bytes
+        let large = plan(&config, 8, 64 * GIB).unwrap();
+        assert_eq!((large.reactors, large.connections), (4, 4096));
+        assert_eq!(large.pool_bytes, GIB - receive_bytes());
+        assert_eq!(large.socket_buffer, None);
+        let small = plan(&config, 2, GIB).unwrap();
+        assert_eq!(small.reactors, 2);
+        assert_eq!(small.pool_bytes, GIB / 8 - receive_bytes());
+    }
+
+    /// The defaults serve on any machine that could hold a gateway at all, and never plan for more than there is.
+    #[test]
+    fn the_defaults_fit_small_machines_and_groups() {
+        let config = Config::default();
+        for memory in [
+            256 * MIB,
+            384 * MIB,
+            512 * MIB,
+            GIB,
+            2 * GIB,
+            8 * GIB,
+            512 * GIB,
+        ] {
+            for processors in [1, 2, 4] {
+                // In a control group the kernel's bound on sockets is that of a larger machine.
+                for all_bytes in [memory / 11, 6 * GIB] {
+                    let mut machine = machine(processors, memory);
+                    machine.sockets.all_bytes = all_bytes;
+                    let target = crate::engine::reactors::target_config(&config);
+                    let made = Plan::new(&config, &target, &machine);
+                    if memory < 512 * MIB && processors > 1 {
+                        continue;
+                    }
+                    let made =
+                        made.unwrap_or_else(|error| panic!("{memory} {processors}: {error}"));
+                    assert!(made.budget.planned_bytes <= memory, "{}", made.budget);
+                    assert!(made.connections >= AUTOMATIC_CONNECTIONS_MIN);
+                    assert!(made.half_open_connections <= made.connections);
+                    let sum: u64 = made.budget.parts.iter().map(|part| part.bytes).sum();
+                    assert_eq!(sum, made.budget.planned_bytes);
+                }
             }
-        );
-        let plan = Plan::new(&config, 2, GIB).unwrap();
-        assert_eq!(
-            plan,
-            Plan {
-                reactors: 2,
-                pool_bytes: GIB / 8 - receive_bytes
-            }
-        );
+        }
     }
 
     #[test]
     fn what_does_not_fit_is_refused_with_the_numbers() {
         let mut config = Config::default();
         config.limits.memory = MemoryLimit::Bytes(2 * GIB);
-        let error = Plan::new(&config, 4, GIB).unwrap_err();
+        let error = plan(&config, 4, GIB).unwrap_err();
         assert!(
             error.to_string().contains("2 GiB, more than the 1 GiB"),
             "{error}"
         );
-        config.limits.memory = MemoryLimit::Bytes(16 << 20);
-        let error = Plan::new(&config, 4, GIB).unwrap_err();
+        config.limits.memory = MemoryLimit::Bytes(64 * MIB);
+        config.limits.connections = CountLimit::Count(8192);
+        let error = plan(&config, 1, GIB).unwrap_err();
         assert!(
             error
                 .to_string()
-                .contains("reserve 64 MiB, more than the 16 MiB"),
+                .contains("reserve 128 MiB, more than the 64 MiB"),
             "{error}"
         );
-        config.limits.memory = MemoryLimit::Bytes(64 << 20);
+        config.limits.connections = CountLimit::Automatic;
         config.transport.data_transfer_size_max = 4 << 20;
-        let error = Plan::new(&config, 4, GIB).unwrap_err();
+        let error = plan(&config, 4, GIB).unwrap_err();
         assert!(
             error
                 .to_string()
                 .contains("less than the 16 MiB that 4 transfers"),
             "{error}"
         );
-        assert!(Plan::new(&config, 1, GIB).is_ok());
+        assert!(plan(&config, 1, GIB).is_ok());
+    }
+
+    /// The value that a refusal says `limit` should have.
+    fn lowered(text: &str, limit: &str) -> Option<u64> {
+        let (_, rest) = text.split_once(&format!("limits.{limit} to "))?;
+        let end = rest.find([',', '\n']).unwrap_or(rest.len());
+        let value = rest[..end].split(" and ").next()?.replace(' ', "");
+        Some(weir_block::size::parse(&value).unwrap())
+    }
+
+    /// What the refusal says would fit does.
+    #[test]
+    fn the_way_out_of_a_refusal_is_one() {
+        const ALLOWED: u64 = 4 * GIB;
+        // Connections too many, memory too much, both.
+        for (connections, memory) in [(60_000, GIB), (100, 3 * GIB), (60_000, 3 * GIB)] {
+            let mut config = Config::default();
+            config.limits.connections = CountLimit::Count(connections);
+            config.limits.half_open_connections = 64;
+            config.limits.memory = MemoryLimit::Bytes(memory);
+            let error = plan(&config, 4, ALLOWED).unwrap_err();
+            let text = error.to_string();
+            let LimitsError::Budget { remedy, budget } = error else {
+                panic!("{text}")
+            };
+            assert!(budget.planned_bytes > ALLOWED);
+            for part in [
+                "socket buffers",
+                "data buffers",
+                &format!("{connections} x"),
+            ] {
+                assert!(text.contains(part), "{text}");
+            }
+            let (less, fewer) = (lowered(&remedy, "memory"), lowered(&remedy, "connections"));
+            let fewer = fewer.map(|count| CountLimit::Count(count as u32));
+            let less = less.map(MemoryLimit::Bytes);
+            assert!(less.is_some() || fewer.is_some(), "{remedy}");
+            let both = remedy.contains(" and ");
+            let (mut one, mut other) = (config.clone(), config.clone());
+            one.limits.memory = less.unwrap_or(one.limits.memory);
+            other.limits.connections = fewer.unwrap_or(other.limits.connections);
+            if both {
+                one.limits.connections = other.limits.connections;
+                other.limits.memory = one.limits.memory;
+            }
+            for (mended, given) in [(one, less.is_some()), (other, fewer.is_some())] {
+                if given {
+                    plan(&mended, 4, ALLOWED).unwrap_or_else(|error| panic!("{remedy}: {error}"));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sockets_are_given_buffers_where_the_kernels_own_are_too_large() {
+        let config = Config::default();
+        let mut group = machine(1, 512 * MIB);
+        group.sockets.all_bytes = 6 * GIB;
+        let target = crate::engine::reactors::target_config(&config);
+        let plan = Plan::new(&config, &target, &group).unwrap();
+        let given = u64::from(plan.socket_buffer.expect("they are given a size"));
+        let sockets = plan
+            .budget
+            .parts
+            .iter()
+            .find(|part| part.name == "socket_buffers");
+        // Doubled by the kernel, in two directions.
+        let bytes = u64::from(plan.connections) * given * 4;
+        assert!(sockets.unwrap().bytes >= bytes);
     }
 
     #[test]
     fn this_machine_allows_something() {
-        assert!(memory() > 0 && processors() > 0);
-        let config = Config::default();
+        let here = Machine::here();
+        assert!(here.memory > 0 && here.processors > 0);
+        assert!(here.sockets.each_bytes > 0 && here.sockets.all_bytes > 0);
+        assert!(resident_memory().unwrap() > MIB);
         assert!(
-            open_files_warning(&config, 100)
+            open_files_warning(4096, 100)
                 .unwrap()
                 .contains("LimitNOFILE")
         );
-        assert_eq!(open_files_warning(&config, 1 << 20), None);
+        assert_eq!(open_files_warning(4096, 1 << 20), None);
     }
 }

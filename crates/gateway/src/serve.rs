@@ -96,10 +96,11 @@ pub fn serve(
     let filter = std::env::var(log::VARIABLE).ok();
     let rate_limit = log::begin(&config.log, filter.as_deref())?;
     let files = raise_descriptor_limit().map_err(system("raise the limit on open files"))?;
-    if let Some(warning) = limits::open_files_warning(config, files.now) {
+    let plan = Plan::here(config)?;
+    if let Some(warning) = limits::open_files_warning(plan.connections, files.now) {
         tracing::warn!("{warning}");
     }
-    let plan = Plan::new(config, limits::processors(), limits::memory())?;
+    tracing::info!("{}", plan.budget);
     let inherited = Inherited::take()?;
     // Where things are by default depends on who starts it, and not on whom it becomes.
     let environment = Environment::of_this_process();
@@ -127,6 +128,7 @@ pub fn serve(
         version,
         state: store.place(),
         started: Instant::now(),
+        budget: plan.budget.clone(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -22,16 +22,29 @@ const KEEP_ALIVE_MAX: Duration = Duration::from_secs(24 * 3600);
 pub struct TargetConfig {
     /// Connections at most, of all hosts. Those above are closed when they arrive.
     pub max_connections: u32,
-    /// Connections at most that have not finished their Connect. While there are so many, none is accepted.
+    /// Connections at most that are served and have not finished their Connect. Those above wait, twice as long as
+    /// `handshake_timeout` at most, and are closed then.
     pub max_half_open: u32,
+    /// Of these, those of one address (of one /64 with IPv6) at most.
+    pub max_half_open_per_address: u32,
     /// For how long a connection may take from being accepted to the end of its Connect.
     pub handshake_timeout: Duration,
+    /// How long a host may take to move on with what it began to send, was asked to send, or is sent: by 16 KiB, or by what is
+    /// left. It has twice as long at most; then its connection ends.
+    pub progress_timeout: Duration,
     /// Entries of a queue at most (MQES + 1), 32 to 4096.
     pub queue_depth: u16,
     /// I/O queues of one controller at most.
     pub io_queues_max: u16,
     /// Controllers at most that one host has on one subsystem.
     pub controllers_per_host_max: u16,
+    /// Controllers at most, of all hosts and subsystems. Further ones are refused as busy.
+    pub controllers_max: u32,
+    /// Data of one connection's commands at once, in bytes, at least `mdts_bytes`: what its host is asked for, and what it is
+    /// sent and has not taken. Further commands wait. What comes in capsules has the bound of the reactor's pool.
+    pub bytes_in_flight_per_connection: u32,
+    /// The same for all connections of one reactor.
+    pub bytes_in_flight: u64,
     /// In-capsule data of an I/O command, in bytes: 0 or a multiple of 16 up to [`IN_CAPSULE_BYTES_MAX`].
     pub in_capsule_bytes: u32,
     /// The longest transfer of one command (MDTS), in bytes: 4096 times a power of two, up to [`TRANSFER_BYTES_MAX`].
@@ -55,10 +68,15 @@ impl Default for TargetConfig {
         TargetConfig {
             max_connections: 4096,
             max_half_open: 128,
+            max_half_open_per_address: 64,
             handshake_timeout: Duration::from_secs(10),
+            progress_timeout: Duration::from_secs(30),
             queue_depth: 128,
             io_queues_max: 128,
             controllers_per_host_max: 16,
+            controllers_max: 1024,
+            bytes_in_flight_per_connection: 64 << 20,
+            bytes_in_flight: 1 << 30,
             in_capsule_bytes: 16_384,
             mdts_bytes: 1 << 20,
             max_h2c_data: 128 << 10,
@@ -119,9 +137,21 @@ impl TargetConfig {
             "at least 1",
         )?;
         check(
+            self.max_half_open_per_address > 0,
+            "max_half_open_per_address",
+            self.max_half_open_per_address,
+            "at least 1",
+        )?;
+        check(
             !self.handshake_timeout.is_zero(),
             "handshake_timeout",
             self.handshake_timeout,
+            "longer than nothing",
+        )?;
+        check(
+            !self.progress_timeout.is_zero(),
+            "progress_timeout",
+            self.progress_timeout,
             "longer than nothing",
         )?;
         check(
@@ -141,6 +171,24 @@ impl TargetConfig {
             "controllers_per_host_max",
             self.controllers_per_host_max,
             "at least 1",
+        )?;
+        check(
+            self.controllers_max > 0,
+            "controllers_max",
+            self.controllers_max,
+            "at least 1",
+        )?;
+        check(
+            self.bytes_in_flight_per_connection >= self.mdts_bytes,
+            "bytes_in_flight_per_connection",
+            self.bytes_in_flight_per_connection,
+            "at least mdts_bytes",
+        )?;
+        check(
+            self.bytes_in_flight >= u64::from(self.mdts_bytes),
+            "bytes_in_flight",
+            self.bytes_in_flight,
+            "at least mdts_bytes",
         )?;
         check(
             self.in_capsule_bytes <= IN_CAPSULE_BYTES_MAX

@@ -22,6 +22,8 @@ use weir_reactor::{
     Timer,
 };
 
+use crate::account::Kept;
+use crate::config::TargetConfig;
 use crate::core::{
     AdminView, ConnectIdentity, ConnectRefusal, Controller, ControllerIdentity, ControllerKind,
     Effect, Env, FLOW_CONTROL_OFF, QueueKind, QueuePair, SlotIndex, check_connect_data,
@@ -33,8 +35,9 @@ use crate::latency::Latency;
 use crate::registry::{Handle, QueueGrant, Shared};
 use crate::shard::Shard;
 use crate::snapshot::{Snapshot, Subsystem};
-use crate::target::{QueueInfo, SubsystemCounters};
+use crate::target::{QueueInfo, Source, SubsystemCounters};
 use crate::volumes::Namespaces;
+use crate::watch::{Stall, Standing, Watch};
 
 /// Rounds that a connection works in one go before the others of its reactor have their turn.
 const ROUNDS_MAX: usize = 16;
@@ -42,6 +45,15 @@ const ROUNDS_MAX: usize = 16;
 const WORK_BYTES: usize = 4096;
 /// After how long a connection that waits for a buffer looks again.
 const BUFFER_RETRY: Duration = Duration::from_millis(1);
+/// Bytes of input that the connections of one reactor keep outside of all pools before none is given a large buffer to receive
+/// into: beyond these, each keeps a usual receive at most.
+const KEPT_BYTES_MAX: usize = 2 << 20;
+/// Bytes of large receives that are under way at most when that bound is met.
+const LARGE_RECEIVES_BYTES: usize = 2 << 20;
+/// Bytes of a receive of usual size at most.
+const RECEIVE_BYTES_MAX: usize = 32 << 10;
+/// Pieces of a send beyond which the memory of their list is not kept for the next one.
+const PIECES_KEPT: usize = 600;
 /// For how long a connection that ends waits for the peer to take what was sent last.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -89,6 +101,8 @@ pub(crate) enum End {
     HandshakeTimeout,
     #[error("the keep-alive timer expired")]
     KeepAliveExpired,
+    #[error("{0} in time")]
+    Stalled(Stall),
     #[error("its controller ended")]
     ControllerEnded,
     #[error("the host disconnected")]
@@ -117,7 +131,8 @@ pub(crate) struct Entry {
     pub(crate) bytes_sent: Cell<u64>,
     /// Where the time of its commands went; the admin queue's are not counted.
     pub(crate) latency: RefCell<Latency>,
-    half_open: Cell<bool>,
+    /// Where it comes from, while it is half open.
+    half_open: Cell<Option<Source>>,
     owner: u32,
     completions: Rc<Completions>,
     running: RefCell<Rc<Cell<u32>>>,
@@ -267,6 +282,10 @@ struct Connection {
     queue: QueuePair,
     scene: Scene,
     input: View,
+    /// What of the input is kept outside of all pools.
+    kept: Kept,
+    /// It is among those that wait for buffers of the reactor.
+    waits_its_turn: bool,
     /// Bytes of the last receive into the ring.
     last_received: usize,
     /// Bytes received that were not yet counted as work.
@@ -281,6 +300,15 @@ struct Connection {
     /// Handshake, keep-alive or lingering.
     timer: Timer,
     retry: Timer,
+    /// When the host's progress is looked at next; set by what it does and is sent.
+    progress: Timer,
+    /// The timer was set since it was last polled.
+    progress_is_new: bool,
+    watch: Watch,
+    /// Input was not taken at some time since the host's progress was last looked at.
+    was_blocked: bool,
+    /// Sends so far.
+    sends: u64,
     /// What the registry was told of the controller.
     told: Option<(bool, u16)>,
     granted_keep_alive: Option<Duration>,
@@ -293,9 +321,10 @@ pub(crate) fn accepted(
     local: SocketAddr,
     handle: Handle,
     discovery_only: bool,
+    source: Source,
 ) {
     let entry = enter(shard, handle, stream.peer_address(), local, discovery_only);
-    entry.half_open.set(true);
+    entry.half_open.set(Some(source));
     let framing = Framing::new(&shard.target.config);
     let mut connection = Connection::new(shard, Rc::clone(&entry), stream, framing);
     let deadline = shard.reactor.now() + shard.target.config.handshake_timeout;
@@ -319,6 +348,7 @@ pub(crate) fn moved_in(shard: &Rc<Shard>, moving: Moving) {
     entry.bytes_sent.set(moving.bytes.1);
     let mut connection = Connection::new(shard, entry, stream, moving.framing);
     connection.input = View::copy_of(&moving.input);
+    connection.kept.set(moving.input.len());
     connection.become_io_queue(&moving.granted);
     let response = connect_response(&moving.granted);
     connection
@@ -369,7 +399,7 @@ fn enter(
         bytes_received: Cell::new(0),
         bytes_sent: Cell::new(0),
         latency: RefCell::default(),
-        half_open: Cell::new(false),
+        half_open: Cell::new(None),
         owner: shard.router.add(sink),
         completions,
         running: RefCell::default(),
@@ -416,8 +446,10 @@ async fn live(shard: Rc<Shard>, connection: Rc<RefCell<Connection>>) {
         let connection = &mut *connection.borrow_mut();
         connection.stream = None;
         connection.input = View::empty();
+        connection.kept.set(0);
         connection.queue.withdraw_all();
     }
+    shard.turns.leave(entry.handle.id);
     let running = Rc::clone(&entry.running.borrow());
     while running.get() > 0 {
         let completion = entry.completions.next().await;
@@ -435,6 +467,10 @@ fn log_end(shard: &Shard, entry: &Entry, end: &End) {
         End::Framing(_) => shard.counters.terminated.add(1),
         End::HandshakeTimeout => shard.counters.handshake_timeouts.add(1),
         End::KeepAliveExpired => shard.counters.keep_alive_expiries.add(1),
+        End::Lost(_) => shard.counters.lost.add(1),
+        End::Stalled(Stall::Arriving) => shard.counters.stalled_arriving.add(1),
+        End::Stalled(Stall::Awaited) => shard.counters.stalled_awaited.add(1),
+        End::Stalled(Stall::Sending) => shard.counters.stalled_sending.add(1),
         _ => {}
     }
     match end {
@@ -479,18 +515,23 @@ fn leave(shard: &Shard, entry: &Entry, moved: bool) {
     {
         shard.target.registry.queue_ended(&shared, qid);
     }
-    if entry.half_open.take() {
-        shard.target.half_open_ended();
+    if let Some(source) = entry.half_open.take() {
+        shard.target.half_open_ended(source);
     }
     shard.target.connection_ended();
 }
 
 impl Connection {
     fn new(shard: &Rc<Shard>, entry: Rc<Entry>, stream: TcpStream, framing: Framing) -> Self {
+        let mut queue = QueuePair::new(entry.owner);
+        let bytes_max = shard.target.config.bytes_in_flight_per_connection;
+        queue.bound_bytes(&shard.account, u64::from(bytes_max));
         Connection {
             stream: Some(stream),
             framing,
-            queue: QueuePair::new(entry.owner),
+            queue,
+            kept: Kept::none(&shard.kept),
+            waits_its_turn: false,
             scene: Scene::new(shard, entry.local),
             entry,
             input: View::empty(),
@@ -505,6 +546,11 @@ impl Connection {
             ending: None,
             timer: Timer::new(&shard.reactor),
             retry: Timer::new(&shard.reactor),
+            progress: Timer::new(&shard.reactor),
+            progress_is_new: false,
+            watch: Watch::default(),
+            was_blocked: false,
+            sends: 0,
             told: None,
             granted_keep_alive: None,
         }
@@ -540,6 +586,8 @@ impl Connection {
     /// One round of work; whether there may be more.
     fn round(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
         self.queue.set_now(self.now());
+        self.queue
+            .set_turn(self.shard().turns.is_turn_of(self.entry.handle.id));
         let mut worked = self.take_messages(context)?;
         if self.scene.generation != self.shard().generation() && !self.scene.renew() {
             return Err(End::Told("the host may not connect to the subsystem"));
@@ -548,7 +596,7 @@ impl Connection {
         worked |= self.take_received(context)?;
         self.process_input()?;
         self.do_effects()?;
-        self.after_commands();
+        self.after_commands(context);
         self.poll_timers(context)?;
         worked |= self.send(context)?;
         self.start_receiving();
@@ -666,6 +714,7 @@ impl Connection {
         if count == 0 {
             return Err(End::Closed);
         }
+        self.watch_progress();
         self.entry
             .bytes_received
             .set(self.entry.bytes_received.get() + count as u64);
@@ -694,7 +743,7 @@ impl Connection {
         match progress {
             Ok(Progress::Hungry) => self.blocked = false,
             Ok(Progress::Blocked) => {
-                self.blocked = true;
+                (self.blocked, self.was_blocked) = (true, true);
                 self.keep_input_apart();
             }
             Ok(Progress::PeerTerminated) => return Err(End::PeerTerminated),
@@ -708,6 +757,7 @@ impl Connection {
     fn keep_input_apart(&mut self) {
         if self.shard().reactor.pool().is_of_another(&self.input) {
             self.input = View::copy_of(&self.input);
+            self.kept.set(self.input.len());
         }
     }
 
@@ -746,7 +796,7 @@ impl Connection {
     }
 
     /// What follows from the commands of a round.
-    fn after_commands(&mut self) {
+    fn after_commands(&mut self, context: &Context<'_>) {
         let shard = Rc::clone(self.shard());
         if self.queue.waits_for_buffer() {
             self.scene.with_env(|env| self.queue.retry_buffers(env));
@@ -775,6 +825,27 @@ impl Connection {
         } else {
             self.retry.clear();
         }
+        self.take_turn(starved || self.queue.waits_for_others(), context);
+    }
+
+    /// Waits among the others for what the reactor has too little of, or no longer.
+    fn take_turn(&mut self, waits: bool, context: &Context<'_>) {
+        let (shard, id) = (&self.scene.shard, self.entry.handle.id);
+        if waits && !self.waits_its_turn {
+            shard.turns.wait(id, context.waker());
+            shard.counters.buffer_waits.add(1);
+            tracing::debug!(
+                connection = id,
+                waiting = shard.turns.len(),
+                "commands wait for buffers"
+            );
+        } else if !waits && self.waits_its_turn {
+            shard.turns.leave(id);
+        }
+        self.waits_its_turn = waits;
+        shard.counters.bytes_in_flight.set(shard.account.used());
+        // What came back here is another's whose turn it is.
+        shard.turns.look(id);
     }
 
     /// Tells the registry what the controller allows now, and follows its keep-alive timeout.
@@ -827,7 +898,59 @@ impl Connection {
         if self.retry.poll_elapsed(context).is_ready() {
             context.waker().wake_by_ref();
         }
+        let due = self.progress.deadline().is_some_and(|at| at <= self.now());
+        if due && self.progress.poll_elapsed(context).is_ready() {
+            self.look_at_progress()?;
+        }
+        // Once is enough: it is always the same task that it wakes.
+        if std::mem::take(&mut self.progress_is_new) {
+            let _ = self.progress.poll_elapsed(context);
+        }
         Ok(())
+    }
+
+    /// Has the host's progress looked at from now on, until it has nothing to do.
+    fn watch_progress(&mut self) {
+        if self.progress.deadline().is_none() {
+            let deadline = self.now() + self.scene.shard.target.config.progress_timeout;
+            self.progress.set(deadline);
+            self.progress_is_new = true;
+        }
+    }
+
+    fn look_at_progress(&mut self) -> Result<(), End> {
+        let standing = self.standing();
+        if self.watch.look(standing).map_err(End::Stalled)? {
+            self.watch_progress();
+        }
+        Ok(())
+    }
+
+    /// What the host has to do now.
+    fn standing(&mut self) -> Standing {
+        let Some(stream) = &self.stream else {
+            return Standing::default();
+        };
+        // Where this end does not take what comes the host is not at fault.
+        let is_held_up = std::mem::take(&mut self.was_blocked)
+            || self.blocked
+            || self.connect.is_some()
+            || self.moving.is_some();
+        let mut standing = Standing {
+            sending: stream.is_sending().then_some(self.sends),
+            ..Standing::default()
+        };
+        if !is_held_up {
+            standing.arriving = self.framing.arriving();
+            standing.awaited = self.framing.first_awaited(&self.queue);
+        }
+        if !standing.is_settled() {
+            // What the kernel has taken in, and handed over: a receive or a send under way tells nothing.
+            let report = stream.report().unwrap_or_default();
+            standing.received = report.bytes_received;
+            standing.taken = report.bytes_acknowledged;
+        }
+        standing
     }
 
     /// Sends all that is ready; whether a send ended.
@@ -842,6 +965,9 @@ impl Connection {
             result?;
             self.record_latency();
             worked = true;
+            if gather.slice_count() > PIECES_KEPT {
+                gather = Gather::new();
+            }
             gather.clear();
             if self.out.is_empty() {
                 self.out = gather;
@@ -868,7 +994,7 @@ impl Connection {
     fn record_latency(&mut self) {
         let now = self.now();
         let mut own = self.entry.latency.borrow_mut();
-        for run in self.framing.send_ended() {
+        for run in self.framing.send_ended(&mut self.queue) {
             own.record(&run, now);
             // One that was removed meanwhile has nobody who would ask.
             if let Some(attached) = self.scene.namespaces.get(run.nsid()) {
@@ -878,6 +1004,8 @@ impl Connection {
     }
 
     fn start_send(&mut self, gather: Gather) {
+        self.sends += 1;
+        self.watch_progress();
         self.framing.send_began(&mut self.queue);
         self.sending_bytes = gather.len() as u64;
         let counters = &self.scene.shard.counters;
@@ -900,6 +1028,7 @@ impl Connection {
         if waits || stream.is_receiving() || !self.input.is_empty() {
             return;
         }
+        self.kept.set(0);
         match self.framing.direct(&mut self.queue) {
             Some(direct) => {
                 let (segment, from, back) = direct.split();
@@ -908,7 +1037,10 @@ impl Connection {
             }
             None => {
                 self.receiving = Receiving::Ring;
-                let amount = self.framing.expected(self.last_received, &self.queue);
+                let amount = match self.framing.expected(self.last_received, &self.queue) {
+                    Amount::Bulk if self.kept.of_all() >= KEPT_BYTES_MAX => Amount::Usual,
+                    amount => amount,
+                };
                 stream.start_receive(ReceiveInto::Ring(amount));
             }
         }
@@ -921,6 +1053,9 @@ impl Connection {
             Ok(false) => self.connect = Some((slot, connect, data)),
             Err(refusal) => {
                 self.shard().counters.refused.add(1);
+                if refusal.status.is(Status::CONNECT_CONTROLLER_BUSY) {
+                    self.shard().counters.over_controllers.add(1);
+                }
                 tracing::info!(
                     connection = self.entry.handle.id, peer = %self.entry.peer, status = %refusal.status,
                     "Connect refused: {}", refusal.reason
@@ -964,8 +1099,8 @@ impl Connection {
         };
         self.become_what_was_granted(slot, granted, reactor, &identity);
         self.timer.clear();
-        if self.entry.half_open.take() {
-            shard.target.half_open_ended();
+        if let Some(source) = self.entry.half_open.take() {
+            shard.target.half_open_ended(source);
         }
         Ok(true)
     }
@@ -1137,6 +1272,9 @@ impl Connection {
             self.framing.terminate(error, &mut self.out);
         }
         self.input = View::empty();
+        self.kept.set(0);
+        self.scene.shard.turns.leave(self.entry.handle.id);
+        self.waits_its_turn = false;
         self.queue.withdraw_all();
         announce_end(&self.scene.shard, &self.entry);
         self.scene.namespaces = Namespaces::default();
@@ -1157,6 +1295,13 @@ impl Connection {
             return Poll::Ready(Outcome::Ended(ending.end()));
         }
         match ending {
+            Ending::Flushing(end @ End::Stalled(_)) => {
+                // What the host does not take is not kept for it by the kernel either.
+                if let Some(stream) = &self.stream {
+                    stream.abort();
+                }
+                Poll::Ready(Outcome::Ended(end))
+            }
             Ending::Flushing(end @ (End::Closed | End::Lost(_))) => {
                 Poll::Ready(Outcome::Ended(end))
             }
@@ -1201,6 +1346,45 @@ impl Connection {
         }
         context.waker().wake_by_ref();
         false
+    }
+}
+
+/// What hosts can make a target keep at worst, in bytes, beside the reactors' pools and receive buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryNeeds {
+    /// Each connection: its queue's slots and answers, its lists, what it keeps of its input, its histograms.
+    pub connection_bytes: u64,
+    /// Each controller, beside its admin queue's connection.
+    pub controller_bytes: u64,
+    /// Each reactor: large receives that are kept.
+    pub reactor_bytes: u64,
+    /// Lists of data in flight take one part in so many of the data itself.
+    pub list_share: u64,
+}
+
+impl TargetConfig {
+    /// What a target with this configuration keeps at worst.
+    #[must_use]
+    pub fn memory_needs(&self) -> MemoryNeeds {
+        /// Lists grow to twice what is in them at most.
+        const SLACK: usize = 2;
+        /// A page: the least that data of any length is kept in.
+        const DATA_BYTES_MIN: u64 = 4096;
+        /// The list that is being sent, and the one that is written meanwhile.
+        const GATHERS: usize = 2;
+        let queue = QueuePair::memory_bytes(usize::from(self.queue_depth), SLACK);
+        let framing = SLACK * Framing::memory_bytes(usize::from(self.queue_depth));
+        let own = size_of::<Connection>() + size_of::<Entry>() + size_of::<Moving>();
+        let pieces = GATHERS * PIECES_KEPT.next_power_of_two() * size_of::<View>();
+        let namespaces = Subsystem::NAMESPACES_MAX as usize * size_of::<usize>();
+        let lists = own + queue + framing + namespaces + pieces;
+        MemoryNeeds {
+            connection_bytes: (lists + RECEIVE_BYTES_MAX + Latency::MEMORY_BYTES_MAX) as u64,
+            controller_bytes: Controller::memory_bytes(SLACK) as u64,
+            reactor_bytes: (KEPT_BYTES_MAX + LARGE_RECEIVES_BYTES) as u64,
+            // In an answer, in a send, and as the kernel is told.
+            list_share: DATA_BYTES_MIN / (SLACK * 3 * size_of::<View>()) as u64,
+        }
     }
 }
 

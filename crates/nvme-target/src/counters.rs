@@ -13,6 +13,11 @@ impl Counter {
         self.0.store(value.wrapping_add(count), Ordering::Relaxed);
     }
 
+    /// Sets it: a gauge. As for [`Counter::add`].
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -68,9 +73,19 @@ impl IoTotals {
 pub(crate) struct ConnectionCounters {
     pub(crate) accepted: Counter,
     pub(crate) refused: Counter,
+    pub(crate) over_connections: Counter,
+    pub(crate) over_address: Counter,
+    pub(crate) over_half_open: Counter,
+    pub(crate) over_controllers: Counter,
+    pub(crate) buffer_waits: Counter,
+    pub(crate) bytes_in_flight: Counter,
     pub(crate) handshake_timeouts: Counter,
     pub(crate) keep_alive_expiries: Counter,
     pub(crate) terminated: Counter,
+    pub(crate) lost: Counter,
+    pub(crate) stalled_arriving: Counter,
+    pub(crate) stalled_awaited: Counter,
+    pub(crate) stalled_sending: Counter,
     pub(crate) data_digest_errors: Counter,
     pub(crate) panics: Counter,
     pub(crate) bytes_received: Counter,

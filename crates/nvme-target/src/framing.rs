@@ -16,6 +16,7 @@ use weir_reactor::{Amount, Instant};
 use crate::config::{ADMIN_IN_CAPSULE_BYTES, TargetConfig};
 use crate::core::{Answer, Env, Next, QueuePair, SlotIndex};
 use crate::latency::{Arrival, Run};
+use crate::watch::Awaited;
 
 /// Where fields are in an H2CData header (NVMe/TCP Transport 1.0c, section 3.6.2.8).
 mod field {
@@ -42,6 +43,8 @@ enum Place {
 struct Transfer {
     received: u32,
     damaged: bool,
+    /// Which R2T asked for it.
+    asked: u32,
 }
 
 /// What [`Framing::receive`] left undone.
@@ -106,6 +109,10 @@ pub(crate) struct Framing {
     /// Bytes of the current PDU's data in all.
     data_length: u32,
     transfers: Vec<Transfer>,
+    /// R2Ts so far.
+    asked: u32,
+    /// PDUs whose header has come so far.
+    pdus: u64,
     blocked: Option<(CapsuleCommand, Arrival)>,
     /// When a PDU began whose header is not complete.
     began: Option<Instant>,
@@ -117,6 +124,9 @@ pub(crate) struct Framing {
     written: usize,
     /// Answers in the send that is under way.
     sending: usize,
+    /// Bytes of data of the answers that were written, and of those in the send that is under way.
+    written_bytes: u64,
+    sending_bytes: u64,
     /// Courses of the commands whose answers are in the send that is under way.
     sending_runs: Vec<Run>,
     pub(crate) digest_errors: DigestErrors,
@@ -131,6 +141,8 @@ impl Framing {
             place: Place::Nowhere,
             data_length: 0,
             transfers: Vec::new(),
+            asked: 0,
+            pdus: 0,
             blocked: None,
             began: None,
             in_capsule_max: config.in_capsule_bytes.max(ADMIN_IN_CAPSULE_BYTES),
@@ -139,9 +151,18 @@ impl Framing {
             success_flag: false,
             written: 0,
             sending: 0,
+            written_bytes: 0,
+            sending_bytes: 0,
             sending_runs: Vec::new(),
             digest_errors: DigestErrors::default(),
         }
+    }
+
+    /// Bytes that the framing of a queue of so many entries takes at worst, without data.
+    pub(crate) fn memory_bytes(entries: usize) -> usize {
+        // Each answer is a header or two, with their digests.
+        let headers = 2 * 2 * HEADER_SIZE_MAX * 2 * entries.max(128);
+        entries * size_of::<Transfer>() + headers
     }
 
     /// SQ flow control is off: a read's last data may say success in place of a response.
@@ -157,21 +178,24 @@ impl Framing {
     /// What was written is being sent: all that `queue` had ready.
     pub(crate) fn send_began(&mut self, queue: &mut QueuePair) {
         self.sending = std::mem::take(&mut self.written);
+        debug_assert_eq!(self.sending_bytes, 0, "one send at a time");
+        self.sending_bytes = std::mem::take(&mut self.written_bytes);
         debug_assert!(self.sending_runs.is_empty(), "one send at a time");
         debug_assert_eq!(queue.answers(), 0, "answers are written before a send");
         queue.take_runs(&mut self.sending_runs);
     }
 
     /// What was being sent has left: the courses of the commands whose answers it was.
-    pub(crate) fn send_ended(&mut self) -> std::vec::Drain<'_, Run> {
+    pub(crate) fn send_ended(&mut self, queue: &mut QueuePair) -> std::vec::Drain<'_, Run> {
         self.sending = 0;
+        queue.sent(std::mem::take(&mut self.sending_bytes));
         self.sending_runs.drain(..)
     }
 
     /// Whether so many answers wait to be sent that no command is taken until the host has read some. A host within its queue
     /// depth does not get here.
     pub(crate) fn is_backlogged(&self, queue: &QueuePair) -> bool {
-        self.written + self.sending + queue.answers() >= queue.answers_max()
+        self.written + self.sending + queue.answers() >= queue.answers_max() || queue.is_full()
     }
 
     /// Takes bytes from the front of `input`.
@@ -205,6 +229,7 @@ impl Framing {
                 return Ok(Progress::Hungry);
             };
             let began = self.began.take();
+            self.pdus += u64::from(matches!(event, Event::Pdu(_)));
             match event {
                 Event::Pdu(Pdu::CapsuleCommand(capsule)) => {
                     let whole = queue.now();
@@ -235,6 +260,33 @@ impl Framing {
             return Amount::Bulk;
         }
         Amount::Usual
+    }
+
+    /// The number of the PDU that has come in part, if one has.
+    pub(crate) fn arriving(&self) -> Option<u64> {
+        self.reader.is_inside_pdu().then_some(self.pdus)
+    }
+
+    /// Of the transfers that were asked for and that the host still owes, the one that was asked for first.
+    pub(crate) fn first_awaited(&self, queue: &QueuePair) -> Option<Awaited> {
+        let owed = |(slot, transfer): (usize, &Transfer)| {
+            let slot = slot as SlotIndex;
+            queue.is_owed(slot).then_some((slot, *transfer))
+        };
+        // However often the count has wrapped: the one that is the furthest behind it.
+        let (slot, transfer) = self
+            .transfers
+            .iter()
+            .enumerate()
+            .filter_map(owed)
+            .max_by_key(|(_, transfer)| self.asked.wrapping_sub(transfer.asked))?;
+        let is_arriving = matches!(self.place, Place::Landing(of, _) if of == slot);
+        let arriving = if is_arriving { self.data_length } else { 0 };
+        Some(Awaited {
+            asked: transfer.asked,
+            received: transfer.received + arriving,
+            is_arriving,
+        })
     }
 
     /// A segment to receive the rest of the current PDU's data into, when that is worth its while.
@@ -458,7 +510,11 @@ impl Framing {
         if self.transfers.len() <= index {
             self.transfers.resize(index + 1, Transfer::default());
         }
-        self.transfers[index] = Transfer::default();
+        self.asked = self.asked.wrapping_add(1);
+        self.transfers[index] = Transfer {
+            asked: self.asked,
+            ..Transfer::default()
+        };
         let r2t = R2t {
             cid,
             transfer_tag: slot,
@@ -477,6 +533,7 @@ impl Framing {
         let success =
             has_data && self.success_flag && cqe.status == Status::SUCCESS && cqe.result == 0;
         if has_data {
+            self.written_bytes += u64::from(answer.data_bytes);
             let data = &mut answer.data;
             self.write_data(cqe.cid, data, answer.data_bytes, success, out);
             if data.spilled() {

@@ -236,6 +236,9 @@ pub struct Latency {
 }
 
 impl Latency {
+    /// What it takes with commands of every kind, in bytes.
+    pub(crate) const MEMORY_BYTES_MAX: usize = CommandKind::ALL.len() * size_of::<StageTimes>();
+
     /// The times of one kind of command; none: there was no such command.
     #[must_use]
     pub fn kind(&self, kind: CommandKind) -> Option<&StageTimes> {

@@ -174,6 +174,12 @@ impl Registry {
             id: identity.host_id,
         };
         let mut state = self.lock();
+        if state.controllers.len() >= config.controllers_max as usize {
+            return Err(ConnectRefusal::status(
+                Status::CONNECT_CONTROLLER_BUSY,
+                "there are as many controllers as there may be",
+            ));
+        }
         let of_host = state.controllers.values().filter(|controller| {
             controller.shared.subsystem_nqn == identity.subsystem_nqn
                 && controller.shared.host.nqn == host.nqn

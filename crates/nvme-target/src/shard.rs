@@ -1,7 +1,7 @@
 //! What a target has on one reactor: its view of the snapshot, the queues of the volumes, its connections.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -9,12 +9,13 @@ use weir_block::{Router, Volume};
 use weir_nvme::Nqn;
 use weir_reactor::{Reactor, Receiver, oneshot};
 
+use crate::account::{Account, Turns};
 use crate::connection::{Entry, Message};
 use crate::counters::ConnectionCounters;
 use crate::latency::Latency;
 use crate::mailbox::Mailbox;
 use crate::snapshot::{Namespace, Snapshot};
-use crate::target::TargetShared;
+use crate::target::{TargetShared, Waiting};
 use crate::volumes::{Attached, Namespaces, VolumeQueue};
 
 /// Something to do on a reactor's part of a target.
@@ -56,6 +57,14 @@ pub(crate) struct Shard {
     retired: RefCell<HashMap<Nqn, Latency>>,
     pub(crate) connections: RefCell<BTreeMap<u64, Rc<Entry>>>,
     pub(crate) listeners: RefCell<HashMap<u64, Listening>>,
+    /// Connections that were accepted and wait until they may be served.
+    pub(crate) waiting: RefCell<VecDeque<Waiting>>,
+    /// Data in flight of all connections here.
+    pub(crate) account: Rc<Account>,
+    /// Whose turn it is to take buffers.
+    pub(crate) turns: Turns,
+    /// Bytes of input that connections keep outside of all pools.
+    pub(crate) kept: Rc<Cell<usize>>,
     pub(crate) stopped: Cell<bool>,
 }
 
@@ -65,6 +74,10 @@ impl Shard {
             index,
             reactor: reactor.clone(),
             counters: Arc::clone(&target.shards[index].counters),
+            account: Account::new(target.config.bytes_in_flight),
+            turns: Turns::default(),
+            kept: Rc::default(),
+            waiting: RefCell::default(),
             target,
             router: Router::new(),
             snapshot: RefCell::default(),

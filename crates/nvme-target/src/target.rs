@@ -1,8 +1,8 @@
 //! The target as its owner sees it: what it serves, where it listens, who is connected.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -27,6 +27,8 @@ use crate::snapshot::Snapshot;
 
 /// For how long a listener rests after an error that passes, such as no more descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
+/// How often it is looked whether connections that wait may be served.
+const WAITING_LOOK: Duration = Duration::from_millis(5);
 /// How long a shutdown waits at least for connections to close.
 const CLOSE_TIME: Duration = Duration::from_secs(5);
 /// How often a shutdown looks whether commands are still in flight.
@@ -175,6 +177,8 @@ pub struct TargetStats {
     pub connections: u32,
     /// Of these, without a granted Connect.
     pub half_open: u32,
+    /// Of these, accepted and not served yet: there are too many half-open ones.
+    pub waiting: u32,
     /// Controllers now.
     pub controllers: u32,
     /// By reactor.
@@ -188,14 +192,34 @@ pub struct TargetStats {
 pub struct ShardStats {
     /// Connections that were accepted.
     pub accepted: u64,
-    /// Connects that were refused.
+    /// Connects that were refused, and connections that were closed as they came.
     pub refused: u64,
+    /// Connections that were closed as they came: there were as many as there may be.
+    pub over_connections: u64,
+    /// Connections that were closed as they came: too many of their address waited to be served.
+    pub over_address: u64,
+    /// Connections that were closed when they had waited to be served for too long: there were too many half-open ones.
+    pub over_half_open: u64,
+    /// Connects that were refused because there were as many controllers as there may be, of the host or in all.
+    pub over_controllers: u64,
+    /// Times that a connection's commands had to wait for buffers that others had.
+    pub buffer_waits: u64,
+    /// Bytes of data in flight now: what hosts were asked for, and what they were sent and have not taken.
+    pub bytes_in_flight: u64,
     /// Connections whose Connect did not come in time.
     pub handshake_timeouts: u64,
     /// Controllers whose keep-alive timer expired.
     pub keep_alive_expiries: u64,
     /// Connections that broke a rule of the transport.
     pub terminated: u64,
+    /// Connections that the system gave up: a reset, or a peer that is gone.
+    pub lost: u64,
+    /// Connections whose host did not send the rest of a PDU in time.
+    pub stalled_arriving: u64,
+    /// Connections whose host did not send data that it was asked for in time.
+    pub stalled_awaited: u64,
+    /// Connections whose host did not take in time what it was sent.
+    pub stalled_sending: u64,
     /// PDUs whose data was damaged on its way.
     pub data_digest_errors: u64,
     /// Connections that ended by a broken invariant.
@@ -254,7 +278,73 @@ pub(crate) struct TargetShared {
     state: Mutex<State>,
     next_id: AtomicU64,
     connections: AtomicU32,
-    half_open: AtomicU32,
+    arrivals: Mutex<Arrivals>,
+}
+
+/// Where a connection comes from: an IPv4 address, or an IPv6 network of 64 bits, all of which one host may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Source(IpAddr);
+
+impl Source {
+    pub(crate) fn of(peer: SocketAddr) -> Self {
+        const HOST_BITS: u32 = 64;
+        Source(match peer.ip().to_canonical() {
+            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> HOST_BITS << HOST_BITS).into(),
+            ip => ip,
+        })
+    }
+}
+
+/// Connections of one source that are not a queue yet.
+#[derive(Debug, Clone, Copy, Default)]
+struct Newcomers {
+    half_open: u32,
+    waiting: u32,
+}
+
+/// Connections that are not a queue yet.
+#[derive(Debug, Default)]
+struct Arrivals {
+    all: Newcomers,
+    by_source: HashMap<Source, Newcomers>,
+}
+
+impl Arrivals {
+    fn of(&self, source: Source) -> Newcomers {
+        self.by_source.get(&source).copied().unwrap_or_default()
+    }
+
+    fn change(&mut self, source: Source, change: impl Fn(&mut Newcomers)) {
+        change(&mut self.all);
+        let of_source = self.by_source.entry(source).or_default();
+        change(of_source);
+        if of_source.half_open == 0 && of_source.waiting == 0 {
+            self.by_source.remove(&source);
+        }
+    }
+
+    fn may_serve(&self, source: Source, config: &TargetConfig) -> bool {
+        self.all.half_open < config.max_half_open
+            && self.of(source).half_open < config.max_half_open_per_address
+    }
+}
+
+/// What becomes of a connection that was accepted.
+enum Arrival {
+    Serve,
+    Wait,
+    /// Its source has as many that wait as it may have.
+    Refuse,
+}
+
+/// A connection that was accepted and waits until it may be served: nothing is received of it, and it is closed when it has
+/// waited for too long.
+pub(crate) struct Waiting {
+    stream: TcpStream,
+    local: SocketAddr,
+    discovery_only: bool,
+    source: Source,
+    until: Instant,
 }
 
 /// Tells the target when a volume changes.
@@ -290,8 +380,50 @@ impl TargetShared {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn half_open_ended(&self) {
-        self.half_open.fetch_sub(1, Ordering::Relaxed);
+    fn arrivals(&self) -> MutexGuard<'_, Arrivals> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn half_open_ended(&self, source: Source) {
+        self.arrivals()
+            .change(source, |newcomers| newcomers.half_open -= 1);
+    }
+
+    /// Counts a connection that was accepted, and says what becomes of it.
+    fn arrive(&self, source: Source) -> Arrival {
+        let mut arrivals = self.arrivals();
+        // Of those that wait one source has half of all connections at most.
+        let waiting_max = (self.config.max_connections / 2).max(1);
+        // Who comes later is not served before those of its source that wait.
+        let is_first = arrivals.of(source).waiting == 0;
+        if is_first && arrivals.may_serve(source, &self.config) {
+            arrivals.change(source, |newcomers| newcomers.half_open += 1);
+            return Arrival::Serve;
+        }
+        if arrivals.of(source).waiting >= waiting_max {
+            return Arrival::Refuse;
+        }
+        arrivals.change(source, |newcomers| newcomers.waiting += 1);
+        Arrival::Wait
+    }
+
+    /// Whether a connection that waits may be served now; it is counted as half open then.
+    fn is_called_in(&self, source: Source) -> bool {
+        let mut arrivals = self.arrivals();
+        let may = arrivals.may_serve(source, &self.config);
+        if may {
+            arrivals.change(source, |newcomers| {
+                newcomers.waiting -= 1;
+                newcomers.half_open += 1;
+            });
+        }
+        may
+    }
+
+    fn waits_no_longer(&self, source: Source) {
+        self.arrivals()
+            .change(source, |newcomers| newcomers.waiting -= 1);
+        self.connection_ended();
     }
 
     /// Sends a connection to the reactor that its queue belongs on.
@@ -380,7 +512,7 @@ impl Target {
             state: Mutex::default(),
             next_id: AtomicU64::new(1),
             connections: AtomicU32::new(0),
-            half_open: AtomicU32::new(0),
+            arrivals: Mutex::default(),
         });
         for (index, remote) in reactors.iter().enumerate() {
             let target = Arc::clone(&shared);
@@ -663,9 +795,11 @@ impl Target {
             .map(|(nqn, counters)| (nqn.clone(), counters.totals()))
             .collect();
         subsystems.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let newcomers = self.shared.arrivals().all;
         TargetStats {
             connections: self.shared.connections.load(Ordering::Relaxed),
-            half_open: self.shared.half_open.load(Ordering::Relaxed),
+            half_open: newcomers.half_open,
+            waiting: newcomers.waiting,
             controllers: self.shared.registry.controllers().len() as u32,
             reactors: reactors
                 .map(|(index, shard)| shard_stats(index, &shard.counters, &state))
@@ -680,6 +814,7 @@ impl Target {
         self.shared.lock().listeners.clear();
         self.shared.tell_every(|shard| {
             shard.listeners.borrow_mut().clear();
+            forget_waiting(shard);
             shard.tell_all(|| Message::ShuttingDown);
         });
         let (sender, drained) = oneshot();
@@ -750,9 +885,19 @@ fn shard_stats(index: usize, counters: &ConnectionCounters, state: &State) -> Sh
     ShardStats {
         accepted: counters.accepted.get(),
         refused: counters.refused.get(),
+        over_connections: counters.over_connections.get(),
+        over_address: counters.over_address.get(),
+        over_half_open: counters.over_half_open.get(),
+        over_controllers: counters.over_controllers.get(),
+        buffer_waits: counters.buffer_waits.get(),
+        bytes_in_flight: counters.bytes_in_flight.get(),
         handshake_timeouts: counters.handshake_timeouts.get(),
         keep_alive_expiries: counters.keep_alive_expiries.get(),
         terminated: counters.terminated.get(),
+        lost: counters.lost.get(),
+        stalled_arriving: counters.stalled_arriving.get(),
+        stalled_awaited: counters.stalled_awaited.get(),
+        stalled_sending: counters.stalled_sending.get(),
         data_digest_errors: counters.data_digest_errors.get(),
         panics: counters.panics.get(),
         bytes_received: counters.bytes_received.get(),
@@ -824,12 +969,7 @@ async fn accept(
     options: Rc<RefCell<SocketOptions>>,
     discovery_only: bool,
 ) {
-    let target = Arc::clone(&shard.target);
     loop {
-        // The handshake timer makes room again; until then connections wait in the backlog.
-        while target.half_open.load(Ordering::Relaxed) >= target.config.max_half_open {
-            shard.reactor.sleep(ACCEPT_REST).await;
-        }
         match listener.accept().await {
             Ok(stream) => admit(&shard, stream, &options.borrow(), discovery_only),
             Err(error) => {
@@ -840,13 +980,66 @@ async fn accept(
     }
 }
 
-/// Serves a new connection, or closes it when there are too many.
+/// Serves connections that wait, as soon as they may be, or closes them when they have waited for too long.
+async fn call_in(shard: Rc<Shard>) {
+    loop {
+        let now = shard.reactor.now();
+        let mut waiting = std::mem::take(&mut *shard.waiting.borrow_mut());
+        let mut left = VecDeque::new();
+        for one in waiting.drain(..) {
+            if shard.target.is_called_in(one.source) {
+                serve(&shard, one);
+            } else if one.until <= now {
+                shard.counters.over_half_open.add(1);
+                tracing::warn!(
+                    peer = %one.stream.peer_address(), limit = shard.target.config.max_half_open,
+                    limit_per_address = shard.target.config.max_half_open_per_address,
+                    "a connection was closed: too many before it are not connected to a queue yet"
+                );
+                shard.target.waits_no_longer(one.source);
+            } else {
+                left.push_back(one);
+            }
+        }
+        let is_over = left.is_empty();
+        *shard.waiting.borrow_mut() = left;
+        if is_over {
+            return;
+        }
+        shard.reactor.sleep(WAITING_LOOK).await;
+    }
+}
+
+/// Closes the connections that wait to be served.
+fn forget_waiting(shard: &Shard) {
+    for one in std::mem::take(&mut *shard.waiting.borrow_mut()) {
+        shard.target.waits_no_longer(one.source);
+    }
+}
+
+fn serve(shard: &Rc<Shard>, arrived: Waiting) {
+    let handle = Handle {
+        id: shard.target.next_id.fetch_add(1, Ordering::Relaxed),
+        mailbox: Mailbox::new(),
+    };
+    let Waiting {
+        stream,
+        local,
+        discovery_only,
+        source,
+        ..
+    } = arrived;
+    connection::accepted(shard, stream, local, handle, discovery_only, source);
+}
+
+/// Serves a new connection, has it wait, or closes it when there are too many.
 fn admit(shard: &Rc<Shard>, stream: TcpStream, options: &SocketOptions, discovery_only: bool) {
     let target = &shard.target;
     shard.counters.accepted.add(1);
     let peer = stream.peer_address();
     if target.connections.load(Ordering::Relaxed) >= target.config.max_connections {
         shard.counters.refused.add(1);
+        shard.counters.over_connections.add(1);
         tracing::warn!(%peer, limit = target.config.max_connections, "a connection too many was closed");
         return;
     }
@@ -860,11 +1053,31 @@ fn admit(shard: &Rc<Shard>, stream: TcpStream, options: &SocketOptions, discover
     if let Err(error) = stream.set_options(options) {
         tracing::warn!(%peer, %error, "the listener's socket options were not set");
     }
-    target.connections.fetch_add(1, Ordering::Relaxed);
-    target.half_open.fetch_add(1, Ordering::Relaxed);
-    let handle = Handle {
-        id: target.next_id.fetch_add(1, Ordering::Relaxed),
-        mailbox: Mailbox::new(),
+    let source = Source::of(peer);
+    let arrived = Waiting {
+        stream,
+        local,
+        discovery_only,
+        source,
+        until: shard.reactor.now() + 2 * target.config.handshake_timeout,
     };
-    connection::accepted(shard, stream, local, handle, discovery_only);
+    match target.arrive(source) {
+        Arrival::Serve => {
+            target.connections.fetch_add(1, Ordering::Relaxed);
+            serve(shard, arrived);
+        }
+        Arrival::Wait => {
+            target.connections.fetch_add(1, Ordering::Relaxed);
+            let mut waiting = shard.waiting.borrow_mut();
+            waiting.push_back(arrived);
+            if waiting.len() == 1 {
+                shard.reactor.spawn(call_in(Rc::clone(shard))).detach();
+            }
+        }
+        Arrival::Refuse => {
+            shard.counters.refused.add(1);
+            shard.counters.over_address.add(1);
+            tracing::warn!(%peer, "a connection too many of its address was closed");
+        }
+    }
 }

@@ -30,6 +30,9 @@ pub struct SocketOptions {
     pub priority: Option<u32>,
     /// TCP_USER_TIMEOUT: for how long sent data may stay unacknowledged.
     pub user_timeout: Option<Duration>,
+    /// SO_KEEPALIVE: after so long without a word of its peer a connection asks for one, and where none comes it is given up,
+    /// after as long again at the latest. Whole seconds, one at least; zero: never.
+    pub keep_alive: Option<Duration>,
     /// Listening: how many connections wait to be accepted at most.
     pub backlog: Option<u32>,
     /// Listening on an IPv6 wildcard: IPv6 only.
@@ -51,6 +54,8 @@ pub struct SocketReport {
     pub priority: u32,
     /// TCP_USER_TIMEOUT.
     pub user_timeout: Duration,
+    /// SO_KEEPALIVE and TCP_KEEPIDLE; zero where it is off.
+    pub keep_alive: Duration,
     /// TCP_NODELAY.
     pub no_delay: bool,
     /// Smoothed round-trip time (TCP_INFO).
@@ -59,6 +64,10 @@ pub struct SocketReport {
     pub retransmits: u32,
     /// Sending congestion window, in segments (TCP_INFO).
     pub congestion_window: u32,
+    /// Bytes that the peer has acknowledged so far (TCP_INFO).
+    pub bytes_acknowledged: u64,
+    /// Bytes that came in order so far, whether a program has taken them or not (TCP_INFO).
+    pub bytes_received: u64,
 }
 
 /// An open socket; closed when dropped.

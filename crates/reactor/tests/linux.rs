@@ -19,7 +19,7 @@ use contract::{
     Ground, Place, Recorder, config, gather_of, pattern, receive_exactly, receive_segment, send,
     settle,
 };
-use weir_memory::{Segment, Segments, View, Views};
+use weir_memory::{Gather, Segment, Segments, View, Views};
 use weir_reactor::linux::{Feature, LinuxConfig, LinuxSystem, ReceiveBuffers, Unavailable};
 use weir_reactor::{
     AllocateMode, Amount, FileKind, Instant, LocalFile, Op, OpenOptions, PanicPolicy, Reactor,
@@ -399,6 +399,7 @@ fn options_are_read_back_and_inherited() {
                 dscp: Some(26),
                 priority: Some(5),
                 user_timeout: Some(Duration::from_millis(7500)),
+                keep_alive: Some(Duration::from_secs(40)),
                 backlog: Some(16),
                 only_v6: Some(true),
             };
@@ -411,6 +412,7 @@ fn options_are_read_back_and_inherited() {
                 assert_eq!(report.dscp, 26, "{end}");
                 assert_eq!(report.priority, 5, "{end}");
                 assert_eq!(report.user_timeout, Duration::from_millis(7500), "{end}");
+                assert_eq!(report.keep_alive, Duration::from_secs(40), "{end}");
                 assert!(report.no_delay, "{end}");
                 assert!(report.congestion_window > 0, "{end}");
             }
@@ -420,6 +422,25 @@ fn options_are_read_back_and_inherited() {
             };
             server.set_options(&later).expect("sets");
             assert_eq!(server.report().expect("a report").dscp, 8);
+            // What came and what the other end has are told apart from what was said.
+            let mut gather = Gather::new();
+            gather.push_header(&[7; 1000]);
+            client.send(gather).await.0.expect("sent");
+            let mut taken = 0;
+            while taken < 1000 {
+                taken += server.receive().await.expect("bytes").len();
+            }
+            assert_eq!(server.report().expect("a report").bytes_received, 1000);
+            assert!(client.report().expect("a report").bytes_acknowledged <= 1001);
+            let off = SocketOptions {
+                keep_alive: Some(Duration::ZERO),
+                ..SocketOptions::default()
+            };
+            server.set_options(&off).expect("sets");
+            assert_eq!(
+                server.report().expect("a report").keep_alive,
+                Duration::ZERO
+            );
         });
     }
 }

@@ -45,7 +45,7 @@ fn read(path: Option<&Path>) -> Result<Config, Failure> {
 /// Says what the configuration comes to on this machine.
 fn check(config: &Config, json: bool) -> Result<String, Failure> {
     let fail = |error: limits::LimitsError| Failure::new(error.to_string());
-    let plan = Plan::new(config, limits::processors(), limits::memory()).map_err(fail)?;
+    let plan = Plan::here(config).map_err(fail)?;
     if let Some(user) = &config.user {
         Identity::find(user, config.group.as_deref())
             .map_err(|error| Failure::new(error.to_string()))?;
@@ -58,7 +58,9 @@ fn check(config: &Config, json: bool) -> Result<String, Failure> {
             "state": state,
             "control_socket": socket,
             "reactors": plan.reactors,
+            "connections": plan.connections,
             "buffer_bytes_per_reactor": plan.pool_bytes,
+            "memory": plan.budget,
         });
         return Ok(format!("{answer:#}\n"));
     }
@@ -72,5 +74,7 @@ fn check(config: &Config, json: bool) -> Result<String, Failure> {
         ("control socket", socket),
         ("reactors", plan.reactors.to_string()),
         ("buffers", buffers),
+        ("connections", plan.connections.to_string()),
+        ("memory", plan.budget.to_string()),
     ]))
 }

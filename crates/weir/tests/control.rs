@@ -44,6 +44,7 @@ impl Gateway {
                 let control = Control::start(served, store).await.unwrap();
                 let started = Instant::now();
                 let about = About {
+                    budget: weir_gateway::limits::Budget::default(),
                     version: "0.0.0",
                     state: "here".into(),
                     started,

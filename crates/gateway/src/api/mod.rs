@@ -34,6 +34,7 @@ use self::error::{ApiError, Refusals};
 pub use self::input::SizeInput;
 pub use self::volumes::{Resize, VolumeSpec};
 use crate::control::Control;
+use crate::limits::Budget;
 
 /// Largest request body, in bytes.
 const BODY_LENGTH_MAX: usize = 1024 * 1024;
@@ -47,6 +48,8 @@ pub struct About {
     pub state: String,
     /// When the gateway started.
     pub started: Instant,
+    /// The memory that it takes at worst.
+    pub budget: Budget,
 }
 
 /// What every handler is given.

@@ -9,6 +9,7 @@ use super::input::Names;
 use super::views::StatusView;
 use super::{ApiError, Context, Refusals, Shared};
 use crate::engine::{ConnectionReport, EngineError, ReactorReport};
+use crate::limits;
 use crate::metrics::{self, Family, Kind};
 
 /// Lists the connections.
@@ -77,6 +78,8 @@ pub(super) async fn status(State(context): Shared) -> Result<Json<StatusView>, A
         listeners: engine.listeners().len(),
         connections: engine.connections().await?.len(),
         reactors: engine.reactors().await?.len(),
+        memory: about.budget.clone(),
+        resident_bytes: limits::resident_memory(),
         problems: problems(&context),
     }))
 }
@@ -130,6 +133,22 @@ fn own_families(context: &Context) -> Vec<Family> {
         Kind::Gauge,
         "Whether a volume is open and reachable.",
     );
+    let mut planned = Family::new(
+        "weir_memory_planned_bytes",
+        Kind::Gauge,
+        "Memory at worst, by what it is for.",
+    );
+    for part in &about.budget.parts {
+        planned.add([("part", part.name.as_str())], part.bytes);
+    }
+    let mut resident = Family::new(
+        "weir_memory_resident_bytes",
+        Kind::Gauge,
+        "Memory of the process that is in the machine's now.",
+    );
+    if let Some(bytes) = limits::resident_memory() {
+        resident.add([], bytes);
+    }
     for name in state.volumes.keys() {
         let report = control.engine().volume(name);
         let value = u64::from(report.is_some_and(|report| !report.lost));
@@ -137,6 +156,14 @@ fn own_families(context: &Context) -> Vec<Family> {
     }
     vec![
         build,
+        planned,
+        resident,
+        Family::single(
+            "weir_memory_allowed_bytes",
+            Kind::Gauge,
+            "Memory that the process may use.",
+            about.budget.allowed_bytes,
+        ),
         Family::single(
             "weir_uptime_seconds",
             Kind::Gauge,

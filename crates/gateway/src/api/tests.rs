@@ -119,6 +119,7 @@ fn with_api<F: Future<Output = ()>>(test: impl FnOnce(Client, Arc<FakeEngine>) -
             .await
             .unwrap();
         let about = About {
+            budget: crate::limits::Budget::default(),
             version: "0.0.0",
             state: "here".into(),
             started: Instant::now(),

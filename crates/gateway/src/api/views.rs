@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::control::Failures;
 use crate::engine::{Engine, VolumeReport};
+use crate::limits::Budget;
 use crate::name::{Eui64, ListenerAddress, Model, Nguid, Nqn, Serial, VolumeName};
 use crate::state::{
     ControllerIds, Host, Listener, ListenerKind, Namespace, SocketOptions, State, Subsystem,
@@ -296,6 +297,10 @@ pub struct StatusView {
     pub connections: usize,
     /// Reactors.
     pub reactors: usize,
+    /// The memory that the gateway takes at worst.
+    pub memory: Budget,
+    /// Memory of its process that is in the machine's now, in bytes; none where the system does not tell.
+    pub resident_bytes: Option<u64>,
     /// What an operator should look at, a sentence each; empty if all is well.
     pub problems: Vec<String>,
 }

@@ -143,6 +143,16 @@ impl Controller {
         }
     }
 
+    /// Bytes that a controller takes at worst beside its queues: what it has seen of namespaces, its error log, one discovery
+    /// log; lists grow to `slack` times what is in them.
+    pub(crate) fn memory_bytes(slack: usize) -> usize {
+        const DISCOVERY_BYTES_MAX: usize = 64 << 10;
+        let namespaces = crate::snapshot::Subsystem::NAMESPACES_MAX as usize;
+        let seen = size_of::<Seen>() + size_of::<(u32, AnaState)>() + 2 * size_of::<u32>();
+        let errors = ErrorLog::ENTRIES * size_of::<(u64, super::error_log::Failure)>();
+        slack * (namespaces * seen + errors) + DISCOVERY_BYTES_MAX
+    }
+
     /// The keep-alive timeout; none: it never expires.
     pub(crate) fn keep_alive(&self) -> Option<Duration> {
         (self.keep_alive_ms > 0).then(|| Duration::from_millis(u64::from(self.keep_alive_ms)))

@@ -20,6 +20,7 @@ use super::controller::{AdminOutcome, AdminView, Controller};
 use super::error_log::Failure;
 use super::nvm::{Plan, Space, Work};
 use super::status::of_volume_error;
+use crate::account::Account;
 use crate::counters::IoCounters;
 use crate::latency::{Arrival, CommandKind, Course, Run, Runs, Stage};
 use crate::volumes::{Attached, Namespaces, VolumeQueue};
@@ -152,6 +153,8 @@ pub(super) struct Slot {
     length: u32,
     /// Bytes of the host's buffer.
     buffer: u32,
+    /// Bytes that are in the account for it.
+    held: u32,
     /// Whether its data is in the queue's reserve.
     pub(super) reserve: bool,
     pub(super) outstanding: u32,
@@ -174,6 +177,7 @@ impl Slot {
             received: None,
             length: 0,
             buffer: 0,
+            held: 0,
             reserve: false,
             outstanding: 0,
             status: Status::SUCCESS,
@@ -221,6 +225,16 @@ pub(crate) struct QueuePair {
     entries: u32,
     head: u32,
     flow_control: bool,
+    /// Data in flight of all connections of the reactor.
+    account: Rc<Account>,
+    /// Of that, this queue's: of commands, and of answers until their send has ended.
+    bytes: u64,
+    /// The most of this queue's.
+    bytes_max: u64,
+    /// Whether it may take buffers: nobody else waits for some.
+    is_its_turn: bool,
+    /// Whether what it waits for is what others have, too.
+    waits_for_others: bool,
     /// Requests on volumes that have not ended; shared with whoever cleans up after a panic.
     running: Rc<Cell<u32>>,
     /// Commands taken into slots since somebody last asked.
@@ -256,6 +270,11 @@ impl QueuePair {
             entries: 1,
             head: 0,
             flow_control: false,
+            account: Account::new(u64::MAX),
+            bytes: 0,
+            bytes_max: u64::MAX,
+            is_its_turn: true,
+            waits_for_others: false,
             running: Rc::default(),
             taken: 0,
             now: Instant::default(),
@@ -263,6 +282,73 @@ impl QueuePair {
         };
         queue.set_slots(1);
         queue
+    }
+
+    /// Bounds its data in flight: by what all connections in `account` have, and by `bytes_max` for itself.
+    pub(crate) fn bound_bytes(&mut self, account: &Rc<Account>, bytes_max: u64) {
+        debug_assert_eq!(self.bytes, 0, "bounded from the start");
+        self.account = Rc::clone(account);
+        self.bytes_max = bytes_max;
+    }
+
+    /// Whether it may take buffers from now on.
+    pub(crate) fn set_turn(&mut self, is_its_turn: bool) {
+        self.is_its_turn = is_its_turn;
+    }
+
+    /// Whether a command waits for something that other connections have.
+    pub(crate) fn waits_for_others(&self) -> bool {
+        self.waits_for_buffer() && self.waits_for_others
+    }
+
+    /// Takes bytes for a slot's command, where there is room.
+    fn take_bytes(&mut self, slot: SlotIndex, bytes: u32) -> bool {
+        let count = u64::from(bytes);
+        if self.bytes > 0 && self.bytes + count > self.bytes_max {
+            self.waits_for_others = false;
+            return false;
+        }
+        if !self.account.take(count) {
+            self.waits_for_others = true;
+            return false;
+        }
+        self.bytes += count;
+        self.slots[usize::from(slot)].held = bytes;
+        true
+    }
+
+    fn give_bytes_back(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.bytes, "what is given back was taken");
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.account.give_back(bytes);
+    }
+
+    /// From a command's bytes to those of its answer.
+    fn settle_bytes(&mut self, slot: SlotIndex, answer: u32) {
+        let held = std::mem::take(&mut self.slots[usize::from(slot)].held);
+        if held > answer {
+            self.give_bytes_back(u64::from(held - answer));
+        } else if held < answer {
+            // Of an admin queue, which takes no command while it is full.
+            let more = u64::from(answer - held);
+            self.bytes += more;
+            self.account.add(more);
+        }
+    }
+
+    /// Answers with so many bytes of data have left.
+    pub(crate) fn sent(&mut self, bytes: u64) {
+        if bytes > 0 {
+            self.give_bytes_back(bytes);
+        }
+    }
+
+    /// Whether answers that were not sent are so long that an admin command, whose answer's length is not known before, may
+    /// not be taken in. (Commands of I/O queues wait in their slots.)
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self.kind, QueueKind::Admin(_))
+            && self.bytes > 0
+            && (self.bytes >= self.bytes_max || self.account.is_full())
     }
 
     /// Tells the time, by which commands' courses are measured from here on.
@@ -273,6 +359,17 @@ impl QueuePair {
     /// The time that it was told last.
     pub(crate) fn now(&self) -> Instant {
         self.now
+    }
+
+    /// Bytes that a queue of so many entries takes at worst, without data; lists grow to `slack` times what is in them.
+    pub(crate) fn memory_bytes(entries: usize, slack: usize) -> usize {
+        let slots = entries + SPARE_SLOTS;
+        let answers = (2 * slots).max(UNSENT_ANSWERS);
+        let indices = 4 * size_of::<SlotIndex>();
+        let runs = 2 * answers * size_of::<Run>();
+        let failures = super::ErrorLog::ENTRIES * size_of::<Failure>();
+        let lists = answers * size_of::<Answer>() + runs + failures;
+        slots * (size_of::<Slot>() + indices) + slack * lists + size_of::<Controller>()
     }
 
     fn set_slots(&mut self, slots: usize) {
@@ -474,6 +571,10 @@ impl QueuePair {
     /// Sets a command going that does not wait for data in its capsule.
     fn begin(&mut self, slot: SlotIndex, phase: Phase, fuse: Fuse, env: &Env<'_>) {
         match phase {
+            Phase::Running if !self.may_run(slot) => {
+                self.slots[usize::from(slot)].phase = Phase::WaitsForBuffer;
+                self.waiting_for_buffer.push_back(slot);
+            }
             Phase::Running => self.run(slot, env),
             // Its data is asked for when its second half is there.
             Phase::WaitsForBuffer if fuse == Fuse::First => {
@@ -482,6 +583,13 @@ impl QueuePair {
             Phase::WaitsForBuffer => self.ask_for_buffer(slot, env),
             _ => {}
         }
+    }
+
+    /// Whether there is room for the data that a command is to yield.
+    fn may_run(&mut self, slot: SlotIndex) -> bool {
+        let entry = &self.slots[usize::from(slot)];
+        let bytes = entry.buffer;
+        !matches!(entry.work, Work::Read { .. }) || self.take_bytes(slot, bytes)
     }
 
     fn plan(&mut self, sqe: &Sqe, payload: TcpData, env: &Env<'_>) -> Result<Plan, Status> {
@@ -566,11 +674,13 @@ impl QueuePair {
         let soon = all_here && !plan.work.is_fused();
         match landing {
             Landing::Anywhere if soon && !plan.is_held_up() => return Some(Room::AsReceived),
-            landing => {
+            landing if self.is_its_turn => {
                 if let Some(segments) = buffer_of(landing, plan.length, env) {
                     return Some(Room::Buffer(segments));
                 }
             }
+            // Others wait: it has its reserve.
+            _ => {}
         }
         let fits = self
             .reserve
@@ -590,11 +700,40 @@ impl QueuePair {
         matches!(self.fused, Fused::First(first) if self.slots[usize::from(first)].reserve)
     }
 
+    /// A buffer for data that a command brings, by the bounds and in turn.
+    fn take_buffer(&mut self, slot: SlotIndex, env: &Env<'_>) -> Option<Segments> {
+        if !self.is_its_turn {
+            self.waits_for_others = true;
+            return None;
+        }
+        let length = self.slots[usize::from(slot)].length;
+        if !self.take_bytes(slot, length) {
+            return None;
+        }
+        let entry = &self.slots[usize::from(slot)];
+        let space = entry.work.space();
+        let landing = find_landing(space, length, entry.namespace.as_ref(), env);
+        let landing = buffer_of(landing, length, env);
+        if landing.is_none() {
+            self.waits_for_others = true;
+            self.settle_bytes(slot, 0);
+        }
+        landing
+    }
+
     fn ask_for_buffer(&mut self, slot: SlotIndex, env: &Env<'_>) {
+        if matches!(self.slots[usize::from(slot)].work, Work::Read { .. }) {
+            if self.may_run(slot) {
+                self.slots[usize::from(slot)].phase = Phase::Running;
+                self.run(slot, env);
+            } else {
+                self.waiting_for_buffer.push_back(slot);
+            }
+            return;
+        }
+        let mut landing = self.take_buffer(slot, env);
         let entry = &mut self.slots[usize::from(slot)];
-        let (space, length) = (entry.work.space(), entry.length as usize);
-        let landing = find_landing(space, entry.length, entry.namespace.as_ref(), env);
-        let mut landing = buffer_of(landing, entry.length, env);
+        let length = entry.length as usize;
         let fits = |reserve: &Segment| reserve.capacity() >= length;
         if landing.is_none() && entry.partner.is_some() && self.reserve.as_ref().is_some_and(fits) {
             // Halves of fused pairs could wait for each other's buffers for ever.
@@ -678,7 +817,11 @@ impl QueuePair {
 
     /// Puts a segment back that [`QueuePair::take_segment`] took out.
     pub(crate) fn put_segment(&mut self, slot: SlotIndex, index: usize, segment: Segment) {
-        self.slots[usize::from(slot)].landing.insert(index, segment);
+        let entry = &mut self.slots[usize::from(slot)];
+        // The command may have been given up meanwhile, and its buffer with it.
+        if entry.phase != Phase::Abandoned || entry.reserve {
+            entry.landing.insert(index, segment);
+        }
     }
 
     /// The next command whose data is to be asked for, and how long it is.
@@ -696,6 +839,12 @@ impl QueuePair {
         let entry = self.slots.get(usize::from(slot))?;
         matches!(entry.phase, Phase::Fetching | Phase::Abandoned)
             .then_some((entry.sqe.cid, entry.length))
+    }
+
+    /// Whether data was asked for under `slot` that the host is to send: whose command was not answered meanwhile.
+    pub(crate) fn is_owed(&self, slot: SlotIndex) -> bool {
+        let entry = self.slots.get(usize::from(slot));
+        entry.is_some_and(|entry| entry.phase == Phase::Fetching)
     }
 
     /// All the data of a command is in its landing.
@@ -1147,6 +1296,12 @@ impl QueuePair {
         let data = std::mem::take(&mut entry.data);
         let data_bytes = weir_memory::views_len(&data) as u32;
         let cqe = Cqe::new(entry.sqe.cid, head, status).with_result(entry.result);
+        if entry.held != data_bytes {
+            self.settle_bytes(slot, data_bytes);
+        } else {
+            entry.held = 0;
+        }
+        let entry = &mut self.slots[usize::from(slot)];
         self.answers.push_back(Answer {
             cqe,
             data,
@@ -1157,6 +1312,10 @@ impl QueuePair {
             Phase::Fetching => {
                 entry.phase = Phase::Abandoned;
                 self.abandoned += 1;
+                // The host may never send it: only the reserve, which is the queue's own, waits for that.
+                if !entry.reserve {
+                    entry.landing.clear();
+                }
             }
             Phase::ToFetch => {
                 self.to_fetch.retain(|other| *other != slot);
@@ -1230,6 +1389,12 @@ impl QueuePair {
     /// Commands that failed since the last call.
     pub(crate) fn failures(&mut self) -> std::vec::Drain<'_, Failure> {
         self.failures.drain(..)
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        self.account.give_back(self.bytes);
     }
 }
 

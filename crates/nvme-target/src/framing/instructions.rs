@@ -122,7 +122,7 @@ impl Pure {
     /// A send that ends at once; how many bytes were sent.
     fn send(&mut self) -> usize {
         self.framing.send_began(&mut self.queue);
-        for run in self.framing.send_ended() {
+        for run in self.framing.send_ended(&mut self.queue) {
             self.latency.record(&run, self.now);
         }
         let length = self.out.len();

@@ -48,6 +48,37 @@ pub fn machine_memory() -> u64 {
     system.totalram as u64 * u64::from(system.mem_unit)
 }
 
+/// What the kernel lets TCP sockets take of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SocketMemory {
+    /// Bytes that the buffers of one socket may grow to, both directions together (`net.ipv4.tcp_rmem` and `tcp_wmem`).
+    pub each_bytes: u64,
+    /// Bytes that all sockets of the machine may take (`net.ipv4.tcp_mem`).
+    pub all_bytes: u64,
+}
+
+/// What this machine lets TCP sockets take.
+#[must_use]
+pub fn socket_memory() -> SocketMemory {
+    let page = rustix::param::page_size() as u64;
+    socket_memory_under(Path::new("/proc/sys/net/ipv4"), page, machine_memory())
+}
+
+/// As [`socket_memory`], with the settings at `root`. What cannot be read is as Linux has it by itself.
+fn socket_memory_under(root: &Path, page: u64, memory: u64) -> SocketMemory {
+    const RECEIVE_MAX: u64 = 6 << 20;
+    const SEND_MAX: u64 = 4 << 20;
+    // tcp(7): the least, the usual and the most.
+    let most = |name: &str| {
+        let text = std::fs::read_to_string(root.join(name)).ok()?;
+        text.split_whitespace().nth(2)?.parse::<u64>().ok()
+    };
+    SocketMemory {
+        each_bytes: most("tcp_rmem").unwrap_or(RECEIVE_MAX) + most("tcp_wmem").unwrap_or(SEND_MAX),
+        all_bytes: most("tcp_mem").map_or(memory / 8, |pages| pages.saturating_mul(page)),
+    }
+}
+
 /// A v1 limit above this is none: the kernel writes the largest multiple of a page.
 const V1_UNLIMITED: u64 = 1 << 60;
 
@@ -127,6 +158,18 @@ mod tests {
         assert_eq!(memory_limit_under(groups, root.path()), Some(4 << 20));
         write(file, "9223372036854771712\n");
         assert_eq!(memory_limit_under(groups, root.path()), None);
+    }
+
+    #[test]
+    fn sockets_may_take_what_the_settings_say() {
+        let root = tempfile::tempdir().expect("a directory");
+        let without = socket_memory_under(root.path(), 4096, 8 << 30);
+        assert_eq!((without.each_bytes, without.all_bytes), (10 << 20, 1 << 30));
+        write(root.path().join("tcp_rmem"), "4096\t131072\t8388608\n");
+        write(root.path().join("tcp_wmem"), "4096\t16384\t1048576\n");
+        write(root.path().join("tcp_mem"), "100\t200\t300\n");
+        let with = socket_memory_under(root.path(), 4096, 8 << 30);
+        assert_eq!((with.each_bytes, with.all_bytes), (9 << 20, 300 * 4096));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use crate::{Handle, SocketOptions, SocketReport};
 
@@ -16,6 +16,8 @@ const BACKLOG: u32 = 1024;
 /// The DSCP is the upper six bits of the traffic class, the lower two are ECN's (RFC 2474, section 3; RFC 3168).
 const DSCP_SHIFT: u32 = 2;
 const DSCP_MAX: u8 = 63;
+/// Probes without an answer after which a silent connection is given up.
+const KEEP_ALIVE_PROBES: u32 = 5;
 
 /// A socket that is another's to close.
 struct Borrowed(ManuallyDrop<Socket>);
@@ -170,7 +172,25 @@ fn set(socket: &Socket, options: &SocketOptions) -> io::Result<()> {
             .set_tcp_user_timeout(Some(timeout))
             .map_err(about("TCP_USER_TIMEOUT"))?;
     }
+    if let Some(idle) = options.keep_alive {
+        set_keep_alive(socket, idle)?;
+    }
     Ok(())
+}
+
+fn set_keep_alive(socket: &Socket, idle: Duration) -> io::Result<()> {
+    if idle.is_zero() {
+        return socket.set_keepalive(false).map_err(about("SO_KEEPALIVE"));
+    }
+    // Where TCP_USER_TIMEOUT is set too, the kernel gives up after that in place of the number of probes (tcp(7)).
+    let second = Duration::from_secs(1);
+    let keep_alive = TcpKeepalive::new()
+        .with_time(idle.max(second))
+        .with_interval((idle / KEEP_ALIVE_PROBES).max(second))
+        .with_retries(KEEP_ALIVE_PROBES);
+    socket
+        .set_tcp_keepalive(&keep_alive)
+        .map_err(about("SO_KEEPALIVE"))
 }
 
 /// Sets a buffer size past the limit for all (net.core.[rw]mem_max), which takes CAP_NET_ADMIN.
@@ -270,10 +290,16 @@ pub(super) fn report(handle: Handle) -> io::Result<SocketReport> {
         dscp: (class >> DSCP_SHIFT) as u8,
         priority: socket.priority()?,
         user_timeout: socket.tcp_user_timeout()?.unwrap_or(Duration::ZERO),
+        keep_alive: match socket.keepalive()? {
+            true => socket.tcp_keepalive_time()?,
+            false => Duration::ZERO,
+        },
         no_delay: socket.tcp_nodelay()?,
         round_trip: Duration::from_micros(u64::from(info.tcpi_rtt)),
         retransmits: info.tcpi_total_retrans,
         congestion_window: info.tcpi_snd_cwnd,
+        bytes_acknowledged: info.tcpi_bytes_acked,
+        bytes_received: info.tcpi_bytes_received,
     })
 }
 

@@ -75,6 +75,10 @@ struct Endpoint {
     phase: Phase,
     settings: SocketReport,
     user_timeout: Option<Duration>,
+    /// When something of its peer arrived last.
+    heard_at: u64,
+    /// A look at whether its peer is alive is to come.
+    alive_checked: bool,
     local: Option<SocketAddr>,
     remote: Option<SocketAddr>,
     peer: Option<Handle>,
@@ -213,6 +217,8 @@ impl Network {
             phase: Phase::Fresh,
             settings: self.settings(),
             user_timeout: None,
+            heard_at: 0,
+            alive_checked: false,
             local: None,
             remote: None,
             peer: None,
@@ -250,6 +256,7 @@ impl Network {
 
     pub(super) fn set_options(
         &mut self,
+        schedule: &mut Schedule,
         handle: Handle,
         options: &SocketOptions,
     ) -> io::Result<()> {
@@ -260,7 +267,9 @@ impl Network {
             .endpoints
             .get_mut(&handle)
             .ok_or_else(|| failure(libc::EBADF))?;
-        apply(options, &mut endpoint.settings, &mut endpoint.user_timeout)
+        apply(options, &mut endpoint.settings, &mut endpoint.user_timeout)?;
+        self.watch_peer(schedule, handle);
+        Ok(())
     }
 
     pub(super) fn report(&self, handle: Handle) -> io::Result<SocketReport> {
@@ -520,6 +529,7 @@ impl Network {
         };
         endpoint.phase = Phase::Connected;
         schedule.wake(waiter);
+        self.watch_peer(schedule, client);
         self.transmit(schedule, server, Segment::Handshake);
     }
 
@@ -709,10 +719,17 @@ impl Network {
         {
             return self.cut_ends(schedule, to, peer);
         }
+        endpoint.heard_at = schedule.now;
+        let bytes = match segment {
+            Segment::Data(count) => count as u64,
+            _ => 0,
+        };
+        endpoint.settings.bytes_received += bytes;
         self.take_segment(schedule, to, segment);
         if let Some(peer) = peer {
             if let Some(sender) = self.endpoints.get_mut(&peer) {
                 sender.progress_at = schedule.now;
+                sender.settings.bytes_acknowledged += bytes;
             }
             self.reap(to, peer);
         }
@@ -768,6 +785,7 @@ impl Network {
 
     /// A connection is established at the server's end.
     fn enqueue(&mut self, schedule: &mut Schedule, server: Handle) {
+        self.watch_peer(schedule, server);
         let endpoint = &self.endpoints[&server];
         let local = endpoint.local.expect("a server's end has an address");
         let listener = match endpoint.forgotten {
@@ -858,6 +876,53 @@ impl Network {
             if let Some(peer) = peer {
                 self.transmit(schedule, peer, Segment::Reset);
             }
+        }
+    }
+
+    // SO_KEEPALIVE.
+
+    /// Begins to look now and then whether the peer is alive, where that is wanted.
+    fn watch_peer(&mut self, schedule: &mut Schedule, of: Handle) {
+        let endpoint = self.endpoints.get_mut(&of).expect("seen by the caller");
+        let idle = endpoint.settings.keep_alive;
+        if endpoint.phase != Phase::Connected || idle.is_zero() || endpoint.alive_checked {
+            return;
+        }
+        endpoint.alive_checked = true;
+        endpoint.heard_at = schedule.now;
+        schedule.after(nanoseconds(idle), Event::CheckAlive(of));
+    }
+
+    /// A peer that is alive answers a probe at once; one that is not has as long again to come back.
+    pub(super) fn on_check_alive(&mut self, schedule: &mut Schedule, of: Handle) {
+        let Some(endpoint) = self.endpoints.get(&of) else {
+            return;
+        };
+        let idle = nanoseconds(endpoint.settings.keep_alive);
+        if idle == 0 || !endpoint.open && !self.is_queued(of) || endpoint.is_over() {
+            let endpoint = self.endpoints.get_mut(&of).expect("seen above");
+            endpoint.alive_checked = false;
+            return;
+        }
+        let (peer, heard_at) = (endpoint.peer, endpoint.heard_at);
+        let probed_at = heard_at.saturating_add(idle);
+        if probed_at > schedule.now {
+            return schedule.at(probed_at, Event::CheckAlive(of));
+        }
+        let answers = |peer: &Handle| self.reaches(*peer) && self.reaches(of);
+        match peer.filter(answers) {
+            Some(peer) if self.endpoints[&peer].forgotten => {
+                self.fail(schedule, of, libc::ECONNRESET);
+            }
+            Some(_) => {
+                let endpoint = self.endpoints.get_mut(&of).expect("seen above");
+                endpoint.heard_at = schedule.now;
+                schedule.after(idle, Event::CheckAlive(of));
+            }
+            None if probed_at.saturating_add(idle) > schedule.now => {
+                schedule.after(idle, Event::CheckAlive(of));
+            }
+            None => self.fail(schedule, of, libc::ETIMEDOUT),
         }
     }
 
@@ -1272,5 +1337,6 @@ fn apply(
         settings.user_timeout = limit;
         *user_timeout = Some(limit).filter(|limit| !limit.is_zero());
     }
+    settings.keep_alive = options.keep_alive.unwrap_or(settings.keep_alive);
     Ok(())
 }

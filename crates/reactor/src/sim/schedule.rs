@@ -32,6 +32,8 @@ pub(super) enum Event {
     ConnectTimeout(Handle),
     /// A look at whether sent data was unacknowledged for too long.
     CheckProgress(Handle),
+    /// A look at whether the peer of a silent connection is alive.
+    CheckAlive(Handle),
     /// A part of a disk operation takes effect.
     DiskEffect { of: Waiter, part: usize },
     /// A disk operation is done.
@@ -273,6 +275,7 @@ impl Mixer {
             Event::DiskDone(of) => self.words(8, waiter_words(of, 0)),
             Event::Offload(number) => self.words(9, [number, 0, 0]),
             Event::StallEnd(reactor) => self.words(10, [reactor as u64, 0, 0]),
+            Event::CheckAlive(of) => self.words(11, handle(of)),
         }
     }
 }

@@ -193,7 +193,10 @@ impl System for SimulatedSystem {
     }
 
     fn set_socket_options(&self, socket: Handle, options: &SocketOptions) -> io::Result<()> {
-        self.on_host(|state| state.network.set_options(socket, options))
+        self.on_host(|state| {
+            let schedule = &mut state.schedule;
+            state.network.set_options(schedule, socket, options)
+        })
     }
 
     fn socket_report(&self, socket: Handle) -> io::Result<SocketReport> {

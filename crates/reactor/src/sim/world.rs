@@ -286,6 +286,7 @@ impl State {
             Event::Refused(client) => network.on_refused(schedule, client),
             Event::ConnectTimeout(client) => network.on_connect_timeout(schedule, client),
             Event::CheckProgress(of) => network.on_check_progress(schedule, of),
+            Event::CheckAlive(of) => network.on_check_alive(schedule, of),
             Event::DiskEffect { of, part } => self.disks.on_effect(schedule, of, part),
             Event::DiskDone(of) => self.disks.on_done(schedule, of),
             Event::Offload(number) => {

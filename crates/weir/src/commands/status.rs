@@ -1,5 +1,6 @@
 //! `weir status`.
 
+use weir_block::size::Size;
 use weir_gateway::api::views::StatusView;
 
 use super::Asked;
@@ -19,6 +20,15 @@ fn uptime(seconds: u64) -> String {
         (0, _, _) => format!("{hours} h {minutes} min"),
         _ => format!("{days} d {hours} h"),
     }
+}
+
+/// What is used now, and what it may come to.
+fn memory(view: &StatusView) -> String {
+    let now = match view.resident_bytes {
+        Some(bytes) => format!("{} now; ", Size(bytes)),
+        None => String::new(),
+    };
+    format!("{now}{}", view.memory)
 }
 
 fn show(view: StatusView) -> String {
@@ -41,6 +51,7 @@ fn show(view: StatusView) -> String {
         ("listeners", view.listeners.to_string()),
         ("connections", view.connections.to_string()),
         ("reactors", view.reactors.to_string()),
+        ("memory", memory(&view)),
         ("problems", problems),
     ])
 }

@@ -23,7 +23,9 @@ const STAGE_POWERS: [u32; 10] = [12, 14, 16, 18, 20, 22, 24, 26, 28, 30];
 impl ReactorEngine {
     pub(super) async fn count(&self) -> Result<Vec<Family>, EngineError> {
         let mut families = of_reactors(&self.ask_reactors().await?);
-        families.extend(of_target(&self.target.stats()));
+        let stats = self.target.stats();
+        families.extend(of_target(&stats));
+        families.push(of_limits(&stats));
         families.push(of_stages(&self.target.subsystem_latencies().await));
         let guards: Vec<_> = {
             let books = self.books();
@@ -181,6 +183,36 @@ fn of_target(stats: &TargetStats) -> Vec<Family> {
             |row| row.terminated.into(),
         ),
         (
+            "weir_connections_lost_total",
+            Counter,
+            "Connections that the system gave up: a reset, or a host that is gone.",
+            |row| row.lost.into(),
+        ),
+        (
+            "weir_data_in_flight_bytes",
+            Gauge,
+            "Data that hosts were asked for, or were sent and have not taken.",
+            |row| row.bytes_in_flight.into(),
+        ),
+        (
+            "weir_stalled_pdus_total",
+            Counter,
+            "Connections ended because the rest of a PDU did not come in time.",
+            |row| row.stalled_arriving.into(),
+        ),
+        (
+            "weir_stalled_transfers_total",
+            Counter,
+            "Connections ended because data that was asked for did not come in time.",
+            |row| row.stalled_awaited.into(),
+        ),
+        (
+            "weir_stalled_sends_total",
+            Counter,
+            "Connections ended because the host did not take in time what it was sent.",
+            |row| row.stalled_sending.into(),
+        ),
+        (
             "weir_data_digest_errors_total",
             Counter,
             "PDUs whose data was damaged on its way.",
@@ -270,6 +302,11 @@ fn of_target(stats: &TargetStats) -> Vec<Family> {
             "Connections without a Connect.",
             stats.half_open,
         ),
+        gauge(
+            "weir_waiting_connections",
+            "Connections that wait to be served: too many are half open.",
+            stats.waiting,
+        ),
         gauge("weir_controllers", "Controllers.", stats.controllers),
     ];
     all.extend(families("reactor", &reactors, REACTOR));
@@ -288,6 +325,33 @@ fn operation(kind: OperationKind) -> &'static str {
         OperationKind::Verify => "verify",
         OperationKind::Flush => "flush",
     }
+}
+
+/// How often each limit was met.
+fn of_limits(stats: &TargetStats) -> Family {
+    type Count = fn(&ShardStats) -> u64;
+    const LIMITS: [(&str, Count); 5] = [
+        ("connections", |row| row.over_connections),
+        ("half_open_connections", |row| row.over_half_open),
+        ("half_open_per_address", |row| row.over_address),
+        ("controllers", |row| row.over_controllers),
+        ("memory", |row| row.buffer_waits),
+    ];
+    let mut family = Family::new(
+        "weir_limit_reached_total",
+        Kind::Counter,
+        "Connections closed, Connects refused and commands held up by a limit of the configuration, by limit.",
+    );
+    for (index, reactor) in stats.reactors.iter().enumerate() {
+        for (limit, count) in LIMITS {
+            let reactor_name = index.to_string();
+            family.add(
+                [("reactor", reactor_name.as_str()), ("limit", limit)],
+                count(reactor),
+            );
+        }
+    }
+    family
 }
 
 /// Where commands spent their time: 15 series at most for each subsystem, however many namespaces and connections.

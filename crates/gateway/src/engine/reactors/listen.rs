@@ -41,9 +41,13 @@ pub(super) fn changed_options(
 impl ReactorEngine {
     /// The options as sockets have them.
     pub(super) fn socket_options(&self, options: &SocketOptions) -> weir_reactor::SocketOptions {
+        let given = super::snapshot::socket_options(options);
         weir_reactor::SocketOptions {
             user_timeout: Some(self.user_timeout),
-            ..super::snapshot::socket_options(options)
+            keep_alive: Some(self.keep_alive),
+            send_buffer: given.send_buffer.or(self.socket_buffer),
+            receive_buffer: given.receive_buffer.or(self.socket_buffer),
+            ..given
         }
     }
 

@@ -46,6 +46,9 @@ pub struct ReactorEngine {
     host: Arc<NvmeHost>,
     target: Target,
     user_timeout: Duration,
+    keep_alive: Duration,
+    /// Buffers of each socket where its listener says nothing.
+    socket_buffer: Option<u32>,
     books: Mutex<Books>,
 }
 
@@ -97,7 +100,13 @@ impl ReactorEngine {
             .iter()
             .map(|running| running.remote.clone())
             .collect();
-        let target = Target::new(remotes, target_config(config)).await?;
+        let target_config = TargetConfig {
+            max_connections: plan.connections,
+            max_half_open: plan.half_open_connections,
+            bytes_in_flight: plan.pool_bytes,
+            ..target_config(config)
+        };
+        let target = Target::new(remotes, target_config).await?;
         let host = NvmeHost::new(identity::of_this_machine(&*system)?, reactors_u16);
         let mut registry = Registry::standard();
         registry.register(weir_nvme_host::SCHEME, host.factory());
@@ -108,6 +117,8 @@ impl ReactorEngine {
             host,
             target,
             user_timeout: config.transport.user_timeout,
+            keep_alive: config.transport.keep_alive,
+            socket_buffer: plan.socket_buffer,
             books: Mutex::default(),
         };
         for (name, listener) in listeners {
@@ -267,12 +278,15 @@ fn start_reactors(
     (0..count).map(start).collect()
 }
 
-fn target_config(config: &Config) -> TargetConfig {
+/// What the target is configured like, but for the numbers of connections and the bytes of all of them, which are planned.
+pub(crate) fn target_config(config: &Config) -> TargetConfig {
     let (limits, transport) = (&config.limits, &config.transport);
     TargetConfig {
-        max_connections: limits.connections,
-        max_half_open: limits.half_open_connections,
+        max_half_open_per_address: limits.half_open_per_address,
+        controllers_max: limits.controllers,
+        bytes_in_flight_per_connection: limits.bytes_in_flight_per_connection,
         handshake_timeout: limits.handshake_timeout,
+        progress_timeout: limits.progress_timeout,
         queue_depth: limits.queue_depth,
         io_queues_max: limits.io_queues,
         controllers_per_host_max: limits.controllers_per_host,

@@ -1,0 +1,190 @@
+//! What commands and connections of one reactor hold, and whose turn it is when there is no more.
+//!
+//! For one reactor: nothing here is shared between threads.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::task::Waker;
+
+/// Bytes of data in flight on one reactor: data that hosts are to send, and answers that they have not taken.
+#[derive(Debug)]
+pub(crate) struct Account {
+    used: Cell<u64>,
+    limit: u64,
+}
+
+impl Account {
+    pub(crate) fn new(limit: u64) -> Rc<Self> {
+        Rc::new(Account {
+            used: Cell::new(0),
+            limit,
+        })
+    }
+
+    /// Bytes in flight now.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.get()
+    }
+
+    /// Whether there is no room for another byte.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.used.get() >= self.limit
+    }
+
+    /// Takes `bytes`, where there is room; what is longer than the limit itself has room alone.
+    #[inline]
+    pub(crate) fn take(&self, bytes: u64) -> bool {
+        let used = self.used.get();
+        if used > 0 && used + bytes > self.limit {
+            return false;
+        }
+        self.used.set(used + bytes);
+        true
+    }
+
+    /// Takes `bytes` that are there already, room or not.
+    #[inline]
+    pub(crate) fn add(&self, bytes: u64) {
+        self.used.set(self.used.get() + bytes);
+    }
+
+    #[inline]
+    pub(crate) fn give_back(&self, bytes: u64) {
+        let used = self.used.get();
+        debug_assert!(bytes <= used, "what is given back was taken");
+        self.used.set(used.saturating_sub(bytes));
+    }
+}
+
+/// Connections that wait for buffers of their reactor, in order. While one waits no other takes any: else one whose
+/// commands take each buffer as it comes back would have them all for good.
+#[derive(Default)]
+pub(crate) struct Turns {
+    waiting: RefCell<VecDeque<(u64, Waker)>>,
+}
+
+impl Turns {
+    /// Whether connection `id` may take buffers.
+    #[inline]
+    pub(crate) fn is_turn_of(&self, id: u64) -> bool {
+        let waiting = self.waiting.borrow();
+        waiting.front().is_none_or(|(first, _)| *first == id)
+    }
+
+    /// Has connection `id`, which does not wait yet, wait behind the others.
+    pub(crate) fn wait(&self, id: u64, waker: &Waker) {
+        let mut waiting = self.waiting.borrow_mut();
+        debug_assert!(waiting.iter().all(|(other, _)| *other != id));
+        waiting.push_back((id, waker.clone()));
+    }
+
+    /// Connection `id` waits no longer; the next one has its turn.
+    pub(crate) fn leave(&self, id: u64) {
+        let mut waiting = self.waiting.borrow_mut();
+        let Some(index) = waiting.iter().position(|(other, _)| *other == id) else {
+            return;
+        };
+        waiting.remove(index);
+        if index == 0
+            && let Some((_, next)) = waiting.front()
+        {
+            next.wake_by_ref();
+        }
+    }
+
+    /// Something may have come back: whose turn it is looks, unless that is connection `id` itself.
+    #[inline]
+    pub(crate) fn look(&self, id: u64) {
+        if let Some((first, waker)) = self.waiting.borrow().front()
+            && *first != id
+        {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Connections that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.borrow().len()
+    }
+}
+
+/// Bytes that one connection keeps of its input outside of all pools, as part of what all of its reactor keep.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    all: Rc<Cell<usize>>,
+    bytes: usize,
+}
+
+impl Kept {
+    pub(crate) fn none(all: &Rc<Cell<usize>>) -> Self {
+        Kept {
+            all: Rc::clone(all),
+            bytes: 0,
+        }
+    }
+
+    /// It keeps so many from now on.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        self.all.set(self.all.get() - self.bytes + bytes);
+        self.bytes = bytes;
+    }
+
+    /// What all connections of the reactor keep.
+    pub(crate) fn of_all(&self) -> usize {
+        self.all.get()
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_is_not_overdrawn_but_for_what_is_alone() {
+        let account = Account::new(100);
+        assert!(account.take(60) && account.take(40));
+        assert!(account.is_full() && !account.take(1));
+        account.give_back(100);
+        assert!(account.take(150), "alone");
+        assert!(!account.take(1));
+        account.give_back(150);
+        account.add(120);
+        assert_eq!(account.used(), 120);
+    }
+
+    #[test]
+    fn turns_come_in_order() {
+        let turns = Turns::default();
+        assert!(turns.is_turn_of(1) && turns.is_turn_of(2));
+        turns.wait(1, Waker::noop());
+        turns.wait(2, Waker::noop());
+        assert!(turns.is_turn_of(1) && !turns.is_turn_of(2) && !turns.is_turn_of(3));
+        turns.leave(3);
+        turns.leave(1);
+        assert!(turns.is_turn_of(2) && !turns.is_turn_of(1));
+        turns.leave(2);
+        assert_eq!(turns.len(), 0);
+        assert!(turns.is_turn_of(3));
+    }
+
+    #[test]
+    fn what_is_kept_is_counted_until_its_end() {
+        let all = Rc::default();
+        let mut one = Kept::none(&all);
+        let mut other = Kept::none(&all);
+        one.set(5);
+        other.set(7);
+        one.set(6);
+        assert_eq!(one.of_all(), 13);
+        drop(one);
+        assert_eq!(all.get(), 7);
+    }
+}
