@@ -36,6 +36,7 @@ fn show(view: StatusView) -> String {
         true => "none".to_owned(),
         false => view.problems.join("\n"),
     };
+    let memory = memory(&view);
     values(&[
         ("version", view.version),
         ("process", view.process.to_string()),
@@ -51,7 +52,7 @@ fn show(view: StatusView) -> String {
         ("listeners", view.listeners.to_string()),
         ("connections", view.connections.to_string()),
         ("reactors", view.reactors.to_string()),
-        ("memory", memory(&view)),
+        ("memory", memory),
         ("problems", problems),
     ])
 }
