@@ -9,7 +9,9 @@ use weir_gateway::name::{
 };
 use weir_gateway::state::{ControllerIds, SocketOptions};
 
-use crate::tools::{BenchArguments, CopyArguments, DiscoverArguments, VerifyArguments};
+use crate::tools::{
+    BenchArguments, CopyArguments, DiscoverArguments, TortureArguments, VerifyArguments,
+};
 
 /// Serves block volumes over NVMe/TCP, and measures them.
 #[derive(Debug, Parser)]
@@ -75,6 +77,8 @@ pub(crate) enum Command {
     Copy(CopyArguments),
     /// Write stamped blocks to a volume, read them back, and name the first wrong one
     Verify(VerifyArguments),
+    /// Send an NVMe/TCP target what breaks targets, and compare its answers with the specifications
+    Torture(TortureArguments),
 }
 
 #[derive(Debug, Args)]

@@ -29,6 +29,9 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => return finish(tools::bench::run(arguments, global.json)),
         Command::Copy(arguments) => return finish(tools::copy::run(arguments, global.json)),
         Command::Verify(arguments) => return finish(tools::verify::run(arguments, global.json)),
+        Command::Torture(arguments) => {
+            return finish(tools::torture::run(&arguments, global.json));
+        }
         command => command,
     };
     let asked = commands::Asked {
@@ -46,7 +49,11 @@ fn main() -> ExitCode {
         Command::Connection(command) => commands::connection::run(&asked, command),
         Command::Latency(arguments) => commands::latency::run(&asked, arguments),
         Command::Reactor(command) => commands::reactor::run(&asked, command),
-        Command::Discover(_) | Command::Bench(_) | Command::Copy(_) | Command::Verify(_) => {
+        Command::Discover(_)
+        | Command::Bench(_)
+        | Command::Copy(_)
+        | Command::Verify(_)
+        | Command::Torture(_) => {
             unreachable!("the tools ask no gateway and have run already")
         }
     };

@@ -5,11 +5,13 @@ pub(crate) mod copy;
 pub(crate) mod discover;
 mod present;
 mod session;
+pub(crate) mod torture;
 pub(crate) mod verify;
 
 pub(crate) use bench::BenchArguments;
 pub(crate) use copy::CopyArguments;
 pub(crate) use discover::DiscoverArguments;
+pub(crate) use torture::TortureArguments;
 pub(crate) use verify::VerifyArguments;
 
 use std::time::Duration;

@@ -1,0 +1,321 @@
+//! `weir torture`: what does an NVMe/TCP target answer to what no well-behaved host sends?
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+use weir_nvme_host::{HostIdentity, Options, SCHEME};
+use weir_torture::cases::{self, GROUPS};
+use weir_torture::{Case, Outcome, Record, Runner, Settings, Target};
+use weir_volume::VolumeUrl;
+
+use super::duration;
+use super::present::{self, Line, Progress};
+use crate::table;
+
+/// Where Linux gives out random UUIDs, as text.
+const RANDOM_UUID_FILE: &str = "/proc/sys/kernel/random/uuid";
+
+/// Send a target what breaks targets, and compare its answers with the specifications
+#[derive(Debug, clap::Args)]
+pub(crate) struct TortureArguments {
+    /// The target, a subsystem and a namespace of it: nvme+tcp://HOST:PORT/NQN?nsid=1
+    #[arg(required_unless_present = "list")]
+    url: Option<VolumeUrl>,
+    /// Run only these cases: a group's number, a case's name, or how names begin; may be given several times
+    #[arg(long, value_name = "GROUP|NAME")]
+    only: Vec<String>,
+    /// List the cases, and run none
+    #[arg(long)]
+    list: bool,
+    /// Run cases that write, too: what the namespace holds is lost
+    #[arg(long)]
+    destroy_data: bool,
+    /// Run against a target on another machine. It may crash, and take what others have on it along
+    #[arg(long)]
+    i_own_this_target: bool,
+    /// A second address of the same subsystem, for the cases that need one
+    #[arg(long, value_name = "HOST:PORT")]
+    second: Option<String>,
+    /// How long an answer may take
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    patience: Duration,
+    /// How long a command of the well-behaved host beside the cases may take
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    stall: Duration,
+}
+
+pub(crate) fn run(arguments: &TortureArguments, json: bool) -> anyhow::Result<ExitCode> {
+    let chosen = choose(&arguments.only)?;
+    let Some(url) = arguments.url.as_ref().filter(|_| !arguments.list) else {
+        list(&chosen, json)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let target = target(url, arguments)?;
+    let address = target.address;
+    let settings = Settings {
+        patience: arguments.patience,
+        destroy_data: arguments.destroy_data,
+        stall_max: arguments.stall,
+        ..Settings::default()
+    };
+    let mut runner = Runner::new(target, settings, None)
+        .with_context(|| format!("a well-behaved host cannot use {url}"))?;
+    let records = run_all(&mut runner, &chosen);
+    let facts = &runner.context.facts;
+    if json {
+        let report = json!({
+            "target": url.to_string(),
+            "address": address.to_string(),
+            "model": facts.model,
+            "counts": counts(&records).into_iter().collect::<serde_json::Map<_, _>>(),
+            "cases": records.iter().map(as_json).collect::<Vec<_>>(),
+        });
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print_table(&records);
+        println!("\n{} ({}), {}", address, facts.model, summary(&records));
+    }
+    let failed = records.iter().any(|record| record.outcome.is_failure());
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// The cases that were asked for; all where none was.
+fn choose(only: &[String]) -> anyhow::Result<Vec<&'static Case>> {
+    let all = cases::all();
+    if only.is_empty() {
+        return Ok(all);
+    }
+    let fits = |case: &Case, wanted: &str| match wanted.parse::<u8>() {
+        Ok(group) => case.group == group,
+        Err(_) => case.name.starts_with(wanted),
+    };
+    for wanted in only {
+        if !all.iter().any(|case| fits(case, wanted)) {
+            bail!("there is no case or group '{wanted}'; --list shows those that there are");
+        }
+    }
+    let chosen = all
+        .into_iter()
+        .filter(|case| only.iter().any(|wanted| fits(case, wanted)));
+    Ok(chosen.collect())
+}
+
+fn list(chosen: &[&'static Case], json: bool) -> anyhow::Result<()> {
+    if json {
+        let cases: Vec<_> = chosen.iter().map(|case| described(case)).collect();
+        println!("{}", serde_json::to_string_pretty(&cases)?);
+        return Ok(());
+    }
+    let rows: Vec<_> = chosen
+        .iter()
+        .map(|case| {
+            let [group, name] = [group_of(case), case.name.to_owned()];
+            [group, name, case.summary.into(), case.expected.into()]
+        })
+        .collect();
+    let heading = ["GROUP", "CASE", "WHAT IS DONE", "EXPECTED"];
+    print!("{}", table::table(heading, &rows));
+    Ok(())
+}
+
+fn group_of(case: &Case) -> String {
+    let name = GROUPS[usize::from(case.group) - 1];
+    format!("{} {name}", case.group)
+}
+
+fn described(case: &Case) -> Value {
+    json!({
+        "group": case.group,
+        "name": case.name,
+        "summary": case.summary,
+        "expected": case.expected,
+        "specification": case.specification,
+        "needs": case.needs.to_string(),
+    })
+}
+
+/// Where the suite runs, once it is clear that it may.
+fn target(url: &VolumeUrl, arguments: &TortureArguments) -> anyhow::Result<Target> {
+    if url.scheme() != SCHEME {
+        bail!("{url} is no NVMe/TCP target; name it as {SCHEME}://HOST:PORT/NQN?nsid=1");
+    }
+    let options = Options::from_url(url)?;
+    let address = resolve(&options.host, options.port)?;
+    let mut addresses = vec![address];
+    let second = match &arguments.second {
+        None => None,
+        Some(text) => {
+            let (host, port) = weir_nvme_host::options::host_and_port(text)?;
+            let second = resolve(host, port.unwrap_or(options.port))?;
+            addresses.push(second);
+            Some(second)
+        }
+    };
+    for address in &addresses {
+        if !is_loopback(address.ip()) && !arguments.i_own_this_target {
+            bail!(
+                "{address} is not on this machine. What is sent may crash it and disturb whoever uses it; if it is yours, and nobody else needs it, say --i-own-this-target"
+            );
+        }
+    }
+    let (first, witness) = (identity(&options)?, identity(&options)?);
+    Ok(Target {
+        address,
+        second,
+        subsystem: options.subsystem,
+        nsid: options.nsid,
+        host_nqn: first.nqn,
+        host_id: first.id,
+        witness_nqn: witness.nqn,
+        witness_id: witness.id,
+    })
+}
+
+fn resolve(host: &str, port: u16) -> anyhow::Result<SocketAddr> {
+    let addresses = (host, port).to_socket_addrs();
+    let mut addresses = addresses.with_context(|| format!("the address of {host}"))?;
+    let first = addresses.next();
+    first.with_context(|| format!("{host} has no address"))
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+/// A host of its own; the one of the URL, where it names one.
+fn identity(options: &Options) -> anyhow::Result<HostIdentity> {
+    let text = std::fs::read_to_string(RANDOM_UUID_FILE)
+        .with_context(|| format!("cannot read {RANDOM_UUID_FILE}"))?;
+    let uuid: uuid::Uuid = text
+        .trim()
+        .parse()
+        .with_context(|| format!("{RANDOM_UUID_FILE} has no UUID"))?;
+    let made = HostIdentity::from_random(*uuid.as_bytes());
+    Ok(HostIdentity {
+        nqn: options.host_nqn.clone().unwrap_or(made.nqn),
+        id: options.host_id.unwrap_or(made.id),
+    })
+}
+
+fn run_all(runner: &mut Runner, chosen: &[&'static Case]) -> Vec<Record> {
+    let progress = Progress::start();
+    let mut show = progress.sink();
+    let began = Instant::now();
+    let mut records = Vec::with_capacity(chosen.len());
+    for (index, case) in chosen.iter().enumerate() {
+        show(Line {
+            elapsed: began.elapsed(),
+            fraction: index as f64 / chosen.len() as f64,
+            text: format!("{} of {}: {}", index + 1, chosen.len(), case.name),
+        });
+        records.push(runner.run(case));
+    }
+    records
+}
+
+fn as_json(record: &Record) -> Value {
+    let mut value = described(record.case);
+    value["outcome"] = record.outcome.name().into();
+    value["got"] = record.got.clone().into();
+    value["witness_commands"] = record.seen.commands.into();
+    value["witness_worst_seconds"] = record.seen.worst.as_secs_f64().into();
+    value["elapsed_seconds"] = record.took.as_secs_f64().into();
+    value
+}
+
+fn print_table(records: &[Record]) {
+    let rows: Vec<_> = records
+        .iter()
+        .map(|record| {
+            [
+                record.case.group.to_string(),
+                record.case.name.to_owned(),
+                record.outcome.name().to_owned(),
+                record.case.expected.to_owned(),
+                record.got.clone(),
+            ]
+        })
+        .collect();
+    let heading = ["GROUP", "CASE", "OUTCOME", "EXPECTED", "GOT"];
+    print!("{}", table::table(heading, &rows));
+}
+
+/// How many cases ended how, in the order of outcomes from good to bad.
+fn counts(records: &[Record]) -> Vec<(String, Value)> {
+    const ORDER: [Outcome; 9] = [
+        Outcome::Ok,
+        Outcome::Differs,
+        Outcome::NoAnswer,
+        Outcome::Preparation,
+        Outcome::Disturbed,
+        Outcome::LeftBehind,
+        Outcome::TargetGone,
+        Outcome::Skipped,
+        Outcome::NotApplicable,
+    ];
+    ORDER
+        .iter()
+        .map(|outcome| {
+            let of_it = records.iter().filter(|record| record.outcome == *outcome);
+            (outcome.name().to_owned(), of_it.count().into())
+        })
+        .filter(|(_, count): &(String, Value)| *count != 0)
+        .collect()
+}
+
+fn summary(records: &[Record]) -> String {
+    let parts: Vec<_> = counts(records)
+        .into_iter()
+        .map(|(name, count)| format!("{count} {name}"))
+        .collect();
+    let worst = records.iter().map(|record| record.seen.worst).max();
+    let worst = worst.unwrap_or_default().as_nanos() as f64;
+    format!(
+        "{} cases: {}; the witness waited {} at most",
+        records.len(),
+        parts.join(", "),
+        present::latency(worst)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_chosen_by_group_name_and_beginning() {
+        let names = |only: &[&str]| -> Vec<_> {
+            let only: Vec<_> = only.iter().map(|text| (*text).to_owned()).collect();
+            let chosen = choose(&only).expect("there are such cases");
+            chosen.iter().map(|case| (case.group, case.name)).collect()
+        };
+        assert_eq!(names(&["icreq_pfv_1"]), [(1, "icreq_pfv_1")]);
+        assert!(names(&["icreq_plen"]).len() > 2);
+        assert!(names(&["7"]).iter().all(|(group, _)| *group == 7));
+        assert_eq!(names(&[]).len(), cases::all().len());
+        assert!(choose(&["99".to_owned()]).is_err() && choose(&["nothing".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn only_this_machine_is_loopback() {
+        for (address, own) in [
+            ("127.0.0.1", true),
+            ("127.8.0.1", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("192.0.2.1", false),
+            ("0.0.0.0", false),
+            ("::ffff:192.0.2.1", false),
+        ] {
+            let address = address.parse().expect("an address");
+            assert_eq!(is_loopback(address), own, "{address}");
+        }
+    }
+}
