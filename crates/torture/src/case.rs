@@ -141,7 +141,7 @@ pub enum Failure {
         /// What went wrong.
         why: String,
     },
-    /// The target does not offer what the case needs, so that it says nothing. Of Weir this is a failure.
+    /// The target does not offer what the case needs, as it is configured, so that the case says nothing and counts as skipped.
     #[error("the target does not offer {0}")]
     NotOffered(String),
 }

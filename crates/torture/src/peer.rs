@@ -67,12 +67,9 @@ impl fmt::Display for Got {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Initialized(_) => formatter.write_str("ICResp"),
-            Self::Response(cqe) => write!(
-                formatter,
-                "the answer to CID {}: {}",
-                cqe.cid,
-                Named(cqe.status)
-            ),
+            Self::Response(cqe) => {
+                write!(formatter, "the answer to CID {}: {}", cqe.cid, cqe.status)
+            }
             Self::Data(data, _) => write!(
                 formatter,
                 "{} bytes of C2HData for CID {}{}",
@@ -98,16 +95,6 @@ impl fmt::Display for Got {
     }
 }
 
-/// A status as people read it.
-struct Named(Status);
-
-impl fmt::Display for Named {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let dnr = if self.0.do_not_retry() { ", DNR" } else { "" };
-        write!(formatter, "{}{dnr}", self.0)
-    }
-}
-
 /// An answer that a specification names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
@@ -128,7 +115,7 @@ pub enum Answer {
 impl fmt::Display for Answer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Status(cid, status) => write!(formatter, "CID {cid}: {}", Named(*status)),
+            Self::Status(cid, status) => write!(formatter, "CID {cid}: {}", status),
             Self::Answered(cid) => write!(formatter, "an answer to CID {cid}"),
             Self::Terminated(status, information) => {
                 write!(formatter, "C2HTermReq, {status}, FEI {information:#x}")

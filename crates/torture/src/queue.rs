@@ -289,6 +289,17 @@ impl Queue {
     /// # Errors
     /// The R2T asks for what is not there, or the target does not read.
     pub fn send_data(&mut self, r2t: &R2t, data: &[u8]) -> Result<(), Failure> {
+        for pdu in self.data_pdus(r2t, data)? {
+            self.peer.send(&pdu)?;
+        }
+        Ok(())
+    }
+
+    /// The H2CData PDUs that answer an R2T from a command's data, as long as the controller takes them.
+    ///
+    /// # Errors
+    /// The R2T asks for what is not there.
+    pub fn data_pdus(&self, r2t: &R2t, data: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
         let end = r2t.offset as usize + r2t.length as usize;
         if r2t.length == 0 || end > data.len() {
             let got = format!("{} bytes at {}", r2t.length, r2t.offset);
@@ -296,6 +307,7 @@ impl Queue {
             return Err(Failure::differs("R2T", expected, got));
         }
         let most = self.maximum_h2c_data().max(4096) as usize;
+        let mut pdus = Vec::new();
         let mut from = r2t.offset as usize;
         while from < end {
             let length = most.min(end - from);
@@ -306,14 +318,11 @@ impl Queue {
                 length: length as u32,
                 last: from + length == end,
             };
-            let pdu = self
-                .peer
-                .format
-                .h2c_data(&header, &data[from..from + length]);
-            self.peer.send(&pdu)?;
+            let part = &data[from..from + length];
+            pdus.push(self.peer.format.h2c_data(&header, part));
             from += length;
         }
-        Ok(())
+        Ok(pdus)
     }
 
     /// As [`Queue::command`], where anything but success is a failure; the data and dword 0.

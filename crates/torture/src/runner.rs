@@ -242,8 +242,8 @@ impl Runner {
         let outcome = match &failure {
             Failure::Differs { .. } => Outcome::Differs,
             Failure::NoAnswer { .. } => Outcome::NoAnswer,
-            Failure::NotOffered(_) if !self.context.facts.own => Outcome::Skipped,
-            Failure::NotOffered(_) | Failure::Preparation { .. } => Outcome::Preparation,
+            Failure::NotOffered(_) => Outcome::Skipped,
+            Failure::Preparation { .. } => Outcome::Preparation,
         };
         Err((outcome, failure.to_string()))
     }

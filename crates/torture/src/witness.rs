@@ -117,24 +117,36 @@ impl Witness {
         self.shared.changed.notify_all();
     }
 
-    /// The case has ended: what was seen, once no command is in flight any more.
+    /// The case has ended: what was seen, once one command more has ended and none is in flight.
     ///
     /// # Errors
     /// What went wrong.
     pub fn end(&self) -> Result<Seen, String> {
-        let mut state = self.shared.lock();
+        let state = self.shared.lock();
+        // One more: the shortest case is watched, too.
+        let enough = state.seen.commands + 1;
+        let mut state = self.wait_while(state, |state| {
+            state.seen.commands < enough && state.wrong.is_none()
+        });
         state.watching = false;
-        while state.busy {
-            state = self
-                .shared
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
+        let state = self.wait_while(state, |state| state.busy);
         match &state.wrong {
             Some(wrong) => Err(wrong.clone()),
             None => Ok(state.seen),
         }
+    }
+}
+
+impl Witness {
+    fn wait_while<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        condition: impl Fn(&State) -> bool,
+    ) -> MutexGuard<'a, State> {
+        self.shared
+            .changed
+            .wait_while(state, |state| condition(state))
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,6 +8,7 @@ use weir_nvme::tcp::FatalErrorStatus::PduSequenceError;
 use weir_nvme::tcp::{DigestOptions, InitializeRequest};
 use weir_nvme::{Sqe, Status};
 
+use super::transfers::{begin_write, pattern};
 use crate::case::{Failure, check};
 use crate::context::Context;
 use crate::pdu::{Format, header};
@@ -20,6 +21,7 @@ cases! {
     3 read_byte_by_byte [] "TCP 1.0c 3.1": "a Read, each byte in a segment of its own" => "its data and success";
     3 write_byte_by_byte [WRITES] "TCP 1.0c 3.1": "a Write of one block, its H2CData byte by byte, read back" => "success, and the data";
     3 write_byte_by_byte_with_digests [WRITES, DIGESTS] "TCP 1.0c 3.1": "the same with header and data digests" => "success, and the data";
+    3 large_write_in_odd_pieces [WRITES, DIGESTS] "TCP 1.0c 3.1": "a Write of 256 KiB with both digests in segments of 8191 bytes, read back" => "success, and the data";
     3 reads_split_at_every_byte [] "TCP 1.0c 3.1": "two Reads in two segments, cut at every byte in turn" => "two answers each time";
     3 many_reads_in_one_segment [] "TCP 1.0c 3.1": "16 Reads in one segment" => "16 answers";
     3 connect_with_icreq [] "TCP 1.0c 3.5": "ICReq and Connect in one segment, before ICResp" => "ICResp, and a Connect that succeeds; or C2HTermReq, PDU Sequence Error";
@@ -38,6 +40,7 @@ cases! {
     4 connect_then_fin [] "Base 2.0c 6.3": "ICReq, Connect, and FIN at once" => "the answers or nothing, and the end of the connection";
     4 connect_then_rst [] "Base 2.0c 6.3": "ICReq, Connect, and RST at once, 30 times" => "nothing is left behind";
     4 bad_icreq_then_rst [] "TCP 1.0c 3.5": "an ICReq that is refused, and RST at once, 50 times" => "nothing is left behind";
+    4 many_at_once [] "TCP 1.0c 3.5": "8 hosts at once, each of which sends ICReq, Connect or half of either, and RST, 25 times" => "nothing is left behind";
     4 io_connect_then_rst [] "Base 2.0c 6.3": "Connect of an I/O queue, and RST at once, 20 times on one controller" => "the controller goes on, and the queue can be made again";
 }
 
@@ -134,6 +137,22 @@ fn write_byte_by_byte(context: &mut Context) -> Result<(), Failure> {
 
 fn write_byte_by_byte_with_digests(context: &mut Context) -> Result<(), Failure> {
     write_in_bytes(context, true)
+}
+
+fn large_write_in_odd_pieces(context: &mut Context) -> Result<(), Failure> {
+    const BYTES: u32 = 256 << 10;
+    const PIECE: usize = 8191;
+    let most = context.facts.transfer_bytes_max.unwrap_or(u64::MAX);
+    let bytes = BYTES.min(u32::try_from(most).unwrap_or(BYTES));
+    let blocks = context.blocks_of(bytes);
+    let (_controller, mut queue) = context.io_with(&context.options().with_digests())?;
+    let (sqe, r2t) = begin_write(context, &mut queue, 0, blocks)?;
+    let data = pattern(7, blocks * context.facts.block_bytes);
+    let parts = queue.data_pdus(&r2t, &data)?.concat();
+    queue.send_in_pieces(&parts, PIECE, Duration::ZERO)?;
+    queue.expect_status("Write", sqe.cid, Status::SUCCESS)?;
+    let back = queue.read(context.target.nsid, 0, blocks, data.len() as u32)?;
+    check(back == data, "Read", "what was written", "other data")
 }
 
 fn reads_split_at_every_byte(context: &mut Context) -> Result<(), Failure> {
@@ -378,6 +397,37 @@ fn bad_icreq_then_rst(context: &mut Context) -> Result<(), Failure> {
     let mut bytes = icreq();
     bytes[crate::pdu::at::FORMAT_VERSION] = 1;
     send_and_reset(context, &bytes, 50)
+}
+
+fn many_at_once(context: &mut Context) -> Result<(), Failure> {
+    const HOSTS: usize = 8;
+    const ROUNDS: usize = 25;
+    let (icreq, connect) = (icreq(), connect_capsule(context));
+    let whole = [&icreq[..], &connect].concat();
+    let lengths = [64, icreq.len(), icreq.len() + 500, whole.len()];
+    let (context, whole) = (&*context, &whole);
+    std::thread::scope(|scope| {
+        let hosts: Vec<_> = (0..HOSTS)
+            .map(|host| {
+                let (address, manner) = (context.target.address, context.manner);
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let mut peer = Peer::connect(address, manner)?;
+                        peer.send(&whole[..lengths[(host + round) % lengths.len()]])?;
+                        if round % 3 == 0 {
+                            std::thread::sleep(STEP);
+                        }
+                        peer.reset();
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        hosts
+            .into_iter()
+            .map(|host| host.join().expect("a host does not panic"))
+            .collect()
+    })
 }
 
 fn io_connect_then_rst(context: &mut Context) -> Result<(), Failure> {

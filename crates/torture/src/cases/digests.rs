@@ -29,6 +29,7 @@ cases! {
     7 data_digest_wrong_in_a_capsule [WRITES, DIGESTS] "TCP 1.0c 3.3.2": "a Write with in-capsule data and another data digest" => "Transient Transport Error for its CID; the block is as before; the queue goes on";
     7 data_digest_wrong_on_data [WRITES, DIGESTS] "TCP 1.0c 3.3.2": "an H2CData with another data digest, while a second Write waits for its own" => "Transient Transport Error for the first CID; the second succeeds";
     7 data_digest_wrong_on_one_of_two [WRITES, DIGESTS] "TCP 1.0c 3.3.2": "a Write in two H2CData PDUs, of which the first has another data digest" => "one answer: Transient Transport Error";
+    7 data_digest_wrong_on_large_data [WRITES, DIGESTS] "TCP 1.0c 3.3.2": "a Write of 128 KiB whose last H2CData has a bit flipped in the middle" => "one answer: Transient Transport Error; the queue goes on";
     7 data_digest_wrong_on_a_refused_write [WRITES, DIGESTS] "TCP 1.0c 3.3.2": "a Write past the end, with in-capsule data and another data digest" => "one answer, LBA Out of Range or Transient Transport Error; the queue goes on";
     7 data_digest_wrong_on_an_unknown_opcode [DIGESTS] "TCP 1.0c 3.3.2": "a command of unknown opcode with in-capsule data and another data digest" => "one answer, Invalid Command Opcode or Transient Transport Error; the queue goes on";
     7 data_digest_wrong_after_abort [WRITES, DIGESTS] "TCP 1.0c 3.3.2": "an aborted Write whose data still comes, with another data digest" => "one answer, Command Abort Requested; the queue goes on";
@@ -244,6 +245,23 @@ fn data_digest_wrong_on_one_of_two(context: &mut Context) -> Result<(), Failure>
         if part == 0 {
             damage_end(&mut pdu);
         }
+        queue.send(&pdu)?;
+    }
+    queue.expect_status("Write", sqe.cid, Status::TRANSIENT_TRANSPORT_ERROR)?;
+    goes_on(context, &mut queue)
+}
+
+fn data_digest_wrong_on_large_data(context: &mut Context) -> Result<(), Failure> {
+    let most = context.facts.transfer_bytes_max.unwrap_or(u64::MAX);
+    let blocks = context.blocks_of(most.min(128 << 10) as u32);
+    let (_controller, mut queue) = with_digests(context)?;
+    let (sqe, r2t) = begin_write(context, &mut queue, 0, blocks)?;
+    let data = pattern(7, blocks * context.facts.block_bytes);
+    let mut pdus = queue.data_pdus(&r2t, &data)?;
+    let last = pdus.last_mut().expect("an R2T asks for data");
+    let middle = last.len() / 2;
+    last[middle] ^= 0x20;
+    for pdu in pdus {
         queue.send(&pdu)?;
     }
     queue.expect_status("Write", sqe.cid, Status::TRANSIENT_TRANSPORT_ERROR)?;

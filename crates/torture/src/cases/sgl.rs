@@ -206,12 +206,19 @@ fn admin_capsule_of_8_kib(context: &mut Context) -> Result<(), Failure> {
 }
 
 fn admin_capsule_above_8_kib(context: &mut Context) -> Result<(), Failure> {
-    set_nothing_with(context, ADMIN_IN_CAPSULE_BYTES + 512, |cid| {
-        vec![
+    let bytes = ADMIN_IN_CAPSULE_BYTES + 512;
+    let longest = context.facts.in_capsule_bytes.max(ADMIN_IN_CAPSULE_BYTES);
+    set_nothing_with(context, bytes, |cid| {
+        let mut answers = vec![
             Answer::Status(cid, Status::DATA_SGL_LENGTH_INVALID.with_do_not_retry()),
-            Answer::TerminatedFor(InvalidPduHeaderField),
+            Answer::Terminated(InvalidPduHeaderField, at::LENGTH as u32),
             Answer::TerminatedFor(LimitExceeded),
-        ]
+        ];
+        if bytes > longest {
+            // Longer than any capsule: the PDU itself is wrong, whatever the command says.
+            answers.swap(0, 1);
+        }
+        answers
     })
 }
 

@@ -49,6 +49,7 @@ cases! {
     12 abort_between_data [WRITES] "Base 2.0c 5.1": "Abort between two H2CData PDUs of a Write" => "one answer; the queue goes on";
     12 abort_and_no_data [WRITES] "Base 2.0c 5.1": "Abort of a Write whose data never comes" => "Command Abort Requested; the queue goes on";
     12 aborts_in_a_row [WRITES] "Base 2.0c 5.1": "64 Writes aborted one after the other on a queue of 32, their data late" => "64 answers; the queue goes on";
+    12 aborts_whose_data_never_comes [WRITES] "Base 2.0c 5.1": "64 Writes aborted one after the other on a queue of 32, their data never sent" => "one answer to each, and to later commands; the connection stays";
     12 data_awaited_for_long [WRITES] "TCP 1.0c 3.3.2": "a Write whose data comes late, while another command is answered" => "both succeed";
     12 data_as_soon_as_asked_for [WRITES] "TCP 1.0c 3.3.2": "200 Writes, each sent its data the moment that its R2T is there" => "200 successes: data may overtake the end of the R2T's send";
     12 disconnect_while_data_is_awaited [WRITES] "Base 2.0c 6.4": "Disconnect of an I/O queue whose Write waits for its data" => "its answer, and the end of the connection; the controller goes on";
@@ -586,6 +587,34 @@ fn aborts_in_a_row(context: &mut Context) -> Result<(), Failure> {
         }
     }
     goes_on(context, &mut queue)
+}
+
+fn aborts_whose_data_never_comes(context: &mut Context) -> Result<(), Failure> {
+    let (mut controller, mut queue) = context.io()?;
+    for round in 0..64 {
+        let (sqe, capsule) = write_capsule(context, &mut queue, round % 8, 1);
+        queue.send(&capsule)?;
+        let mut got = queue.receive();
+        if matches!(&got, Got::R2t(r2t) if r2t.cid == sqe.cid) {
+            if !abort(context, &mut controller, sqe.cid)? {
+                return Err(Failure::NotOffered("Abort of a Write".into()));
+            }
+            got = queue.receive();
+        }
+        // Once every slot waits for data that never comes, a Write may be refused in place of the R2T.
+        queue.manner.exact = false;
+        let answers = [
+            Answer::Status(sqe.cid, Status::COMMAND_ABORT_REQUESTED),
+            Answer::Status(sqe.cid, Status::COMMAND_INTERRUPTED),
+        ];
+        queue.judge("Write", &answers, got)?;
+    }
+    let (nsid, block) = (context.target.nsid, context.facts.block_bytes);
+    let read = NvmCommand::Read(Blocks::new(0, 1));
+    let (cqe, _) = queue.nvm(read, nsid, &[], block)?;
+    let later = cqe.status.is_success() || cqe.status.is(Status::COMMAND_INTERRUPTED);
+    check(later, "Read", "success, or Command Interrupted", cqe.status)?;
+    controller.admin.still_works(0, 0)
 }
 
 fn data_awaited_for_long(context: &mut Context) -> Result<(), Failure> {
