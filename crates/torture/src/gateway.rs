@@ -19,7 +19,7 @@ pub struct Resources {
     pub buffer_bytes: u64,
     /// File descriptors.
     pub descriptors: u64,
-    /// Resident memory in bytes.
+    /// Resident memory in bytes, without what is held for data buffers to come.
     pub resident_bytes: u64,
     /// Connections that a broken invariant ended, ever.
     pub panics: u64,

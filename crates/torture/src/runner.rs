@@ -9,6 +9,8 @@ use crate::witness::{Seen, Witness};
 
 /// How long a target has after a case to give everything back.
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Blocks that are written before the first case, where resources are looked at.
+const FILLED_BLOCKS_MAX: u64 = 32 << 10;
 /// A pause between two looks at the resources.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -43,6 +45,23 @@ impl Default for Settings {
             keeps_data: true,
         }
     }
+}
+
+fn given_all(context: &Context, needs: Needs) -> bool {
+    needs.without(context.given).is_nothing()
+}
+
+/// Writes to every block that cases use, so that a volume in memory has its memory before that of the gateway is looked at.
+fn fill(context: &Context) -> Result<(), Failure> {
+    const BLOCKS: u32 = 16;
+    let (_controller, mut queue) = context.io()?;
+    let data = vec![0xa5; (BLOCKS * context.facts.block_bytes) as usize];
+    let whole = context.facts.case_blocks().min(FILLED_BLOCKS_MAX) / u64::from(BLOCKS);
+    for index in 0..whole {
+        let lba = index * u64::from(BLOCKS);
+        queue.write(context.target.nsid, lba, BLOCKS, &data)?;
+    }
+    Ok(())
 }
 
 /// What became of a case.
@@ -134,6 +153,9 @@ impl Runner {
         }
         let mut context = Context::new(target, settings.patience, given, settings.own, gateway)?;
         context.limits = settings.limits;
+        if given_all(&context, Needs::GATEWAY.and(Needs::WRITES)) {
+            fill(&context)?;
+        }
         let mut runner = Self {
             context,
             settings,

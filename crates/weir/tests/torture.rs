@@ -40,7 +40,7 @@ struct Tortured {
 
 impl Tortured {
     fn start() -> Self {
-        Self::with("mem:?size=64M", "")
+        Self::with("mem:?size=16M", "")
     }
 
     /// A gateway whose first namespace is this volume, in which `FOLDER` stands for its folder; `more` is added to its configuration.
@@ -84,7 +84,7 @@ impl Tortured {
 
     fn set_up(&self, volume: &str) {
         self.ok(&["volume", "add", "kept", volume]);
-        self.ok(&["volume", "add", "dropped", "null:?size=64M"]);
+        self.ok(&["volume", "add", "dropped", "null:?size=16M"]);
         self.ok(&["subsystem", "add", SUBSYSTEM, "--allow-any-host"]);
         self.ok(&["namespace", "add", SUBSYSTEM, "kept"]);
         self.ok(&["namespace", "add", SUBSYSTEM, "dropped"]);
@@ -239,7 +239,9 @@ impl Gateway for Control {
             requests: metric("weir_volume_in_flight")?,
             buffer_bytes: metric("weir_reactor_pool_used_bytes")?,
             descriptors: self.descriptors()?,
-            resident_bytes: self.resident_bytes()?,
+            resident_bytes: self
+                .resident_bytes()?
+                .saturating_sub(metric("weir_reactor_pool_held_bytes")?),
             panics: metric("weir_connection_panics_total")?,
         })
     }
@@ -348,14 +350,14 @@ groups! {
 #[test]
 fn data_on_a_file_under_other_limits() {
     let limits = "[transport]\nin_capsule_size = \"4k\"\ndata_transfer_size_max = \"4M\"\n";
-    let gateway = Tortured::with("file:FOLDER/image?size=64M", limits);
+    let gateway = Tortured::with("file:FOLDER/image?size=16M", limits);
     torture_at(&gateway, &[7, 10, 11, 12, 13, 14, 15], false);
 }
 
 #[test]
 fn data_without_capsules_under_small_limits() {
     let limits = "[transport]\nin_capsule_size = 0\ndata_transfer_size_max = \"64k\"\n";
-    let gateway = Tortured::with("mem:?size=64M&block_size=512", limits);
+    let gateway = Tortured::with("mem:?size=16M&block_size=512", limits);
     torture_at(&gateway, &[7, 10, 11, 12, 13, 14, 15], false);
 }
 

@@ -9,7 +9,7 @@ use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::tcp::FatalErrorStatus::{HeaderDigestError, InvalidPduHeaderField};
 use weir_nvme::tcp::{DigestOptions, H2cData, InitializeRequest};
 
-use super::transfers::{begin_write, pattern};
+use super::transfers::{begin_write, large_write, pattern};
 use crate::case::{Failure, check};
 use crate::context::Context;
 use crate::pdu::{at, get_u32, header};
@@ -252,12 +252,8 @@ fn data_digest_wrong_on_one_of_two(context: &mut Context) -> Result<(), Failure>
 }
 
 fn data_digest_wrong_on_large_data(context: &mut Context) -> Result<(), Failure> {
-    let most = context.facts.transfer_bytes_max.unwrap_or(u64::MAX);
-    let blocks = context.blocks_of(most.min(128 << 10) as u32);
     let (_controller, mut queue) = with_digests(context)?;
-    let (sqe, r2t) = begin_write(context, &mut queue, 0, blocks)?;
-    let data = pattern(7, blocks * context.facts.block_bytes);
-    let mut pdus = queue.data_pdus(&r2t, &data)?;
+    let (sqe, mut pdus) = large_write(context, &mut queue)?;
     let last = pdus.last_mut().expect("an R2T asks for data");
     let middle = last.len() / 2;
     last[middle] ^= 0x20;

@@ -7,7 +7,7 @@ use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::tcp::FatalErrorStatus::InvalidPduHeaderField;
 use weir_nvme::tcp::H2cData;
 
-use super::transfers::{begin_write, pattern};
+use super::transfers::{begin_write, large_write, pattern};
 use crate::case::Failure;
 use crate::context::Context;
 use crate::pdu::{Format, at};
@@ -18,6 +18,8 @@ cases! {
     9 rst_inside_a_header [] "TCP 1.0c 3.5": "RST after 40 bytes of a CapsuleCmd on an I/O queue" => "the controller goes on, and the queue can be made again";
     9 rst_inside_connect_data [] "Base 2.0c 6.3": "RST inside the data of a Connect" => "nothing is left behind";
     9 rst_inside_data [WRITES] "TCP 1.0c 3.5": "RST inside an H2CData" => "the controller goes on, and the queue can be made again";
+    9 rst_inside_large_data [WRITES] "TCP 1.0c 3.5": "RST inside an H2CData of a Write of 128 KiB, at 4 places" => "the controller goes on, and the queue can be made again";
+    9 fin_inside_large_data [WRITES] "TCP 1.0c 3.5": "FIN inside an H2CData of a Write of 128 KiB" => "the end of the connection; the controller goes on";
     9 rst_while_data_is_awaited [WRITES] "TCP 1.0c 3.5": "RST where an H2CData should come, 8 Writes waiting" => "the controller goes on, and the queue can be made again";
     9 rst_with_reads_in_flight [] "TCP 1.0c 3.5": "RST with 16 Reads whose data was not read" => "the controller goes on, and the queue can be made again";
     9 rst_of_the_admin_queue [] "Base 2.0c 3.3": "RST of an admin queue" => "its I/O queues end";
@@ -122,6 +124,29 @@ fn rst_inside_data(context: &mut Context) -> Result<(), Failure> {
     std::thread::sleep(STEP);
     queue.into_peer().reset();
     goes_on(context, &mut controller)
+}
+
+fn rst_inside_large_data(context: &mut Context) -> Result<(), Failure> {
+    for place in [1, 100, 1000, 1023] {
+        let (mut controller, mut queue) = context.io()?;
+        let (_, pdus) = large_write(context, &mut queue)?;
+        let bytes = pdus.concat();
+        queue.send(&bytes[..bytes.len() * place / 1024])?;
+        std::thread::sleep(STEP);
+        queue.into_peer().reset();
+        goes_on(context, &mut controller)?;
+    }
+    Ok(())
+}
+
+fn fin_inside_large_data(context: &mut Context) -> Result<(), Failure> {
+    let (mut controller, mut queue) = context.io()?;
+    let (_, pdus) = large_write(context, &mut queue)?;
+    let bytes = pdus.concat();
+    queue.send(&bytes[..bytes.len() / 2])?;
+    queue.finish_sending();
+    queue.expect_end("FIN")?;
+    controller.admin.still_works(0, 0)
 }
 
 fn rst_while_data_is_awaited(context: &mut Context) -> Result<(), Failure> {

@@ -17,6 +17,7 @@ cases! {
     15 reads_above_the_depth [] "Base 2.0c 3.3.1": "256 Reads at once on a queue of 32" => "each is answered once, with success or a retryable status";
     15 reads_at_the_success_flag [] "TCP 1.0c 3.3.2": "1000 Reads without SQ flow control, 32 at once, each tag reused at the success flag" => "each is answered once, with success";
     15 writes_above_the_depth [WRITES] "Base 2.0c 3.3.1": "64 Writes at once on a queue of 32, each waiting for its data" => "each is answered once, with success or a retryable status";
+    15 large_writes_at_once [WRITES] "Base 2.0c 3.3.1": "31 Writes of 512 KiB at once, data sent in the order of R2Ts, which buffers may hold up" => "each is answered once, with success or a retryable status";
     15 keep_alives_above_the_depth [] "Base 2.0c 3.3.1": "256 Keep Alives at once on an admin queue of 32" => "each is answered once, with success or a retryable status";
     15 answers_not_read [] "Base 2.0c 3.3.1": "2048 Reads by a host that reads no answer until all are sent" => "each is answered once, with success or a retryable status";
     15 refusals_not_read [] "Base 2.0c 3.3.1": "4096 commands that are refused, by a host that reads no answer until all are sent" => "each is answered once, with Invalid Command Opcode";
@@ -140,6 +141,26 @@ fn writes_above_the_depth(context: &mut Context) -> Result<(), Failure> {
         .collect();
     queue.send(&bytes)?;
     each_answered(&mut queue, &entries, &pattern(15, block), done_or_later)?;
+    goes_on(context, &mut queue)
+}
+
+fn large_writes_at_once(context: &mut Context) -> Result<(), Failure> {
+    const BYTES: u64 = 512 << 10;
+    const WRITES: u32 = 31;
+    let most = context.facts.transfer_bytes_max.unwrap_or(BYTES);
+    let blocks = context.blocks_of(most.min(BYTES) as u32);
+    let (_controller, mut queue) = context.io()?;
+    let mut bytes = Vec::new();
+    let entries: Vec<_> = (0..WRITES)
+        .map(|_| {
+            let (sqe, capsule) = write_capsule(context, &mut queue, 0, blocks);
+            bytes.extend(capsule);
+            sqe
+        })
+        .collect();
+    queue.send(&bytes)?;
+    let data = pattern(15, blocks * context.facts.block_bytes);
+    each_answered(&mut queue, &entries, &data, done_or_later)?;
     goes_on(context, &mut queue)
 }
 

@@ -47,6 +47,7 @@ cases! {
 
     12 abort_while_data_is_awaited [WRITES] "Base 2.0c 5.1": "Abort of a Write that waits for its data, which comes afterwards" => "Command Abort Requested; the data is dropped, and the queue goes on";
     12 abort_between_data [WRITES] "Base 2.0c 5.1": "Abort between two H2CData PDUs of a Write" => "one answer; the queue goes on";
+    12 abort_inside_data [WRITES] "Base 2.0c 5.1": "Abort of a Write of 128 KiB inside an H2CData, whose rest comes afterwards" => "one answer; the queue goes on";
     12 abort_and_no_data [WRITES] "Base 2.0c 5.1": "Abort of a Write whose data never comes" => "Command Abort Requested; the queue goes on";
     12 aborts_in_a_row [WRITES] "Base 2.0c 5.1": "64 Writes aborted one after the other on a queue of 32, their data late" => "64 answers; the queue goes on";
     12 aborts_whose_data_never_comes [WRITES] "Base 2.0c 5.1": "64 Writes aborted one after the other on a queue of 32, their data never sent" => "one answer to each, and to later commands; the connection stays";
@@ -105,6 +106,21 @@ pub(super) fn begin_write(
     Err(Failure::NotOffered(format!(
         "one R2T for all {bytes} bytes of a Write"
     )))
+}
+
+/// A Write of 128 KiB, or as much as the target takes, that waits for its data, and the PDUs that bring it: more than is
+/// received with their headers.
+pub(super) fn large_write(
+    context: &Context,
+    queue: &mut Queue,
+) -> Result<(Sqe, Vec<Vec<u8>>), Failure> {
+    const BYTES: u64 = 128 << 10;
+    let most = context.facts.transfer_bytes_max.unwrap_or(BYTES);
+    let blocks = context.blocks_of(most.min(BYTES) as u32);
+    let (sqe, r2t) = begin_write(context, queue, 0, blocks)?;
+    let data = pattern(7, blocks * context.facts.block_bytes);
+    let pdus = queue.data_pdus(&r2t, &data)?;
+    Ok((sqe, pdus))
 }
 
 /// A Write of `blocks` blocks at LBA 1 that waits for its data.
@@ -278,14 +294,13 @@ fn cccid_of_no_command(context: &mut Context) -> Result<(), Failure> {
 
 fn cccid_and_ttag_swapped(context: &mut Context) -> Result<(), Failure> {
     let mut awaiting = Awaiting::new(context, 1)?;
-    if awaiting.header.cid == awaiting.header.transfer_tag {
-        // Equal numbers are no swap: the next command has another CID, and another tag.
-        let (sqe, r2t) = begin_write(context, &mut awaiting.queue, 2, 1)?;
-        if sqe.cid == r2t.transfer_tag {
-            return Err(Failure::NotOffered("a TTAG that is not the CID".into()));
-        }
-        awaiting.header.cid = sqe.cid;
-        awaiting.header.transfer_tag = r2t.transfer_tag;
+    // Equal numbers are no swap: this CID is far from any tag of a queue of 32.
+    (0..1000).for_each(|_| drop(awaiting.queue.cid()));
+    let (sqe, r2t) = begin_write(context, &mut awaiting.queue, 2, 1)?;
+    awaiting.header.cid = sqe.cid;
+    awaiting.header.transfer_tag = r2t.transfer_tag;
+    if sqe.cid == r2t.transfer_tag {
+        return Err(Failure::NotOffered("a TTAG that is not the CID".into()));
     }
     let header = H2cData {
         cid: awaiting.header.transfer_tag,
@@ -557,6 +572,24 @@ fn abort_between_data(context: &mut Context) -> Result<(), Failure> {
             .expect("Write", &[Answer::Answered(half.cid)])?;
     }
     goes_on(context, &mut awaiting.queue)
+}
+
+fn abort_inside_data(context: &mut Context) -> Result<(), Failure> {
+    let (mut controller, mut queue) = context.io()?;
+    let (sqe, pdus) = large_write(context, &mut queue)?;
+    let bytes = pdus.concat();
+    let (first, rest) = bytes.split_at(bytes.len() / 3);
+    queue.send(first)?;
+    std::thread::sleep(QUIET);
+    let aborted = abort(context, &mut controller, sqe.cid)?;
+    if aborted {
+        queue.expect_status("Write", sqe.cid, Status::COMMAND_ABORT_REQUESTED)?;
+    }
+    queue.send(rest)?;
+    if !aborted {
+        queue.expect("Write", &[Answer::Answered(sqe.cid)])?;
+    }
+    goes_on(context, &mut queue)
 }
 
 fn abort_and_no_data(context: &mut Context) -> Result<(), Failure> {
