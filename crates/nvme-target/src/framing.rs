@@ -399,7 +399,7 @@ impl Framing {
             Some(Next::Fill(slot)) => self.place = Place::Landing(slot, 0),
             None if queue.is_fetching() && !queue.is_running() => {
                 // Nothing that could make room ends before data that lies behind this command in the stream.
-                self.refuse(capsule, out);
+                self.refuse(capsule, queue.head_after_refusal(), out);
             }
             None => {
                 self.blocked = Some((*capsule, arrival));
@@ -409,9 +409,9 @@ impl Framing {
         true
     }
 
-    fn refuse(&mut self, capsule: &CapsuleCommand, out: &mut Gather) {
+    fn refuse(&mut self, capsule: &CapsuleCommand, head: u16, out: &mut Gather) {
         self.written += 1;
-        let cqe = Cqe::new(capsule.sqe.cid, 0, Status::COMMAND_INTERRUPTED);
+        let cqe = Cqe::new(capsule.sqe.cid, head, Status::COMMAND_INTERRUPTED);
         self.write_response(&cqe, out);
     }
 

@@ -649,13 +649,27 @@ impl QueuePair {
         }
     }
 
-    fn take_slot(&mut self, sqe: &Sqe) -> SlotIndex {
-        let slot = self.free.pop().expect("the transport asked for room");
-        self.taken += 1;
+    #[inline]
+    fn advance_head(&mut self) {
         self.head += 1;
         if self.head == self.entries {
             self.head = 0;
         }
+    }
+
+    /// A command was taken from the queue and is answered without a slot: SQHD of its answer.
+    pub(crate) fn head_after_refusal(&mut self) -> u16 {
+        self.advance_head();
+        match self.flow_control {
+            true => self.head as u16,
+            false => 0,
+        }
+    }
+
+    fn take_slot(&mut self, sqe: &Sqe) -> SlotIndex {
+        let slot = self.free.pop().expect("the transport asked for room");
+        self.taken += 1;
+        self.advance_head();
         let entry = &mut self.slots[usize::from(slot)];
         assert_eq!(entry.phase, Phase::Free, "a free slot is free");
         entry.phase = Phase::Waiting;

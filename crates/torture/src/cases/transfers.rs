@@ -8,7 +8,7 @@ use weir_nvme::tcp::FatalErrorStatus::{
     DataTransferOutOfRange, InvalidPduHeaderField, LimitExceeded, PduSequenceError,
 };
 use weir_nvme::tcp::{H2cData, R2t};
-use weir_nvme::{Sqe, Status};
+use weir_nvme::{Cqe, Sqe, Status};
 
 use crate::case::{Failure, check};
 use crate::context::{Context, QUIET};
@@ -51,6 +51,7 @@ cases! {
     12 abort_and_no_data [WRITES] "Base 2.0c 5.1": "Abort of a Write whose data never comes" => "Command Abort Requested; the queue goes on";
     12 aborts_in_a_row [WRITES] "Base 2.0c 5.1": "64 Writes aborted one after the other on a queue of 32, their data late" => "64 answers; the queue goes on";
     12 aborts_whose_data_never_comes [WRITES] "Base 2.0c 5.1": "64 Writes aborted one after the other on a queue of 32, their data never sent" => "one answer to each, and to later commands; the connection stays";
+    12 heads_while_data_never_comes [WRITES] "Base 2.0c 3.3.2": "the same, looking at SQHD of each answer" => "SQHD is the next entry each time";
     12 data_awaited_for_long [WRITES] "TCP 1.0c 3.3.2": "a Write whose data comes late, while another command is answered" => "both succeed";
     12 data_as_soon_as_asked_for [WRITES] "TCP 1.0c 3.3.2": "200 Writes, each sent its data the moment that its R2T is there" => "200 successes: data may overtake the end of the R2T's send";
     12 disconnect_while_data_is_awaited [WRITES] "Base 2.0c 6.4": "Disconnect of an I/O queue whose Write waits for its data" => "its answer, and the end of the connection; the controller goes on";
@@ -295,7 +296,9 @@ fn cccid_of_no_command(context: &mut Context) -> Result<(), Failure> {
 fn cccid_and_ttag_swapped(context: &mut Context) -> Result<(), Failure> {
     let mut awaiting = Awaiting::new(context, 1)?;
     // Equal numbers are no swap: this CID is far from any tag of a queue of 32.
-    (0..1000).for_each(|_| drop(awaiting.queue.cid()));
+    for _ in 0..1000 {
+        awaiting.queue.cid();
+    }
     let (sqe, r2t) = begin_write(context, &mut awaiting.queue, 2, 1)?;
     awaiting.header.cid = sqe.cid;
     awaiting.header.transfer_tag = r2t.transfer_tag;
@@ -622,7 +625,12 @@ fn aborts_in_a_row(context: &mut Context) -> Result<(), Failure> {
     goes_on(context, &mut queue)
 }
 
-fn aborts_whose_data_never_comes(context: &mut Context) -> Result<(), Failure> {
+/// Writes one after the other on a queue of 32 that are aborted while their data is awaited, which never comes; each answer is looked at
+/// with the number of its Write.
+fn abort_and_send_nothing(
+    context: &mut Context,
+    look: impl Fn(u16, &Cqe) -> Result<(), Failure>,
+) -> Result<(Controller, Queue), Failure> {
     let (mut controller, mut queue) = context.io()?;
     for round in 0..64 {
         let (sqe, capsule) = write_capsule(context, &mut queue, round % 8, 1);
@@ -635,19 +643,42 @@ fn aborts_whose_data_never_comes(context: &mut Context) -> Result<(), Failure> {
             got = queue.receive();
         }
         // Once every slot waits for data that never comes, a Write may be refused in place of the R2T.
-        queue.manner.exact = false;
-        let answers = [
-            Answer::Status(sqe.cid, Status::COMMAND_ABORT_REQUESTED),
-            Answer::Status(sqe.cid, Status::COMMAND_INTERRUPTED),
-        ];
-        queue.judge("Write", &answers, got)?;
+        let statuses = [Status::COMMAND_ABORT_REQUESTED, Status::COMMAND_INTERRUPTED];
+        match &got {
+            Got::Response(cqe)
+                if cqe.cid == sqe.cid && statuses.iter().any(|status| status.is(cqe.status)) =>
+            {
+                look(round as u16, cqe)?;
+            }
+            got => {
+                let expected = "Command Abort Requested, or Command Interrupted";
+                return Err(Failure::differs("Write", expected, got));
+            }
+        }
     }
+    Ok((controller, queue))
+}
+
+fn aborts_whose_data_never_comes(context: &mut Context) -> Result<(), Failure> {
+    let (mut controller, mut queue) = abort_and_send_nothing(context, |_, _| Ok(()))?;
     let (nsid, block) = (context.target.nsid, context.facts.block_bytes);
     let read = NvmCommand::Read(Blocks::new(0, 1));
     let (cqe, _) = queue.nvm(read, nsid, &[], block)?;
     let later = cqe.status.is_success() || cqe.status.is(Status::COMMAND_INTERRUPTED);
-    check(later, "Read", "success, or Command Interrupted", cqe.status)?;
+    let expected = "success, or Command Interrupted";
+    check(later, "Read", expected, cqe.status)?;
     controller.admin.still_works(0, 0)
+}
+
+fn heads_while_data_never_comes(context: &mut Context) -> Result<(), Failure> {
+    let entries = context.options().entries;
+    abort_and_send_nothing(context, |round, cqe| {
+        // The Connect was the first, and this is the only command in the queue.
+        let head = (round + 2) % entries;
+        let expected = format!("SQHD {head}");
+        check(cqe.sqhd == head, "Write", expected, cqe.sqhd)
+    })
+    .map(drop)
 }
 
 fn data_awaited_for_long(context: &mut Context) -> Result<(), Failure> {
