@@ -1061,6 +1061,38 @@ fn aborts_reach_what_still_waits() {
     });
 }
 
+/// A CID is the command's that has it now, wherever one that had it before was.
+#[test]
+fn an_abort_reaches_the_command_that_has_the_cid_now() {
+    with_target(|mut host| async move {
+        host.io.options.in_capsule = 0;
+        let data = pattern(1, BLOCK);
+        let write = |lba| NvmCommand::Write(Blocks::new(lba, 1)).sqe(0, 1, SglDescriptor::NONE);
+        // Two at once: the slot of the one that ends last is the next to be used.
+        let first = host.io.submit(write(0), &data, 0).await.expect("connected");
+        let second = host.io.submit(write(1), &data, 0).await.expect("connected");
+        for cid in [first, second] {
+            let (cqe, _) = host.io.answer(cid).await.expect("connected");
+            assert_status(&cqe, Status::SUCCESS);
+        }
+        host.io.next_cid = first;
+        let again = host.io.submit(write(2), &data, 0).await.expect("connected");
+        assert_eq!(again, first);
+        let r2t = host.io.receive_r2t().await;
+        let abort = AdminCommand::Abort(Abort {
+            sqid: 1,
+            cid: again,
+        });
+        let (cqe, _) = host.admin.admin(abort, &[], 0).await;
+        assert_eq!((cqe.result, cqe.status), (0, Status::SUCCESS));
+        host.io.send_data(&r2t).await.expect("connected");
+        let (cqe, _) = host.io.answer(again).await.expect("connected");
+        assert_status(&cqe, Status::COMMAND_ABORT_REQUESTED);
+        host.io.next_cid = second + 1;
+        assert_eq!(host.read(2, 1).await, vec![0; BLOCK]);
+    });
+}
+
 #[test]
 fn a_cid_in_flight_is_a_conflict() {
     with_target(|mut host| async move {

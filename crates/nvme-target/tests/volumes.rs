@@ -83,6 +83,46 @@ fn writes_of_a_lost_connection_land_before_the_hosts_next_queue() {
     });
 }
 
+/// An answer says that it is done: neither less nor earlier than the volume says so.
+#[test]
+fn nothing_is_answered_before_the_volume_has_done_it() {
+    const DELAY: Duration = Duration::from_millis(50);
+    let simulation = simulation();
+    let remotes = start_reactors(&simulation, 1);
+    let server = simulation.address(SERVER);
+    simulation.run(CLIENT, move |reactor| async move {
+        let (subsystem, volume) = slow_subsystem();
+        let (_target, address) = serve_subsystem(remotes, subsystem, server).await;
+        for in_capsule in [0, 8192] {
+            let options = HostOptions {
+                in_capsule,
+                ..HostOptions::default()
+            };
+            let (_admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+            let mut io = io_queue(&reactor, address, id, 1, options).await;
+            let data = pattern(1, BLOCK);
+            volume.set_delay(DELAY);
+            let forced = |on| Blocks {
+                force_unit_access: on,
+                ..Blocks::new(0, 1)
+            };
+            let commands = [
+                (NvmCommand::Write(forced(false)), &data[..], 0),
+                (NvmCommand::Write(forced(true)), &data[..], 1),
+                (NvmCommand::Flush, &[], 0),
+            ];
+            for (command, data, count) in commands {
+                let (began, before) = (reactor.now(), volume.forced());
+                let (cqe, _) = io.nvm(command, 1, data, 0).await;
+                assert!(cqe.status.is_success(), "{command:?}");
+                let took = reactor.now() - began;
+                assert!(took >= DELAY, "{command:?} was answered after {took:?}");
+                assert_eq!(volume.forced() - before, count, "{command:?}");
+            }
+        }
+    });
+}
+
 #[test]
 fn a_broken_invariant_ends_one_connection() {
     let simulation = simulation();

@@ -186,7 +186,7 @@ pub(crate) struct Queue {
     input: View,
     current: Option<u16>,
     pending: HashMap<u16, Pending>,
-    next_cid: u16,
+    pub(crate) next_cid: u16,
     pub maximum_h2c_data: u32,
     /// PDUs of H2CData that were sent.
     pub h2c_pdus: u32,

@@ -17,6 +17,7 @@ use weir_reactor::Reactor;
 pub(crate) struct SlowVolume {
     inner: Arc<dyn Volume>,
     delay_ms: AtomicU64,
+    forced: AtomicU64,
 }
 
 impl SlowVolume {
@@ -27,7 +28,13 @@ impl SlowVolume {
         Arc::new(SlowVolume {
             inner,
             delay_ms: AtomicU64::new(0),
+            forced: AtomicU64::new(0),
         })
+    }
+
+    /// Requests with Force Unit Access that came.
+    pub(crate) fn forced(&self) -> u64 {
+        self.forced.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_delay(&self, delay: Duration) {
@@ -103,6 +110,9 @@ impl Queue for SlowQueue {
     fn submit(&mut self, batch: &mut VecDeque<Request>) {
         let delay = Duration::from_millis(self.volume.delay_ms.load(Ordering::Relaxed));
         let mut taken = std::mem::take(batch);
+        let forced = taken.iter().filter(|request| is_forced(&request.operation));
+        let forced = forced.count() as u64;
+        self.volume.forced.fetch_add(forced, Ordering::Relaxed);
         let (reactor, inner) = (self.reactor.clone(), Rc::clone(&self.inner));
         let later = async move {
             if !delay.is_zero() {
@@ -115,4 +125,13 @@ impl Queue for SlowQueue {
     }
 
     fn cancel(&mut self, _token: Token) {}
+}
+
+fn is_forced(operation: &Operation) -> bool {
+    match operation {
+        Operation::Write { fua, .. }
+        | Operation::WriteZeroes { fua, .. }
+        | Operation::CompareWrite { fua, .. } => *fua,
+        _ => false,
+    }
 }
