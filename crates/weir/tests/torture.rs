@@ -344,6 +344,21 @@ groups! {
     group_13_in_capsule_data 13;
     group_14_sgl 14;
     group_15_queue_depth 15;
+    group_16_connect 16;
+    group_17_connect_races 17;
+    group_18_discovery_log 18;
+    group_19_authentication 19;
+    group_20_properties 20;
+    group_21_keep_alive 21;
+    group_22_events 22;
+    group_23_identify 23;
+    group_24_number_of_queues 24;
+    group_25_ranges 25;
+    group_26_fused 26;
+    group_27_reservations 27;
+    group_28_abort 28;
+    group_29_stale_writes 29;
+    group_30_changes 30;
 }
 
 /// Where data goes depends on the medium and on the limits: the groups about data once more with others.

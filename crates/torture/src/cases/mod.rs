@@ -28,12 +28,26 @@ macro_rules! cases {
     (@run $name:ident $why:literal) => { $crate::case::Run::NotApplicable($why) };
 }
 
+mod abort;
+mod admin;
+mod authentication;
+mod connect;
 mod deliveries;
 mod digests;
+mod discovery;
 mod endings;
+mod events;
+mod fused;
+mod guests;
 mod handshake;
+mod hosts;
+mod io;
 mod lengths;
+mod properties;
+mod proxy;
 mod queue_depth;
+mod reconfiguration;
+mod reservations;
 mod sgl;
 mod terminations;
 mod transfers;
@@ -49,6 +63,17 @@ const TABLES: &[&[Case]] = &[
     transfers::CASES,
     sgl::CASES,
     queue_depth::CASES,
+    connect::CASES,
+    discovery::CASES,
+    authentication::CASES,
+    properties::CASES,
+    events::CASES,
+    admin::CASES,
+    io::CASES,
+    fused::CASES,
+    reservations::CASES,
+    abort::CASES,
+    reconfiguration::CASES,
 ];
 
 /// Every case, by group.
