@@ -6,8 +6,8 @@ use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::{Sqe, Status};
 
 use super::hosts::{
-    Disk, INVALID_OPCODE, block_of, discovery, expect_any, read_sqe, refused_bare, together,
-    write_sqe,
+    Disk, INVALID_OPCODE, block_of, discovery, expect_any, has_disconnect, read_sqe, refused_bare,
+    together, write_sqe,
 };
 use crate::case::{Failure, check};
 use crate::context::{Context, QUIET};
@@ -370,6 +370,7 @@ fn disconnect(record_format: u16) -> Sqe {
 }
 
 fn disconnect_on_the_admin_queue(context: &mut Context) -> Result<(), Failure> {
+    has_disconnect(context)?;
     let mut disk = Disk::new(context)?;
     let refusal = [Status::INVALID_QUEUE_TYPE.with_do_not_retry()];
     let what = "Disconnect on the admin queue";
@@ -379,6 +380,7 @@ fn disconnect_on_the_admin_queue(context: &mut Context) -> Result<(), Failure> {
 }
 
 fn disconnect_record_format(context: &mut Context) -> Result<(), Failure> {
+    has_disconnect(context)?;
     let mut disk = Disk::new(context)?;
     let statuses = [
         Status::CONNECT_INCOMPATIBLE_FORMAT.with_do_not_retry(),
@@ -389,6 +391,7 @@ fn disconnect_record_format(context: &mut Context) -> Result<(), Failure> {
 }
 
 fn disconnect_with_commands_in_flight(context: &mut Context) -> Result<(), Failure> {
+    has_disconnect(context)?;
     let (mut disk, before, after, r2t) = awaiting(context)?;
     let (sqe, capsule) = disk.io.prepare(disconnect(0), &[], 0);
     disk.io.send(&capsule)?;
@@ -409,6 +412,7 @@ fn disconnect_with_commands_in_flight(context: &mut Context) -> Result<(), Failu
 }
 
 fn commands_behind_a_disconnect(context: &mut Context) -> Result<(), Failure> {
+    has_disconnect(context)?;
     let mut disk = Disk::new(context)?;
     let (sqe, mut bytes) = disk.io.prepare(disconnect(0), &[], 0);
     for _ in 0..4 {

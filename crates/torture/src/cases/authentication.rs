@@ -82,6 +82,21 @@ fn negotiate() -> [u8; 72] {
     message
 }
 
+/// Nothing says beforehand whether a target knows authentication: one that takes the commands does.
+fn has_no_authentication(context: &Context) -> Result<(), Failure> {
+    if context.manner.exact {
+        return Ok(());
+    }
+    let mut admin = context.controller()?.admin;
+    let (cqe, _) = admin.command(receive(4096), &[], 4096)?;
+    if cqe.status.is_success() {
+        return Err(Failure::NotOffered(
+            "a target without authentication".into(),
+        ));
+    }
+    Ok(())
+}
+
 fn connect_asks_for_no_authentication(context: &mut Context) -> Result<(), Failure> {
     let mut peer = context.initialized()?;
     let attempt = Attempt::admin(context);
@@ -95,6 +110,7 @@ fn connect_asks_for_no_authentication(context: &mut Context) -> Result<(), Failu
 }
 
 fn authentication_send(context: &mut Context) -> Result<(), Failure> {
+    has_no_authentication(context)?;
     let mut controller = context.controller()?;
     let message = negotiate();
     let sqe = send(message.len() as u32);
@@ -104,6 +120,7 @@ fn authentication_send(context: &mut Context) -> Result<(), Failure> {
 }
 
 fn authentication_receive(context: &mut Context) -> Result<(), Failure> {
+    has_no_authentication(context)?;
     let mut controller = context.controller()?;
     let what = "Authentication Receive";
     refused(
@@ -118,6 +135,7 @@ fn authentication_receive(context: &mut Context) -> Result<(), Failure> {
 }
 
 fn authentication_lengths(context: &mut Context) -> Result<(), Failure> {
+    has_no_authentication(context)?;
     let mut controller = context.controller()?;
     let refusals = [REFUSALS[0], REFUSALS[1], Status::DATA_SGL_LENGTH_INVALID];
     let message = negotiate();
@@ -133,6 +151,7 @@ fn authentication_lengths(context: &mut Context) -> Result<(), Failure> {
 }
 
 fn authentication_unknown_protocol(context: &mut Context) -> Result<(), Failure> {
+    has_no_authentication(context)?;
     let mut controller = context.controller()?;
     let command = FabricsCommand::AuthenticationSend(SecurityTransfer {
         protocol: 0xff,
@@ -164,6 +183,7 @@ fn authentication_before_connect(context: &mut Context) -> Result<(), Failure> {
 }
 
 fn authentication_on_an_io_queue(context: &mut Context) -> Result<(), Failure> {
+    has_no_authentication(context)?;
     let controller = context.controller()?;
     let mut queue = controller.io(1)?;
     let message = negotiate();

@@ -12,7 +12,7 @@ use weir_nvme::{HostId, Sqe, Status};
 
 use super::hosts::{
     Attempt, Disk, NO_NQN, SEQUENCE_ERROR, block_of, connect_refused, connect_refused_by,
-    discovery, expect_any, read_sqe, set_queues, write_sqe,
+    discovery, expect_any, has_disconnect, read_sqe, set_queues, write_sqe,
 };
 use crate::case::{Failure, Needs};
 use crate::context::Context;
@@ -504,18 +504,22 @@ fn a_command_behind_connect_in_one_segment(context: &mut Context) -> Result<(), 
     let mut bytes = attempt.capsule(&peer, 1);
     bytes.extend(peer.format.capsule(&sqe, &[]));
     peer.send(&bytes)?;
-    peer.expect_status("a Connect with a Read behind it", 1, Status::SUCCESS)?;
-    let got = peer.receive();
-    match &got {
-        Got::Data(data, bytes) if data.cid == 2 && bytes.len() == block as usize => Ok(()),
-        _ => peer
-            .judge(
-                "a Read behind a Connect",
-                &[Answer::Status(2, Status::COMMAND_SEQUENCE_ERROR)],
-                got,
-            )
-            .map(drop),
+    // The Read may be refused before the Connect is answered.
+    let (mut connected, mut answered) = (false, false);
+    while !connected || !answered {
+        let got = peer.receive();
+        match &got {
+            Got::Response(cqe) if cqe.cid == 1 && cqe.status.is_success() => connected = true,
+            Got::Response(cqe) if cqe.cid == 2 && cqe.status.is_success() => answered = true,
+            Got::Data(data, _) if data.cid == 2 && connected => answered = data.success,
+            _ => {
+                let answers = [Answer::Status(2, SEQUENCE_ERROR)];
+                peer.judge("a Connect and a Read behind it", &answers, got)?;
+                answered = true;
+            }
+        }
     }
+    Ok(())
 }
 
 fn io_queue_before_enable(context: &mut Context) -> Result<(), Failure> {
@@ -661,6 +665,7 @@ pub(super) fn reconnected(context: &Context, controller: u16, qid: u16) -> Resul
 }
 
 fn queue_identifier_reused_after_disconnect(context: &mut Context) -> Result<(), Failure> {
+    has_disconnect(context)?;
     let Disk {
         controller, mut io, ..
     } = Disk::new(context)?;

@@ -358,8 +358,11 @@ fn fused_end_in_between(context: &mut Context) -> Result<(), Failure> {
         if with_second {
             // Their data is asked for now.
             queue.receive();
-        } else {
+        } else if context.manner.exact {
             queue.expect_silence("the first of a pair", QUIET)?;
+        } else {
+            // Others may ask for its data already.
+            queue.receive_within(QUIET);
         }
         let peer = queue.into_peer();
         if reset {

@@ -5,6 +5,7 @@ use weir_nvme::command::{
     SetFeatures,
 };
 use weir_nvme::feature::{FeatureId, NumberOfQueues};
+use weir_nvme::identify::OptionalFabricsCommands;
 use weir_nvme::nqn::NQN_FIELD_SIZE;
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::{Cqe, HostId, Nqn, Sqe, Status};
@@ -224,6 +225,16 @@ pub(super) fn set_queues(admin: &mut Queue, count: u32) -> Result<u16, Failure> 
     let (_, dword) = admin.succeed("Number of Queues", sqe, &[], 0)?;
     let granted = NumberOfQueues::from_dword(dword);
     Ok(granted.submission.min(granted.completion) as u16)
+}
+
+/// Of others than Weir, Disconnect is an option (OFCS bit 0, NVMe Base 2.0c section 5.17.2.1).
+pub(super) fn has_disconnect(context: &Context) -> Result<(), Failure> {
+    let offered = context.facts.controller.optional_fabrics_commands;
+    if offered.contains(OptionalFabricsCommands::DISCONNECT) || context.manner.exact {
+        Ok(())
+    } else {
+        Err(Failure::NotOffered("Disconnect".into()))
+    }
 }
 
 /// The entry of a command of the NVM command set.
