@@ -522,6 +522,7 @@ impl QueuePair {
         })
     }
 
+    #[inline]
     fn index_by_cid(&self, cid: u16) -> usize {
         usize::from(cid) & (self.by_cid.len() - 1)
     }
@@ -529,12 +530,15 @@ impl QueuePair {
     /// Whether a command with this CID has no answer yet. Only the latest of those whose low bits are the same is looked at: how many
     /// are searched is the controller's affair (NVMe Base 2.0c, section 3.3.3.2.1.1, Command ID Conflict), and of hosts that
     /// number their commands by the entries of the queue it is the only one.
+    #[inline]
     fn is_in_flight(&self, cid: u16) -> bool {
         let latest = &self.slots[usize::from(self.by_cid[self.index_by_cid(cid)])];
         latest.sqe.cid == cid && !matches!(latest.phase, Phase::Free | Phase::Abandoned)
     }
 
     /// Answers a command that may not run.
+    #[cold]
+    #[inline(never)]
     fn refuse(&mut self, sqe: &Sqe, status: Status) -> Next {
         let slot = self.take_slot(sqe);
         self.settle_fused(sqe, None);
