@@ -425,8 +425,7 @@ fn many_at_once(context: &mut Context) -> Result<(), Failure> {
             .collect();
         hosts
             .into_iter()
-            .map(|host| host.join().expect("a host does not panic"))
-            .collect()
+            .try_for_each(|host| host.join().expect("a host does not panic"))
     })
 }
 
