@@ -33,6 +33,8 @@ const OTHER_FILES: u64 = 1024;
 const PROCESS_BYTES: u64 = 48 << 20;
 /// A reactor's ring, stack, timers and tasks, in bytes, without buffers and connections.
 const REACTOR_BYTES: u64 = 4 << 20;
+/// Share of a reactor's data buffers that one connection may have: one in so many.
+const CONNECTION_SHARE: u64 = 4;
 /// Share of the allowed memory that sockets may take: one in so many. Beyond it their buffers are given a size.
 const SOCKET_SHARE: u64 = 4;
 /// The smallest buffer that a socket is given in each direction, in bytes.
@@ -172,6 +174,8 @@ pub struct Plan {
     pub connections: u32,
     /// Of these, so many that are not a queue yet.
     pub half_open_connections: u32,
+    /// Data of one connection's commands at once, in bytes.
+    pub bytes_in_flight_per_connection: u32,
     /// Buffers of each socket in each direction, in bytes, where the kernel's own are too large for the machine.
     pub socket_buffer: Option<u32>,
     /// What it comes to at worst.
@@ -252,9 +256,18 @@ impl Draft<'_> {
             pool_bytes,
             connections,
             half_open_connections: self.config.limits.half_open_connections.min(connections),
+            bytes_in_flight_per_connection: self.bytes_in_flight_per_connection(pool_bytes),
             socket_buffer,
             budget,
         })
+    }
+
+    /// As configured, but no more than a share of a reactor's buffers, and one transfer at least.
+    fn bytes_in_flight_per_connection(&self, pool_bytes: u64) -> u32 {
+        let share = u32::try_from(pool_bytes / CONNECTION_SHARE).unwrap_or(u32::MAX);
+        let configured = self.config.limits.bytes_in_flight_per_connection;
+        let least = self.config.transport.data_transfer_size_max;
+        configured.min(share.max(least))
     }
 
     fn fits(&self, connections: u32) -> bool {
@@ -528,6 +541,9 @@ mod tests {
         let small = plan(&config, 2, GIB).unwrap();
         assert_eq!(small.reactors, 2);
         assert_eq!(small.pool_bytes, GIB / 8 - receive_bytes());
+        assert_eq!(large.bytes_in_flight_per_connection, 64 << 20);
+        let quarter = small.pool_bytes / 4;
+        assert_eq!(u64::from(small.bytes_in_flight_per_connection), quarter);
     }
 
     /// The defaults serve on any machine that could hold a gateway at all, and never plan for more than there is.

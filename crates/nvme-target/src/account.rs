@@ -103,11 +103,6 @@ impl Turns {
             waker.wake_by_ref();
         }
     }
-
-    /// Connections that wait.
-    pub(crate) fn len(&self) -> usize {
-        self.waiting.borrow().len()
-    }
 }
 
 /// Bytes that one connection keeps of its input outside of all pools, as part of what all of its reactor keep.
@@ -171,7 +166,6 @@ mod tests {
         turns.leave(1);
         assert!(turns.is_turn_of(2) && !turns.is_turn_of(1));
         turns.leave(2);
-        assert_eq!(turns.len(), 0);
         assert!(turns.is_turn_of(3));
     }
 

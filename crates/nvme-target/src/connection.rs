@@ -286,6 +286,8 @@ struct Connection {
     kept: Kept,
     /// It is among those that wait for buffers of the reactor.
     waits_its_turn: bool,
+    /// Commands wait for room that its own commands take.
+    waits_for_itself: bool,
     /// Bytes of the last receive into the ring.
     last_received: usize,
     /// Bytes received that were not yet counted as work.
@@ -532,6 +534,7 @@ impl Connection {
             queue,
             kept: Kept::none(&shard.kept),
             waits_its_turn: false,
+            waits_for_itself: false,
             scene: Scene::new(shard, entry.local),
             entry,
             input: View::empty(),
@@ -825,7 +828,14 @@ impl Connection {
         } else {
             self.retry.clear();
         }
+        // A command for which there is no slot waits for its own queue, which is nobody else's affair.
+        let starved = starved && self.queue.has_room();
         self.take_turn(starved || self.queue.waits_for_others(), context);
+        let waits_for_itself = self.queue.waits_for_itself();
+        if waits_for_itself && !self.waits_for_itself {
+            shard.counters.own_waits.add(1);
+        }
+        self.waits_for_itself = waits_for_itself;
     }
 
     /// Waits among the others for what the reactor has too little of, or no longer.
@@ -834,11 +844,7 @@ impl Connection {
         if waits && !self.waits_its_turn {
             shard.turns.wait(id, context.waker());
             shard.counters.buffer_waits.add(1);
-            tracing::debug!(
-                connection = id,
-                waiting = shard.turns.len(),
-                "commands wait for buffers"
-            );
+            shard.tell_of_waits();
         } else if !waits && self.waits_its_turn {
             shard.turns.leave(id);
         }

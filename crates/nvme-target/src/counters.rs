@@ -78,6 +78,7 @@ pub(crate) struct ConnectionCounters {
     pub(crate) over_half_open: Counter,
     pub(crate) over_controllers: Counter,
     pub(crate) buffer_waits: Counter,
+    pub(crate) own_waits: Counter,
     pub(crate) bytes_in_flight: Counter,
     pub(crate) handshake_timeouts: Counter,
     pub(crate) keep_alive_expiries: Counter,

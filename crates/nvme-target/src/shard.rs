@@ -4,10 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir_block::{Router, Volume};
 use weir_nvme::Nqn;
-use weir_reactor::{Reactor, Receiver, oneshot};
+use weir_reactor::{Instant, Reactor, Receiver, oneshot};
 
 use crate::account::{Account, Turns};
 use crate::connection::{Entry, Message};
@@ -17,6 +18,9 @@ use crate::mailbox::Mailbox;
 use crate::snapshot::{Namespace, Snapshot};
 use crate::target::{TargetShared, Waiting};
 use crate::volumes::{Attached, Namespaces, VolumeQueue};
+
+/// How often it is told at most that commands wait for buffers.
+const TELL_AGAIN: Duration = Duration::from_secs(10);
 
 /// Something to do on a reactor's part of a target.
 pub(crate) type Work = Box<dyn FnOnce(&Rc<Shard>) + Send>;
@@ -65,6 +69,8 @@ pub(crate) struct Shard {
     pub(crate) turns: Turns,
     /// Bytes of input that connections keep outside of all pools.
     pub(crate) kept: Rc<Cell<usize>>,
+    /// When it was last told that commands wait for buffers, and how often they had by then.
+    told_of_waits: Cell<Option<(Instant, u64)>>,
     pub(crate) stopped: Cell<bool>,
 }
 
@@ -77,6 +83,7 @@ impl Shard {
             account: Account::new(target.config.bytes_in_flight),
             turns: Turns::default(),
             kept: Rc::default(),
+            told_of_waits: Cell::new(None),
             waiting: RefCell::default(),
             target,
             router: Router::new(),
@@ -274,6 +281,25 @@ impl Shard {
             .cloned()
             .collect();
         Some(Namespaces::new(visible))
+    }
+
+    /// Tells that commands wait for buffers: the first time, and then now and then, with how often they did.
+    pub(crate) fn tell_of_waits(&self) {
+        let (now, waits) = (self.reactor.now(), self.counters.buffer_waits.get());
+        let told = self.told_of_waits.get();
+        if told.is_some_and(|(at, _)| now < at + TELL_AGAIN) {
+            return;
+        }
+        self.told_of_waits.set(Some((now, waits)));
+        let usage = self.reactor.pool().usage();
+        tracing::warn!(
+            reactor = self.index,
+            times = waits - told.map_or(0, |(_, before)| before),
+            used = usage.used_bytes,
+            limit = usage.limit_bytes,
+            in_flight = self.account.used(),
+            "commands wait for memory: all data buffers of the reactor are in use (limits.memory)"
+        );
     }
 
     /// Submits what waits in any volume's queue.

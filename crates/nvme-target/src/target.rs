@@ -204,6 +204,8 @@ pub struct ShardStats {
     pub over_controllers: u64,
     /// Times that a connection's commands had to wait for buffers that others had.
     pub buffer_waits: u64,
+    /// Times that a connection's commands had to wait for its own: as much of its data was in flight as may be.
+    pub own_waits: u64,
     /// Bytes of data in flight now: what hosts were asked for, and what they were sent and have not taken.
     pub bytes_in_flight: u64,
     /// Connections whose Connect did not come in time.
@@ -890,6 +892,7 @@ fn shard_stats(index: usize, counters: &ConnectionCounters, state: &State) -> Sh
         over_half_open: counters.over_half_open.get(),
         over_controllers: counters.over_controllers.get(),
         buffer_waits: counters.buffer_waits.get(),
+        own_waits: counters.own_waits.get(),
         bytes_in_flight: counters.bytes_in_flight.get(),
         handshake_timeouts: counters.handshake_timeouts.get(),
         keep_alive_expiries: counters.keep_alive_expiries.get(),

@@ -384,6 +384,49 @@ fn hosts_that_use_all_buffers_do_not_starve_another() {
     );
 }
 
+/// A host that fills its queue, and more, with commands that do not end, waits for itself and has nobody else wait.
+#[test]
+fn a_host_that_overfills_its_queue_holds_nobody_up() {
+    with_target(
+        simulation(),
+        1,
+        TargetConfig::default(),
+        |reactor, target, address, _| async move {
+            let (admin, id) =
+                admin_queue(&reactor, address, SUBSYSTEM, HostOptions::default()).await;
+            let few = HostOptions {
+                entries: 2,
+                in_capsule: 0,
+                ..HostOptions::default()
+            };
+            let mut full = io_queue(&reactor, address, id, 1, few).await;
+            let data = pattern(1, 4096);
+            for _ in 0..30 {
+                let write = NvmCommand::Write(Blocks::new(0, 8));
+                let sqe = write.sqe(0, 1, SglDescriptor::NONE);
+                full.submit(sqe, &data, 0).await.expect("connected");
+            }
+            // The data that it is asked for never comes.
+            reactor.sleep(Duration::from_secs(1)).await;
+            let by_r2t = HostOptions {
+                in_capsule: 0,
+                ..HostOptions::default()
+            };
+            let mut queue = io_queue(&reactor, address, id, 2, by_r2t).await;
+            let before = reactor.now();
+            for _ in 0..10 {
+                let at = Blocks::new(0, (LONG / BLOCK) as u32);
+                let data = pattern(2, LONG);
+                let (cqe, _) = queue.nvm(NvmCommand::Write(at), 1, &data, 0).await;
+                assert!(cqe.status.is_success(), "{:?}", cqe.status);
+            }
+            assert!(reactor.now() - before < Duration::from_secs(1));
+            assert_eq!(target.stats().reactors[0].buffer_waits, 0);
+            drop((full, queue, admin));
+        },
+    );
+}
+
 /// What a client of the mix does.
 #[derive(Debug, Clone, Copy)]
 enum Manner {

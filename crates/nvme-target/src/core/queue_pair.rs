@@ -301,6 +301,11 @@ impl QueuePair {
         self.waits_for_buffer() && self.waits_for_others
     }
 
+    /// Whether a command waits for room that only this queue's own commands take.
+    pub(crate) fn waits_for_itself(&self) -> bool {
+        self.waits_for_buffer() && !self.waits_for_others
+    }
+
     /// Takes bytes for a slot's command, where there is room.
     fn take_bytes(&mut self, slot: SlotIndex, bytes: u32) -> bool {
         let count = u64::from(bytes);

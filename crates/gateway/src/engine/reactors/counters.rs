@@ -330,11 +330,12 @@ fn operation(kind: OperationKind) -> &'static str {
 /// How often each limit was met.
 fn of_limits(stats: &TargetStats) -> Family {
     type Count = fn(&ShardStats) -> u64;
-    const LIMITS: [(&str, Count); 5] = [
+    const LIMITS: [(&str, Count); 6] = [
         ("connections", |row| row.over_connections),
         ("half_open_connections", |row| row.over_half_open),
         ("half_open_per_address", |row| row.over_address),
         ("controllers", |row| row.over_controllers),
+        ("bytes_in_flight_per_connection", |row| row.own_waits),
         ("memory", |row| row.buffer_waits),
     ];
     let mut family = Family::new(

@@ -104,6 +104,7 @@ impl ReactorEngine {
             max_connections: plan.connections,
             max_half_open: plan.half_open_connections,
             bytes_in_flight: plan.pool_bytes,
+            bytes_in_flight_per_connection: plan.bytes_in_flight_per_connection,
             ..target_config(config)
         };
         let target = Target::new(remotes, target_config).await?;
