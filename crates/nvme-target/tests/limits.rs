@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
+use common::slow::SlowVolume;
 use common::*;
 use weir_nvme::command::{
     AdminCommand, Blocks, ConnectData, FabricsCommand, Identify, NvmCommand, PropertySet,
@@ -17,7 +18,7 @@ use weir_nvme::property::Property;
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::tcp::{DigestOptions, H2cData, InitializeRequest};
 use weir_nvme::{HostId, Status};
-use weir_nvme_target::{Target, TargetConfig};
+use weir_nvme_target::{Namespace, Target, TargetConfig};
 use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
 use weir_reactor::{
     PanicPolicy, Reactor, ReactorConfig, ReactorId, Remote, SocketOptions, TcpStream,
@@ -324,8 +325,13 @@ fn hosts_that_use_all_buffers_do_not_starve_another() {
     const HOGS: u16 = 3;
     const DEPTH: usize = 30;
     const LARGE: usize = 1 << 20;
+    let simulation = Simulation::new(Config {
+        seed: seed_from_env_or_random(),
+        time_max: Duration::from_secs(30),
+        ..Config::default()
+    });
     with_target(
-        simulation(),
+        simulation,
         1,
         TargetConfig::default(),
         |reactor, target, address, remotes| async move {
@@ -384,7 +390,7 @@ fn hosts_that_use_all_buffers_do_not_starve_another() {
     );
 }
 
-/// A host that fills its queue, and more, with commands that do not end, waits for itself and has nobody else wait.
+/// A host that fills its queue, and more, with commands that take long waits for itself and has nobody else wait.
 #[test]
 fn a_host_that_overfills_its_queue_holds_nobody_up() {
     with_target(
@@ -392,21 +398,33 @@ fn a_host_that_overfills_its_queue_holds_nobody_up() {
         1,
         TargetConfig::default(),
         |reactor, target, address, _| async move {
+            let slow = SlowVolume::new(memory_volume("8M", BLOCK as u32));
+            slow.set_delay(Duration::from_secs(20));
+            let mut served = subsystem(&[memory_volume("8M", BLOCK as u32)]);
+            served.namespaces.push(Namespace::new(2, slow, [2; 16]));
+            target
+                .apply(snapshot(2, vec![served], address))
+                .await
+                .expect("applied");
             let (admin, id) =
                 admin_queue(&reactor, address, SUBSYSTEM, HostOptions::default()).await;
             let few = HostOptions {
                 entries: 2,
-                in_capsule: 0,
                 ..HostOptions::default()
             };
             let mut full = io_queue(&reactor, address, id, 1, few).await;
             let data = pattern(1, 4096);
-            for _ in 0..30 {
-                let write = NvmCommand::Write(Blocks::new(0, 8));
-                let sqe = write.sqe(0, 1, SglDescriptor::NONE);
-                full.submit(sqe, &data, 0).await.expect("connected");
-            }
-            // The data that it is asked for never comes.
+            let write = NvmCommand::Write(Blocks::new(0, 8));
+            let mut bytes = Vec::new();
+            let cids: Vec<u16> = (0..30)
+                .map(|_| {
+                    let sqe = write.sqe(0, 2, SglDescriptor::NONE);
+                    full.prepare(sqe, &data, 0, &mut bytes)
+                })
+                .collect();
+            let mut gather = weir_memory::Gather::new();
+            gather.push_header(&bytes);
+            full.stream.start_send(gather);
             reactor.sleep(Duration::from_secs(1)).await;
             let by_r2t = HostOptions {
                 in_capsule: 0,
@@ -422,6 +440,10 @@ fn a_host_that_overfills_its_queue_holds_nobody_up() {
             }
             assert!(reactor.now() - before < Duration::from_secs(1));
             assert_eq!(target.stats().reactors[0].buffer_waits, 0);
+            for cid in cids {
+                let (cqe, _) = full.answer(cid).await.expect("connected");
+                assert!(cqe.status.is_success(), "{:?}", cqe.status);
+            }
             drop((full, queue, admin));
         },
     );
