@@ -306,22 +306,23 @@ impl QueuePair {
         self.waits_for_buffer() && !self.waits_for_others
     }
 
-    /// Takes bytes for a slot's command, where there is room.
-    fn take_bytes(&mut self, slot: SlotIndex, bytes: u32) -> bool {
-        let count = u64::from(bytes);
-        if self.bytes > 0 && self.bytes + count > self.bytes_max {
+    /// Takes bytes for a command, where there is room.
+    #[inline]
+    fn take_bytes(&mut self, bytes: u32) -> bool {
+        let all = self.bytes + u64::from(bytes);
+        if all > self.bytes_max && self.bytes > 0 {
             self.waits_for_others = false;
             return false;
         }
-        if !self.account.take(count) {
+        if !self.account.take(u64::from(bytes)) {
             self.waits_for_others = true;
             return false;
         }
-        self.bytes += count;
-        self.slots[usize::from(slot)].held = bytes;
+        self.bytes = all;
         true
     }
 
+    #[inline]
     fn give_bytes_back(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.bytes, "what is given back was taken");
         self.bytes = self.bytes.saturating_sub(bytes);
@@ -329,11 +330,10 @@ impl QueuePair {
     }
 
     /// From a command's bytes to those of its answer.
-    fn settle_bytes(&mut self, slot: SlotIndex, answer: u32) {
-        let held = std::mem::take(&mut self.slots[usize::from(slot)].held);
+    fn settle_bytes(&mut self, held: u32, answer: u32) {
         if held > answer {
             self.give_bytes_back(u64::from(held - answer));
-        } else if held < answer {
+        } else {
             // Of an admin queue, which takes no command while it is full.
             let more = u64::from(answer - held);
             self.bytes += more;
@@ -595,10 +595,19 @@ impl QueuePair {
     }
 
     /// Whether there is room for the data that a command is to yield.
+    #[inline]
     fn may_run(&mut self, slot: SlotIndex) -> bool {
-        let entry = &self.slots[usize::from(slot)];
+        let entry = &mut self.slots[usize::from(slot)];
+        if !matches!(entry.work, Work::Read { .. }) {
+            return true;
+        }
         let bytes = entry.buffer;
-        !matches!(entry.work, Work::Read { .. }) || self.take_bytes(slot, bytes)
+        entry.held = bytes;
+        if self.take_bytes(bytes) {
+            return true;
+        }
+        self.slots[usize::from(slot)].held = 0;
+        false
     }
 
     fn plan(&mut self, sqe: &Sqe, payload: TcpData, env: &Env<'_>) -> Result<Plan, Status> {
@@ -730,16 +739,17 @@ impl QueuePair {
             return None;
         }
         let length = self.slots[usize::from(slot)].length;
-        if !self.take_bytes(slot, length) {
+        if !self.take_bytes(length) {
             return None;
         }
-        let entry = &self.slots[usize::from(slot)];
-        let space = entry.work.space();
-        let landing = find_landing(space, length, entry.namespace.as_ref(), env);
+        let entry = &mut self.slots[usize::from(slot)];
+        let landing = find_landing(entry.work.space(), length, entry.namespace.as_ref(), env);
         let landing = buffer_of(landing, length, env);
-        if landing.is_none() {
+        if landing.is_some() {
+            entry.held = length;
+        } else {
             self.waits_for_others = true;
-            self.settle_bytes(slot, 0);
+            self.give_bytes_back(u64::from(length));
         }
         landing
     }
@@ -1319,12 +1329,7 @@ impl QueuePair {
         let data = std::mem::take(&mut entry.data);
         let data_bytes = weir_memory::views_len(&data) as u32;
         let cqe = Cqe::new(entry.sqe.cid, head, status).with_result(entry.result);
-        if entry.held != data_bytes {
-            self.settle_bytes(slot, data_bytes);
-        } else {
-            entry.held = 0;
-        }
-        let entry = &mut self.slots[usize::from(slot)];
+        let held = std::mem::take(&mut entry.held);
         self.answers.push_back(Answer {
             cqe,
             data,
@@ -1349,6 +1354,9 @@ impl QueuePair {
                 self.release(slot);
             }
             _ => self.release(slot),
+        }
+        if held != data_bytes {
+            self.settle_bytes(held, data_bytes);
         }
     }
 
