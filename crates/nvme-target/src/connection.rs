@@ -461,6 +461,9 @@ async fn live(shard: Rc<Shard>, connection: Rc<RefCell<Connection>>) {
         shard.pump_all();
     }
     leave(&shard, &entry, moved);
+    // Its data is in flight no more.
+    drop(connection);
+    shard.counters.bytes_in_flight.set(shard.account.used());
 }
 
 fn log_end(shard: &Shard, entry: &Entry, end: &End) {
