@@ -38,4 +38,4 @@ pub use context::{Context, Target};
 pub use gateway::{Gateway, Resources};
 pub use peer::{Answer, Got, Peer};
 pub use queue::{Controller, Queue, QueueOptions};
-pub use runner::{Outcome, Record, Runner, Settings};
+pub use runner::{Outcome, Record, Restart, Runner, Settings};

@@ -11,6 +11,8 @@ use crate::witness::{Seen, Witness};
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Blocks that are written before the first case, where resources are looked at.
 const FILLED_BLOCKS_MAX: u64 = 32 << 10;
+/// How long a target that was started again has until it serves.
+const RESTART_TIME_MAX: Duration = Duration::from_secs(30);
 /// A pause between two looks at the resources.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -132,7 +134,11 @@ pub struct Runner {
     witness: Option<Witness>,
     before: Option<Resources>,
     gone: bool,
+    restart: Option<Restart>,
 }
+
+/// Starts a target again that a case has ended, or says why it cannot.
+pub type Restart = Box<dyn FnMut() -> Result<(), String>>;
 
 impl Runner {
     /// Finds out about the target and starts the witness.
@@ -162,10 +168,39 @@ impl Runner {
             witness: None,
             before: None,
             gone: false,
+            restart: None,
         };
         runner.start_witness()?;
         runner.before = runner.settled_resources()?;
         Ok(runner)
+    }
+
+    /// What starts the target again where a case has ended it, for the cases that follow to be run. Without it they are skipped.
+    pub fn set_restart(&mut self, restart: Restart) {
+        self.restart = Some(restart);
+    }
+
+    /// Starts a target again that is gone. What happened is told with the case that is skipped if it does not come back.
+    fn revive(&mut self) -> Result<(), String> {
+        let Some(restart) = self.restart.as_mut().filter(|_| self.gone) else {
+            return Ok(());
+        };
+        restart()?;
+        let began = Instant::now();
+        while let Err(failure) = self.serves() {
+            if began.elapsed() > RESTART_TIME_MAX {
+                return Err(failure.to_string());
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        self.gone = false;
+        self.begin_anew();
+        Ok(())
+    }
+
+    /// Whether a fresh connection is served.
+    fn serves(&self) -> Result<(), Failure> {
+        self.context.controller()?.admin.still_works(0, 0)
     }
 
     fn start_witness(&mut self) -> Result<(), Failure> {
@@ -208,10 +243,14 @@ impl Runner {
             seen: Seen::default(),
             took: Duration::ZERO,
         };
+        let revived = self.revive();
         match self.reason_to_skip(case) {
             Some((outcome, why)) => {
                 record.outcome = outcome;
-                record.got = why;
+                record.got = match revived {
+                    Ok(()) => why,
+                    Err(failure) => format!("{why}, and it did not come back: {failure}"),
+                };
             }
             None => {
                 let Run::Now(run) = case.run else {
@@ -274,11 +313,9 @@ impl Runner {
     fn of_life(&mut self) -> Result<(), (Outcome, String)> {
         let began = Instant::now();
         loop {
-            let alive = self
-                .context
-                .controller()
-                .and_then(|mut controller| controller.admin.still_works(0, 0));
-            let Err(failure) = alive else { return Ok(()) };
+            let Err(failure) = self.serves() else {
+                return Ok(());
+            };
             if began.elapsed() > SETTLE_TIME_MAX {
                 self.gone = self.context.peer().is_err();
                 return Err((Outcome::TargetGone, failure.to_string()));

@@ -54,15 +54,7 @@ impl Tortured {
             HANDSHAKE_TIME.as_secs(),
         );
         std::fs::write(path("weir.toml"), config).expect("the folder can be written");
-        let log = std::fs::File::create(path("log")).expect("the log can be written");
-        let process = Command::new(WEIR)
-            .args(["serve", "--config"])
-            .arg(path("weir.toml"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("the gateway starts");
+        let process = serve(folder.path());
         let gateway = Tortured {
             folder,
             ports: [free_port(), free_port()],
@@ -147,6 +139,19 @@ impl Drop for Tortured {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+fn serve(folder: &Path) -> Child {
+    let mut log = std::fs::File::options();
+    let log = log.create(true).append(true).open(folder.join("log"));
+    Command::new(WEIR)
+        .args(["serve", "--config"])
+        .arg(folder.join("weir.toml"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log.expect("the log can be written"))
+        .spawn()
+        .expect("the gateway starts")
 }
 
 fn weir(socket: &Path, arguments: &[&str]) -> Output {
@@ -417,6 +422,39 @@ fn the_command_prints_a_table_and_a_report() {
         (&first["group"], &first["outcome"]),
         (&1.into(), &"ok".into())
     );
+}
+
+#[test]
+fn a_target_that_a_case_ended_is_started_again() {
+    let mut gateway = Tortured::start();
+    let settings = Settings {
+        patience: ANSWER_TIME_MAX,
+        stall_max: STALL_MAX,
+        ..Settings::default()
+    };
+    let mut runner = Runner::new(gateway.target(), settings, None).expect("it serves");
+    let case = |name: &str| {
+        let all = cases::all();
+        *all.iter().find(|case| case.name == name).expect("a case")
+    };
+    gateway.process.kill().expect("it runs");
+    gateway.process.wait().expect("it ends");
+    assert_eq!(runner.run(case("icreq_pfv_1")).outcome, Outcome::TargetGone);
+    let record = runner.run(case("icreq_pfv_1"));
+    assert_eq!(record.outcome, Outcome::Skipped, "{}", record.got);
+    runner.set_restart(Box::new(|| Err("it is broken".into())));
+    let record = runner.run(case("icreq_pfv_1"));
+    assert_eq!(record.outcome, Outcome::Skipped);
+    assert!(record.got.ends_with("it is broken"), "{}", record.got);
+    let folder = gateway.folder.path().to_owned();
+    let (send, receive) = std::sync::mpsc::channel();
+    runner.set_restart(Box::new(move || {
+        send.send(serve(&folder)).map_err(|error| error.to_string())
+    }));
+    let record = runner.run(case("icreq_pfv_1"));
+    gateway.process = receive.try_recv().expect("it was started");
+    assert_eq!(record.outcome, Outcome::Ok, "{}", record.got);
+    assert!(record.seen.commands > 0, "the witness is back, too");
 }
 
 #[test]

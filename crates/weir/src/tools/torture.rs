@@ -39,6 +39,9 @@ pub(crate) struct TortureArguments {
     /// A second address of the same subsystem, for the cases that need one
     #[arg(long, value_name = "HOST:PORT")]
     second: Option<String>,
+    /// What starts the target again where a case has ended it, run by the shell; without it the cases that follow are skipped
+    #[arg(long, value_name = "COMMAND")]
+    restart: Option<String>,
     /// How long an answer may take
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     patience: Duration,
@@ -63,6 +66,9 @@ pub(crate) fn run(arguments: &TortureArguments, json: bool) -> anyhow::Result<Ex
     };
     let mut runner = Runner::new(target, settings, None)
         .with_context(|| format!("a well-behaved host cannot use {url}"))?;
+    if let Some(command) = arguments.restart.clone() {
+        runner.set_restart(Box::new(move || restart(&command)));
+    }
     let records = run_all(&mut runner, &chosen);
     let facts = &runner.context.facts;
     if json {
@@ -84,6 +90,20 @@ pub(crate) fn run(arguments: &TortureArguments, json: bool) -> anyhow::Result<Ex
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// Runs the user's command. What it prints is no part of the report.
+fn restart(command: &str) -> Result<(), String> {
+    let status = std::process::Command::new("/bin/sh")
+        .args(["-c", command])
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .status()
+        .map_err(|error| format!("/bin/sh: {error}"))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(format!("'{command}': {status}"))
 }
 
 /// The cases that were asked for; all where none was.
