@@ -595,7 +595,7 @@ impl Connection {
         self.queue
             .set_turn(self.shard().turns.is_turn_of(self.entry.handle.id));
         let mut worked = self.take_messages(context)?;
-        if self.scene.generation != self.shard().generation() && !self.scene.renew() {
+        if self.scene.generation != self.shard().generation() && !self.renew() {
             return Err(End::Told("the host may not connect to the subsystem"));
         }
         worked |= self.take_completions(context);
@@ -607,6 +607,15 @@ impl Connection {
         worked |= self.send(context)?;
         self.start_receiving();
         Ok(worked)
+    }
+
+    /// Takes over what the host sees now. False: it may not see the subsystem any more.
+    fn renew(&mut self) -> bool {
+        let sees = self.scene.renew();
+        if sees {
+            self.queue.let_go(&self.scene.namespaces);
+        }
+        sees
     }
 
     fn take_messages(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
@@ -621,7 +630,7 @@ impl Connection {
     fn message(&mut self, message: Message) -> Result<(), End> {
         match message {
             Message::Look(taken_over) => {
-                if !self.scene.renew() {
+                if !self.renew() {
                     return Err(End::Told("the host may not connect to the subsystem"));
                 }
                 taken_over.send(());
@@ -671,7 +680,7 @@ impl Connection {
         let Some(shared) = self.scene.shared.clone() else {
             return;
         };
-        if !self.scene.renew() {
+        if !self.renew() {
             // The next round sees it.
             self.scene.generation = 0;
             return;

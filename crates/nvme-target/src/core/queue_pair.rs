@@ -887,6 +887,12 @@ impl QueuePair {
         entry.course.spend(Stage::WireIn, self.now);
         match entry.phase {
             Phase::Abandoned => self.release(slot),
+            Phase::InCapsule if !entry.status.is_success() => {
+                // Its namespace went while it was arriving.
+                let status = entry.status;
+                entry.phase = Phase::Running;
+                self.fail_with_partner(slot, status);
+            }
             Phase::InCapsule | Phase::Fetching if entry.work.is_fused() => {
                 entry.phase = Phase::Held;
                 self.run_fused(slot);
@@ -915,6 +921,45 @@ impl QueuePair {
         }
         entry.phase = Phase::Running;
         self.fail_with_partner(slot, Status::TRANSIENT_TRANSPORT_ERROR);
+    }
+
+    /// What the host sees has changed. Commands that wait for the host, on a namespace that is not there any more, fail: by what it
+    /// does not send a host must not keep a volume.
+    pub(crate) fn let_go(&mut self, namespaces: &Namespaces) {
+        for index in 0..self.slots.len() {
+            let entry = &self.slots[index];
+            let Some(namespace) = &entry.namespace else {
+                continue;
+            };
+            let now = namespaces.get(entry.sqe.nsid);
+            let is_there = now.is_some_and(|now| Rc::ptr_eq(&now.queue, &namespace.queue));
+            // What runs ends by itself.
+            if !is_there && !matches!(entry.phase, Phase::Running | Phase::Waiting) {
+                self.let_go_of(index as SlotIndex);
+            }
+        }
+    }
+
+    fn let_go_of(&mut self, slot: SlotIndex) {
+        let status = Status::INVALID_NAMESPACE_OR_FORMAT.with_do_not_retry();
+        let is_arriving = |slot: &Slot| slot.phase == Phase::InCapsule;
+        let entry = &self.slots[usize::from(slot)];
+        let partner = entry
+            .partner
+            .map(|partner| &self.slots[usize::from(partner)]);
+        // What is arriving in a capsule keeps its slot until all of it is there, and fails then, with the other half of its pair.
+        if !is_arriving(entry) && !partner.is_some_and(is_arriving) {
+            return self.fail_with_partner(slot, status);
+        }
+        let entry = &mut self.slots[usize::from(slot)];
+        entry.namespace = None;
+        if is_arriving(entry) {
+            entry.status = status;
+        }
+        if entry.phase == Phase::WaitsForBuffer {
+            entry.phase = Phase::Held;
+            self.waiting_for_buffer.retain(|other| *other != slot);
+        }
     }
 
     fn fail_with_partner(&mut self, slot: SlotIndex, status: Status) {
@@ -1339,6 +1384,7 @@ impl QueuePair {
         match entry.phase {
             Phase::Fetching => {
                 entry.phase = Phase::Abandoned;
+                entry.namespace = None;
                 self.abandoned += 1;
                 // The host may never send it: only the reserve, which is the queue's own, waits for that.
                 if !entry.reserve {

@@ -6,14 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use weir_nvme::command::ConnectData;
+use weir_nvme::command::{Blocks, ConnectData, NvmCommand};
 use weir_nvme::identify::{Cns, IdentifyNamespace};
 use weir_nvme::property::{ControllerStatus, Property, ShutdownNotification, ShutdownStatus};
+use weir_nvme::sqe::Fuse;
 use weir_nvme::{Cqe, Nqn, Status};
 
 use super::guests::{Annex, Guest, with_guest};
 use super::hosts::{
-    Attempt, Disk, INVALID_NAMESPACE, connect_refused, read_sqe, refused, together, write_sqe,
+    Attempt, Disk, INVALID_NAMESPACE, answers_to, connect_refused, nvm, read_sqe, refused,
+    together, write_sqe,
 };
 use super::proxy::Proxy;
 use crate::case::{Failure, check};
@@ -40,6 +42,12 @@ cases! {
         : "a namespace that is removed while reads and writes of it are in flight" => "one answer to each: success, or Invalid Namespace or Format; the queue goes on";
     30 namespace_removed_with_a_write_awaited [GATEWAY] "NVMe Base 2.0c 3.2.1, 3.3.3.2.1.1"
         : "a namespace that is removed while the data of a write is awaited, which then comes" => "an answer: a failure, or success; the connection goes on";
+    30 volume_removed_with_a_write_awaited [GATEWAY] "NVMe Base 2.0c 3.2.1, 3.3.3.2.1.1"
+        : "a namespace and its file that are removed and come back while the data of a write is awaited, which never comes" => "Invalid Namespace or Format to the write, and the file can be had again at once; the queue goes on";
+    30 volume_removed_with_half_a_pair [GATEWAY] "NVMe Base 2.0c 3.2.1, 3.4.2"
+        : "the same, while the first of a fused pair waits for its second" => "as before; the second then: a failure";
+    30 volume_removed_with_half_a_capsule [GATEWAY] "NVMe Base 2.0c 3.2.1, 3.3.3.2.1.1"
+        : "the same, while half of a write's capsule has come" => "as before, when the other half is there";
     30 namespace_grown_under_io [GATEWAY] "NVMe Base 2.0c 5.2; NVM Command Set 1.0c 4.1.5.1"
         : "a volume that grows under I/O" => "every command succeeds; NSZE and the new blocks are there";
     30 namespace_shrunk_under_io [GATEWAY] "NVMe Base 2.0c 3.3.3.2.1.1"
@@ -363,6 +371,126 @@ fn namespace_removed_with_a_write_awaited(context: &mut Context) -> Result<(), F
         }
         disk.still_works()
     })
+}
+
+/// A file that a gateway on this machine can make, gone with this.
+struct Image(std::path::PathBuf);
+
+impl Image {
+    fn new() -> Self {
+        let name = format!("torture-{}.img", std::process::id());
+        Image(std::env::temp_dir().join(name))
+    }
+
+    fn url(&self) -> String {
+        format!("file:{}?size=4M&block_size=512", self.0.display())
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // Where the gateway did not make it there is none.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Takes namespace and volume away and brings them back between the two halves of something.
+fn file_comes_back<T>(
+    context: &mut Context,
+    begin: impl FnOnce(&mut Disk, &Guest) -> Result<T, Failure>,
+    finish: impl FnOnce(&mut Disk, &Guest, T) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let image = Image::new();
+    let url = image.url();
+    with_guest(context, GUEST, &url, |context, guest| {
+        let mut disk = Disk::new(context)?;
+        let begun = begin(&mut disk, guest)?;
+        guest.retire(context)?;
+        context.weir(&["volume", "remove", guest.volume])?;
+        context.weir(&["volume", "add", guest.volume, &url])?;
+        guest.serve(context)?;
+        finish(&mut disk, guest, begun)?;
+        disk.io.read(guest.nsid, 0, 1, BLOCK as u32)?;
+        disk.still_works()
+    })
+}
+
+/// The next answer of a queue is that its namespace is not there.
+fn expect_gone(queue: &mut Queue, cid: u16) -> Result<(), Failure> {
+    let what = "a command on a namespace that went";
+    queue.expect_status(what, cid, INVALID_NAMESPACE).map(drop)
+}
+
+fn volume_removed_with_a_write_awaited(context: &mut Context) -> Result<(), Failure> {
+    file_comes_back(
+        context,
+        |disk, guest| {
+            let (sqe, capsule) = disk.io.prepare(write_sqe(guest.nsid, 0, 1), &block(6), 0);
+            disk.io.send(&capsule)?;
+            let r2t = disk.io.expect_r2t("a write", sqe.cid)?;
+            Ok(r2t)
+        },
+        |disk, guest, r2t| {
+            expect_gone(&mut disk.io, r2t.cid)?;
+            // The data comes all the same, and goes nowhere.
+            disk.io.send_data(&r2t, &block(6))?;
+            let now = disk.io.read(guest.nsid, 0, 1, BLOCK as u32)?;
+            check(now != block(6), "the block", "as before", "written")
+        },
+    )
+}
+
+fn volume_removed_with_half_a_capsule(context: &mut Context) -> Result<(), Failure> {
+    file_comes_back(
+        context,
+        |disk, guest| {
+            let options = QueueOptions {
+                in_capsule_bytes: 8192,
+                ..disk.controller.options.clone()
+            };
+            disk.io = disk.controller.io_with(2, &options)?;
+            let (sqe, capsule) = disk.io.prepare(write_sqe(guest.nsid, 0, 1), &block(8), 0);
+            let (first, second) = capsule.split_at(capsule.len() - BLOCK / 2);
+            disk.io.send(first)?;
+            std::thread::sleep(QUIET);
+            Ok((sqe.cid, second.to_vec()))
+        },
+        |disk, guest, (cid, rest)| {
+            disk.io.send(&rest)?;
+            expect_gone(&mut disk.io, cid)?;
+            let now = disk.io.read(guest.nsid, 0, 1, BLOCK as u32)?;
+            check(now != block(8), "the block", "as before", "written")
+        },
+    )
+}
+
+fn volume_removed_with_half_a_pair(context: &mut Context) -> Result<(), Failure> {
+    let data = block(7);
+    let zeroes = vec![0; BLOCK];
+    file_comes_back(
+        context,
+        |disk, guest| {
+            let compare = NvmCommand::Compare(Blocks::new(0, 1));
+            let mut sqe = nvm(compare, guest.nsid);
+            sqe.fuse = Fuse::First;
+            let (_, capsule) = disk.io.prepare(sqe, &zeroes, 0);
+            disk.io.send(&capsule)?;
+            disk.io.expect_silence("half a pair", QUIET)
+        },
+        |disk, guest, ()| {
+            let mut sqe = write_sqe(guest.nsid, 0, 1);
+            sqe.fuse = Fuse::Second;
+            let (sqe, capsule) = disk.io.prepare(sqe, &data, 0);
+            disk.io.send(&capsule)?;
+            // The half that is there compares with what is gone.
+            let first = sqe.cid - 1;
+            for cqe in answers_to(&mut disk.io, &[(first, &zeroes), (sqe.cid, &data)])? {
+                let what = "a pair across a change of its namespace";
+                check(!cqe.status.is_success(), what, "a failure", cqe.status)?;
+            }
+            Ok(())
+        },
+    )
 }
 
 /// Identify Namespace of a guest.
