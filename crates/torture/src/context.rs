@@ -87,6 +87,8 @@ pub struct ShortLimits {
     pub handshake_time: Duration,
     /// Connections without a Connect at once.
     pub half_open_max: usize,
+    /// How long a host may take to go on with what it began or was asked for; at twice that its connection has ended.
+    pub progress_time: Duration,
 }
 
 /// What a case works with.

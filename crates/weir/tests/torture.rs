@@ -28,8 +28,9 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 /// How long the well-behaved host may wait: a stall of the reactor, where other tests have the processors too.
 const STALL_MAX: Duration = Duration::from_secs(5);
 /// Limits that the cases about them can reach in no time.
-const HANDSHAKE_TIME: Duration = Duration::from_secs(3);
+const HANDSHAKE_TIME: Duration = Duration::from_secs(2);
 const HALF_OPEN_MAX: usize = 16;
+const PROGRESS_TIME: Duration = Duration::from_secs(2);
 
 /// A gateway with one reactor, two listeners, and two namespaces: 1 keeps data in memory, 2 keeps none.
 struct Tortured {
@@ -48,10 +49,11 @@ impl Tortured {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let path = |name: &str| folder.path().join(name);
         let config = format!(
-            "reactors = 1\nstate = {:?}\n[control]\nsocket = {:?}\n[limits]\nhandshake_timeout = \"{}s\"\nhalf_open_connections = {HALF_OPEN_MAX}\n{more}",
+            "reactors = 1\nstate = {:?}\n[control]\nsocket = {:?}\n[limits]\nhandshake_timeout = \"{}s\"\nhalf_open_connections = {HALF_OPEN_MAX}\nprogress_timeout = \"{}s\"\n{more}",
             path("state.json"),
             path("weir.sock"),
             HANDSHAKE_TIME.as_secs(),
+            PROGRESS_TIME.as_secs(),
         );
         std::fs::write(path("weir.toml"), config).expect("the folder can be written");
         let process = serve(folder.path());
@@ -276,6 +278,7 @@ fn torture_at(gateway: &Tortured, groups: &[u8], all: bool) {
         limits: Some(ShortLimits {
             handshake_time: HANDSHAKE_TIME,
             half_open_max: HALF_OPEN_MAX,
+            progress_time: PROGRESS_TIME,
         }),
         ..Settings::default()
     };

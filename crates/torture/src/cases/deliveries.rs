@@ -8,12 +8,12 @@ use weir_nvme::tcp::FatalErrorStatus::PduSequenceError;
 use weir_nvme::tcp::{DigestOptions, InitializeRequest};
 use weir_nvme::{Sqe, Status};
 
-use super::transfers::{begin_write, pattern};
+use super::transfers::{begin_write, large_write, pattern};
 use crate::case::{Failure, check};
 use crate::context::Context;
 use crate::pdu::{Format, header};
 use crate::peer::{Answer, Got, Peer};
-use crate::queue::Queue;
+use crate::queue::{Controller, Queue};
 
 cases! {
     3 handshake_byte_by_byte [] "TCP 1.0c 3.1": "ICReq and Connect, each byte in a segment of its own" => "ICResp, and a Connect that succeeds";
@@ -29,8 +29,12 @@ cases! {
     3 silence_from_the_start [SHORT_LIMITS] "TCP 1.0c 3.5": "a connection on which nothing is said" => "the end of the connection at the handshake limit";
     3 silence_after_icreq [SHORT_LIMITS] "TCP 1.0c 3.5": "ICReq, then nothing" => "ICResp, and the end of the connection at the handshake limit";
     3 silence_inside_connect [SHORT_LIMITS] "TCP 1.0c 3.5": "a Connect without the last byte of its data, then nothing" => "the end of the connection at the handshake limit";
+    3 silence_inside_a_capsule [SHORT_LIMITS] "named limit": "40 bytes of a Read on an I/O queue, then nothing" => "the end of the connection at the progress limit; the controller goes on";
+    3 silence_inside_data [SHORT_LIMITS, WRITES] "named limit": "half an H2CData of a Write of 128 KiB, then nothing" => "the end of the connection at the progress limit; the controller goes on";
+    3 silence_where_data_is_awaited [SHORT_LIMITS, WRITES] "named limit": "a Write whose R2T is not answered" => "the end of the connection at the progress limit; the controller goes on";
+    3 answers_are_never_read [SHORT_LIMITS, GATEWAY] "named limit": "Reads of 16 MiB in all, none of which is taken" => "the end of the connection at the progress limit; the controller goes on";
     3 trickle [SHORT_LIMITS] "TCP 1.0c 3.5": "one byte of an ICReq every 50 ms" => "the end of the connection at the handshake limit: bytes do not prolong it";
-    3 half_open_connections [SHORT_LIMITS] "named limit": "more silent connections than may be half open" => "no more than that are taken; who waits is served when they have ended";
+    3 half_open_connections [SHORT_LIMITS, GATEWAY] "named limit": "more silent connections than may be half open" => "no more than that are taken; who waits is served when they have ended";
 
     4 icreq_then_fin [] "TCP 1.0c 3.5": "ICReq, and FIN at once" => "ICResp or nothing, and the end of the connection";
     4 icreq_then_rst [] "TCP 1.0c 3.5": "ICReq, and RST at once, 50 times" => "nothing is left behind";
@@ -254,6 +258,85 @@ fn silence_inside_connect(context: &mut Context) -> Result<(), Failure> {
     let capsule = connect_capsule(context);
     peer.send(&capsule[..capsule.len() - 1])?;
     ends_at_the_limit(context, &mut peer, began)
+}
+
+/// The connection ends at the progress limit or at twice that, and the controller goes on.
+fn ends_without_progress(
+    context: &Context,
+    controller: &mut Controller,
+    queue: &mut Queue,
+) -> Result<(), Failure> {
+    let limit = context.short_limits()?.progress_time;
+    let began = Instant::now();
+    queue.manner.patience = 2 * limit + context.manner.patience;
+    queue.expect_end("silence")?;
+    let took = began.elapsed();
+    check(
+        took >= limit / 2,
+        "silence",
+        format!("the end after {limit:?}"),
+        format!("after {took:?}"),
+    )?;
+    controller.admin.still_works(0, 0)
+}
+
+fn silence_inside_a_capsule(context: &mut Context) -> Result<(), Failure> {
+    let (mut controller, mut queue) = context.io()?;
+    let (_, capsule) = read(context, &mut queue);
+    queue.send(&capsule[..40])?;
+    ends_without_progress(context, &mut controller, &mut queue)
+}
+
+fn silence_inside_data(context: &mut Context) -> Result<(), Failure> {
+    let (mut controller, mut queue) = context.io()?;
+    let (_, pdus) = large_write(context, &mut queue)?;
+    let bytes = pdus.concat();
+    queue.send(&bytes[..bytes.len() / 2])?;
+    ends_without_progress(context, &mut controller, &mut queue)
+}
+
+fn silence_where_data_is_awaited(context: &mut Context) -> Result<(), Failure> {
+    let (mut controller, mut queue) = context.io()?;
+    begin_write(context, &mut queue, 0, 1)?;
+    ends_without_progress(context, &mut controller, &mut queue)
+}
+
+fn answers_are_never_read(context: &mut Context) -> Result<(), Failure> {
+    const READS: usize = 30;
+    const BYTES: u64 = 16 << 20;
+    let limit = context.short_limits()?.progress_time;
+    let (mut controller, mut queue) = context.io()?;
+    let (nsid, block) = (context.target.nsid, context.facts.block_bytes);
+    let most = context.facts.transfer_bytes_max.unwrap_or(BYTES);
+    let blocks = context.blocks_of(most.min(BYTES / READS as u64) as u32);
+    let mut bytes = Vec::new();
+    for _ in 0..READS {
+        let sqe = NvmCommand::Read(Blocks::new(0, blocks)).sqe(0, nsid, SglDescriptor::NONE);
+        bytes.extend(queue.prepare(sqe, &[], blocks * block).1);
+    }
+    queue.send(&bytes)?;
+    // The admin queue of the same controller is asked, and nothing else: the connection itself tells nothing unless it is read.
+    let queue_is_there = |gateway: &mut dyn crate::gateway::Gateway| {
+        let now = gateway.resources();
+        let now = now.map_err(|why| Failure::preparation("the gateway's resources", why))?;
+        Ok(now.connections)
+    };
+    let before = queue_is_there(context.gateway()?)?;
+    let began = Instant::now();
+    while queue_is_there(context.gateway()?)? == before {
+        controller.admin.still_works(0, 0)?;
+        std::thread::sleep(limit / 10);
+        let late = began.elapsed() > 2 * limit + context.manner.patience;
+        check(!late, "a host that does not read", "the end", "none")?;
+    }
+    let took = began.elapsed();
+    check(
+        took >= limit / 2,
+        "a host that does not read",
+        format!("the end after {limit:?}"),
+        format!("after {took:?}"),
+    )?;
+    controller.admin.still_works(0, 0)
 }
 
 fn trickle(context: &mut Context) -> Result<(), Failure> {
