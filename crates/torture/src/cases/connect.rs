@@ -6,7 +6,7 @@ use weir_nvme::command::{AdminCommand, ConnectData, ConnectParameter, FabricsCom
 use weir_nvme::command::{PropertyGet, PropertySize};
 use weir_nvme::identify::Cns;
 use weir_nvme::nqn::DISCOVERY_NQN;
-use weir_nvme::property::{Capabilities, Property};
+use weir_nvme::property::{Capabilities, ControllerStatus, Property};
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::{HostId, Sqe, Status};
 
@@ -17,7 +17,7 @@ use super::hosts::{
 use crate::case::{Failure, Needs};
 use crate::context::Context;
 use crate::peer::{Answer, Got, Peer};
-use crate::queue::{Controller, Queue};
+use crate::queue::{Controller, Queue, enabled};
 
 cases! {
     16 connect_data_too_short [] "NVMe Base 2.0c 6.3, 3.3.3.2.1"
@@ -99,6 +99,10 @@ cases! {
         : "the Connect of an I/O queue while the admin queue is reset, 30 times" => "Connect Invalid Parameters, or a queue that then ends";
     17 queue_identifier_reused_while_closing [] "NVMe Base 2.0c 6.3 (CVE-2026-90206)"
         : "a QID of a queue that was just reset with writes in flight, 30 times" => "a queue, at once or after Invalid Queue Identifier; never more queues than were granted";
+    17 queue_identifier_wanted_by_two [] "NVMe Base 2.0c 6.3 (CVE-2026-90206)"
+        : "one QID in Connects of two connections at the same moment, 30 times" => "one queue; Invalid Queue Identifier, Command Sequence Error or Connect Invalid Parameters to the other";
+    17 connect_racing_a_reset [] "NVMe Base 2.0c 3.7.2, 6.3"
+        : "the Connect of an I/O queue and CC.EN 0 at the same moment, 30 times" => "Command Sequence Error, or a queue that then ends; CSTS.RDY 0, and CC.EN 1 works";
     17 queue_identifier_reused_after_disconnect [] "NVMe Base 2.0c 3.3.2.4, 6.3"
         : "a QID right after the answer to its Disconnect" => "a queue";
 }
@@ -636,6 +640,89 @@ fn queue_identifier_reused_while_closing(context: &mut Context) -> Result<(), Fa
     let what = "a queue more than was granted";
     connect_refused_by(context, what, &attempt, ConnectParameter::QUEUE_ID, &others)?;
     queue.still_works(nsid, context.facts.block_bytes)
+}
+
+fn queue_identifier_wanted_by_two(context: &mut Context) -> Result<(), Failure> {
+    let mut controller = context.controller()?;
+    set_queues(&mut controller.admin, 1)?;
+    for _ in 0..RACES {
+        let attempt = Attempt::io(context, controller.id, 1);
+        let mut peers = [context.initialized()?, context.initialized()?];
+        let capsules = peers.each_ref().map(|peer| attempt.capsule(peer, 1));
+        std::thread::scope(|scope| {
+            let sent = peers
+                .iter_mut()
+                .zip(&capsules)
+                .map(|(peer, capsule)| scope.spawn(|| peer.send(capsule)))
+                .collect::<Vec<_>>();
+            sent.into_iter()
+                .try_for_each(|thread| thread.join().expect("a peer does not panic"))
+        })?;
+        let mut granted = None;
+        for mut peer in peers {
+            match peer.receive() {
+                Got::Response(cqe) if cqe.status.is_success() && granted.is_none() => {
+                    granted = Some(attempt.granted(peer));
+                }
+                got => {
+                    let answers = [
+                        Answer::Status(1, Status::INVALID_QUEUE_IDENTIFIER.with_do_not_retry()),
+                        Answer::Status(1, Status::COMMAND_SEQUENCE_ERROR),
+                        Answer::Status(1, Status::CONNECT_INVALID_PARAMETERS),
+                    ];
+                    peer.judge("the other of two Connects of one QID", &answers, got)?;
+                }
+            }
+        }
+        let Some(mut queue) = granted else {
+            let got = "both were refused";
+            return Err(Failure::differs(
+                "two Connects of one QID",
+                "one queue",
+                got,
+            ));
+        };
+        queue.still_works(context.target.nsid, context.facts.block_bytes)?;
+        queue.into_peer().reset();
+        controller = context.controller()?;
+        set_queues(&mut controller.admin, 1)?;
+    }
+    Ok(())
+}
+
+fn connect_racing_a_reset(context: &mut Context) -> Result<(), Failure> {
+    let mut controller = context.controller()?;
+    for _ in 0..RACES {
+        let attempt = Attempt::io(context, controller.id, 1);
+        let mut peer = context.initialized()?;
+        let capsule = attempt.capsule(&peer, 1);
+        let admin = &mut controller.admin;
+        std::thread::scope(|scope| {
+            let sent = scope.spawn(|| peer.send(&capsule));
+            let reset = admin.configure(enabled().with_enabled(false));
+            sent.join().expect("a peer does not panic").and(reset)
+        })?;
+        match peer.receive() {
+            Got::Response(cqe) if cqe.status.is_success() => {
+                peer.expect_end("an I/O queue of a controller that was reset")?;
+            }
+            Got::Closed | Got::Reset => {}
+            got => {
+                let answers = [
+                    Answer::Status(1, SEQUENCE_ERROR),
+                    Answer::Status(1, Status::CONNECT_INVALID_PARAMETERS),
+                    Answer::Status(1, Status::CONNECT_CONTROLLER_BUSY),
+                ];
+                peer.judge("a Connect that races a reset", &answers, got)?;
+            }
+        }
+        let admin = &mut controller.admin;
+        admin.await_status("CSTS.RDY 0", |status| !status.ready())?;
+        admin.configure(enabled())?;
+        admin.await_status("CSTS.RDY", ControllerStatus::ready)?;
+    }
+    let mut queue = controller.io(1)?;
+    queue.still_works(context.target.nsid, context.facts.block_bytes)
 }
 
 /// Connects an I/O queue whose predecessor is closing: as long as the target has not seen its end, the QID is in use.

@@ -68,6 +68,8 @@ cases! {
         : "CC with EN 0 and SHN 01b in one write" => "CSTS.SHST 10b and CSTS.RDY 0";
     20 shutdown_of_a_disabled_controller [] "NVMe Base 2.0c 3.1.3.5, 3.6.1"
         : "CC.SHN of a controller that was never enabled" => "CSTS.SHST 10b";
+    20 no_io_queue_after_a_shutdown [] "NVMe Base 2.0c 3.6.1, 6.3"
+        : "an I/O queue of a controller whose CSTS.SHST is 10b" => "Command Sequence Error, or another refusal of Connect";
     20 enable_after_shutdown [] "NVMe Base 2.0c 3.1.3.6, 3.6.1"
         : "a reset after a shutdown, and CC.EN" => "CSTS.RDY, and SHST 00b";
 
@@ -438,6 +440,20 @@ fn shutdown_of_a_disabled_controller(context: &mut Context) -> Result<(), Failur
         .with_enabled(false)
         .with_shutdown(ShutdownNotification::Normal);
     shut_down(&mut controller.admin, configuration).map(drop)
+}
+
+fn no_io_queue_after_a_shutdown(context: &mut Context) -> Result<(), Failure> {
+    let mut controller = context.controller()?;
+    let configuration = enabled().with_shutdown(ShutdownNotification::Normal);
+    shut_down(&mut controller.admin, configuration)?;
+    let attempt = Attempt::io(context, controller.id, 1);
+    let expected = [
+        SEQUENCE_ERROR,
+        Status::CONNECT_INVALID_PARAMETERS,
+        Status::CONNECT_CONTROLLER_BUSY,
+    ];
+    let what = "an I/O queue after a shutdown";
+    connect_refused(context, what, &attempt, &expected).map(drop)
 }
 
 fn enable_after_shutdown(context: &mut Context) -> Result<(), Failure> {

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use weir_nvme::command::{Blocks, ConnectData, NvmCommand};
+use weir_nvme::command::{Blocks, ConnectData, FabricsCommand, NvmCommand};
 use weir_nvme::identify::{Cns, IdentifyNamespace};
 use weir_nvme::property::{ControllerStatus, Property, ShutdownNotification, ShutdownStatus};
+use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::sqe::Fuse;
 use weir_nvme::{Cqe, Nqn, Status};
 
@@ -35,6 +36,8 @@ cases! {
         : "the same, and an I/O queue of another host" => "it is granted at once";
     29 write_of_a_controller_that_expired [GATEWAY] "NVMe Base 2.0c 3.9.1"
         : "a write that the volume has not ended when the keep-alive timer expires" => "as for a lost connection";
+    29 write_of_a_queue_that_disconnected [GATEWAY] "NVMe Base 2.0c 3.3.2.4, 6.4"
+        : "Disconnect while the volume has not ended a write, and the same queue again" => "success, and a queue when the write has landed";
     29 write_to_a_path_that_failed not applicable "one gateway has no second path; the commands that fence between gateways are those of a gateway group"
         : "a write that was given up on one gateway, and its repetition on another" => "only the later one lands";
 
@@ -181,6 +184,10 @@ fn shutdown_waits_for_the_volume(context: &mut Context) -> Result<(), Failure> {
 /// Connects the next I/O queue of the same host: it waits until the volume goes on, and then finds what was written last.
 fn next_queue_waits(context: &Context, slow: &Slow) -> Result<(), Failure> {
     let controller = context.controller_with(&slow.options)?;
+    queue_waits(context, slow, &controller)
+}
+
+fn queue_waits(context: &Context, slow: &Slow, controller: &Controller) -> Result<(), Failure> {
     let mut peer = waiting_connect(context, &slow.options, controller.id, 1)?;
     peer.expect_silence("a Connect while a write has not landed", QUIET * 2)?;
     slow.proxy.release();
@@ -263,6 +270,25 @@ fn write_of_a_controller_that_expired(context: &mut Context) -> Result<(), Failu
         controller.admin.judge(what, &[Answer::End], got)?;
         io.expect_end(what)?;
         next_queue_waits(context, slow)
+    })
+}
+
+fn write_of_a_queue_that_disconnected(context: &mut Context) -> Result<(), Failure> {
+    with_slow(context, |context, slow| {
+        let (controller, mut io) = slow_disk(context, &slow.options)?;
+        slow.proxy.hold();
+        stuck_write(&mut io, &block(2))?;
+        let disconnect = FabricsCommand::Disconnect { record_format: 0 };
+        let sqe = disconnect.sqe(0, SglDescriptor::NONE);
+        let (sqe, capsule) = io.prepare(sqe, &[], 0);
+        io.send(&capsule)?;
+        match io.receive() {
+            Got::Response(cqe) if cqe.cid == sqe.cid && cqe.status.is_success() => {}
+            got => return Err(Failure::differs("Disconnect", "success", got)),
+        }
+        // The write is not answered any more.
+        io.expect_end("a queue with a write in flight after its Disconnect")?;
+        queue_waits(context, slow, &controller)
     })
 }
 
