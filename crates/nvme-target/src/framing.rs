@@ -111,7 +111,7 @@ pub(crate) struct Framing {
     transfers: Vec<Transfer>,
     /// R2Ts so far.
     asked: u32,
-    /// PDUs whose header has come so far.
+    /// Commands and pieces of data whose header has come so far.
     pdus: u64,
     blocked: Option<(CapsuleCommand, Arrival)>,
     /// When a PDU began whose header is not complete.
@@ -160,8 +160,11 @@ impl Framing {
 
     /// Bytes that the framing of a queue of so many entries takes at worst, without data.
     pub(crate) fn memory_bytes(entries: usize) -> usize {
-        // Each answer is a header or two, with their digests.
-        let headers = 2 * 2 * HEADER_SIZE_MAX * 2 * entries.max(128);
+        /// A response after a data header that is as long as its alignment asks for, and three digests.
+        const HEADERS_BYTES: usize = HEADER_SIZE_MAX + 24 + 3 * DIGEST_LENGTH;
+        /// What is sent, and what is written meanwhile.
+        const GATHERS: usize = 2;
+        let headers = GATHERS * QueuePair::answers_bound(entries) * HEADERS_BYTES;
         entries * size_of::<Transfer>() + headers
     }
 
@@ -229,9 +232,9 @@ impl Framing {
                 return Ok(Progress::Hungry);
             };
             let began = self.began.take();
-            self.pdus += u64::from(matches!(event, Event::Pdu(_)));
             match event {
                 Event::Pdu(Pdu::CapsuleCommand(capsule)) => {
+                    self.pdus += 1;
                     let whole = queue.now();
                     let arrival = Arrival {
                         first: began.unwrap_or(whole),
@@ -242,7 +245,10 @@ impl Framing {
                     }
                 }
                 Event::Pdu(Pdu::InitializeRequest(request)) => self.initialize(request, out)?,
-                Event::Pdu(Pdu::H2cData(data)) => self.begin_transfer(data, queue)?,
+                Event::Pdu(Pdu::H2cData(data)) => {
+                    self.pdus += 1;
+                    self.begin_transfer(data, queue)?;
+                }
                 Event::Pdu(Pdu::Termination(_)) => return Ok(Progress::PeerTerminated),
                 Event::Pdu(other) => unreachable!("a controller's reader yields no {other:?}"),
                 Event::Data { offset } => self.store(taken, *offset, queue),

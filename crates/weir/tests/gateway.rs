@@ -745,6 +745,11 @@ fn a_gateway_does_not_start_where_it_must_not() {
         "{text}"
     );
 
+    let wide = Gateway::prepared("limits.connections = 65536\nlimits.queue_depth = 4096");
+    let text = wide.fails_to_start();
+    assert!(text.contains("lower limits.connections to "), "{text}");
+    assert!(text.contains("memory at worst:"), "{text}");
+
     let occupied = Gateway::prepared("");
     std::fs::write(occupied.path("weir.sock"), "precious").unwrap();
     let text = occupied.fails_to_start();

@@ -342,6 +342,7 @@ impl QueuePair {
     }
 
     /// Answers with so many bytes of data have left.
+    #[inline]
     pub(crate) fn sent(&mut self, bytes: u64) {
         if bytes > 0 {
             self.give_bytes_back(bytes);
@@ -350,6 +351,7 @@ impl QueuePair {
 
     /// Whether answers that were not sent are so long that an admin command, whose answer's length is not known before, may
     /// not be taken in. (Commands of I/O queues wait in their slots.)
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
         matches!(self.kind, QueueKind::Admin(_))
             && self.bytes > 0
@@ -366,10 +368,15 @@ impl QueuePair {
         self.now
     }
 
+    /// Answers of a queue of so many entries that wait to be sent at worst.
+    pub(crate) fn answers_bound(entries: usize) -> usize {
+        (2 * (entries + SPARE_SLOTS)).max(UNSENT_ANSWERS)
+    }
+
     /// Bytes that a queue of so many entries takes at worst, without data; lists grow to `slack` times what is in them.
     pub(crate) fn memory_bytes(entries: usize, slack: usize) -> usize {
         let slots = entries + SPARE_SLOTS;
-        let answers = (2 * slots).max(UNSENT_ANSWERS);
+        let answers = Self::answers_bound(entries);
         let indices = 4 * size_of::<SlotIndex>();
         let runs = 2 * answers * size_of::<Run>();
         let failures = super::ErrorLog::ENTRIES * size_of::<Failure>();
