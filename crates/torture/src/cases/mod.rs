@@ -51,6 +51,7 @@ mod reservations;
 mod sgl;
 mod terminations;
 mod transfers;
+mod turmoil;
 
 /// Every file's table.
 const TABLES: &[&[Case]] = &[
@@ -74,6 +75,7 @@ const TABLES: &[&[Case]] = &[
     reservations::CASES,
     abort::CASES,
     reconfiguration::CASES,
+    turmoil::CASES,
 ];
 
 /// Every case, by group.
