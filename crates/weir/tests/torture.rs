@@ -32,7 +32,7 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(2);
 const HALF_OPEN_MAX: usize = 16;
 const PROGRESS_TIME: Duration = Duration::from_secs(2);
 
-/// A gateway with one reactor, two listeners, and two namespaces: 1 keeps data in memory, 2 keeps none.
+/// A gateway with one reactor unless a test says otherwise, two listeners, and two namespaces: 1 keeps data in memory, 2 keeps none.
 struct Tortured {
     folder: tempfile::TempDir,
     ports: [u16; 2],
@@ -46,10 +46,15 @@ impl Tortured {
 
     /// A gateway whose first namespace is this volume, in which `FOLDER` stands for its folder; `more` is added to its configuration.
     fn with(volume: &str, more: &str) -> Self {
+        Self::on(1, volume, more)
+    }
+
+    /// As [`Tortured::with`], on so many reactors.
+    fn on(reactors: u32, volume: &str, more: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let path = |name: &str| folder.path().join(name);
         let config = format!(
-            "reactors = 1\nstate = {:?}\n[control]\nsocket = {:?}\n[limits]\nhandshake_timeout = \"{}s\"\nhalf_open_connections = {HALF_OPEN_MAX}\nprogress_timeout = \"{}s\"\n{more}",
+            "reactors = {reactors}\nstate = {:?}\n[control]\nsocket = {:?}\n[limits]\nhandshake_timeout = \"{}s\"\nhalf_open_connections = {HALF_OPEN_MAX}\nprogress_timeout = \"{}s\"\n{more}",
             path("state.json"),
             path("weir.sock"),
             HANDSHAKE_TIME.as_secs(),
@@ -334,6 +339,13 @@ macro_rules! groups {
             }
         }
     };
+}
+
+/// With several reactors an I/O queue moves with the answer to its Connect; here are the groups in which that can matter.
+#[test]
+fn queues_that_move_between_reactors() {
+    let gateway = Tortured::on(3, "mem:?size=16M", "");
+    torture_at(&gateway, &[16, 17, 20, 21, 28, 29, 30], true);
 }
 
 groups! {
