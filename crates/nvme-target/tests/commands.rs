@@ -786,6 +786,38 @@ fn no_more_data_is_sent_than_the_host_has_room_for() {
 
 /// FFFFh in SQHD of Connect's answer grants a host's wish for no SQ flow control.
 #[test]
+fn a_long_read_comes_in_several_pdus_in_order() {
+    const PDU_BYTES: u32 = 4096;
+    let simulation = simulation();
+    let remotes = start_reactors(&simulation, 1);
+    let server = simulation.address(SERVER);
+    simulation.run(CLIENT, move |reactor| async move {
+        let config = TargetConfig {
+            max_c2h_data: PDU_BYTES,
+            ..TargetConfig::default()
+        };
+        let volumes = [memory_volume("1M", 512)];
+        let (_target, address) = serve(remotes, config, &volumes, server).await;
+        for flow_control_off in [false, true] {
+            let options = HostOptions {
+                flow_control_off,
+                ..HostOptions::default()
+            };
+            let (_admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+            let mut io = io_queue(&reactor, address, id, 1, options).await;
+            let data = pattern(3, 20 * BLOCK);
+            let write = NvmCommand::Write(Blocks::new(1, 20));
+            assert_status(&io.nvm(write, 1, &data, 0).await.0, Status::SUCCESS);
+            let read = NvmCommand::Read(Blocks::new(1, 20));
+            let (cqe, there) = io.nvm(read, 1, &[], data.len() as u32).await;
+            assert_status(&cqe, Status::SUCCESS);
+            assert_eq!(there, data);
+            assert_eq!(io.c2h_pdus, (data.len() as u32).div_ceil(PDU_BYTES));
+        }
+    });
+}
+
+#[test]
 fn flow_control_is_off_where_the_host_wishes_so() {
     with_target(|host| async move {
         for flow_control_off in [true, false] {

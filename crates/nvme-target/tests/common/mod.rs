@@ -190,6 +190,8 @@ pub(crate) struct Queue {
     pub maximum_h2c_data: u32,
     /// PDUs of H2CData that were sent.
     pub h2c_pdus: u32,
+    /// PDUs of C2HData that came.
+    pub c2h_pdus: u32,
     /// Answers that came as the success flag of data.
     pub(crate) success_flags: u32,
 }
@@ -214,6 +216,7 @@ impl Queue {
             next_cid: 0,
             maximum_h2c_data: 0,
             h2c_pdus: 0,
+            c2h_pdus: 0,
             success_flags: 0,
         }
     }
@@ -406,7 +409,13 @@ impl Queue {
         match self.next_event().await? {
             Event::Pdu(Pdu::CapsuleResponse(cqe)) => self.complete(cqe),
             Event::Pdu(Pdu::R2t(r2t)) => self.send_data(&r2t).await?,
-            Event::Pdu(Pdu::C2hData(data)) => self.current = Some(data.cid),
+            Event::Pdu(Pdu::C2hData(data)) => {
+                let here = self.pending.get(&data.cid).expect("a command of ours");
+                let next = here.data_in.len() as u32;
+                assert_eq!(data.offset, next, "data comes in order, and once");
+                self.c2h_pdus += 1;
+                self.current = Some(data.cid);
+            }
             Event::Pdu(Pdu::Termination(request)) => return Err(Broken::Terminated(request)),
             Event::DataEnd { pdu, digest } => {
                 assert!(digest.is_good(), "the target's data is whole");
