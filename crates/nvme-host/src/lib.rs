@@ -40,4 +40,6 @@ pub use association::ConnectError;
 pub use discovery::{DiscoveryEntry, ENTRIES_MAX, discover};
 pub use options::{HostIdentity, IdentityError, Options};
 pub use profile::NamespaceError;
+#[doc(hidden)]
+pub use profile::geometry_of;
 pub use volume::{NvmeHost, NvmeVolume, SCHEME};

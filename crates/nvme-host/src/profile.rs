@@ -3,7 +3,7 @@
 use weir_block::{BlockSize, DeallocatedRead, Geometry};
 use weir_memory::Pool;
 use weir_nvme::identify::{
-    CommandSetController, DeallocateFeatures, FusedOperations, IdentifyController,
+    CommandSetController, DeallocateFeatures, FusedOperations, IDENTIFY_SIZE, IdentifyController,
     IdentifyNamespace, NamespaceAttributes, NamespaceDescriptors, NamespaceFeatures,
     OptionalNvmCommands, VolatileCache,
 };
@@ -48,6 +48,14 @@ pub enum NamespaceError {
     Other {
         /// Its identifier.
         nsid: u32,
+    },
+    /// It claims to be longer than any volume can be.
+    #[error("namespace {nsid} claims {blocks} blocks, which are more bytes than can be counted")]
+    Size {
+        /// Its identifier.
+        nsid: u32,
+        /// How many blocks it claims.
+        blocks: u64,
     },
     /// The controller's longest transfer is shorter than a block.
     #[error("namespace {nsid} has blocks longer than the controller's longest transfer")]
@@ -114,6 +122,10 @@ impl Profile {
             return Err(NamespaceError::Absent { nsid });
         }
         let block_size = block_size(nsid, namespace)?;
+        if namespace.size > u64::MAX >> block_size.shift() {
+            let blocks = namespace.size;
+            return Err(NamespaceError::Size { nsid, blocks });
+        }
         let limits = limits(identified, block_size);
         if limits.transfer_blocks_max == 0 {
             return Err(NamespaceError::Transfer { nsid });
@@ -159,6 +171,24 @@ impl Profile {
             limits,
         })
     }
+}
+
+/// What a volume is like that a target describes with these structures: CAP, and CNS 01h, 06h, 00h and 03h. For fuzzing.
+#[doc(hidden)]
+#[must_use]
+pub fn geometry_of(
+    capabilities: u64,
+    [controller, command_set, namespace, descriptors]: [&[u8; IDENTIFY_SIZE]; 4],
+) -> Option<Geometry> {
+    let profile = Profile::new(&Identified {
+        nsid: 1,
+        capabilities: Capabilities(capabilities),
+        controller: &IdentifyController::decode(controller),
+        command_set: Some(&CommandSetController::decode(command_set)),
+        namespace: &IdentifyNamespace::decode(namespace),
+        descriptors: NamespaceDescriptors::decode(descriptors).ok()?,
+    });
+    Some(profile.ok()?.geometry)
 }
 
 fn block_size(nsid: u32, namespace: &IdentifyNamespace) -> Result<BlockSize, NamespaceError> {
@@ -370,6 +400,22 @@ mod tests {
                 bytes: 8192
             })
         );
+        for (exponent, size) in [(9, 1 << 55), (12, 1 << 52), (12, u64::MAX)] {
+            let endless = IdentifyNamespace {
+                size,
+                ..namespace(exponent)
+            };
+            let blocks = size;
+            assert_eq!(
+                profile(&controller(), None, &endless),
+                Err(NamespaceError::Size { nsid: 1, blocks })
+            );
+        }
+        let longest = IdentifyNamespace {
+            size: (1 << 52) - 1,
+            ..namespace(12)
+        };
+        assert!(profile(&controller(), None, &longest).is_ok());
         let mut metadata = namespace(9);
         metadata.lba_formats[0].metadata_size = 8;
         assert_eq!(

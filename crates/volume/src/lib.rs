@@ -29,5 +29,7 @@ pub use mem::{MEM_BYTES_MAX, MemVolume};
 pub use null::NullVolume;
 pub use registry::{Access, Factory, Notice, OpenError, OpenRequest, Registry};
 pub use stripe::StripeVolume;
+#[doc(hidden)]
+pub use stripe::label::read_label;
 pub use support::TRANSFER_BYTES_MAX;
 pub use url::{Authority, Parameters, UrlError, VolumeUrl};

@@ -18,15 +18,16 @@ const ROOMS: &[&[&str]] = &[
     &["weir-load", "weir-torture"],
     &["weir-gateway", "weir-limit"],
     &["weir"],
+    &["weir-fuzz-targets"],
 ];
 
 /// The only crates in which `unsafe` may stand.
 const UNSAFE_HOMES: &[&str] = &["memory", "reactor"];
 
 /// Crates whose sources may read a clock or keep state in a thread: the reactor, which lends both
-/// to the others as parameters, the control plane, which is not on the data path, the wire suite, and the programs that it is
-/// measured against.
-const CLOCK_HOMES: &[&str] = &["reactor", "gateway", "torture", "limit", "weir"];
+/// to the others as parameters, the control plane, which is not on the data path, the wire suite, the programs that it is
+/// measured against, and what tells the control plane's fuzzer when it started.
+const CLOCK_HOMES: &[&str] = &["reactor", "gateway", "torture", "limit", "weir", "fuzz"];
 
 const FILES_MIN: usize = 20;
 
@@ -49,8 +50,17 @@ fn tree() -> Vec<(String, String)> {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             let kind = fs::symlink_metadata(&path).expect("an entry").file_type();
             if kind.is_dir() {
-                // What git does not track: its own folder, and what was built.
-                if name != ".git" && name != "target" && name != "__pycache__" {
+                // What git does not track (its own folder, and what was built), and the fuzzers' inputs, which may be any bytes.
+                const NOT_OURS: [&str; 7] = [
+                    ".git",
+                    "target",
+                    "__pycache__",
+                    "corpus",
+                    "regressions",
+                    "artifacts",
+                    "coverage",
+                ];
+                if !NOT_OURS.contains(&&*name) {
                     walk(root, &path, found);
                 }
             } else if kind.is_file()

@@ -158,6 +158,15 @@ impl Label {
     }
 }
 
+/// Reads the label in these bytes and writes it again; none where they hold none. For fuzzing.
+#[doc(hidden)]
+#[must_use]
+pub fn read_label(bytes: &[u8]) -> Option<Vec<u8>> {
+    let label = Label::decode(bytes).ok()?;
+    let _ = label.set_name();
+    Some(label.encode())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,213 @@
+//! Programs to begin with: each shows a fuzzer a part of what conversations can be.
+
+use super::program::{HEAD_BYTES, HOLD, Kind, step};
+
+fn held(mut bytes: [u8; 8]) -> [u8; 8] {
+    bytes[0] |= HOLD;
+    bytes
+}
+
+/// Programs, by name.
+#[must_use]
+pub fn seeds() -> Vec<(String, Vec<u8>)> {
+    let admin = step(Kind::Up, 0, [0, 0, 0, 0, 0, 0]);
+    let admin_digests = step(Kind::Up, 0, [0, 3, 0, 0, 1, 0]);
+    let io = step(Kind::Up, 1, [1, 0, 0, 0, 0, 0]);
+    let io_digests = step(Kind::Up, 1, [1, 3 | 7 << 2, 0, 0, 1, 0]);
+    let io_flow_control = step(Kind::Up, 2, [2, 1, 2, 1, 0, 0]);
+    let late = step(Kind::Fate, 0, [5, 15, 3, 8, 1, 0]);
+    let failing = step(Kind::Fate, 0, [2, 5, 2, 4, 0, 0]);
+    let fetched = step(Kind::Write, 1, [0, 8, 16, 0, 1, 0]);
+    let in_capsule = step(Kind::Write, 1, [0, 9, 3, 0, 0, 0]);
+    let read = step(Kind::Read, 1, [0, 8, 16, 0, 0, 0]);
+    let data = step(Kind::Data, 1, [0, 1, 0, 0, 0, 0]);
+    let programs: Vec<(&str, Vec<[u8; 8]>)> = vec![
+        (
+            "write-read",
+            vec![admin, io, in_capsule, fetched, data, read],
+        ),
+        (
+            "digests",
+            vec![admin_digests, io_digests, in_capsule, fetched, data, read],
+        ),
+        (
+            "two-queues",
+            vec![
+                admin,
+                io,
+                io_flow_control,
+                late,
+                in_capsule,
+                step(Kind::Write, 2, [0, 9, 3, 0, 1, 0]),
+                step(Kind::Data, 2, [0, 2, 1, 0, 0, 0]),
+                read,
+                step(Kind::Read, 2, [0, 9, 3, 0, 0, 0]),
+                step(Kind::Data, 2, [0, 2, 0, 0, 0, 0]),
+            ],
+        ),
+        (
+            "admin",
+            (0..28)
+                .map(|n| step(Kind::Admin, 0, [n, n, 0, n / 8, 0, 0]))
+                .fold(vec![admin], |mut all, one| {
+                    all.push(one);
+                    all
+                }),
+        ),
+        (
+            "nvm",
+            (0..8).map(|n| step(Kind::Nvm, 1, [n, 0, 4, 3, 0, 3])).fold(
+                vec![admin, io, in_capsule],
+                |mut all, one| {
+                    all.push(one);
+                    all
+                },
+            ),
+        ),
+        (
+            "fused",
+            vec![
+                admin,
+                io,
+                step(Kind::Fused, 1, [0, 20, 3, 0, 0, 0]),
+                step(Kind::Fused, 1, [0, 20, 3, 3, 0, 0]),
+                data,
+                data,
+                step(Kind::Fused, 1, [0x30, 20, 3, 0, 0, 0]),
+                step(Kind::Fused, 1, [0x31, 20, 3, 0, 0, 0]),
+                step(Kind::Fused, 1, [0, 20, 3, 0, 1, 0]),
+            ],
+        ),
+        (
+            "aborts",
+            vec![
+                admin,
+                io,
+                late,
+                fetched,
+                step(Kind::Abort, 0, [1, 0, 0, 0, 0, 0]),
+                data,
+                read,
+                step(Kind::Abort, 0, [1, 0, 0, 0, 0, 0]),
+                step(Kind::Abort, 0, [0, 0, 7, 3, 0, 0]),
+            ],
+        ),
+        (
+            "failures",
+            vec![admin, io, failing, in_capsule, fetched, data, read],
+        ),
+        (
+            "lost-with-writes",
+            vec![
+                admin,
+                io,
+                late,
+                in_capsule,
+                step(Kind::End, 1, [1, 0, 0, 0, 0, 0]),
+                io,
+                read,
+                step(Kind::End, 0, [0, 0, 0, 0, 0, 0]),
+                admin,
+                io,
+                read,
+            ],
+        ),
+        (
+            "reset-shutdown",
+            vec![
+                admin,
+                io,
+                late,
+                in_capsule,
+                step(Kind::Property, 0, [1, 0, 1, 0, 0, 0]),
+                step(Kind::Property, 0, [1, 0, 0, 0, 0, 0]),
+                step(Kind::Wait, 0, [5, 0, 0, 0, 0, 0]),
+                io,
+                step(Kind::Property, 0, [1, 0, 3, 0, 0, 0]),
+            ],
+        ),
+        (
+            "damage",
+            vec![
+                admin,
+                io,
+                held(in_capsule),
+                held(in_capsule),
+                held(read),
+                held(step(Kind::Damage, 1, [0, 1, 0, 40, 0, 3])),
+                step(Kind::Flush, 1, [1, 0, 0, 0, 0, 0]),
+                io_digests,
+                held(fetched),
+                held(step(Kind::Damage, 1, [3, 0, 0, 0, 0, 0])),
+                step(Kind::Flush, 1, [7, 40, 0, 0, 0, 0]),
+                data,
+            ],
+        ),
+        (
+            "wrong-data",
+            vec![
+                admin,
+                io,
+                fetched,
+                step(Kind::WrongData, 1, [0, 2, 0, 2, 0, 0]),
+                io,
+                fetched,
+                step(Kind::WrongData, 1, [0, 1, 5, 0, 0, 0]),
+            ],
+        ),
+        (
+            "by-hand",
+            vec![
+                step(Kind::Open, 3, [0; 6]),
+                step(Kind::Initialize, 3, [3, 4, 0, 0, 0, 0]),
+                step(Kind::Connect, 3, [0, 0, 0, 0, 0, 4]),
+                step(Kind::Property, 3, [1, 0, 0, 0, 0, 0]),
+                step(Kind::Property, 3, [0, 2, 0, 1, 0, 0]),
+                step(Kind::Entry, 3, [6, 1, 1, 0, 3, 2]),
+                step(Kind::Pdu, 3, [4, 0, 72, 0, 72, 9]),
+            ],
+        ),
+        (
+            "bursts",
+            vec![
+                admin,
+                io_flow_control,
+                step(Kind::Burst, 2, [1, 60, 0, 0, 0, 0]),
+                step(Kind::Pause, 2, [0; 6]),
+                step(Kind::Burst, 2, [2, 60, 0, 0, 0, 0]),
+                step(Kind::Burst, 2, [3, 60, 0, 1, 0, 0]),
+                step(Kind::Pause, 2, [1, 0, 0, 0, 0, 0]),
+                step(Kind::Burst, 0, [4, 20, 0, 0, 0, 0]),
+            ],
+        ),
+        (
+            "owner",
+            vec![
+                admin,
+                io,
+                step(Kind::Burst, 0, [4, 4, 0, 0, 0, 0]),
+                late,
+                in_capsule,
+                step(Kind::Owner, 0, [0; 6]),
+                read,
+                step(Kind::Owner, 0, [0; 6]),
+                read,
+                step(Kind::Owner, 0, [2, 1, 0, 0, 0, 0]),
+            ],
+        ),
+    ];
+    let heads: [[u8; HEAD_BYTES]; 4] = [
+        [0, 0, 1, 0, 0, 0, 0, 0],
+        [0x41, 1, 2, 0x05, 0x15, 0, 1, 0],
+        [0x96, 2, 3, 0x02, 0x2a, 1, 5, 0],
+        [0xf8, 3, 4, 0x0b, 0x3f, 2, 0x0a, 0],
+    ];
+    let mut seeds = Vec::new();
+    for (name, steps) in programs {
+        for (number, head) in heads.iter().enumerate() {
+            let bytes = head.iter().chain(steps.iter().flatten());
+            seeds.push((format!("{name}-{number}"), bytes.copied().collect()));
+        }
+    }
+    seeds
+}

@@ -1,0 +1,144 @@
+//! Every input that is kept runs through its target, and some that are made up anew.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use weir_fuzz_targets::{TARGETS, conversation_seeds};
+use weir_reactor::sim::seed_from_env_or_random;
+
+/// Conversations that are made up anew.
+const CONVERSATIONS: u64 = 60;
+/// Inputs of every other target that are.
+const INPUTS: u64 = 400;
+/// Steps of a conversation that is made up.
+const STEPS: u64 = 40;
+
+fn folder(kind: &str, target: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
+    root.join(kind).join(target)
+}
+
+/// The files of a folder, in order; none where there is no folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let mut files: Vec<_> = entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    files.sort();
+    files
+}
+
+/// Tells which input it was when a target panics.
+struct Witness(String);
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the input was {}", self.0);
+        }
+    }
+}
+
+/// Runs an input that was made up, and keeps it where it can be looked at when its target panics.
+fn run_made_up(name: &str, target: fn(&[u8]), data: Vec<u8>) {
+    struct Keeper<'a>(&'a str, Vec<u8>);
+    impl Drop for Keeper<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                let path = std::env::temp_dir().join(format!("weir-fuzz-{}", self.0));
+                let kept = fs::write(&path, &self.1);
+                eprintln!("the input is in {} ({kept:?})", path.display());
+            }
+        }
+    }
+    let keeper = Keeper(name, data);
+    target(&keeper.1);
+}
+
+fn run_files(kind: &str) -> usize {
+    let mut ran = 0;
+    for (name, target) in TARGETS {
+        for path in files(&folder(kind, name)) {
+            let data = fs::read(&path).expect("a file");
+            let witness = Witness(path.display().to_string());
+            target(&data);
+            drop(witness);
+            ran += 1;
+        }
+    }
+    ran
+}
+
+#[test]
+fn the_corpus_passes() {
+    assert!(run_files("corpus") > 0, "there is a corpus");
+}
+
+#[test]
+fn what_was_found_once_is_mended() {
+    run_files("regressions");
+}
+
+#[test]
+fn seeds_pass() {
+    for (name, data) in conversation_seeds() {
+        let witness = Witness(format!("the seed {name}"));
+        weir_fuzz_targets::conversation(&data);
+        drop(witness);
+    }
+}
+
+/// Numbers of a seed, one after another.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn bytes(&mut self, length: u64) -> Vec<u8> {
+        (0..length).map(|_| self.next() as u8).collect()
+    }
+}
+
+#[test]
+fn what_is_made_up_passes() {
+    let seed = seed_from_env_or_random();
+    let witness = Witness(format!("made up of WEIR_SEED={seed}"));
+    let mut numbers = Numbers(seed);
+    let seeds = conversation_seeds();
+    for _ in 0..CONVERSATIONS {
+        // The beginning of a seed, so that most have queues, and then anything.
+        let (_, known) = &seeds[numbers.next() as usize % seeds.len()];
+        let mut data = known.clone();
+        data.truncate(8 + 8 * (2 + numbers.next() as usize % 8));
+        let steps = 8 * (numbers.next() % STEPS);
+        data.extend(numbers.bytes(steps));
+        run_made_up("conversation", weir_fuzz_targets::conversation, data);
+    }
+    for (name, target) in TARGETS.iter().filter(|(name, _)| *name != "conversation") {
+        let kept: Vec<_> = files(&folder("corpus", name));
+        for _ in 0..INPUTS {
+            let length = numbers.next() % 200;
+            let mut data = numbers.bytes(length);
+            if !kept.is_empty() && numbers.next() % 4 > 0 {
+                // One that is kept, with some bytes changed.
+                data = fs::read(&kept[numbers.next() as usize % kept.len()]).expect("a file");
+                for _ in 0..numbers.next() % 6 {
+                    if !data.is_empty() {
+                        let at = numbers.next() as usize % data.len();
+                        data[at] = numbers.next() as u8;
+                    }
+                }
+            }
+            run_made_up(name, *target, data);
+        }
+    }
+    drop(witness);
+}
