@@ -33,7 +33,9 @@ use std::time::Duration;
 
 use weir_block::Volume;
 use weir_nvme::Nqn;
-use weir_nvme::command::{Connect, ConnectAttributes, ConnectData, FabricsCommand};
+use weir_nvme::command::{
+    AdminCommand, Blocks, Connect, ConnectAttributes, ConnectData, FabricsCommand, NvmCommand,
+};
 use weir_nvme::property::{Configuration, Property};
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::tcp::{DigestOptions, InitializeRequest};
@@ -414,11 +416,8 @@ impl Run {
         self.serial += 1;
         let (serial, block) = (self.serial, self.head.block_bytes());
         let data = steps::pattern(serial, block);
-        let at = weir_nvme::command::Blocks::new(serial % BLOCKS, 1);
-        let (read, write) = (
-            weir_nvme::command::NvmCommand::Read(at),
-            weir_nvme::command::NvmCommand::Write(at),
-        );
+        let at = Blocks::new(serial % BLOCKS, 1);
+        let (read, write) = (NvmCommand::Read(at), NvmCommand::Write(at));
         let io = &mut self.witness[1];
         // Without data in capsules a write may wait for a buffer, for as long as others have them all.
         if self.head.in_capsule as usize >= block {
@@ -430,7 +429,7 @@ impl Run {
         io.stage_command(sqe, None, false, block as u32);
         io.flush(usize::MAX);
         let admin = &mut self.witness[0];
-        let keep_alive = weir_nvme::command::AdminCommand::KeepAlive.sqe(0, SglDescriptor::NONE);
+        let keep_alive = AdminCommand::KeepAlive.sqe(0, SglDescriptor::NONE);
         admin.stage_command(keep_alive, None, false, 0);
         admin.flush(usize::MAX);
         for _ in 0..WITNESS_PATIENCE {
@@ -474,6 +473,11 @@ impl Run {
             if self.peers[place].as_ref().is_some_and(broken) {
                 self.forget(place, link::Farewell::Close);
             }
+        }
+        // The first half of a fused pair waits for whatever comes behind it.
+        let flush = NvmCommand::Flush.sqe(0, 1, SglDescriptor::NONE);
+        for peer in self.peers.iter_mut().flatten() {
+            peer.stage_command(flush, None, false, 0);
         }
         for step in 0..END_STEPS {
             for peer in self.peers.iter_mut().flatten() {
