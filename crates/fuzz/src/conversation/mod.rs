@@ -139,6 +139,9 @@ fn target_config(head: &Head) -> TargetConfig {
     TargetConfig {
         max_connections: 12,
         max_half_open: 3,
+        max_half_open_per_address: 3,
+        controllers_max: 5,
+        bytes_in_flight_per_connection: head.bytes_in_flight,
         queue_depth: 32,
         io_queues_max: 4,
         controllers_per_host_max: 3,
@@ -301,6 +304,7 @@ impl Run {
                 continue;
             };
             peer.receive();
+            peer.note_time(duration);
             for news in peer.take_news() {
                 self.granted(place, news);
             }
@@ -481,7 +485,7 @@ impl Run {
         }
         for step in 0..END_STEPS {
             for peer in self.peers.iter_mut().flatten() {
-                peer.link.pause(false);
+                peer.pause(false);
                 for which in 0..peer.r2ts.len() {
                     peer.stage_data(which, u32::MAX, usize::MAX);
                 }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
+use std::time::Duration;
 
 use weir_nvme::command::{ConnectAttributes, FabricsCommand, NvmCommand};
 use weir_nvme::digest::Digest;
@@ -21,6 +22,8 @@ use super::program::Head;
 pub(super) const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
 /// Opcode of the Asynchronous Event Request, which may stay unanswered.
 const ASYNCHRONOUS_EVENT_REQUEST: u8 = 0x0c;
+/// For how long a host may always keep the target waiting: less than its progress timeout.
+const KEPT_WAITING_MAX: Duration = Duration::from_secs(25);
 
 /// Where the data of a PDU that is being sent belongs.
 #[derive(Debug, Clone, Copy)]
@@ -97,6 +100,9 @@ pub(super) struct Peer {
     pub(super) clean: bool,
     /// It may end without having done anything wrong.
     pub(super) may_end: bool,
+    paused: bool,
+    /// For how long it has owed data, or has read nothing.
+    kept_waiting: Duration,
 }
 
 impl Peer {
@@ -134,6 +140,8 @@ impl Peer {
             staged: Vec::new(),
             clean: true,
             may_end: false,
+            paused: false,
+            kept_waiting: Duration::ZERO,
         }
     }
 
@@ -149,6 +157,22 @@ impl Peer {
     pub(super) fn soil(&mut self) {
         self.clean = false;
         self.ledger.lock().peers[self.id].soiled = true;
+    }
+
+    /// Stops reading, or goes on.
+    pub(super) fn pause(&mut self, paused: bool) {
+        self.paused = paused;
+        self.link.pause(paused);
+    }
+
+    /// Time has passed. Who keeps the target waiting may lose the connection.
+    pub(super) fn note_time(&mut self, passed: Duration) {
+        if self.paused || !self.r2ts.is_empty() {
+            self.kept_waiting += passed;
+            self.may_end |= self.kept_waiting > KEPT_WAITING_MAX;
+        } else {
+            self.kept_waiting = Duration::ZERO;
+        }
     }
 
     /// Queues that were granted since the last call.

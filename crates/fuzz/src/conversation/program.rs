@@ -39,6 +39,8 @@ pub(super) struct Head {
     pub(super) max_h2c: u32,
     pub(super) max_c2h: u32,
     pub(super) mdts: u32,
+    /// Data of one connection's commands at once.
+    pub(super) bytes_in_flight: u32,
     /// Bytes of a reactor's pool.
     pub(super) pool_bytes: usize,
     /// Bytes of a reactor's buffers to receive into.
@@ -53,7 +55,8 @@ fn choose<T: Copy>(choices: &[T], byte: u8) -> T {
 
 impl Head {
     fn decode(bytes: [u8; HEAD_BYTES]) -> Self {
-        let [flags, volume, seed, network, sizes, transfer, memory, _] = bytes;
+        let [flags, volume, seed, network, sizes, transfer, memory, data] = bytes;
+        let mdts = choose(&[128 << 10, 1 << 20, 16 << 10, 4096], transfer & 3);
         Head {
             reactors: choose(&[1, 2, 3, 2], flags & 3),
             large_blocks: flags & 4 != 0,
@@ -68,7 +71,8 @@ impl Head {
             in_capsule: choose(&[16_384, 8192, 4096, 0], sizes & 3),
             max_h2c: choose(&[128 << 10, 4096, 8192, 4100], sizes >> 2 & 3),
             max_c2h: choose(&[1 << 20, 4096, 8192, 4100], sizes >> 4 & 3),
-            mdts: choose(&[128 << 10, 1 << 20, 16 << 10, 4096], transfer & 3),
+            mdts,
+            bytes_in_flight: choose(&[64 << 20, mdts, 2 * mdts, 1 << 20], data & 3).max(mdts),
             pool_bytes: choose(&[16 << 20, 1 << 20, 2 << 20, 4 << 20], memory & 3),
             receive_bytes: choose(&[1 << 20, 256 << 10, 512 << 10, 8 << 20], memory >> 2 & 3),
         }

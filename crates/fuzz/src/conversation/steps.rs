@@ -171,7 +171,7 @@ impl Run {
             Kind::Entry => at.entry(step),
             Kind::Pdu => at.pdu(step),
             Kind::Damage => at.damage(step),
-            Kind::Pause => at.peer.link.pause(step.bytes[0] & 1 == 0),
+            Kind::Pause => at.peer.pause(step.bytes[0] & 1 == 0),
             Kind::Burst => at.burst(step),
             _ => {}
         }
