@@ -15,6 +15,7 @@ use weir_gateway::api::{About, router};
 use weir_gateway::config::{Config, parse_duration};
 use weir_gateway::control::Control;
 use weir_gateway::engine::fake::FakeEngine;
+use weir_gateway::limits::Budget;
 use weir_gateway::name::{Eui64, ListenerAddress, Model, Nguid, Nqn, Serial, VolumeName};
 use weir_gateway::state::State;
 use weir_gateway::store::{FileStore, Store, StoreError};
@@ -144,6 +145,7 @@ pub fn api(data: &[u8]) {
             version: "0.0.0",
             state: "nowhere".into(),
             started: Instant::now(),
+            budget: Budget::default(),
         };
         let mut router = router(Arc::clone(&control), about);
         for request in data.split(|&byte| byte == 0).take(REQUESTS_MAX) {
