@@ -8,6 +8,7 @@
 #[cfg(feature = "gateway")]
 mod control;
 mod conversation;
+mod initiator;
 mod seeds;
 mod text;
 mod wire;
@@ -15,6 +16,7 @@ mod wire;
 #[cfg(feature = "gateway")]
 pub use control::{api, configuration, state};
 pub use conversation::{conversation, seeds as conversation_seeds};
+pub use initiator::initiator;
 pub use seeds::{Seed, seeds};
 pub use text::{label, names, url};
 pub use wire::{commands, pdu, ranges, structures};
@@ -25,6 +27,7 @@ pub type Target = fn(&[u8]);
 /// Every target with its name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("conversation", conversation),
+    ("initiator", initiator),
     ("pdu", pdu),
     ("commands", commands),
     ("structures", structures),

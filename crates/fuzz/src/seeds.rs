@@ -27,6 +27,7 @@ pub fn seeds() -> Vec<Seed> {
     for (name, data) in crate::conversation_seeds() {
         seeds.push(("conversation", name, data));
     }
+    add(&mut seeds, "initiator", crate::initiator::seeds());
     add(&mut seeds, "pdu", pdus());
     add(&mut seeds, "commands", commands());
     add(&mut seeds, "structures", structures());

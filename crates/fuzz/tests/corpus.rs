@@ -9,7 +9,7 @@ use weir_reactor::sim::seed_from_env_or_random;
 /// Conversations that are made up anew.
 const CONVERSATIONS: u64 = 60;
 /// Inputs of every other target that are.
-const INPUTS: u64 = 400;
+const INPUTS: u64 = 200;
 /// Steps of a conversation that is made up.
 const STEPS: u64 = 40;
 
