@@ -413,8 +413,8 @@ impl Draft<'_> {
             ),
             part(
                 "lent_by_volumes",
-                data,
-                "what mem: volumes lend to sends while it is written anew: limits.memory at most"
+                data + connections * self.reserve_bytes(),
+                "what mem: volumes lend to sends while it is written anew: as the data buffers"
                     .to_owned(),
             ),
             sockets,

@@ -58,15 +58,15 @@ impl Account {
     }
 }
 
-/// Connections that wait for buffers of their reactor, in order. While one waits no other takes any: else one whose
-/// commands take each buffer as it comes back would have them all for good.
+/// Connections that wait for something of which their reactor has no more, in order. While one waits no other takes any: else
+/// one whose commands take whatever comes back would have it all for good.
 #[derive(Default)]
 pub(crate) struct Turns {
     waiting: RefCell<VecDeque<(u64, Waker)>>,
 }
 
 impl Turns {
-    /// Whether connection `id` may take buffers.
+    /// Whether connection `id` may take some.
     #[inline]
     pub(crate) fn is_turn_of(&self, id: u64) -> bool {
         let waiting = self.waiting.borrow();

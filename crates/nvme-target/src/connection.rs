@@ -26,7 +26,7 @@ use crate::account::Kept;
 use crate::config::TargetConfig;
 use crate::core::{
     AdminView, ConnectIdentity, ConnectRefusal, Controller, ControllerIdentity, ControllerKind,
-    Effect, Env, FLOW_CONTROL_OFF, QueueKind, QueuePair, SlotIndex, check_connect_data,
+    Effect, Env, FLOW_CONTROL_OFF, Lack, QueueKind, QueuePair, SlotIndex, check_connect_data,
     check_connect_fields, flow_control_off,
 };
 use crate::counters::{IoCounters, IoTotals};
@@ -285,7 +285,9 @@ struct Connection {
     /// What of the input is kept outside of all pools.
     kept: Kept,
     /// It is among those that wait for buffers of the reactor.
-    waits_its_turn: bool,
+    waits_for_buffers: bool,
+    /// It is among those that wait for room in the account of the reactor.
+    waits_for_bytes: bool,
     /// Commands wait for room that its own commands take.
     waits_for_itself: bool,
     /// Bytes of the last receive into the ring.
@@ -451,7 +453,7 @@ async fn live(shard: Rc<Shard>, connection: Rc<RefCell<Connection>>) {
         connection.kept.set(0);
         connection.queue.withdraw_all();
     }
-    shard.turns.leave(entry.handle.id);
+    shard.leave_turns(entry.handle.id);
     let running = Rc::clone(&entry.running.borrow());
     while running.get() > 0 {
         let completion = entry.completions.next().await;
@@ -530,13 +532,15 @@ impl Connection {
     fn new(shard: &Rc<Shard>, entry: Rc<Entry>, stream: TcpStream, framing: Framing) -> Self {
         let mut queue = QueuePair::new(entry.owner);
         let bytes_max = shard.target.config.bytes_in_flight_per_connection;
-        queue.bound_bytes(&shard.account, u64::from(bytes_max));
+        let bytes_alone = shard.target.config.in_capsule_bytes;
+        queue.bound_bytes(&shard.account, u64::from(bytes_max), bytes_alone);
         Connection {
             stream: Some(stream),
             framing,
             queue,
             kept: Kept::none(&shard.kept),
-            waits_its_turn: false,
+            waits_for_buffers: false,
+            waits_for_bytes: false,
             waits_for_itself: false,
             scene: Scene::new(shard, entry.local),
             entry,
@@ -592,8 +596,10 @@ impl Connection {
     /// One round of work; whether there may be more.
     fn round(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
         self.queue.set_now(self.now());
+        let (shard, id) = (&self.scene.shard, self.entry.handle.id);
+        let may_take_buffers = shard.turns.is_turn_of(id);
         self.queue
-            .set_turn(self.shard().turns.is_turn_of(self.entry.handle.id));
+            .set_turns(may_take_buffers, shard.account_turns.is_turn_of(id));
         let mut worked = self.take_messages(context)?;
         if self.scene.generation != self.shard().generation() && !self.renew() {
             return Err(End::Told("the host may not connect to the subsystem"));
@@ -842,28 +848,52 @@ impl Connection {
         }
         // A command for which there is no slot waits for its own queue, which is nobody else's affair.
         let starved = starved && self.queue.has_room();
-        self.take_turn(starved || self.queue.waits_for_others(), context);
-        let waits_for_itself = self.queue.waits_for_itself();
-        if waits_for_itself && !self.waits_for_itself {
-            shard.counters.own_waits.add(1);
-        }
-        self.waits_for_itself = waits_for_itself;
+        self.take_turns(starved, context);
     }
 
     /// Waits among the others for what the reactor has too little of, or no longer.
-    fn take_turn(&mut self, waits: bool, context: &Context<'_>) {
+    fn take_turns(&mut self, starved: bool, context: &Context<'_>) {
         let (shard, id) = (&self.scene.shard, self.entry.handle.id);
-        if waits && !self.waits_its_turn {
+        let lack = self.queue.lack();
+        // Who has come to the front for buffers keeps that place while it waits for room in the account, but not the other way
+        // round: those who lack no buffers are not to wait for them.
+        let for_buffers = starved
+            || lack == Some(Lack::Buffer)
+            || lack == Some(Lack::Account) && self.waits_for_buffers;
+        let for_bytes = lack == Some(Lack::Account);
+        if self.queue.take_grant() {
+            // That was its turn: whoever wants all that there is has it no longer than others wait.
+            shard.leave_turns(id);
+            (self.waits_for_buffers, self.waits_for_bytes) = (false, false);
+        }
+        let begins = (
+            for_buffers && !self.waits_for_buffers,
+            for_bytes && !self.waits_for_bytes,
+        );
+        if begins.0 {
             shard.turns.wait(id, context.waker());
-            shard.counters.buffer_waits.add(1);
-            shard.tell_of_waits();
-        } else if !waits && self.waits_its_turn {
+        } else if !for_buffers && self.waits_for_buffers {
             shard.turns.leave(id);
         }
-        self.waits_its_turn = waits;
+        if begins.1 {
+            shard.account_turns.wait(id, context.waker());
+        } else if !for_bytes && self.waits_for_bytes {
+            shard.account_turns.leave(id);
+        }
+        if begins != (false, false) {
+            shard.counters.buffer_waits.add(1);
+            shard.tell_of_waits();
+        }
+        (self.waits_for_buffers, self.waits_for_bytes) = (for_buffers, for_bytes);
+        let for_itself = lack == Some(Lack::Own);
+        if for_itself && !self.waits_for_itself {
+            shard.counters.own_waits.add(1);
+        }
+        self.waits_for_itself = for_itself;
         shard.counters.bytes_in_flight.set(shard.account.used());
         // What came back here is another's whose turn it is.
         shard.turns.look(id);
+        shard.account_turns.look(id);
     }
 
     /// Tells the registry what the controller allows now, and follows its keep-alive timeout.
@@ -1291,8 +1321,8 @@ impl Connection {
         }
         self.input = View::empty();
         self.kept.set(0);
-        self.scene.shard.turns.leave(self.entry.handle.id);
-        self.waits_its_turn = false;
+        self.scene.shard.leave_turns(self.entry.handle.id);
+        (self.waits_for_buffers, self.waits_for_bytes) = (false, false);
         self.queue.withdraw_all();
         announce_end(&self.scene.shard, &self.entry);
         self.scene.namespaces = Namespaces::default();

@@ -67,6 +67,8 @@ pub(crate) struct Shard {
     pub(crate) account: Rc<Account>,
     /// Whose turn it is to take buffers.
     pub(crate) turns: Turns,
+    /// Whose turn it is to take room in the account.
+    pub(crate) account_turns: Turns,
     /// Bytes of input that connections keep outside of all pools.
     pub(crate) kept: Rc<Cell<usize>>,
     /// When it was last told that commands wait for buffers, and how often they had by then.
@@ -82,6 +84,7 @@ impl Shard {
             counters: Arc::clone(&target.shards[index].counters),
             account: Account::new(target.config.bytes_in_flight),
             turns: Turns::default(),
+            account_turns: Turns::default(),
             kept: Rc::default(),
             told_of_waits: Cell::new(None),
             waiting: RefCell::default(),
@@ -283,6 +286,12 @@ impl Shard {
         Some(Namespaces::new(visible))
     }
 
+    /// Connection `id` waits for nothing any more.
+    pub(crate) fn leave_turns(&self, id: u64) {
+        self.turns.leave(id);
+        self.account_turns.leave(id);
+    }
+
     /// Tells that commands wait for buffers: the first time, and then now and then, with how often they did.
     pub(crate) fn tell_of_waits(&self) {
         let (now, waits) = (self.reactor.now(), self.counters.buffer_waits.get());
@@ -298,7 +307,7 @@ impl Shard {
             used = usage.used_bytes,
             limit = usage.limit_bytes,
             in_flight = self.account.used(),
-            "commands wait for memory: all data buffers of the reactor are in use (limits.memory)"
+            "commands wait for memory: as much data is in flight on the reactor as may be, or all its buffers are in use (limits.memory)"
         );
     }
 

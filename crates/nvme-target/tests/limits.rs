@@ -386,6 +386,79 @@ fn hosts_that_use_all_buffers_do_not_starve_another() {
     );
 }
 
+/// The same for reads: what others have in flight keeps nobody from its turn, and a short read waits for nobody.
+#[test]
+fn hosts_that_have_all_in_flight_do_not_starve_another() {
+    const HOGS: u16 = 3;
+    const DEPTH: usize = 30;
+    let simulation = Simulation::new(Config {
+        seed: seed_from_env_or_random(),
+        time_max: Duration::from_secs(10),
+        ..Config::default()
+    });
+    let config = TargetConfig {
+        bytes_in_flight: 4 << 20,
+        ..TargetConfig::default()
+    };
+    with_target(
+        simulation,
+        1,
+        config,
+        |reactor, target, address, _| async move {
+            let options = HostOptions::default();
+            let (admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+            let read = |bytes: usize| {
+                let blocks = Blocks::new(0, (bytes / BLOCK) as u32);
+                NvmCommand::Read(blocks).sqe(0, 1, SglDescriptor::NONE)
+            };
+            let mut hogs = Vec::new();
+            for qid in 1..=HOGS {
+                let mut queue = io_queue(&reactor, address, id, qid, options).await;
+                hogs.push(reactor.spawn(async move {
+                    let mut cids = std::collections::VecDeque::new();
+                    loop {
+                        while cids.len() < DEPTH {
+                            let sent = queue.submit(read(LONG), &[], LONG as u32).await;
+                            cids.push_back(sent.expect("open"));
+                        }
+                        let first = cids.pop_front().expect("just filled");
+                        let (cqe, _) = queue.answer(first).await.expect("connected");
+                        assert!(cqe.status.is_success(), "{:?}", cqe.status);
+                    }
+                }));
+            }
+            // And one that does not read at all, for as long as it may.
+            let mut deaf = io_queue(&reactor, address, id, HOGS + 1, options).await;
+            for _ in 0..4 {
+                let sent = deaf.submit(read(LONG), &[], LONG as u32).await;
+                sent.expect("open");
+            }
+            let mut queue = io_queue(&reactor, address, id, HOGS + 2, options).await;
+            let mut small = io_queue(&reactor, address, id, HOGS + 3, options).await;
+            eventually(&reactor, "the end of all room", async || {
+                target.stats().reactors[0].buffer_waits > 0
+            })
+            .await;
+            for _ in 0..20 {
+                let before = reactor.now();
+                let (cqe, _) = queue.command(read(LONG), &[], LONG as u32).await;
+                assert!(cqe.status.is_success(), "{:?}", cqe.status);
+                let (cqe, _) = small.command(read(4096), &[], 4096).await;
+                assert!(cqe.status.is_success(), "{:?}", cqe.status);
+                let waited = reactor.now() - before;
+                assert!(
+                    waited < Duration::from_millis(500),
+                    "it waited for {waited:?}"
+                );
+            }
+            for hog in hogs {
+                let _ = hog.cancel().await;
+            }
+            drop((queue, small, deaf, admin));
+        },
+    );
+}
+
 /// A host that fills its queue, and more, with commands that take long waits for itself and has nobody else wait.
 #[test]
 fn a_host_that_overfills_its_queue_holds_nobody_up() {
@@ -676,8 +749,9 @@ async fn check_bounds(target: &Target, remotes: &[Remote], bounds: &TargetConfig
     assert!(stats.half_open <= bounds.max_half_open, "{stats:?}");
     assert!(stats.controllers <= bounds.controllers_max, "{stats:?}");
     for counts in &stats.reactors {
-        // Each admin queue may have one answer beyond it.
-        let most = bounds.bytes_in_flight + u64::from(bounds.controllers_max) * 4096;
+        // Each admin queue may have one answer beyond it, and each other one a short read.
+        let alone = u64::from(bounds.max_connections) * u64::from(bounds.in_capsule_bytes);
+        let most = bounds.bytes_in_flight + alone;
         assert!(counts.bytes_in_flight <= most, "{counts:?}");
     }
     for remote in remotes {

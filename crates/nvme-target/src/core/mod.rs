@@ -22,5 +22,5 @@ pub(crate) use connect::{
 pub(crate) use controller::{AdminView, Controller, ControllerIdentity, ControllerKind};
 pub(crate) use error_log::ErrorLog;
 pub(crate) use queue_pair::{
-    Answer, Effect, Env, FLOW_CONTROL_OFF, Next, QueueKind, QueuePair, SlotIndex,
+    Answer, Effect, Env, FLOW_CONTROL_OFF, Lack, Next, QueueKind, QueuePair, SlotIndex,
 };

@@ -189,6 +189,17 @@ impl Slot {
     }
 }
 
+/// What the first of the commands that wait for room waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// That commands of its own queue end.
+    Own,
+    /// Room in the account of all connections of the reactor.
+    Account,
+    /// A buffer of the reactor's pool.
+    Buffer,
+}
+
 /// The first half of a fused pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fused {
@@ -231,10 +242,16 @@ pub(crate) struct QueuePair {
     bytes: u64,
     /// The most of this queue's.
     bytes_max: u64,
-    /// Whether it may take buffers: nobody else waits for some.
-    is_its_turn: bool,
-    /// Whether what it waits for is what others have, too.
-    waits_for_others: bool,
+    /// Bytes that a command may have when it is alone, though there is no room.
+    bytes_alone: u32,
+    /// Whether it may take buffers: nobody waited for some before.
+    may_take_buffers: bool,
+    /// The same for room in the account.
+    may_take_bytes: bool,
+    /// What it lacked when it last waited.
+    lack: Lack,
+    /// Something was granted since somebody last asked.
+    was_granted: bool,
     /// Requests on volumes that have not ended; shared with whoever cleans up after a panic.
     running: Rc<Cell<u32>>,
     /// Commands taken into slots since somebody last asked.
@@ -273,8 +290,11 @@ impl QueuePair {
             account: Account::new(u64::MAX),
             bytes: 0,
             bytes_max: u64::MAX,
-            is_its_turn: true,
-            waits_for_others: false,
+            bytes_alone: 0,
+            may_take_buffers: true,
+            may_take_bytes: true,
+            lack: Lack::Own,
+            was_granted: false,
             running: Rc::default(),
             taken: 0,
             now: Instant::default(),
@@ -284,26 +304,29 @@ impl QueuePair {
         queue
     }
 
-    /// Bounds its data in flight: by what all connections in `account` have, and by `bytes_max` for itself.
-    pub(crate) fn bound_bytes(&mut self, account: &Rc<Account>, bytes_max: u64) {
+    /// Bounds its data in flight: by what all connections in `account` have, and by `bytes_max` for itself. `bytes_alone` it may
+    /// have in any case, so that it goes on however much others have.
+    pub(crate) fn bound_bytes(&mut self, account: &Rc<Account>, bytes_max: u64, bytes_alone: u32) {
         debug_assert_eq!(self.bytes, 0, "bounded from the start");
         self.account = Rc::clone(account);
         self.bytes_max = bytes_max;
+        self.bytes_alone = bytes_alone;
     }
 
-    /// Whether it may take buffers from now on.
-    pub(crate) fn set_turn(&mut self, is_its_turn: bool) {
-        self.is_its_turn = is_its_turn;
+    /// Whether it may take buffers, and room in the account, from now on.
+    pub(crate) fn set_turns(&mut self, buffers: bool, bytes: bool) {
+        self.may_take_buffers = buffers;
+        self.may_take_bytes = bytes;
     }
 
-    /// Whether a command waits for something that other connections have.
-    pub(crate) fn waits_for_others(&self) -> bool {
-        self.waits_for_buffer() && self.waits_for_others
+    /// Whether a command that waited, or one with data in its capsule, had what it lacked since the last call.
+    pub(crate) fn take_grant(&mut self) -> bool {
+        std::mem::take(&mut self.was_granted)
     }
 
-    /// Whether a command waits for room that only this queue's own commands take.
-    pub(crate) fn waits_for_itself(&self) -> bool {
-        self.waits_for_buffer() && !self.waits_for_others
+    /// What commands wait for, where some do.
+    pub(crate) fn lack(&self) -> Option<Lack> {
+        self.waits_for_buffer().then_some(self.lack)
     }
 
     /// Takes bytes for a command, where there is room.
@@ -311,12 +334,15 @@ impl QueuePair {
     fn take_bytes(&mut self, bytes: u32) -> bool {
         let all = self.bytes + u64::from(bytes);
         if all > self.bytes_max && self.bytes > 0 {
-            self.waits_for_others = false;
+            self.lack = Lack::Own;
             return false;
         }
-        if !self.account.take(u64::from(bytes)) {
-            self.waits_for_others = true;
-            return false;
+        if !(self.may_take_bytes && self.account.take(u64::from(bytes))) {
+            if self.bytes > 0 || bytes > self.bytes_alone {
+                self.lack = Lack::Account;
+                return false;
+            }
+            self.account.add(u64::from(bytes));
         }
         self.bytes = all;
         true
@@ -713,8 +739,9 @@ impl QueuePair {
         let soon = all_here && !plan.work.is_fused();
         match landing {
             Landing::Anywhere if soon && !plan.is_held_up() => return Some(Room::AsReceived),
-            landing if self.is_its_turn => {
+            landing if self.may_take_buffers => {
                 if let Some(segments) = buffer_of(landing, plan.length, env) {
+                    self.was_granted = true;
                     return Some(Room::Buffer(segments));
                 }
             }
@@ -741,8 +768,8 @@ impl QueuePair {
 
     /// A buffer for data that a command brings, by the bounds and in turn.
     fn take_buffer(&mut self, slot: SlotIndex, env: &Env<'_>) -> Option<Segments> {
-        if !self.is_its_turn {
-            self.waits_for_others = true;
+        if !self.may_take_buffers {
+            self.lack = Lack::Buffer;
             return None;
         }
         let length = self.slots[usize::from(slot)].length;
@@ -755,7 +782,7 @@ impl QueuePair {
         if landing.is_some() {
             entry.held = length;
         } else {
-            self.waits_for_others = true;
+            self.lack = Lack::Buffer;
             self.give_bytes_back(u64::from(length));
         }
         landing
@@ -809,6 +836,7 @@ impl QueuePair {
                 self.waiting_for_buffer.rotate_right(1);
                 return;
             }
+            self.was_granted = true;
         }
     }
 
