@@ -11,7 +11,9 @@ use common::slow::SlowVolume;
 use common::*;
 use weir_block::Volume;
 use weir_nvme::Status;
-use weir_nvme::command::{Blocks, ConnectData, NvmCommand};
+use weir_nvme::command::{AdminCommand, Blocks, ConnectData, NvmCommand, SetFeatures};
+use weir_nvme::event::{AsynchronousEvent, EventType};
+use weir_nvme::feature::{AsynchronousEventConfiguration, FeatureId};
 use weir_nvme::identify::{Cns, decode_namespace_list};
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::sqe::Fuse;
@@ -355,6 +357,70 @@ fn namespaces_are_shown_to_those_who_may_see_them_in_their_state() {
         let applied = target.apply(snapshot(3, vec![subsystem], address)).await;
         applied.expect("applied");
         assert!(read(3).await.is_success());
+    });
+}
+
+/// What is in flight when an ANA state moves ends as it would have; what has not begun, for want of its data, must not begin: another
+/// path may serve by then.
+#[test]
+fn an_ana_state_that_moves_under_io_stops_what_has_not_begun() {
+    let simulation = simulation();
+    let remotes = start_reactors(&simulation, 1);
+    let server = simulation.address(SERVER);
+    simulation.run(CLIENT, move |reactor| async move {
+        let (mut subsystem, volume) = slow_subsystem();
+        let (target, address) = serve_subsystem(remotes, subsystem.clone(), server).await;
+        let options = HostOptions::default();
+        let (mut admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+        let wanted = AsynchronousEventConfiguration::ANA_CHANGE.0;
+        let set = SetFeatures::new(FeatureId::AsynchronousEventConfiguration, wanted);
+        let (cqe, _) = admin.admin(AdminCommand::SetFeatures(set), &[], 0).await;
+        assert!(cqe.status.is_success());
+        let event = AdminCommand::AsynchronousEventRequest.sqe(0, SglDescriptor::NONE);
+        let event = admin.submit(event, &[], 0).await.expect("connected");
+        let mut io = io_queue(&reactor, address, id, 1, options).await;
+        let fetched = HostOptions {
+            in_capsule: 0,
+            ..options
+        };
+        let mut late = io_queue(&reactor, address, id, 2, fetched).await;
+
+        let write = |lba| NvmCommand::Write(Blocks::new(lba, 1)).sqe(0, 1, SglDescriptor::NONE);
+        let (old, new) = (vec![0; BLOCK], pattern(2, BLOCK));
+        let owed = late.submit(write(1), &new, 0).await.expect("connected");
+        let r2t = late.receive_r2t().await;
+        volume.set_delay(Duration::from_secs(2));
+        let begun = io.submit(write(0), &new, 0).await.expect("connected");
+        reactor.sleep(Duration::from_millis(100)).await;
+
+        subsystem.namespaces[0].ana_state = AnaState::Inaccessible;
+        let moved = target.apply(snapshot(3, vec![subsystem.clone()], address));
+        moved.await.expect("applied");
+        volume.set_delay(Duration::ZERO);
+        let (cqe, _) = admin.answer(event).await.expect("connected");
+        assert_eq!(
+            cqe.dw0(),
+            AsynchronousEvent::new(EventType::AnaChange).to_dword()
+        );
+        late.send_data(&r2t).await.expect("connected");
+        let inaccessible = Status::ASYMMETRIC_ACCESS_INACCESSIBLE;
+        let (cqe, _) = late.answer(owed).await.expect("connected");
+        assert!(cqe.status.is(inaccessible), "{:?}", cqe.status);
+        assert!(!cqe.status.do_not_retry());
+        let read = NvmCommand::Read(Blocks::new(0, 1));
+        let (cqe, _) = late.nvm(read, 1, &[], BLOCK as u32).await;
+        assert!(cqe.status.is(inaccessible), "{:?}", cqe.status);
+        let (cqe, _) = io.answer(begun).await.expect("connected");
+        assert!(cqe.status.is_success(), "{:?}", cqe.status);
+
+        subsystem.namespaces[0].ana_state = AnaState::Optimized;
+        let moved = target.apply(snapshot(4, vec![subsystem], address));
+        moved.await.expect("applied");
+        for (lba, expected) in [(0, &new), (1, &old)] {
+            let read = NvmCommand::Read(Blocks::new(lba, 1));
+            let (cqe, data) = io.nvm(read, 1, &[], BLOCK as u32).await;
+            assert!(cqe.status.is_success() && data == *expected, "block {lba}");
+        }
     });
 }
 

@@ -122,6 +122,15 @@ impl Work {
         matches!(self, Work::FusedCompare { .. } | Work::FusedWrite { .. })
     }
 
+    /// Whether it is refused where nothing may be written, of what waits for data of the host.
+    pub(super) fn writes(&self) -> bool {
+        match self {
+            Work::Write { .. } | Work::Copy(_) => true,
+            Work::DatasetManagement(management) => management.deallocate,
+            other => other.is_fused(),
+        }
+    }
+
     /// The range of one half of a fused pair.
     pub(super) fn fused_range(&self) -> Option<(u64, u32)> {
         match *self {

@@ -19,7 +19,7 @@ use weir_reactor::Instant;
 use super::controller::{AdminOutcome, AdminView, Controller};
 use super::error_log::Failure;
 use super::nvm::{Plan, Space, Work};
-use super::status::of_volume_error;
+use super::status::{of_ana_state, of_volume_error};
 use crate::account::Account;
 use crate::counters::IoCounters;
 use crate::latency::{Arrival, CommandKind, Course, Run, Runs, Stage};
@@ -958,25 +958,26 @@ impl QueuePair {
         self.fail_with_partner(slot, Status::TRANSIENT_TRANSPORT_ERROR);
     }
 
-    /// What the host sees has changed. Commands that wait for the host, on a namespace that is not there any more, fail: by what it
-    /// does not send a host must not keep a volume.
+    /// What the host sees has changed. Commands that wait for the host, and that would be refused now, fail: by what it does not send
+    /// a host must not keep a volume that was removed, and what comes late must not write where nothing is to be written any more.
     pub(crate) fn let_go(&mut self, namespaces: &Namespaces) {
         for index in 0..self.slots.len() {
             let entry = &self.slots[index];
             let Some(namespace) = &entry.namespace else {
                 continue;
             };
-            let now = namespaces.get(entry.sqe.nsid);
-            let is_there = now.is_some_and(|now| Rc::ptr_eq(&now.queue, &namespace.queue));
             // What runs ends by itself.
-            if !is_there && !matches!(entry.phase, Phase::Running | Phase::Waiting) {
-                self.let_go_of(index as SlotIndex);
+            if matches!(entry.phase, Phase::Running | Phase::Waiting) {
+                continue;
+            }
+            let now = namespaces.get(entry.sqe.nsid);
+            if let Some(status) = refusal_now(&entry.work, namespace, now) {
+                self.let_go_of(index as SlotIndex, status);
             }
         }
     }
 
-    fn let_go_of(&mut self, slot: SlotIndex) {
-        let status = Status::INVALID_NAMESPACE_OR_FORMAT.with_do_not_retry();
+    fn let_go_of(&mut self, slot: SlotIndex, status: Status) {
         let is_arriving = |slot: &Slot| slot.phase == Phase::InCapsule;
         let entry = &self.slots[usize::from(slot)];
         let partner = entry
@@ -1508,6 +1509,17 @@ impl Drop for QueuePair {
     fn drop(&mut self) {
         self.account.give_back(self.bytes);
     }
+}
+
+/// Why a command that was admitted on `before` would be refused as things are now; none: it would not.
+fn refusal_now(work: &Work, before: &Attached, now: Option<&Rc<Attached>>) -> Option<Status> {
+    let there = now.filter(|now| Rc::ptr_eq(&now.queue, &before.queue));
+    let Some(now) = there else {
+        return Some(Status::INVALID_NAMESPACE_OR_FORMAT.with_do_not_retry());
+    };
+    let protected = work.writes() && now.is_read_only();
+    of_ana_state(now.namespace.ana_state)
+        .or_else(|| protected.then(|| Status::NAMESPACE_IS_WRITE_PROTECTED.with_do_not_retry()))
 }
 
 fn kind_of(work: &Work) -> CommandKind {

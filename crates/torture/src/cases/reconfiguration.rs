@@ -57,6 +57,8 @@ cases! {
         : "a volume that shrinks under I/O" => "success or LBA Out of Range to each; behind the new end LBA Out of Range";
     30 namespace_protected_under_io [GATEWAY] "NVMe Base 2.0c 8.12, 3.3.3.2.1.1"
         : "a namespace that becomes read-only under I/O" => "success, and Namespace is Write Protected to writes; reads go on";
+    30 namespace_protected_with_a_write_awaited [GATEWAY] "NVMe Base 2.0c 8.12, 3.3.3.2.1.1"
+        : "a namespace that becomes read-only while the data of a write is awaited, which then comes" => "Namespace is Write Protected, and the block as before: what was told to be read-only is";
     30 subsystem_removed_under_io [GATEWAY] "NVMe Base 2.0c 3.1, 6.3"
         : "a subsystem that is removed under I/O" => "the end of its connections; then Connect Invalid Parameters, IPO 256 in the data";
     30 subsystem_removed_with_connects_queued [GATEWAY] "NVMe Base 2.0c 3.1, 6.3"
@@ -579,6 +581,25 @@ fn namespace_protected_under_io(context: &mut Context) -> Result<(), Failure> {
         let sqe = write_sqe(guest.nsid, 0, 1);
         refused(&mut disk.io, what, sqe, &block(5), 0, &others)?;
         disk.io.read(guest.nsid, 0, 1, BLOCK as u32).map(drop)
+    })
+}
+
+fn namespace_protected_with_a_write_awaited(context: &mut Context) -> Result<(), Failure> {
+    with_guest(context, GUEST, GUEST_URL, |context, guest| {
+        let mut disk = Disk::new(context)?;
+        disk.io.write(guest.nsid, 0, 1, &block(1))?;
+        let (sqe, capsule) = disk.io.prepare(write_sqe(guest.nsid, 0, 1), &block(2), 0);
+        disk.io.send(&capsule)?;
+        let r2t = disk.io.expect_r2t("a write", sqe.cid)?;
+        let subsystem = context.target.subsystem.to_string();
+        let nsid = guest.nsid.to_string();
+        context.weir(&["namespace", "set", &subsystem, &nsid, "--read-only", "on"])?;
+        disk.io.send_data(&r2t, &block(2))?;
+        let what = "a write whose data came when the namespace was read-only";
+        let protected = Status::NAMESPACE_IS_WRITE_PROTECTED.with_do_not_retry();
+        disk.io.expect_status(what, sqe.cid, protected)?;
+        let now = disk.io.read(guest.nsid, 0, 1, BLOCK as u32)?;
+        check(now == block(1), what, "the block as before", "written")
     })
 }
 
