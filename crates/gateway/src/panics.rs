@@ -39,8 +39,8 @@ fn log(info: &PanicHookInfo<'_>, what: &str) {
     let backtrace = Backtrace::capture();
     match backtrace.status() {
         BacktraceStatus::Captured => {
-            tracing::error!(thread, place, message, %backtrace, "{what}");
+            tracing::error!(thread, place, panic = message, %backtrace, "{what}");
         }
-        _ => tracing::error!(thread, place, message, "{what}"),
+        _ => tracing::error!(thread, place, panic = message, "{what}"),
     }
 }

@@ -436,7 +436,7 @@ async fn live(shard: Rc<Shard>, connection: Rc<RefCell<Connection>>) {
         Err(panicked) => {
             shard.counters.panics.add(1);
             tracing::error!(
-                connection = entry.handle.id, peer = %entry.peer, message = panicked.message,
+                connection = entry.handle.id, peer = %entry.peer, panic = panicked.message,
                 "a broken invariant ended a connection"
             );
         }

@@ -690,7 +690,7 @@ impl Runner {
                 Ok(result) => result,
                 Err(payload) => {
                     let message = panic_message(&*payload);
-                    tracing::error!(reactor = %self.reactor.0.id, message, "a panic outside any connection ends the process");
+                    tracing::error!(reactor = %self.reactor.0.id, panic = message, "a panic outside any connection ends the process");
                     std::process::abort();
                 }
             },
