@@ -65,6 +65,29 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
             ),
         ),
         (
+            "edges",
+            [250, 252, 253, 254, 255]
+                .into_iter()
+                .flat_map(|lba| {
+                    let nsid = if lba == 250 { 0 } else { lba & 15 };
+                    [
+                        step(Kind::Read, 1, [0, lba, 11, 0, 0, 0]),
+                        step(Kind::Write, 1, [0, lba, 11, 0, 0, 0]),
+                        step(Kind::Write, 1, [0, lba, 11, 0, 1, 0]),
+                        step(Kind::Nvm, 1, [1, 0, lba, 11, 0, 0]),
+                        step(Kind::Nvm, 1, [3, 0, lba, 11, 0, 0]),
+                        step(Kind::Nvm, 1, [4, 0, lba, 11, 0, 2]),
+                        step(Kind::Nvm, 1, [6, 0, 8, 11, lba, 2]),
+                        step(Kind::Read, 1, [nsid, 8, 255, 0, 0, 0]),
+                        step(Kind::Write, 1, [nsid, 8, 3, lba, 0, 0]),
+                    ]
+                })
+                .fold(vec![admin, io], |mut all, one| {
+                    all.push(one);
+                    all
+                }),
+        ),
+        (
             "fused",
             vec![
                 admin,
