@@ -405,7 +405,9 @@ impl Framing {
             Some(Next::Fill(slot)) => self.place = Place::Landing(slot, 0),
             None if queue.is_fetching() && !queue.is_running() => {
                 // Nothing that could make room ends before data that lies behind this command in the stream.
-                self.refuse(capsule, queue.head_after_refusal(), out);
+                let cqe = queue.refuse_without_slot(&capsule.sqe, Status::COMMAND_INTERRUPTED);
+                self.written += 1;
+                self.write_response(&cqe, out);
             }
             None => {
                 self.blocked = Some((*capsule, arrival));
@@ -413,12 +415,6 @@ impl Framing {
             }
         }
         true
-    }
-
-    fn refuse(&mut self, capsule: &CapsuleCommand, head: u16, out: &mut Gather) {
-        self.written += 1;
-        let cqe = Cqe::new(capsule.sqe.cid, head, Status::COMMAND_INTERRUPTED);
-        self.write_response(&cqe, out);
     }
 
     /// H2CData must be what an R2T asked for, in order.

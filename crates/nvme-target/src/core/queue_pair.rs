@@ -708,13 +708,22 @@ impl QueuePair {
         }
     }
 
-    /// A command was taken from the queue and is answered without a slot: SQHD of its answer.
-    pub(crate) fn head_after_refusal(&mut self) -> u16 {
+    /// Answers a command without giving it a slot.
+    pub(crate) fn refuse_without_slot(&mut self, sqe: &Sqe, status: Status) -> Cqe {
         self.advance_head();
-        match self.flow_control {
+        let mut status = status;
+        // As in `finish`.
+        if !matches!(self.kind, QueueKind::Unconnected) {
+            status = status.with_more();
+            if self.failures.len() < super::ErrorLog::ENTRIES {
+                self.failures.push(failure_of(self.qid, sqe, status));
+            }
+        }
+        let head = match self.flow_control {
             true => self.head as u16,
             false => 0,
-        }
+        };
+        Cqe::new(sqe.cid, head, status)
     }
 
     fn take_slot(&mut self, sqe: &Sqe) -> SlotIndex {
@@ -1402,7 +1411,7 @@ impl QueuePair {
         // Before its Connect there is no controller, and no log to tell more in.
         if !status.is_success() && !matches!(self.kind, QueueKind::Unconnected) {
             status = status.with_more();
-            let failure = failure_of(self.qid, entry, status);
+            let failure = failure_of(self.qid, &entry.sqe, status);
             if self.failures.len() < super::ErrorLog::ENTRIES {
                 self.failures.push(failure);
             }
@@ -1530,20 +1539,16 @@ fn kind_of(work: &Work) -> CommandKind {
     }
 }
 
-fn failure_of(qid: u16, slot: &Slot, status: Status) -> Failure {
-    let lba = u64::from(slot.sqe.cdw11) << 32 | u64::from(slot.sqe.cdw10);
+fn failure_of(qid: u16, sqe: &Sqe, status: Status) -> Failure {
+    let lba = u64::from(sqe.cdw11) << 32 | u64::from(sqe.cdw10);
     Failure {
         qid,
-        cid: slot.sqe.cid,
+        cid: sqe.cid,
         status,
         parameter: Failure::NO_PARAMETER,
         lba: if qid == 0 { 0 } else { lba },
-        nsid: if slot.sqe.is_fabrics() {
-            0
-        } else {
-            slot.sqe.nsid
-        },
-        opcode: slot.sqe.opcode,
+        nsid: if sqe.is_fabrics() { 0 } else { sqe.nsid },
+        opcode: sqe.opcode,
     }
 }
 

@@ -672,11 +672,15 @@ fn aborts_whose_data_never_comes(context: &mut Context) -> Result<(), Failure> {
 
 fn heads_while_data_never_comes(context: &mut Context) -> Result<(), Failure> {
     let entries = context.options().entries;
+    let exact = context.manner.exact;
     abort_and_send_nothing(context, |round, cqe| {
         // The Connect was the first, and this is the only command in the queue.
         let head = (round + 2) % entries;
         let expected = format!("SQHD {head}");
-        check(cqe.sqhd == head, "Write", expected, cqe.sqhd)
+        check(cqe.sqhd == head, "Write", expected, cqe.sqhd)?;
+        // Weir has an entry in the Error Information log for every refusal.
+        let more = cqe.status.more() || !exact;
+        check(more, "Write", "More in its status", cqe.status)
     })
     .map(drop)
 }
