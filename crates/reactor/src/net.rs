@@ -30,8 +30,9 @@ pub struct SocketOptions {
     pub priority: Option<u32>,
     /// TCP_USER_TIMEOUT: for how long sent data may stay unacknowledged.
     pub user_timeout: Option<Duration>,
-    /// SO_KEEPALIVE: after so long without a word of its peer a connection asks for one, and where none comes it is given up,
-    /// after as long again at the latest. Whole seconds, one at least; zero: never.
+    /// SO_KEEPALIVE: after so long without a word of its peer a connection asks for one, again and again, and where none comes it
+    /// is given up after as long again. With a user time-out it asks after a third of that at the latest, and is given up when the
+    /// silence is as long as that. Whole seconds, one at least; zero: never.
     pub keep_alive: Option<Duration>,
     /// Listening: how many connections wait to be accepted at most.
     pub backlog: Option<u32>,
@@ -310,6 +311,13 @@ impl TcpStream {
     /// The system's.
     pub fn report(&self) -> io::Result<SocketReport> {
         self.reactor.system().socket_report(self.socket.handle)
+    }
+
+    /// Whether the peer has ended its direction, or the connection is over. Only for a connection that this end has not shut
+    /// down; what arrived before the end may still be received.
+    #[must_use]
+    pub fn has_peer_ended(&self) -> bool {
+        self.reactor.system().has_peer_ended(self.socket.handle)
     }
 
     /// Ends one or both directions.

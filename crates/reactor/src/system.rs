@@ -93,6 +93,12 @@ pub trait System: Send + Sync + 'static {
     /// The system's.
     fn socket_report(&self, socket: Handle) -> io::Result<SocketReport>;
 
+    /// Whether the peer of a connection has ended its direction of it, or the connection is over. A system that cannot tell
+    /// without receiving says no.
+    fn has_peer_ended(&self, _socket: Handle) -> bool {
+        false
+    }
+
     /// The address of a socket's own end.
     ///
     /// # Errors

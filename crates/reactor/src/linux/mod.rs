@@ -311,6 +311,10 @@ impl System for LinuxSystem {
         socket::report(socket)
     }
 
+    fn has_peer_ended(&self, socket: Handle) -> bool {
+        socket::has_peer_ended(socket)
+    }
+
     fn local_address(&self, socket: Handle) -> io::Result<SocketAddr> {
         socket::local_address(socket)
     }

@@ -18,6 +18,8 @@ const DSCP_SHIFT: u32 = 2;
 const DSCP_MAX: u8 = 63;
 /// Probes without an answer after which a silent connection is given up.
 const KEEP_ALIVE_PROBES: u32 = 5;
+/// Share of TCP_USER_TIMEOUT after which a silent connection is probed at the latest: one in so many. The rest is for the probes.
+const IDLE_SHARE: u32 = 3;
 
 /// A socket that is another's to close.
 struct Borrowed(ManuallyDrop<Socket>);
@@ -172,25 +174,60 @@ fn set(socket: &Socket, options: &SocketOptions) -> io::Result<()> {
             .set_tcp_user_timeout(Some(timeout))
             .map_err(about("TCP_USER_TIMEOUT"))?;
     }
-    if let Some(idle) = options.keep_alive {
-        set_keep_alive(socket, idle)?;
+    if options.keep_alive.is_some() || options.user_timeout.is_some() {
+        set_keep_alive(socket, options.keep_alive)?;
     }
     Ok(())
 }
 
-fn set_keep_alive(socket: &Socket, idle: Duration) -> io::Result<()> {
-    if idle.is_zero() {
-        return socket.set_keepalive(false).map_err(about("SO_KEEPALIVE"));
+/// How a silent connection is probed: the values of TCP_KEEPIDLE and TCP_KEEPINTVL, in whole seconds, one at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Probing {
+    idle: Duration,
+    interval: Duration,
+}
+
+impl Probing {
+    /// Where TCP_USER_TIMEOUT is set, the kernel does not count probes: it looks after `idle` and then after each `interval`,
+    /// and gives up as soon as the silence is as long as that and one probe is out (tcp(7)). So the probes must fit before it,
+    /// or one that is lost would end the connection.
+    fn new(keep_alive: Duration, user_timeout: Option<Duration>) -> Self {
+        let seconds = |time: Duration| Duration::from_secs(time.as_secs().max(1));
+        let Some(user_timeout) = user_timeout else {
+            return Probing {
+                idle: seconds(keep_alive),
+                interval: seconds(keep_alive / KEEP_ALIVE_PROBES),
+            };
+        };
+        let idle = seconds(keep_alive.min(user_timeout / IDLE_SHARE));
+        let rest = user_timeout.saturating_sub(idle);
+        Probing {
+            idle,
+            interval: seconds(rest / KEEP_ALIVE_PROBES),
+        }
     }
-    // Where TCP_USER_TIMEOUT is set too, the kernel gives up after that in place of the number of probes (tcp(7)).
-    let second = Duration::from_secs(1);
+}
+
+/// Has a silent connection probed; `None`: where it is already, so that the probes fit a user time-out that has changed.
+fn set_keep_alive(socket: &Socket, wanted: Option<Duration>) -> io::Result<()> {
+    let about = || about("SO_KEEPALIVE");
+    let wanted = match wanted {
+        Some(wanted) => wanted,
+        None if socket.keepalive().map_err(about())? => {
+            socket.tcp_keepalive_time().map_err(about())?
+        }
+        None => return Ok(()),
+    };
+    if wanted.is_zero() {
+        return socket.set_keepalive(false).map_err(about());
+    }
+    let user_timeout = socket.tcp_user_timeout().map_err(about())?;
+    let probing = Probing::new(wanted, user_timeout.filter(|time| !time.is_zero()));
     let keep_alive = TcpKeepalive::new()
-        .with_time(idle.max(second))
-        .with_interval((idle / KEEP_ALIVE_PROBES).max(second))
+        .with_time(probing.idle)
+        .with_interval(probing.interval)
         .with_retries(KEEP_ALIVE_PROBES);
-    socket
-        .set_tcp_keepalive(&keep_alive)
-        .map_err(about("SO_KEEPALIVE"))
+    socket.set_tcp_keepalive(&keep_alive).map_err(about())
 }
 
 /// Sets a buffer size past the limit for all (net.core.[rw]mem_max), which takes CAP_NET_ADMIN.
@@ -303,6 +340,13 @@ pub(super) fn report(handle: Handle) -> io::Result<SocketReport> {
     })
 }
 
+/// Whether the peer has ended its direction, or the connection is over.
+pub(super) fn has_peer_ended(handle: Handle) -> bool {
+    // TCP_ESTABLISHED of the kernel's enumeration of states (linux/tcp_states.h), which TCP_INFO tells.
+    const ESTABLISHED: u8 = 1;
+    tcp_info(&Borrowed::new(handle)).map_or(true, |info| info.tcpi_state != ESTABLISHED)
+}
+
 fn tcp_info(socket: &Socket) -> io::Result<libc::tcp_info> {
     // SAFETY: all zeroes is a value of this structure of integers.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -321,5 +365,91 @@ fn tcp_info(socket: &Socket) -> io::Result<libc::tcp_info> {
         Ok(info)
     } else {
         Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Probes that are lost before the kernel gives up, and after how long a silence it does: its rule, look by look
+    /// (Linux, tcp_keepalive_timer).
+    fn given_up(probing: Probing, user_timeout: Option<Duration>) -> (u32, Duration) {
+        let (mut silence, mut lost) = (probing.idle, 0);
+        loop {
+            let gives_up = match user_timeout {
+                Some(user_timeout) => silence >= user_timeout && lost > 0,
+                None => lost >= KEEP_ALIVE_PROBES,
+            };
+            if gives_up {
+                return (lost, silence);
+            }
+            lost += 1;
+            silence += probing.interval;
+        }
+    }
+
+    #[test]
+    fn several_probes_must_be_lost_before_a_connection_is_given_up() {
+        for keep_alive in [1, 2, 5, 10, 29, 30, 31, 60, 7200] {
+            let keep_alive = keep_alive * SECOND;
+            let probing = Probing::new(keep_alive, None);
+            let (lost, silence) = given_up(probing, None);
+            assert_eq!(lost, KEEP_ALIVE_PROBES);
+            assert!(silence <= (2 * keep_alive).max(keep_alive + lost * SECOND));
+            for milliseconds in [
+                1000, 2500, 5000, 5001, 7500, 10_000, 30_000, 45_000, 3_600_000,
+            ] {
+                let user_timeout = Duration::from_millis(milliseconds);
+                let probing = Probing::new(keep_alive, Some(user_timeout));
+                let (lost, silence) = given_up(probing, Some(user_timeout));
+                let about = format!("{keep_alive:?} {user_timeout:?}: {probing:?}");
+                assert!(probing.idle <= keep_alive, "{about}");
+                // Never before its time, nor much after it.
+                assert!(silence >= user_timeout, "{about}: {silence:?}");
+                assert!(
+                    silence <= user_timeout + probing.interval + SECOND,
+                    "{about}: {silence:?}"
+                );
+                if user_timeout >= 5 * SECOND {
+                    assert!(lost >= 4, "{about}: {lost}");
+                }
+            }
+        }
+        let defaults = Probing::new(30 * SECOND, Some(30 * SECOND));
+        assert_eq!(
+            (defaults.idle, defaults.interval),
+            (10 * SECOND, 4 * SECOND)
+        );
+        assert_eq!(given_up(defaults, Some(30 * SECOND)), (5, 30 * SECOND));
+    }
+
+    #[test]
+    fn probes_fit_the_user_time_out_whenever_it_is_set() {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
+        let options = |keep_alive: Option<u32>, user_timeout: Option<u32>| SocketOptions {
+            keep_alive: keep_alive.map(|time| time * SECOND),
+            user_timeout: user_timeout.map(|time| time * SECOND),
+            ..SocketOptions::default()
+        };
+        let probing = || Probing {
+            idle: socket.tcp_keepalive_time().unwrap(),
+            interval: socket.tcp_keepalive_interval().unwrap(),
+        };
+        set(&socket, &options(None, Some(60))).unwrap();
+        assert!(!socket.keepalive().unwrap());
+        for (given, idle, interval) in [
+            (options(Some(30), None), 20, 8),
+            (options(None, Some(30)), 10, 4),
+            (options(Some(5), Some(30)), 5, 5),
+        ] {
+            set(&socket, &given).unwrap();
+            let (idle, interval) = (idle * SECOND, interval * SECOND);
+            assert_eq!(probing(), Probing { idle, interval }, "{given:?}");
+        }
+        set(&socket, &options(Some(0), None)).unwrap();
+        assert!(!socket.keepalive().unwrap());
     }
 }

@@ -280,6 +280,11 @@ impl Network {
         Ok(settings.clone())
     }
 
+    pub(super) fn has_peer_ended(&self, handle: Handle) -> io::Result<bool> {
+        let endpoint = self.open_endpoint(handle)?;
+        Ok(endpoint.finished || endpoint.is_over() || endpoint.error.is_some())
+    }
+
     pub(super) fn local_address(&self, handle: Handle) -> io::Result<SocketAddr> {
         if let Some(listener) = self.listeners.get(&handle) {
             return Ok(listener.address);

@@ -203,6 +203,11 @@ impl System for SimulatedSystem {
         self.on_host(|state| state.network.report(socket))
     }
 
+    fn has_peer_ended(&self, socket: Handle) -> bool {
+        self.on_host(|state| state.network.has_peer_ended(socket))
+            .unwrap_or(true)
+    }
+
     fn local_address(&self, socket: Handle) -> io::Result<SocketAddr> {
         self.on_host(|state| state.network.local_address(socket))
     }

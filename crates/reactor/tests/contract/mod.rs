@@ -253,7 +253,7 @@ impl Handler for Recorder {
 /// Every test of the contract, by name.
 pub(crate) fn suite(ground: &Ground) {
     type Test = fn(&Ground);
-    let tests: [(&str, Test); 32] = [
+    let tests: [(&str, Test); 33] = [
         ("echo", echo),
         ("end_of_stream", end_of_stream),
         ("segment_is_filled", segment_is_filled),
@@ -270,6 +270,10 @@ pub(crate) fn suite(ground: &Ground) {
         ("dropped_receive_goes_on", dropped_receive_goes_on),
         ("dropped_stream_ends", dropped_stream_ends),
         ("aborted_stream_is_reset", aborted_stream_is_reset),
+        (
+            "peers_end_is_noticed_without_receiving",
+            peers_end_is_noticed_without_receiving,
+        ),
         ("stream_moves", stream_moves),
         ("both_directions_at_once", both_directions_at_once),
         ("many_connections", many_connections),
@@ -629,6 +633,23 @@ fn aborted_stream_is_reset(ground: &Ground) {
             };
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
             assert!(received < 64 << 20);
+        }
+    });
+}
+
+fn peers_end_is_noticed_without_receiving(ground: &Ground) {
+    ground.run(|reactor, place| async move {
+        for abort in [true, false] {
+            let (client, server) = place.pair(&reactor).await;
+            send(&client, b"something").await;
+            settle(&reactor).await;
+            assert!(!server.has_peer_ended() && !client.has_peer_ended());
+            if abort {
+                client.abort();
+            }
+            drop(client);
+            settle(&reactor).await;
+            assert!(server.has_peer_ended(), "abort: {abort}");
         }
     });
 }
