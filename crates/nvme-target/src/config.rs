@@ -23,9 +23,11 @@ pub struct TargetConfig {
     /// Connections at most, of all hosts. Those above are closed when they arrive.
     pub max_connections: u32,
     /// Connections at most that are served and have not finished their Connect. Those above wait, twice as long as
-    /// `handshake_timeout` at most, and are closed then.
+    /// `handshake_timeout` at most, and are closed then; a quarter of `max_connections` may wait, and further ones are closed when
+    /// they arrive. The last quarter is for addresses that have fewer than an eighth.
     pub max_half_open: u32,
-    /// Of these, those of one address (of one /64 with IPv6) at most.
+    /// Of these, those of one address (of one /64 with IPv6) at most. With those that wait, an address has a quarter of
+    /// `max_connections` at most; further ones are closed when they arrive.
     pub max_half_open_per_address: u32,
     /// For how long a connection may take from being accepted to the end of its Connect.
     pub handshake_timeout: Duration,
@@ -34,7 +36,8 @@ pub struct TargetConfig {
     pub progress_timeout: Duration,
     /// Entries of a queue at most (MQES + 1), 32 to 4096.
     pub queue_depth: u16,
-    /// I/O queues of one controller at most.
+    /// I/O queues of one controller at most. No more than `max_half_open_per_address` is wise: hosts open all before they connect
+    /// one.
     pub io_queues_max: u16,
     /// Controllers at most that one host has on one subsystem.
     pub controllers_per_host_max: u16,

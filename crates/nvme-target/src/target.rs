@@ -29,6 +29,16 @@ use crate::snapshot::Snapshot;
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// How often it is looked whether connections that wait may be served.
 const WAITING_LOOK: Duration = Duration::from_millis(5);
+/// How often it is looked whether the host of a connection that waits has hung up.
+const HUNG_UP_LOOK: Duration = Duration::from_secs(1);
+/// Share of all connections that those of one source may have that are not a queue yet, and that all may have that wait to be
+/// served: one in so many. So there is room for others whatever one source does, and for hosts that come back.
+const NEWCOMERS_SHARE: u32 = 4;
+/// Share of the half-open connections that is kept for sources that have only few: one in so many.
+const KEPT_SHARE: u32 = 4;
+/// Share of what is kept that is few: one in so many. A host opens all its queues before it connects the first, so these must
+/// be more than one or two.
+const FEW_SHARE: u32 = 2;
 /// How long a shutdown waits at least for connections to close.
 const CLOSE_TIME: Duration = Duration::from_secs(5);
 /// How often a shutdown looks whether commands are still in flight.
@@ -196,9 +206,10 @@ pub struct ShardStats {
     pub refused: u64,
     /// Connections that were closed as they came: there were as many as there may be.
     pub over_connections: u64,
-    /// Connections that were closed as they came: too many of their address waited to be served.
+    /// Connections that were closed as they came: too many of their address were not a queue yet.
     pub over_address: u64,
-    /// Connections that were closed when they had waited to be served for too long: there were too many half-open ones.
+    /// Connections that were closed as they came, because too many waited to be served, or when they had waited for too long:
+    /// there were too many half-open ones.
     pub over_half_open: u64,
     /// Connects that were refused because there were as many controllers as there may be, of the host or in all.
     pub over_controllers: u64,
@@ -325,9 +336,17 @@ impl Arrivals {
         }
     }
 
+    /// Whether one more of this source may be half open. The last places are for sources that have few: two that take all
+    /// that one may have do not keep a third out.
     fn may_serve(&self, source: Source, config: &TargetConfig) -> bool {
-        self.all.half_open < config.max_half_open
-            && self.of(source).half_open < config.max_half_open_per_address
+        let of_source = self.of(source).half_open;
+        let kept = config.max_half_open / KEPT_SHARE;
+        let has_few = of_source < (kept / FEW_SHARE).max(1);
+        let places = match has_few {
+            true => config.max_half_open,
+            false => config.max_half_open - kept,
+        };
+        self.all.half_open < places && of_source < config.max_half_open_per_address
     }
 }
 
@@ -335,8 +354,10 @@ impl Arrivals {
 enum Arrival {
     Serve,
     Wait,
-    /// Its source has as many that wait as it may have.
-    Refuse,
+    /// As many wait as may.
+    RefuseAny,
+    /// Its source has as many that are not a queue yet as it may have.
+    RefuseSource,
 }
 
 /// A connection that was accepted and waits until it may be served: nothing is received of it, and it is closed when it has
@@ -347,6 +368,8 @@ pub(crate) struct Waiting {
     discovery_only: bool,
     source: Source,
     until: Instant,
+    /// When it is looked next whether its host has hung up.
+    look_at: Instant,
 }
 
 /// Tells the target when a volume changes.
@@ -394,32 +417,46 @@ impl TargetShared {
     /// Counts a connection that was accepted, and says what becomes of it.
     fn arrive(&self, source: Source) -> Arrival {
         let mut arrivals = self.arrivals();
-        // Of those that wait one source has half of all connections at most.
-        let waiting_max = (self.config.max_connections / 2).max(1);
+        let newcomers_max = (self.config.max_connections / NEWCOMERS_SHARE).max(1);
+        let of_source = arrivals.of(source);
         // Who comes later is not served before those of its source that wait.
-        let is_first = arrivals.of(source).waiting == 0;
+        let is_first = of_source.waiting == 0;
+        if of_source.half_open + of_source.waiting >= newcomers_max {
+            return Arrival::RefuseSource;
+        }
         if is_first && arrivals.may_serve(source, &self.config) {
             arrivals.change(source, |newcomers| newcomers.half_open += 1);
             return Arrival::Serve;
         }
-        if arrivals.of(source).waiting >= waiting_max {
-            return Arrival::Refuse;
+        if arrivals.all.waiting >= newcomers_max {
+            return Arrival::RefuseAny;
         }
         arrivals.change(source, |newcomers| newcomers.waiting += 1);
         Arrival::Wait
     }
 
-    /// Whether a connection that waits may be served now; it is counted as half open then.
-    fn is_called_in(&self, source: Source) -> bool {
+    /// Takes those out of `waiting` that may be served now; they are counted as half open.
+    fn call_in(&self, waiting: &mut VecDeque<Waiting>) -> Vec<Waiting> {
+        // Once for all: many may wait, on every reactor.
         let mut arrivals = self.arrivals();
-        let may = arrivals.may_serve(source, &self.config);
-        if may {
-            arrivals.change(source, |newcomers| {
-                newcomers.waiting -= 1;
-                newcomers.half_open += 1;
-            });
+        let mut called = Vec::new();
+        if arrivals.all.half_open >= self.config.max_half_open {
+            return called;
         }
-        may
+        let mut left = VecDeque::with_capacity(waiting.len());
+        for one in waiting.drain(..) {
+            if arrivals.may_serve(one.source, &self.config) {
+                arrivals.change(one.source, |newcomers| {
+                    newcomers.waiting -= 1;
+                    newcomers.half_open += 1;
+                });
+                called.push(one);
+            } else {
+                left.push_back(one);
+            }
+        }
+        *waiting = left;
+        called
     }
 
     fn waits_no_longer(&self, source: Source) {
@@ -983,34 +1020,46 @@ async fn accept(
     }
 }
 
-/// Serves connections that wait, as soon as they may be, or closes them when they have waited for too long.
+/// Serves connections that wait, as soon as they may be, or closes them when their host has hung up or they have waited for too
+/// long.
 async fn call_in(shard: Rc<Shard>) {
     loop {
         let now = shard.reactor.now();
         let mut waiting = std::mem::take(&mut *shard.waiting.borrow_mut());
-        let mut left = VecDeque::new();
-        for one in waiting.drain(..) {
-            if shard.target.is_called_in(one.source) {
-                serve(&shard, one);
-            } else if one.until <= now {
-                shard.counters.over_half_open.add(1);
-                tracing::warn!(
-                    peer = %one.stream.peer_address(), limit = shard.target.config.max_half_open,
-                    limit_per_address = shard.target.config.max_half_open_per_address,
-                    "a connection was closed: too many before it are not connected to a queue yet"
-                );
-                shard.target.waits_no_longer(one.source);
-            } else {
-                left.push_back(one);
-            }
+        waiting.retain_mut(|one| waits_on(&shard, one, now));
+        for one in shard.target.call_in(&mut waiting) {
+            serve(&shard, one);
         }
-        let is_over = left.is_empty();
-        *shard.waiting.borrow_mut() = left;
+        let is_over = waiting.is_empty();
+        *shard.waiting.borrow_mut() = waiting;
         if is_over {
             return;
         }
         shard.reactor.sleep(WAITING_LOOK).await;
     }
+}
+
+/// Whether a connection goes on waiting; it is counted no more otherwise.
+fn waits_on(shard: &Shard, one: &mut Waiting, now: Instant) -> bool {
+    if one.until <= now {
+        shard.counters.over_half_open.add(1);
+        tracing::warn!(
+            peer = %one.stream.peer_address(), limit = shard.target.config.max_half_open,
+            limit_per_address = shard.target.config.max_half_open_per_address,
+            "a connection was closed: too many before it are not connected to a queue yet"
+        );
+        shard.target.waits_no_longer(one.source);
+        return false;
+    }
+    if one.look_at <= now {
+        one.look_at = now + HUNG_UP_LOOK;
+        if one.stream.has_peer_ended() {
+            tracing::debug!(peer = %one.stream.peer_address(), "a host hung up before it was served");
+            shard.target.waits_no_longer(one.source);
+            return false;
+        }
+    }
+    true
 }
 
 /// Closes the connections that wait to be served.
@@ -1056,13 +1105,14 @@ fn admit(shard: &Rc<Shard>, stream: TcpStream, options: &SocketOptions, discover
     if let Err(error) = stream.set_options(options) {
         tracing::warn!(%peer, %error, "the listener's socket options were not set");
     }
-    let source = Source::of(peer);
+    let (source, now) = (Source::of(peer), shard.reactor.now());
     let arrived = Waiting {
         stream,
         local,
         discovery_only,
         source,
-        until: shard.reactor.now() + 2 * target.config.handshake_timeout,
+        until: now + 2 * target.config.handshake_timeout,
+        look_at: now + HUNG_UP_LOOK,
     };
     match target.arrive(source) {
         Arrival::Serve => {
@@ -1077,10 +1127,30 @@ fn admit(shard: &Rc<Shard>, stream: TcpStream, options: &SocketOptions, discover
                 shard.reactor.spawn(call_in(Rc::clone(shard))).detach();
             }
         }
-        Arrival::Refuse => {
+        Arrival::RefuseAny => {
+            shard.counters.refused.add(1);
+            shard.counters.over_half_open.add(1);
+            tracing::warn!(%peer, "a connection was closed: too many wait to be served");
+        }
+        Arrival::RefuseSource => {
             shard.counters.refused.add(1);
             shard.counters.over_address.add(1);
             tracing::warn!(%peer, "a connection too many of its address was closed");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_an_ipv4_address_however_it_is_written_or_an_ipv6_network() {
+        let of = |text: &str| Source::of(text.parse().expect("an address"));
+        assert_eq!(of("192.0.2.1:1"), of("192.0.2.1:2"));
+        assert_eq!(of("192.0.2.1:1"), of("[::ffff:192.0.2.1]:1"));
+        assert_ne!(of("192.0.2.1:1"), of("192.0.2.2:1"));
+        assert_eq!(of("[2001:db8::1]:1"), of("[2001:db8::ffff:0:0:1]:1"));
+        assert_ne!(of("[2001:db8::1]:1"), of("[2001:db8:0:1::1]:1"));
     }
 }

@@ -44,10 +44,10 @@ fn with_target<F: Future<Output = ()>>(
     });
 }
 
-/// Starts a reactor on the foe's machine, which runs until it is stopped.
-fn foe(simulation: &Simulation) -> Remote {
+/// Starts a reactor on a foe's machine, which runs until it is stopped.
+fn foe(simulation: &Simulation, host: usize) -> Remote {
     let config = ReactorConfig {
-        id: ReactorId(77),
+        id: ReactorId(77 + host as u32),
         name: "foe".to_owned(),
         on_panic: PanicPolicy::Unwind,
         ..ReactorConfig::default()
@@ -55,30 +55,33 @@ fn foe(simulation: &Simulation) -> Remote {
     let main = Box::new(|_: Reactor| -> weir_reactor::LocalFuture<()> {
         Box::pin(std::future::pending())
     });
-    let thread = simulation.system(FOE).start_reactor(config, main);
+    let thread = simulation.system(host).start_reactor(config, main);
     thread.expect("a simulated reactor starts").remote.clone()
 }
 
 /// Opens connections that say nothing and stay.
 async fn open_silent(remote: &Remote, address: SocketAddr, count: usize) {
     let opened = remote.call(move |reactor| async move {
-        for _ in 0..count {
-            let stream = TcpStream::connect(&reactor, address, &SocketOptions::default()).await;
-            // Held by a task of its own until the target closes it.
-            let stream = stream.expect("it is accepted");
-            let held = async move {
-                while matches!(stream.receive().await, Ok(view) if !view.is_empty()) {}
-            };
-            reactor.spawn(held).detach();
-        }
+        open_silent_here(&reactor, address, count).await;
     });
     opened.await.expect("it runs");
+}
+
+async fn open_silent_here(reactor: &Reactor, address: SocketAddr, count: usize) {
+    for _ in 0..count {
+        let stream = TcpStream::connect(reactor, address, &SocketOptions::default()).await;
+        // Held by a task of its own until the target closes it.
+        let stream = stream.expect("it is accepted");
+        let held =
+            async move { while matches!(stream.receive().await, Ok(view) if !view.is_empty()) {} };
+        reactor.spawn(held).detach();
+    }
 }
 
 #[test]
 fn one_address_does_not_use_up_the_half_open_connections() {
     let simulation = simulation();
-    let foe = foe(&simulation);
+    let foe = foe(&simulation, FOE);
     let config = TargetConfig {
         max_half_open: 8,
         max_half_open_per_address: 4,
@@ -121,10 +124,10 @@ fn one_address_does_not_use_up_the_half_open_connections() {
 #[test]
 fn connections_that_wait_are_bounded_for_each_address() {
     let simulation = simulation();
-    let foe = foe(&simulation);
+    let foe = foe(&simulation, FOE);
     let config = TargetConfig {
-        max_connections: 8,
-        max_half_open: 2,
+        max_connections: 16,
+        max_half_open: 4,
         max_half_open_per_address: 1,
         ..TargetConfig::default()
     };
@@ -135,13 +138,13 @@ fn connections_that_wait_are_bounded_for_each_address() {
         |reactor, target, address, _| async move {
             open_silent(&foe, address, 12).await;
             eventually(&reactor, "the refusals", async || {
-                target.stats().reactors[0].over_address == 7
+                target.stats().reactors[0].over_address == 8
             })
             .await;
             let stats = target.stats();
             assert_eq!(
                 (stats.half_open, stats.waiting, stats.connections),
-                (1, 4, 5)
+                (1, 3, 4)
             );
             let (admin, _) =
                 admin_queue(&reactor, address, SUBSYSTEM, HostOptions::default()).await;
@@ -152,6 +155,128 @@ fn connections_that_wait_are_bounded_for_each_address() {
                 (stats.half_open, stats.waiting, stats.connections),
                 (0, 0, 0)
             );
+        },
+    );
+}
+
+/// Two addresses that open as much as they can, again and again, do not keep a third out.
+#[test]
+fn silent_addresses_do_not_lock_another_out_of_a_small_target() {
+    const CONNECTIONS: u32 = 64;
+    let simulation = simulation();
+    let foes = [FOE, FOE + 1].map(|host| foe(&simulation, host));
+    let config = TargetConfig {
+        max_connections: CONNECTIONS,
+        max_half_open: CONNECTIONS / 2,
+        max_half_open_per_address: CONNECTIONS / 4,
+        handshake_timeout: Duration::from_secs(5),
+        ..TargetConfig::default()
+    };
+    with_target(
+        simulation,
+        2,
+        config,
+        |reactor, target, address, _| async move {
+            for foe in foes {
+                let again = move |reactor: Reactor| async move {
+                    let own = reactor.clone();
+                    let opening = async move {
+                        loop {
+                            open_silent_here(&own, address, 8).await;
+                            own.sleep(Duration::from_millis(100)).await;
+                        }
+                    };
+                    reactor.spawn(opening).detach();
+                };
+                foe.call(again).await.expect("it runs");
+            }
+            for _ in 0..10 {
+                reactor.sleep(Duration::from_millis(1700)).await;
+                let before = reactor.now();
+                let options = HostOptions::default();
+                let (admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+                let mut queues = Vec::new();
+                for qid in 1..=8 {
+                    queues.push(io_queue(&reactor, address, id, qid, options).await);
+                }
+                assert!(reactor.now() - before < Duration::from_secs(1), "at once");
+                let stats = target.stats();
+                assert!(stats.half_open + stats.waiting >= 16, "they try: {stats:?}");
+                assert!(stats.half_open + stats.waiting <= 32, "{stats:?}");
+                drop((queues, admin));
+            }
+        },
+    );
+}
+
+/// Those that wait are bounded in all, so that hosts that are connected can come back.
+#[test]
+fn connections_that_wait_are_bounded_in_all() {
+    let simulation = simulation();
+    let foes = [FOE, FOE + 1, FOE + 2].map(|host| foe(&simulation, host));
+    let config = TargetConfig {
+        max_connections: 32,
+        max_half_open: 4,
+        max_half_open_per_address: 4,
+        ..TargetConfig::default()
+    };
+    with_target(
+        simulation,
+        1,
+        config,
+        |reactor, target, address, _| async move {
+            for foe in foes {
+                open_silent(&foe, address, 8).await;
+            }
+            reactor.sleep(Duration::from_secs(1)).await;
+            let stats = target.stats();
+            assert_eq!((stats.half_open, stats.waiting), (4, 8));
+            let counts = stats.reactors[0];
+            assert_eq!(
+                counts.over_address + counts.over_half_open,
+                12,
+                "{counts:?}"
+            );
+            assert!(counts.over_half_open >= 8, "{counts:?}");
+            assert_eq!(counts.refused, 12);
+        },
+    );
+}
+
+/// A connection whose host hangs up while it waits gives its place back at once, by an end in order or a reset.
+#[test]
+fn who_hangs_up_while_it_waits_has_no_place() {
+    let config = TargetConfig {
+        max_half_open: 1,
+        ..TargetConfig::default()
+    };
+    with_target(
+        simulation(),
+        1,
+        config,
+        |reactor, target, address, _| async move {
+            let options = SocketOptions::default();
+            let mut streams = Vec::new();
+            for _ in 0..9 {
+                let stream = TcpStream::connect(&reactor, address, &options).await;
+                streams.push(stream.expect("it is accepted"));
+            }
+            eventually(&reactor, "the others to wait", async || {
+                target.stats().waiting == 8
+            })
+            .await;
+            let stays = streams.remove(0);
+            let waits = streams.pop();
+            for (index, stream) in streams.into_iter().enumerate() {
+                if index % 2 == 0 {
+                    stream.abort();
+                }
+            }
+            reactor.sleep(Duration::from_secs(2)).await;
+            let stats = target.stats();
+            assert_eq!((stats.half_open, stats.waiting), (1, 1));
+            assert_eq!(stats.connections, 2);
+            drop((stays, waits));
         },
     );
 }
@@ -670,7 +795,7 @@ fn bounds_hold(seed: u64) {
         seed,
         ..Config::default()
     });
-    let foe = foe(&simulation);
+    let foe = foe(&simulation, FOE);
     let mut state = seed | 1;
     let mut draw = move |from: u64, to: u64| {
         // xorshift: all that is asked of it is to differ from seed to seed.
