@@ -38,6 +38,11 @@ fn key_of(volume: &Arc<dyn Volume>) -> VolumeKey {
     Arc::as_ptr(volume).cast::<()>() as usize
 }
 
+fn queue_of(queues: &[(VolumeKey, Rc<VolumeQueue>)], key: VolumeKey) -> Option<Rc<VolumeQueue>> {
+    let found = queues.iter().find(|(other, _)| *other == key);
+    found.map(|(_, queue)| Rc::clone(queue))
+}
+
 /// A listener on this reactor; dropped, it stops listening.
 pub(crate) struct Listening {
     pub(crate) _accepting: weir_reactor::Task<()>,
@@ -55,7 +60,8 @@ pub(crate) struct Shard {
     snapshot: RefCell<Arc<Snapshot>>,
     /// Grows with every change of what connections see.
     generation: Cell<u64>,
-    queues: RefCell<HashMap<VolumeKey, Rc<VolumeQueue>>>,
+    /// In the order of the snapshot: what a reactor does follows from what it was told, and not from where memory lies.
+    queues: RefCell<Vec<(VolumeKey, Rc<VolumeQueue>)>>,
     attached: RefCell<HashMap<Nqn, Vec<Rc<Attached>>>>,
     /// Latencies of the removed namespaces of subsystems that are served.
     retired: RefCell<HashMap<Nqn, Latency>>,
@@ -140,7 +146,7 @@ impl Shard {
     /// Takes a new snapshot over. Queues of volumes that stay are kept; others go with their last request. Each receiver ends
     /// when one connection holds nothing of the old one any more.
     pub(crate) fn apply(&self, snapshot: Arc<Snapshot>) -> Vec<Receiver<()>> {
-        let mut kept = HashMap::new();
+        let mut kept = Vec::new();
         let mut attached = HashMap::new();
         for subsystem in &snapshot.subsystems {
             let latencies = self.latencies_of(&subsystem.nqn);
@@ -234,20 +240,22 @@ impl Shard {
     fn attach(
         &self,
         namespace: &Namespace,
-        kept: &mut HashMap<VolumeKey, Rc<VolumeQueue>>,
+        kept: &mut Vec<(VolumeKey, Rc<VolumeQueue>)>,
         latencies: &HashMap<u32, ([u8; 16], SharedLatency)>,
     ) -> Rc<Attached> {
         let key = key_of(&namespace.volume);
-        let queue = kept.entry(key).or_insert_with(|| {
-            let before = self.queues.borrow().get(&key).cloned();
-            before.unwrap_or_else(|| {
+        let queue = queue_of(kept, key).unwrap_or_else(|| {
+            let before = queue_of(&self.queues.borrow(), key);
+            let queue = before.unwrap_or_else(|| {
                 VolumeQueue::of_volume(
                     Arc::clone(&namespace.volume),
                     &self.reactor,
                     self.target.config.volume_queue_depth,
                     &self.router,
                 )
-            })
+            });
+            kept.push((key, Rc::clone(&queue)));
+            queue
         });
         let latency = match latencies.get(&namespace.nsid) {
             Some((uuid, latency)) if *uuid == namespace.uuid => Rc::clone(latency),
@@ -257,7 +265,7 @@ impl Shard {
             latency,
             namespace: namespace.clone(),
             geometry: Cell::new(namespace.volume.geometry()),
-            queue: Rc::clone(queue),
+            queue,
         })
     }
 
@@ -313,7 +321,7 @@ impl Shard {
 
     /// Submits what waits in any volume's queue.
     pub(crate) fn pump_all(&self) {
-        for queue in self.queues.borrow().values() {
+        for (_, queue) in &*self.queues.borrow() {
             queue.pump(self.reactor.now());
         }
     }

@@ -39,6 +39,8 @@ pub struct FileVolume {
     unsupported: Unsupported,
     /// Whether the file was made shorter since it last grew.
     was_cut: AtomicBool,
+    /// Whether a sync failed. What it should have made durable no later one makes so, and none says which writes these are.
+    sync_failed: AtomicBool,
 }
 
 /// What the medium has said that it cannot do; it is not asked again.
@@ -132,6 +134,16 @@ fn medium(error: &std::io::Error) -> ResizeError {
 }
 
 impl FileVolume {
+    /// A sync failed: from now on each fails, until the volume is opened again.
+    fn note_failed_sync(&self, error: VolumeError) {
+        if !self.sync_failed.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                volume = %self.name, %error,
+                "a sync failed: what was written before may be lost; every flush fails until the volume is opened again"
+            );
+        }
+    }
+
     fn resize_file(&self, geometry: &Geometry, blocks: u64, bytes: u64) -> Result<(), ResizeError> {
         let length = self.file.length().map_err(|error| medium(&error))?;
         if geometry.read_only && length != bytes {

@@ -294,11 +294,50 @@ fn what_the_disk_fails_with_is_told_and_leaves_the_volume_alive() {
             faults.sync_error_probability = 0.0;
         });
         assert_eq!(client.read(0, 1).await, Ok(vec![1; 4096]));
-        assert_eq!(client.done(Operation::Flush).await, Ok(()));
+        assert_eq!(client.write(1, 1, &[3; 4096]).await, Ok(()));
+        // What the failed sync should have made durable no later one makes so.
+        let flush = client.done(Operation::Flush).await;
+        assert_eq!(flush, Err(VolumeError::Medium));
         failed
     });
     let medium = Some(VolumeError::Medium);
     assert_eq!((read, write_, sync), (medium, medium, medium));
+}
+
+/// A flush that succeeds says that everything written before is durable, also what a failed one before it did not reach.
+#[test]
+fn no_flush_succeeds_after_one_that_failed_until_the_volume_is_opened_again() {
+    let seed = seed("no_flush_succeeds_after_one_that_failed_until_the_volume_is_opened_again");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let world = harness.simulation.as_ref().unwrap().world();
+    let volume = harness.open("file:/a?size=1M");
+    harness.run(0, move |reactor| async move {
+        let client = Client::open(&volume, &reactor, 4);
+        let other = Client::open(&volume, &reactor, 4);
+        assert_eq!(client.write(0, 1, &[1; 4096]).await, Ok(()));
+        assert_eq!(client.done(Operation::Flush).await, Ok(()));
+        world.change_faults(|faults| faults.sync_error_probability = 1.0);
+        let failed = client.done(Operation::Flush).await;
+        world.change_faults(|faults| faults.sync_error_probability = 0.0);
+        let zero = Operation::WriteZeroes {
+            lba: 4,
+            blocks: 4,
+            deallocate: true,
+            fua: true,
+        };
+        assert_eq!(failed, Err(VolumeError::Medium));
+        for client in [&client, &other] {
+            let flush = client.done(Operation::Flush).await;
+            assert_eq!(flush, Err(VolumeError::Medium));
+        }
+        assert_eq!(client.done(zero).await, Err(VolumeError::Medium));
+    });
+    let volume = harness.open("file:/a");
+    harness.run(0, move |reactor| async move {
+        let client = Client::open(&volume, &reactor, 4);
+        assert_eq!(client.read(0, 1).await, Ok(vec![1; 4096]));
+        assert_eq!(client.done(Operation::Flush).await, Ok(()));
+    });
 }
 
 /// Buffers come back from a request that failed, as they were given.

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -511,6 +512,9 @@ impl Lane {
     }
 
     fn sync(&self, entry: &mut Entry) -> Next {
+        if self.volume.sync_failed.load(Ordering::Relaxed) {
+            return Next::Done(Err(VolumeError::Medium));
+        }
         entry.step = Step::Sync;
         Next::Submit(Op::Sync {
             file: Rc::clone(&self.file),
@@ -564,7 +568,21 @@ impl Lane {
                     Err(error) => Next::Done(Err(error)),
                 }
             }
-            Step::Sync => Next::Done(error_of(&result).map_or(Ok(()), Err)),
+            Step::Sync => Next::Done(self.after_sync(error_of(&result))),
+        }
+    }
+
+    /// A sync that succeeds beside one that fails may be the one that the system told of the failure last.
+    fn after_sync(&self, error: Option<VolumeError>) -> Result<(), VolumeError> {
+        match error {
+            None if self.volume.sync_failed.load(Ordering::Relaxed) => Err(VolumeError::Medium),
+            None => Ok(()),
+            // It was cut off with its queue, and had no failure of its own.
+            Some(VolumeError::Cancelled) => Err(VolumeError::Cancelled),
+            Some(error) => {
+                self.volume.note_failed_sync(error);
+                Err(error)
+            }
         }
     }
 

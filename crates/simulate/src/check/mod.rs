@@ -1,0 +1,119 @@
+//! What must hold of every history.
+//!
+//! Each check has a name, and what it finds says what was violated, by which request. What a check goes by and what it cannot
+//! see is in `docs/fault-model.md`.
+
+pub(crate) mod atomic;
+pub(crate) mod register;
+pub(crate) mod stale;
+pub(crate) mod status;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use crate::journal::History;
+use crate::plan::Plan;
+
+/// What is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Check {
+    /// No write that was acknowledged and flushed (Flush or FUA) is lost.
+    FlushedWrites,
+    /// No write lands after it was answered, or after a fence.
+    StaleWrites,
+    /// Every read is explained by some order of writes.
+    Reads,
+    /// Compare-and-write is atomic against all writers.
+    CompareWrites,
+    /// Writes within the advertised unit are seen whole or not at all.
+    Atomicity,
+    /// Each request is completed exactly once.
+    ExactlyOnce,
+    /// Each request ends as it may end: an error that says that nothing was done tells the truth.
+    HonestStatus,
+    /// No bound is passed, and nothing is left behind.
+    Bounds,
+    /// Once faults stop everything outstanding ends in time, and new commands succeed.
+    Progress,
+    /// The same seed gives the same history.
+    Determinism,
+    /// No invariant of the program breaks.
+    Invariants,
+    /// The checker came to an end.
+    Decided,
+}
+
+impl Check {
+    /// The name of it, as reports have it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Check::FlushedWrites => "flushed-writes",
+            Check::StaleWrites => "stale-writes",
+            Check::Reads => "reads",
+            Check::CompareWrites => "compare-writes",
+            Check::Atomicity => "atomicity",
+            Check::ExactlyOnce => "exactly-once",
+            Check::HonestStatus => "honest-status",
+            Check::Bounds => "bounds",
+            Check::Progress => "progress",
+            Check::Determinism => "determinism",
+            Check::Invariants => "invariants",
+            Check::Decided => "decided",
+        }
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// Something that must hold and does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which check says so.
+    pub check: Check,
+    /// What is violated, and by what.
+    pub message: String,
+}
+
+impl Violation {
+    /// What `check` found.
+    pub(crate) fn new(check: Check, message: String) -> Self {
+        Violation { check, message }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.check, self.message)
+    }
+}
+
+/// What the checkers need to know of a volume.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Promise {
+    /// Blocks that clients use.
+    pub(crate) used: u64,
+    /// Blocks at first.
+    pub(crate) blocks_least: u64,
+    /// The most blocks that it ever had.
+    pub(crate) blocks_most: u64,
+    /// Whether writes may be lost at a power failure until a flush.
+    pub(crate) volatile_cache: bool,
+    /// Writes of so many blocks are seen whole or not at all.
+    pub(crate) atomic_blocks: u64,
+}
+
+/// Everything that is wrong with a history.
+pub(crate) fn all(plan: &Plan, promises: &[Promise], history: &History) -> Vec<Violation> {
+    let mut found = history.wrong.clone();
+    found.extend(stale::check(history));
+    found.extend(status::check(plan, promises, history));
+    found.extend(atomic::check(promises, history));
+    found.extend(register::check(promises, history));
+    found
+}

@@ -1,0 +1,317 @@
+//! Histories with a defect in each, and what the checkers say of them.
+
+use std::time::Duration;
+
+use weir_block::{OperationKind, VolumeError};
+
+use super::{Check, Promise, Violation, all};
+use crate::journal::{Ask, History, Note};
+use crate::plan::Plan;
+
+const NOW: Duration = Duration::ZERO;
+const PROMISE: Promise = Promise {
+    used: 8,
+    blocks_least: 8,
+    blocks_most: 8,
+    volatile_cache: true,
+    atomic_blocks: 1,
+};
+
+/// A history that is told step by step.
+#[derive(Default)]
+struct Story(History);
+
+impl Story {
+    fn asked(&mut self, kind: OperationKind, lba: u64, blocks: u64) -> u64 {
+        self.asked_by(0, 0, kind, lba, blocks, false, &[])
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are what is asked")]
+    fn asked_by(
+        &mut self,
+        host: usize,
+        life: u32,
+        kind: OperationKind,
+        lba: u64,
+        blocks: u64,
+        fua: bool,
+        expected: &[u64],
+    ) -> u64 {
+        let ask = Ask {
+            host,
+            life,
+            namespace: 0,
+            kind,
+            lba,
+            blocks,
+            fua,
+            whole: true,
+            expected: expected.to_vec(),
+        };
+        self.0.ask(NOW, ask)
+    }
+
+    fn well(&mut self, id: u64) {
+        self.0.end(NOW, id, Ok(()), Vec::new());
+    }
+
+    fn badly(&mut self, id: u64, error: VolumeError) {
+        self.0.end(NOW, id, Err(error), Vec::new());
+    }
+
+    fn wrote(&mut self, lba: u64, blocks: u64) -> u64 {
+        let id = self.asked(OperationKind::Write, lba, blocks);
+        self.well(id);
+        id
+    }
+
+    fn read(&mut self, lba: u64, found: &[u64]) {
+        let id = self.asked(OperationKind::Read, lba, found.len() as u64);
+        self.0.end(NOW, id, Ok(()), found.to_vec());
+    }
+
+    fn exchanged(&mut self, lba: u64, expected: &[u64]) -> u64 {
+        let blocks = expected.len() as u64;
+        let kind = OperationKind::CompareWrite;
+        let id = self.asked_by(0, 0, kind, lba, blocks, false, expected);
+        self.well(id);
+        id
+    }
+
+    fn flushed(&mut self) {
+        let id = self.asked(OperationKind::Flush, 0, 0);
+        self.well(id);
+    }
+
+    fn power_fails(&mut self) {
+        self.0.all_over(NOW);
+        self.0.note(NOW, Note::PowerLoss);
+    }
+
+    fn told(self) -> Vec<Violation> {
+        all(&Plan::of(0), &[PROMISE], &self.0)
+    }
+
+    /// Every check that finds something.
+    fn found(self) -> Vec<Check> {
+        let mut found: Vec<Check> = self.told().iter().map(|one| one.check).collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+}
+
+#[test]
+fn what_is_as_it_should_be_is_not_found() {
+    let mut story = Story::default();
+    story.read(0, &[0, 0]);
+    let first = story.wrote(0, 2);
+    story.read(0, &[first, first]);
+    let second = story.exchanged(0, &[first]);
+    story.read(0, &[second, first]);
+    // One that failed may have been done, or not.
+    let failed = story.asked(OperationKind::Write, 4, 1);
+    story.badly(failed, VolumeError::TimedOut);
+    story.read(4, &[0]);
+    let failed = story.asked(OperationKind::Write, 5, 1);
+    story.badly(failed, VolumeError::TimedOut);
+    story.read(5, &[failed]);
+    assert_eq!(story.told(), []);
+}
+
+#[test]
+fn a_read_that_goes_back_is_found() {
+    let mut story = Story::default();
+    let first = story.wrote(0, 1);
+    let second = story.wrote(0, 1);
+    story.read(0, &[second]);
+    story.read(0, &[first]);
+    let told = story.told();
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].check, Check::Reads);
+    assert!(told[0].message.contains("block 0"), "{}", told[0]);
+}
+
+#[test]
+fn two_reads_that_agree_on_no_order_are_found() {
+    let mut story = Story::default();
+    let one = story.asked(OperationKind::Write, 0, 1);
+    let other = story.asked(OperationKind::Write, 0, 1);
+    story.read(0, &[one]);
+    story.read(0, &[other]);
+    story.read(0, &[one]);
+    story.well(one);
+    story.well(other);
+    assert_eq!(story.found(), [Check::Reads]);
+}
+
+#[test]
+fn a_flushed_write_that_power_took_is_found_and_one_that_was_not_flushed_is_not() {
+    for (flushed, fua, found) in [
+        (true, false, vec![Check::FlushedWrites]),
+        (false, true, vec![Check::FlushedWrites]),
+        (false, false, vec![]),
+    ] {
+        let mut story = Story::default();
+        let write = story.asked_by(0, 0, OperationKind::Write, 0, 1, fua, &[]);
+        story.well(write);
+        if flushed {
+            story.flushed();
+        }
+        story.power_fails();
+        story.read(0, &[0]);
+        assert_eq!(story.found(), found, "flushed {flushed}, FUA {fua}");
+    }
+}
+
+#[test]
+fn a_flush_speaks_only_of_what_was_acknowledged_before_it() {
+    let mut story = Story::default();
+    let write = story.asked(OperationKind::Write, 0, 1);
+    let flush = story.asked(OperationKind::Flush, 0, 0);
+    story.well(write);
+    story.well(flush);
+    let failed = story.asked(OperationKind::Flush, 0, 0);
+    story.badly(failed, VolumeError::Medium);
+    story.power_fails();
+    story.read(0, &[0]);
+    // No medium fails in that seed: so much is said of the flush, and no more.
+    assert_eq!(story.found(), [Check::HonestStatus]);
+}
+
+#[test]
+fn what_power_left_stays() {
+    let mut story = Story::default();
+    let write = story.wrote(0, 1);
+    story.power_fails();
+    story.read(0, &[0]);
+    story.read(0, &[write]);
+    assert_ne!(story.found(), []);
+}
+
+#[test]
+fn a_write_that_lands_after_its_answer_is_found() {
+    for error in [None, Some(VolumeError::TimedOut)] {
+        let mut story = Story::default();
+        let write = story.asked(OperationKind::Write, 0, 1);
+        let execution = story
+            .0
+            .begin(NOW, Some(write), 0, OperationKind::Write, (0, 1));
+        match error {
+            None => story.well(write),
+            Some(error) => story.badly(write, error),
+        }
+        story.0.over(NOW, execution);
+        assert_eq!(story.found(), [Check::StaleWrites]);
+    }
+}
+
+#[test]
+fn a_write_of_an_earlier_life_that_lands_after_the_fence_is_found() {
+    let story = |late: bool| {
+        let mut story = Story::default();
+        let write = story.asked(OperationKind::Write, 0, 1);
+        if !late {
+            let execution = story
+                .0
+                .begin(NOW, Some(write), 0, OperationKind::Write, (0, 1));
+            story.0.over(NOW, execution);
+        }
+        story
+            .0
+            .fence(NOW, "host 0 is served again".to_owned(), |op| {
+                op.ask.host == 0 && op.ask.life < 1
+            });
+        if late {
+            let execution = story
+                .0
+                .begin(NOW, Some(write), 0, OperationKind::Write, (0, 1));
+            story.0.over(NOW, execution);
+        }
+        story
+    };
+    assert_eq!(story(false).found(), []);
+    assert_eq!(story(true).found(), [Check::StaleWrites]);
+}
+
+#[test]
+fn a_repeated_write_that_lands_over_a_later_one_is_found_in_what_is_read() {
+    let mut story = Story::default();
+    let first = story.asked(OperationKind::Write, 0, 1);
+    for _ in 0..2 {
+        let execution = story
+            .0
+            .begin(NOW, Some(first), 0, OperationKind::Write, (0, 1));
+        story.0.over(NOW, execution);
+    }
+    story.well(first);
+    let second = story.wrote(0, 1);
+    story.read(0, &[second]);
+    story.read(0, &[first]);
+    assert_eq!(story.found(), [Check::StaleWrites]);
+}
+
+#[test]
+fn two_compare_and_writes_of_one_value_are_found() {
+    let mut story = Story::default();
+    let first = story.wrote(0, 1);
+    story.exchanged(0, &[first]);
+    let last = story.exchanged(0, &[first]);
+    story.read(0, &[last]);
+    assert_eq!(story.found(), [Check::CompareWrites]);
+}
+
+#[test]
+fn a_comparison_that_fails_for_no_reason_is_found() {
+    let mut story = Story::default();
+    let first = story.wrote(0, 1);
+    let compare = story.asked_by(0, 0, OperationKind::CompareWrite, 0, 1, false, &[first]);
+    story.badly(compare, VolumeError::Miscompare { offset: 0 });
+    story.read(0, &[first]);
+    assert_ne!(story.found(), []);
+}
+
+#[test]
+fn a_compare_and_write_that_is_seen_in_part_is_found() {
+    let mut story = Story::default();
+    let first = story.wrote(0, 2);
+    let both = story.asked_by(0, 0, OperationKind::CompareWrite, 0, 2, false, &[first, first]);
+    story.read(0, &[both, first]);
+    story.well(both);
+    assert_eq!(story.found(), [Check::Atomicity]);
+    // Two writes of a block each may be seen so.
+    let mut story = Story::default();
+    let first = story.wrote(0, 2);
+    let both = story.asked(OperationKind::Write, 0, 2);
+    story.read(0, &[both, first]);
+    story.well(both);
+    assert_eq!(story.found(), []);
+}
+
+#[test]
+fn an_error_that_does_not_tell_the_truth_is_found() {
+    // It says that nothing was done.
+    let mut story = Story::default();
+    let write = story.asked(OperationKind::Write, 0, 1);
+    story.0.cancel(write);
+    story.badly(write, VolumeError::Cancelled);
+    story.read(0, &[write]);
+    assert!(story.found().contains(&Check::HonestStatus));
+    // It has no reason.
+    for error in [
+        VolumeError::OutOfRange,
+        VolumeError::ReadOnly,
+        VolumeError::Miscompare { offset: 0 },
+        VolumeError::Cancelled,
+        VolumeError::Invalid,
+    ] {
+        let mut story = Story::default();
+        let write = story.asked(OperationKind::Write, 0, 1);
+        story.badly(write, error);
+        assert_eq!(story.found(), [Check::HonestStatus], "{error:?}");
+    }
+    // It should have had one.
+    let mut story = Story::default();
+    story.wrote(8, 1);
+    assert_eq!(story.found(), [Check::HonestStatus]);
+}

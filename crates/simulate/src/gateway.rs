@@ -1,0 +1,422 @@
+//! The gateway of a run: its reactors, volumes and target, and what it is told to serve. It can go down and come up again.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_block::{Geometry, Volume};
+use weir_nvme::Nqn;
+use weir_nvme_target::{
+    Allowed, ListenerConfig, Namespace, Port, Snapshot, Subsystem, Target, TargetError,
+};
+use weir_reactor::sim::{Crash, World};
+use weir_reactor::{LocalFuture, PanicPolicy, Reactor, ReactorConfig, ReactorId, Remote, System};
+use weir_volume::{Access, Guard, GuardConfig, Registry, VolumeUrl};
+
+use crate::check::{Check, Promise, Violation};
+use crate::journal::{Journal, Note};
+use crate::plan::{Medium, Plan};
+use crate::plant::{Liar, Plant};
+use crate::tap::Tap;
+
+/// The subsystem that everything is served in.
+pub(crate) const SUBSYSTEM: &str = "nqn.2026-01.org.example:simulated";
+/// The host that the gateway runs on.
+pub(crate) const GATEWAY: usize = 1;
+const PORT: u16 = 4420;
+/// The first bytes of a member of a stripe, which hold its label.
+const STRIPE_DATA_OFFSET: u64 = 1 << 20;
+/// How often a gateway that came up is started, while its disk fails.
+const STARTS_MAX: u32 = 50;
+const START_REST: Duration = Duration::from_millis(100);
+/// How long a shutdown lets commands end.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// The name of host `host`.
+pub(crate) fn host_nqn(host: usize) -> Nqn {
+    weir_nvme_host::HostIdentity::from_random([host as u8 + 1; 16]).nqn
+}
+
+/// Starts reactors that do what they are told.
+pub(crate) fn start_reactors(
+    system: &Arc<dyn System>,
+    count: u32,
+    pool_bytes: usize,
+) -> std::io::Result<Vec<Remote>> {
+    let start = |number| {
+        let config = ReactorConfig {
+            id: ReactorId(number),
+            name: format!("reactor-{number}"),
+            on_panic: PanicPolicy::Unwind,
+            pool_bytes,
+            ..ReactorConfig::default()
+        };
+        let main = Box::new(|_: Reactor| -> LocalFuture<()> { Box::pin(std::future::pending()) });
+        let thread = Arc::clone(system).start_reactor(config, main)?;
+        Ok(thread.remote.clone())
+    };
+    (0..count).map(start).collect()
+}
+
+/// What a gateway that is up is.
+#[derive(Clone)]
+pub(crate) struct Running {
+    pub(crate) remotes: Vec<Remote>,
+    pub(crate) target: Target,
+    guards: Vec<Arc<Guard>>,
+    /// What the target serves: these.
+    served: Vec<Arc<dyn Volume>>,
+    /// Counts the starts of the target.
+    life: u64,
+}
+
+impl Running {
+    /// Whether it is the same start of the gateway.
+    pub(crate) fn is(&self, other: &Running) -> bool {
+        self.life == other.life
+    }
+}
+
+pub(crate) struct Gateway {
+    plan: Arc<Plan>,
+    journal: Journal,
+    world: World,
+    system: Arc<dyn System>,
+    plant: Option<Plant>,
+    pub(crate) address: SocketAddr,
+    running: RefCell<Option<Running>>,
+    /// Which namespaces are served, and which hosts may connect.
+    present: RefCell<Vec<bool>>,
+    allowed: RefCell<Vec<bool>>,
+    generation: Cell<u64>,
+    lives: Cell<u64>,
+    promises: RefCell<Vec<Promise>>,
+}
+
+impl Gateway {
+    pub(crate) fn new(
+        plan: &Arc<Plan>,
+        journal: &Journal,
+        world: &World,
+        system: Arc<dyn System>,
+        address: std::net::IpAddr,
+        plant: Option<Plant>,
+    ) -> Self {
+        Gateway {
+            plan: Arc::clone(plan),
+            journal: journal.clone(),
+            world: world.clone(),
+            system,
+            plant,
+            address: SocketAddr::new(address, PORT),
+            running: RefCell::default(),
+            present: RefCell::new(vec![true; plan.volumes.len()]),
+            allowed: RefCell::new(vec![true; plan.hosts.len()]),
+            generation: Cell::new(0),
+            lives: Cell::new(0),
+            promises: RefCell::default(),
+        }
+    }
+
+    /// The gateway, while it is up.
+    pub(crate) fn running(&self) -> Option<Running> {
+        self.running.borrow().clone()
+    }
+
+    /// What the volumes promise.
+    pub(crate) fn promises(&self) -> Vec<Promise> {
+        self.promises.borrow().clone()
+    }
+
+    /// Makes the devices that volumes are on.
+    pub(crate) fn make_media(&self) {
+        for (index, volume) in self.plan.volumes.iter().enumerate() {
+            for (path, bytes) in media_of(index, volume) {
+                let is_device = matches!(
+                    volume.medium,
+                    Medium::Device | Medium::Stripe { devices: true, .. }
+                );
+                if is_device {
+                    self.world.add_block_device(GATEWAY, path, bytes);
+                }
+            }
+        }
+    }
+
+    /// Starts the gateway: for the first time, or again after it went down.
+    pub(crate) async fn start(&self, first: bool, reactor: &Reactor) {
+        for _ in 0..STARTS_MAX {
+            match self.try_start(first).await {
+                Ok(()) => return self.journal.say("the gateway is up"),
+                Err(reason) => self
+                    .journal
+                    .say(format!("the gateway does not start: {reason}")),
+            }
+            reactor.sleep(START_REST).await;
+        }
+        let message = format!("the gateway did not start in {STARTS_MAX} attempts");
+        self.journal
+            .accuse(Violation::new(Check::Progress, message));
+    }
+
+    async fn try_start(&self, first: bool) -> Result<(), String> {
+        let (count, pool) = (self.plan.gateway_reactors, self.plan.gateway_pool);
+        let remotes = start_reactors(&self.system, count, pool).map_err(|e| e.to_string())?;
+        let mut guards = Vec::new();
+        for index in 0..self.plan.volumes.len() {
+            let opened = self.open(index, first, &remotes[0]).await;
+            match opened {
+                Ok(guard) => guards.push(guard),
+                Err(reason) => {
+                    remotes.iter().for_each(Remote::stop);
+                    return Err(reason);
+                }
+            }
+        }
+        if first {
+            *self.promises.borrow_mut() = guards
+                .iter()
+                .zip(&self.plan.volumes)
+                .map(|(guard, volume)| promise(&guard.geometry(), volume.used))
+                .collect();
+        }
+        self.serve(remotes, guards).await.map_err(|e| e.to_string())
+    }
+
+    /// Listens, and serves what it is to serve.
+    async fn serve(
+        &self,
+        remotes: Vec<Remote>,
+        guards: Vec<Arc<Guard>>,
+    ) -> Result<(), TargetError> {
+        let target = Target::new(remotes.clone(), self.plan.target.clone()).await?;
+        target
+            .add_listener(ListenerConfig::new(self.address))
+            .await?;
+        let served = guards.iter().map(|guard| self.served(guard)).collect();
+        let running = Running {
+            remotes,
+            target,
+            guards,
+            served,
+            life: self.lives.replace(self.lives.get() + 1),
+        };
+        *self.running.borrow_mut() = Some(running);
+        self.apply().await
+    }
+
+    fn served(&self, guard: &Arc<Guard>) -> Arc<dyn Volume> {
+        let guard: Arc<dyn Volume> = guard.clone();
+        match self.plant.filter(|plant| plant.is_in_the_target()) {
+            Some(plant) => Liar::new(guard, plant),
+            None => guard,
+        }
+    }
+
+    async fn open(&self, index: usize, first: bool, remote: &Remote) -> Result<Arc<Guard>, String> {
+        let url = self.url(index, first);
+        let opened = remote
+            .call(move |reactor: Reactor| async move {
+                let registry = match first {
+                    true => Registry::standard(),
+                    false => Registry::standard().for_existing(),
+                };
+                let opened = registry.open(&reactor, &url, Access::READ_WRITE).await;
+                opened.map_err(|error| error.to_string())
+            })
+            .await;
+        let mut volume: Arc<dyn Volume> = opened.map_err(|stopped| stopped.to_string())??;
+        if let Some(plant) = self.plant.filter(|plant| plant.is_behind_the_target()) {
+            volume = Liar::new(volume, plant);
+        }
+        let tap = Tap::new(volume, self.journal.clone(), index);
+        let config = GuardConfig {
+            deadline: self.plan.deadline,
+            ..GuardConfig::default()
+        };
+        Guard::new(tap, config).map_err(|error| error.to_string())
+    }
+
+    fn url(&self, index: usize, first: bool) -> VolumeUrl {
+        let volume = &self.plan.volumes[index];
+        let block = volume.block;
+        let file = |path: &str, bytes: u64, devices: bool| {
+            let url = VolumeUrl::new("file", path).with("block_size", block);
+            match first && !devices {
+                true => url.with("size", bytes),
+                false => url,
+            }
+        };
+        let media = media_of(index, volume);
+        match volume.medium {
+            Medium::Memory => VolumeUrl::new("mem", "")
+                .with("size", (volume.used + volume.tail) * u64::from(block))
+                .with("block_size", block),
+            Medium::File => file(&media[0].0, media[0].1, false),
+            Medium::Device => file(&media[0].0, media[0].1, true),
+            Medium::Stripe { chunk, devices, .. } => {
+                let url = VolumeUrl::new("stripe", "").with("chunk", chunk);
+                let url = match first {
+                    true => url.with("create", 1),
+                    false => url,
+                };
+                media.iter().fold(url, |url, (path, bytes)| {
+                    url.with("member", file(path, *bytes, devices))
+                })
+            }
+        }
+    }
+
+    /// Serves what is to be served now.
+    pub(crate) async fn apply(&self) -> Result<(), TargetError> {
+        let Some(running) = self.running() else {
+            return Ok(());
+        };
+        self.generation.set(self.generation.get() + 1);
+        let nqn = Nqn::new(SUBSYSTEM).expect("a valid name");
+        let mut subsystem = Subsystem::new(nqn, "SIMULATED");
+        let hosts = self.allowed.borrow();
+        let allowed = hosts.iter().enumerate().filter(|(_, allowed)| **allowed);
+        subsystem.allowed = Allowed::List(allowed.map(|(host, _)| host_nqn(host)).collect());
+        drop(hosts);
+        for (index, volume) in running.served.iter().enumerate() {
+            if self.present.borrow()[index] {
+                let volume = Arc::clone(volume);
+                let uuid = [index as u8 + 1; 16];
+                let namespace = Namespace::new(index as u32 + 1, volume, uuid);
+                subsystem.namespaces.push(namespace);
+            }
+        }
+        let snapshot = Snapshot {
+            generation: self.generation.get(),
+            subsystems: vec![subsystem],
+            hosts: Vec::new(),
+            ports: vec![Port {
+                address: self.address,
+                id: 1,
+                discovery_only: false,
+            }],
+        };
+        running.target.apply(snapshot).await
+    }
+
+    /// Takes a namespace away, or brings it back.
+    pub(crate) async fn set_present(&self, index: usize, present: bool) {
+        self.present.borrow_mut()[index] = present;
+        let what = if present { "added" } else { "removed" };
+        self.journal
+            .say(format!("namespace {} is being {what}", index + 1));
+        self.apply_now(&format!("namespace {} is {what}", index + 1))
+            .await;
+    }
+
+    /// Lets a host connect, or no more.
+    pub(crate) async fn set_allowed(&self, host: usize, allowed: bool) {
+        self.allowed.borrow_mut()[host] = allowed;
+        let what = if allowed { "allowed" } else { "removed" };
+        self.journal.say(format!("host {host} is being {what}"));
+        self.apply_now(&format!("host {host} is {what}")).await;
+    }
+
+    async fn apply_now(&self, what: &str) {
+        match self.apply().await {
+            Ok(()) => self.journal.say(what),
+            Err(error) => self.journal.say(format!("{what}: {error}")),
+        }
+    }
+
+    /// Gives a namespace another length, no shorter than what clients use.
+    pub(crate) fn resize(&self, index: usize, tail: u64) {
+        let Some(running) = self.running() else {
+            return;
+        };
+        let blocks = self.plan.volumes[index].used + tail;
+        let resized = running.guards[index].resize(blocks, true);
+        self.journal.say(format!(
+            "namespace {} is resized to {blocks} blocks: {}",
+            index + 1,
+            match &resized {
+                Ok(_) => "done".to_owned(),
+                Err(error) => error.to_string(),
+            }
+        ));
+        let now = running.guards[index].geometry().blocks;
+        let promise = &mut self.promises.borrow_mut()[index];
+        promise.blocks_least = promise.blocks_least.min(now.min(blocks));
+        promise.blocks_most = promise.blocks_most.max(now);
+    }
+
+    /// The gateway's process, or its machine, dies.
+    pub(crate) fn crash(&self, crash: Crash) {
+        self.world.crash(GATEWAY, crash);
+        self.journal.with(|history, now| {
+            history.all_over(now);
+            let note = match crash {
+                Crash::Power => Note::PowerLoss,
+                Crash::Process => Note::Words("the gateway is killed".to_owned()),
+            };
+            history.note(now, note);
+        });
+        drop(self.running.borrow_mut().take());
+    }
+
+    /// The gateway's host is up again, and the gateway starts.
+    pub(crate) async fn come_back(&self, reactor: &Reactor) {
+        self.world.restart(GATEWAY);
+        self.start(false, reactor).await;
+    }
+
+    /// Shuts the target down in an orderly way, and starts another one on the same volumes after `pause`.
+    pub(crate) async fn restart(&self, reactor: &Reactor, pause: Duration) {
+        let Some(running) = self.running() else {
+            return;
+        };
+        self.journal.say("the target shuts down");
+        running.target.shutdown(DRAIN).await;
+        let left = running.target.stats().connections;
+        self.journal
+            .say(format!("the target is down, {left} connections left"));
+        reactor.sleep(pause).await;
+        let Running {
+            remotes, guards, ..
+        } = running;
+        if let Err(error) = self.serve(remotes, guards).await {
+            let message = format!("the target does not start again: {error}");
+            self.journal
+                .accuse(Violation::new(Check::Progress, message));
+        }
+        self.journal.say("the target is up");
+    }
+}
+
+fn promise(geometry: &Geometry, used: u64) -> Promise {
+    Promise {
+        used,
+        blocks_least: geometry.blocks,
+        blocks_most: geometry.blocks,
+        volatile_cache: geometry.volatile_cache,
+        atomic_blocks: geometry.atomic_blocks.into(),
+    }
+}
+
+/// Paths and lengths of what a volume is on.
+fn media_of(index: usize, volume: &crate::plan::VolumePlan) -> Vec<(String, u64)> {
+    let bytes = (volume.used + volume.tail) * u64::from(volume.block);
+    match volume.medium {
+        Medium::Memory => Vec::new(),
+        Medium::File => vec![(format!("/volume{index}"), bytes)],
+        Medium::Device => vec![(format!("/dev/volume{index}"), bytes)],
+        Medium::Stripe { members, chunk, .. } => {
+            let of_member = bytes
+                .div_ceil(members.into())
+                .next_multiple_of(chunk.max(4096));
+            (0..members)
+                .map(|member| {
+                    let path = format!("/volume{index}.{member}");
+                    (path, STRIPE_DATA_OFFSET + of_member)
+                })
+                .collect()
+        }
+    }
+}

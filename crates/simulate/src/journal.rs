@@ -1,0 +1,412 @@
+//! The history of a run: what was asked and answered, what the volumes were asked and did, and what was done to the system.
+//!
+//! All of it is in one order, which is that in which it happened: a simulated world is one thread. What is recorded here is
+//! what the checkers go by.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use weir_block::{OperationKind, VolumeError};
+use weir_reactor::sim::World;
+
+/// The number of a write, or 0 for zeroes: what a block holds.
+pub(crate) type Value = u64;
+/// A place in the order of all that happened.
+pub(crate) type Order = u64;
+
+/// What one client asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask {
+    /// The initiator's host.
+    pub(crate) host: usize,
+    /// How often that host was started before.
+    pub(crate) life: u32,
+    pub(crate) namespace: usize,
+    pub(crate) kind: OperationKind,
+    pub(crate) lba: u64,
+    /// None for a flush.
+    pub(crate) blocks: u64,
+    pub(crate) fua: bool,
+    /// Whether the initiator sends it as one command, so that it fails as a whole.
+    pub(crate) whole: bool,
+    /// What a comparison expects, by block.
+    pub(crate) expected: Vec<Value>,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) order: Order,
+    pub(crate) result: Result<(), VolumeError>,
+}
+
+/// One request of a client, from its submission to its completion.
+#[derive(Debug, Clone)]
+pub(crate) struct Op {
+    /// From 1; what the blocks of a write hold.
+    pub(crate) id: u64,
+    pub(crate) ask: Ask,
+    pub(crate) asked: Order,
+    pub(crate) ended: Option<Ended>,
+    /// Its client wished that it end.
+    pub(crate) cancelled: bool,
+    /// When it could have no effect any more, where it never ended.
+    pub(crate) fenced: Option<Order>,
+    /// What a read found, by block.
+    pub(crate) found: Vec<Value>,
+}
+
+impl Op {
+    /// The last moment at which it may have an effect.
+    pub(crate) fn until(&self) -> Order {
+        let ended = self.ended.map(|ended| ended.order);
+        ended.or(self.fenced).unwrap_or(Order::MAX)
+    }
+
+    pub(crate) fn succeeded(&self) -> bool {
+        self.ended.is_some_and(|ended| ended.result.is_ok())
+    }
+}
+
+/// One change that a volume behind the target was asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Execution {
+    /// The request whose data it carries; none for zeroes.
+    pub(crate) of: Option<u64>,
+    pub(crate) namespace: usize,
+    pub(crate) kind: OperationKind,
+    pub(crate) lba: u64,
+    pub(crate) blocks: u64,
+    pub(crate) began: Order,
+    /// When it could change nothing any more.
+    pub(crate) over: Option<Order>,
+}
+
+/// What happened besides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Note {
+    /// Power failed where the volumes are.
+    PowerLoss,
+    /// Anything else, in words.
+    Words(String),
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    Asked(u64),
+    Ended(u64),
+    Began(u64),
+    Over(u64),
+    Noted(usize),
+}
+
+/// The history of a run.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    pub(crate) ops: Vec<Op>,
+    /// By number.
+    pub(crate) executions: BTreeMap<u64, Execution>,
+    pub(crate) notes: Vec<(Order, Note)>,
+    events: Vec<(Duration, Event)>,
+    /// What was seen to be wrong while it happened.
+    pub(crate) wrong: Vec<crate::check::Violation>,
+    next_execution: u64,
+    hash: u64,
+}
+
+impl History {
+    fn push(&mut self, at: Duration, event: Event, words: [u64; 4]) -> Order {
+        const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
+        for word in [at.as_nanos() as u64].into_iter().chain(words) {
+            self.hash = (self.hash.rotate_left(5) ^ word).wrapping_mul(MULTIPLIER);
+        }
+        self.events.push((at, event));
+        self.events.len() as Order
+    }
+
+    /// A hash of everything that was recorded.
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    pub(crate) fn op(&self, id: u64) -> &Op {
+        &self.ops[id as usize - 1]
+    }
+
+    /// A request is asked for; its number.
+    pub(crate) fn ask(&mut self, at: Duration, ask: Ask) -> u64 {
+        let id = self.ops.len() as u64 + 1;
+        let words = [1, id, ask.lba << 8 | ask.kind as u64, ask.blocks];
+        let asked = self.push(at, Event::Asked(id), words);
+        self.ops.push(Op {
+            id,
+            ask,
+            asked,
+            ended: None,
+            cancelled: false,
+            fenced: None,
+            found: Vec::new(),
+        });
+        id
+    }
+
+    /// Its client wishes that a request end.
+    pub(crate) fn cancel(&mut self, id: u64) {
+        self.ops[id as usize - 1].cancelled = true;
+    }
+
+    /// A request ended.
+    pub(crate) fn end(
+        &mut self,
+        at: Duration,
+        id: u64,
+        result: Result<(), VolumeError>,
+        found: Vec<Value>,
+    ) {
+        let code = result.err().map_or(0, |error| 1 + error_number(error));
+        let mixed = found.iter().fold(code, |mixed, value| {
+            mixed.wrapping_mul(31).wrapping_add(*value)
+        });
+        let order = self.push(at, Event::Ended(id), [2, id, code, mixed]);
+        let op = &mut self.ops[id as usize - 1];
+        assert!(op.ended.is_none(), "who records this has seen that it is once");
+        op.ended = Some(Ended { order, result });
+        op.found = found;
+    }
+
+    /// Requests that never ended can have no effect any more.
+    pub(crate) fn fence(&mut self, at: Duration, what: String, which: impl Fn(&Op) -> bool) {
+        let order = self.note(at, Note::Words(what));
+        for op in &mut self.ops {
+            if op.ended.is_none() && op.fenced.is_none() && op.asked < order && which(op) {
+                op.fenced = Some(order);
+            }
+        }
+    }
+
+    /// A volume is asked for a change; the number of the execution.
+    pub(crate) fn begin(
+        &mut self,
+        at: Duration,
+        of: Option<u64>,
+        namespace: usize,
+        kind: OperationKind,
+        range: (u64, u64),
+    ) -> u64 {
+        self.next_execution += 1;
+        let number = self.next_execution;
+        let words = [3, of.unwrap_or(0), range.0 << 8 | kind as u64, range.1];
+        let began = self.push(at, Event::Began(number), words);
+        let execution = Execution {
+            of,
+            namespace,
+            kind,
+            lba: range.0,
+            blocks: range.1,
+            began,
+            over: None,
+        };
+        self.executions.insert(number, execution);
+        number
+    }
+
+    /// The volume did not take it after all.
+    pub(crate) fn never_began(&mut self, number: u64) {
+        self.executions.remove(&number);
+    }
+
+    /// An execution can change nothing any more.
+    pub(crate) fn over(&mut self, at: Duration, number: u64) {
+        let is_open = |execution: &Execution| execution.over.is_none();
+        if !self.executions.get(&number).is_some_and(is_open) {
+            return;
+        }
+        let order = self.push(at, Event::Over(number), [4, number, 0, 0]);
+        if let Some(execution) = self.executions.get_mut(&number) {
+            execution.over = Some(order);
+        }
+    }
+
+    /// Nothing that began so far can change anything any more: the host of the volumes went down.
+    pub(crate) fn all_over(&mut self, at: Duration) {
+        let open = self.executions.iter();
+        let open: Vec<u64> = open
+            .filter(|(_, execution)| execution.over.is_none())
+            .map(|(number, _)| *number)
+            .collect();
+        open.into_iter().for_each(|number| self.over(at, number));
+    }
+
+    /// Something happened.
+    pub(crate) fn note(&mut self, at: Duration, note: Note) -> Order {
+        let mixed = note.to_string().bytes().fold(0u64, |mixed, byte| {
+            mixed.wrapping_mul(31).wrapping_add(u64::from(byte))
+        });
+        let order = self.push(at, Event::Noted(self.notes.len()), [5, mixed, 0, 0]);
+        self.notes.push((order, note));
+        order
+    }
+
+    /// Something is wrong.
+    pub(crate) fn accuse(&mut self, violation: crate::check::Violation) {
+        self.wrong.push(violation);
+    }
+
+    /// The lines of the history, in order.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
+        let line = |(index, (at, event)): (usize, &(Duration, Event))| {
+            let order = index + 1;
+            let what = match event {
+                Event::Asked(id) => format!("asked  {}", self.op(*id)),
+                Event::Ended(id) => format!("ended  {}", Answered(self.op(*id))),
+                Event::Began(number) => match self.executions.get(number) {
+                    Some(execution) => format!("begins {execution} (execution {number})"),
+                    None => format!("the volume did not take execution {number}"),
+                },
+                Event::Over(number) => format!("over   execution {number}"),
+                Event::Noted(index) => self.notes[*index].1.to_string(),
+            };
+            format!("{order:6} {:12.6} {what}", at.as_secs_f64())
+        };
+        self.events.iter().enumerate().map(line)
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ask {
+            host,
+            life,
+            namespace,
+            kind,
+            lba,
+            blocks,
+            fua,
+            ..
+        } = &self.ask;
+        let range = match blocks {
+            0 => String::new(),
+            _ => format!(" of blocks {lba}..{}", lba + blocks),
+        };
+        let fua = if *fua { " (FUA)" } else { "" };
+        write!(
+            formatter,
+            "#{} {kind:?}{fua}{range} of namespace {}, by host {host}",
+            self.id,
+            namespace + 1
+        )?;
+        if *life > 0 {
+            write!(formatter, ", life {life}")?;
+        }
+        match self.ask.expected.is_empty() {
+            true => Ok(()),
+            false => write!(formatter, ", expecting {:?}", self.ask.expected),
+        }
+    }
+}
+
+struct Answered<'a>(&'a Op);
+
+impl fmt::Display for Answered<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let op = self.0;
+        write!(formatter, "#{} {:?}: ", op.id, op.ask.kind)?;
+        match op.ended.map(|ended| ended.result) {
+            None => write!(formatter, "not at all"),
+            Some(Ok(())) if op.found.is_empty() => write!(formatter, "well"),
+            Some(Ok(())) => write!(formatter, "{:?}", op.found),
+            Some(Err(error)) => write!(formatter, "{error:?}"),
+        }
+    }
+}
+
+impl fmt::Display for Execution {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{:?} of blocks {}..{} of namespace {}",
+            self.kind,
+            self.lba,
+            self.lba + self.blocks,
+            self.namespace + 1
+        )?;
+        match self.of {
+            Some(of) => write!(formatter, " for #{of}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Note::PowerLoss => write!(formatter, "== power fails at the gateway"),
+            Note::Words(words) => write!(formatter, "== {words}"),
+        }
+    }
+}
+
+fn error_number(error: VolumeError) -> u64 {
+    match error {
+        VolumeError::OutOfRange => 1,
+        VolumeError::ReadOnly => 2,
+        VolumeError::Miscompare { .. } => 3,
+        VolumeError::Unsupported => 4,
+        VolumeError::Invalid => 5,
+        VolumeError::NoSpace => 6,
+        VolumeError::Medium => 7,
+        VolumeError::Lost => 8,
+        VolumeError::TimedOut => 9,
+        VolumeError::Cancelled => 10,
+        VolumeError::Busy => 11,
+    }
+}
+
+/// The history while it is made, and the world's clock.
+#[derive(Clone)]
+pub(crate) struct Journal {
+    world: World,
+    history: Arc<Mutex<History>>,
+}
+
+impl Journal {
+    pub(crate) fn new(world: World) -> Self {
+        Journal {
+            world,
+            history: Arc::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Simulated time since the world began.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.world.elapsed()
+    }
+
+    /// Changes the history; `change` is told the time.
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut History, Duration) -> T) -> T {
+        let now = self.world.elapsed();
+        change(&mut self.lock(), now)
+    }
+
+    /// Something happened, in words.
+    pub(crate) fn say(&self, words: impl Into<String>) {
+        let note = Note::Words(words.into());
+        self.with(|history, now| history.note(now, note));
+    }
+
+    /// Something is wrong.
+    pub(crate) fn accuse(&self, violation: crate::check::Violation) {
+        self.lock().accuse(violation);
+    }
+
+    /// What was recorded; nothing is recorded here any more.
+    pub(crate) fn take(&self) -> History {
+        std::mem::take(&mut self.lock())
+    }
+}

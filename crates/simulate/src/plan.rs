@@ -1,0 +1,503 @@
+//! What a seed is: the system, what clients do with it, and what goes wrong. Each seed switches some of all that there is
+//! on, so that what one fault or operation hides in a thousand seeds another thousand show.
+//!
+//! What limits the faults is written in `docs/fault-model.md`, in the section on whole systems.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use weir_block::OperationKind;
+use weir_nvme_target::TargetConfig;
+use weir_reactor::sim::{DiskConfig, Faults};
+
+use crate::random::Random;
+
+/// What the initiator waits for after the keep-alive timeouts of a controller that it lost (decision 0010).
+const QUIET_MARGIN: Duration = Duration::from_secs(1);
+/// One request may be as many disk operations one after another, each of which may stall: a compare-and-write of 512-byte
+/// blocks on a medium of 4096 reads, reads both ends, and writes.
+const STALLS_IN_A_ROW: u32 = 4;
+/// Requests of one seed at least.
+pub(crate) const COMMANDS_MIN: u64 = 1_000;
+/// Requests of one seed at most, without those after the faults.
+const COMMANDS_MAX: u64 = 1_400;
+
+/// Something that is done to the system while it works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// A connection is cut.
+    Cut,
+    /// A connection falls silent.
+    Silence,
+    /// A host and the gateway are parted for a time.
+    Partition,
+    /// All reactors of a machine stand still.
+    Stall,
+    /// The gateway's process is killed.
+    KillGateway,
+    /// The gateway's power fails.
+    GatewayPower,
+    /// The gateway is shut down in an orderly way, and started again.
+    RestartGateway,
+    /// The process of a host is killed.
+    KillHost,
+    /// The power of a host fails.
+    HostPower,
+    /// A namespace is taken away for a time.
+    RemoveNamespace,
+    /// A namespace grows or shrinks behind what clients use.
+    Resize,
+    /// A host may not connect for a time.
+    RemoveHost,
+    /// A connection is ended by command.
+    Disconnect,
+}
+
+/// What a volume is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Medium {
+    Memory,
+    File,
+    Device,
+    /// Of so many files, with chunks of so many bytes.
+    Stripe { members: u32, chunk: u64, devices: bool },
+}
+
+/// One namespace.
+#[derive(Debug, Clone)]
+pub(crate) struct VolumePlan {
+    pub(crate) medium: Medium,
+    /// Bytes of a block.
+    pub(crate) block: u32,
+    /// Blocks that clients use.
+    pub(crate) used: u64,
+    /// Blocks behind these, which resizing takes and gives.
+    pub(crate) tail: u64,
+}
+
+/// One initiator.
+#[derive(Debug, Clone)]
+pub(crate) struct HostPlan {
+    pub(crate) reactors: u16,
+    pub(crate) queues: u16,
+    pub(crate) depth: u16,
+    /// Clients on each reactor.
+    pub(crate) lanes: u32,
+    pub(crate) header_digest: bool,
+    pub(crate) data_digest: bool,
+    pub(crate) alignment: u8,
+    pub(crate) keep_alive: Duration,
+    pub(crate) io_timeout: Duration,
+    pub(crate) reconnect_delay: Duration,
+}
+
+impl HostPlan {
+    /// How many clients it has.
+    pub(crate) fn clients(&self) -> u32 {
+        u32::from(self.reactors) * self.lanes
+    }
+}
+
+/// What clients do.
+#[derive(Debug, Clone)]
+pub(crate) struct Mix {
+    pub(crate) kinds: Vec<(OperationKind, u32)>,
+    pub(crate) fua_percent: u64,
+    pub(crate) cancel_percent: u64,
+    /// Queues that are dropped with requests in flight, of a thousand requests.
+    pub(crate) drops_per_thousand: u64,
+    pub(crate) blocks_max: u64,
+    pub(crate) long_percent: u64,
+    pub(crate) long_blocks_max: u64,
+    pub(crate) compare_blocks_max: u64,
+    pub(crate) think: Duration,
+    pub(crate) tail_percent: u64,
+}
+
+/// What a seed is.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) gateway_reactors: u32,
+    pub(crate) gateway_pool: usize,
+    pub(crate) target: TargetConfig,
+    /// After which the guards wish that requests end.
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) hosts: Vec<HostPlan>,
+    pub(crate) volumes: Vec<VolumePlan>,
+    pub(crate) mix: Mix,
+    /// Requests of each client.
+    pub(crate) quota: u64,
+    pub(crate) disk: DiskConfig,
+    pub(crate) faults: Faults,
+    pub(crate) socket_buffer: usize,
+    pub(crate) network_troubles: Vec<(Trouble, u32)>,
+    pub(crate) gateway_troubles: Vec<(Trouble, u32)>,
+    pub(crate) host_troubles: Vec<(Trouble, u32)>,
+    /// Between two troubles of one kind.
+    pub(crate) pause: RangeInclusive<Duration>,
+    /// For how long what goes away stays away.
+    pub(crate) absence: RangeInclusive<Duration>,
+    /// The longest that all reactors of a machine stand still.
+    pub(crate) stall_max: Duration,
+    /// Power fails once more when all is done, before everything is read.
+    pub(crate) power_failure_at_end: bool,
+}
+
+impl Plan {
+    /// What seed `seed` is.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        let random = &mut Random::new(seed, 1);
+        let troubles = Troubles::draw(random);
+        let keep_alive = Duration::from_secs(random.pick(&[1, 1, 2, 5, 15]));
+        let quiet = keep_alive * 2 + QUIET_MARGIN;
+        let hosts: Vec<HostPlan> = (0..random.within(1..=3))
+            .map(|_| host(random, keep_alive))
+            .collect();
+        let (volumes, disk) = media(random, troubles.gateway_dies());
+        let segment_bytes_max = random.pick(&[1, 7, 100, 1000, 1460, 9000, 64 << 10, 64 << 10]);
+        let mix = mix(random, &volumes, segment_bytes_max);
+        let lanes: u32 = hosts.iter().map(HostPlan::clients).sum();
+        let commands = random.within(COMMANDS_MIN..=COMMANDS_MAX);
+        let (faults, stall_max) = faults(random, &troubles, quiet, segment_bytes_max);
+        let pause = random.magnitude(Duration::from_millis(3), Duration::from_secs(1));
+        let absence = random.magnitude(Duration::from_millis(5), Duration::from_secs(6));
+        Plan {
+            seed,
+            gateway_reactors: random.within(1..=3) as u32,
+            gateway_pool: random.pick(&[8, 16, 64]) << 20,
+            target: target(random, &hosts, volumes.len()),
+            deadline: random
+                .percent(20)
+                .then(|| random.magnitude(Duration::from_millis(1), Duration::from_secs(1))),
+            hosts,
+            mix,
+            quota: commands.div_ceil(lanes.into()),
+            power_failure_at_end: troubles.gateway_dies() && random.percent(50),
+            volumes,
+            disk,
+            faults,
+            socket_buffer: random.pick(&[8 << 10, 32 << 10, 128 << 10]),
+            network_troubles: troubles.network,
+            gateway_troubles: troubles.gateway,
+            host_troubles: troubles.host,
+            pause: pause / 2..=pause * 2,
+            absence: absence / 4..=absence,
+            stall_max,
+        }
+    }
+
+    /// So long after its last connection was closed, an initiator takes a controller for gone.
+    pub(crate) fn quiet(&self) -> Duration {
+        self.hosts[0].keep_alive * 2 + QUIET_MARGIN
+    }
+
+    /// Within this simulated time after the last fault everything outstanding ends: what fell silent is noticed, what was lost
+    /// is surely gone, and commands are tried again after their pauses.
+    #[must_use]
+    pub fn progress_limit(&self) -> Duration {
+        self.quiet() * 4 + Duration::from_secs(120)
+    }
+
+    /// Whether `trouble` may happen.
+    pub(crate) fn has(&self, trouble: Trouble) -> bool {
+        let all = [
+            &self.network_troubles,
+            &self.gateway_troubles,
+            &self.host_troubles,
+        ];
+        all.iter()
+            .any(|some| some.iter().any(|(other, _)| *other == trouble))
+    }
+
+    /// Whether anything can make a connection end, a command fail, or take long.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.network_troubles.is_empty()
+            && self.gateway_troubles.is_empty()
+            && self.host_troubles.is_empty()
+            && self.deadline.is_none()
+            && self.faults.cut_probability == 0.0
+            && self.faults.disk_stall_probability == 0.0
+            && self.faults.delay_spike_probability == 0.0
+            && self.faults.reactor_stall_probability == 0.0
+            && !self.has_disk_errors()
+    }
+
+    pub(crate) fn has_disk_errors(&self) -> bool {
+        self.faults.read_error_probability > 0.0
+            || self.faults.write_error_probability > 0.0
+            || self.faults.sync_error_probability > 0.0
+    }
+}
+
+/// Which troubles are on.
+struct Troubles {
+    network: Vec<(Trouble, u32)>,
+    gateway: Vec<(Trouble, u32)>,
+    host: Vec<(Trouble, u32)>,
+}
+
+impl Troubles {
+    fn draw(random: &mut Random) -> Self {
+        use Trouble::{
+            Cut, Disconnect, GatewayPower, HostPower, KillGateway, KillHost, Partition,
+            RemoveHost, RemoveNamespace, Resize, RestartGateway, Silence, Stall,
+        };
+        // One seed in sixteen has none.
+        let some = random.below(16) > 0;
+        let mut draw = |of: &[Trouble]| -> Vec<(Trouble, u32)> {
+            let on = some && random.percent(70);
+            of.iter()
+                .filter_map(|trouble| {
+                    let weight = random.within(1..=4) as u32;
+                    (random.percent(50) && on).then_some((*trouble, weight))
+                })
+                .collect()
+        };
+        Troubles {
+            network: draw(&[Cut, Silence, Partition, Stall, Disconnect]),
+            gateway: draw(&[
+                KillGateway,
+                GatewayPower,
+                RestartGateway,
+                RemoveNamespace,
+                Resize,
+                RemoveHost,
+            ]),
+            host: draw(&[KillHost, HostPower]),
+        }
+    }
+
+    fn has(&self, trouble: Trouble) -> bool {
+        let all = [&self.network, &self.gateway, &self.host];
+        all.iter()
+            .any(|some| some.iter().any(|(other, _)| *other == trouble))
+    }
+
+    fn gateway_dies(&self) -> bool {
+        self.has(Trouble::KillGateway) || self.has(Trouble::GatewayPower)
+    }
+
+    /// Whether a connection may end without the gateway being told.
+    fn is_unheard(&self) -> bool {
+        self.has(Trouble::Silence) || self.has(Trouble::Partition) || self.has(Trouble::HostPower)
+    }
+}
+
+fn host(random: &mut Random, keep_alive: Duration) -> HostPlan {
+    let reactors = random.within(1..=2) as u16;
+    HostPlan {
+        reactors,
+        queues: random.within(1..=4) as u16,
+        depth: random.pick(&[2, 4, 16, 128]),
+        lanes: random.within(1..=4) as u32,
+        header_digest: random.percent(40),
+        data_digest: random.percent(40),
+        alignment: random.pick(&[0, 0, 0, 1, 7, 31]),
+        keep_alive,
+        io_timeout: random.magnitude(Duration::from_millis(200), Duration::from_secs(30)),
+        reconnect_delay: random.magnitude(Duration::from_millis(20), Duration::from_secs(2)),
+    }
+}
+
+/// The volumes, and the disks that they are on. A physical block is no shorter than a block of a volume: no target can say
+/// that less than one block is written atomically.
+fn media(random: &mut Random, must_stay: bool) -> (Vec<VolumePlan>, DiskConfig) {
+    let physical = random.pick(&[512, 4096, 4096]);
+    let disk = DiskConfig {
+        physical_block: physical,
+        offset_alignment: if physical == 4096 {
+            random.pick(&[512, 4096])
+        } else {
+            512
+        },
+        memory_alignment: random.pick(&[4, 512]),
+        volatile_cache: random.percent(80),
+        punch_hole: random.percent(80),
+        zero_range: random.percent(80),
+        ..DiskConfig::default()
+    };
+    let count = random.pick(&[1, 1, 2]);
+    let volumes = (0..count).map(|_| volume(random, physical, must_stay));
+    (volumes.collect(), disk)
+}
+
+fn volume(random: &mut Random, physical: u32, must_stay: bool) -> VolumePlan {
+    let stripe = |random: &mut Random| Medium::Stripe {
+        members: random.within(2..=3) as u32,
+        chunk: random.pick(&[4096, 8192, 16_384]),
+        devices: random.percent(30),
+    };
+    let medium = match random.below(10) {
+        0..=1 if !must_stay => Medium::Memory,
+        0..=4 => Medium::File,
+        5..=6 => Medium::Device,
+        _ => stripe(random),
+    };
+    let block = match (medium, physical) {
+        (Medium::Memory, _) => random.pick(&[512, 4096]),
+        (_, 512) => 512,
+        _ => random.pick(&[512, 4096]),
+    };
+    VolumePlan {
+        medium,
+        block,
+        used: random.pick(&[16, 48, 96, 160]),
+        tail: 64,
+    }
+}
+
+fn mix(random: &mut Random, volumes: &[VolumePlan], segment_bytes_max: usize) -> Mix {
+    use OperationKind::{
+        Compare, CompareWrite, Deallocate, Flush, Read, Verify, Write, WriteZeroes,
+    };
+    let others = [
+        (Flush, 10, 70),
+        (CompareWrite, 25, 50),
+        (Compare, 8, 40),
+        (WriteZeroes, 8, 40),
+        (Deallocate, 8, 30),
+        (Verify, 5, 30),
+    ];
+    let mut kinds = vec![(Read, random.within(20..=60) as u32)];
+    kinds.push((Write, random.within(20..=60) as u32));
+    for (kind, most, percent) in others {
+        let weight = random.within(1..=most) as u32;
+        if random.percent(percent) {
+            kinds.push((kind, weight));
+        }
+    }
+    // What is delivered byte by byte is short, or a seed takes long.
+    let slow = segment_bytes_max < 100;
+    let used = volumes.iter().map(|volume| volume.used).min().unwrap_or(16);
+    let short = random.pick(&[1, 4, 8, 16]).min(used);
+    Mix {
+        kinds,
+        fua_percent: random.pick(&[0, 10, 50]),
+        cancel_percent: random.pick(&[0, 0, 2, 10]),
+        drops_per_thousand: random.pick(&[0, 0, 5]),
+        blocks_max: if slow { short.min(2) } else { short },
+        long_percent: if slow { 0 } else { random.pick(&[0, 2, 8]) },
+        long_blocks_max: used,
+        compare_blocks_max: random.pick(&[1, 2, 8]),
+        think: random.magnitude(Duration::from_micros(100), Duration::from_millis(20)),
+        tail_percent: random.pick(&[0, 3]),
+    }
+}
+
+fn target(random: &mut Random, hosts: &[HostPlan], volumes: usize) -> TargetConfig {
+    // What clients need, three lives of each at once, and a few that are refused.
+    let of_host = |host: &HostPlan| (1 + u32::from(host.queues.max(host.reactors)) + 2) * 3;
+    let connections: u32 = hosts.iter().map(of_host).sum::<u32>() * volumes as u32;
+    TargetConfig {
+        max_connections: connections + random.within(4..=40) as u32,
+        max_half_open: random.pick(&[8, 64]),
+        handshake_timeout: Duration::from_secs(random.within(2..=10)),
+        queue_depth: random.pick(&[32, 128]),
+        io_queues_max: random.pick(&[8, 128]),
+        controllers_per_host_max: random.pick(&[8, 16]),
+        in_capsule_bytes: random.pick(&[0, 4096, 8192, 16_384]),
+        mdts_bytes: random.pick(&[16 << 10, 128 << 10, 1 << 20]),
+        max_h2c_data: random.pick(&[4096, 16 << 10, 128 << 10]),
+        max_c2h_data: random.pick(&[4096, 64 << 10, 1 << 20]),
+        volume_queue_depth: random.pick(&[2, 8, 64, 512]),
+        ..TargetConfig::default()
+    }
+}
+
+/// What goes wrong by itself, and the longest that a machine stands still.
+fn faults(
+    random: &mut Random,
+    troubles: &Troubles,
+    quiet: Duration,
+    segment_bytes_max: usize,
+) -> (Faults, Duration) {
+    // What the initiator's retry of writes relies on (decision 0010): a controller that it lost has ended all commands by the
+    // end of the quiet time.
+    let late = match troubles.is_unheard() {
+        true => QUIET_MARGIN,
+        false => quiet,
+    };
+    let disk_stall = late / (2 * STALLS_IN_A_ROW);
+    let machine_stall = late / 10;
+    let spike = (late / 10).min(Duration::from_secs(1));
+    let short = Duration::from_micros(100);
+    let often = |random: &mut Random, percent: u64, rates: &[f64]| match random.percent(percent) {
+        true => random.pick(rates),
+        false => 0.0,
+    };
+    let network = random.magnitude(Duration::from_micros(20), Duration::from_millis(3));
+    let disk = random.magnitude(Duration::from_micros(20), Duration::from_millis(5));
+    let faults = Faults {
+        network_delay: network / 20..=network,
+        segment_bytes_max,
+        delay_spike_probability: often(random, 40, &[0.0005, 0.01]),
+        delay_spike: short..=spike,
+        cut_probability: often(random, 20, &[0.000_05, 0.0005]),
+        accept_error_probability: often(random, 20, &[0.1]),
+        read_delay: disk / 20..=disk,
+        write_delay: disk / 20..=disk,
+        sync_delay: disk / 10..=disk * 4,
+        disk_stall_probability: often(random, 40, &[0.001, 0.02]),
+        disk_stall: short..=disk_stall,
+        read_error_probability: often(random, 20, &[0.002, 0.02]),
+        write_error_probability: often(random, 20, &[0.002, 0.02]),
+        sync_error_probability: often(random, 12, &[0.01, 0.1]),
+        reactor_stall_probability: often(random, 20, &[0.0001, 0.001]),
+        reactor_stall: short..=(machine_stall / 4).min(Duration::from_millis(50)),
+        ..Faults::default()
+    };
+    (faults, machine_stall)
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{self:#?}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_are_allowed_and_of_many_kinds() {
+        let plans: Vec<Plan> = (0..2000).map(Plan::of).collect();
+        for plan in &plans {
+            assert_eq!(plan.target.check(), Ok(()), "seed {}", plan.seed);
+            let clients: u32 = plan.hosts.iter().map(HostPlan::clients).sum();
+            assert!(u64::from(clients) * plan.quota >= COMMANDS_MIN);
+            let largest = plan.volumes.iter().map(|volume| volume.block).max();
+            assert!(plan.volumes.iter().all(|volume| volume.medium == Medium::Memory
+                || Some(plan.disk.physical_block) >= largest
+                || volume.block <= plan.disk.physical_block));
+            if plan.has(Trouble::GatewayPower) {
+                let lasting = |volume: &VolumePlan| volume.medium != Medium::Memory;
+                assert!(plan.volumes.iter().all(lasting), "seed {}", plan.seed);
+            }
+        }
+        let some = |what: &dyn Fn(&Plan) -> bool| plans.iter().any(what);
+        for trouble in [
+            Trouble::Cut,
+            Trouble::Silence,
+            Trouble::Partition,
+            Trouble::Stall,
+            Trouble::KillGateway,
+            Trouble::GatewayPower,
+            Trouble::RestartGateway,
+            Trouble::KillHost,
+            Trouble::HostPower,
+            Trouble::RemoveNamespace,
+            Trouble::Resize,
+            Trouble::RemoveHost,
+            Trouble::Disconnect,
+        ] {
+            assert!(some(&|plan| plan.has(trouble)), "{trouble:?}");
+            assert!(some(&|plan| !plan.has(trouble)), "{trouble:?}");
+        }
+        assert!(some(&|plan| plan.is_calm()));
+        assert!(some(&|plan| plan.has_disk_errors()));
+    }
+}

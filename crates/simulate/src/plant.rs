@@ -1,0 +1,374 @@
+//! Defects on purpose: volumes that lie, so that it is seen that the checkers can fail.
+//!
+//! A liar stands where the volume is, behind the tap; in the target, in front of the guard; or at the initiator, in front of
+//! the client.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use weir_block::{
+    Completion, CompletionSink, FenceReply, Geometry, Landing, Operation, OperationKind, Queue,
+    ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, Watcher, compare_write_halves,
+};
+use weir_memory::{View, Views};
+use weir_reactor::Reactor;
+
+/// Every so many requests of its kind a liar lies.
+const LIE_EVERY: u32 = 12;
+/// How much later a write lands that should not land any more.
+const LATE: Duration = Duration::from_millis(700);
+
+/// A defect that is planted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plant {
+    /// Flush and FUA are answered and not done.
+    DropFlush,
+    /// Writes are answered, and now and then not done.
+    LoseWrite,
+    /// Writes are answered before they are done.
+    AcknowledgeEarly,
+    /// Now and then a write lands once more, after it was answered.
+    LandLate,
+    /// Compare-and-write does not compare.
+    SkipCompare,
+    /// Of a write of several sectors the last one is not done: its block is of two writes.
+    TearBlock,
+    /// The client is answered twice.
+    CompleteTwice,
+    /// The client is not answered.
+    Swallow,
+    /// The client is told that a write was cancelled which was done.
+    WrongStatus,
+    /// The target allows more connections than it was told to.
+    LooseBounds,
+    /// What happens depends on something besides the seed.
+    Coin,
+}
+
+impl Plant {
+    /// All of them, by name.
+    pub const ALL: [(&'static str, Plant); 11] = [
+        ("drop-flush", Plant::DropFlush),
+        ("lose-write", Plant::LoseWrite),
+        ("acknowledge-early", Plant::AcknowledgeEarly),
+        ("land-late", Plant::LandLate),
+        ("skip-compare", Plant::SkipCompare),
+        ("tear-block", Plant::TearBlock),
+        ("complete-twice", Plant::CompleteTwice),
+        ("swallow", Plant::Swallow),
+        ("wrong-status", Plant::WrongStatus),
+        ("loose-bounds", Plant::LooseBounds),
+        ("coin", Plant::Coin),
+    ];
+
+    /// The defect of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Plant> {
+        let found = Plant::ALL.iter().find(|(other, _)| *other == name);
+        found.map(|(_, plant)| *plant)
+    }
+
+    /// Whether it is of the volume behind the target.
+    pub(crate) fn is_behind_the_target(self) -> bool {
+        use Plant::{AcknowledgeEarly, DropFlush, LoseWrite, SkipCompare, TearBlock};
+        matches!(
+            self,
+            DropFlush | LoseWrite | AcknowledgeEarly | SkipCompare | TearBlock
+        )
+    }
+
+    /// Whether it is of the target, in front of the guard.
+    pub(crate) fn is_in_the_target(self) -> bool {
+        self == Plant::LandLate
+    }
+
+    /// Whether it is of the initiator.
+    pub(crate) fn is_at_the_client(self) -> bool {
+        matches!(
+            self,
+            Plant::CompleteTwice | Plant::Swallow | Plant::WrongStatus
+        )
+    }
+}
+
+impl fmt::Display for Plant {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = Plant::ALL.iter().find(|(_, plant)| plant == self);
+        formatter.write_str(found.map_or("", |(name, _)| name))
+    }
+}
+
+/// A volume that lies.
+pub(crate) struct Liar {
+    inner: Arc<dyn Volume>,
+    plant: Plant,
+}
+
+impl Liar {
+    pub(crate) fn new(inner: Arc<dyn Volume>, plant: Plant) -> Arc<dyn Volume> {
+        Arc::new(Liar { inner, plant })
+    }
+}
+
+impl Volume for Liar {
+    fn geometry(&self) -> Geometry {
+        let geometry = self.inner.geometry();
+        match self.plant {
+            Plant::SkipCompare => Geometry {
+                compare_write_blocks: 16,
+                ..geometry
+            },
+            _ => geometry,
+        }
+    }
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.inner.watch(watcher);
+    }
+
+    fn open_queue(
+        self: Arc<Self>,
+        reactor: &Reactor,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError> {
+        let lies = Rc::new(Lies {
+            plant: self.plant,
+            reactor: reactor.clone(),
+            sink,
+            inner: RefCell::default(),
+            counted: Cell::new(0),
+        });
+        let from_inner: Rc<dyn CompletionSink> = Rc::<Lies>::clone(&lies);
+        // Room for what it does on its own.
+        let inner = Arc::clone(&self.inner).open_queue(reactor, depth + 64, from_inner)?;
+        *lies.inner.borrow_mut() = Some(inner);
+        Ok(Box::new(LiarQueue {
+            lies,
+            depth: depth as usize,
+            _volume: self,
+        }))
+    }
+
+    fn fence(&self, reply: FenceReply) {
+        self.inner.fence(reply);
+    }
+
+    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
+        self.inner.resize(blocks, force)
+    }
+}
+
+/// Marks requests that nobody asked for.
+const OWN: u32 = u32::MAX;
+
+struct Lies {
+    plant: Plant,
+    reactor: Reactor,
+    sink: Rc<dyn CompletionSink>,
+    inner: RefCell<Option<Box<dyn Queue>>>,
+    counted: Cell<u32>,
+}
+
+impl Lies {
+    /// Whether it is time for a lie.
+    fn is_time(&self) -> bool {
+        self.counted.set(self.counted.get() + 1);
+        self.counted.get().is_multiple_of(LIE_EVERY)
+    }
+
+    fn answer_later(self: &Rc<Self>, token: Token, operation: Operation) {
+        let lies = Rc::clone(self);
+        let task = async move {
+            lies.sink.complete(Completion {
+                token,
+                result: Ok(()),
+                operation,
+            });
+        };
+        self.reactor.spawn(task).detach();
+    }
+
+    /// Does something of its own, which nobody is told of.
+    fn do_later(self: &Rc<Self>, after: Duration, operation: Operation) {
+        let lies = Rc::clone(self);
+        let task = async move {
+            lies.reactor.sleep(after).await;
+            let token = Token {
+                owner: OWN,
+                slot: 0,
+                generation: 0,
+            };
+            let mut batch = VecDeque::from([Request { token, operation }]);
+            if let Some(inner) = lies.inner.borrow_mut().as_mut() {
+                inner.submit(&mut batch);
+            }
+        };
+        self.reactor.spawn(task).detach();
+    }
+
+    /// What is submitted in place of a request; none when it was answered.
+    fn twist(self: &Rc<Self>, request: Request) -> Option<Request> {
+        let Request { token, operation } = request;
+        let operation = match (self.plant, operation) {
+            (Plant::DropFlush, Operation::Flush) => {
+                self.answer_later(token, Operation::Flush);
+                return None;
+            }
+            (Plant::DropFlush, mut operation) => {
+                forget_fua(&mut operation);
+                operation
+            }
+            (Plant::LoseWrite, write @ Operation::Write { .. }) if self.is_time() => {
+                self.answer_later(token, write);
+                return None;
+            }
+            (Plant::AcknowledgeEarly, write @ Operation::Write { .. }) => {
+                let after = Duration::from_micros(self.reactor.random() % 20_000);
+                self.do_later(after, copy_of(&write));
+                self.answer_later(token, write);
+                return None;
+            }
+            (Plant::LandLate, write @ Operation::Write { .. }) if self.is_time() => {
+                self.do_later(LATE, copy_of(&write));
+                write
+            }
+            (
+                Plant::SkipCompare,
+                Operation::CompareWrite {
+                    lba,
+                    blocks,
+                    data,
+                    fua,
+                },
+            ) => Operation::Write {
+                lba,
+                blocks,
+                data: compare_write_halves(&data).1,
+                fua,
+            },
+            (Plant::TearBlock, write @ Operation::Write { .. }) if self.is_time() => torn(write),
+            (_, operation) => operation,
+        };
+        Some(Request { token, operation })
+    }
+}
+
+fn forget_fua(operation: &mut Operation) {
+    if let Operation::Write { fua, .. }
+    | Operation::WriteZeroes { fua, .. }
+    | Operation::CompareWrite { fua, .. } = operation
+    {
+        *fua = false;
+    }
+}
+
+fn copy_of(write: &Operation) -> Operation {
+    let Operation::Write {
+        lba, blocks, data, ..
+    } = write
+    else {
+        unreachable!("only writes are copied")
+    };
+    Operation::Write {
+        lba: *lba,
+        blocks: *blocks,
+        data: data.iter().map(|view| View::copy_of(view)).collect(),
+        fua: false,
+    }
+}
+
+/// The same write, with other bytes at its end.
+fn torn(write: Operation) -> Operation {
+    let Operation::Write {
+        lba, blocks, data, ..
+    } = &write
+    else {
+        unreachable!("only writes are torn")
+    };
+    let mut bytes: Vec<u8> = data.iter().flat_map(|view| view.iter().copied()).collect();
+    let end = bytes.len() - 256;
+    bytes[end..].fill(0);
+    Operation::Write {
+        lba: *lba,
+        blocks: *blocks,
+        data: Views::from_iter([View::copy_of(&bytes)]),
+        fua: false,
+    }
+}
+
+impl CompletionSink for Lies {
+    fn complete(&self, mut completion: Completion) {
+        if completion.token.owner == OWN {
+            return;
+        }
+        let is_write = completion.operation.kind() == OperationKind::Write;
+        match self.plant {
+            Plant::Swallow if self.is_time() => return,
+            Plant::WrongStatus if is_write && completion.result.is_ok() && self.is_time() => {
+                completion.result = Err(VolumeError::Cancelled);
+            }
+            Plant::CompleteTwice if is_write && self.is_time() => {
+                self.sink.complete(Completion {
+                    token: completion.token,
+                    result: completion.result,
+                    operation: Operation::Read {
+                        lba: 0,
+                        blocks: 0,
+                        buffers: ReadBuffers::Lend,
+                    },
+                });
+            }
+            _ => {}
+        }
+        self.sink.complete(completion);
+    }
+}
+
+struct LiarQueue {
+    lies: Rc<Lies>,
+    depth: usize,
+    _volume: Arc<Liar>,
+}
+
+impl Queue for LiarQueue {
+    fn landing(&mut self, lba: u64, blocks: u32) -> Landing {
+        let mut inner = self.lies.inner.borrow_mut();
+        inner.as_mut().expect("open").landing(lba, blocks)
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        let taken = batch.len().min(self.depth);
+        let twisted: Vec<_> = batch
+            .drain(..taken)
+            .filter_map(|request| self.lies.twist(request))
+            .collect();
+        let mut twisted = VecDeque::from(twisted);
+        let mut inner = self.lies.inner.borrow_mut();
+        inner.as_mut().expect("open").submit(&mut twisted);
+        drop(inner);
+        while let Some(request) = twisted.pop_back() {
+            batch.push_front(request);
+        }
+    }
+
+    fn cancel(&mut self, token: Token) {
+        if let Some(inner) = self.lies.inner.borrow_mut().as_mut() {
+            inner.cancel(token);
+        }
+    }
+}
+
+impl Drop for LiarQueue {
+    fn drop(&mut self) {
+        drop(self.lies.inner.borrow_mut().take());
+    }
+}

@@ -1,0 +1,729 @@
+//! One seed, from the first connection to the last check.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use weir_block::Volume;
+use weir_nvme::Nqn;
+use weir_nvme_host::{HostIdentity, NvmeHost, Options};
+use weir_nvme_target::Target;
+use weir_reactor::sim::{Config, Crash, Faults, Simulation, World};
+use weir_reactor::{Reactor, Remote, System};
+
+use crate::check::{self, Check, Promise, Violation};
+use crate::client::{self, Open, Progress, Setting};
+use crate::gateway::{GATEWAY, Gateway, Running, SUBSYSTEM, start_reactors};
+use crate::journal::{History, Journal};
+use crate::plan::{Medium, Plan, Trouble};
+use crate::plant::{Liar, Plant};
+use crate::random::Random;
+
+/// The host that runs the run. It never fails.
+const CONDUCTOR: usize = 0;
+/// The first host with clients.
+const FIRST_HOST: usize = 2;
+/// Memory of a client's reactor, in bytes.
+const CLIENT_POOL_BYTES: usize = 64 << 20;
+/// Faults go on for so long at most, in simulated time; what clients have left they do afterwards.
+const CHAOS_MAX: Duration = Duration::from_secs(1800);
+/// How often the conductor looks how far clients are.
+const POLL: Duration = Duration::from_millis(50);
+/// How often bounds are looked at.
+const WATCH: Duration = Duration::from_millis(100);
+/// How long a client that could not connect waits before it tries again.
+const OPEN_REST: Duration = Duration::from_millis(200);
+/// A life that begins so much later than the quiet time after the last one's end begins when the gateway surely noticed that.
+const NOTICE_MARGIN: Duration = Duration::from_secs(10);
+/// Rounds of the simulation at most; a seed takes some hundred thousand.
+const ROUNDS_MAX: u64 = 50_000_000;
+/// Memory that one reactor's receives fill, in bytes.
+const RECEIVE_POOL_BYTES: usize = 8 << 20;
+
+/// What a seed came to.
+#[derive(Debug)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// What was violated.
+    pub violations: Vec<Violation>,
+    /// Requests that clients made.
+    pub commands: u64,
+    /// Simulated time.
+    pub simulated: Duration,
+    /// Steps of the world's trace.
+    pub steps: u64,
+    /// A hash of the history and of the world's trace.
+    pub hash: u64,
+    history: History,
+}
+
+impl Report {
+    /// The lines of the history, in the order of what happened: its place, the simulated time in seconds, and what.
+    pub fn history(&self) -> impl Iterator<Item = String> {
+        self.history.lines()
+    }
+}
+
+/// Runs a seed, with a defect planted or without.
+#[must_use]
+pub fn run(plan: &Plan, plant: Option<Plant>) -> Report {
+    let simulation = Simulation::new(Config {
+        seed: plan.seed,
+        faults: Faults::default(),
+        socket_buffer: plan.socket_buffer,
+        receive_pool_bytes: RECEIVE_POOL_BYTES,
+        disk: plan.disk,
+        rounds_max: ROUNDS_MAX,
+        ..Config::default()
+    });
+    let (world, journal) = (simulation.world(), Journal::new(simulation.world()));
+    let (plan, kept) = (Arc::new(plan.clone()), journal.clone());
+    let promises = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&promises);
+    let ended = {
+        let plan = Arc::clone(&plan);
+        catch_unwind(AssertUnwindSafe(move || {
+            let context = Context::new(&plan, &simulation, &journal, plant);
+            simulation.run(CONDUCTOR, move |reactor| async move {
+                context.conduct(reactor).await;
+                *seen.borrow_mut() = context.gateway.promises();
+            });
+        }))
+    };
+    if let Err(panic) = ended {
+        let message = what_panicked(&panic);
+        kept.accuse(Violation::new(Check::Invariants, message));
+    }
+    let history = kept.take();
+    let promises: Vec<Promise> = promises.take();
+    let violations = match promises.is_empty() {
+        true => history.wrong.clone(),
+        false => check::all(&plan, &promises, &history),
+    };
+    Report {
+        seed: plan.seed,
+        violations,
+        commands: history.ops.len() as u64,
+        simulated: world.elapsed(),
+        steps: world.steps(),
+        hash: history.hash() ^ world.trace_hash().rotate_left(32),
+        history,
+    }
+}
+
+fn what_panicked(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_else(|| "a panic without words".to_owned())
+}
+
+/// What the tasks of the conductor share.
+struct Context {
+    plan: Arc<Plan>,
+    world: World,
+    journal: Journal,
+    progress: Arc<Progress>,
+    gateway: Gateway,
+    systems: Vec<Arc<dyn System>>,
+    /// By host: whether it is up, and when it last went down.
+    up: Vec<Cell<bool>>,
+    down_at: Vec<Cell<Option<Duration>>>,
+    /// No more trouble is made.
+    stopping: Cell<bool>,
+    plant: Option<Plant>,
+}
+
+impl Context {
+    fn new(
+        plan: &Arc<Plan>,
+        simulation: &Simulation,
+        journal: &Journal,
+        plant: Option<Plant>,
+    ) -> Rc<Self> {
+        let hosts = plan.hosts.len();
+        let world = simulation.world();
+        // Hosts are numbered in the order in which they are made.
+        let _ = simulation.system(CONDUCTOR);
+        let gateway = Gateway::new(
+            plan,
+            journal,
+            &world,
+            simulation.system(GATEWAY),
+            simulation.address(GATEWAY),
+            plant,
+        );
+        Rc::new(Context {
+            plan: Arc::clone(plan),
+            journal: journal.clone(),
+            progress: Progress::new(plan),
+            gateway,
+            systems: (0..hosts)
+                .map(|host| simulation.system(FIRST_HOST + host))
+                .collect(),
+            up: (0..hosts).map(|_| Cell::new(true)).collect(),
+            down_at: (0..hosts).map(|_| Cell::new(None)).collect(),
+            stopping: Cell::new(false),
+            plant,
+            world,
+        })
+    }
+
+    fn accuse(&self, check: Check, message: String) {
+        self.journal.accuse(Violation::new(check, message));
+    }
+
+    async fn conduct(self: &Rc<Self>, reactor: Reactor) {
+        self.gateway.make_media();
+        self.gateway.start(true, &reactor).await;
+        self.world.set_faults(self.plan.faults.clone());
+        if self.plant == Some(Plant::Coin) {
+            let keys = std::hash::RandomState::new();
+            let coin = std::hash::BuildHasher::hash_one(&keys, 0);
+            self.journal.say(format!("a coin fell: {}", coin % 1000));
+        }
+        let hosts: Vec<_> = (0..self.plan.hosts.len())
+            .map(|host| reactor.spawn(Rc::clone(self).live(reactor.clone(), host)))
+            .collect();
+        let watch = reactor.spawn(Rc::clone(self).watch(reactor.clone()));
+        let troubles = [
+            reactor.spawn(Rc::clone(self).trouble_network(reactor.clone())),
+            reactor.spawn(Rc::clone(self).trouble_gateway(reactor.clone())),
+            reactor.spawn(Rc::clone(self).trouble_hosts(reactor.clone())),
+        ];
+        let chaos_end = self.journal.elapsed() + CHAOS_MAX;
+        while self.progress.left() > 0 && self.journal.elapsed() < chaos_end {
+            reactor.sleep(POLL).await;
+        }
+        self.stopping.set(true);
+        self.journal.say("no more faults");
+        let limit = self.plan.progress_limit();
+        let restored = async {
+            for trouble in troubles {
+                trouble.await;
+            }
+        };
+        if within(&reactor, limit, restored).await.is_none() {
+            let what = format!("a change of what is served does not end within {limit:?}");
+            return self.accuse(Check::Progress, what);
+        }
+        self.calm_down();
+        let Some(lives) = self.all_end(&reactor, hosts).await else {
+            return;
+        };
+        self.read_back(&reactor, &lives).await;
+        drop(watch);
+        self.leave_nothing(&reactor, lives).await;
+    }
+
+    /// Nothing goes wrong from now on; things still take the time that they take.
+    fn calm_down(&self) {
+        self.world.heal_all();
+        self.world.change_faults(|faults| {
+            faults.delay_spike_probability = 0.0;
+            faults.cut_probability = 0.0;
+            faults.accept_error_probability = 0.0;
+            faults.disk_stall_probability = 0.0;
+            faults.read_error_probability = 0.0;
+            faults.write_error_probability = 0.0;
+            faults.sync_error_probability = 0.0;
+            faults.reactor_stall_probability = 0.0;
+        });
+        self.progress.calm.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until every client has ended.
+    async fn all_end(
+        &self,
+        reactor: &Reactor,
+        hosts: Vec<weir_reactor::Task<Life>>,
+    ) -> Option<Vec<Life>> {
+        // What clients had left they do now; that too ends.
+        let left = self.progress.left();
+        let limit = self.plan.progress_limit() + Duration::from_millis(200) * left as u32;
+        let ended = async {
+            let mut lives = Vec::new();
+            for host in hosts {
+                lives.push(host.await);
+            }
+            lives
+        };
+        let lives = within(reactor, limit, ended).await;
+        if lives.is_none() {
+            let outstanding = self.journal.with(|history, _| {
+                let open = history.ops.iter().filter(|op| op.until() == u64::MAX);
+                let open: Vec<String> = open.take(10).map(ToString::to_string).collect();
+                open.join("; ")
+            });
+            self.accuse(
+                Check::Progress,
+                format!("{limit:?} after the last fault there are requests without an end, or clients that cannot connect: {outstanding}"),
+            );
+        }
+        lives
+    }
+
+    /// Everything is read once more, after a last power failure or without.
+    async fn read_back(&self, reactor: &Reactor, lives: &[Life]) {
+        if self.plan.power_failure_at_end {
+            self.gateway.crash(Crash::Power);
+            self.gateway.come_back(reactor).await;
+        }
+        let life = &lives[0];
+        let setting = life.setting.clone();
+        let read =
+            life.remotes[0].call(move |reactor: Reactor| client::read_everything(reactor, setting));
+        let limit = self.plan.progress_limit();
+        if within(reactor, limit, read).await.is_none() {
+            self.accuse(
+                Check::Progress,
+                format!("not everything could be read within {limit:?}"),
+            );
+        }
+    }
+
+    /// The hosts disconnect, and the gateway keeps nothing of them.
+    async fn leave_nothing(&self, reactor: &Reactor, lives: Vec<Life>) {
+        let remotes: Vec<Remote> = lives
+            .iter()
+            .flat_map(|life| life.remotes.iter().cloned())
+            .collect();
+        drop(lives);
+        let Some(running) = self.gateway.running() else {
+            return;
+        };
+        let limit = self.plan.progress_limit();
+        let end = self.journal.elapsed() + limit;
+        loop {
+            let left = self.left_behind(&running.target, &running.remotes).await;
+            if left.is_empty() {
+                break;
+            }
+            if self.journal.elapsed() >= end {
+                let left = left.join(", ");
+                let what = format!("{limit:?} after the last host left the gateway has {left}");
+                self.accuse(Check::Bounds, what);
+                break;
+            }
+            reactor.sleep(WATCH).await;
+        }
+        remotes
+            .iter()
+            .chain(&running.remotes)
+            .for_each(Remote::stop);
+    }
+
+    async fn left_behind(&self, target: &Target, remotes: &[Remote]) -> Vec<String> {
+        let stats = target.stats();
+        let held = self.world.receive_bytes_held(GATEWAY);
+        let mut left = vec![
+            (u64::from(stats.connections), "connections"),
+            (u64::from(stats.half_open), "half-open connections"),
+            (u64::from(stats.controllers), "controllers"),
+            (held as u64, "bytes received and held"),
+        ];
+        for used in pools(remotes).await {
+            left.push((used.used_bytes as u64, "bytes of a pool in use"));
+        }
+        let some = left.into_iter().filter(|(count, _)| *count > 0);
+        some.map(|(count, what)| format!("{count} {what}"))
+            .collect()
+    }
+
+    // Hosts.
+
+    /// A host with its clients, started again whenever it died, until they have done what they were to do.
+    async fn live(self: Rc<Self>, reactor: Reactor, host: usize) -> Life {
+        let mut number = 0;
+        loop {
+            if !self.up[host].get() {
+                reactor.sleep(POLL).await;
+                continue;
+            }
+            if let Some(life) = self.one_life(host, number).await {
+                return life;
+            }
+            self.journal.say(format!("host {host} is gone"));
+            number += 1;
+            // Its end is seen before it is up again.
+            reactor.sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// None when the host dies on the way.
+    async fn one_life(&self, host: usize, number: u32) -> Option<Life> {
+        let plan = &self.plan.hosts[host];
+        let count = u32::from(plan.reactors);
+        let remotes = start_reactors(&self.systems[host], count, CLIENT_POOL_BYTES).ok()?;
+        let now = self.journal.elapsed();
+        let surely = self.plan.quiet() + NOTICE_MARGIN;
+        let fences = self.down_at[host].get().is_none_or(|at| now >= at + surely);
+        self.journal.say(format!("host {host} starts"));
+        let (plan, address) = (Arc::clone(&self.plan), self.gateway.address);
+        let plant = self.plant.filter(|plant| plant.is_at_the_client());
+        let open = remotes[0]
+            .call(move |reactor: Reactor| open_all(reactor, plan, host, address, plant))
+            .await
+            .ok()?;
+        self.journal.say(format!("host {host} is connected"));
+        let served = Arc::new(AtomicBool::new(false));
+        let setting = |reactor| Setting {
+            plan: Arc::clone(&self.plan),
+            journal: self.journal.clone(),
+            progress: Arc::clone(&self.progress),
+            host,
+            life: number,
+            open: open.clone(),
+            reactor,
+            served: Arc::clone(&served),
+            fences,
+        };
+        let calls: Vec<_> = remotes
+            .iter()
+            .enumerate()
+            .map(|(index, remote)| {
+                let setting = setting(index);
+                remote.call(move |reactor: Reactor| client::run(reactor, setting))
+            })
+            .collect();
+        let mut ended = true;
+        for call in calls {
+            ended &= call.await.is_ok();
+        }
+        ended.then(|| Life {
+            setting: setting(0),
+            remotes,
+        })
+    }
+
+    // Trouble.
+
+    async fn next_trouble(
+        &self,
+        reactor: &Reactor,
+        random: &mut Random,
+        of: &[(Trouble, u32)],
+    ) -> Option<Trouble> {
+        if of.is_empty() {
+            return None;
+        }
+        reactor.sleep(random.time(self.plan.pause.clone())).await;
+        (!self.stopping.get()).then(|| random.weighted(of))
+    }
+
+    fn absence(&self, random: &mut Random) -> Duration {
+        random.time(self.plan.absence.clone())
+    }
+
+    /// Rests for `duration`, or until no more trouble is made.
+    async fn rest(&self, reactor: &Reactor, duration: Duration) {
+        let end = self.journal.elapsed() + duration;
+        while self.journal.elapsed() < end && !self.stopping.get() {
+            let left = end.saturating_sub(self.journal.elapsed());
+            reactor.sleep(left.min(POLL)).await;
+        }
+    }
+
+    async fn trouble_network(self: Rc<Self>, reactor: Reactor) {
+        let random = &mut Random::new(self.plan.seed, 10);
+        let of = &self.plan.network_troubles;
+        while let Some(trouble) = self.next_trouble(&reactor, random, of).await {
+            let host = random.below(self.plan.hosts.len() as u64) as usize;
+            match trouble {
+                Trouble::Cut | Trouble::Silence => self.break_connection(random, trouble),
+                Trouble::Partition => {
+                    self.journal.say(format!("host {host} is parted"));
+                    self.world.partition(GATEWAY, FIRST_HOST + host);
+                    let absence = self.absence(random);
+                    self.rest(&reactor, absence).await;
+                    self.world.heal(GATEWAY, FIRST_HOST + host);
+                    self.journal.say(format!("host {host} is reached again"));
+                }
+                Trouble::Stall => {
+                    let machine = GATEWAY + random.below(self.plan.hosts.len() as u64 + 1) as usize;
+                    let time = random.time(Duration::ZERO..=self.plan.stall_max);
+                    self.journal
+                        .say(format!("machine {machine} stands still for {time:?}"));
+                    self.world.stall(machine, time);
+                }
+                Trouble::Disconnect => self.disconnect(&reactor, random).await,
+                _ => unreachable!("it is not of the network"),
+            }
+        }
+    }
+
+    fn break_connection(&self, random: &mut Random, trouble: Trouble) {
+        let connections = self.world.connections();
+        if connections.is_empty() {
+            return;
+        }
+        let connection = &connections[random.below(connections.len() as u64) as usize];
+        let host = connection.client_host.0;
+        if trouble == Trouble::Cut {
+            self.journal
+                .say(format!("a connection of machine {host} is cut"));
+            self.world.cut(connection);
+        } else {
+            self.journal
+                .say(format!("a connection of machine {host} falls silent"));
+            self.world.silence(connection);
+        }
+    }
+
+    /// The gateway was asked something and did not answer, which it may only where it died.
+    fn no_answer(&self, asked: &Running) {
+        let now = self.gateway.running();
+        if now.is_some_and(|now| now.is(asked)) {
+            let limit = self.plan.progress_limit();
+            self.accuse(
+                Check::Progress,
+                format!("the gateway did not say within {limit:?} which connections it has"),
+            );
+        }
+    }
+
+    async fn disconnect(&self, reactor: &Reactor, random: &mut Random) {
+        let Some(running) = self.gateway.running() else {
+            return;
+        };
+        // Where the gateway dies meanwhile nobody answers.
+        let limit = self.plan.progress_limit();
+        let connections = within(reactor, limit, running.target.connections()).await;
+        let Some(connections) = connections else {
+            return self.no_answer(&running);
+        };
+        if connections.is_empty() {
+            return;
+        }
+        let id = connections[random.below(connections.len() as u64) as usize].id;
+        self.journal.say(format!("connection {id} is disconnected"));
+        // It may have ended meanwhile.
+        let _ = within(reactor, limit, running.target.disconnect(id)).await;
+    }
+
+    async fn trouble_gateway(self: Rc<Self>, reactor: Reactor) {
+        let random = &mut Random::new(self.plan.seed, 11);
+        let of = &self.plan.gateway_troubles;
+        while let Some(trouble) = self.next_trouble(&reactor, random, of).await {
+            let absence = self.absence(random);
+            match trouble {
+                Trouble::KillGateway | Trouble::GatewayPower => {
+                    self.gateway.crash(match trouble {
+                        Trouble::KillGateway => Crash::Process,
+                        _ => Crash::Power,
+                    });
+                    self.rest(&reactor, absence).await;
+                    self.gateway.come_back(&reactor).await;
+                }
+                Trouble::RestartGateway => self.gateway.restart(&reactor, absence).await,
+                Trouble::RemoveNamespace => {
+                    let index = random.below(self.plan.volumes.len() as u64) as usize;
+                    self.gateway.set_present(index, false).await;
+                    self.rest(&reactor, absence).await;
+                    self.gateway.set_present(index, true).await;
+                }
+                Trouble::Resize => {
+                    let index = random.below(self.plan.volumes.len() as u64) as usize;
+                    let volume = &self.plan.volumes[index];
+                    // A multiple of what any medium's blocks are to blocks of 512 bytes.
+                    let tail = random.below(volume.tail / 4) * 8;
+                    if matches!(volume.medium, Medium::File | Medium::Memory) {
+                        self.gateway.resize(index, tail);
+                    }
+                }
+                Trouble::RemoveHost => {
+                    let host = random.below(self.plan.hosts.len() as u64) as usize;
+                    self.gateway.set_allowed(host, false).await;
+                    self.rest(&reactor, absence).await;
+                    self.gateway.set_allowed(host, true).await;
+                }
+                _ => unreachable!("it is not of the gateway"),
+            }
+        }
+    }
+
+    async fn trouble_hosts(self: Rc<Self>, reactor: Reactor) {
+        let random = &mut Random::new(self.plan.seed, 12);
+        let of = &self.plan.host_troubles;
+        while let Some(trouble) = self.next_trouble(&reactor, random, of).await {
+            let host = random.below(self.plan.hosts.len() as u64) as usize;
+            let crash = match trouble {
+                Trouble::KillHost => Crash::Process,
+                _ => Crash::Power,
+            };
+            self.journal.say(format!("host {host} dies ({crash:?})"));
+            self.up[host].set(false);
+            self.world.crash(FIRST_HOST + host, crash);
+            self.down_at[host].set(Some(self.journal.elapsed()));
+            let mut absence = self.absence(random);
+            if random.percent(50) {
+                absence += self.plan.quiet() + NOTICE_MARGIN;
+            }
+            self.rest(&reactor, absence).await;
+            self.world.restart(FIRST_HOST + host);
+            self.up[host].set(true);
+            // Its clients come to do something.
+            self.rest(&reactor, Duration::from_millis(500)).await;
+        }
+    }
+
+    // Bounds.
+
+    async fn watch(self: Rc<Self>, reactor: Reactor) {
+        loop {
+            reactor.sleep(WATCH).await;
+            if let Some(running) = self.gateway.running() {
+                let looked = self.check_bounds(&running.target, &running.remotes);
+                if within(&reactor, self.plan.progress_limit(), looked)
+                    .await
+                    .is_none()
+                {
+                    self.no_answer(&running);
+                }
+            }
+        }
+    }
+
+    async fn check_bounds(&self, target: &Target, remotes: &[Remote]) {
+        let config = &self.plan.target;
+        let stats = target.stats();
+        let at_most = |what: &str, found: u64, bound: u64| {
+            if found > bound {
+                self.accuse(
+                    Check::Bounds,
+                    format!("the gateway has {found} {what}, and its bound is {bound}"),
+                );
+            }
+        };
+        let connections = match self.plant {
+            Some(Plant::LooseBounds) => 1,
+            _ => config.max_connections,
+        };
+        at_most("connections", stats.connections.into(), connections.into());
+        at_most(
+            "half-open connections",
+            stats.half_open.into(),
+            config.max_half_open.into(),
+        );
+        for (what, of) in [
+            ("broken invariants", stats.reactors.iter().map(|r| r.panics).sum::<u64>()),
+            (
+                "connections that it ended for breaking a rule",
+                stats.reactors.iter().map(|r| r.terminated).sum(),
+            ),
+            (
+                "PDUs with damaged data",
+                stats.reactors.iter().map(|r| r.data_digest_errors).sum(),
+            ),
+        ] {
+            at_most(what, of, 0);
+        }
+        let controllers = target.controllers();
+        for controller in &controllers {
+            let same = |other: &&weir_nvme_target::ControllerInfo| {
+                other.host_nqn == controller.host_nqn
+            };
+            let of_host = controllers.iter().filter(same).count();
+            at_most(
+                "controllers of one host",
+                of_host as u64,
+                config.controllers_per_host_max.into(),
+            );
+            at_most(
+                "I/O queues of one controller",
+                controller.io_queues.len() as u64,
+                config.io_queues_max.into(),
+            );
+        }
+        for connection in target.connections().await {
+            let entries = connection.queue.map_or(1, |queue| queue.entries);
+            at_most("commands in one queue", connection.in_flight.into(), entries.into());
+        }
+        for pool in pools(remotes).await {
+            at_most("bytes in a pool", pool.held_bytes as u64, pool.limit_bytes as u64);
+        }
+        let held = self.world.receive_bytes_held(GATEWAY);
+        let bound = RECEIVE_POOL_BYTES * self.plan.gateway_reactors as usize;
+        at_most("bytes received and held", held as u64, bound as u64);
+    }
+}
+
+/// A host that has done what it was to do.
+struct Life {
+    setting: Setting,
+    remotes: Vec<Remote>,
+}
+
+async fn pools(remotes: &[Remote]) -> Vec<weir_memory::PoolUse> {
+    let mut all = Vec::new();
+    for remote in remotes {
+        let of_one = remote.call(|reactor| async move { reactor.pool().usage() });
+        // One that stopped has none.
+        all.extend(of_one.await.ok());
+    }
+    all
+}
+
+/// Opens every namespace, as soon as that is possible.
+async fn open_all(
+    reactor: Reactor,
+    plan: Arc<Plan>,
+    host: usize,
+    address: std::net::SocketAddr,
+    plant: Option<Plant>,
+) -> Vec<Open> {
+    let of_host = &plan.hosts[host];
+    let identity = HostIdentity::from_random([host as u8 + 1; 16]);
+    let initiator = NvmeHost::new(identity, of_host.reactors);
+    let mut open = Vec::new();
+    for (namespace, volume) in plan.volumes.iter().enumerate() {
+        let nqn = Nqn::new(SUBSYSTEM).expect("a valid name");
+        let options = Options {
+            nsid: namespace as u32 + 1,
+            queues: Some(of_host.queues),
+            depth: of_host.depth,
+            header_digest: of_host.header_digest,
+            data_digest: of_host.data_digest,
+            host_data_alignment: of_host.alignment,
+            keep_alive: of_host.keep_alive,
+            controller_loss_timeout: None,
+            reconnect_delay: of_host.reconnect_delay,
+            io_timeout: of_host.io_timeout,
+            ..Options::new(&address.ip().to_string(), address.port(), nqn)
+        };
+        let opened = loop {
+            match initiator.open(&reactor, options.clone(), false).await {
+                Ok(volume) => break volume,
+                Err(_) => reactor.sleep(OPEN_REST).await,
+            }
+        };
+        let mut opened: Arc<dyn Volume> = opened;
+        if let Some(plant) = plant {
+            opened = Liar::new(opened, plant);
+        }
+        open.push(Open {
+            volume: opened,
+            namespace,
+            block: volume.block as usize,
+        });
+    }
+    open
+}
+
+/// What `work` yields, or none when it takes longer than `limit`.
+async fn within<T>(reactor: &Reactor, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let (mut work, mut sleep) = (pin!(work), pin!(reactor.sleep(limit)));
+    poll_fn(|context| {
+        if let Poll::Ready(value) = work.as_mut().poll(context) {
+            return Poll::Ready(Some(value));
+        }
+        sleep.as_mut().poll(context).map(|()| None)
+    })
+    .await
+}

@@ -1,0 +1,138 @@
+//! Whole systems: seeds that pass, and planted defects that the checkers find.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weir_reactor::sim::seed_from_env_or_random;
+use weir_simulate::{Check, Plan, Plant, run, run_twice};
+
+/// Seeds that always run.
+const SEEDS: u64 = 200;
+/// Seeds that are others each time.
+const OTHER_SEEDS: u64 = 20;
+/// Seeds of which a planted defect must be found in one.
+const PLANTED_SEEDS: u64 = 60;
+
+/// Runs seeds on two threads, and panics with what they violate.
+fn pass(seeds: std::ops::Range<u64>) {
+    let next = AtomicU64::new(seeds.start);
+    let failed = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let report = run(&Plan::of(seed), None);
+                    assert!(report.commands >= 1000, "seed {seed}: {}", report.commands);
+                    for violation in &report.violations {
+                        println!("seed {seed}: {violation}");
+                    }
+                    if !report.violations.is_empty() {
+                        println!(
+                            "repeat it: cargo run --release -p weir-simulate -- --seed {seed} --trace"
+                        );
+                        failed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(failed.into_inner(), 0, "seeds failed");
+}
+
+#[test]
+fn seeds_pass() {
+    pass(0..SEEDS);
+}
+
+#[test]
+fn other_seeds_pass() {
+    let first = seed_from_env_or_random() >> 1;
+    println!("seeds from {first}");
+    pass(first..first + OTHER_SEEDS);
+}
+
+#[test]
+fn a_seed_is_the_same_twice() {
+    for seed in 0..8 {
+        let report = run_twice(&Plan::of(seed), None);
+        assert_eq!(report.violations, [], "seed {seed}");
+    }
+}
+
+/// One of the first seeds finds `plant` by one of `checks`.
+fn is_found(plant: Plant, checks: &[Check]) {
+    for seed in 0..PLANTED_SEEDS {
+        let plan = Plan::of(seed);
+        let report = match plant {
+            Plant::Coin => run_twice(&plan, Some(plant)),
+            _ => run(&plan, Some(plant)),
+        };
+        let found = report.violations.iter();
+        if let Some(found) = found.clone().find(|one| checks.contains(&one.check)) {
+            println!("{plant} is found by seed {seed}: {found}");
+            return;
+        }
+    }
+    panic!("{plant} is not found in {PLANTED_SEEDS} seeds");
+}
+
+#[test]
+fn a_flush_that_is_not_done_is_found() {
+    is_found(Plant::DropFlush, &[Check::FlushedWrites]);
+}
+
+#[test]
+fn a_write_that_is_not_done_is_found() {
+    is_found(Plant::LoseWrite, &[Check::Reads, Check::CompareWrites]);
+}
+
+#[test]
+fn a_write_that_is_answered_early_is_found() {
+    is_found(
+        Plant::AcknowledgeEarly,
+        &[Check::Reads, Check::FlushedWrites, Check::CompareWrites],
+    );
+}
+
+#[test]
+fn a_write_that_lands_late_is_found() {
+    is_found(Plant::LandLate, &[Check::StaleWrites]);
+}
+
+#[test]
+fn a_compare_and_write_that_does_not_compare_is_found() {
+    is_found(Plant::SkipCompare, &[Check::CompareWrites]);
+}
+
+#[test]
+fn a_torn_block_is_found() {
+    is_found(Plant::TearBlock, &[Check::Atomicity, Check::Reads]);
+}
+
+#[test]
+fn a_second_completion_is_found() {
+    is_found(Plant::CompleteTwice, &[Check::ExactlyOnce]);
+}
+
+#[test]
+fn a_completion_that_does_not_come_is_found() {
+    is_found(Plant::Swallow, &[Check::Progress]);
+}
+
+#[test]
+fn a_status_that_is_not_true_is_found() {
+    is_found(Plant::WrongStatus, &[Check::HonestStatus]);
+}
+
+#[test]
+fn a_bound_that_is_passed_is_found() {
+    is_found(Plant::LooseBounds, &[Check::Bounds]);
+}
+
+#[test]
+fn what_the_seed_does_not_decide_is_found() {
+    is_found(Plant::Coin, &[Check::Determinism]);
+}
