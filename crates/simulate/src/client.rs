@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -172,9 +172,7 @@ impl Port {
             history.end(now, id, result, found.clone());
             if result.is_ok() && !served.swap(true, Ordering::Relaxed) && *fences {
                 let what = format!("host {host}, life {life}, is served: earlier lives are fenced");
-                history.fence(now, what, |op| {
-                    op.ask.host == *host && op.ask.life < *life
-                });
+                history.fence(now, what, |op| op.ask.host == *host && op.ask.life < *life);
             }
             let op = history.op(id);
             let ask = &op.ask;
@@ -182,7 +180,9 @@ impl Port {
             for block in 0..ask.blocks {
                 let value = match ask.kind {
                     OperationKind::Read if result.is_ok() => found.get(block as usize).copied(),
-                    OperationKind::Write | OperationKind::CompareWrite if result.is_ok() => Some(id),
+                    OperationKind::Write | OperationKind::CompareWrite if result.is_ok() => {
+                        Some(id)
+                    }
                     OperationKind::WriteZeroes if result.is_ok() => Some(0),
                     _ => None,
                 };
@@ -215,7 +215,10 @@ impl Port {
         if views_len(views) != *blocks as usize * self.open.block {
             return accuse(
                 Check::HonestStatus,
-                format!("a read of {blocks} blocks yielded {} bytes", views_len(views)),
+                format!(
+                    "a read of {blocks} blocks yielded {} bytes",
+                    views_len(views)
+                ),
             );
         }
         let mut bytes = vec![0; views_len(views)];

@@ -209,7 +209,7 @@ impl Gateway {
     fn served(&self, guard: &Arc<Guard>) -> Arc<dyn Volume> {
         let guard: Arc<dyn Volume> = guard.clone();
         match self.plant.filter(|plant| plant.is_in_the_target()) {
-            Some(plant) => Liar::new(guard, plant),
+            Some(plant) => Liar::of(guard, plant),
             None => guard,
         }
     }
@@ -228,7 +228,7 @@ impl Gateway {
             .await;
         let mut volume: Arc<dyn Volume> = opened.map_err(|stopped| stopped.to_string())??;
         if let Some(plant) = self.plant.filter(|plant| plant.is_behind_the_target()) {
-            volume = Liar::new(volume, plant);
+            volume = Liar::of(volume, plant);
         }
         let tap = Tap::new(volume, self.journal.clone(), index);
         let config = GuardConfig {
@@ -276,10 +276,7 @@ impl Gateway {
         self.generation.set(self.generation.get() + 1);
         let nqn = Nqn::new(SUBSYSTEM).expect("a valid name");
         let mut subsystem = Subsystem::new(nqn, "SIMULATED");
-        let hosts = self.allowed.borrow();
-        let allowed = hosts.iter().enumerate().filter(|(_, allowed)| **allowed);
-        subsystem.allowed = Allowed::List(allowed.map(|(host, _)| host_nqn(host)).collect());
-        drop(hosts);
+        subsystem.allowed = self.allowed_hosts();
         for (index, volume) in running.served.iter().enumerate() {
             if self.present.borrow()[index] {
                 let volume = Arc::clone(volume);
@@ -299,6 +296,12 @@ impl Gateway {
             }],
         };
         running.target.apply(snapshot).await
+    }
+
+    fn allowed_hosts(&self) -> Allowed {
+        let hosts = self.allowed.borrow();
+        let allowed = hosts.iter().enumerate().filter(|(_, allowed)| **allowed);
+        Allowed::List(allowed.map(|(host, _)| host_nqn(host)).collect())
     }
 
     /// Takes a namespace away, or brings it back.

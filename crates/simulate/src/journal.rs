@@ -171,7 +171,10 @@ impl History {
         });
         let order = self.push(at, Event::Ended(id), [2, id, code, mixed]);
         let op = &mut self.ops[id as usize - 1];
-        assert!(op.ended.is_none(), "who records this has seen that it is once");
+        assert!(
+            op.ended.is_none(),
+            "who records this has seen that it is once"
+        );
         op.ended = Some(Ended { order, result });
         op.found = found;
     }

@@ -175,7 +175,11 @@ fn print(arguments: &Arguments, plan: &Plan, report: &Report) {
     }
     /// Violations of a seed that are told at length.
     const TOLD: usize = 3;
-    println!("seed {}: {} violations", report.seed, report.violations.len());
+    println!(
+        "seed {}: {} violations",
+        report.seed,
+        report.violations.len()
+    );
     for violation in report.violations.iter().take(TOLD) {
         println!("  {violation}");
     }

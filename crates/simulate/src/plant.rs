@@ -109,7 +109,7 @@ pub(crate) struct Liar {
 }
 
 impl Liar {
-    pub(crate) fn new(inner: Arc<dyn Volume>, plant: Plant) -> Arc<dyn Volume> {
+    pub(crate) fn of(inner: Arc<dyn Volume>, plant: Plant) -> Arc<dyn Volume> {
         Arc::new(Liar { inner, plant })
     }
 }

@@ -35,6 +35,12 @@ const CLIENT_POOL_BYTES: usize = 64 << 20;
 const CHAOS_MAX: Duration = Duration::from_secs(1800);
 /// How often the conductor looks how far clients are.
 const POLL: Duration = Duration::from_millis(50);
+/// Troubles of one kind of one seed at most, so that most requests meet none.
+const TROUBLES_MAX: u32 = 40;
+/// What dies, dies so often at most.
+const DEATHS_MAX: u32 = 10;
+/// For so long what came back is left alone at least, and twice as long at most.
+const RECOVERY: Duration = Duration::from_millis(300);
 /// How often bounds are looked at.
 const WATCH: Duration = Duration::from_millis(100);
 /// How long a client that could not connect waits before it tries again.
@@ -409,10 +415,12 @@ impl Context {
         reactor: &Reactor,
         random: &mut Random,
         of: &[(Trouble, u32)],
+        left: &mut u32,
     ) -> Option<Trouble> {
-        if of.is_empty() {
+        if of.is_empty() || *left == 0 {
             return None;
         }
+        *left -= 1;
         reactor.sleep(random.time(self.plan.pause.clone())).await;
         (!self.stopping.get()).then(|| random.weighted(of))
     }
@@ -432,8 +440,8 @@ impl Context {
 
     async fn trouble_network(self: Rc<Self>, reactor: Reactor) {
         let random = &mut Random::new(self.plan.seed, 10);
-        let of = &self.plan.network_troubles;
-        while let Some(trouble) = self.next_trouble(&reactor, random, of).await {
+        let (of, mut left) = (&self.plan.network_troubles, TROUBLES_MAX);
+        while let Some(trouble) = self.next_trouble(&reactor, random, of, &mut left).await {
             let host = random.below(self.plan.hosts.len() as u64) as usize;
             match trouble {
                 Trouble::Cut | Trouble::Silence => self.break_connection(random, trouble),
@@ -509,8 +517,8 @@ impl Context {
 
     async fn trouble_gateway(self: Rc<Self>, reactor: Reactor) {
         let random = &mut Random::new(self.plan.seed, 11);
-        let of = &self.plan.gateway_troubles;
-        while let Some(trouble) = self.next_trouble(&reactor, random, of).await {
+        let (of, mut left) = (&self.plan.gateway_troubles, TROUBLES_MAX);
+        while let Some(trouble) = self.next_trouble(&reactor, random, of, &mut left).await {
             let absence = self.absence(random);
             match trouble {
                 Trouble::KillGateway | Trouble::GatewayPower => {
@@ -520,6 +528,9 @@ impl Context {
                     });
                     self.rest(&reactor, absence).await;
                     self.gateway.come_back(&reactor).await;
+                    left = left.saturating_sub(TROUBLES_MAX / DEATHS_MAX);
+                    let recovery = random.time(RECOVERY..=RECOVERY * 2);
+                    self.rest(&reactor, recovery).await;
                 }
                 Trouble::RestartGateway => self.gateway.restart(&reactor, absence).await,
                 Trouble::RemoveNamespace => {
@@ -550,8 +561,8 @@ impl Context {
 
     async fn trouble_hosts(self: Rc<Self>, reactor: Reactor) {
         let random = &mut Random::new(self.plan.seed, 12);
-        let of = &self.plan.host_troubles;
-        while let Some(trouble) = self.next_trouble(&reactor, random, of).await {
+        let (of, mut left) = (&self.plan.host_troubles, DEATHS_MAX);
+        while let Some(trouble) = self.next_trouble(&reactor, random, of, &mut left).await {
             let host = random.below(self.plan.hosts.len() as u64) as usize;
             let crash = match trouble {
                 Trouble::KillHost => Crash::Process,
@@ -569,7 +580,8 @@ impl Context {
             self.world.restart(FIRST_HOST + host);
             self.up[host].set(true);
             // Its clients come to do something.
-            self.rest(&reactor, Duration::from_millis(500)).await;
+            let recovery = random.time(RECOVERY..=RECOVERY * 2);
+            self.rest(&reactor, recovery).await;
         }
     }
 
@@ -612,7 +624,10 @@ impl Context {
             config.max_half_open.into(),
         );
         for (what, of) in [
-            ("broken invariants", stats.reactors.iter().map(|r| r.panics).sum::<u64>()),
+            (
+                "broken invariants",
+                stats.reactors.iter().map(|r| r.panics).sum::<u64>(),
+            ),
             (
                 "connections that it ended for breaking a rule",
                 stats.reactors.iter().map(|r| r.terminated).sum(),
@@ -626,9 +641,8 @@ impl Context {
         }
         let controllers = target.controllers();
         for controller in &controllers {
-            let same = |other: &&weir_nvme_target::ControllerInfo| {
-                other.host_nqn == controller.host_nqn
-            };
+            let same =
+                |other: &&weir_nvme_target::ControllerInfo| other.host_nqn == controller.host_nqn;
             let of_host = controllers.iter().filter(same).count();
             at_most(
                 "controllers of one host",
@@ -643,10 +657,18 @@ impl Context {
         }
         for connection in target.connections().await {
             let entries = connection.queue.map_or(1, |queue| queue.entries);
-            at_most("commands in one queue", connection.in_flight.into(), entries.into());
+            at_most(
+                "commands in one queue",
+                connection.in_flight.into(),
+                entries.into(),
+            );
         }
         for pool in pools(remotes).await {
-            at_most("bytes in a pool", pool.held_bytes as u64, pool.limit_bytes as u64);
+            at_most(
+                "bytes in a pool",
+                pool.held_bytes as u64,
+                pool.limit_bytes as u64,
+            );
         }
         let held = self.world.receive_bytes_held(GATEWAY);
         let bound = RECEIVE_POOL_BYTES * self.plan.gateway_reactors as usize;
@@ -705,7 +727,7 @@ async fn open_all(
         };
         let mut opened: Arc<dyn Volume> = opened;
         if let Some(plant) = plant {
-            opened = Liar::new(opened, plant);
+            opened = Liar::of(opened, plant);
         }
         open.push(Open {
             volume: opened,

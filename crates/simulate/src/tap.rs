@@ -111,7 +111,9 @@ struct TapQueue {
 
 impl TapQueue {
     fn inner(&mut self) -> &mut dyn Queue {
-        self.inner.as_deref_mut().expect("there until it is dropped")
+        self.inner
+            .as_deref_mut()
+            .expect("there until it is dropped")
     }
 
     /// Records a request that is about to be offered.
@@ -203,8 +205,5 @@ fn writer(operation: &Operation) -> Option<u64> {
 
 /// Whether a change leaves zeroes, and says not of which request it is.
 pub(crate) fn zeroes(kind: OperationKind) -> bool {
-    matches!(
-        kind,
-        OperationKind::WriteZeroes | OperationKind::Deallocate
-    )
+    matches!(kind, OperationKind::WriteZeroes | OperationKind::Deallocate)
 }

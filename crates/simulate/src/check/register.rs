@@ -20,7 +20,7 @@ use crate::journal::{History, Note, Op, Order, Value};
 use crate::tap::zeroes;
 
 /// Moments of one block that are tried at most.
-const TRIES_MAX: u64 = 2_000_000;
+const TRIES_MAX: u64 = 100_000;
 /// Requests of a block that a report shows.
 const SHOWN: usize = 60;
 /// Moments of the history are so far apart here: between two, something may follow from the first.
@@ -110,7 +110,11 @@ fn by_block<'a>(
 ) -> BTreeMap<u64, Vec<&'a Op>> {
     let mut blocks: BTreeMap<u64, Vec<&Op>> =
         (0..promise.used).map(|block| (block, Vec::new())).collect();
-    for op in history.ops.iter().filter(|op| op.ask.namespace == namespace) {
+    for op in history
+        .ops
+        .iter()
+        .filter(|op| op.ask.namespace == namespace)
+    {
         for block in op.ask.lba..op.ask.lba + op.ask.blocks {
             if let Some(ops) = blocks.get_mut(&block) {
                 ops.push(op);
@@ -166,7 +170,8 @@ impl Block<'_> {
         let (namespace, block) = (self.namespace + 1, self.block);
         if stuck.undecided {
             let message = format!(
-                "namespace {namespace}, block {block}: no order was found in {TRIES_MAX} tries"
+                "namespace {namespace}, block {block}: no order was found in {TRIES_MAX} tries\n{}",
+                self.show(&stuck)
             );
             return Some(Violation::new(Check::Decided, message));
         }
@@ -229,7 +234,7 @@ impl Block<'_> {
             );
         }
         drop_unseen(&mut steps);
-        steps.sort_by_key(|step| (step.start, step.end));
+        steps.sort_by_key(|step| (step.start, step.end, step.optional));
         steps
     }
 
@@ -524,7 +529,10 @@ impl<'a> Search<'a> {
                 .iter()
                 .copied()
                 .filter(|index| self.is_free(*index, first_end, &done, &state));
-            let free = free.clone().find(|index| !writes(index)).or_else(|| free.next());
+            let free = free
+                .clone()
+                .find(|index| !writes(index))
+                .or_else(|| free.next());
             let Some(index) = free else {
                 let choices = self.choices(&done, &state, &window, first_end);
                 return Gone::To(Frame {
@@ -568,12 +576,21 @@ impl<'a> Search<'a> {
         let mut order: Vec<usize> = window.to_vec();
         order.sort_by_key(|index| std::cmp::Reverse(self.steps[*index].end));
         for index in order {
-            if !self.strands(index, done, state) {
+            if !self.strands(index, done, state) && !self.is_one_of_several(index, done) {
                 let outcomes = self.outcomes(index, state).into_iter().rev();
                 choices.extend(outcomes.map(|next| (index, next)));
             }
         }
         choices
+    }
+
+    /// Whether the step before is the same, and is to be done first.
+    fn is_one_of_several(&self, index: usize, done: &Bits) -> bool {
+        let same = |one: &Step, other: &Step| {
+            let what = |step: &Step| (step.start, step.end, step.action, step.of);
+            what(one) == what(other) && one.optional && other.optional
+        };
+        index > 0 && !is_set(done, index - 1) && same(&self.steps[index], &self.steps[index - 1])
     }
 
     /// The steps that may be next, and the one of them that ends first.

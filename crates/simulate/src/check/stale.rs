@@ -22,7 +22,11 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
         };
         let when = match execution.began > until {
             true => format!("began at {}", execution.began),
-            false => format!("went on from {} until {}", execution.began, Until(execution.over)),
+            false => format!(
+                "went on from {} until {}",
+                execution.began,
+                Until(execution.over)
+            ),
         };
         found.push(Violation::new(
             Check::StaleWrites,

@@ -275,7 +275,15 @@ fn a_comparison_that_fails_for_no_reason_is_found() {
 fn a_compare_and_write_that_is_seen_in_part_is_found() {
     let mut story = Story::default();
     let first = story.wrote(0, 2);
-    let both = story.asked_by(0, 0, OperationKind::CompareWrite, 0, 2, false, &[first, first]);
+    let both = story.asked_by(
+        0,
+        0,
+        OperationKind::CompareWrite,
+        0,
+        2,
+        false,
+        &[first, first],
+    );
     story.read(0, &[both, first]);
     story.well(both);
     assert_eq!(story.found(), [Check::Atomicity]);
