@@ -66,6 +66,8 @@ struct Flight {
     /// Parts that there are.
     parts: u32,
     error: Option<VolumeError>,
+    /// Whether a piece of it has changed something.
+    done_in_part: bool,
     cancelled: bool,
 }
 
@@ -280,6 +282,7 @@ impl IoQueue {
             started: 0,
             parts: 0,
             error: None,
+            done_in_part: false,
             cancelled: false,
         };
         state.next_sequence += 1;
@@ -505,6 +508,8 @@ impl IoQueue {
                 Status::TRANSIENT_TRANSPORT_ERROR,
             ),
         };
+        let retries = matches!(verdict, Verdict::Retry(_));
+        part.uncertain |= retries && part.method.modifies() && may_have_been_done(status);
         part.answers -= 1;
         if part.answers > 0 {
             // Of a fused pair the one that failed says why; the other is aborted with it.
@@ -520,10 +525,7 @@ impl IoQueue {
         let cancelled = state.flights.get_mut(part.flight).cancelled;
         match verdict {
             Verdict::Done => self.end_part(state, index, Ok(())),
-            Verdict::Failed(VolumeError::Miscompare { .. }) if part.uncertain => {
-                // What it differs from may be what the first try wrote.
-                self.end_part(state, index, Err(VolumeError::TimedOut));
-            }
+            // Of a comparison, what it differs from may be what the first try wrote.
             Verdict::Failed(error) => self.end_part(state, index, Err(error)),
             Verdict::Aborted if part.timed_out => {
                 self.end_part(state, index, Err(VolumeError::TimedOut));
@@ -578,16 +580,12 @@ impl IoQueue {
         let part = state.parts.get_mut(index);
         let flight = state.flights.get_mut(part.flight);
         let fenced = flight.sequence < fence_before && part.method.modifies();
-        let gone_by = |error| match part.uncertain {
-            true => VolumeError::TimedOut,
-            false => error,
-        };
         let error = if part.timed_out {
             VolumeError::TimedOut
         } else if flight.cancelled || fenced {
-            gone_by(VolumeError::Cancelled)
+            VolumeError::Cancelled
         } else if ended {
-            gone_by(VolumeError::Lost)
+            VolumeError::Lost
         } else if let Some(error) = flight.error {
             // Another piece failed: this one need not be tried again.
             error
@@ -601,6 +599,11 @@ impl IoQueue {
 
     fn end_part(&self, state: &mut State, index: u32, result: Result<(), VolumeError>) {
         let part = state.parts.remove(index);
+        // An earlier try may have been carried out, whatever is said of the last one.
+        let result = result.map_err(|error| match part.uncertain {
+            true => error_of_what_was_done(error),
+            false => error,
+        });
         if part.place == Place::Ready {
             state.ready.retain(|&other| other != index);
         }
@@ -618,6 +621,7 @@ impl IoQueue {
             state.stop_starting(flight_index);
         }
         let flight = state.flights.get_mut(flight_index);
+        flight.done_in_part |= result.is_ok() && part.method.modifies();
         if flight.parts == 0 && flight.started == flight.plan.pieces() {
             self.end_flight(state, flight_index);
         }
@@ -625,7 +629,10 @@ impl IoQueue {
 
     fn end_flight(&self, state: &mut State, index: u32) {
         let flight = state.flights.remove(index);
-        let result = flight.error.map_or(Ok(()), Err);
+        let result = flight.error.map_or(Ok(()), |error| match flight.done_in_part {
+            true => Err(error_of_what_was_done(error)),
+            false => Err(error),
+        });
         let mut operation = flight.operation;
         if let Operation::Read { buffers, .. } = &mut operation {
             finish_buffers(buffers, result.is_ok(), flight.lent);
@@ -799,10 +806,6 @@ impl IoQueue {
             .map(|(index, _)| index)
             .collect();
         for index in idle {
-            let error = match state.parts.get_mut(index).uncertain {
-                true => VolumeError::TimedOut,
-                false => error,
-            };
             self.end_part(state, index, Err(error));
         }
     }
@@ -1198,6 +1201,29 @@ impl Owner for LinkOwner {
         if let Some(queue) = self.queue.upgrade() {
             queue.link_ended(self.index, self.generation, &reason);
         }
+    }
+}
+
+/// Whether a command that ended so may have been carried out, or a part of it.
+fn may_have_been_done(status: Status) -> bool {
+    [
+        Status::COMMAND_INTERRUPTED,
+        Status::DATA_TRANSFER_ERROR,
+        Status::ABORTED_POWER_LOSS,
+        Status::ABORTED_SUBMISSION_QUEUE_DELETION,
+        Status::INTERNAL_PATH_ERROR,
+        Status::CONTROLLER_PATHING_ERROR,
+        Status::HOST_PATHING_ERROR,
+    ]
+    .iter()
+    .any(|other| other.is(status))
+}
+
+/// The error of a request that failed and may have had an effect, which can have none any more.
+fn error_of_what_was_done(error: VolumeError) -> VolumeError {
+    match error {
+        VolumeError::Medium | VolumeError::NoSpace => error,
+        _ => VolumeError::TimedOut,
     }
 }
 

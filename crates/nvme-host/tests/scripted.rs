@@ -426,6 +426,45 @@ fn a_compare_and_write_whose_outcome_is_lost_says_so() {
     });
 }
 
+/// What an interrupted write, or one whose connection was lost, has done nobody knows: no error says that it did nothing.
+#[test]
+fn an_error_after_an_uncertain_try_does_not_say_that_nothing_was_done() {
+    for (first, then) in [
+        (
+            Action::Answer(Status::COMMAND_INTERRUPTED),
+            Action::Answer(Status::COMMAND_INTERRUPTED),
+        ),
+        (
+            Action::ServeAndCut,
+            Action::Answer(Status::INVALID_NAMESPACE_OR_FORMAT),
+        ),
+        (
+            Action::ServeAndCut,
+            Action::Answer(Status::NAMESPACE_NOT_READY),
+        ),
+    ] {
+        with_fake(Script::default(), move |reactor, fake| async move {
+            let mut tries = 0;
+            fake.script.borrow_mut().hook = Box::new(move |_, sqe| {
+                if sqe.opcode != NvmOpcode::Write.value() {
+                    return Action::Serve;
+                }
+                tries += 1;
+                if tries == 1 { first } else { then }
+            });
+            let volume = open(&reactor, options()).await;
+            let mut client = Client::new(&volume, &reactor, 4);
+            let token = client.submit(write(3, &pattern(1024, 1), 512));
+            if first == then {
+                reactor.sleep(Duration::from_millis(100)).await;
+                client.queue.cancel(token);
+            }
+            let result = client.next().await.result;
+            assert_eq!(result, Err(VolumeError::TimedOut), "{first:?}, {then:?}");
+        });
+    }
+}
+
 #[test]
 fn a_command_that_does_not_end_is_aborted_and_then_cut_off() {
     with_fake(Script::default(), |reactor, fake| async move {

@@ -193,6 +193,13 @@ impl Port {
         });
     }
 
+    /// What blocks were last known to hold here.
+    fn known(&self, lba: u64, blocks: u64) -> Vec<Value> {
+        let known = self.known.borrow();
+        let value = |block| known.get(&block).copied().unwrap_or(0);
+        (lba..lba + blocks).map(value).collect()
+    }
+
     /// What a read found, by block.
     fn found(&self, id: u64, operation: &Operation) -> Vec<Value> {
         let Operation::Read {
@@ -488,13 +495,11 @@ impl Lane {
             kind,
             OperationKind::Write | OperationKind::WriteZeroes | OperationKind::CompareWrite
         ) && self.random.percent(self.setting.plan.mix.fua_percent);
-        let known = port.known.borrow();
         let expects = matches!(kind, OperationKind::Compare | OperationKind::CompareWrite);
-        let expected: Vec<Value> = (0..blocks)
-            .filter(|_| expects)
-            .map(|block| known.get(&(lba + block)).copied().unwrap_or(0))
-            .collect();
-        drop(known);
+        let expected: Vec<Value> = match expects {
+            true => port.known(lba, blocks),
+            false => Vec::new(),
+        };
         let ask = Ask {
             host: self.setting.host,
             life: self.setting.life,

@@ -399,6 +399,7 @@ fn target(random: &mut Random, hosts: &[HostPlan], volumes: usize) -> TargetConf
     // What clients need, three lives of each at once, and a few that are refused.
     let of_host = |host: &HostPlan| (1 + u32::from(host.queues.max(host.reactors)) + 2) * 3;
     let connections: u32 = hosts.iter().map(of_host).sum::<u32>() * volumes as u32;
+    let mdts_bytes = random.pick(&[16 << 10, 128 << 10, 1 << 20]);
     TargetConfig {
         max_connections: connections + random.within(4..=40) as u32,
         max_half_open: random.pick(&[8, 64]),
@@ -407,7 +408,8 @@ fn target(random: &mut Random, hosts: &[HostPlan], volumes: usize) -> TargetConf
         io_queues_max: random.pick(&[8, 128]),
         controllers_per_host_max: random.pick(&[8, 16]),
         in_capsule_bytes: random.pick(&[0, 4096, 8192, 16_384]),
-        mdts_bytes: random.pick(&[16 << 10, 128 << 10, 1 << 20]),
+        bytes_in_flight_per_connection: mdts_bytes << random.within(0..=4),
+        mdts_bytes,
         max_h2c_data: random.pick(&[4096, 16 << 10, 128 << 10]),
         max_c2h_data: random.pick(&[4096, 64 << 10, 1 << 20]),
         volume_queue_depth: random.pick(&[2, 8, 64, 512]),

@@ -4,7 +4,7 @@
 //! the client.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use weir_block::{
     Completion, CompletionSink, FenceReply, Geometry, Landing, Operation, OperationKind, Queue,
-    ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, Watcher, compare_write_halves,
+    Request, ResizeError, Token, Volume, VolumeError, Watcher, compare_write_halves,
 };
 use weir_memory::{View, Views};
 use weir_reactor::Reactor;
@@ -146,6 +146,7 @@ impl Volume for Liar {
             sink,
             inner: RefCell::default(),
             counted: Cell::new(0),
+            asked: RefCell::default(),
         });
         let from_inner: Rc<dyn CompletionSink> = Rc::<Lies>::clone(&lies);
         // Room for what it does on its own.
@@ -176,6 +177,8 @@ struct Lies {
     sink: Rc<dyn CompletionSink>,
     inner: RefCell<Option<Box<dyn Queue>>>,
     counted: Cell<u32>,
+    /// What was asked where something else was done.
+    asked: RefCell<BTreeMap<Token, Operation>>,
 }
 
 impl Lies {
@@ -249,12 +252,22 @@ impl Lies {
                     data,
                     fua,
                 },
-            ) => Operation::Write {
-                lba,
-                blocks,
-                data: compare_write_halves(&data).1,
-                fua,
-            },
+            ) => {
+                let written = compare_write_halves(&data).1;
+                let asked = Operation::CompareWrite {
+                    lba,
+                    blocks,
+                    data,
+                    fua,
+                };
+                self.asked.borrow_mut().insert(token, asked);
+                Operation::Write {
+                    lba,
+                    blocks,
+                    data: written,
+                    fua,
+                }
+            }
             (Plant::TearBlock, write @ Operation::Write { .. }) if self.is_time() => torn(write),
             (_, operation) => operation,
         };
@@ -310,6 +323,9 @@ impl CompletionSink for Lies {
         if completion.token.owner == OWN {
             return;
         }
+        if let Some(asked) = self.asked.borrow_mut().remove(&completion.token) {
+            completion.operation = asked;
+        }
         let is_write = completion.operation.kind() == OperationKind::Write;
         match self.plant {
             Plant::Swallow if self.is_time() => return,
@@ -320,11 +336,7 @@ impl CompletionSink for Lies {
                 self.sink.complete(Completion {
                     token: completion.token,
                     result: completion.result,
-                    operation: Operation::Read {
-                        lba: 0,
-                        blocks: 0,
-                        buffers: ReadBuffers::Lend,
-                    },
+                    operation: Operation::Flush,
                 });
             }
             _ => {}
