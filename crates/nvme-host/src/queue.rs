@@ -629,10 +629,12 @@ impl IoQueue {
 
     fn end_flight(&self, state: &mut State, index: u32) {
         let flight = state.flights.remove(index);
-        let result = flight.error.map_or(Ok(()), |error| match flight.done_in_part {
-            true => Err(error_of_what_was_done(error)),
-            false => Err(error),
-        });
+        let result = flight
+            .error
+            .map_or(Ok(()), |error| match flight.done_in_part {
+                true => Err(error_of_what_was_done(error)),
+                false => Err(error),
+            });
         let mut operation = flight.operation;
         if let Operation::Read { buffers, .. } = &mut operation {
             finish_buffers(buffers, result.is_ok(), flight.lent);
