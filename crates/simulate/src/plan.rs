@@ -162,6 +162,7 @@ impl Plan {
             .collect();
         let (volumes, disk) = media(random, troubles.gateway_dies());
         let segment_bytes_max = random.pick(&[1, 7, 100, 1000, 1460, 9000, 64 << 10, 64 << 10]);
+        let segment_bytes_max = affordable(segment_bytes_max, &volumes);
         let mix = mix(random, &volumes, segment_bytes_max);
         let lanes: u32 = hosts.iter().map(HostPlan::clients).sum();
         let commands = random.within(COMMANDS_MIN..=COMMANDS_MAX);
@@ -357,6 +358,15 @@ fn volume(random: &mut Random, physical: u32, must_stay: bool) -> VolumePlan {
     }
 }
 
+/// What is delivered byte by byte is of short blocks, or a seed takes minutes.
+fn affordable(segment_bytes_max: usize, volumes: &[VolumePlan]) -> usize {
+    let long = volumes.iter().any(|volume| volume.block > 512);
+    match long {
+        true => segment_bytes_max.max(61),
+        false => segment_bytes_max,
+    }
+}
+
 fn mix(random: &mut Random, volumes: &[VolumePlan], segment_bytes_max: usize) -> Mix {
     use OperationKind::{
         Compare, CompareWrite, Deallocate, Flush, Read, Verify, Write, WriteZeroes,
@@ -377,7 +387,6 @@ fn mix(random: &mut Random, volumes: &[VolumePlan], segment_bytes_max: usize) ->
             kinds.push((kind, weight));
         }
     }
-    // What is delivered byte by byte is short, or a seed takes long.
     let slow = segment_bytes_max < 100;
     let used = volumes.iter().map(|volume| volume.used).min().unwrap_or(16);
     let short = random.pick(&[1, 4, 8, 16]).min(used);
@@ -386,7 +395,7 @@ fn mix(random: &mut Random, volumes: &[VolumePlan], segment_bytes_max: usize) ->
         fua_percent: random.pick(&[0, 10, 50]),
         cancel_percent: random.pick(&[0, 0, 2, 10]),
         drops_per_thousand: random.pick(&[0, 0, 5]),
-        blocks_max: if slow { short.min(2) } else { short },
+        blocks_max: if slow { 1 } else { short },
         long_percent: if slow { 0 } else { random.pick(&[0, 2, 8]) },
         long_blocks_max: used,
         compare_blocks_max: random.pick(&[1, 2, 8]),
