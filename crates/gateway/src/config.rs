@@ -73,8 +73,8 @@ pub struct TransportConfig {
     /// (`TCP_USER_TIMEOUT`).
     #[serde(deserialize_with = "duration::<_, 1_000_000_000, 3_600_000_000_000>")]
     pub user_timeout: Duration,
-    /// After how long a silence a connection asks its host for a sign of life (`SO_KEEPALIVE`); as long again without one, and
-    /// it is given up.
+    /// After how long a silence a connection asks its host for a sign of life (`SO_KEEPALIVE`): a third of `user_timeout` at
+    /// most. When the silence is as long as `user_timeout`, it is given up.
     #[serde(deserialize_with = "duration::<_, 1_000_000_000, 7_200_000_000_000>")]
     pub keep_alive: Duration,
 }

@@ -21,8 +21,16 @@ const AUTOMATIC_SHARES: [u64; 4] = [4, 6, 8, 12];
 const AUTOMATIC_MAX: u64 = 4 << 30;
 /// Most connections where their number is not given.
 const AUTOMATIC_CONNECTIONS_MAX: u32 = 4096;
-/// Fewest connections where their number is not given: a host with a queue for each of many processors.
+/// Fewest connections where their number is not given: some hosts with a queue for each of their processors.
 const AUTOMATIC_CONNECTIONS_MIN: u32 = 64;
+/// Memory for each connection where their number is not given, in bytes: about twice what one takes, beside the data buffers.
+const AUTOMATIC_CONNECTION_BYTES: u64 = 4 << 20;
+/// Share of the connections that may be half open, so that there is room for the others: one in so many.
+const HALF_OPEN_SHARE: u32 = 2;
+/// Share of the connections that may be half open of one address: one in so many.
+const ADDRESS_SHARE: u32 = 4;
+/// The part of the budget that is what `mem:` volumes lend.
+const LENT_BY_VOLUMES: &str = "lent_by_volumes";
 /// Transfers of the largest size that a reactor's buffers must hold at once.
 const TRANSFERS_PER_REACTOR_MIN: u64 = 4;
 /// Bytes that any admin or fabrics command may carry in its capsule (NVMe/TCP 1.0, 3.3.2).
@@ -137,6 +145,25 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// All parts but what `mem:` volumes lend, in bytes: there may be no such volume.
+    fn without_lent(&self) -> u64 {
+        let lent = self.parts.iter().find(|part| part.name == LENT_BY_VOLUMES);
+        self.planned_bytes - lent.map_or(0, |part| part.bytes)
+    }
+
+    /// Says that `mem:` volumes could make it more than is allowed, where that is so.
+    #[must_use]
+    pub fn warning(&self) -> Option<String> {
+        (self.planned_bytes > self.allowed_bytes).then(|| {
+            format!(
+                "with mem: volumes that are written while they are read, the limits allow for {}, more than the {} that this \
+                 process may use: lower limits.memory where there are such volumes",
+                Size(self.planned_bytes),
+                Size(self.allowed_bytes)
+            )
+        })
+    }
+
     fn new(allowed_bytes: u64, parts: Vec<MemoryPart>) -> Self {
         Budget {
             allowed_bytes,
@@ -174,6 +201,11 @@ pub struct Plan {
     pub connections: u32,
     /// Of these, so many that are not a queue yet.
     pub half_open_connections: u32,
+    /// Of these, so many of one address.
+    pub half_open_per_address: u32,
+    /// I/O queues of one controller: no more than one address may have connections that are no queue yet. A host opens all
+    /// before it connects one.
+    pub io_queues: u16,
     /// Data of one connection's commands at once, in bytes.
     pub bytes_in_flight_per_connection: u32,
     /// Buffers of each socket in each direction, in bytes, where the kernel's own are too large for the machine.
@@ -191,6 +223,8 @@ struct Draft<'a> {
     reactors: u64,
     /// For data buffers, receive buffers included.
     buffers: u64,
+    /// Whether there must be room for what `mem:` volumes lend.
+    with_lent: bool,
 }
 
 impl Plan {
@@ -203,27 +237,42 @@ impl Plan {
         target: &TargetConfig,
         machine: &Machine,
     ) -> Result<Self, LimitsError> {
-        let automatic = |share: u64| (machine.memory / share).min(AUTOMATIC_MAX);
+        let draft = |buffers: u64, with_lent: bool| Draft {
+            config,
+            machine,
+            needs: target.memory_needs(),
+            reactors: u64::from(config.reactors.min(machine.processors.max(1))),
+            buffers,
+            with_lent,
+        };
+        let drafts: Vec<_> = match config.limits.memory {
+            MemoryLimit::Automatic => {
+                let of_share = |share: u64| (machine.memory / share).min(AUTOMATIC_MAX);
+                let shares = || AUTOMATIC_SHARES.map(of_share).into_iter();
+                let with_lent = shares().map(|buffers| draft(buffers, true));
+                let without = shares().map(|buffers| draft(buffers, false));
+                with_lent.chain(without).collect()
+            }
+            MemoryLimit::Bytes(wanted) if wanted > machine.memory => {
+                return Err(LimitsError::Memory {
+                    wanted,
+                    allowed: machine.memory,
+                });
+            }
+            // Who says how much wants it for data, whatever volumes there are.
+            MemoryLimit::Bytes(wanted) => vec![draft(wanted, false)],
+        };
+        // Their number is that of the draft that has room for most, so that more memory never gives fewer.
+        let connections = match config.limits.connections {
+            CountLimit::Count(count) => count,
+            CountLimit::Automatic => {
+                let most = drafts.iter().map(Draft::automatic_connections).max();
+                most.unwrap_or(0).max(AUTOMATIC_CONNECTIONS_MIN)
+            }
+        };
         let mut refusal = None;
-        for share in AUTOMATIC_SHARES {
-            let buffers = match config.limits.memory {
-                MemoryLimit::Automatic => automatic(share),
-                MemoryLimit::Bytes(wanted) if wanted > machine.memory => {
-                    return Err(LimitsError::Memory {
-                        wanted,
-                        allowed: machine.memory,
-                    });
-                }
-                MemoryLimit::Bytes(wanted) => wanted,
-            };
-            let draft = Draft {
-                config,
-                machine,
-                needs: target.memory_needs(),
-                reactors: u64::from(config.reactors.min(machine.processors.max(1))),
-                buffers,
-            };
-            match draft.plan() {
+        for draft in drafts {
+            match draft.plan(connections) {
                 Ok(plan) => return Ok(plan),
                 // Where less of it for data would do, less is taken; the first refusal tells most.
                 Err(error) => _ = refusal.get_or_insert(error),
@@ -243,19 +292,25 @@ impl Plan {
 }
 
 impl Draft<'_> {
-    fn plan(&self) -> Result<Plan, LimitsError> {
+    fn plan(&self, connections: u32) -> Result<Plan, LimitsError> {
         let pool_bytes = self.pool_bytes()?;
-        let connections = self.connections();
         self.check_reserves(connections)?;
         let (budget, socket_buffer) = self.budget(connections);
-        if budget.planned_bytes > budget.allowed_bytes {
+        if !self.has_room(&budget) {
             return Err(self.refuse(connections, budget));
         }
+        let limits = &self.config.limits;
+        let share = |of: u32| (connections / of).max(1);
+        let half_open_connections = limits.half_open_connections.min(share(HALF_OPEN_SHARE));
+        let half_open_per_address = limits.half_open_per_address.min(share(ADDRESS_SHARE));
+        let io_queues_max = u16::try_from(share(ADDRESS_SHARE)).unwrap_or(u16::MAX);
         Ok(Plan {
             reactors: self.reactors as u32,
             pool_bytes,
             connections,
-            half_open_connections: self.config.limits.half_open_connections.min(connections),
+            half_open_connections,
+            half_open_per_address,
+            io_queues: limits.io_queues.min(io_queues_max),
             bytes_in_flight_per_connection: self.bytes_in_flight_per_connection(pool_bytes),
             socket_buffer,
             budget,
@@ -272,7 +327,15 @@ impl Draft<'_> {
 
     fn fits(&self, connections: u32) -> bool {
         let (budget, _) = self.budget(connections);
-        budget.planned_bytes <= budget.allowed_bytes
+        self.has_room(&budget)
+    }
+
+    fn has_room(&self, budget: &Budget) -> bool {
+        let needed = match self.with_lent {
+            true => budget.planned_bytes,
+            false => budget.without_lent(),
+        };
+        needed <= budget.allowed_bytes
     }
 
     /// The most connections, `most` at most, that fit; none where not one does.
@@ -313,17 +376,17 @@ impl Draft<'_> {
         u64::from(self.config.transport.in_capsule_size).max(ADMIN_CAPSULE_DATA)
     }
 
-    /// How many connections there may be: as configured, or as many as fit.
-    fn connections(&self) -> u32 {
-        match self.config.limits.connections {
-            CountLimit::Count(count) => count,
-            CountLimit::Automatic => {
-                let reserved = self.buffers / 2 / self.reserve_bytes();
-                let most = reserved.min(u64::from(AUTOMATIC_CONNECTIONS_MAX)) as u32;
-                let fitting = self.most_that_fit(most.max(1)).unwrap_or(0);
-                fitting.max(AUTOMATIC_CONNECTIONS_MIN)
-            }
+    /// How many connections there may be where that is not given: by the memory, or as many as fit if these are fewer.
+    fn automatic_connections(&self) -> u32 {
+        if self.pool_bytes().is_err() {
+            return 0;
         }
+        let by_memory = self.machine.memory / AUTOMATIC_CONNECTION_BYTES;
+        let (least, most) = (AUTOMATIC_CONNECTIONS_MIN, AUTOMATIC_CONNECTIONS_MAX);
+        let by_memory = by_memory.clamp(u64::from(least), u64::from(most));
+        let reserved = self.buffers / 2 / self.reserve_bytes();
+        let wanted = by_memory.min(reserved) as u32;
+        self.most_that_fit(wanted.max(1)).unwrap_or(0)
     }
 
     fn check_reserves(&self, connections: u32) -> Result<(), LimitsError> {
@@ -412,9 +475,9 @@ impl Draft<'_> {
                 "lists of the data that is in flight".to_owned(),
             ),
             part(
-                "lent_by_volumes",
+                LENT_BY_VOLUMES,
                 data + connections * self.reserve_bytes(),
-                "what mem: volumes lend to sends while it is written anew: as the data buffers"
+                "what mem: volumes lend to sends while it is written anew: as the data buffers, none without such volumes"
                     .to_owned(),
             ),
             sockets,
@@ -573,12 +636,73 @@ mod tests {
                         made.unwrap_or_else(|error| panic!("{memory} {processors}: {error}"));
                     assert!(made.budget.planned_bytes <= memory, "{}", made.budget);
                     assert!(made.connections >= AUTOMATIC_CONNECTIONS_MIN);
-                    assert!(made.half_open_connections <= made.connections);
+                    assert_eq!(made.budget.warning(), None);
+                    assert!(made.half_open_connections <= made.connections / 2);
+                    assert!(made.half_open_per_address <= made.connections / 4);
+                    assert!(u32::from(made.io_queues) <= made.connections / 4);
                     let sum: u64 = made.budget.parts.iter().map(|part| part.bytes).sum();
                     assert_eq!(sum, made.budget.planned_bytes);
                 }
             }
         }
+    }
+
+    /// More memory never gives fewer connections.
+    #[test]
+    fn connections_grow_with_the_memory() {
+        let mut settings = Vec::new();
+        for (memory, queue_depth, in_capsule_size) in [
+            (MemoryLimit::Automatic, 128, 16 << 10),
+            (MemoryLimit::Automatic, 1024, 0),
+            (MemoryLimit::Automatic, 128, 64 << 10),
+            (MemoryLimit::Bytes(128 * MIB), 128, 16 << 10),
+        ] {
+            let mut config = Config::default();
+            config.limits.memory = memory;
+            config.limits.queue_depth = queue_depth;
+            config.transport.in_capsule_size = in_capsule_size;
+            settings.push(config);
+        }
+        for config in settings {
+            let target = crate::engine::reactors::target_config(&config);
+            for group in [false, true] {
+                let mut before = (0, 0);
+                for step in 8..=20 * 32 {
+                    // 256 MiB to 20 GiB, in steps that are no round numbers.
+                    let memory = step * 32 * MIB + step * 4321;
+                    let mut machine = machine(2, memory);
+                    if group {
+                        machine.sockets.all_bytes = 6 * GIB;
+                    }
+                    let Ok(made) = Plan::new(&config, &target, &machine) else {
+                        assert_eq!(before.1, 0, "{memory} is refused and {} is not", before.0);
+                        continue;
+                    };
+                    assert!(
+                        made.connections >= before.1,
+                        "{memory} gives {}, {before:?}",
+                        made.connections
+                    );
+                    before = (memory, made.connections);
+                }
+                assert!(before.1 > 1000, "{before:?}");
+            }
+        }
+    }
+
+    /// What only `mem:` volumes would take keeps no gateway from its start.
+    #[test]
+    fn what_mem_volumes_lend_is_warned_of_and_not_refused() {
+        let mut config = Config::default();
+        config.limits.memory = MemoryLimit::Bytes(11 * GIB);
+        let memory = 23 * GIB + GIB / 2;
+        let made = plan(&config, 2, memory).unwrap();
+        assert_eq!(made.connections, AUTOMATIC_CONNECTIONS_MAX);
+        assert!(made.budget.without_lent() <= memory);
+        let warning = made.budget.warning().expect("with mem: volumes it is more");
+        assert!(warning.contains("lower limits.memory"), "{warning}");
+        config.limits.memory = MemoryLimit::Bytes(20 * GIB);
+        plan(&config, 2, memory).unwrap_err();
     }
 
     #[test]

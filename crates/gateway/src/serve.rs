@@ -101,6 +101,15 @@ pub fn serve(
         tracing::warn!("{warning}");
     }
     tracing::info!("{}", plan.budget);
+    if let Some(warning) = plan.budget.warning() {
+        tracing::warn!("{warning}");
+    }
+    if plan.io_queues < config.limits.io_queues {
+        tracing::info!(
+            io_queues = plan.io_queues,
+            "a host has fewer I/O queues than limits.io_queues: a quarter of all connections"
+        );
+    }
     let inherited = Inherited::take()?;
     // Where things are by default depends on who starts it, and not on whom it becomes.
     let environment = Environment::of_this_process();
@@ -111,7 +120,11 @@ pub fn serve(
     match &config.user {
         Some(user) => {
             let identity = Identity::find(user, config.group.as_deref())?;
-            identity.assume(&[state.clone(), socket.clone()])?;
+            let mut files = vec![state.clone()];
+            if inherited.control.is_none() {
+                files.push(socket.clone());
+            }
+            identity.assume(&files)?;
             tracing::info!(user, "runs as this user");
         }
         None if environment.root => {

@@ -103,6 +103,8 @@ impl ReactorEngine {
         let target_config = TargetConfig {
             max_connections: plan.connections,
             max_half_open: plan.half_open_connections,
+            max_half_open_per_address: plan.half_open_per_address,
+            io_queues_max: plan.io_queues,
             bytes_in_flight: plan.pool_bytes,
             bytes_in_flight_per_connection: plan.bytes_in_flight_per_connection,
             ..target_config(config)
