@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::unistd::{self, Gid, Group, Uid, User};
+use rustix::fs::{Access, access};
 
 /// Mode of a directory that had to be made for the user.
 const DIRECTORY_MODE: u32 = 0o755;
@@ -46,6 +47,28 @@ pub enum PrivilegesError {
         /// What is configured.
         name: String,
     },
+    /// It is the user already, and of another group than it shall be.
+    #[error(
+        "`group` is {group:?}, and the gateway was started as {name:?} with another group: start it with that one (Group= of the \
+         service), as root, or leave `group` out"
+    )]
+    OtherGroup {
+        /// The configured user, who it is.
+        name: String,
+        /// The configured group.
+        group: String,
+    },
+    /// A file or directory of the gateway belongs to somebody else.
+    #[error(
+        "the user {name:?} may not use {}: it may be left from a run as another user; give it to the user (chown -R {name}: {}), or \
+         name another place", path.display(), path.display()
+    )]
+    NotOurs {
+        /// The user.
+        name: String,
+        /// The file or directory.
+        path: PathBuf,
+    },
     /// The system refused.
     #[error("cannot {step}: {source}")]
     System {
@@ -64,12 +87,21 @@ fn system(step: impl Into<String>) -> impl FnOnce(Errno) -> PrivilegesError {
     }
 }
 
+/// The file that is locked by who uses `file`.
+fn lock_of(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".lock");
+    name.into()
+}
+
 /// A user that a gateway can be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     name: String,
     user: Uid,
     group: Gid,
+    /// The group's name, where one is configured.
+    group_name: Option<String>,
 }
 
 impl Identity {
@@ -87,6 +119,7 @@ impl Identity {
                 name: name.to_owned(),
             });
         }
+        let group_name = group.map(str::to_owned);
         let group = match group {
             None => user.gid,
             Some(group) => {
@@ -102,6 +135,7 @@ impl Identity {
             name: name.to_owned(),
             user: user.uid,
             group,
+            group_name,
         })
     }
 
@@ -109,11 +143,15 @@ impl Identity {
     /// they are missing, and are the user's.
     ///
     /// # Errors
-    /// The process is neither root nor that user already, or the system refuses.
+    /// The process is neither root nor that user already, or has that user and another group than is configured, or the system
+    /// refuses, or what lies there already is not that user's.
     pub fn assume(&self, files: &[PathBuf]) -> Result<(), PrivilegesError> {
         let now = unistd::geteuid();
+        let become_it = || system(format!("become the user {:?}", self.name));
         if now == self.user {
-            return Ok(());
+            self.check_group()?;
+            nix::sys::prctl::set_no_new_privs().map_err(become_it())?;
+            return self.check_places(files);
         }
         if !now.is_root() {
             return Err(PrivilegesError::NotRoot {
@@ -131,7 +169,6 @@ impl Identity {
                     source,
                 })?;
         }
-        let become_it = || system(format!("become the user {:?}", self.name));
         let name = CString::new(self.name.as_str()).map_err(|_| PrivilegesError::NoUser {
             name: self.name.clone(),
         })?;
@@ -144,16 +181,59 @@ impl Identity {
             unistd::setuid(Uid::from_raw(0)).is_err(),
             "who is not root cannot become root again"
         );
+        self.check_places(files)
+    }
+
+    /// Only root can give a process another group.
+    fn check_group(&self) -> Result<(), PrivilegesError> {
+        match &self.group_name {
+            Some(group) if unistd::getegid() != self.group => Err(PrivilegesError::OtherGroup {
+                name: self.name.clone(),
+                group: group.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether this process, which is the user now, may use the directories that files shall be in, and what is there of them.
+    fn check_places(&self, files: &[PathBuf]) -> Result<(), PrivilegesError> {
+        let read_write = Access::READ_OK | Access::WRITE_OK;
+        for file in files {
+            let (directory, lock) = (file.parent(), lock_of(file));
+            let directory = directory.filter(|directory| !directory.as_os_str().is_empty());
+            let places = directory.map(|directory| (directory, Access::WRITE_OK | Access::EXEC_OK));
+            // A socket of an earlier run is replaced.
+            let files = [file, &lock].into_iter().filter(|file| file.is_file());
+            let places = directory.map(|directory| (directory, Access::WRITE_OK | Access::EXEC_OK));
+            let places = places
+                .into_iter()
+                .chain(files.map(|file| (file.as_path(), read_write)));
+            for (path, rights) in places {
+                if access(path, rights) == Err(rustix::io::Errno::ACCESS) {
+                    return Err(PrivilegesError::NotOurs {
+                        name: self.name.clone(),
+                        path: path.to_owned(),
+                    });
+                }
+            }
+        }
         Ok(())
     }
 
-    /// Makes a directory that is missing, for the user.
+    /// Makes a directory that is missing, for the user, and those above it so that the user can reach it.
     fn make(&self, directory: &Path) -> io::Result<()> {
         if directory.as_os_str().is_empty() || directory.exists() {
             return Ok(());
         }
-        fs::create_dir_all(directory)?;
-        fs::set_permissions(directory, Permissions::from_mode(DIRECTORY_MODE))?;
+        let missing: Vec<_> = directory
+            .ancestors()
+            .take_while(|above| !above.as_os_str().is_empty() && !above.exists())
+            .collect();
+        for above in missing.into_iter().rev() {
+            fs::create_dir(above)?;
+            // Whatever the umask of who starts it is.
+            fs::set_permissions(above, Permissions::from_mode(DIRECTORY_MODE))?;
+        }
         lchown(
             directory,
             Some(self.user.as_raw()),
@@ -165,6 +245,51 @@ impl Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Who this process is.
+    fn oneself() -> Identity {
+        Identity {
+            name: "oneself".to_owned(),
+            user: unistd::geteuid(),
+            group: unistd::getegid(),
+            group_name: None,
+        }
+    }
+
+    #[test]
+    fn each_directory_that_is_made_can_be_reached() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let made = folder.path().join("one/two/three");
+        oneself().make(&made).expect("it is made");
+        // The umask of the tests takes nothing of this away that the gateway gives.
+        for above in made.ancestors().take(3) {
+            let mode = fs::metadata(above)
+                .expect("it is there")
+                .permissions()
+                .mode();
+            assert_eq!(mode & 0o7777, DIRECTORY_MODE, "{}", above.display());
+        }
+        oneself().make(&made).expect("it is there");
+    }
+
+    #[test]
+    fn who_is_the_user_already_must_have_the_group() {
+        let other = Identity {
+            group: Gid::from_raw(unistd::getegid().as_raw() + 1),
+            ..oneself()
+        };
+        assert!(other.check_group().is_ok(), "none is configured");
+        let configured = |identity: Identity| Identity {
+            group_name: Some("others".to_owned()),
+            ..identity
+        };
+        assert!(configured(oneself()).check_group().is_ok());
+        let error = configured(other).assume(&[]).expect_err("another group");
+        assert!(
+            error.to_string().contains("`group` is \"others\""),
+            "{error}"
+        );
+    }
 
     #[test]
     fn a_user_is_found_or_it_is_said_what_is_wrong() {

@@ -8,7 +8,7 @@ mod gateway;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -141,6 +141,99 @@ fn root_becomes_another_user_for_good() {
 
     does_everything(&mut gateway, Gateway::start);
     assert_eq!(gateway.end(), Some(0), "{}", gateway.log());
+}
+
+/// Directories that are made can be reached, whatever the umask is of who starts the gateway.
+#[test]
+fn a_strict_umask_keeps_nobody_from_its_state() {
+    if !is_root() {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    let mut gateway = Gateway::prepared("user = \"nobody\"");
+    let state = gateway.path("state.json");
+    let toml = gateway.path("weir.toml");
+    let config = fs::read_to_string(&toml).expect("it was written");
+    let made = gateway.path("made/by/it");
+    let other = format!("{:?}", made.join("state.json"));
+    fs::write(&toml, config.replace(&format!("{state:?}"), &other)).expect("it can be written");
+    give(&gateway.path(""), nobody());
+    let serving = gateway.serving(WEIR);
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "umask 077; exec \"$0\" \"$@\""])
+        .arg(serving.get_program())
+        .args(serving.get_args())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(gateway.path("log")).expect("a log"));
+    gateway.start_with(command);
+    assert_eq!(gateway.end(), Some(0), "{}", gateway.log());
+    for above in made.ancestors().take(3) {
+        let mode = fs::metadata(above).expect("it was made").mode();
+        assert_eq!(mode & 0o777, 0o755, "{}", above.display());
+    }
+}
+
+/// What an earlier run as root left is said to be the trouble, with the way out.
+#[test]
+fn what_root_left_is_named() {
+    if !is_root() {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    let nobody = nobody();
+    for left in ["", "state.json", "state.json.lock"] {
+        let gateway = Gateway::prepared("user = \"nobody\"");
+        give(&gateway.path(""), nobody);
+        if left.is_empty() {
+            give(&gateway.path(""), (0, 0));
+        } else {
+            fs::write(gateway.path(left), "").expect("root can");
+            fs::set_permissions(gateway.path(left), fs::Permissions::from_mode(0o600))
+                .expect("root can");
+        }
+        let output = gateway
+            .serving(WEIR)
+            .stderr(Stdio::piped())
+            .output()
+            .expect("it runs");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{left}: {text}");
+        assert!(
+            text.contains("left from a run as another user"),
+            "{left}: {text}"
+        );
+        assert!(text.contains("chown -R nobody: "), "{left}: {text}");
+    }
+}
+
+/// A group that the process does not have is not ignored, and nobody gains rights later.
+#[test]
+fn who_is_the_user_already_must_have_the_group_too() {
+    if !is_root() {
+        eprintln!("skipped: only root can start it as another user");
+        return;
+    }
+    let nobody = nobody();
+    for (group, starts) in [("nogroup", true), ("daemon", false)] {
+        let mut gateway = Gateway::prepared(&format!("user = \"nobody\"\ngroup = {group:?}"));
+        let program = gateway.path("weir");
+        fs::copy(WEIR, &program).expect("the binary can be copied");
+        give(&gateway.path(""), nobody);
+        let mut command = gateway.serving(&program);
+        command.uid(nobody.0).gid(nobody.1);
+        if starts {
+            gateway.start_with(command);
+            assert_eq!(of_threads(gateway.id(), "NoNewPrivs"), only("1".to_owned()));
+            assert_eq!(gateway.end(), Some(0), "{}", gateway.log());
+            continue;
+        }
+        let output = command.stderr(Stdio::piped()).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("`group` is \"daemon\""), "{text}");
+    }
 }
 
 #[test]
