@@ -701,7 +701,7 @@ mod tests {
         assert!(made.budget.without_lent() <= memory);
         let warning = made.budget.warning().expect("with mem: volumes it is more");
         assert!(warning.contains("lower limits.memory"), "{warning}");
-        config.limits.memory = MemoryLimit::Bytes(20 * GIB);
+        config.limits.memory = MemoryLimit::Bytes(23 * GIB);
         plan(&config, 2, memory).unwrap_err();
     }
 
@@ -748,7 +748,7 @@ mod tests {
     fn the_way_out_of_a_refusal_is_one() {
         const ALLOWED: u64 = 4 * GIB;
         // Connections too many, memory too much, both.
-        for (connections, memory) in [(60_000, GIB), (100, 3 * GIB), (60_000, 3 * GIB)] {
+        for (connections, memory) in [(60_000, GIB), (100, 4 * GIB - 64 * MIB), (60_000, 3 * GIB)] {
             let mut config = Config::default();
             config.limits.connections = CountLimit::Count(connections);
             config.limits.half_open_connections = 64;

@@ -201,7 +201,6 @@ impl Identity {
         for file in files {
             let (directory, lock) = (file.parent(), lock_of(file));
             let directory = directory.filter(|directory| !directory.as_os_str().is_empty());
-            let places = directory.map(|directory| (directory, Access::WRITE_OK | Access::EXEC_OK));
             // A socket of an earlier run is replaced.
             let files = [file, &lock].into_iter().filter(|file| file.is_file());
             let places = directory.map(|directory| (directory, Access::WRITE_OK | Access::EXEC_OK));
