@@ -443,7 +443,24 @@ fn data_in_flight_of_a_connection_is_bounded_and_nothing_is_lost() {
 /// Hosts whose commands could use every buffer that comes back do not keep another from having its turn.
 #[test]
 fn hosts_that_use_all_buffers_do_not_starve_another() {
-    const HOGS: u16 = 3;
+    hogs_starve_nobody(3, false, TargetConfig::default());
+}
+
+/// Nor do hosts that read as much as may be in flight.
+#[test]
+fn hosts_that_read_all_that_may_be_in_flight_do_not_starve_another() {
+    // So many that all together may have all, and more: these wait themselves.
+    for hogs in [4, 6] {
+        let config = TargetConfig {
+            bytes_in_flight: 8 << 20,
+            bytes_in_flight_per_connection: 2 << 20,
+            ..TargetConfig::default()
+        };
+        hogs_starve_nobody(hogs, true, config);
+    }
+}
+
+fn hogs_starve_nobody(hogs: u16, read: bool, config: TargetConfig) {
     const DEPTH: usize = 30;
     const LARGE: usize = 1 << 20;
     let simulation = Simulation::new(Config {
@@ -451,11 +468,12 @@ fn hosts_that_use_all_buffers_do_not_starve_another() {
         time_max: Duration::from_secs(30),
         ..Config::default()
     });
+    let count = hogs;
     with_target(
         simulation,
         1,
-        TargetConfig::default(),
-        |reactor, target, address, remotes| async move {
+        config,
+        move |reactor, target, address, remotes| async move {
             let (admin, id) =
                 admin_queue(&reactor, address, SUBSYSTEM, HostOptions::default()).await;
             let by_r2t = HostOptions {
@@ -463,16 +481,19 @@ fn hosts_that_use_all_buffers_do_not_starve_another() {
                 ..HostOptions::default()
             };
             let mut hogs = Vec::new();
-            for qid in 1..=HOGS {
+            for qid in 1..=count {
                 let mut queue = io_queue(&reactor, address, id, qid, by_r2t).await;
                 hogs.push(reactor.spawn(async move {
-                    let data = pattern(1, LARGE);
                     let blocks = Blocks::new(0, (LARGE / BLOCK) as u32);
-                    let write = NvmCommand::Write(blocks).sqe(0, 1, SglDescriptor::NONE);
+                    let (command, data, reads) = match read {
+                        true => (NvmCommand::Read(blocks), Vec::new(), LARGE as u32),
+                        false => (NvmCommand::Write(blocks), pattern(1, LARGE), 0),
+                    };
+                    let sqe = command.sqe(0, 1, SglDescriptor::NONE);
                     let mut cids = std::collections::VecDeque::new();
                     loop {
                         while cids.len() < DEPTH {
-                            cids.push_back(queue.submit(write, &data, 0).await.expect("open"));
+                            cids.push_back(queue.submit(sqe, &data, reads).await.expect("open"));
                         }
                         let first = cids.pop_front().expect("just filled");
                         let (cqe, _) = queue.answer(first).await.expect("connected");
@@ -480,10 +501,12 @@ fn hosts_that_use_all_buffers_do_not_starve_another() {
                     }
                 }));
             }
-            let mut queue = io_queue(&reactor, address, id, HOGS + 1, by_r2t).await;
-            let mut small = io_queue(&reactor, address, id, HOGS + 2, HostOptions::default()).await;
+            let mut queue = io_queue(&reactor, address, id, count + 1, by_r2t).await;
+            let mut small =
+                io_queue(&reactor, address, id, count + 2, HostOptions::default()).await;
             eventually(&reactor, "the end of all buffers", async || {
-                target.stats().reactors[0].buffer_waits > 0
+                let stats = target.stats().reactors[0];
+                stats.buffer_waits + stats.own_waits > 0
             })
             .await;
             let data = pattern(2, LARGE);

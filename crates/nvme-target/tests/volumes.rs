@@ -162,6 +162,28 @@ fn a_broken_invariant_ends_one_connection() {
     });
 }
 
+/// A volume that completes what it does not have is not one connection's: others' requests may never end.
+#[test]
+#[should_panic(expected = "which is no request that it has")]
+fn a_completion_too_many_is_not_contained() {
+    let simulation = simulation();
+    let remotes = start_reactors(&simulation, 1);
+    let server = simulation.address(SERVER);
+    simulation.run(CLIENT, move |reactor| async move {
+        let (subsystem, _volume) = slow_subsystem();
+        let (target, address) = serve_subsystem(remotes, subsystem, server).await;
+        let options = HostOptions::default();
+        let (_admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+        let mut io = io_queue(&reactor, address, id, 1, options).await;
+        let twice = NvmCommand::Read(Blocks::new(SlowVolume::TWICE_BLOCK, 1));
+        let sqe = twice.sqe(0, 1, SglDescriptor::NONE);
+        let cid = io.submit(sqe, &[], BLOCK as u32).await.expect("open");
+        let _ = io.answer(cid).await;
+        reactor.sleep(Duration::from_secs(1)).await;
+        assert_eq!(target.stats().reactors[0].panics, 0, "it was contained");
+    });
+}
+
 /// A connection that ends waits for its volumes, and keeps nothing that others receive through meanwhile.
 #[test]
 fn a_connection_that_ends_lets_go_of_what_it_received() {

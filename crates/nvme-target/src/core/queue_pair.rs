@@ -14,7 +14,7 @@ use weir_nvme::command::{Connect, ConnectData, FabricsCommand};
 use weir_nvme::sgl::TcpData;
 use weir_nvme::sqe::Fuse;
 use weir_nvme::{Cqe, Sqe, Status};
-use weir_reactor::Instant;
+use weir_reactor::{Instant, SharedSection};
 
 use super::controller::{AdminOutcome, AdminView, Controller};
 use super::error_log::Failure;
@@ -610,30 +610,45 @@ impl QueuePair {
         entry.phase
     }
 
-    /// Sets a command going that does not wait for data in its capsule.
+    /// Sets a command going that does not wait for data in its capsule. One that needs room waits behind those of its queue that
+    /// do, for short ones could take what comes back before there is enough for a long one.
     fn begin(&mut self, slot: SlotIndex, phase: Phase, fuse: Fuse, env: &Env<'_>) {
         match phase {
-            Phase::Running if !self.may_run(slot) => {
-                self.slots[usize::from(slot)].phase = Phase::WaitsForBuffer;
-                self.waiting_for_buffer.push_back(slot);
-            }
+            Phase::Running if !self.may_begin(slot) => self.wait_for_buffer(slot),
             Phase::Running => self.run(slot, env),
             // Its data is asked for when its second half is there.
             Phase::WaitsForBuffer if fuse == Fuse::First => {
                 self.slots[usize::from(slot)].phase = Phase::Held;
+            }
+            // The halves of a fused pair have the reserve, and could wait for each other behind others.
+            Phase::WaitsForBuffer
+                if self.waits_for_buffer() && self.slots[usize::from(slot)].partner.is_none() =>
+            {
+                self.wait_for_buffer(slot);
             }
             Phase::WaitsForBuffer => self.ask_for_buffer(slot, env),
             _ => {}
         }
     }
 
-    /// Whether there is room for the data that a command is to yield.
+    fn wait_for_buffer(&mut self, slot: SlotIndex) {
+        self.slots[usize::from(slot)].phase = Phase::WaitsForBuffer;
+        self.waiting_for_buffer.push_back(slot);
+    }
+
+    /// Whether a command that brings no data may run before those that wait.
     #[inline]
-    fn may_run(&mut self, slot: SlotIndex) -> bool {
-        let entry = &mut self.slots[usize::from(slot)];
-        if !matches!(entry.work, Work::Read { .. }) {
+    fn may_begin(&mut self, slot: SlotIndex) -> bool {
+        if !matches!(self.slots[usize::from(slot)].work, Work::Read { .. }) {
             return true;
         }
+        !self.waits_for_buffer() && self.take_room(slot)
+    }
+
+    /// Takes room for the data that a read is to yield.
+    #[inline]
+    fn take_room(&mut self, slot: SlotIndex) -> bool {
+        let entry = &mut self.slots[usize::from(slot)];
         let bytes = entry.buffer;
         entry.held = bytes;
         if self.take_bytes(bytes) {
@@ -799,7 +814,7 @@ impl QueuePair {
 
     fn ask_for_buffer(&mut self, slot: SlotIndex, env: &Env<'_>) {
         if matches!(self.slots[usize::from(slot)].work, Work::Read { .. }) {
-            if self.may_run(slot) {
+            if self.take_room(slot) {
                 self.slots[usize::from(slot)].phase = Phase::Running;
                 self.run(slot, env);
             } else {
@@ -826,10 +841,7 @@ impl QueuePair {
                 entry.course.spend(Stage::Queue, self.now);
                 self.to_fetch.push_back(slot);
             }
-            None => {
-                entry.phase = Phase::WaitsForBuffer;
-                self.waiting_for_buffer.push_back(slot);
-            }
+            None => self.wait_for_buffer(slot),
         }
     }
 
@@ -1117,10 +1129,8 @@ impl QueuePair {
     pub(super) fn submit(&mut self, slot: SlotIndex, operation: Operation) {
         let owner = self.owner;
         let entry = &mut self.slots[usize::from(slot)];
-        entry.outstanding += 1;
         entry.course.ask(kind_of(&entry.work));
         entry.course.spend(Stage::Queue, self.now);
-        self.running.set(self.running.get() + 1);
         let token = Token {
             owner,
             slot: u32::from(slot),
@@ -1132,6 +1142,9 @@ impl QueuePair {
             .expect("requests go to a namespace");
         let queue = &namespace.queue;
         queue.push(Request { token, operation });
+        // Only what was handed on has an end that can be waited for.
+        entry.outstanding += 1;
+        self.running.set(self.running.get() + 1);
         if !self.to_pump.iter().any(|other| Rc::ptr_eq(other, queue)) {
             self.to_pump.push(Rc::clone(queue));
         }
@@ -1305,6 +1318,19 @@ impl QueuePair {
         true
     }
 
+    /// A request is not on a volume any more: the slot of its command.
+    #[inline]
+    fn request_ended(&mut self, token: Token) -> SlotIndex {
+        match self.slots.get_mut(token.slot as usize) {
+            Some(entry) if entry.generation == token.generation && entry.outstanding > 0 => {
+                entry.outstanding -= 1;
+            }
+            _ => broken_by_volume(token),
+        }
+        self.running.set(self.running.get() - 1);
+        token.slot as SlotIndex
+    }
+
     /// The connection is lost: takes back what no volume has yet, and asks the volumes to end the rest early.
     pub(crate) fn withdraw_all(&mut self) {
         for index in 0..self.slots.len() {
@@ -1328,13 +1354,8 @@ impl QueuePair {
 
     /// A request ended after the connection was lost: nobody is told.
     pub(crate) fn discard(&mut self, completion: &Completion) {
-        let entry = &mut self.slots[completion.token.slot as usize];
-        assert_eq!(
-            entry.generation, completion.token.generation,
-            "a completion of an earlier command"
-        );
-        entry.outstanding -= 1;
-        self.running.set(self.running.get() - 1);
+        let slot = self.request_ended(completion.token);
+        let entry = &self.slots[usize::from(slot)];
         if let Some(namespace) = &entry.namespace {
             let _ = namespace.queue.taken_late(completion.token);
             namespace.queue.pump(self.now);
@@ -1343,15 +1364,8 @@ impl QueuePair {
 
     /// A request ended.
     pub(crate) fn completed(&mut self, completion: Completion, env: &Env<'_>) {
-        let slot = completion.token.slot as SlotIndex;
+        let slot = self.request_ended(completion.token);
         let entry = &mut self.slots[usize::from(slot)];
-        assert_eq!(
-            entry.generation, completion.token.generation,
-            "a completion of an earlier command"
-        );
-        assert!(entry.outstanding > 0, "a completion too many");
-        entry.outstanding -= 1;
-        self.running.set(self.running.get() - 1);
         // What waits in the volume's queue for room can go on now.
         let queue = &entry.namespace.as_ref().expect("it had a request").queue;
         if let Some(taken) = queue.taken_late(completion.token) {
@@ -1529,6 +1543,14 @@ fn refusal_now(work: &Work, before: &Attached, now: Option<&Rc<Attached>>) -> Op
     let protected = work.writes() && now.is_read_only();
     of_ana_state(now.namespace.ana_state)
         .or_else(|| protected.then(|| Status::NAMESPACE_IS_WRITE_PROTECTED.with_do_not_retry()))
+}
+
+/// A volume completed what it was not given, or twice. It is not this connection's alone, whose own requests may never end now.
+#[cold]
+#[inline(never)]
+fn broken_by_volume(token: Token) -> ! {
+    let _shared = SharedSection::enter();
+    panic!("a volume completed {token:?}, which is no request that it has");
 }
 
 fn kind_of(work: &Work) -> CommandKind {

@@ -13,7 +13,8 @@ use weir_block::{
 use weir_memory::{View, Views};
 use weir_reactor::Reactor;
 
-/// Hands requests on after a delay; reads of block [`SlowVolume::BAD_BLOCK`] yield too little.
+/// Hands requests on after a delay; reads of block [`SlowVolume::BAD_BLOCK`] yield too little, of block
+/// [`SlowVolume::TWICE_BLOCK`] end twice.
 pub(crate) struct SlowVolume {
     inner: Arc<dyn Volume>,
     delay_ms: AtomicU64,
@@ -23,6 +24,8 @@ pub(crate) struct SlowVolume {
 impl SlowVolume {
     /// Reading from here on breaks the volume's contract.
     pub(crate) const BAD_BLOCK: u64 = 13;
+    /// As does reading from here on.
+    pub(crate) const TWICE_BLOCK: u64 = 14;
 
     pub(crate) fn new(inner: Arc<dyn Volume>) -> Arc<Self> {
         Arc::new(SlowVolume {
@@ -91,6 +94,17 @@ impl CompletionSink for BadSink {
         } = &mut completion.operation
         {
             *buffers = ReadBuffers::Filled(Views::from_iter([View::empty()]));
+        }
+        if let Operation::Read {
+            lba: SlowVolume::TWICE_BLOCK,
+            ..
+        } = &completion.operation
+        {
+            self.0.complete(weir_block::Completion {
+                token: completion.token,
+                result: Ok(()),
+                operation: Operation::Flush,
+            });
         }
         self.0.complete(completion);
     }
