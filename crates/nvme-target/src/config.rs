@@ -31,8 +31,9 @@ pub struct TargetConfig {
     pub max_half_open_per_address: u32,
     /// For how long a connection may take from being accepted to the end of its Connect.
     pub handshake_timeout: Duration,
-    /// How long a host may take to move on with what it began to send, was asked to send, or is sent: by 16 KiB, or by what is
-    /// left. It has twice as long at most; then its connection ends.
+    /// How long a host may take to move on with what it began to send, was asked to send, or is sent: by 16 KiB or by what is
+    /// left, and by more where so much is held for it that it would take longer than ten minutes. It has twice as long at most; then
+    /// its connection ends.
     pub progress_timeout: Duration,
     /// Entries of a queue at most (MQES + 1), 32 to 4096.
     pub queue_depth: u16,

@@ -558,7 +558,7 @@ impl Connection {
             retry: Timer::new(&shard.reactor),
             progress: Timer::new(&shard.reactor),
             progress_is_new: false,
-            watch: Watch::default(),
+            watch: Watch::new(shard.target.config.progress_timeout),
             was_blocked: false,
             sends: 0,
             told: None,
@@ -979,18 +979,16 @@ impl Connection {
         let Some(stream) = &self.stream else {
             return Standing::default();
         };
-        // Where this end does not take what comes the host is not at fault.
-        let is_held_up = std::mem::take(&mut self.was_blocked)
-            || self.blocked
-            || self.connect.is_some()
-            || self.moving.is_some();
         let mut standing = Standing {
+            is_held_up: self.blocked || self.connect.is_some() || self.moving.is_some(),
+            was_held_up: std::mem::take(&mut self.was_blocked),
             sending: stream.is_sending().then_some(self.sends),
+            unsent: self.framing.unsent_bytes(),
             ..Standing::default()
         };
-        if !is_held_up {
+        if !standing.is_held_up {
             standing.arriving = self.framing.arriving();
-            standing.awaited = self.framing.first_awaited(&self.queue);
+            standing.awaited = self.framing.look_at_awaited(&self.queue);
         }
         if !standing.is_settled() {
             // What the kernel has taken in, and handed over: a receive or a send under way tells nothing.

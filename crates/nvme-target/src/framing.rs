@@ -109,8 +109,12 @@ pub(crate) struct Framing {
     /// Bytes of the current PDU's data in all.
     data_length: u32,
     transfers: Vec<Transfer>,
-    /// R2Ts so far.
+    /// R2Ts so far; of those, up to which are in the send that is under way, up to which have left, and up to which had when
+    /// the host's progress was looked at last.
     asked: u32,
+    asked_sending: u32,
+    asked_sent: u32,
+    asked_looked: u32,
     /// Commands and pieces of data whose header has come so far.
     pdus: u64,
     blocked: Option<(CapsuleCommand, Arrival)>,
@@ -142,6 +146,9 @@ impl Framing {
             data_length: 0,
             transfers: Vec::new(),
             asked: 0,
+            asked_sending: 0,
+            asked_sent: 0,
+            asked_looked: 0,
             pdus: 0,
             blocked: None,
             began: None,
@@ -181,6 +188,7 @@ impl Framing {
     /// What was written is being sent: all that `queue` had ready.
     pub(crate) fn send_began(&mut self, queue: &mut QueuePair) {
         self.sending = std::mem::take(&mut self.written);
+        self.asked_sending = self.asked;
         debug_assert_eq!(self.sending_bytes, 0, "one send at a time");
         self.sending_bytes = std::mem::take(&mut self.written_bytes);
         debug_assert!(self.sending_runs.is_empty(), "one send at a time");
@@ -191,6 +199,7 @@ impl Framing {
     /// What was being sent has left: the courses of the commands whose answers it was.
     pub(crate) fn send_ended(&mut self, queue: &mut QueuePair) -> std::vec::Drain<'_, Run> {
         self.sending = 0;
+        self.asked_sent = self.asked_sending;
         queue.sent(std::mem::take(&mut self.sending_bytes));
         self.sending_runs.drain(..)
     }
@@ -270,29 +279,46 @@ impl Framing {
 
     /// The number of the PDU that has come in part, if one has.
     pub(crate) fn arriving(&self) -> Option<u64> {
-        self.reader.is_inside_pdu().then_some(self.pdus)
+        let header = self.reader.header();
+        let length = header.get(2).map_or(usize::MAX, |&hlen| usize::from(hlen));
+        // Until its header is complete it is not among those that have come.
+        let begins = matches!(self.reader.wanted(), Wanted::Header(_)) && header.len() < length;
+        let number = self.pdus + u64::from(begins);
+        self.reader.is_inside_pdu().then_some(number)
     }
 
-    /// Of the transfers that were asked for and that the host still owes, the one that was asked for first.
-    pub(crate) fn first_awaited(&self, queue: &QueuePair) -> Option<Awaited> {
-        let owed = |(slot, transfer): (usize, &Transfer)| {
-            let slot = slot as SlotIndex;
-            queue.is_owed(slot).then_some((slot, *transfer))
-        };
-        // However often the count has wrapped: the one that is the furthest behind it.
-        let (slot, transfer) = self
-            .transfers
-            .iter()
-            .enumerate()
-            .filter_map(owed)
-            .max_by_key(|(_, transfer)| self.asked.wrapping_sub(transfer.asked))?;
-        let is_arriving = matches!(self.place, Place::Landing(of, _) if of == slot);
-        let arriving = if is_arriving { self.data_length } else { 0 };
-        Some(Awaited {
-            asked: transfer.asked,
-            received: transfer.received + arriving,
-            is_arriving,
-        })
+    /// Bytes of data that were written and have not left.
+    pub(crate) fn unsent_bytes(&self) -> u64 {
+        self.sending_bytes + self.written_bytes
+    }
+
+    /// What the host was asked for and still owes: of the R2Ts that have left, for others it cannot know of.
+    pub(crate) fn look_at_awaited(&mut self, queue: &QueuePair) -> Option<Awaited> {
+        // However often the count has wrapped: how far they are behind it.
+        let behind = |asked: u32| self.asked.wrapping_sub(asked);
+        let (sent, looked) = (behind(self.asked_sent), behind(self.asked_looked));
+        let mut awaited = Awaited::default();
+        let mut oldest = None;
+        for (slot, transfer) in self.transfers.iter().enumerate() {
+            let (slot, age) = (slot as SlotIndex, behind(transfer.asked));
+            if age < sent || !queue.is_owed(slot) {
+                continue;
+            }
+            oldest = oldest.max(Some(age));
+            let length = queue.fetching(slot).map_or(0, |(_, length)| length);
+            let is_arriving = matches!(self.place, Place::Landing(of, _) if of == slot);
+            let arriving = if is_arriving { self.data_length } else { 0 };
+            let left = length - transfer.received;
+            awaited.held += u64::from(length);
+            awaited.left += u64::from(left);
+            if age >= looked {
+                awaited.left_of_last += u64::from(left.saturating_sub(arriving));
+            }
+            awaited.is_arriving |= is_arriving;
+        }
+        awaited.oldest = self.asked.wrapping_sub(oldest?);
+        self.asked_looked = self.asked_sent;
+        Some(awaited)
     }
 
     /// A segment to receive the rest of the current PDU's data into, when that is worth its while.

@@ -1,20 +1,28 @@
 //! Whether a host keeps up: what it has begun to send, what it was asked for and what it is sent must move on.
 //!
 //! A connection that has any of these looks once in a period, and ends when the same thing was there the last time and has
-//! hardly moved since. Nothing is counted for a command, no clock is read here, and a host is given at least one period and at
-//! most two.
+//! hardly moved since: the more it holds, the more must move, so that nothing is held for much longer than [`HELD_MAX`]. Nothing
+//! is counted for a command, no clock is read here, and a host is given at least one period and at most two.
+
+use std::time::Duration;
 
 /// Bytes that must move in a period, where as many are left: half a KiB a second at the default period, slower than any path
 /// that a host's own time-outs allow.
 pub(crate) const BYTES_MIN: u64 = 16 << 10;
+/// In how long all must have moved that is held for a host: for 64 MiB a megabit a second.
+pub(crate) const HELD_MAX: Duration = Duration::from_secs(600);
 
 /// Data that was asked for and has not come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Awaited {
-    /// Which R2T asked for it.
-    pub(crate) asked: u32,
-    /// Bytes of it that have come, and those of a PDU that is arriving.
-    pub(crate) received: u32,
+    /// Which R2T asked for the oldest of it.
+    pub(crate) oldest: u32,
+    /// Bytes of the buffers that wait for it.
+    pub(crate) held: u64,
+    /// Bytes that have not come; all of a PDU that is arriving are among them.
+    pub(crate) left: u64,
+    /// Of what was there at the look before, so many have not come; none of a PDU that is arriving is among them.
+    pub(crate) left_of_last: u64,
     /// Whether the PDU that is arriving is of it.
     pub(crate) is_arriving: bool,
 }
@@ -22,12 +30,18 @@ pub(crate) struct Awaited {
 /// What a connection waits for at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Standing {
+    /// This end does not take what comes.
+    pub(crate) is_held_up: bool,
+    /// At some time since the last look it did not.
+    pub(crate) was_held_up: bool,
     /// Which PDU has come in part.
     pub(crate) arriving: Option<u64>,
-    /// Of the transfers that were asked for, the first.
+    /// What was asked for.
     pub(crate) awaited: Option<Awaited>,
     /// Which send is under way.
     pub(crate) sending: Option<u64>,
+    /// Bytes of data that are to leave, with that send or after it.
+    pub(crate) unsent: u64,
     /// Bytes that came so far.
     pub(crate) received: u64,
     /// Bytes that the host took so far.
@@ -53,32 +67,78 @@ pub(crate) enum Stall {
 }
 
 /// Compares what a connection waits for with what it waited for a period ago.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Watch {
+    period: Duration,
     before: Standing,
+    /// The oldest data that is awaited, and at how many looks in a row it was.
+    oldest: Option<(u32, u32)>,
 }
 
 impl Watch {
+    /// A watch that looks once in a `period`.
+    pub(crate) fn new(period: Duration) -> Self {
+        Watch {
+            period,
+            before: Standing::default(),
+            oldest: None,
+        }
+    }
+
     /// A period has passed. Whether there is something to look for after the next one.
     pub(crate) fn look(&mut self, now: Standing) -> Result<bool, Stall> {
         let before = std::mem::replace(&mut self.before, now);
+        // What came was not taken: the host is not at fault.
+        if !now.is_held_up {
+            self.look_at_incoming(&before, &now)?;
+        }
+        let same_send = now.sending.is_some() && now.sending == before.sending;
+        if same_send && now.taken.saturating_sub(before.taken) < self.least(before.unsent) {
+            return Err(Stall::Sending);
+        }
+        Ok(now.is_held_up || !now.is_settled())
+    }
+
+    fn look_at_incoming(&mut self, before: &Standing, now: &Standing) -> Result<(), Stall> {
+        if self.is_left_behind(now.awaited) {
+            return Err(Stall::Awaited);
+        }
+        if now.was_held_up || before.is_held_up {
+            return Ok(());
+        }
         let same_pdu = now.arriving.is_some() && now.arriving == before.arriving;
-        if same_pdu && now.received.saturating_sub(before.received) < BYTES_MIN {
-            return Err(Stall::Arriving);
+        let is_of_awaited = now.awaited.is_some_and(|awaited| awaited.is_arriving);
+        let held = before.awaited.map_or(0, |awaited| awaited.held);
+        if same_pdu {
+            let least = self.least(if is_of_awaited { held } else { 0 });
+            if now.received.saturating_sub(before.received) < least {
+                return Err(Stall::Arriving);
+            }
         }
         if let (Some(now), Some(before)) = (now.awaited, before.awaited)
-            && now.asked == before.asked
             // A PDU that is long on its way was looked at above.
-            && !(same_pdu && now.is_arriving)
-            && u64::from(now.received.saturating_sub(before.received)) < BYTES_MIN
+            && !(same_pdu && is_of_awaited)
+            && before.left.saturating_sub(now.left_of_last) < self.least(held).min(before.left)
         {
             return Err(Stall::Awaited);
         }
-        let same_send = now.sending.is_some() && now.sending == before.sending;
-        if same_send && now.taken.saturating_sub(before.taken) < BYTES_MIN {
-            return Err(Stall::Sending);
-        }
-        Ok(!now.is_settled())
+        Ok(())
+    }
+
+    /// Bytes that must move in a period where so many are held.
+    fn least(&self, held: u64) -> u64 {
+        let share = u128::from(held) * self.period.min(HELD_MAX).as_millis();
+        BYTES_MIN.max((share / HELD_MAX.as_millis()) as u64)
+    }
+
+    /// Whether a host that sends other data has left the oldest behind.
+    fn is_left_behind(&mut self, awaited: Option<Awaited>) -> bool {
+        let looks = match (self.oldest, awaited) {
+            (Some((oldest, looks)), Some(awaited)) if awaited.oldest == oldest => looks + 1,
+            _ => 0,
+        };
+        self.oldest = awaited.map(|awaited| (awaited.oldest, looks));
+        looks > 0 && self.period.saturating_mul(looks) >= HELD_MAX
     }
 }
 
@@ -87,16 +147,21 @@ mod tests {
     use super::*;
 
     const NOTHING: Standing = Standing {
+        is_held_up: false,
+        was_held_up: false,
         arriving: None,
         awaited: None,
         sending: None,
+        unsent: 0,
         received: 0,
         taken: 0,
     };
+    const PERIOD: Duration = Duration::from_secs(30);
+    const MANY: u64 = 64 << 20;
 
     /// What is found when a connection stands like this, one period after the other.
     fn looks(standings: &[Standing]) -> Result<bool, Stall> {
-        let mut watch = Watch::default();
+        let mut watch = Watch::new(PERIOD);
         let mut last = Ok(false);
         for standing in standings {
             last = watch.look(*standing);
@@ -107,34 +172,95 @@ mod tests {
         last
     }
 
-    fn awaited(asked: u32, received: u32) -> Standing {
+    /// Of `held` bytes that were asked for before the look before, so many have not come.
+    fn awaited(held: u64, left: u64) -> Standing {
         Standing {
             awaited: Some(Awaited {
-                asked,
-                received,
+                oldest: 1,
+                held,
+                left,
+                left_of_last: left,
                 is_arriving: false,
             }),
             ..NOTHING
         }
     }
 
+    fn all_of(standing: Standing, count: usize) -> Result<bool, Stall> {
+        looks(&vec![standing; count])
+    }
+
     #[test]
     fn what_waits_for_nothing_is_not_looked_at_again() {
         assert_eq!(looks(&[NOTHING]), Ok(false));
-        assert_eq!(looks(&[awaited(1, 0), NOTHING]), Ok(false));
-        assert_eq!(looks(&[awaited(1, 0)]), Ok(true));
+        assert_eq!(looks(&[awaited(100, 100), NOTHING]), Ok(false));
+        assert_eq!(looks(&[awaited(100, 100)]), Ok(true));
+    }
+
+    #[test]
+    fn what_is_held_up_is_looked_at_again_and_is_no_stall() {
+        let held_up = Standing {
+            is_held_up: true,
+            ..NOTHING
+        };
+        assert_eq!(looks(&[held_up]), Ok(true));
+        let still = awaited(1 << 20, 1 << 20);
+        assert_eq!(looks(&[still, held_up, still]), Ok(true));
+        assert_eq!(looks(&[held_up, still, still]), Err(Stall::Awaited));
+        let was_held_up = Standing {
+            was_held_up: true,
+            ..still
+        };
+        assert_eq!(looks(&[still, was_held_up]), Ok(true));
+        assert_eq!(looks(&[was_held_up, still]), Err(Stall::Awaited));
     }
 
     #[test]
     fn a_transfer_that_hardly_moves_is_found_and_one_that_moves_is_not() {
-        let least = BYTES_MIN as u32;
-        assert_eq!(looks(&[awaited(1, 0), awaited(1, 0)]), Err(Stall::Awaited));
-        assert_eq!(
-            looks(&[awaited(1, 0), awaited(1, least - 1)]),
-            Err(Stall::Awaited)
-        );
-        assert_eq!(looks(&[awaited(1, 0), awaited(1, least)]), Ok(true));
-        assert_eq!(looks(&[awaited(1, 0), awaited(2, 0)]), Ok(true));
+        let (all, least) = (256 << 10, BYTES_MIN);
+        let at = |received: u64| awaited(all, all - received);
+        assert_eq!(looks(&[at(0), at(0)]), Err(Stall::Awaited));
+        assert_eq!(looks(&[at(0), at(least - 1)]), Err(Stall::Awaited));
+        assert_eq!(looks(&[at(0), at(least)]), Ok(true));
+        // The rest of it.
+        assert_eq!(looks(&[at(all - 100), at(all)]), Ok(true));
+        assert_eq!(looks(&[at(all - 100), at(all - 1)]), Err(Stall::Awaited));
+    }
+
+    #[test]
+    fn a_host_may_serve_in_any_order_but_leaves_nothing_behind_for_good() {
+        // Of what it owes at each look all but the oldest comes until the next.
+        let busy = |oldest: u32| Standing {
+            awaited: Some(Awaited {
+                oldest,
+                held: 2 << 20,
+                left: 2 << 20,
+                left_of_last: 1 << 20,
+                is_arriving: false,
+            }),
+            ..NOTHING
+        };
+        let most = (HELD_MAX.as_secs() / PERIOD.as_secs()) as usize;
+        assert_eq!(all_of(busy(1), most), Ok(true));
+        assert_eq!(all_of(busy(1), most + 1), Err(Stall::Awaited));
+        let others: Vec<Standing> = (0..100).map(busy).collect();
+        assert_eq!(looks(&others), Ok(true));
+    }
+
+    #[test]
+    fn the_more_is_held_the_more_must_move() {
+        let least = MANY / 20;
+        let at = |received: u64| awaited(MANY, MANY - received);
+        assert_eq!(looks(&[at(0), at(least - 1)]), Err(Stall::Awaited));
+        assert_eq!(looks(&[at(0), at(least)]), Ok(true));
+        let send = |taken: u64| Standing {
+            sending: Some(1),
+            unsent: MANY,
+            taken,
+            ..NOTHING
+        };
+        assert_eq!(looks(&[send(0), send(least - 1)]), Err(Stall::Sending));
+        assert_eq!(looks(&[send(0), send(least)]), Ok(true));
     }
 
     #[test]
@@ -142,8 +268,10 @@ mod tests {
         let at = |received: u64| Standing {
             arriving: Some(9),
             awaited: Some(Awaited {
-                asked: 1,
-                received: 100_000,
+                oldest: 1,
+                held: 200_000,
+                left: 100_000,
+                left_of_last: 0,
                 is_arriving: true,
             }),
             received,
@@ -155,11 +283,13 @@ mod tests {
 
     #[test]
     fn small_pdus_without_end_are_no_movement() {
-        let at = |pdu: u64, received: u32| Standing {
+        let at = |pdu: u64, received: u64| Standing {
             arriving: Some(pdu),
             awaited: Some(Awaited {
-                asked: 1,
-                received,
+                oldest: 1,
+                held: 1 << 20,
+                left: (1 << 20) - received,
+                left_of_last: (1 << 20) - received - 4,
                 is_arriving: true,
             }),
             received: pdu * 28,

@@ -11,7 +11,7 @@ use common::*;
 use weir_memory::Segment;
 use weir_nvme::command::{Abort, AdminCommand, Blocks, NvmCommand};
 use weir_nvme::sgl::SglDescriptor;
-use weir_nvme::tcp::H2cData;
+use weir_nvme::tcp::{H2cData, R2t};
 use weir_nvme_target::{ShardStats, Target, TargetConfig};
 use weir_reactor::sim::World;
 use weir_reactor::{Reactor, ReceiveInto, Remote, SocketOptions, Task};
@@ -236,6 +236,72 @@ fn one_transfer_that_is_left_behind_ends_the_connection() {
     });
 }
 
+/// Sends as much of the data that an R2T asks for as `pace` lets through, in pieces of a page.
+async fn send_paced(queue: &mut Queue, r2t: &R2t, data: &[u8], pace: impl AsyncFn()) {
+    let mut bytes = Vec::new();
+    let mut offset = 0;
+    while offset < r2t.length {
+        let length = (r2t.length - offset).min(queue.maximum_h2c_data);
+        let header = H2cData {
+            cid: r2t.cid,
+            transfer_tag: r2t.transfer_tag,
+            offset,
+            length,
+            last: offset + length == r2t.length,
+        };
+        let part = &data[offset as usize..(offset + length) as usize];
+        bytes.extend(queue.h2c_data(&header, part));
+        offset += length;
+    }
+    for part in bytes.chunks(4096) {
+        queue.send_bytes(part).await.expect("it is waited for");
+        pace().await;
+    }
+}
+
+/// A host may send what it was asked for in any order: what comes last was not left behind.
+#[test]
+fn a_slow_host_may_serve_its_last_request_first() {
+    beside_a_good_host(BY_R2T, |ground, mut queue| async move {
+        let data = pattern(1, LONG);
+        let write = NvmCommand::Write(Blocks::new(0, (LONG / BLOCK) as u32));
+        let sqe = write.sqe(0, 1, SglDescriptor::NONE);
+        let mut asked = Vec::new();
+        for _ in 0..2 {
+            let cid = queue.submit(sqe, &data, 0).await.expect("connected");
+            asked.push((cid, queue.receive_r2t().await));
+        }
+        while let Some((cid, r2t)) = asked.pop() {
+            let pace = async || ground.reactor.sleep(Duration::from_secs(1)).await;
+            send_paced(&mut queue, &r2t, &data, pace).await;
+            let (cqe, _) = queue.answer(cid).await.expect("connected");
+            assert!(cqe.status.is_success(), "{:?}", cqe.status);
+        }
+        assert_eq!(ground.ended(), 0);
+    });
+}
+
+/// A moment in which a host's input was not taken is no excuse for what it does afterwards.
+#[test]
+fn a_host_that_was_held_up_once_is_ended_when_it_stops() {
+    beside_a_good_host(BY_R2T, |ground, mut queue| async move {
+        // More than there are slots for.
+        let (mut bytes, mut cids) = (Vec::new(), Vec::new());
+        for _ in 0..100 {
+            let flush = NvmCommand::Flush.sqe(0, 1, SglDescriptor::NONE);
+            cids.push(queue.prepare(flush, &[], 0, &mut bytes));
+        }
+        queue.send_bytes(&bytes).await.expect("connected");
+        for cid in cids {
+            let (cqe, _) = queue.answer(cid).await.expect("connected");
+            assert!(cqe.status.is_success(), "{:?}", cqe.status);
+        }
+        asked(&mut queue, 0, &pattern(1, LONG)).await;
+        ground.periods(3).await;
+        assert_eq!(ground.stats().stalled_awaited, 1);
+    });
+}
+
 #[test]
 fn a_slow_host_that_moves_on_is_waited_for() {
     beside_a_good_host(BY_R2T, |ground, mut queue| async move {
@@ -244,25 +310,8 @@ fn a_slow_host_that_moves_on_is_waited_for() {
         let sqe = write.sqe(0, 1, SglDescriptor::NONE);
         let cid = queue.submit(sqe, &data, 0).await.expect("connected");
         let r2t = queue.receive_r2t().await;
-        let mut bytes = Vec::new();
-        let mut offset = 0;
-        while offset < r2t.length {
-            let length = (r2t.length - offset).min(queue.maximum_h2c_data);
-            let header = H2cData {
-                cid: r2t.cid,
-                transfer_tag: r2t.transfer_tag,
-                offset,
-                length,
-                last: offset + length == r2t.length,
-            };
-            let part = &data[offset as usize..(offset + length) as usize];
-            bytes.extend(queue.h2c_data(&header, part));
-            offset += length;
-        }
-        for part in bytes.chunks(4096) {
-            queue.send_bytes(part).await.expect("it is waited for");
-            ground.reactor.sleep(Duration::from_secs(1)).await;
-        }
+        let pace = async || ground.reactor.sleep(Duration::from_secs(1)).await;
+        send_paced(&mut queue, &r2t, &data, pace).await;
         let (cqe, _) = queue.answer(cid).await.expect("connected");
         assert!(cqe.status.is_success(), "{:?}", cqe.status);
         assert_eq!(ground.ended(), 0);
@@ -349,6 +398,57 @@ fn a_host_that_reads_a_byte_a_second_is_ended() {
             ground.reactor.sleep(Duration::from_secs(1)).await;
         }
         assert_eq!(ground.stats().stalled_sending, 1);
+    });
+}
+
+/// Receives `length` bytes at most, whatever they are; false: the connection has ended.
+async fn take_bytes(queue: &Queue, length: usize) -> bool {
+    let segment = Segment::heap(length);
+    let stream = &queue.stream;
+    stream.start_receive(ReceiveInto::Segment { segment, from: 0 });
+    let received = std::future::poll_fn(|context| stream.poll_received(context)).await;
+    received.is_ok()
+}
+
+/// The more is held for a host the more it must take, though a host that is sent little may be as slow.
+#[test]
+fn a_host_that_holds_much_and_reads_little_is_ended() {
+    const MUCH: usize = 1 << 20;
+    beside_a_good_host(HostOptions::default(), |ground, mut queue| async move {
+        let mut bytes = Vec::new();
+        for _ in 0..8 {
+            let read = NvmCommand::Read(Blocks::new(0, (MUCH / BLOCK) as u32));
+            let sqe = read.sqe(0, 1, SglDescriptor::NONE);
+            queue.prepare(sqe, &[], MUCH as u32, &mut bytes);
+        }
+        queue.send_bytes(&bytes).await.expect("connected");
+        let mut seconds = 0;
+        // Eight MiB at this pace are half an hour's.
+        while ground.ended() == 0 && take_bytes(&queue, 4096).await {
+            seconds += 1;
+            assert!(seconds < 60, "it goes on for ever");
+            ground.reactor.sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(ground.stats().stalled_sending, 1);
+    });
+}
+
+/// A host is not asked for data before the request for it has left.
+#[test]
+fn a_request_for_data_behind_much_that_is_read_slowly_is_no_stall() {
+    beside_a_good_host(BY_R2T, |ground, mut queue| async move {
+        ask_for_much(&mut queue).await;
+        ground.reactor.sleep(Duration::from_millis(100)).await;
+        let write = NvmCommand::Write(Blocks::new(0, (LONG / BLOCK) as u32));
+        let sqe = write.sqe(0, 1, SglDescriptor::NONE);
+        let data = pattern(1, LONG);
+        queue.submit(sqe, &data, 0).await.expect("connected");
+        let until = ground.reactor.now() + 3 * TIMEOUT;
+        while ground.reactor.now() < until {
+            assert!(take_bytes(&queue, 32 << 10).await, "it is waited for");
+            ground.reactor.sleep(Duration::from_millis(500)).await;
+        }
+        assert_eq!(ground.ended(), 0);
     });
 }
 

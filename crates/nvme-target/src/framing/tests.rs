@@ -722,3 +722,122 @@ fn the_reserve_stays_as_long_as_it_was() {
         taken.clear();
     }
 }
+
+/// A read or write of `blocks` whose data does not come in its capsule.
+fn by_request(command: fn(Blocks) -> NvmCommand, cid: u16, blocks: u32) -> Vec<u8> {
+    let sgl = SglDescriptor::Transport {
+        length: blocks * BLOCK_BYTES,
+    };
+    let sqe = command(Blocks::new(0, blocks)).sqe(cid, 1, sgl);
+    capsule(&sqe.encode(), 0, false)
+}
+
+/// All that is written leaves.
+fn leave(bench: &mut Bench) -> Vec<u8> {
+    bench.with_env(|framing, queue, out, env| {
+        queue.retry_buffers(env);
+        framing.write(queue, env.pool, out);
+        framing.send_began(queue);
+        framing.send_ended(queue).for_each(drop);
+    });
+    bench.queue.pump();
+    let sent = bench.out.slices().flatten().copied().collect();
+    bench.out.clear();
+    sent
+}
+
+/// What waits for room in a queue is not overtaken by what comes later and needs less.
+#[test]
+fn short_reads_do_not_take_the_room_that_a_long_write_waits_for() {
+    const BLOCKS: u32 = 64;
+    let mut bench = Bench::new(Setup::PLAIN);
+    bench.feed(&icreq(false)).expect("a good host");
+    let room = u64::from(2 * BLOCKS * BLOCK_BYTES);
+    let account = crate::account::Account::new(u64::MAX);
+    bench.queue.bound_bytes(&account, room, 0);
+    let take = |bench: &mut Bench, bytes: Vec<u8>| {
+        let mut input = bench.received(&bytes);
+        let progress = bench.round(&mut input).expect("a good host");
+        assert_eq!(progress, Progress::Hungry);
+    };
+    for cid in 1..=2 {
+        take(&mut bench, by_request(NvmCommand::Read, cid, BLOCKS));
+    }
+    take(&mut bench, by_request(NvmCommand::Write, 3, 2 * BLOCKS));
+    assert_eq!(bench.requests.borrow().len(), 2, "there was room for these");
+    for cid in 4..=5 {
+        assert!(bench.answer_one());
+        leave(&mut bench);
+        take(&mut bench, by_request(NvmCommand::Read, cid, BLOCKS));
+    }
+    assert!(bench.requests.borrow().is_empty(), "they wait behind it");
+    assert!(!bench.queue.is_fetching());
+    leave(&mut bench);
+    assert!(bench.queue.is_fetching(), "it has all the room");
+    assert_eq!(account.used(), room);
+}
+
+/// The progress of what comes is that of one PDU, from its first byte to its last.
+#[test]
+fn each_pdu_that_arrives_has_a_number_of_its_own() {
+    let (mut bench, mut peer) = (Bench::new(Setup::PLAIN), Peer::new(false));
+    peer.read(&bench.feed(&icreq(false)).expect("a good host"));
+    let mut bytes = with_data(&NvmCommand::Write(Blocks::new(0, 8)), 1, Fuse::Normal, 4096);
+    bytes.extend(write_capsule(2));
+    let mut numbers = Vec::new();
+    let mut input = View::copy_of(&bytes);
+    for length in [20, 100, 4000, 48 + 50, 100] {
+        let mut part = input.split_to(length);
+        bench.round(&mut part).expect("a good host");
+        numbers.push(bench.framing.arriving().expect("in the middle of a PDU"));
+    }
+    assert_eq!(numbers[0], numbers[1], "one PDU");
+    assert_eq!(numbers[1], numbers[2], "one PDU");
+    assert_ne!(numbers[2], numbers[3], "the next one's header");
+    assert_eq!(numbers[3], numbers[4], "the next one");
+}
+
+/// A host is asked for data when the request for it has left, and no sooner.
+#[test]
+fn what_has_not_left_is_not_awaited() {
+    let mut bench = Bench::new(Setup::PLAIN);
+    bench.feed(&icreq(false)).expect("a good host");
+    let looked = |bench: &mut Bench| bench.framing.look_at_awaited(&bench.queue);
+    for cid in 1..=2 {
+        bench
+            .feed(&by_request(NvmCommand::Write, cid, 8))
+            .expect("a good host");
+    }
+    assert_eq!(looked(&mut bench), None);
+    bench.framing.send_began(&mut bench.queue);
+    bench
+        .feed(&by_request(NvmCommand::Write, 3, 8))
+        .expect("a good host");
+    assert_eq!(looked(&mut bench), None, "they are on their way");
+    bench.framing.send_ended(&mut bench.queue).for_each(drop);
+    let two = Awaited {
+        oldest: 1,
+        held: 2 * 4096,
+        left: 2 * 4096,
+        left_of_last: 0,
+        is_arriving: false,
+    };
+    assert_eq!(looked(&mut bench), Some(two), "but for the third");
+    leave(&mut bench);
+    let three = Awaited {
+        held: 3 * 4096,
+        left: 3 * 4096,
+        left_of_last: 2 * 4096,
+        ..two
+    };
+    assert_eq!(looked(&mut bench), Some(three));
+    assert!(bench.queue.abort(1));
+    let rest = Awaited {
+        oldest: 2,
+        held: 2 * 4096,
+        left: 2 * 4096,
+        left_of_last: 2 * 4096,
+        is_arriving: false,
+    };
+    assert_eq!(looked(&mut bench), Some(rest), "an aborted one is not owed");
+}
