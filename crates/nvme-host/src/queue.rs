@@ -1062,11 +1062,24 @@ impl State {
 }
 
 /// Ends a connection whose link was not made.
-struct CloseOnDrop(Rc<Connection>);
+struct CloseOnDrop(Option<Rc<Connection>>);
+
+impl CloseOnDrop {
+    fn new(connection: &Rc<Connection>) -> Self {
+        CloseOnDrop(Some(Rc::clone(connection)))
+    }
+
+    /// Leaves the connection open.
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        self.0.abort();
+        if let Some(connection) = &self.0 {
+            connection.abort();
+        }
     }
 }
 
@@ -1124,7 +1137,7 @@ async fn try_open_link(
             connection,
             calls,
         };
-        let guard = CloseOnDrop(Rc::clone(&caller.connection));
+        let guard = CloseOnDrop::new(&caller.connection);
         let connected = caller
             .connect(&QueueConnect {
                 qid,
@@ -1140,7 +1153,7 @@ async fn try_open_link(
                 let Some(queue) = queue.upgrade() else {
                     return Ok(());
                 };
-                std::mem::forget(guard);
+                guard.disarm();
                 queue.local.push(Local::Opened(Box::new(Link {
                     index,
                     qid,
@@ -1304,4 +1317,40 @@ fn first_difference(views: &[View], at: usize, bytes: &[u8]) -> Option<usize> {
         done += view.len();
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use weir_nvme::Nqn;
+    use weir_reactor::sim::{Config, Simulation};
+    use weir_reactor::{SocketOptions, TcpListener, TcpStream};
+
+    use crate::options::Options;
+
+    #[test]
+    fn a_connection_that_was_left_open_is_gone_when_it_has_ended() {
+        let simulation = Simulation::new(Config::default());
+        simulation.run(0, |reactor| async move {
+            let address = "127.0.0.1:4420".parse().unwrap();
+            let options = SocketOptions::default();
+            let system = Arc::clone(reactor.system());
+            let listener = system.listen(address, &options).unwrap();
+            let listener = TcpListener::new(&reactor, listener);
+            let stream = TcpStream::connect(&reactor, address, &options).await;
+            let _controller = listener.accept().await.unwrap();
+            let subsystem = Nqn::new("nqn.2024-01.com.example:left-open").unwrap();
+            let settings = Settings::io(&Options::new("127.0.0.1", 4420, subsystem), 4, 0);
+            let calls = Rc::<Calls>::default();
+            let connection = Connection::start(&reactor, stream.unwrap(), settings, calls);
+            CloseOnDrop::new(&connection).disarm();
+            assert!(!connection.is_closed());
+            let weak = Rc::downgrade(&connection);
+            connection.close();
+            drop(connection);
+            reactor.sleep(Duration::from_secs(1)).await;
+            assert!(weak.upgrade().is_none(), "something holds on to it");
+        });
+    }
 }
