@@ -91,3 +91,34 @@ impl Geometry {
             .is_some_and(|end| end <= self.blocks)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_within_a_volume_ends_where_it_ends() {
+        let volume = Geometry {
+            generation: 1,
+            block_size: BlockSize::B512,
+            blocks: 100,
+            transfer_blocks_max: 8,
+            transfer_blocks_optimal: 1,
+            memory_alignment: 1,
+            deallocate_blocks: 0,
+            deallocated_read: DeallocatedRead::Unknown,
+            volatile_cache: false,
+            read_only: false,
+            atomic_blocks: 1,
+            atomic_blocks_power_fail: 1,
+            compare_write_blocks: 0,
+        };
+        assert_eq!(volume.length_bytes(), 51_200);
+        for (lba, blocks) in [(0, 1), (0, 100), (99, 1), (100, 0)] {
+            assert!(volume.contains(lba, blocks), "{blocks} from {lba}");
+        }
+        for (lba, blocks) in [(100, 1), (99, 2), (0, 101), (u64::MAX, 1), (1, u64::MAX)] {
+            assert!(!volume.contains(lba, blocks), "{blocks} from {lba}");
+        }
+    }
+}

@@ -374,6 +374,65 @@ fn damaged_data_fails_its_command_alone_and_a_damaged_header_the_connection() {
     );
 }
 
+/// The same for data that was asked for: in one PDU, and in the first, the second or both of two.
+#[test]
+fn damaged_data_that_was_asked_for_fails_its_command_alone() {
+    with_target(
+        1,
+        TargetConfig::default(),
+        |reactor, target, address, remotes| async move {
+            let options = HostOptions {
+                data_digest: true,
+                in_capsule: 0,
+                ..HostOptions::default()
+            };
+            let (admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+            let mut queue = io_queue(&reactor, address, id, 1, options).await;
+            let data = pattern(1, 8 * BLOCK);
+            let (write, read) = (
+                NvmCommand::Write(Blocks::new(0, 8)),
+                NvmCommand::Read(Blocks::new(0, 8)),
+            );
+            for damaged in [&[true][..], &[true, false], &[false, true], &[true, true]] {
+                let sqe = write.sqe(0, 1, SglDescriptor::NONE);
+                let cid = queue.submit(sqe, &data, 0).await.expect("connected");
+                let r2t = queue.receive_r2t().await;
+                let length = data.len() / damaged.len();
+                for (index, damaged) in damaged.iter().enumerate() {
+                    let header = H2cData {
+                        cid,
+                        transfer_tag: r2t.transfer_tag,
+                        offset: (index * length) as u32,
+                        length: length as u32,
+                        last: (index + 1) * length == data.len(),
+                    };
+                    let mut bytes = queue.h2c_data(&header, &data[index * length..][..length]);
+                    bytes[1000] ^= u8::from(*damaged);
+                    queue.send_bytes(&bytes).await.expect("connected");
+                }
+                let (cqe, _) = queue.answer(cid).await.expect("connected");
+                assert!(
+                    cqe.status.is(Status::TRANSIENT_TRANSPORT_ERROR),
+                    "{damaged:?}: {:?}",
+                    cqe.status
+                );
+                assert!(!cqe.status.do_not_retry());
+                let (cqe, held) = queue.nvm(read, 1, &[], data.len() as u32).await;
+                assert!(cqe.status.is_success());
+                assert!(
+                    held.iter().all(|byte| *byte == 0),
+                    "{damaged:?} was written"
+                );
+            }
+            assert_eq!(target.stats().reactors[0].data_digest_errors, 5);
+            let (cqe, _) = queue.nvm(write, 1, &data, 0).await;
+            assert!(cqe.status.is_success(), "the queue goes on");
+            drop((admin, queue));
+            settles(&reactor, &target, &remotes).await;
+        },
+    );
+}
+
 #[test]
 fn a_silent_host_loses_its_controller_and_every_queue() {
     with_target(

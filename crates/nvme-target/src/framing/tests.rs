@@ -358,6 +358,8 @@ struct Peer {
     reader: Reader,
     writer: Writer,
     answers: BTreeMap<u16, u16>,
+    /// What it was asked for.
+    r2ts: Vec<R2t>,
 }
 
 impl Peer {
@@ -369,6 +371,7 @@ impl Peer {
                 ..Writer::default()
             },
             answers: BTreeMap::new(),
+            r2ts: Vec::new(),
         }
     }
 
@@ -395,7 +398,10 @@ impl Peer {
                 }) if data.success => {
                     self.answers.insert(data.cid, 0);
                 }
-                Some(Event::Pdu(Pdu::R2t(r2t))) => more.extend(self.data_for(&r2t)),
+                Some(Event::Pdu(Pdu::R2t(r2t))) => {
+                    more.extend(self.data_for(&r2t));
+                    self.r2ts.push(r2t);
+                }
                 Some(_) => {}
             }
         }
@@ -775,6 +781,119 @@ fn short_reads_do_not_take_the_room_that_a_long_write_waits_for() {
     leave(&mut bench);
     assert!(bench.queue.is_fetching(), "it has all the room");
     assert_eq!(account.used(), room);
+}
+
+/// An H2CData PDU without digests, and as much data as it says.
+fn h2c_data(header: &H2cData) -> Vec<u8> {
+    let mut buffer = [0; HEADER_SIZE_MAX];
+    let written = Writer::default().h2c_data(&mut buffer, header);
+    let mut bytes = buffer[..written].to_vec();
+    bytes.resize(written + header.length as usize, 0x5a);
+    bytes
+}
+
+/// A connection with two writes whose data was asked for, of the first of which `came` bytes have come, and the H2CData that brings
+/// the rest of these; and what was asked for of the second.
+fn two_awaited(came: u32) -> (Bench, H2cData, R2t) {
+    let (mut bench, mut peer) = (Bench::new(Setup::PLAIN), Peer::new(false));
+    peer.read(&bench.feed(&icreq(false)).expect("a good host"));
+    for cid in AWAITED {
+        let write = by_request(NvmCommand::Write, cid, AWAITED_BYTES / BLOCK_BYTES);
+        peer.read(&bench.feed(&write).expect("a good host"));
+    }
+    let [first, second] = peer.r2ts[..] else {
+        panic!("an R2T for each write, not {:?}", peer.r2ts)
+    };
+    assert_eq!([first.cid, second.cid], AWAITED);
+    assert_eq!((first.offset, first.length), (0, AWAITED_BYTES));
+    assert_ne!(first.transfer_tag, second.transfer_tag);
+    let header = |offset, length| H2cData {
+        cid: first.cid,
+        transfer_tag: first.transfer_tag,
+        offset,
+        length,
+        last: offset + length == AWAITED_BYTES,
+    };
+    if came > 0 {
+        bench
+            .feed(&h2c_data(&header(0, came)))
+            .expect("a good host");
+    }
+    (bench, header(came, AWAITED_BYTES - came), second)
+}
+
+const AWAITED: [u16; 2] = [1, 2];
+const AWAITED_BYTES: u32 = 4096;
+
+/// H2CData is taken as its R2T asked for it, to the byte (NVMe/TCP Transport 1.0c, section 3.6.2.8).
+#[test]
+fn data_is_taken_only_as_it_was_asked_for() {
+    type Change = fn(&mut H2cData);
+    let out_of_range = Termination::out_of_range;
+    let (flags, cccid, ttag) = (1, 8, 10);
+    let field = Termination::invalid_field;
+    let changes: [(u32, Change, Termination); 16] = [
+        (0, |data| data.offset = 1, out_of_range()),
+        (
+            0,
+            |data| (data.offset, data.length) = (1, 4095),
+            out_of_range(),
+        ),
+        (
+            0,
+            |data| (data.offset, data.length) = (4, 4092),
+            out_of_range(),
+        ),
+        (1024, |data| data.offset -= 1, out_of_range()),
+        (
+            1024,
+            |data| (data.offset, data.length) = (1025, 3071),
+            out_of_range(),
+        ),
+        (1024, |data| data.offset = 0, out_of_range()),
+        (1024, |data| data.offset = u32::MAX - 3, out_of_range()),
+        (0, |data| data.length += 1, out_of_range()),
+        (
+            0,
+            |data| (data.length, data.last) = (4097, false),
+            out_of_range(),
+        ),
+        (
+            0,
+            |data| (data.length, data.last) = (4100, false),
+            out_of_range(),
+        ),
+        (
+            1024,
+            |data| (data.length, data.last) = (3076, false),
+            out_of_range(),
+        ),
+        (0, |data| data.last = false, field(flags)),
+        (1024, |data| data.length = 512, field(flags)),
+        (0, |data| data.cid = AWAITED[1], field(cccid)),
+        (0, |data| data.cid = 77, field(cccid)),
+        (0, |data| data.transfer_tag = 77, field(ttag)),
+    ];
+    for (number, (came, change, expected)) in changes.into_iter().enumerate() {
+        let (mut bench, mut header, _) = two_awaited(came);
+        change(&mut header);
+        let refused = bench.feed(&h2c_data(&header));
+        assert_eq!(
+            refused.expect_err("it was not asked for"),
+            FramingError::Terminate(expected),
+            "change {number}: {header:?}"
+        );
+    }
+    let (mut bench, mut header, other) = two_awaited(0);
+    header.transfer_tag = other.transfer_tag;
+    let refused = bench.feed(&h2c_data(&header));
+    let expected = FramingError::Terminate(field(cccid));
+    assert_eq!(refused.expect_err("the other's tag"), expected);
+    for came in [0, 4, 1024] {
+        let (mut bench, header, _) = two_awaited(came);
+        bench.feed(&h2c_data(&header)).expect("it was asked for");
+        assert_eq!(bench.queue.in_flight(), 1, "the first write is answered");
+    }
 }
 
 /// The progress of what comes is that of one PDU, from its first byte to its last.
