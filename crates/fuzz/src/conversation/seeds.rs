@@ -21,6 +21,9 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
     let in_capsule = step(Kind::Write, 1, [0, 9, 3, 0, 0, 0]);
     let read = step(Kind::Read, 1, [0, 8, 16, 0, 0, 0]);
     let data = step(Kind::Data, 1, [0, 1, 0, 0, 0, 0]);
+    let whole = step(Kind::Data, 1, [0, 0, 0, 0, 0, 0]);
+    let bit_flipped = |pdu, at| step(Kind::Damage, 1, [0, pdu, 0, at, 0, 3]);
+    let byte_set = |pdu, at, value| step(Kind::Damage, 1, [1, pdu, 0, at, 0, value]);
     let programs: Vec<(&str, Vec<[u8; 8]>)> = vec![
         (
             "write-read",
@@ -164,6 +167,64 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
                 held(step(Kind::Damage, 1, [3, 0, 0, 0, 0, 0])),
                 step(Kind::Flush, 1, [7, 40, 0, 0, 0, 0]),
                 data,
+            ],
+        ),
+        (
+            "damaged-data",
+            vec![
+                admin_digests,
+                io_digests,
+                held(in_capsule),
+                held(bit_flipped(0, 200)),
+                step(Kind::Flush, 1, [6, 0, 0, 0, 0, 0]),
+                // One PDU, then several of which the first is damaged, then several of which the last is.
+                fetched,
+                held(whole),
+                held(bit_flipped(0, 100)),
+                step(Kind::Flush, 1, [6, 0, 0, 0, 0, 0]),
+                fetched,
+                held(data),
+                held(bit_flipped(0, 100)),
+                step(Kind::Flush, 1, [5, 0, 0, 0, 0, 0]),
+                fetched,
+                held(data),
+                held(bit_flipped(2, 100)),
+                step(Kind::Flush, 1, [5, 0, 0, 0, 0, 0]),
+                fetched,
+                data,
+                read,
+            ],
+        ),
+        (
+            "data-beside-its-place",
+            vec![
+                admin,
+                io,
+                // A byte behind its place, and a byte before it: DATAO is at byte 12 of H2CData.
+                fetched,
+                held(data),
+                held(byte_set(0, 12, 1)),
+                step(Kind::Flush, 1, [6, 0, 0, 0, 0, 0]),
+                read,
+                io,
+                fetched,
+                held(data),
+                held(byte_set(1, 12, 0xff)),
+                held(byte_set(1, 13, 0x0f)),
+                step(Kind::Flush, 1, [6, 0, 0, 0, 0, 0]),
+                read,
+            ],
+        ),
+        (
+            "data-beyond-its-end",
+            vec![
+                admin,
+                io,
+                // 10 blocks are asked for; 4 bytes more come, and then nothing for as long as the target waits.
+                step(Kind::Write, 1, [0, 8, 9, 0, 1, 0]),
+                step(Kind::WrongData, 1, [0, 3, 0x04, 0x14, 0, 0]),
+                step(Kind::Wait, 0, [6, 0, 0, 0, 0, 0]),
+                step(Kind::Wait, 0, [7, 0, 0, 0, 0, 0]),
             ],
         ),
         (
