@@ -412,7 +412,7 @@ impl IoQueue {
             return;
         };
         state.flights.get_mut(index).cancelled = true;
-        state.stop_starting(index);
+        state.stop_starting(index, VolumeError::Cancelled);
         let parts: Vec<(u32, Place)> = state
             .parts
             .iter()
@@ -618,7 +618,7 @@ impl IoQueue {
                 error => error,
             };
             flight.error.get_or_insert(error);
-            state.stop_starting(flight_index);
+            state.stop_starting(flight_index, error);
         }
         let flight = state.flights.get_mut(flight_index);
         flight.done_in_part |= result.is_ok() && part.method.modifies();
@@ -662,7 +662,7 @@ impl IoQueue {
             let flight = state.flights.get_mut(index);
             flight.cancelled = true;
             flight.error.get_or_insert(VolumeError::Cancelled);
-            state.stop_starting(index);
+            state.stop_starting(index, VolumeError::Cancelled);
             if state.flights.get_mut(index).parts == 0 {
                 self.end_flight(state, index);
             }
@@ -790,8 +790,7 @@ impl IoQueue {
         state.profile = None;
         let waiting: Vec<u32> = state.waiting.iter().copied().collect();
         for index in waiting {
-            state.flights.get_mut(index).error = Some(VolumeError::Lost);
-            state.stop_starting(index);
+            state.stop_starting(index, VolumeError::Lost);
             if state.flights.get_mut(index).parts == 0 {
                 self.end_flight(state, index);
             }
@@ -818,8 +817,7 @@ impl IoQueue {
         state.ended = true;
         let waiting: Vec<u32> = state.waiting.iter().copied().collect();
         for index in waiting {
-            state.flights.get_mut(index).error = Some(VolumeError::Lost);
-            state.stop_starting(index);
+            state.stop_starting(index, VolumeError::Lost);
             if state.flights.get_mut(index).parts == 0 {
                 self.end_flight(state, index);
             }
@@ -853,8 +851,7 @@ impl IoQueue {
         for index in waiting {
             let flight = state.flights.get_mut(index);
             if flight.plan.method.modifies() {
-                flight.error.get_or_insert(VolumeError::Cancelled);
-                state.stop_starting(index);
+                state.stop_starting(index, VolumeError::Cancelled);
                 if state.flights.get_mut(index).parts == 0 {
                     self.end_flight(state, index);
                 }
@@ -1036,12 +1033,14 @@ impl State {
             .map(|(_, index)| index)
     }
 
-    /// No further piece of this request is started.
-    fn stop_starting(&mut self, index: u32) {
+    /// No further piece of this request is started; where that leaves one undone, the request fails with `error`, however
+    /// those that were started end.
+    fn stop_starting(&mut self, index: u32, error: VolumeError) {
         let flight = self.flights.get_mut(index);
         let pieces = flight.plan.pieces();
         if flight.started < pieces {
             flight.started = pieces;
+            flight.error.get_or_insert(error);
             self.waiting.retain(|&other| other != index);
         }
     }

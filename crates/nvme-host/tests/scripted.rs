@@ -739,6 +739,42 @@ fn a_cancelled_request_ends_once() {
     });
 }
 
+/// A request of several commands whose cancellation comes before some of them were sent: those that were sent may all succeed,
+/// and the request must not.
+#[test]
+fn a_cancelled_request_that_was_not_sent_whole_does_not_succeed() {
+    for modifies in [false, true] {
+        with_fake(Script::default(), move |reactor, fake| async move {
+            let options = Options {
+                depth: 1,
+                ..options()
+            };
+            let volume = open(&reactor, options).await;
+            let mut client = Client::new(&volume, &reactor, 4);
+            client.read(0, 1).await.unwrap();
+            // MDTS is 256 blocks.
+            let token = match modifies {
+                true => client.submit(write(0, &pattern(600 * 512, 1), 512)),
+                false => client.submit(Operation::Read {
+                    lba: 0,
+                    blocks: 600,
+                    buffers: ReadBuffers::Lend,
+                }),
+            };
+            client.queue.cancel(token);
+            let result = client.next().await.result;
+            // A part of the write was done.
+            let expected = match modifies {
+                true => VolumeError::TimedOut,
+                false => VolumeError::Cancelled,
+            };
+            assert_eq!(result, Err(expected));
+            let written: &[_] = if modifies { &[(0, 256)] } else { &[] };
+            assert_eq!(*fake.writes.borrow(), written);
+        });
+    }
+}
+
 #[test]
 fn a_fence_waits_for_what_ends_and_cuts_off_what_does_not() {
     for stuck in [false, true] {
