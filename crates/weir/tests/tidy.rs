@@ -16,7 +16,7 @@ const ROOMS: &[&[&str]] = &[
     &["weir-volume"],
     &["weir-nvme-target", "weir-nvme-host"],
     &["weir-load", "weir-torture"],
-    &["weir-gateway", "weir-limit", "weir-simulate"],
+    &["weir-lab", "weir-gateway", "weir-limit", "weir-simulate"],
     &["weir"],
     &["weir-fuzz-targets"],
 ];

@@ -1,0 +1,130 @@
+//! A comparison: the same work on several volumes, in alternating rounds.
+
+use serde::{Deserialize, Serialize};
+
+use super::run::{Load, Run, Volume};
+
+/// Volumes side by side.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// What is compared; the first is what the others are measured against.
+    pub sides: Vec<Side>,
+    /// One for each kind of load.
+    pub stages: Vec<Stage>,
+    /// How sure the intervals of all differences together are.
+    pub confidence_percent: f64,
+    /// Differences below this are not shown, however sure.
+    pub least_difference_percent: f64,
+    /// The whole in a sentence.
+    pub summary: String,
+}
+
+/// One of what is compared.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Side {
+    /// What it is called: `A`, `B`, ...
+    pub name: String,
+    /// What it is.
+    pub volumes: Vec<Volume>,
+    /// Requests a second at most: the mean of the rounds of the stage that finds it.
+    pub maximum_rate: f64,
+}
+
+/// One kind of load, in several rounds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// Such as `80% of each maximum`.
+    pub name: String,
+    /// The load of each side.
+    pub loads: Vec<Load>,
+    /// In the order in which they were run.
+    pub rounds: Vec<Round>,
+    /// What came of it: for each side but the first, each metric.
+    pub differences: Vec<Difference>,
+}
+
+/// Each side once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// In which order the sides ran, by index.
+    pub order: Vec<u32>,
+    /// By side, not in the order of running.
+    pub runs: Vec<Run>,
+}
+
+/// By how much a side differs from the first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Difference {
+    /// The side, by index.
+    pub side: u32,
+    /// What differs.
+    pub metric: Metric,
+    /// What the first side has: requests a second or nanoseconds.
+    pub baseline: f64,
+    /// What this side has.
+    pub value: f64,
+    /// By how much that is more.
+    pub percent: f64,
+    /// The lower end of the confidence interval of that.
+    pub percent_low: f64,
+    /// Its upper end.
+    pub percent_high: f64,
+    /// What to say about it.
+    pub verdict: Verdict,
+}
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Requests a second.
+    Throughput,
+    /// The mean of what a user feels.
+    LatencyMean,
+    /// Its 99th percentile.
+    LatencyP99,
+}
+
+/// What is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// More.
+    Higher,
+    /// Less.
+    Lower,
+}
+
+impl Metric {
+    /// What is better.
+    #[must_use]
+    pub fn better(self) -> Direction {
+        match self {
+            Metric::Throughput => Direction::Higher,
+            Metric::LatencyMean | Metric::LatencyP99 => Direction::Lower,
+        }
+    }
+
+    /// In words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Throughput => "throughput",
+            Metric::LatencyMean => "mean latency",
+            Metric::LatencyP99 => "p99 latency",
+        }
+    }
+}
+
+/// What to say about a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It is better than the first.
+    Better,
+    /// It is worse than the first.
+    Worse,
+    /// No difference was shown.
+    NoDifferenceShown,
+    /// The load fixes the metric, so that it says nothing; the same offered rate on both sides, which both sustained.
+    Fixed,
+}
