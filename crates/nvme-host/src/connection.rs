@@ -48,7 +48,7 @@ impl fmt::Display for EndReason {
 
 /// Takes what comes of a connection's commands.
 pub(crate) trait Owner: Commands {
-    /// What was received so far has been handed on: commands may be submitted.
+    /// What was received so far has been handed on, or there is more room: commands may be submitted.
     fn settled(&self);
 
     /// The connection ended before this command was answered.
@@ -211,8 +211,15 @@ impl Connection {
             return Poll::Pending;
         }
         let mut next = gather.take().expect("filled above");
+        let room = queue_pair.room();
         queue_pair.transmit(&mut next);
+        let has_more_room = queue_pair.room() > room;
+        drop(queue_pair);
         stream.start_send(next);
+        if has_more_room {
+            // With data that was owed to commands that had ended: nothing else may come that would tell of it.
+            self.owner.settled();
+        }
         Poll::Ready(Ok(()))
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A state machine without socket, clock or randomness (NVMe/TCP Transport 1.0 section 3). It holds what a command sends
 //! until the command is answered, and never what a command receives: that is handed on as it arrives. A CID is a slot and a
-//! count of its uses, so that an answer that comes too late meets no other command.
+//! count of its uses, so that an answer that comes too late meets no other command. What the controller asked for it is sent
+//! though it has ended the command meanwhile: it may wait for it, and keep the command's place for so long.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -124,7 +125,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A command that was not answered yet.
+/// A command that was not answered yet, or whose data is owed still.
 struct Pending {
     user: u64,
     sqe: Sqe,
@@ -140,6 +141,9 @@ struct Pending {
     owed: Option<Owed>,
     /// Whether data of it came damaged.
     damaged: bool,
+    /// It was answered. It keeps its slot until what is owed was handed to a send, so that the controller never has more commands
+    /// than it has entries.
+    answered: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -271,6 +275,7 @@ impl QueuePair {
             transferred: 0,
             owed: None,
             damaged: false,
+            answered: false,
         };
         self.slots[usize::from(slot)].pending = Some(pending);
         self.outgoing.push_back(Outgoing::Capsule(cid));
@@ -346,12 +351,11 @@ impl QueuePair {
     /// Sends one H2CData of what is owed to a command.
     fn send_data(&mut self, cid: u16, gather: &mut Gather) {
         let (writer, maximum_data) = (self.writer, self.maximum_data);
-        // The controller may have ended the command meanwhile.
         let Some(pending) = self.find(cid) else {
-            return;
+            unreachable!("a command stays until what is owed was sent");
         };
         let (Some(owed), Payload::Out(views)) = (&mut pending.owed, &pending.payload) else {
-            return;
+            unreachable!("data is sent that was asked for");
         };
         let length = owed.left.min(maximum_data);
         let data = H2cData {
@@ -368,13 +372,13 @@ impl QueuePair {
         push_data(&writer, &views, length, gather);
         owed.offset += length;
         owed.left -= length;
-        if owed.left == 0 {
-            pending.owed = None;
-        } else {
-            self.outgoing.push_back(Outgoing::Data(cid));
+        pending.data_sent = true;
+        if !data.last {
+            return self.outgoing.push_back(Outgoing::Data(cid));
         }
-        if let Some(pending) = self.find(cid) {
-            pending.data_sent = true;
+        pending.owed = None;
+        if pending.answered {
+            self.release(cid);
         }
     }
 
@@ -462,7 +466,7 @@ impl QueuePair {
     }
 
     fn completion(&mut self, cqe: &Cqe, commands: &dyn Commands) -> Result<(), Termination> {
-        let pending = self.find(cqe.cid).filter(|pending| pending.sent);
+        let pending = self.find_sent(cqe.cid);
         let pending = pending.ok_or(Termination::invalid_field(field::RESPONSE_CID))?;
         let whole = match pending.payload {
             Payload::In(length) => !pending.damaged && pending.transferred == length,
@@ -472,14 +476,14 @@ impl QueuePair {
             true => Answer::Damaged,
             false => Answer::Cqe(*cqe),
         };
-        let user = self.release(cqe.cid);
+        let user = self.end(cqe.cid);
         commands.answer(user, answer);
         Ok(())
     }
 
     /// Data of a command comes in order, and not more than it asked for.
     fn data_begins(&mut self, data: &C2hData) -> Result<(), Termination> {
-        let pending = self.find(data.cid).filter(|pending| pending.sent);
+        let pending = self.find_sent(data.cid);
         let pending = pending.ok_or(Termination::invalid_field(field::DATA_CID))?;
         let Payload::In(length) = pending.payload else {
             return Err(Termination::invalid_field(field::DATA_CID));
@@ -512,13 +516,13 @@ impl QueuePair {
             true => Answer::Cqe(Cqe::new(data.cid, 0, Status::SUCCESS)),
             false => Answer::Damaged,
         };
-        let user = self.release(data.cid);
+        let user = self.end(data.cid);
         commands.answer(user, answer);
     }
 
     /// The controller asks for data, in order, and one piece at a time: MAXR2T is 0 in ICReq.
     fn ready_to_transfer(&mut self, r2t: &R2t) -> Result<(), Termination> {
-        let pending = self.find(r2t.cid).filter(|pending| pending.sent);
+        let pending = self.find_sent(r2t.cid);
         let pending = pending.ok_or(Termination::invalid_field(field::DATA_CID))?;
         let length = match &pending.payload {
             Payload::Out(views) if !pending.in_capsule => views_len(views) as u32,
@@ -550,6 +554,7 @@ impl QueuePair {
         let slots = self.slots.iter_mut();
         slots
             .filter_map(|slot| slot.pending.take())
+            .filter(|pending| !pending.answered)
             .map(|pending| {
                 let moved = match pending.payload {
                     Payload::Out(_) => pending.data_sent,
@@ -592,14 +597,28 @@ impl QueuePair {
         (pending.sqe.cid == cid).then_some(pending)
     }
 
-    fn release(&mut self, cid: u16) -> u64 {
-        let slot = cid & self.slot_mask();
-        let pending = &mut self.slots[usize::from(slot)].pending;
-        let user = pending.as_ref().expect("a command is answered once").user;
-        // In place: a command is longer than what is wanted of it.
-        *pending = None;
-        self.free.push(slot);
+    /// A command that the controller may say something of.
+    fn find_sent(&mut self, cid: u16) -> Option<&mut Pending> {
+        self.find(cid)
+            .filter(|pending| pending.sent && !pending.answered)
+    }
+
+    /// A command is answered: whom it was submitted for.
+    fn end(&mut self, cid: u16) -> u64 {
+        let pending = self.find(cid).expect("a command is answered once");
+        let user = pending.user;
+        pending.answered = true;
+        if pending.owed.is_none() {
+            self.release(cid);
+        }
         user
+    }
+
+    fn release(&mut self, cid: u16) {
+        let slot = cid & self.slot_mask();
+        // In place: a command is longer than what is wanted of it.
+        self.slots[usize::from(slot)].pending = None;
+        self.free.push(slot);
     }
 }
 
@@ -879,6 +898,45 @@ mod tests {
             assert_eq!(users, [2, 1]);
             assert_eq!(peer.pair.room(), 4);
         }
+    }
+
+    #[test]
+    fn what_was_asked_for_is_sent_after_the_answer() {
+        let mut peer = peer(true, 4096);
+        let (payload, data) = out(10_000);
+        let cid = peer.pair.submit(Sqe::default(), payload, 1);
+        peer.hear();
+        peer.say_r2t(cid, 9, 0, 10_000);
+        peer.say_completion(cid, Status::COMMAND_ABORT_REQUESTED);
+        assert_eq!(peer.seen.answers.borrow().len(), 1);
+        assert_eq!(
+            peer.pair.room(),
+            3,
+            "the controller has the command in a slot"
+        );
+        let heard: Vec<u8> = peer
+            .hear()
+            .into_iter()
+            .flat_map(|heard| match heard {
+                Heard::Data(header, data) => {
+                    assert_eq!((header.cid, header.transfer_tag), (cid, 9));
+                    data
+                }
+                other => panic!("data, not {other:?}"),
+            })
+            .collect();
+        assert_eq!(heard, data);
+        assert_eq!(peer.pair.room(), 4);
+        // It is not among those that are lost with the connection, and is not answered again.
+        let (payload, _) = out(10_000);
+        let cid = peer.pair.submit(Sqe::default(), payload, 2);
+        peer.hear();
+        peer.say_r2t(cid, 9, 0, 10_000);
+        peer.say_completion(cid, Status::COMMAND_ABORT_REQUESTED);
+        peer.say_completion(cid, Status::COMMAND_ABORT_REQUESTED);
+        assert_eq!(peer.seen.answers.borrow().len(), 2);
+        assert!(peer.pair.fault().is_some());
+        assert_eq!(peer.pair.take_unanswered(), []);
     }
 
     #[test]
