@@ -369,6 +369,12 @@ impl Admin {
             .await
         {
             Ok(data) => descriptors(&data),
+            // It went since the first Identify. Without its identifiers it would be taken for another one for ever after.
+            Err(CommandFailure::Status { status, .. })
+                if status.is(weir_nvme::Status::INVALID_NAMESPACE_OR_FORMAT) =>
+            {
+                return Err(NamespaceError::Absent { nsid }.into());
+            }
             // Mandatory only since NVMe 1.3.
             Err(CommandFailure::Status { .. }) => NamespaceDescriptors::default(),
             Err(failure) => return Err(failure.into()),

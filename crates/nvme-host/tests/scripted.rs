@@ -612,6 +612,28 @@ fn another_namespace_is_not_taken_for_the_same() {
 }
 
 #[test]
+fn a_namespace_that_goes_while_it_is_identified_is_not_another_one() {
+    let gone = Some(Status::INVALID_NAMESPACE_OR_FORMAT);
+    with_fake(Script::default(), move |reactor, fake| async move {
+        let change = |descriptors| fake.script.borrow_mut().descriptors = descriptors;
+        change(gone);
+        let host = host();
+        let first = host.open(&reactor, options(), false).await;
+        assert!(matches!(first, Err(ConnectError::Namespace(_))));
+        change(None);
+        let volume: Arc<dyn Volume> = host.open(&reactor, options(), false).await.unwrap();
+        let mut client = Client::new(&volume, &reactor, 4);
+        client.read(0, 1).await.unwrap();
+        for (descriptors, result) in [(gone, Err(VolumeError::Lost)), (None, Ok(()))] {
+            change(descriptors);
+            fake.send_event(EventType::NamespaceAttributeChanged);
+            reactor.sleep(Duration::from_secs(1)).await;
+            assert_eq!(client.read(0, 1).await.map(drop), result);
+        }
+    });
+}
+
+#[test]
 fn damaged_data_is_read_again() {
     with_fake(
         Script {

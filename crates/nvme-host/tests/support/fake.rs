@@ -19,7 +19,7 @@ use weir_nvme::feature::{FeatureId, NumberOfQueues};
 use weir_nvme::identify::{
     AsynchronousEventsSupported, Cns, CommandSetController, ControllerAttributes, ControllerType,
     DeallocateFeatures, FusedOperations, IdentifyController, IdentifyNamespace, LbaFormat,
-    OptionalFabricsCommands, OptionalNvmCommands, SglSupport, VolatileCache,
+    NamespaceDescriptors, OptionalFabricsCommands, OptionalNvmCommands, SglSupport, VolatileCache,
 };
 use weir_nvme::log::{
     AddressFamily, DiscoveryLogEntry, DiscoveryLogHeader, LogId, SubsystemType, TransportType,
@@ -82,6 +82,8 @@ pub(crate) struct Script {
     pub(crate) answer_admin: bool,
     /// Every byte of the namespace's NGUID.
     pub(crate) nguid: u8,
+    /// What Identify answers for the namespace's descriptors. None: they are there, and hold a UUID.
+    pub(crate) descriptors: Option<Status>,
     /// Whether Connect of an I/O queue is refused.
     pub(crate) refuse_io: bool,
     /// Whether Connect is refused.
@@ -110,6 +112,8 @@ impl Default for Script {
             damage: 0,
             answer_admin: true,
             nguid: 1,
+            // As of a controller before NVMe 1.3.
+            descriptors: Some(Status::INVALID_FIELD_IN_COMMAND),
             refuse_io: false,
             refuse: false,
             hook: Box::new(|_, _| Action::Serve),
@@ -611,6 +615,17 @@ impl Peer {
                     Cns::Controller => self.identify_controller(),
                     Cns::Namespace => self.identify_namespace(identify.nsid),
                     Cns::CommandSetController => CommandSetController::default().encode().to_vec(),
+                    Cns::NamespaceDescriptors => {
+                        let (refusal, nguid) = {
+                            let script = self.fake.script.borrow();
+                            (script.descriptors, script.nguid)
+                        };
+                        if let Some(status) = refusal {
+                            return self.answer(sqe, status, 0);
+                        }
+                        let ids = NamespaceDescriptors::nvm([nguid; 16], [nguid; 16], [0; 8]);
+                        ids.encode().to_vec()
+                    }
                     _ => return self.answer(sqe, Status::INVALID_FIELD_IN_COMMAND, 0),
                 };
                 self.answer_with(sqe, Status::SUCCESS, data);
