@@ -148,11 +148,13 @@ impl World {
         self.lock().network.connections()
     }
 
-    /// Memory of the buffers for ring receives that readers on a host hold, in bytes.
+    /// Memory of the buffers for ring receives that readers on a host hold, in bytes. A reactor that has ended, or died, holds none.
     #[must_use]
     pub fn receive_bytes_held(&self, host: impl Into<HostId>) -> usize {
         let (host, state) = (host.into(), self.lock());
-        let of_host = state.reactors.iter().filter(|reactor| reactor.host == host);
+        let lives =
+            |reactor: &&ReactorState| reactor.host == host && !reactor.dead && !reactor.ended;
+        let of_host = state.reactors.iter().filter(lives);
         of_host.map(|reactor| reactor.receive_bytes_held).sum()
     }
 

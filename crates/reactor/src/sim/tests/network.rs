@@ -527,6 +527,33 @@ fn a_receive_waits_for_a_buffer() {
 }
 
 #[test]
+fn what_was_received_is_gone_with_its_reactor() {
+    for crash in [None, Some(Crash::Process), Some(Crash::Power)] {
+        let simulation = Simulation::new(Config::default());
+        let main: crate::ReactorMain = Box::new(|reactor| {
+            Box::pin(async move {
+                let (client, server) = pair(&reactor, &options()).await;
+                send_all(&client, b"x").await.unwrap();
+                let _held = server.receive().await.unwrap();
+                // Nothing is in flight when it ends.
+                std::future::pending::<()>().await;
+            })
+        });
+        let system = simulation.system(0);
+        let thread = system.start_reactor(ReactorConfig::default(), main);
+        simulation.run_for(Duration::from_secs(1));
+        let world = simulation.world();
+        assert!(world.receive_bytes_held(0) > 0);
+        match crash {
+            Some(crash) => simulation.crash(0, crash),
+            None => thread.unwrap().remote.stop(),
+        }
+        simulation.run_for(Duration::from_secs(1));
+        assert_eq!(world.receive_bytes_held(0), 0, "{crash:?}");
+    }
+}
+
+#[test]
 fn addresses_are_taken_once_and_found_by_name() {
     let simulation = Simulation::new(Config::default());
     let (alpha, beta) = (simulation.host("alpha"), simulation.host("beta"));
