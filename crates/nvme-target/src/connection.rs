@@ -424,6 +424,7 @@ fn start(shard: &Rc<Shard>, connection: Connection) {
 /// The whole life of a connection on one reactor. What it submitted is waited for whatever happens, a panic included.
 async fn live(shard: Rc<Shard>, connection: Rc<RefCell<Connection>>) {
     let entry = Rc::clone(&connection.borrow().entry);
+    let mut mailbox = OpenMailbox(Some(Rc::clone(&entry)));
     let inner = Rc::clone(&connection);
     let served = shard
         .reactor
@@ -441,9 +442,12 @@ async fn live(shard: Rc<Shard>, connection: Rc<RefCell<Connection>>) {
             );
         }
     }
-    if !moved {
+    if moved {
+        // Its messages are read where it goes on.
+        mailbox.0 = None;
+    } else {
         announce_end(&shard, &entry);
-        close_mailbox(&entry);
+        drop(mailbox);
     }
     {
         // Nothing is held any more but by what runs.
@@ -498,9 +502,16 @@ fn announce_end(shard: &Shard, entry: &Entry) {
     }
 }
 
-/// Nobody reads messages any more; who waits for an answer has it.
-fn close_mailbox(entry: &Entry) {
-    entry.handle.mailbox.close().into_iter().for_each(decline);
+/// Closes the mailbox of a connection when it is dropped, be it with the reactor: nobody reads messages any more, and who waits
+/// for an answer has it.
+struct OpenMailbox(Option<Rc<Entry>>);
+
+impl Drop for OpenMailbox {
+    fn drop(&mut self) {
+        if let Some(entry) = &self.0 {
+            entry.handle.mailbox.close().into_iter().for_each(decline);
+        }
+    }
 }
 
 /// A message comes too late; senders of answers are dropped, which says so too.
@@ -620,6 +631,9 @@ impl Connection {
         let sees = self.scene.renew();
         if sees {
             self.queue.let_go(&self.scene.namespaces);
+            if let Some(controller) = self.queue.controller() {
+                controller.take_over(&self.scene.namespaces);
+            }
         }
         sees
     }

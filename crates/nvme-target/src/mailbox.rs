@@ -98,3 +98,24 @@ impl<T> Mailbox<T> {
         })
     }
 }
+
+/// The reader's end of a mailbox: when it is dropped nobody reads any more, and what was not taken is dropped with it.
+pub(crate) struct Inbox<T>(Mailbox<T>);
+
+impl<T> Inbox<T> {
+    /// The one reader's end of `mailbox`.
+    pub(crate) fn of(mailbox: &Mailbox<T>) -> Self {
+        Inbox(mailbox.clone())
+    }
+
+    /// The next message.
+    pub(crate) async fn next(&self) -> T {
+        self.0.next().await
+    }
+}
+
+impl<T> Drop for Inbox<T> {
+    fn drop(&mut self) {
+        drop(self.0.close());
+    }
+}

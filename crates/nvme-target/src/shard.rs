@@ -14,7 +14,7 @@ use crate::account::{Account, Turns};
 use crate::connection::{Entry, Message};
 use crate::counters::ConnectionCounters;
 use crate::latency::Latency;
-use crate::mailbox::Mailbox;
+use crate::mailbox::Inbox;
 use crate::snapshot::{Namespace, Snapshot};
 use crate::target::{TargetShared, Waiting};
 use crate::volumes::{Attached, Namespaces, VolumeQueue};
@@ -107,13 +107,12 @@ impl Shard {
         })
     }
 
-    /// Does what is sent to this reactor's part, until it is told to stop.
-    pub(crate) async fn run(self: Rc<Self>, work: Mailbox<Work>) {
+    /// Does what is sent to this reactor's part, until it is told to stop, or the reactor stops.
+    pub(crate) async fn run(self: Rc<Self>, work: Inbox<Work>) {
         while !self.stopped.get() {
             let work = work.next().await;
             work(&self);
         }
-        drop(work.close());
     }
 
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {

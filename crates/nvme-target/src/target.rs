@@ -20,7 +20,7 @@ use crate::connection::{self, Entry, Message, Moving};
 use crate::core::ControllerKind;
 use crate::counters::{ConnectionCounters, IoCounters, IoTotals};
 use crate::latency::Latency;
-use crate::mailbox::Mailbox;
+use crate::mailbox::{Inbox, Mailbox};
 use crate::registry::{Handle, Registry};
 use crate::shard::{Listening, Shard, Work};
 use crate::snapshot::Snapshot;
@@ -555,9 +555,9 @@ impl Target {
         });
         for (index, remote) in reactors.iter().enumerate() {
             let target = Arc::clone(&shared);
+            let work = Inbox::of(&shared.shards[index].work);
             remote
                 .run(move |reactor| {
-                    let work = target.shards[index].work.clone();
                     let shard = Shard::new(index, reactor, target);
                     reactor.spawn(shard.run(work)).detach();
                 })

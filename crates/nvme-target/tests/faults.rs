@@ -2,7 +2,10 @@
 
 mod common;
 
+use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use common::*;
@@ -17,7 +20,7 @@ use weir_nvme::property::Property;
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::tcp::{DigestOptions, FatalErrorStatus, H2cData, InitializeRequest};
 use weir_nvme_target::{Target, TargetConfig};
-use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
+use weir_reactor::sim::{Config, Crash, Simulation, seed_from_env_or_random};
 use weir_reactor::{Reactor, Remote, SocketOptions, TcpStream};
 
 const BLOCK: usize = 512;
@@ -825,4 +828,37 @@ fn a_shutdown_lets_commands_end_and_closes_everything() {
             assert!(refused.is_err(), "nobody listens any more");
         },
     );
+}
+
+#[test]
+fn who_asks_a_target_whose_reactors_are_gone_hears_that_they_tell_nothing() {
+    for crash in [None, Some(Crash::Process), Some(Crash::Power)] {
+        let simulation = Simulation::new(Config {
+            seed: seed_from_env_or_random(),
+            ..Config::default()
+        });
+        let world = simulation.world();
+        with_target_in(
+            simulation,
+            2,
+            TargetConfig::default(),
+            move |reactor, target, address, remotes| async move {
+                let options = HostOptions::default();
+                let (_admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+                let _io = io_queue(&reactor, address, id, 1, options).await;
+                assert_eq!(target.connections().await.len(), 2);
+                let mut asked = pin!(target.connections());
+                let early = poll_fn(|context| Poll::Ready(asked.as_mut().poll(context))).await;
+                assert!(early.is_pending(), "reactors answer in their own time");
+                match crash {
+                    Some(crash) => world.crash(SERVER, crash),
+                    None => remotes.iter().for_each(Remote::stop),
+                }
+                // A reactor that is told to stop may answer before it does.
+                assert!(asked.await.len() <= 2);
+                reactor.sleep(Duration::from_millis(1)).await;
+                assert_eq!(target.connections().await.len(), 0);
+            },
+        );
+    }
 }

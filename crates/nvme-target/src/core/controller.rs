@@ -1,5 +1,6 @@
 //! A controller: what its admin queue's commands work on.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -115,8 +116,12 @@ pub(crate) struct Controller {
     pub(super) queue_entries: u16,
     pub(super) events: Events,
     aborts: u8,
+    /// The namespaces as the host sees them, and those that it has seen change and was not told of.
     seen: Vec<Seen>,
+    changed: BTreeSet<u32>,
+    /// The same of ANA states.
     seen_ana: Vec<(u32, AnaState)>,
+    ana_moved: bool,
     seen_discovery: Vec<u8>,
     pub(super) ana_changes: u64,
 }
@@ -137,7 +142,9 @@ impl Controller {
             events: Events::default(),
             aborts: 0,
             seen: Vec::new(),
+            changed: BTreeSet::new(),
             seen_ana: Vec::new(),
+            ana_moved: false,
             seen_discovery: Vec::new(),
             ana_changes: 0,
         }
@@ -148,7 +155,7 @@ impl Controller {
     pub(crate) fn memory_bytes(slack: usize) -> usize {
         const DISCOVERY_BYTES_MAX: usize = 64 << 10;
         let namespaces = crate::snapshot::Subsystem::NAMESPACES_MAX as usize;
-        let seen = size_of::<Seen>() + size_of::<(u32, AnaState)>() + 2 * size_of::<u32>();
+        let seen = size_of::<Seen>() + size_of::<(u32, AnaState)>() + 4 * size_of::<u32>();
         let errors = ErrorLog::ENTRIES * size_of::<(u64, super::error_log::Failure)>();
         slack * (namespaces * seen + errors) + DISCOVERY_BYTES_MAX
     }
@@ -262,34 +269,38 @@ impl Controller {
     pub(crate) fn announce(&mut self, namespaces: &Namespaces, view: &AdminView<'_>) {
         match self.identity.kind {
             ControllerKind::Io => {
-                self.announce_namespaces(namespaces);
-                self.announce_ana(namespaces);
+                self.take_over(namespaces);
+                self.announce_changes();
             }
             ControllerKind::Discovery => self.announce_discovery(view),
         }
     }
 
-    fn announce_namespaces(&mut self, namespaces: &Namespaces) {
-        let now = seen(namespaces);
-        let changed = changed(&self.seen, &now);
-        self.seen = now;
-        self.events.namespaces_changed(changed);
+    /// The host sees these namespaces from now on. It may have looked at those before, so that what changes back is a change, too.
+    pub(crate) fn take_over(&mut self, namespaces: &Namespaces) {
+        if self.identity.kind == ControllerKind::Io {
+            self.sees(seen(namespaces), ana_states(namespaces));
+        }
     }
 
-    fn announce_ana(&mut self, namespaces: &Namespaces) {
-        let now: Vec<_> = namespaces
-            .iter()
-            .map(|attached| (attached.namespace.ana_group, attached.namespace.ana_state))
-            .collect();
+    fn sees(&mut self, now: Vec<Seen>, ana: Vec<(u32, AnaState)>) {
+        self.changed.extend(changed(&self.seen, &now));
+        self.seen = now;
         // A namespace that came or went is told of by its own event; a state that moved by this one.
-        let moved = now
+        let before = &self.seen_ana;
+        self.ana_moved |= ana
             .iter()
-            .any(|(group, state)| self.seen_ana.iter().any(|(g, s)| g == group && s != state));
-        if moved {
+            .any(|(group, state)| before.iter().any(|(g, s)| g == group && s != state));
+        self.seen_ana = ana;
+    }
+
+    fn announce_changes(&mut self) {
+        let changed = std::mem::take(&mut self.changed);
+        self.events.namespaces_changed(changed);
+        if std::mem::take(&mut self.ana_moved) {
             self.ana_changes += 1;
             self.events.raise(EventType::AnaChange);
         }
-        self.seen_ana = now;
     }
 
     fn announce_discovery(&mut self, view: &AdminView<'_>) {
@@ -305,7 +316,7 @@ impl Controller {
         match self.identity.kind {
             ControllerKind::Io => {
                 self.seen = seen(namespaces);
-                self.announce_ana(namespaces);
+                self.seen_ana = ana_states(namespaces);
             }
             ControllerKind::Discovery => {
                 self.seen_discovery = super::discovery::records(&self.identity.host_nqn, view);
@@ -331,6 +342,14 @@ fn seen(namespaces: &Namespaces) -> Vec<Seen> {
     namespaces.iter().map(of).collect()
 }
 
+fn ana_states(namespaces: &Namespaces) -> Vec<(u32, AnaState)> {
+    let of = |attached: &std::rc::Rc<crate::volumes::Attached>| {
+        let namespace = &attached.namespace;
+        (namespace.ana_group, namespace.ana_state)
+    };
+    namespaces.iter().map(of).collect()
+}
+
 /// The NSIDs that came, went, or are not what they were.
 fn changed(before: &[Seen], now: &[Seen]) -> Vec<u32> {
     let differs = |one: &Seen, others: &[Seen]| !others.contains(one);
@@ -340,4 +359,75 @@ fn changed(before: &[Seen], now: &[Seen]) -> Vec<u32> {
         .chain(new_or_other)
         .map(|seen| seen.nsid)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_nvme::event::AsynchronousEvent;
+    use weir_nvme::feature::AsynchronousEventConfiguration;
+
+    use super::*;
+
+    const NAMESPACE: Seen = Seen {
+        nsid: 7,
+        geometry_generation: 0,
+        blocks: 1,
+        uuid: [1; 16],
+        nguid: [1; 16],
+        read_only: false,
+        ana_group: 1,
+    };
+
+    fn controller() -> Controller {
+        let identity = ControllerIdentity {
+            kind: ControllerKind::Io,
+            id: 1,
+            subsystem_nqn: Nqn::new("nqn.2026-01.org.example:subsystem").expect("a name"),
+            host_nqn: Nqn::new("nqn.2026-01.org.example:host").expect("a name"),
+            host_id: HostId([1; 16]),
+        };
+        let mut controller = Controller::new(identity, 0, &TargetConfig::default());
+        controller.sees(vec![NAMESPACE], vec![(1, AnaState::Optimized)]);
+        controller.announce_changes();
+        controller.events.reset();
+        controller.events.clear_changed_namespaces();
+        controller.features.events = AsynchronousEventConfiguration(u32::MAX);
+        controller
+    }
+
+    /// What the controller tells now.
+    fn told(controller: &mut Controller) -> Vec<EventType> {
+        for slot in 0..4 {
+            controller.events.request(slot).expect("room");
+        }
+        let events = std::iter::from_fn(|| controller.next_event());
+        let events = events.map(|(_, dword)| AsynchronousEvent::from_dword(dword).event);
+        let events = events.collect();
+        controller.events.reset();
+        events
+    }
+
+    #[test]
+    fn what_changed_back_before_it_was_told_is_told() {
+        let mut controller = controller();
+        assert_eq!(told(&mut controller), []);
+        // The host may look while it is away, and keeps what it saw until it is told.
+        controller.sees(vec![], vec![]);
+        controller.sees(vec![NAMESPACE], vec![(1, AnaState::Optimized)]);
+        controller.announce_changes();
+        assert_eq!(
+            told(&mut controller),
+            [EventType::NamespaceAttributeChanged]
+        );
+        assert_eq!(controller.events.changed_namespaces(), [7]);
+        controller.events.clear_changed_namespaces();
+        controller.announce_changes();
+        assert_eq!(told(&mut controller), []);
+        for state in [AnaState::Inaccessible, AnaState::Optimized] {
+            controller.sees(vec![NAMESPACE], vec![(1, state)]);
+        }
+        controller.announce_changes();
+        assert_eq!(told(&mut controller), [EventType::AnaChange]);
+        assert_eq!(controller.ana_changes, 1);
+    }
 }
