@@ -60,6 +60,9 @@ pub struct FileInfo {
     pub offset_alignment: u32,
     /// The smallest write that is not a read-modify-write for the medium, in bytes (a device's physical block).
     pub physical_block: u32,
+    /// An aligned write of so many bytes is there whole or not at all after a power failure (the physical block of the device,
+    /// also of one below a file system). None where that is not known.
+    pub atomic_bytes: Option<u32>,
     /// Granularity at which ranges can be deallocated, in bytes; 0: not at all.
     pub deallocate_granularity: u32,
     /// Whether the medium may lose what was written and not yet synced at a power failure.

@@ -739,6 +739,9 @@ fn a_file_that_ends_at_an_odd_byte_is_read_to_its_end() {
                 .open_file(&path, &options)
                 .expect("opens");
             assert_eq!((info.length, info.deallocate_granularity), (10_000, 0));
+            // Of the device below, where the file system is on one.
+            let is_sectors = |bytes: u32| bytes >= 512 && bytes.is_power_of_two();
+            assert!(info.atomic_bytes.is_none_or(is_sectors), "{info:?}");
             let into: Segments = (0..4).map(|_| Segment::heap(4096)).collect();
             let (read, into) = LocalFile::new(file).read(&reactor, 0, into).await;
             assert_eq!(read.expect("reads"), 10_000);
@@ -832,6 +835,7 @@ fn a_block_device_is_served() {
             let open = || Arc::clone(&place.system).open_file(Path::new(&path), &options);
             let (file, info) = open().expect("opens");
             assert_eq!((info.kind, info.length), (FileKind::BlockDevice, 4 << 20));
+            assert_eq!(info.atomic_bytes, Some(info.physical_block));
             assert!(info.direct && info.offset_alignment == 512 && info.deallocate_granularity > 0);
             assert_eq!(
                 open().expect_err("one writer").kind(),

@@ -100,6 +100,7 @@ fn what_a_url_asks_for_and_cannot_have_is_said_with_numbers() {
     let seed = seed("what_a_url_asks_for_and_cannot_have_is_said_with_numbers");
     let disk = DiskConfig {
         offset_alignment: 16384,
+        physical_block: 4096,
         ..DiskConfig::default()
     };
     let harness = Harness::simulated(seed, disk, 1);
@@ -115,6 +116,7 @@ fn what_a_url_asks_for_and_cannot_have_is_said_with_numbers() {
 
     let plain = DiskConfig {
         direct: false,
+        physical_block: 4096,
         ..DiskConfig::default()
     };
     let harness = Harness::simulated(seed, plain, 1);
@@ -155,6 +157,42 @@ fn what_a_url_asks_for_and_cannot_have_is_said_with_numbers() {
     assert!(refusal(&harness, "flie:/a").contains("did you mean file:?"));
     assert!(refusal(&harness, "mem:?size=32T").contains("16 TiB"));
     assert!(refusal(&harness, "mem:?block_size=512").contains("need size="));
+}
+
+/// A host takes one block at least for whole after a power failure, and no block size is too long to say so.
+#[test]
+fn blocks_that_the_medium_does_not_write_whole_are_told_of() {
+    let seed = seed("blocks_that_the_medium_does_not_write_whole_are_told_of");
+    for (physical_block, offset_alignment, block_size, is_torn) in [
+        (512, 512, 4096, true),
+        (512, 512, 512, false),
+        (512, 4096, 4096, true),
+        // A block's neighbours are written again as they were.
+        (512, 4096, 512, false),
+        (4096, 512, 4096, false),
+        (4096, 512, 512, false),
+    ] {
+        let disk = DiskConfig {
+            physical_block,
+            offset_alignment,
+            ..DiskConfig::default()
+        };
+        let harness = Harness::simulated(seed, disk, 1);
+        let registry = Registry::standard();
+        let told = || {
+            let notices = registry.take_notices();
+            notices.iter().any(|notice| {
+                notice.text.contains("half written") && notice.text.contains("512 at a time whole")
+            })
+        };
+        let url = format!("file:/a?size=1M&block_size={block_size}");
+        let opened = harness.open_with(&registry, &url, Access::READ_WRITE);
+        drop(opened.unwrap());
+        assert_eq!(told(), is_torn, "{disk:?}");
+        let opened = harness.open_with(&registry, &url, Access::READ_ONLY);
+        drop(opened.unwrap());
+        assert!(!told(), "who only reads tears nothing");
+    }
 }
 
 #[test]

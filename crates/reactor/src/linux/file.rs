@@ -217,6 +217,11 @@ fn examine(
         physical_block: device
             .as_ref()
             .map_or(file_block, |device| device.physical_block),
+        atomic_bytes: match &device {
+            Some(device) => Some(device.physical_block),
+            // One that is on no device of its own, or on several, says nothing here.
+            None => QueueAttributes::of(metadata.dev()).physical_block(),
+        },
         deallocate_granularity,
         // A file's data and its allocation are the file system's until they are synced, whatever the drive under it does.
         volatile_cache: device.as_ref().is_none_or(|device| device.volatile_cache),
@@ -367,6 +372,11 @@ impl QueueAttributes {
     fn read(&self, attribute: &str) -> Option<String> {
         let text = std::fs::read_to_string(self.0.join(attribute)).ok()?;
         Some(text.trim().to_owned())
+    }
+
+    /// In bytes. Of an NVMe drive Linux makes it no longer than what that writes atomically across a power failure.
+    fn physical_block(&self) -> Option<u32> {
+        self.read("physical_block_size")?.parse().ok()
     }
 
     /// In bytes; 0 where the device discards nothing.

@@ -177,6 +177,7 @@ impl Disks {
             memory_alignment: alignment(config.memory_alignment),
             offset_alignment: alignment(config.offset_alignment),
             physical_block: config.physical_block,
+            atomic_bytes: Some(config.physical_block),
             deallocate_granularity: if config.punch_hole {
                 config.physical_block
             } else {
