@@ -1,5 +1,6 @@
 //! From an address to an association: connect, enable, identify (NVMe Base 2.0c sections 3.1.2, 3.5 and 3.6).
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use weir_nvme::property::{
 use weir_reactor::{Reactor, SocketOptions};
 
 use crate::admin::{ADMIN_DEPTH, Caller, Calls, CommandFailure, QueueConnect};
-use crate::connection::{Connection, connect};
+use crate::connection::{Connection, connect, within};
 use crate::options::{HostIdentity, Options};
 use crate::plan::NLB_MAX;
 use crate::profile::{Identified, NamespaceError, Profile};
@@ -33,7 +34,9 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const STATUS_POLL: Duration = Duration::from_millis(20);
 /// For how long a controller may take to become ready that says nothing of it.
 const READY_TIMEOUT_MIN: Duration = Duration::from_secs(5);
-/// For how long a reset or shutdown may take before the connection is simply closed.
+/// How often a controller that ends slowly is asked for its status, at least.
+const END_POLL_MAX: Duration = Duration::from_secs(1);
+/// For how long a reset or shutdown may take before it is not waited for.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// What is added to the time after which an old controller has surely ended: for the host's and the controller's clocks to
 /// differ, for what is still in the network, and for a command that is being executed to end.
@@ -122,6 +125,34 @@ impl Drop for Admin {
     fn drop(&mut self) {
         self.caller.connection.close();
     }
+}
+
+/// By which word a controller is told to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WayOut {
+    Reset,
+    Shutdown,
+}
+
+impl WayOut {
+    /// Whether the controller says that it has.
+    fn is_done(self, status: ControllerStatus) -> bool {
+        match self {
+            WayOut::Reset => !status.ready(),
+            WayOut::Shutdown => status.shutdown() == ShutdownStatus::Complete,
+        }
+    }
+}
+
+/// What became of the wish that a controller end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It says that it has.
+    Surely,
+    /// It said, in good time, that it has not yet: what it executes takes long.
+    NotYet(WayOut),
+    /// It did not say.
+    Unheard,
 }
 
 /// An association and its admin queue.
@@ -276,18 +307,18 @@ impl Admin {
         }
     }
 
-    /// Resets the controller. True when it said that it has: then it has deleted its I/O queues, and no command of theirs
-    /// can be executed any more (NVMe Base 2.0c section 3.7.2).
-    pub(crate) async fn reset(&self) -> bool {
+    /// Resets the controller. Once it says that it has, it has deleted its I/O queues, and no command of theirs can be executed
+    /// any more (NVMe Base 2.0c section 3.7.2).
+    pub(crate) async fn reset(&self) -> Ended {
         let disabled = Configuration(0).with_entry_sizes(
             Configuration::SUBMISSION_ENTRY_SIZE,
             Configuration::COMPLETION_ENTRY_SIZE,
         );
-        self.end(disabled, |status| !status.ready()).await
+        self.end(disabled, WayOut::Reset).await
     }
 
-    /// Shuts the controller down as an orderly host does. True when it said that it has (NVMe Base 2.0c section 3.6.2).
-    pub(crate) async fn shut_down(&self) -> bool {
+    /// Shuts the controller down as an orderly host does (NVMe Base 2.0c section 3.6.2).
+    pub(crate) async fn shut_down(&self) -> Ended {
         let normal = Configuration(0)
             .with_entry_sizes(
                 Configuration::SUBMISSION_ENTRY_SIZE,
@@ -295,24 +326,48 @@ impl Admin {
             )
             .with_enabled(true)
             .with_shutdown(ShutdownNotification::Normal);
-        let complete = |status: ControllerStatus| status.shutdown() == ShutdownStatus::Complete;
-        self.end(normal, complete).await
+        self.end(normal, WayOut::Shutdown).await
     }
 
-    async fn end(
-        &self,
-        configuration: Configuration,
-        done: impl Fn(ControllerStatus) -> bool,
-    ) -> bool {
+    async fn end(&self, configuration: Configuration, way: WayOut) -> Ended {
+        let heard = Cell::new(false);
         let work = async {
             let set = self
                 .caller
                 .set_property(Property::Configuration, configuration.0.into());
             set.await.ok()?;
+            let done = |status| {
+                heard.set(true);
+                way.is_done(status)
+            };
             self.await_status(END_TIMEOUT, done).await.ok()?
         };
-        let ended = crate::connection::within(&self.caller.reactor, END_TIMEOUT, work).await;
-        ended.flatten().is_some()
+        let ended = within(&self.caller.reactor, END_TIMEOUT, work).await;
+        match ended.flatten() {
+            Some(_) => Ended::Surely,
+            None if heard.get() => Ended::NotYet(way),
+            None => Ended::Unheard,
+        }
+    }
+
+    /// Goes on asking a controller that has not ended for as long as it answers, and keeps it alive meanwhile. True when it says
+    /// that it has ended.
+    pub(crate) async fn outlive(&self, way: WayOut, keep_alive: Duration) -> bool {
+        let reactor = &self.caller.reactor;
+        let pause = (keep_alive / 4).clamp(STATUS_POLL, END_POLL_MAX);
+        loop {
+            reactor.sleep(pause).await;
+            let status = self.caller.property(Property::Status);
+            let Some(Ok(status)) = within(reactor, keep_alive, status).await else {
+                return false;
+            };
+            let status = ControllerStatus(status as u32);
+            if way.is_done(status) || status.fatal() {
+                return way.is_done(status);
+            }
+            // Whatever it says of it, it is there; where it is not, the next question tells.
+            let _ = self.caller.keep_alive(keep_alive).await;
+        }
     }
 
     /// Identify Controller.

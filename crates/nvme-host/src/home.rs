@@ -5,7 +5,8 @@
 //! reported as failed, only when the old controller surely cannot execute it any more, which is when
 //!
 //! * the old controller said so: it was reset over its admin queue (CC.EN cleared) and reported CSTS.RDY clear, so that it
-//!   has deleted its I/O queues; or
+//!   has deleted its I/O queues. One that answers and stays ready still executes commands: it goes on being asked for as long as
+//!   it answers, while the next association is made; or
 //! * it must have ended by itself: since this host closed its last connection to it, the Keep Alive Timeout has passed
 //!   (twice, where I/O counts as keep-alive, since a timer that saw traffic runs once more), and a margin.
 //!
@@ -28,7 +29,7 @@ use weir_nvme::log::LogId;
 use weir_reactor::{Instant, Reactor, Sender, Task, Timer};
 
 use crate::admin::CommandFailure;
-use crate::association::{Admin, ConnectError, Established, establish};
+use crate::association::{self, Admin, ConnectError, Established, WayOut, establish};
 use crate::inbox::Inbox;
 use crate::profile::Profile;
 use crate::shared::{HomeMessage, QueueMessage, Shared};
@@ -38,6 +39,9 @@ const RECONNECT_DELAY_MIN: Duration = Duration::from_millis(100);
 /// For how long a fence waits for requests to end by themselves before it ends the association.
 const FENCE_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Lost controllers that go on being asked whether they have ended; of others only the time is known.
+const OUTLIVING_MAX: usize = 4;
+
 /// What the tasks of this home tell it.
 enum Local {
     Connected(Result<Box<Established>, ConnectError>),
@@ -46,6 +50,11 @@ enum Local {
         reason: String,
     },
     Ended {
+        generation: u64,
+        ended: association::Ended,
+    },
+    /// A controller that had not ended in time has, or is heard no more.
+    Outlived {
         generation: u64,
         confirmed: bool,
     },
@@ -79,12 +88,18 @@ struct Ending {
     generation: u64,
     /// Queues that have not closed their connections yet.
     open: BTreeSet<u64>,
-    /// Whether the controller said that it has ended; none while it was not heard.
-    confirmed: Option<bool>,
-    quiet: Duration,
+    /// What the controller said; none while it is asked.
+    ended: Option<association::Ended>,
     _task: Option<Task<()>>,
     /// The admin queue, kept open until the I/O queues are closed.
-    _admin: Rc<Established>,
+    admin: Rc<Established>,
+}
+
+/// A lost association whose controller says that it still executes commands.
+struct Outliving {
+    generation: u64,
+    quiet: Duration,
+    _task: Task<()>,
 }
 
 struct PendingFence {
@@ -110,6 +125,8 @@ pub(crate) struct Home {
     up_at: Instant,
     /// Lost associations, and when they have surely ended.
     quiet: Vec<(u64, Instant)>,
+    /// Lost associations that go on being asked.
+    outliving: Vec<Outliving>,
     fences: Vec<PendingFence>,
     next_fence: u64,
     /// Set by a wish to end; told when it has.
@@ -136,6 +153,7 @@ impl Home {
             lost_at: reactor.now(),
             up_at: reactor.now(),
             quiet: Vec::new(),
+            outliving: Vec::new(),
             fences: Vec::new(),
             next_fence: 0,
             closing: None,
@@ -165,7 +183,8 @@ impl Home {
         self.closing.is_some()
             && matches!(self.phase, Phase::Ended)
             && self.fences.is_empty()
-            && (self.quiet.is_empty() || self.shared.members().is_empty())
+            && (self.quiet.is_empty() && self.outliving.is_empty()
+                || self.shared.members().is_empty())
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next> {
@@ -254,15 +273,22 @@ impl Home {
             Local::Connected(Ok(established)) => self.up(*established),
             Local::Connected(Err(error)) => self.attempt_failed(&error),
             Local::AdminFailed { generation, reason } => self.fail(generation, &reason),
-            Local::Ended {
-                generation,
-                confirmed,
-            } => {
+            Local::Ended { generation, ended } => {
                 if let Phase::Ending(ending) = &mut self.phase
                     && ending.generation == generation
                 {
-                    ending.confirmed = Some(confirmed);
+                    ending.ended = Some(ended);
                     self.advance_ending();
+                }
+            }
+            Local::Outlived {
+                generation,
+                confirmed,
+            } => {
+                let of = |one: &Outliving| one.generation == generation;
+                if let Some(index) = self.outliving.iter().position(of) {
+                    let quiet = self.outliving.swap_remove(index).quiet;
+                    self.has_ended(generation, confirmed, quiet);
                 }
             }
             Local::Namespace {
@@ -361,20 +387,16 @@ impl Home {
         let task = {
             let (local, established) = (Rc::clone(&self.local), Rc::clone(&established));
             self.reactor.spawn(async move {
-                let confirmed = end_controller(&established.admin, orderly).await;
-                local.push(Local::Ended {
-                    generation,
-                    confirmed,
-                });
+                let ended = end_controller(&established.admin, orderly).await;
+                local.push(Local::Ended { generation, ended });
             })
         };
         self.phase = Phase::Ending(Ending {
             generation,
             open,
-            confirmed: None,
-            quiet: established.quiet,
+            ended: None,
             _task: Some(task),
-            _admin: established,
+            admin: established,
         });
         self.advance_ending();
     }
@@ -384,20 +406,57 @@ impl Home {
         let Phase::Ending(ending) = &self.phase else {
             return;
         };
-        let (true, Some(confirmed)) = (ending.open.is_empty(), ending.confirmed) else {
+        let (true, Some(ended)) = (ending.open.is_empty(), ending.ended) else {
             return;
         };
-        let (generation, quiet) = (ending.generation, ending.quiet);
+        let (generation, admin) = (ending.generation, Rc::clone(&ending.admin));
         self.phase = Phase::Ended;
-        if confirmed {
-            self.shared.broadcast(&QueueMessage::Fenced(generation));
-        } else {
-            self.quiet.push((generation, self.reactor.now() + quiet));
+        match ended {
+            association::Ended::NotYet(way) if self.outliving.len() < OUTLIVING_MAX => {
+                self.outlive(generation, way, admin);
+            }
+            _ => {
+                let (confirmed, quiet) = (ended == association::Ended::Surely, admin.quiet);
+                drop(admin);
+                self.has_ended(generation, confirmed, quiet);
+            }
         }
         match self.closing {
             Some(_) => {}
             None if self.attempts == 0 => self.connect(),
             None => self.pause_or_give_up(),
+        }
+    }
+
+    /// Goes on asking a controller that says that it has not ended. The next association does not wait for it; what may still be
+    /// executed on it does.
+    fn outlive(&mut self, generation: u64, way: WayOut, admin: Rc<Established>) {
+        tracing::warn!(
+            volume = %self.shared.name(), controller = admin.association.controller_id,
+            "the lost controller still executes commands"
+        );
+        let (local, quiet) = (Rc::clone(&self.local), admin.quiet);
+        let task = self.reactor.spawn(async move {
+            let confirmed = admin.admin.outlive(way, admin.keep_alive).await;
+            drop(admin);
+            local.push(Local::Outlived {
+                generation,
+                confirmed,
+            });
+        });
+        self.outliving.push(Outliving {
+            generation,
+            quiet,
+            _task: task,
+        });
+    }
+
+    /// The last connection to a controller is closed, or it said that it has ended.
+    fn has_ended(&mut self, generation: u64, confirmed: bool, quiet: Duration) {
+        if confirmed {
+            self.shared.broadcast(&QueueMessage::Fenced(generation));
+        } else {
+            self.quiet.push((generation, self.reactor.now() + quiet));
         }
     }
 
@@ -521,7 +580,7 @@ impl Drop for Home {
     }
 }
 
-async fn end_controller(admin: &Admin, orderly: bool) -> bool {
+async fn end_controller(admin: &Admin, orderly: bool) -> association::Ended {
     match orderly {
         true => admin.shut_down().await,
         false => admin.reset().await,

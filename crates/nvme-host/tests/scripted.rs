@@ -400,6 +400,51 @@ fn a_lost_write_waits_for_the_end_of_its_controller() {
     }
 }
 
+/// A controller that says that it is not done is believed, however long that takes; one that falls silent is not waited for.
+#[test]
+fn a_lost_write_waits_for_a_controller_that_says_it_is_busy() {
+    for falls_silent in [false, true] {
+        with_fake(Script::default(), move |reactor, fake| async move {
+            let mut cuts = 1;
+            fake.script.borrow_mut().hook = Box::new(move |_, sqe| {
+                if sqe.opcode == NvmOpcode::Write.value() && cuts > 0 {
+                    cuts -= 1;
+                    return Action::ServeAndCut;
+                }
+                Action::Serve
+            });
+            let volume = open(&reactor, options()).await;
+            let mut client = Client::new(&volume, &reactor, 4);
+            client.read(0, 1).await.unwrap();
+            fake.script.borrow_mut().busy = true;
+            let token = client.submit(write(3, &pattern(1024, 1), 512));
+            for _ in 0..12 {
+                // Reads go on meanwhile.
+                reactor.sleep(Duration::from_secs(5)).await;
+                client.submit(Operation::Read {
+                    lba: 9,
+                    blocks: 1,
+                    buffers: ReadBuffers::Lend,
+                });
+                let completion = client.next().await;
+                assert_ne!(completion.token, token, "the write waits");
+                assert_eq!(completion.result, Ok(()));
+            }
+            assert_eq!(*fake.writes.borrow(), [(3, 2)]);
+            let began = reactor.now();
+            match falls_silent {
+                true => fake.end_controllers(),
+                false => fake.script.borrow_mut().busy = false,
+            }
+            let completion = client.next().await;
+            assert_eq!((completion.token, completion.result), (token, Ok(())));
+            assert_eq!(*fake.writes.borrow(), [(3, 2), (3, 2)]);
+            let took = reactor.now() - began;
+            assert_eq!(took >= Duration::from_secs(10), falls_silent, "{took:?}");
+        });
+    }
+}
+
 #[test]
 fn a_compare_and_write_whose_outcome_is_lost_says_so() {
     with_fake(Script::default(), |reactor, fake| async move {

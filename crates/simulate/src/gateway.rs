@@ -67,15 +67,6 @@ pub(crate) struct Running {
     guards: Vec<Arc<Guard>>,
     /// What the target serves: these.
     served: Vec<Arc<dyn Volume>>,
-    /// Counts the starts of the target.
-    life: u64,
-}
-
-impl Running {
-    /// Whether it is the same start of the gateway.
-    pub(crate) fn is(&self, other: &Running) -> bool {
-        self.life == other.life
-    }
 }
 
 pub(crate) struct Gateway {
@@ -90,7 +81,6 @@ pub(crate) struct Gateway {
     present: RefCell<Vec<bool>>,
     allowed: RefCell<Vec<bool>>,
     generation: Cell<u64>,
-    lives: Cell<u64>,
     promises: RefCell<Vec<Promise>>,
 }
 
@@ -114,7 +104,6 @@ impl Gateway {
             present: RefCell::new(vec![true; plan.volumes.len()]),
             allowed: RefCell::new(vec![true; plan.hosts.len()]),
             generation: Cell::new(0),
-            lives: Cell::new(0),
             promises: RefCell::default(),
         }
     }
@@ -200,7 +189,6 @@ impl Gateway {
             target,
             guards,
             served,
-            life: self.lives.replace(self.lives.get() + 1),
         };
         *self.running.borrow_mut() = Some(running);
         self.apply().await

@@ -19,7 +19,7 @@ use weir_reactor::{Reactor, Remote, System};
 
 use crate::check::{self, Check, Promise, Violation};
 use crate::client::{self, Open, Progress, Setting};
-use crate::gateway::{GATEWAY, Gateway, Running, SUBSYSTEM, start_reactors};
+use crate::gateway::{GATEWAY, Gateway, SUBSYSTEM, start_reactors};
 use crate::journal::{History, Journal};
 use crate::plan::{Medium, Plan, Trouble};
 use crate::plant::{Liar, Plant};
@@ -484,35 +484,30 @@ impl Context {
         }
     }
 
-    /// The gateway was asked something and did not answer, which it may only where it died.
-    fn no_answer(&self, asked: &Running) {
-        let now = self.gateway.running();
-        if now.is_some_and(|now| now.is(asked)) {
-            let limit = self.plan.progress_limit();
-            self.accuse(
-                Check::Progress,
-                format!("the gateway did not say within {limit:?} which connections it has"),
-            );
+    /// What the gateway answers to `asked`; also one that died meanwhile says so in time.
+    async fn answer_of<T>(&self, reactor: &Reactor, asked: impl Future<Output = T>) -> Option<T> {
+        let limit = self.plan.progress_limit();
+        let answer = within(reactor, limit, asked).await;
+        if answer.is_none() {
+            let message = format!("the gateway did not answer a command within {limit:?}");
+            self.accuse(Check::Progress, message);
         }
+        answer
     }
 
     async fn disconnect(&self, reactor: &Reactor, random: &mut Random) {
         let Some(running) = self.gateway.running() else {
             return;
         };
-        // Where the gateway dies meanwhile nobody answers.
-        let limit = self.plan.progress_limit();
-        let connections = within(reactor, limit, running.target.connections()).await;
-        let Some(connections) = connections else {
-            return self.no_answer(&running);
-        };
+        let connections = self.answer_of(reactor, running.target.connections()).await;
+        let connections = connections.unwrap_or_default();
         if connections.is_empty() {
             return;
         }
         let id = connections[random.below(connections.len() as u64) as usize].id;
         self.journal.say(format!("connection {id} is disconnected"));
         // It may have ended meanwhile.
-        let _ = within(reactor, limit, running.target.disconnect(id)).await;
+        let _ = self.answer_of(reactor, running.target.disconnect(id)).await;
     }
 
     async fn trouble_gateway(self: Rc<Self>, reactor: Reactor) {
@@ -592,12 +587,7 @@ impl Context {
             reactor.sleep(WATCH).await;
             if let Some(running) = self.gateway.running() {
                 let looked = self.check_bounds(&running.target, &running.remotes);
-                if within(&reactor, self.plan.progress_limit(), looked)
-                    .await
-                    .is_none()
-                {
-                    self.no_answer(&running);
-                }
+                self.answer_of(&reactor, looked).await;
             }
         }
     }

@@ -84,6 +84,8 @@ pub(crate) struct Script {
     pub(crate) nguid: u8,
     /// What Identify answers for the namespace's descriptors. None: they are there, and hold a UUID.
     pub(crate) descriptors: Option<Status>,
+    /// Whether controllers stay ready when they are reset, as those whose commands take long.
+    pub(crate) busy: bool,
     /// Whether Connect of an I/O queue is refused.
     pub(crate) refuse_io: bool,
     /// Whether Connect is refused.
@@ -114,6 +116,7 @@ impl Default for Script {
             nguid: 1,
             // As of a controller before NVMe 1.3.
             descriptors: Some(Status::INVALID_FIELD_IN_COMMAND),
+            busy: false,
             refuse_io: false,
             refuse: false,
             hook: Box::new(|_, _| Action::Serve),
@@ -575,7 +578,8 @@ impl Peer {
             }
             Property::Status => {
                 let shut = configuration.shutdown() != ShutdownNotification::None;
-                u64::from(configuration.enabled()) | if shut { 0b10 << 2 } else { 0 }
+                let ready = configuration.enabled() || self.fake.script.borrow().busy;
+                u64::from(ready) | if shut { 0b10 << 2 } else { 0 }
             }
             other => panic!("{other} is not asked for"),
         }
