@@ -82,6 +82,8 @@ pub(crate) struct Execution {
     pub(crate) began: Order,
     /// When it could change nothing any more.
     pub(crate) over: Option<Order>,
+    /// The volume said that it was done.
+    pub(crate) done: bool,
 }
 
 /// What happened besides.
@@ -210,6 +212,7 @@ impl History {
             blocks: range.1,
             began,
             over: None,
+            done: false,
         };
         self.executions.insert(number, execution);
         number
@@ -221,14 +224,15 @@ impl History {
     }
 
     /// An execution can change nothing any more.
-    pub(crate) fn over(&mut self, at: Duration, number: u64) {
+    pub(crate) fn over(&mut self, at: Duration, number: u64, done: bool) {
         let is_open = |execution: &Execution| execution.over.is_none();
         if !self.executions.get(&number).is_some_and(is_open) {
             return;
         }
-        let order = self.push(at, Event::Over(number), [4, number, 0, 0]);
+        let order = self.push(at, Event::Over(number), [4, number, done.into(), 0]);
         if let Some(execution) = self.executions.get_mut(&number) {
             execution.over = Some(order);
+            execution.done = done;
         }
     }
 
@@ -239,7 +243,8 @@ impl History {
             .filter(|(_, execution)| execution.over.is_none())
             .map(|(number, _)| *number)
             .collect();
-        open.into_iter().for_each(|number| self.over(at, number));
+        open.into_iter()
+            .for_each(|number| self.over(at, number, false));
     }
 
     /// Something happened.

@@ -88,7 +88,11 @@ impl CompletionSink for Lane {
     fn complete(&self, completion: Completion) {
         let ended = self.in_flight.borrow_mut().remove(&completion.token);
         match ended {
-            Some(Some(number)) => self.journal.with(|history, now| history.over(now, number)),
+            Some(Some(number)) => {
+                let done = completion.result.is_ok();
+                self.journal
+                    .with(|history, now| history.over(now, number, done));
+            }
             Some(None) => {}
             None => self.journal.accuse(Violation::new(
                 Check::ExactlyOnce,
@@ -185,7 +189,10 @@ impl Drop for TapQueue {
         }
         let journal = self.tap.journal.clone();
         self.tap.inner.fence(Box::new(move |_| {
-            journal.with(|history, now| left.iter().for_each(|number| history.over(now, *number)));
+            journal.with(|history, now| {
+                left.iter()
+                    .for_each(|number| history.over(now, *number, false))
+            });
         }));
     }
 }

@@ -1,8 +1,9 @@
 //! Every block is a register: some order of its reads and writes, each at a moment between its submission and its end, explains
 //! what every read found.
 //!
-//! A write that failed, or was never answered, may have been done or not, at any moment until it was answered or fenced. One
-//! that the volume was asked for several times (the initiator repeats what it got no answer to) may have been done as often.
+//! A write that failed, or was never answered, may have been done or not, at any moment until it was answered or fenced. Where the
+//! volume was asked for it, it was done at a moment of that: surely once for each time that the volume said so, which is more
+//! often than once where the initiator repeated what it got no answer to.
 //! After a power failure a block holds what it held at some moment since the last write that was surely durable: one that was
 //! acknowledged before a flush was asked for that succeeded, or with FUA.
 //!
@@ -124,10 +125,18 @@ fn by_block<'a>(
     blocks
 }
 
+/// When a volume was asked for a change, when that was over, and whether the volume said that it was done.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    began: Order,
+    over: Order,
+    done: bool,
+}
+
 /// How often volumes were asked for changes.
 struct Repeats {
     /// By request and block.
-    writes: BTreeMap<(u64, u64), u64>,
+    writes: BTreeMap<(u64, u64), Vec<Asked>>,
     /// Of zeroes, by namespace and block: when they began.
     zeroes: BTreeMap<(usize, u64), Vec<Order>>,
 }
@@ -141,7 +150,12 @@ impl Repeats {
         for execution in history.executions.values() {
             for block in execution.lba..execution.lba + execution.blocks {
                 if let Some(of) = execution.of {
-                    *repeats.writes.entry((of, block)).or_default() += 1;
+                    let asked = Asked {
+                        began: execution.began,
+                        over: execution.over.unwrap_or(Order::MAX),
+                        done: execution.done,
+                    };
+                    repeats.writes.entry((of, block)).or_default().push(asked);
                 } else if zeroes(execution.kind) {
                     let began = repeats.zeroes.entry((execution.namespace, block));
                     began.or_default().push(execution.began);
@@ -298,20 +312,29 @@ impl Block<'_> {
             return;
         }
         let certain = result == Some(Ok(())) && op.ask.kind != OperationKind::Deallocate;
+        let optional = Step {
+            optional: true,
+            ..step
+        };
+        let asked = self.asked_of_the_volume(op);
+        let done = asked.iter().filter_map(|asked| within(&step, asked));
+        let before = steps.len();
+        steps.extend(done);
+        let is_done = steps[before..].iter().any(|step| !step.optional);
         if certain {
-            steps.push(step);
+            if !is_done {
+                steps.push(step);
+            }
             let kept = op.ask.fua || !self.promise.volatile_cache;
             if kept && weaker != Weaker::Durability {
                 let moment = scaled(op.until()) + 1;
                 steps.push(at(moment, Action::DurableWrite(op.id), op.id));
             }
         }
-        let times = self.times(op).max(1) - u64::from(certain);
-        let optional = Step {
-            optional: true,
-            ..step
-        };
-        steps.extend((0..times).map(|_| optional));
+        if asked.is_empty() {
+            let times = self.times(op).max(1) - u64::from(certain);
+            steps.extend((0..times).map(|_| optional));
+        }
         // Only what was repeated, or ended otherwise than well, may be late.
         if weaker == Weaker::Fences && (result != Some(Ok(())) || self.times(op) > 1) {
             let later = Step {
@@ -322,13 +345,18 @@ impl Block<'_> {
         }
     }
 
+    /// The times that the volume was asked to do this to the block, as far as that tells of which request it was.
+    fn asked_of_the_volume(&self, op: &Op) -> &[Asked] {
+        let asked = self.repeats.writes.get(&(op.id, self.block));
+        asked.map_or(&[], Vec::as_slice)
+    }
+
     /// How often the volume was asked to do this to the block.
     fn times(&self, op: &Op) -> u64 {
         /// More repetitions of zeroes tell nothing more.
         const ZEROES_MAX: usize = 3;
         if !zeroes(op.ask.kind) {
-            let times = self.repeats.writes.get(&(op.id, self.block));
-            return times.copied().unwrap_or(0);
+            return self.asked_of_the_volume(op).len() as u64;
         }
         let Some(began) = self.repeats.zeroes.get(&(self.namespace, self.block)) else {
             return 0;
@@ -380,6 +408,17 @@ fn at(moment: Order, action: Action, of: u64) -> Step {
         of,
         acknowledged: moment,
     }
+}
+
+/// A step where the volume did what it was asked for; none where that was beside the time that the request had.
+fn within(step: &Step, asked: &Asked) -> Option<Step> {
+    let step = Step {
+        start: step.start.max(scaled(asked.began)),
+        end: step.end.min(scaled(asked.over)),
+        optional: !asked.done,
+        ..*step
+    };
+    (step.start <= step.end).then_some(step)
 }
 
 /// Leaves out what need not have happened and nobody saw.

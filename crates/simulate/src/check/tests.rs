@@ -201,7 +201,7 @@ fn a_write_that_lands_after_its_answer_is_found() {
             None => story.well(write),
             Some(error) => story.badly(write, error),
         }
-        story.0.over(NOW, execution);
+        story.0.over(NOW, execution, true);
         assert_eq!(story.found(), [Check::StaleWrites]);
     }
 }
@@ -215,7 +215,7 @@ fn a_write_of_an_earlier_life_that_lands_after_the_fence_is_found() {
             let execution = story
                 .0
                 .begin(NOW, Some(write), 0, OperationKind::Write, (0, 1));
-            story.0.over(NOW, execution);
+            story.0.over(NOW, execution, true);
         }
         story
             .0
@@ -226,7 +226,7 @@ fn a_write_of_an_earlier_life_that_lands_after_the_fence_is_found() {
             let execution = story
                 .0
                 .begin(NOW, Some(write), 0, OperationKind::Write, (0, 1));
-            story.0.over(NOW, execution);
+            story.0.over(NOW, execution, true);
         }
         story
     };
@@ -242,13 +242,31 @@ fn a_repeated_write_that_lands_over_a_later_one_is_found_in_what_is_read() {
         let execution = story
             .0
             .begin(NOW, Some(first), 0, OperationKind::Write, (0, 1));
-        story.0.over(NOW, execution);
+        story.0.over(NOW, execution, true);
     }
     story.well(first);
     let second = story.wrote(0, 1);
     story.read(0, &[second]);
     story.read(0, &[first]);
     assert_eq!(story.found(), [Check::StaleWrites]);
+}
+
+#[test]
+fn what_a_volume_did_is_seen_though_it_was_never_answered() {
+    let story = |done: bool, found: &dyn Fn(u64) -> u64| {
+        let mut story = Story::default();
+        let write = story.asked(OperationKind::Write, 0, 1);
+        let execution = story
+            .0
+            .begin(NOW, Some(write), 0, OperationKind::Write, (0, 1));
+        story.0.over(NOW, execution, done);
+        story.read(0, &[found(write)]);
+        story.found()
+    };
+    assert_eq!(story(true, &|write| write), []);
+    assert_eq!(story(false, &|write| write), []);
+    assert_eq!(story(false, &|_| 0), []);
+    assert_eq!(story(true, &|_| 0), [Check::Reads]);
 }
 
 #[test]
