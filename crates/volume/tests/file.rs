@@ -540,6 +540,52 @@ fn what_is_durable_survives_a_power_failure() {
     }
 }
 
+/// Zeroes with FUA are durable, also those that the medium made before it said in the middle of a request that it cannot.
+#[test]
+fn zeroes_made_in_two_ways_are_durable() {
+    use std::time::Duration;
+    use weir_reactor::sim::{Config, Crash, Faults, Simulation};
+    /// One deallocation makes so many zeroes at most.
+    const PIECE: u64 = 1 << 30;
+    let delay = Duration::from_millis(10);
+    let simulation = Simulation::new(Config {
+        seed: seed("zeroes_made_in_two_ways_are_durable"),
+        faults: Faults {
+            write_delay: delay..=delay,
+            ..Faults::default()
+        },
+        ..Config::default()
+    });
+    let world = simulation.world();
+    let open = |reactor: weir_reactor::Reactor, url: &'static str| async move {
+        let (registry, url) = (Registry::standard(), url.parse().unwrap());
+        let opened = registry.open(&reactor, &url, Access::READ_WRITE).await;
+        Client::open(&opened.unwrap(), &reactor, 8)
+    };
+    let disks = world.clone();
+    simulation.run(0, move |reactor| async move {
+        let client = open(reactor.clone(), "file:/a?size=2G").await;
+        assert_eq!(client.write(0, 64, &[1; 64 * 4096]).await, Ok(()));
+        assert_eq!(client.done(Operation::Flush).await, Ok(()));
+        let token = client.submit(Operation::WriteZeroes {
+            lba: 0,
+            blocks: PIECE / 4096 + 1,
+            deallocate: true,
+            fua: true,
+        });
+        // The first piece has begun.
+        reactor.sleep(delay / 2).await;
+        disks.change_disks(|disk| (disk.punch_hole, disk.zero_range) = (false, false));
+        assert_eq!(client.completion(token).await.0, Ok(()));
+    });
+    world.crash(0, Crash::Power);
+    world.restart(0);
+    let there = simulation.run(0, move |reactor| async move {
+        open(reactor, "file:/a").await.read(0, 64).await.unwrap()
+    });
+    assert!(there.iter().all(|byte| *byte == 0));
+}
+
 /// A medium is let go when its last queue is dropped and what that had in flight has ended: nothing keeps it.
 #[test]
 fn a_medium_is_let_go_when_its_volume_is_dropped() {

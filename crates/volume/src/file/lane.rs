@@ -45,12 +45,13 @@ enum Step {
     Transfer {
         bounced: bool,
     },
-    /// A range from `next` to `end`, in bytes; `piece` of it are under way.
+    /// A range from `next` to `end`, in bytes; `piece` of it are under way. `unsynced`: a piece before was not written through.
     Zero {
         next: u64,
         end: u64,
         piece: u64,
         how: Zeroing,
+        unsynced: bool,
     },
     Deallocate {
         next: u64,
@@ -319,7 +320,7 @@ impl Lane {
                 ..
             } => {
                 let how = self.zeroing(deallocate);
-                self.zero(entry, lba << shift, (lba + blocks) << shift, how)
+                self.zero(entry, lba << shift, (lba + blocks) << shift, how, false)
             }
             &Operation::Deallocate { lba, blocks } => {
                 let Some((next, end)) = self.deallocatable(lba << shift, (lba + blocks) << shift)
@@ -425,10 +426,10 @@ impl Lane {
         found.map_or(Zeroing::Write, |(_, mode)| Zeroing::Allocate(mode))
     }
 
-    fn zero(&self, entry: &mut Entry, next: u64, end: u64, how: Zeroing) -> Next {
+    fn zero(&self, entry: &mut Entry, next: u64, end: u64, how: Zeroing, unsynced: bool) -> Next {
         let fua = matches!(entry.operation, Operation::WriteZeroes { fua: true, .. });
         if next == end {
-            return if fua && how != Zeroing::Write {
+            return if fua && unsynced {
                 self.sync(entry)
             } else {
                 Next::Done(Ok(()))
@@ -444,6 +445,7 @@ impl Lane {
             end,
             piece,
             how,
+            unsynced,
         };
         let file = Rc::clone(&self.file);
         Next::Submit(match how {
@@ -533,8 +535,12 @@ impl Lane {
                 end,
                 piece,
                 how,
+                unsynced,
             } => match (error_of(&result), how) {
-                (None, _) => self.zero(entry, next + piece, end, how),
+                (None, _) => {
+                    let unsynced = unsynced || how != Zeroing::Write;
+                    self.zero(entry, next + piece, end, how, unsynced)
+                }
                 (Some(VolumeError::Unsupported), Zeroing::Allocate(mode)) => {
                     self.volume.unsupported.set(mode);
                     let deallocate = matches!(
@@ -545,7 +551,7 @@ impl Lane {
                         }
                     );
                     let how = self.zeroing(deallocate);
-                    self.zero(entry, next, end, how)
+                    self.zero(entry, next, end, how, unsynced)
                 }
                 (Some(error), _) => Next::Done(Err(error)),
             },
