@@ -42,6 +42,16 @@ pub enum VolumeError {
 }
 
 impl VolumeError {
+    /// What a request ends with of which one part failed with this, and another was done or may have been: no error that says
+    /// that it had no effect.
+    #[must_use]
+    pub fn after_a_part(self) -> Self {
+        match self {
+            VolumeError::Medium | VolumeError::NoSpace => self,
+            _ => VolumeError::TimedOut,
+        }
+    }
+
     /// What an error of the system means for a request.
     #[must_use]
     pub fn from_io(error: &std::io::Error) -> Self {

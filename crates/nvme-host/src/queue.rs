@@ -601,7 +601,7 @@ impl IoQueue {
         let part = state.parts.remove(index);
         // An earlier try may have been carried out, whatever is said of the last one.
         let result = result.map_err(|error| match part.uncertain {
-            true => error_of_what_was_done(error),
+            true => error.after_a_part(),
             false => error,
         });
         if part.place == Place::Ready {
@@ -632,7 +632,7 @@ impl IoQueue {
         let result = flight
             .error
             .map_or(Ok(()), |error| match flight.done_in_part {
-                true => Err(error_of_what_was_done(error)),
+                true => Err(error.after_a_part()),
                 false => Err(error),
             });
         let mut operation = flight.operation;
@@ -1231,14 +1231,6 @@ fn may_have_been_done(status: Status) -> bool {
     ]
     .iter()
     .any(|other| other.is(status))
-}
-
-/// The error of a request that failed and may have had an effect, which can have none any more.
-fn error_of_what_was_done(error: VolumeError) -> VolumeError {
-    match error {
-        VolumeError::Medium | VolumeError::NoSpace => error,
-        _ => VolumeError::TimedOut,
-    }
 }
 
 /// Keeps the verdict that says most: a failure rather than that of the command that was aborted with it.

@@ -269,6 +269,8 @@ struct Scripted {
     geometry: Geometry,
     holds: bool,
     unsupported: &'static [OperationKind],
+    /// Blocks from this one on are lost.
+    lost_from: u64,
     inner: Arc<dyn Volume>,
     asked: Arc<Mutex<Vec<OperationKind>>>,
 }
@@ -346,6 +348,12 @@ impl Queue for ScriptedQueue {
         self.volume.asked.lock().unwrap().push(kind);
         if self.volume.unsupported.contains(&kind) {
             self.later(request.token, request.operation, VolumeError::Unsupported);
+        } else if request
+            .operation
+            .range()
+            .is_some_and(|(lba, _)| lba >= self.volume.lost_from)
+        {
+            self.later(request.token, request.operation, VolumeError::Lost);
         } else if self.volume.holds {
             self.held.push(request);
         } else {
@@ -366,6 +374,15 @@ fn scripted(
     holds: bool,
     unsupported: &'static [OperationKind],
 ) -> (Arc<dyn Volume>, Arc<Mutex<Vec<OperationKind>>>) {
+    scripted_until(harness, holds, unsupported, u64::MAX)
+}
+
+fn scripted_until(
+    harness: &Harness,
+    holds: bool,
+    unsupported: &'static [OperationKind],
+    lost_from: u64,
+) -> (Arc<dyn Volume>, Arc<Mutex<Vec<OperationKind>>>) {
     let inner = harness.open("mem:?size=1M");
     let asked = Arc::default();
     let scripted = Scripted {
@@ -376,6 +393,7 @@ fn scripted(
         },
         holds,
         unsupported,
+        lost_from,
         inner,
         asked: Arc::clone(&asked),
     };
@@ -445,6 +463,43 @@ fn what_a_volume_does_not_support_is_emulated() {
         }
     });
     assert!(asked.lock().unwrap().contains(&OperationKind::Compare));
+}
+
+/// A request that is done in several steps fails at a later one: its error does not say that it had no effect.
+#[test]
+fn what_was_done_in_part_is_not_told_as_not_done() {
+    let seed = seed("what_was_done_in_part_is_not_told_as_not_done");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let unsupported = &[OperationKind::WriteZeroes];
+    let (volume, _) = scripted_until(&harness, false, unsupported, 4);
+    let volume = as_volume(&guard(volume));
+    harness.run(0, move |reactor| async move {
+        let client = Client::open(&volume, &reactor, 8);
+        let (there, new) = (vec![0; 4 * 4096], vec![7; 4 * 4096]);
+        let zero = |lba, blocks| Operation::WriteZeroes {
+            lba,
+            blocks,
+            deallocate: false,
+            fua: false,
+        };
+        // Two blocks at a time: the third is not there.
+        let in_part = [write(2, 4, &new), zero(2, 4)];
+        for operation in in_part {
+            let what = operation.kind();
+            let result = client.done(operation).await;
+            assert_eq!(result, Err(VolumeError::TimedOut), "{what:?}");
+        }
+        let nothing = [
+            write(4, 4, &new),
+            zero(4, 4),
+            compare_write(2, 4, &there, &new),
+        ];
+        for operation in nothing {
+            let what = operation.kind();
+            let result = client.done(operation).await;
+            assert_eq!(result, Err(VolumeError::Lost), "{what:?}");
+        }
+    });
 }
 
 #[test]

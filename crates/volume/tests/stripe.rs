@@ -2,12 +2,12 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use common::{Client, Harness, seed};
 use weir_block::{Volume, VolumeError};
 use weir_reactor::sim::DiskConfig;
-use weir_volume::{Access, OpenError, VolumeUrl, probe};
+use weir_volume::{Access, Guard, GuardConfig, OpenError, OpenRequest, Registry, VolumeUrl, probe};
 
 fn member(name: &str) -> String {
     format!("file:/{name}?size=3M")
@@ -198,6 +198,46 @@ fn the_error_of_a_part_is_the_error_of_the_whole() {
         assert_eq!(client.read(0, 8).await, Err(VolumeError::Medium));
         assert_eq!(client.write(1, 1, &[1; 4096]).await, Ok(()));
         assert_eq!(client.read(1, 1).await, Ok(vec![1; 4096]));
+    });
+}
+
+/// One member is lost: what the other has done of a write is not told as not done.
+#[test]
+fn what_one_member_did_is_not_told_as_not_done() {
+    let seed = seed("what_one_member_did_is_not_told_as_not_done");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let guards = Arc::new(Mutex::new(Vec::<Arc<Guard>>::new()));
+    let mut registry = Registry::standard();
+    let made = Arc::clone(&guards);
+    registry.register(
+        "guarded",
+        Arc::new(move |request: OpenRequest| {
+            let made = Arc::clone(&made);
+            Box::pin(async move {
+                let url = "mem:?size=3M".parse().unwrap();
+                let opened = request
+                    .registry
+                    .open(&request.reactor, &url, request.access);
+                let guard = Guard::new(opened.await?, GuardConfig::default()).unwrap();
+                made.lock().unwrap().push(Arc::clone(&guard));
+                Ok::<Arc<dyn Volume>, _>(guard)
+            })
+        }),
+    );
+    let members = [member("a"), "guarded:".to_owned()];
+    let url = stripe(&members, &[("create", "1"), ("chunk", "4k")]);
+    let volume = harness
+        .open_with(&registry, &url, Access::READ_WRITE)
+        .unwrap();
+    harness.run(0, move |reactor| async move {
+        let client = Client::open(&volume, &reactor, 4);
+        assert_eq!(client.write(0, 2, &[1; 8192]).await, Ok(()));
+        guards.lock().unwrap()[0].retire(Box::new(|_| {}));
+        let both = client.write(0, 2, &[2; 8192]).await;
+        assert_eq!(both, Err(VolumeError::TimedOut));
+        assert_eq!(client.read(0, 1).await, Ok(vec![2; 4096]));
+        let lost = client.write(1, 1, &[3; 4096]).await;
+        assert_eq!(lost, Err(VolumeError::Lost));
     });
 }
 

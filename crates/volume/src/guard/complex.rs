@@ -3,6 +3,7 @@
 //! Positions are in bytes here, as both sizes of block are at work. No step holds a buffer while it waits for another: a
 //! read that is longer than one transfer takes all of its buffers first.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -35,34 +36,46 @@ pub(super) async fn run(
     let shift = guard.inner_shift - guard.ratio_shift;
     let (lba, blocks) = operation.range().expect("a flush is one step");
     let range = lba << shift..(lba + blocks) << shift;
-    let steps = Steps { lane, key };
-    match operation {
-        Operation::Read { buffers, .. } => steps.read(range, buffers).await,
-        Operation::Write { data, fua, .. } => steps.write(range, data, *fua).await,
-        Operation::WriteZeroes {
-            deallocate, fua, ..
-        } => steps.write_zeroes(range, *deallocate, *fua).await,
-        Operation::Compare { data, .. } => steps.compare(range, data, None).await,
-        Operation::CompareWrite { data, fua, .. } => {
-            let (compare, data) = compare_write_halves(data);
-            let ticket = lane.lock(steps.covering(&range)).await;
-            steps
-                .compare(range.clone(), &compare, Some(&ticket))
-                .await?;
-            steps.write_under(range, &data, *fua, &ticket).await
-        }
-        Operation::Deallocate { .. } => steps.deallocate(range).await,
-        Operation::Verify { .. } => steps.verify(range).await,
-        Operation::Flush => unreachable!("a flush is one step"),
-    }
+    let steps = Steps {
+        lane,
+        key,
+        changed: Cell::new(false),
+    };
+    let result = steps.run(operation, range).await;
+    result.map_err(|error| match steps.changed.get() {
+        true => error.after_a_part(),
+        false => error,
+    })
 }
 
 struct Steps<'lane> {
     lane: &'lane Rc<Lane>,
     key: Key,
+    /// Whether a step has changed something.
+    changed: Cell<bool>,
 }
 
 impl Steps<'_> {
+    async fn run(&self, operation: &mut Operation, range: Range<u64>) -> Result<(), VolumeError> {
+        match operation {
+            Operation::Read { buffers, .. } => self.read(range, buffers).await,
+            Operation::Write { data, fua, .. } => self.write(range, data, *fua).await,
+            Operation::WriteZeroes {
+                deallocate, fua, ..
+            } => self.write_zeroes(range, *deallocate, *fua).await,
+            Operation::Compare { data, .. } => self.compare(range, data, None).await,
+            Operation::CompareWrite { data, fua, .. } => {
+                let (compare, data) = compare_write_halves(data);
+                let ticket = self.lane.lock(self.covering(&range)).await;
+                self.compare(range.clone(), &compare, Some(&ticket)).await?;
+                self.write_under(range, &data, *fua, &ticket).await
+            }
+            Operation::Deallocate { .. } => self.deallocate(range).await,
+            Operation::Verify { .. } => self.verify(range).await,
+            Operation::Flush => unreachable!("a flush is one step"),
+        }
+    }
+
     fn block(&self) -> u64 {
         1 << self.lane.guard.inner_shift
     }
@@ -227,6 +240,7 @@ impl Steps<'_> {
                 fua,
             };
             self.lane.call(write, under).await.0?;
+            self.changed.set(true);
         }
         Ok(())
     }
@@ -274,7 +288,10 @@ impl Steps<'_> {
         };
         match self.lane.call(native, None).await.0 {
             Err(VolumeError::Unsupported) => {}
-            ended => return ended,
+            ended => {
+                self.changed.set(self.changed.get() || ended.is_ok());
+                return ended;
+            }
         }
         for part in pieces(blocks, u64::from(TRANSFER_BYTES_MAX) / self.block()) {
             let bytes = ((part.end - part.start) * self.block()) as usize;

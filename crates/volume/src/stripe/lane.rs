@@ -359,10 +359,9 @@ impl Lane {
         drop(slots);
         match spread.result {
             Ok(()) => self.put_together(&mut spread),
-            // What was cancelled had no effect; this had one, and can have none any more.
-            Err(VolumeError::Cancelled) if spread.done_in_part => {
-                spread.result = Err(VolumeError::TimedOut);
-            }
+            // A guard then does all of it by other means.
+            Err(VolumeError::Unsupported) => {}
+            Err(error) if spread.done_in_part => spread.result = Err(error.after_a_part()),
             Err(_) => {}
         }
         self.end(spread.token, spread.result, spread.operation);
