@@ -403,3 +403,48 @@ fn scripts_can_be_run_and_say_how() {
     }
     none("scripts", &wrong);
 }
+
+/// The lines that each hunk of a patch wants to find, with the file that they are of.
+fn hunks(patch: &str) -> Vec<(String, String)> {
+    let mut hunks: Vec<(String, String)> = Vec::new();
+    let mut file = "";
+    for line in patch.lines().skip_while(|line| !line.starts_with("--- ")) {
+        match (line.strip_prefix("--- a/"), hunks.last_mut()) {
+            (Some(name), _) => file = name,
+            (None, _) if line.starts_with("+++ ") => {}
+            (None, _) if line.starts_with("@@ ") => hunks.push((file.to_owned(), String::new())),
+            (None, Some((_, wanted))) if line.starts_with([' ', '-']) => {
+                wanted.push_str(&line[1..]);
+                wanted.push('\n');
+            }
+            _ => {}
+        }
+    }
+    hunks
+}
+
+/// What `scripts/mutants` plants: a change of the code may take the place of a fault away.
+#[test]
+fn planted_faults_have_their_place() {
+    let tree = tree();
+    let patches = tree
+        .iter()
+        .filter(|(path, _)| path.starts_with("tests/mutants/") && path.ends_with(".patch"));
+    let mut wrong = Vec::new();
+    let mut planted = 0;
+    for (path, patch) in patches {
+        planted += 1;
+        let hunks = hunks(patch);
+        if hunks.is_empty() {
+            wrong.push(format!("{path} changes nothing"));
+        }
+        for (file, wanted) in hunks {
+            let found = tree.iter().find(|(path, _)| *path == file);
+            if found.is_none_or(|(_, text)| !text.contains(&wanted)) {
+                wrong.push(format!("{path} does not apply to {file} any more"));
+            }
+        }
+    }
+    assert!(planted > 0, "there are faults to plant");
+    none("planted faults", &wrong);
+}
