@@ -39,6 +39,29 @@ need_packages() {
     apt_install "${missing[@]}" || die "cannot install ${missing[*]}: see what apt-get says above"
 }
 
+# want_packages PACKAGE...: installs those that are missing and that this distribution has; what needs
+# the others is skipped, and says so.
+want_packages() {
+    local missing=() there=() absent=() package
+    command -v apt-get >/dev/null || return 0
+    for package; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    apt-cache show --no-all-versions "${missing[@]}" >/dev/null 2>&1 || as_root apt-get update -qq >&2
+    for package in "${missing[@]}"; do
+        if apt-cache show --no-all-versions "$package" >/dev/null 2>&1; then
+            there+=("$package")
+        else
+            absent+=("$package")
+        fi
+    done
+    [ ${#absent[@]} = 0 ] || say "this distribution does not have the packages ${absent[*]}"
+    [ ${#there[@]} -gt 0 ] || return 0
+    say "installing the packages ${there[*]}"
+    apt_install "${there[@]}" || say "cannot install ${there[*]}: see what apt-get says above"
+}
+
 # The least Rust that the workspace builds with, from its Cargo.toml.
 rust_version_least() { sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$root/Cargo.toml"; }
 

@@ -17,6 +17,7 @@ const ROOMS: &[&[&str]] = &[
     &["weir-nvme-target", "weir-nvme-host"],
     &["weir-load", "weir-torture"],
     &["weir-lab", "weir-gateway", "weir-limit", "weir-simulate"],
+    &["weir-report"],
     &["weir"],
     &["weir-fuzz-targets"],
 ];

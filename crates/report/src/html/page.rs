@@ -1,0 +1,369 @@
+//! The page: what is said first, the caveats, the drawings, and how it was measured.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use weir_lab::document::{Body, Caveat, Document, Latency, Run};
+
+use super::{compared, curves, details, over_time, tables};
+use crate::measured::{Measured, measured};
+use crate::words;
+use crate::{ReportError, Source};
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+/// Nothing is fetched, whatever a name in a document may say.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+/// Of so many runs each has its own drawings.
+const DRAWN_MAX: usize = 12;
+
+pub(super) fn page(sources: &[Source]) -> Result<Markup, ReportError> {
+    let all = measured(sources);
+    let several = sources.len() > 1;
+    let title = title(sources);
+    let mut bodies = Vec::new();
+    for source in sources {
+        bodies.push(body(source, &of_source(&all, source), several)?);
+    }
+    Ok(html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="generator" content="Weir";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    header {
+                        div {
+                            h1 { (title) }
+                            div.quiet { (subtitle(sources)) }
+                        }
+                        button.for-script type="button" id="theme" { "Light or dark" }
+                    }
+                    @if several { section { (tables::sources(sources)) } }
+                    (caveats(sources))
+                    @if !several { (tiles(&sources[0])?) }
+                    @if let Some(drawing) = curves::against_throughput(sources)? { (drawing) }
+                    (over_time_section(&all)?)
+                    @for body in bodies { (body) }
+                    footer.quiet.small {
+                        p { "Drawn by Weir from stored results. This page needs no network and no other file." }
+                    }
+                }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    })
+}
+
+fn of_source<'a>(all: &'a [Measured<'a>], source: &Source) -> Vec<&'a Measured<'a>> {
+    all.iter()
+        .filter(|of| std::ptr::eq(of.source, source))
+        .collect()
+}
+
+/// What a document holds, in a word.
+pub(super) fn kind(document: &Document) -> &'static str {
+    match document.body {
+        Body::Bench { .. } => "load",
+        Body::Curve { .. } => "curve",
+        Body::Comparison(_) => "comparison",
+    }
+}
+
+fn title(sources: &[Source]) -> String {
+    match sources {
+        [one] => {
+            let of = details::volumes(&one.document);
+            let urls: Vec<_> = of.iter().map(|volume| volume.url.as_str()).collect();
+            match (&one.document.body, urls.len()) {
+                (Body::Comparison(_), _) => format!("Comparison of {}", urls.join(" and ")),
+                (Body::Curve { .. }, 1) => format!("Curve of {}", urls[0]),
+                (_, 1) => format!("Load on {}", urls[0]),
+                (_, count) => format!(
+                    "{} on {count} volumes",
+                    if kind(&one.document) == "curve" {
+                        "Curves"
+                    } else {
+                        "Load"
+                    }
+                ),
+            }
+        }
+        several => format!("{} results side by side", several.len()),
+    }
+}
+
+fn subtitle(sources: &[Source]) -> String {
+    let document = &sources[0].document;
+    let runs = document.runs();
+    match (sources, runs.first()) {
+        ([_], Some(run)) => {
+            let workload = match &run.workload.name {
+                Some(name) => format!("{name}: {}", run.workload.text),
+                None => run.workload.text.clone(),
+            };
+            format!(
+                "{workload}. Measured {}, Weir {}",
+                document.started, document.version
+            )
+        }
+        _ => "Drawn together from stored results".to_owned(),
+    }
+}
+
+fn caveats(sources: &[Source]) -> Markup {
+    let own = beside(sources);
+    let count = own.len()
+        + sources
+            .iter()
+            .map(|source| source.document.caveats.len())
+            .sum::<usize>();
+    let item = |of: Option<&str>, caveat: &Caveat| {
+        html! {
+            li data-caveat=(caveat.code) {
+                @if let Some(of) = of { b { (of) ": " } }
+                (caveat.text) " " code.small { (caveat.code) }
+            }
+        }
+    };
+    html! {
+        @if count > 0 {
+            section.caveats {
+                h2 { "What to know before reading the numbers" }
+                ul {
+                    @for caveat in &own { (item(None, caveat)) }
+                    @for source in sources {
+                        @for caveat in &source.document.caveats {
+                            (item((sources.len() > 1).then_some(source.name.as_str()), caveat))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What only the putting together of results shows.
+fn beside(sources: &[Source]) -> Vec<Caveat> {
+    let documents: Vec<_> = sources.iter().map(|source| &source.document).collect();
+    let differ = |same: fn(&Document, &Document) -> bool| {
+        documents.windows(2).any(|pair| !same(pair[0], pair[1]))
+    };
+    let mut caveats = Vec::new();
+    let mut say = |code, text: &str| caveats.push(Caveat::new(code, text));
+    if differ(|a, b| a.machine == b.machine) {
+        say(
+            "machines-differ",
+            "the results come from different machines or systems: what differs may be theirs and not the volumes'",
+        );
+    }
+    if differ(|a, b| a.version == b.version) {
+        say(
+            "versions-differ",
+            "the results were measured by different versions of Weir",
+        );
+    }
+    if differ(|a, b| workloads(a) == workloads(b)) {
+        say(
+            "workloads-differ",
+            "the results have different workloads: their numbers answer different questions",
+        );
+    }
+    caveats
+}
+
+fn workloads(document: &Document) -> Vec<String> {
+    let mut texts: Vec<_> = document
+        .runs()
+        .iter()
+        .map(|run| format!("{:?}", run.workload.streams))
+        .collect();
+    texts.sort();
+    texts.dedup();
+    texts
+}
+
+fn tiles(source: &Source) -> Result<Markup, ReportError> {
+    let document = &source.document;
+    let tiles = match &document.body {
+        Body::Bench { runs } => match &runs[..] {
+            [one] => run_tiles(one)?,
+            _ => Vec::new(),
+        },
+        Body::Curve { .. } => curve_tiles(document),
+        Body::Comparison(comparison) => comparison
+            .sides
+            .iter()
+            .map(|side| {
+                let urls: Vec<_> = side
+                    .volumes
+                    .iter()
+                    .map(|volume| volume.url.as_str())
+                    .collect();
+                tile(
+                    &format!("{}: requests per second at most", side.name),
+                    words::per_second(side.maximum_rate),
+                    urls.join(", "),
+                )
+            })
+            .collect(),
+    };
+    Ok(html! {
+        @if let Body::Comparison(comparison) = &document.body {
+            section { h2 { "In a sentence" } p.verdict { (comparison.summary) } }
+        }
+        @if !tiles.is_empty() { ul.tiles { @for tile in tiles { (tile) } } }
+    })
+}
+
+fn tile(name: &str, value: String, beside: String) -> Markup {
+    html! {
+        li {
+            span.name { (name) }
+            span.value { (value) }
+            span.beside { (beside) }
+        }
+    }
+}
+
+fn run_tiles(run: &Run) -> Result<Vec<Markup>, ReportError> {
+    let failed = |error| ReportError::Histogram {
+        run: run.name.clone(),
+        error,
+    };
+    let errors = run.errors();
+    let mut tiles = vec![tile(
+        "Requests per second",
+        words::per_second(run.rate()),
+        words::rate(run.bytes_per_second()),
+    )];
+    let felt: Option<Latency> = run.felt().map_err(failed)?;
+    if let Some(felt) = felt {
+        let time = match run.load.rate() {
+            Some(_) => "response time",
+            None => "service time",
+        };
+        let at = |percentile: f64| -> Result<String, ReportError> {
+            Ok(words::latency(
+                felt.percentile_ns(percentile).map_err(failed)? as f64,
+            ))
+        };
+        tiles.push(tile("Half take at most", at(50.0)?, format!("p50 {time}")));
+        tiles.push(tile(
+            "99 of 100 take at most",
+            at(99.0)?,
+            format!("p99 {time}"),
+        ));
+        tiles.push(tile(
+            "The longest took",
+            words::latency(felt.max_ns as f64),
+            format!("of {}", words::grouped(felt.count)),
+        ));
+    }
+    tiles.push(tile(
+        "Failed",
+        words::grouped(errors),
+        "requests".to_owned(),
+    ));
+    Ok(tiles)
+}
+
+fn curve_tiles(document: &Document) -> Vec<Markup> {
+    let mut tiles = Vec::new();
+    for curve in curves::curves(document).iter().take(2) {
+        let of = |text: &str| match curve.name.as_str() {
+            "" => text.to_owned(),
+            name => format!("{text}, {name}"),
+        };
+        if let Some(rate) = curve.maximum_rate {
+            tiles.push(tile(
+                &of("Requests per second at most"),
+                words::per_second(rate),
+                "closed loop".to_owned(),
+            ));
+        }
+        if let Some(knee) = &curve.knee {
+            tiles.push(tile(
+                &of("Requests per second at the knee"),
+                words::per_second(knee.rate),
+                format!(
+                    "{} on average, {} in flight",
+                    words::latency(knee.latency_ns),
+                    words::trimmed(knee.outstanding, 1)
+                ),
+            ));
+        }
+        for objective in &curve.objectives {
+            let value = match objective.rate {
+                Some(rate) => format!("{} per second", words::per_second(rate)),
+                None => "never met".to_owned(),
+            };
+            tiles.push(tile(
+                &of(&objective.objective),
+                value,
+                curves::objective_text(objective),
+            ));
+        }
+    }
+    tiles
+}
+
+/// Loads over their time, all in one drawing.
+fn over_time_section(all: &[Measured<'_>]) -> Result<Markup, ReportError> {
+    let loads: Vec<_> = all
+        .iter()
+        .filter(|of| matches!(of.source.document.body, Body::Bench { .. }))
+        .filter(|of| !of.run.intervals.is_empty())
+        .collect();
+    if loads.is_empty() {
+        return Ok(html! {});
+    }
+    let mut courses = Vec::with_capacity(loads.len());
+    for of in loads.iter().take(DRAWN_MAX) {
+        courses.push(over_time::course(of)?);
+    }
+    let mut heats = Vec::new();
+    for course in &courses {
+        heats.push((course.of.label.clone(), over_time::heat(course)?));
+    }
+    Ok(html! {
+        section id="over-time" {
+            @if loads.len() > DRAWN_MAX {
+                p.quiet { "Drawn are the first " (DRAWN_MAX) " of " (loads.len()) " runs." }
+            }
+            (over_time::latency(&courses)?)
+            (over_time::throughput(&courses))
+        }
+        @for (name, heat) in &heats {
+            section.heat-section {
+                @if heats.len() > 1 { h2 { (name) } }
+                (heat)
+            }
+        }
+    })
+}
+
+fn body(source: &Source, runs: &[&Measured<'_>], several: bool) -> Result<Markup, ReportError> {
+    let drawings = match &source.document.body {
+        Body::Bench { .. } if runs.len() <= DRAWN_MAX => {
+            html! { section { (over_time::distribution(runs)?) } }
+        }
+        Body::Bench { .. } => html! {},
+        Body::Curve { .. } => html! { section { (curves::heat(&source.name, runs)?) } },
+        Body::Comparison(comparison) => compared::section(&source.name, comparison)?,
+    };
+    let summary = match &source.document.body {
+        Body::Comparison(_) => html! {},
+        _ => html! { section { h2 { "Numbers" } (tables::summary(runs)?) } },
+    };
+    Ok(html! {
+        @if several { h2.source { (source.name) } }
+        (drawings)
+        (summary)
+        (details::section(source, runs, several)?)
+    })
+}
