@@ -726,6 +726,7 @@ impl QueuePair {
     /// Answers a command without giving it a slot.
     pub(crate) fn refuse_without_slot(&mut self, sqe: &Sqe, status: Status) -> Cqe {
         self.advance_head();
+        self.settle_fused(sqe, None);
         let mut status = status;
         // As in `finish`.
         if !matches!(self.kind, QueueKind::Unconnected) {

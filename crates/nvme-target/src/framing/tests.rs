@@ -960,3 +960,62 @@ fn what_has_not_left_is_not_awaited() {
     };
     assert_eq!(looked(&mut bench), Some(rest), "an aborted one is not owed");
 }
+
+/// A half of a fused pair whose data does not come in its capsule.
+fn half(command: fn(Blocks) -> NvmCommand, cid: u16, fuse: Fuse) -> Vec<u8> {
+    let sgl = SglDescriptor::Transport {
+        length: AWAITED_BYTES,
+    };
+    let at = Blocks::new(0, AWAITED_BYTES / BLOCK_BYTES);
+    let sqe = Sqe {
+        fuse,
+        ..command(at).sqe(cid, 1, sgl)
+    };
+    capsule(&sqe.encode(), 0, false)
+}
+
+/// Halves of a fused pair end together, though one of them finds every slot taken (NVMe Base 2.0c, section 3.4.2: fused operations).
+#[test]
+fn a_half_that_finds_no_slot_ends_the_other() {
+    const SLOTS: u16 = ENTRIES as u16 + 8;
+    const FIRST: u16 = 100;
+    const SECOND: u16 = 101;
+    for has_slot in [true, false] {
+        let (mut bench, mut peer) = (Bench::new(Setup::PLAIN), Peer::new(false));
+        peer.read(&bench.feed(&icreq(false)).expect("a good host"));
+        let mut awaited = Vec::new();
+        for cid in 0..SLOTS - u16::from(has_slot) {
+            let write = by_request(NvmCommand::Write, cid, AWAITED_BYTES / BLOCK_BYTES);
+            awaited.extend(peer.read(&bench.feed(&write).expect("within its slots")));
+        }
+        let first = half(NvmCommand::Compare, FIRST, Fuse::First);
+        peer.read(&bench.feed(&first).expect("a host that asks too much"));
+        assert_eq!(peer.answers.contains_key(&FIRST), !has_slot);
+        if !has_slot {
+            // From now on there are slots again, and room for the second half.
+            peer.read(&bench.feed(&awaited).expect("a good host"));
+        }
+        let second = half(NvmCommand::Write, SECOND, Fuse::Second);
+        peer.read(&bench.feed(&second).expect("a host that asks too much"));
+        let (full, failed) = (
+            Status::COMMAND_INTERRUPTED,
+            Status::ABORTED_FAILED_FUSED_COMMAND,
+        );
+        let expected = if has_slot {
+            [failed, full]
+        } else {
+            [full, failed]
+        };
+        for (cid, status) in [FIRST, SECOND].into_iter().zip(expected) {
+            let answer = peer.answers.get(&cid).copied().expect("both are answered");
+            assert!(
+                Status::from_bits(answer).is(status),
+                "CID {cid} of {has_slot}: {answer:#x}"
+            );
+        }
+        if has_slot {
+            peer.read(&bench.feed(&awaited).expect("a good host"));
+        }
+        assert_eq!(bench.queue.in_flight(), 0);
+    }
+}
