@@ -412,7 +412,9 @@ impl Home {
         let (generation, admin) = (ending.generation, Rc::clone(&ending.admin));
         self.phase = Phase::Ended;
         match ended {
-            association::Ended::NotYet(way) if self.outliving.len() < OUTLIVING_MAX => {
+            association::Ended::NotYet(way)
+                if self.closing.is_none() && self.outliving.len() < OUTLIVING_MAX =>
+            {
                 self.outlive(generation, way, admin);
             }
             _ => {
@@ -565,6 +567,10 @@ impl Home {
             return;
         }
         self.shared.set_ended();
+        // Whoever closes the volume is not held up for as long as a drive likes.
+        for outliving in std::mem::take(&mut self.outliving) {
+            self.has_ended(outliving.generation, false, outliving.quiet);
+        }
         match self.phase {
             Phase::Up(_) => self.take_down(true),
             Phase::Connecting { .. } | Phase::Pausing { .. } => self.phase = Phase::Ended,

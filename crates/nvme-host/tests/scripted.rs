@@ -400,10 +400,19 @@ fn a_lost_write_waits_for_the_end_of_its_controller() {
     }
 }
 
-/// A controller that says that it is not done is believed, however long that takes; one that falls silent is not waited for.
+/// What ends the wait for a controller that says that it is not done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    Done,
+    FallsSilent,
+    Closed,
+}
+
+/// A controller that says that it is not done is believed, however long that takes; one that falls silent is waited for as long as
+/// any other, and so is every one when the volume is closed.
 #[test]
 fn a_lost_write_waits_for_a_controller_that_says_it_is_busy() {
-    for falls_silent in [false, true] {
+    for wait in [Wait::Done, Wait::FallsSilent, Wait::Closed] {
         with_fake(Script::default(), move |reactor, fake| async move {
             let mut cuts = 1;
             fake.script.borrow_mut().hook = Box::new(move |_, sqe| {
@@ -413,7 +422,8 @@ fn a_lost_write_waits_for_a_controller_that_says_it_is_busy() {
                 }
                 Action::Serve
             });
-            let volume = open(&reactor, options()).await;
+            let opened = host().open(&reactor, options(), false).await.unwrap();
+            let volume: Arc<dyn Volume> = opened.clone();
             let mut client = Client::new(&volume, &reactor, 4);
             client.read(0, 1).await.unwrap();
             fake.script.borrow_mut().busy = true;
@@ -432,15 +442,30 @@ fn a_lost_write_waits_for_a_controller_that_says_it_is_busy() {
             }
             assert_eq!(*fake.writes.borrow(), [(3, 2)]);
             let began = reactor.now();
-            match falls_silent {
-                true => fake.end_controllers(),
-                false => fake.script.borrow_mut().busy = false,
+            match wait {
+                Wait::Done => fake.script.borrow_mut().busy = false,
+                Wait::FallsSilent => fake.end_controllers(),
+                Wait::Closed => {
+                    opened.close().await;
+                    assert!(reactor.now() - began < Duration::from_secs(20));
+                }
             }
             let completion = client.next().await;
-            assert_eq!((completion.token, completion.result), (token, Ok(())));
-            assert_eq!(*fake.writes.borrow(), [(3, 2), (3, 2)]);
+            let closed = wait == Wait::Closed;
+            let result = if closed {
+                Err(VolumeError::TimedOut)
+            } else {
+                Ok(())
+            };
+            assert_eq!((completion.token, completion.result), (token, result));
+            let writes = if closed { 1 } else { 2 };
+            assert_eq!(*fake.writes.borrow(), [(3, 2); 2][..writes]);
             let took = reactor.now() - began;
-            assert_eq!(took >= Duration::from_secs(10), falls_silent, "{took:?}");
+            assert_eq!(
+                took < Duration::from_secs(10),
+                wait == Wait::Done,
+                "{took:?}"
+            );
         });
     }
 }
