@@ -1,10 +1,17 @@
 //! The laboratory: what measurements come to, beyond one run.
 //!
 //! [`document`] is the form in which results are stored and exchanged. Whoever wants to draw, export or print a result works from it
-//! alone. This crate knows no terminal and no HTTP, and reads no clock.
+//! alone. [`statistics`] says what numbers allow to be said; [`curve`] and [`compare`] say which runs are needed and what they come to, and have
+//! somebody else ([`runner::Bench`]) make them. This crate knows no terminal and no HTTP, and reads no clock.
 
 #![forbid(unsafe_code)]
 
+pub mod compare;
+pub mod curve;
 pub mod document;
 mod machine;
+#[cfg(test)]
+mod model;
+pub mod runner;
 pub mod secret;
+pub mod statistics;

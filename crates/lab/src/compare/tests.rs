@@ -1,0 +1,262 @@
+//! Comparisons of devices whose difference is known.
+
+use super::*;
+use crate::model::{Device, Model, now};
+
+fn side(name: &str) -> SideConfig {
+    SideConfig {
+        name: name.to_owned(),
+        volumes: Vec::new(),
+        things: BTreeMap::new(),
+        link_bytes_per_second: None,
+    }
+}
+
+fn config(rounds: u32) -> CompareConfig {
+    CompareConfig {
+        sides: vec![side("A"), side("B")],
+        spread: Spread {
+            queues: 1,
+            hosts: 1,
+        },
+        depth: None,
+        depth_max: 256,
+        rate: None,
+        arrivals: Arrivals::Exponential,
+        rounds,
+        confidence_percent: 99.0,
+        least_difference_percent: 1.0,
+        seed: 3,
+    }
+}
+
+fn device(faster: f64) -> Device {
+    Device::throttled(2_000.0 * faster, 2e-3)
+}
+
+/// Noise of 1% from run to run, and a drift of 0.3% with every run.
+fn noisy(faster: f64, seed: u64) -> Model {
+    let mut model = Model::new(vec![device(1.0), device(faster)], seed);
+    model.noise = 0.01;
+    model.trend = 0.003;
+    model.seconds = 0.25;
+    model
+}
+
+fn compared(model: &mut Model, config: &CompareConfig) -> Compared {
+    now(measure(model, config, |_| {})).unwrap()
+}
+
+fn is_shown(compared: &Compared) -> bool {
+    let mut differences = compared
+        .comparison
+        .stages
+        .iter()
+        .flat_map(|stage| &stage.differences);
+    differences.any(|of| matches!(of.verdict, Verdict::Better | Verdict::Worse))
+}
+
+fn of(compared: &Compared, stage: usize, metric: Metric) -> &Difference {
+    let mut differences = compared.comparison.stages[stage].differences.iter();
+    differences.find(|of| of.metric == metric).unwrap()
+}
+
+#[test]
+fn the_same_thing_twice_shows_no_difference() {
+    let shown = (0..20)
+        .filter(|&seed| {
+            let compared = compared(&mut noisy(1.0, seed), &config(8));
+            if is_shown(&compared) {
+                println!("seed {seed}: {}", compared.comparison.summary);
+            }
+            is_shown(&compared)
+        })
+        .count();
+    assert!(shown <= 1, "{shown} of 20");
+}
+
+#[test]
+fn three_per_cent_are_found() {
+    let found = (100..120)
+        .filter(|&seed| {
+            let compared = compared(&mut noisy(1.03, seed), &config(16));
+            let throughput = of(&compared, 2, Metric::Throughput);
+            if throughput.verdict != Verdict::Better {
+                println!("seed {seed}: {throughput:?}");
+            }
+            throughput.verdict == Verdict::Better
+        })
+        .count();
+    assert!(found >= 19, "{found} of 20");
+}
+
+#[test]
+fn each_stage_says_what_it_can() {
+    let mut model = Model::new(vec![device(1.0), device(1.25)], 1);
+    let compared = compared(&mut model, &config(4));
+    let names: Vec<_> = compared
+        .comparison
+        .stages
+        .iter()
+        .map(|stage| stage.name.as_str())
+        .collect();
+    assert_eq!(names[1], "80% of each side's maximum");
+    assert_eq!(names[2], "100%: each side's maximum");
+    let maxima: Vec<_> = compared
+        .comparison
+        .sides
+        .iter()
+        .map(|side| side.maximum_rate.round())
+        .collect();
+    assert_eq!(maxima, [2_000.0, 2_500.0]);
+    // The same rate on both: throughput says nothing, and what is less loaded answers sooner.
+    let same = of(&compared, 0, Metric::Throughput);
+    assert_eq!(same.verdict, Verdict::Fixed);
+    assert!(
+        compared.comparison.stages[0]
+            .loads
+            .iter()
+            .all(|load| load.rate() == Some(1_000.0))
+    );
+    let latency = of(&compared, 0, Metric::LatencyMean);
+    assert_eq!(latency.verdict, Verdict::Better);
+    assert!(latency.percent < 0.0 && latency.percent_high < 0.0);
+    // At 80% of each the throughput differs as the maxima do.
+    let part = of(&compared, 1, Metric::Throughput);
+    assert_eq!(part.verdict, Verdict::Better);
+    assert!((part.percent - 25.0).abs() < 1.0, "{part:?}");
+    assert!((part.value / part.baseline - 1.25).abs() < 0.02, "{part:?}");
+    let full = of(&compared, 2, Metric::Throughput);
+    assert!((full.percent - 25.0).abs() < 1.0, "{full:?}");
+    assert!(
+        compared.comparison.summary.contains("throughput +25"),
+        "{}",
+        compared.comparison.summary
+    );
+}
+
+#[test]
+fn rounds_alternate_and_sides_share_their_randomness() {
+    let mut model = Model::new(vec![device(1.0), device(1.0), device(1.0)], 1);
+    let mut config = config(4);
+    config.sides.push(side("C"));
+    config.depth = Some(16);
+    let compared = compared(&mut model, &config);
+    let sides: Vec<usize> = model.requests.iter().map(|of| of.side).collect();
+    assert_eq!(sides, [0, 1, 2, 2, 1, 0].repeat(6));
+    for round in model.requests.chunks(3) {
+        assert!(round.iter().all(|of| of.seed == round[0].seed));
+    }
+    assert_ne!(model.requests[0].seed, model.requests[3].seed);
+    assert_eq!(compared.comparison.stages[0].differences.len(), 6);
+    assert_eq!(compared.comparison.stages[0].rounds[1].order, [2, 1, 0]);
+    assert!(!is_shown(&compared), "{}", compared.comparison.summary);
+    assert_eq!(
+        compared.comparison.summary,
+        "B against A: no difference shown; C against A: no difference shown"
+    );
+}
+
+#[test]
+fn where_no_difference_in_the_maximum_is_shown_both_get_one_load() {
+    let compared = compared(&mut noisy(1.0, 2), &config(8));
+    let rates: Vec<_> = compared.comparison.stages[1]
+        .loads
+        .iter()
+        .map(Load::rate)
+        .collect();
+    assert_eq!(rates[0], rates[1]);
+    assert_eq!(of(&compared, 1, Metric::Throughput).verdict, Verdict::Fixed);
+}
+
+#[test]
+fn a_side_that_does_not_sustain_the_rate_is_worse_in_throughput() {
+    let mut model = Model::new(vec![device(1.0), device(0.5)], 1);
+    let mut config = config(6);
+    config.rate = Some(1_500.0);
+    let compared = compared(&mut model, &config);
+    assert_eq!(of(&compared, 0, Metric::Throughput).verdict, Verdict::Worse);
+}
+
+#[test]
+fn a_small_difference_is_not_shown_however_sure() {
+    let mut model = Model::new(vec![device(1.0), device(1.005)], 1);
+    model.seconds = 4.0;
+    let mut config = config(8);
+    config.arrivals = Arrivals::Uniform;
+    let compared = compared(&mut model, &config);
+    let throughput = of(&compared, 2, Metric::Throughput);
+    assert!(throughput.percent_low > 0.0, "{throughput:?}");
+    assert_eq!(throughput.verdict, Verdict::NoDifferenceShown);
+}
+
+#[test]
+fn things_that_differ_are_counted() {
+    let things = |of: &[(&str, &str)]| -> BTreeMap<String, String> {
+        of.iter()
+            .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
+    };
+    let one = things(&[("protocol", "nvme+tcp"), ("queues", "1")]);
+    let two = things(&[("protocol", "iscsi"), ("queues", "1")]);
+    let three = things(&[("protocol", "iscsi"), ("queues", "16"), ("digest", "on")]);
+    assert_eq!(differing_things(&[&one, &one]), None);
+    assert_eq!(differing_things(&[&one, &two]), None);
+    let caveat = differing_things(&[&one, &three]).unwrap();
+    assert_eq!(caveat.code, "several-differences");
+    for part in [
+        "3 things",
+        "protocol (nvme+tcp, iscsi)",
+        "queues (1, 16)",
+        "digest (none, on)",
+    ] {
+        assert!(caveat.text.contains(part), "{}", caveat.text);
+    }
+}
+
+#[test]
+fn a_limit_that_all_share_is_told() {
+    let mut model = Model::new(vec![device(1.0), device(1.0)], 1);
+    let mut config = config(4);
+    // 2,000 requests of 4 KiB a second.
+    for (side, link) in config.sides.iter_mut().zip([8.2e6, 8.5e6]) {
+        side.link_bytes_per_second = Some(link);
+    }
+    let codes = |compared: &Compared| -> Vec<String> {
+        let caveats = compared.caveats.iter();
+        caveats.map(|of| of.code.clone()).collect()
+    };
+    assert_eq!(codes(&compared(&mut model, &config)), ["same-limit-link"]);
+    config.sides[1].link_bytes_per_second = Some(1e9);
+    assert!(codes(&compared(&mut model, &config)).is_empty());
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused() {
+    let mut model = Model::new(vec![device(1.0), device(1.0)], 1);
+    let refused = |model: &mut Model, config: &CompareConfig| {
+        now(measure(model, config, |_| {})).unwrap_err().to_string()
+    };
+    assert!(refused(&mut model, &config(3)).contains("4 are needed"));
+    let mut alone = config(4);
+    alone.sides.pop();
+    assert!(refused(&mut model, &alone).contains("two at least"));
+    assert!(model.requests.is_empty());
+    model.devices.pop();
+    assert_eq!(refused(&mut model, &config(4)), "there is no side 1");
+}
+
+#[test]
+fn a_comparison_that_is_stopped_has_its_whole_stages() {
+    let mut config = config(4);
+    config.depth = Some(32);
+    let mut model = Model::new(vec![device(1.0), device(1.0)], 1);
+    model.stop_after = Some(13);
+    let compared = compared(&mut model, &config);
+    assert_eq!(compared.comparison.stages.len(), 1);
+    assert_eq!(compared.caveats[0].code, "ended-early");
+    model.requests.clear();
+    model.stop_after = Some(5);
+    let error = now(measure(&mut model, &config, |_| {})).unwrap_err();
+    assert!(matches!(error, CompareError::Stopped));
+}

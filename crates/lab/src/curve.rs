@@ -1,0 +1,416 @@
+//! Drives a curve: the same work under more and more load, and what the points say together.
+//!
+//! By depth, closed loop, or by rate, open loop, as parts of a maximum that a closed loop finds first. Afterwards points are added where the knee and the
+//! objectives are, until they are known to 2%. It measures nothing itself: see [`Bench`].
+
+use crate::document;
+use crate::document::{Arrivals, Axis, Curve, Knee, LatencyError, Load, Point, Run};
+use crate::runner::{Bench, Request, Spread, Step, find_maximum};
+use crate::statistics::{Objective, Sample, attained, knee, past_saturation};
+
+/// Points that are added to find the knee, or one objective, more exactly.
+const REFINEMENTS_MAX: u32 = 6;
+/// Two points are close enough when their loads differ by this part of the higher one.
+const CLOSE: f64 = 0.02;
+/// Points beyond saturation: so much more in flight than at the knee, or offered so much more than the maximum.
+const BEYOND_KNEE: f64 = 1.25;
+const BEYOND_MAXIMUM: f64 = 1.02;
+
+/// What to raise.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Steps {
+    /// Requests in flight of each queue, ascending.
+    Depths(Vec<u32>),
+    /// Requests offered per second.
+    Rates {
+        /// In hundredths of the maximum, ascending.
+        percents: Vec<f64>,
+        /// How arrivals are spread.
+        arrivals: Arrivals,
+        /// Requests in flight of each queue at most.
+        depth_max: u32,
+        /// The maximum, in requests a second; looked for where none.
+        maximum: Option<f64>,
+    },
+}
+
+/// What curve to measure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CurveConfig {
+    /// What is raised.
+    pub steps: Steps,
+    /// Over what the load is spread.
+    pub spread: Spread,
+    /// The first point that breaks this is the last.
+    pub bound: Option<Objective>,
+    /// What is to be found the highest rate of.
+    pub objectives: Vec<Objective>,
+    /// Whether points are added where the knee and the objectives are.
+    pub refine: bool,
+    /// What the randomness starts from.
+    pub seed: u64,
+}
+
+/// Why there is no curve.
+#[derive(Debug, thiserror::Error)]
+pub enum CurveError<E> {
+    /// There was no run.
+    #[error(transparent)]
+    Run(E),
+    /// What a run measured cannot be read.
+    #[error(transparent)]
+    Latency(#[from] LatencyError),
+    /// Nothing ended in a run, so that there is nothing to show.
+    #[error("no request succeeded at {point}{}", first_error.as_ref().map_or(String::new(), |error| format!(": {error}")))]
+    Nothing {
+        /// The run's name.
+        point: String,
+        /// The first error of the run.
+        first_error: Option<String>,
+    },
+}
+
+/// Measures a curve.
+///
+/// # Errors
+/// [`CurveError`].
+///
+/// # Panics
+/// Where there are no steps.
+pub async fn measure<B: Bench>(
+    bench: &mut B,
+    config: &CurveConfig,
+    observe: impl FnMut(Step<'_>),
+) -> Result<Curve, CurveError<B::Error>> {
+    let mut explorer = Explorer {
+        bench,
+        config,
+        observe,
+        maximum: 0.0,
+        maximum_runs: Vec::new(),
+        points: Vec::new(),
+        planned: 0,
+    };
+    let stopped = explorer.sweep().await?;
+    if config.refine && !explorer.bench.is_stopped() {
+        explorer.refine().await?;
+    }
+    explorer.curve(stopped)
+}
+
+struct Explorer<'a, B, O> {
+    bench: &'a mut B,
+    config: &'a CurveConfig,
+    observe: O,
+    maximum: f64,
+    maximum_runs: Vec<Run>,
+    points: Vec<Measured>,
+    planned: u32,
+}
+
+struct Measured {
+    point: Point,
+    sample: Sample,
+    /// What each objective bounds here.
+    objectives: Vec<f64>,
+}
+
+impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
+    /// Measures what was asked for; says why it ended.
+    async fn sweep(&mut self) -> Result<String, CurveError<B::Error>> {
+        let loads = self.loads().await?;
+        assert!(!loads.is_empty(), "a curve needs steps");
+        self.planned = loads.len() as u32;
+        for offered in loads {
+            if self.bench.is_stopped() {
+                return Ok("it was asked to end".to_owned());
+            }
+            let at = self.add(offered, false).await?;
+            let run = &self.points[at].point.run;
+            if let Some(bound) = &self.config.bound {
+                let latency = run.felt()?;
+                let value = latency
+                    .map(|latency| bound.value_ns(&latency))
+                    .transpose()?;
+                if value.is_some_and(|value| !bound.holds(value)) {
+                    return Ok(format!("{} does not hold {bound}", run.name));
+                }
+            }
+        }
+        Ok("all that was asked for was measured".to_owned())
+    }
+
+    /// The loads of the sweep, as [`Point::offered`] has them.
+    async fn loads(&mut self) -> Result<Vec<f64>, CurveError<B::Error>> {
+        match &self.config.steps {
+            Steps::Depths(depths) => Ok(depths
+                .iter()
+                .map(|&depth| f64::from(depth) * f64::from(self.config.spread.queues))
+                .collect()),
+            Steps::Rates {
+                percents,
+                depth_max,
+                maximum,
+                ..
+            } => {
+                self.maximum = match *maximum {
+                    Some(maximum) => maximum,
+                    None => self.look_for_maximum(*depth_max).await?,
+                };
+                let mut rates: Vec<f64> = percents
+                    .iter()
+                    .map(|percent| whole_rate(self.maximum * percent / 100.0))
+                    .collect();
+                rates.dedup();
+                Ok(rates)
+            }
+        }
+    }
+
+    async fn look_for_maximum(&mut self, depth_max: u32) -> Result<f64, CurveError<B::Error>> {
+        let (spread, seed) = (self.config.spread, self.config.seed);
+        let found = find_maximum(self.bench, 0, spread, depth_max, seed, &mut self.observe)
+            .await
+            .map_err(CurveError::Run)?;
+        self.maximum_runs = found.runs;
+        if found.rate > 0.0 {
+            return Ok(found.rate);
+        }
+        let last = self.maximum_runs.last();
+        Err(CurveError::Nothing {
+            point: last.map_or(String::new(), |run| run.name.clone()),
+            first_error: last.and_then(|run| run.first_error.clone()),
+        })
+    }
+
+    fn axis(&self) -> Axis {
+        match self.config.steps {
+            Steps::Depths(_) => Axis::Depth,
+            Steps::Rates { .. } => Axis::Rate,
+        }
+    }
+
+    fn request(&self, offered: f64) -> Request {
+        let Spread { queues, hosts } = self.config.spread;
+        let (name, load) = match self.config.steps {
+            Steps::Depths(_) => {
+                let depth = (offered / f64::from(queues)) as u32;
+                (format!("depth {depth}"), self.config.spread.closed(depth))
+            }
+            Steps::Rates {
+                arrivals,
+                depth_max,
+                ..
+            } => {
+                let percent = offered / self.maximum * 100.0;
+                let load = Load::Open {
+                    rate: offered,
+                    arrivals,
+                    depth_max,
+                    queues,
+                    hosts,
+                };
+                (format!("{}%", (percent * 10.0).round() / 10.0), load)
+            }
+        };
+        Request {
+            side: 0,
+            name,
+            load,
+            seed: self.config.seed,
+        }
+    }
+
+    /// Measures a point and puts it in its place, which is returned.
+    async fn add(&mut self, offered: f64, refinement: bool) -> Result<usize, CurveError<B::Error>> {
+        let request = self.request(offered);
+        let done = self.points.len() as u32;
+        self.planned = self.planned.max(done + 1);
+        (self.observe)(Step::Begins {
+            name: &request.name,
+            done,
+            planned: self.planned,
+        });
+        let run = self.bench.run(&request).await.map_err(CurveError::Run)?;
+        (self.observe)(Step::Ended { run: &run });
+        let Some(latency) = run.felt()? else {
+            return Err(CurveError::Nothing {
+                point: run.name,
+                first_error: run.first_error,
+            });
+        };
+        let rate = run.rate();
+        let sample = Sample {
+            outstanding: match self.axis() {
+                Axis::Depth => offered,
+                Axis::Rate => rate * latency.mean_ns / 1e9,
+            },
+            rate,
+            latency_ns: latency.mean_ns,
+        };
+        let objectives = self.config.objectives.iter();
+        let measured = Measured {
+            sample,
+            objectives: objectives
+                .map(|objective| objective.value_ns(&latency))
+                .collect::<Result<_, _>>()?,
+            point: Point {
+                offered,
+                percent_of_maximum: (self.axis() == Axis::Rate)
+                    .then(|| offered / self.maximum * 100.0),
+                refinement,
+                run,
+            },
+        };
+        let at = self
+            .points
+            .partition_point(|other| other.point.offered < offered);
+        self.points.insert(at, measured);
+        Ok(at)
+    }
+
+    /// Adds points where the knee and the objectives are.
+    async fn refine(&mut self) -> Result<(), CurveError<B::Error>> {
+        for _ in 0..REFINEMENTS_MAX {
+            let Some(next) = self.next_for_knee() else {
+                break;
+            };
+            self.add(next, true).await?;
+            if self.bench.is_stopped() {
+                return Ok(());
+            }
+        }
+        for index in 0..self.config.objectives.len() {
+            for _ in 0..REFINEMENTS_MAX {
+                let Some(next) = self.next_for_objective(index) else {
+                    break;
+                };
+                self.add(next, true).await?;
+                if self.bench.is_stopped() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next load to measure for the knee's sake. By depth that is the knee itself; by rate the middle of the points about it.
+    fn next_for_knee(&self) -> Option<f64> {
+        let knee = self.knee()?;
+        let above = self
+            .points
+            .iter()
+            .position(|of| of.sample.outstanding >= knee.outstanding)?;
+        match self.axis() {
+            Axis::Depth => {
+                let offered = self.whole_load(knee.outstanding);
+                self.is_new(offered).then_some(offered)
+            }
+            Axis::Rate => self.between(above),
+        }
+    }
+
+    fn next_for_objective(&self, index: usize) -> Option<f64> {
+        let objective = &self.config.objectives[index];
+        let broken = self
+            .points
+            .iter()
+            .position(|of| !objective.holds(of.objectives[index]))?;
+        self.between(broken)
+    }
+
+    /// A load between a point and the one before it; none where they are close, or there is no such load.
+    fn between(&self, above: usize) -> Option<f64> {
+        let high = self.points[above].point.offered;
+        let low = self.points[above.checked_sub(1)?].point.offered;
+        if high - low <= CLOSE * high {
+            return None;
+        }
+        let middle = self.whole_load((low + high) / 2.0);
+        self.is_new(middle).then_some(middle)
+    }
+
+    /// The nearest load that can be asked for.
+    fn whole_load(&self, offered: f64) -> f64 {
+        match self.axis() {
+            Axis::Depth => {
+                let queues = f64::from(self.config.spread.queues);
+                (offered / queues).round().max(1.0) * queues
+            }
+            Axis::Rate => whole_rate(offered),
+        }
+    }
+
+    fn is_new(&self, offered: f64) -> bool {
+        self.points.iter().all(|of| of.point.offered != offered)
+    }
+
+    fn knee(&self) -> Option<Knee> {
+        let samples: Vec<Sample> = self.points.iter().map(|of| of.sample).collect();
+        knee(&samples)
+    }
+
+    fn is_beyond(&self, measured: &Measured, knee: Option<&Knee>) -> bool {
+        match self.axis() {
+            Axis::Depth => knee
+                .is_some_and(|knee| measured.sample.outstanding > BEYOND_KNEE * knee.outstanding),
+            Axis::Rate => measured.point.offered > BEYOND_MAXIMUM * self.maximum,
+        }
+    }
+
+    fn curve(self, stopped: String) -> Result<Curve, CurveError<B::Error>> {
+        let axis = self.axis();
+        let knee = self.knee();
+        let points = self.points.iter();
+        let beyond: Vec<&Measured> = points
+            .filter(|of| self.is_beyond(of, knee.as_ref()))
+            .collect();
+        let rates: Vec<f64> = beyond.iter().map(|of| of.sample.rate).collect();
+        let errors = beyond.iter().map(|of| of.point.run.errors()).sum();
+        let highest = self
+            .points
+            .iter()
+            .map(|of| of.sample.rate)
+            .fold(0.0, f64::max);
+        let past_saturation = past_saturation(&rates, highest, errors);
+        let objectives = self.objectives();
+        Ok(Curve {
+            name: String::new(),
+            axis,
+            maximum_rate: (axis == Axis::Rate).then_some(self.maximum),
+            maximum_runs: self.maximum_runs,
+            points: self.points.into_iter().map(|of| of.point).collect(),
+            knee,
+            objectives,
+            past_saturation,
+            stopped,
+        })
+    }
+
+    fn objectives(&self) -> Vec<document::Objective> {
+        let each = self.config.objectives.iter().enumerate();
+        each.map(|(index, objective)| {
+            let points: Vec<(f64, f64)> = self
+                .points
+                .iter()
+                .map(|of| (of.sample.rate, of.objectives[index]))
+                .collect();
+            let found = attained(objective, &points);
+            document::Objective {
+                objective: objective.to_string(),
+                rate: found.rate,
+                value_ns: found.value_ns,
+                broken_rate: found.broken_rate,
+            }
+        })
+        .collect()
+    }
+}
+
+/// Rates are whole numbers of requests a second.
+fn whole_rate(rate: f64) -> f64 {
+    rate.round().max(1.0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! Curves of devices whose knee is known.
+
+use super::*;
+use crate::model::{Device, Model, now};
+
+const SPREAD: Spread = Spread {
+    queues: 1,
+    hosts: 1,
+};
+
+fn config(steps: Steps) -> CurveConfig {
+    CurveConfig {
+        steps,
+        spread: SPREAD,
+        bound: None,
+        objectives: Vec::new(),
+        refine: true,
+        seed: 5,
+    }
+}
+
+fn doubling(last: u32) -> Steps {
+    let depths = std::iter::successors(Some(1), |depth| Some(depth * 2));
+    Steps::Depths(depths.take_while(|&depth| depth <= last).collect())
+}
+
+fn tens(arrivals: Arrivals) -> Steps {
+    Steps::Rates {
+        percents: (1..=12).map(|ten| f64::from(ten * 10)).collect(),
+        arrivals,
+        depth_max: 512,
+        maximum: None,
+    }
+}
+
+fn measured(device: Device, config: &CurveConfig) -> Curve {
+    let mut model = Model::new(vec![device], 1);
+    now(measure(&mut model, config, |_| {})).unwrap()
+}
+
+fn near(value: f64, truth: f64, percent: f64) {
+    let off = (value / truth - 1.0) * 100.0;
+    assert!(off.abs() <= percent, "{value} is {off:.1}% off {truth}");
+}
+
+fn servers(servers: usize) -> Device {
+    Device {
+        servers,
+        service_seconds: 1e-3,
+        random: true,
+        delay_seconds: 0.0,
+        collapses_beyond: None,
+    }
+}
+
+#[test]
+fn the_knee_of_a_throttled_device_is_found_by_depth() {
+    for (rate, delay) in [(10_000.0, 1e-3), (50_000.0, 0.7e-3), (3_000.0, 10e-3)] {
+        let curve = measured(Device::throttled(rate, delay), &config(doubling(256)));
+        let knee = curve.knee.unwrap();
+        near(knee.outstanding, rate * delay + 1.0, 5.0);
+        near(knee.rate, rate, 5.0);
+        near(knee.rate_max, rate, 1.0);
+        near(knee.latency_unloaded_ns, (delay + 1.0 / rate) * 1e9, 1.0);
+        let past = curve.past_saturation.unwrap();
+        assert!(past.throughput_held && past.errors == 0, "{past:?}");
+    }
+}
+
+#[test]
+fn the_knee_of_a_throttled_device_is_found_by_rate() {
+    for (rate, delay) in [(10_000.0, 1e-3), (50_000.0, 0.7e-3), (3_000.0, 10e-3)] {
+        let curve = measured(
+            Device::throttled(rate, delay),
+            &config(tens(Arrivals::Uniform)),
+        );
+        near(curve.maximum_rate.unwrap(), rate, 1.0);
+        let knee = curve.knee.unwrap();
+        near(knee.outstanding, rate * delay + 1.0, 5.0);
+        near(knee.rate, rate, 5.0);
+        let past = curve.past_saturation.unwrap();
+        assert!(past.throughput_held && past.points >= 2, "{past:?}");
+    }
+}
+
+/// With random arrivals a queue forms before the maximum. The truth is that of M/D/1 (Pollaczek and Khinchine), with a delay behind it.
+#[test]
+fn random_arrivals_have_their_knee_earlier() {
+    let (rate, delay) = (20_000.0, 0.5e-3);
+    let mut model = Model::new(vec![Device::throttled(rate, delay)], 1);
+    model.seconds = 10.0;
+    let config = config(tens(Arrivals::Exponential));
+    let curve = now(measure(&mut model, &config, |_| {})).unwrap();
+    let service = 1.0 / rate;
+    let in_flight =
+        |load: f64| load * rate * (service + delay + service * load / (2.0 * (1.0 - load)));
+    let (mut low, mut high) = (0.0, 0.999);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        if in_flight(middle) < rate * (service + delay) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    near(curve.knee.unwrap().rate, low * rate, 5.0);
+}
+
+#[test]
+fn the_knee_of_several_servers_is_their_number() {
+    for count in [1, 4, 16] {
+        let mut model = Model::new(vec![servers(count)], 1);
+        model.seconds = 10.0;
+        let curve = now(measure(&mut model, &config(doubling(256)), |_| {})).unwrap();
+        let knee = curve.knee.unwrap();
+        near(knee.outstanding, count as f64, 5.0);
+        near(knee.rate_max, count as f64 * 1e3, 3.0);
+    }
+}
+
+#[test]
+fn points_are_in_order_and_added_only_where_wanted() {
+    let device = || Device::throttled(10_000.0, 1e-3);
+    let mut plain = config(doubling(64));
+    plain.refine = false;
+    let curve = measured(device(), &plain);
+    let offered: Vec<f64> = curve.points.iter().map(|point| point.offered).collect();
+    assert_eq!(offered, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]);
+    assert!(curve.points.iter().all(|point| !point.refinement));
+    plain.refine = true;
+    let curve = measured(device(), &plain);
+    let added: Vec<_> = curve.points.iter().filter(|of| of.refinement).collect();
+    assert_eq!(added.len(), 1);
+    assert_eq!(added[0].offered, 11.0);
+    assert_eq!(added[0].run.name, "depth 11");
+    assert!(curve.points.is_sorted_by_key(|of| of.offered as u64));
+}
+
+#[test]
+fn outstanding_requests_are_spread_over_the_queues() {
+    let mut config = config(Steps::Depths(vec![1, 8, 64]));
+    config.spread = Spread {
+        queues: 4,
+        hosts: 2,
+    };
+    let mut model = Model::new(vec![Device::throttled(10_000.0, 1e-3)], 1);
+    let curve = now(measure(&mut model, &config, |_| {})).unwrap();
+    assert_eq!(
+        model.requests[1].load,
+        Load::Closed {
+            depth: 8,
+            queues: 4,
+            hosts: 2
+        }
+    );
+    // 11 are the knee, and 12 the nearest that four queues share evenly.
+    let offered: Vec<f64> = curve.points.iter().map(|point| point.offered).collect();
+    assert_eq!(offered, [4.0, 12.0, 32.0, 256.0]);
+}
+
+#[test]
+fn an_objective_is_found_to_two_per_cent() {
+    let rate = 10_000.0;
+    for steps in [tens(Arrivals::Exponential), doubling(512)] {
+        let by_depth = matches!(steps, Steps::Depths(_));
+        let mut config = config(steps);
+        config.objectives = vec!["mean<2ms".parse().unwrap(), "max<1us".parse().unwrap()];
+        let curve = measured(Device::throttled(rate, 1.5e-3), &config);
+        let [reachable, not] = &curve.objectives[..] else {
+            panic!("{:?}", curve.objectives)
+        };
+        assert_eq!(reachable.objective, "mean<2ms");
+        let (held, broken) = (reachable.rate.unwrap(), reachable.broken_rate.unwrap());
+        assert!(reachable.value_ns.unwrap() < 2e6);
+        // 0.4 ms of waiting: load / (2 (1 - load)) = 4, so that the load is 8/9; by depth it is reached at the maximum.
+        let truth = if by_depth { rate } else { rate * 8.0 / 9.0 };
+        near(held, truth, 3.0);
+        assert!(broken >= held * 0.99, "{held} {broken}");
+        assert_eq!((not.rate, not.value_ns), (None, None));
+        assert!(not.broken_rate.is_some());
+    }
+}
+
+#[test]
+fn a_bound_ends_the_curve() {
+    let mut config = config(doubling(1 << 12));
+    config.bound = Some("p99<5ms".parse().unwrap());
+    let curve = measured(Device::throttled(10_000.0, 1e-3), &config);
+    assert_eq!(curve.points.last().unwrap().offered, 64.0);
+    assert_eq!(curve.stopped, "depth 64 does not hold p99<5ms");
+    config.bound = None;
+    config.steps = doubling(64);
+    let curve = measured(Device::throttled(10_000.0, 1e-3), &config);
+    assert_eq!(curve.stopped, "all that was asked for was measured");
+}
+
+#[test]
+fn what_collapses_past_saturation_is_said_to() {
+    let mut device = Device::throttled(10_000.0, 1e-3);
+    device.collapses_beyond = Some(40);
+    let curve = measured(device, &config(doubling(256)));
+    let past = curve.past_saturation.unwrap();
+    assert!(
+        !past.throughput_held && past.throughput_percent < 40.0,
+        "{past:?}"
+    );
+    near(curve.knee.unwrap().outstanding, 11.0, 5.0);
+}
+
+#[test]
+fn a_curve_that_is_stopped_has_what_was_measured() {
+    let mut model = Model::new(vec![Device::throttled(10_000.0, 1e-3)], 1);
+    model.stop_after = Some(3);
+    let mut steps = Vec::new();
+    let curve = now(measure(&mut model, &config(doubling(256)), |step| {
+        if let Step::Begins { done, planned, .. } = step {
+            steps.push((done, planned));
+        }
+    }))
+    .unwrap();
+    assert_eq!(curve.points.len(), 3);
+    assert_eq!(curve.stopped, "it was asked to end");
+    assert_eq!(curve.knee, None);
+    assert_eq!(steps, [(0, 9), (1, 9), (2, 9)]);
+}
+
+#[test]
+fn what_fails_is_told() {
+    let mut model = Model::new(Vec::new(), 1);
+    let error = now(measure(&mut model, &config(doubling(4)), |_| {})).unwrap_err();
+    assert_eq!(error.to_string(), "there is no side 0");
+}

@@ -1,0 +1,265 @@
+//! What tests measure: devices whose truth is known, in computed time, and the randomness that they and the statistics' tests need.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use hdrhistogram::Histogram;
+
+use crate::document::{Arrivals, Latency, Load, Operation, Operations, Processor, Run, Workload};
+use crate::runner::{Bench, Request};
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Random(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        word ^ (word >> 31)
+    }
+
+    /// Above 0, at most 1.
+    fn unit(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Mean 1.
+    pub(crate) fn exponential(&mut self) -> f64 {
+        -self.unit().ln()
+    }
+
+    /// Mean 0, standard deviation 1 (Box and Muller).
+    pub(crate) fn normal(&mut self) -> f64 {
+        let radius = (2.0 * self.exponential()).sqrt();
+        radius * (std::f64::consts::TAU * self.unit()).cos()
+    }
+}
+
+/// So many servers with one queue in front of them, and a delay behind.
+#[derive(Clone)]
+pub(crate) struct Device {
+    pub(crate) servers: usize,
+    pub(crate) service_seconds: f64,
+    /// Whether service times are exponential; all the same if not.
+    pub(crate) random: bool,
+    pub(crate) delay_seconds: f64,
+    /// Beyond so many in flight each further one makes service longer by a hundredth.
+    pub(crate) collapses_beyond: Option<u64>,
+}
+
+impl Device {
+    pub(crate) fn throttled(rate: f64, delay_seconds: f64) -> Self {
+        Device {
+            servers: 1,
+            service_seconds: 1.0 / rate,
+            random: false,
+            delay_seconds,
+            collapses_beyond: None,
+        }
+    }
+}
+
+/// Devices, one for each side, that are measured: with noise from run to run, and drift.
+pub(crate) struct Model {
+    pub(crate) devices: Vec<Device>,
+    pub(crate) seconds: f64,
+    pub(crate) random: Random,
+    /// Noise of each run, as a fraction.
+    pub(crate) noise: f64,
+    /// How much slower everything is with every run, as a fraction.
+    pub(crate) trend: f64,
+    pub(crate) level: f64,
+    pub(crate) requests: Vec<Request>,
+    pub(crate) stop_after: Option<usize>,
+}
+
+impl Model {
+    pub(crate) fn new(devices: Vec<Device>, seed: u64) -> Self {
+        Model {
+            devices,
+            seconds: 1.0,
+            random: Random::new(seed),
+            noise: 0.0,
+            trend: 0.0,
+            level: 0.0,
+            requests: Vec::new(),
+            stop_after: None,
+        }
+    }
+
+    fn simulate(&mut self, request: &Request) -> Run {
+        let mut device = self.devices[request.side].clone();
+        self.level += self.trend;
+        let slower = (self.level + self.noise * self.random.normal()).exp();
+        device.service_seconds *= slower;
+        device.delay_seconds *= slower;
+        if let Some(beyond) = device.collapses_beyond {
+            let more = request.load.outstanding().saturating_sub(beyond);
+            device.service_seconds *= 1.0 + more as f64 / 100.0;
+        }
+        let mut random = Random::new(request.seed ^ self.random.next());
+        let arrivals = Random::new(request.seed);
+        match request.load {
+            Load::Closed { .. } => self.closed(&device, request, &mut random),
+            Load::Open { .. } => self.open(&device, request, &mut random, arrivals),
+        }
+    }
+
+    fn closed(&self, device: &Device, request: &Request, random: &mut Random) -> Run {
+        let mut servers = Servers::of(device);
+        let mut waiting: BinaryHeap<Reverse<u64>> = (0..request.load.outstanding())
+            .map(|_| Reverse(0))
+            .collect();
+        let mut service = histogram();
+        // What is measured begins when what the first requests did together is over.
+        let (from, to) = (
+            nanoseconds(self.seconds * 0.25),
+            nanoseconds(self.seconds * 1.25),
+        );
+        while let Some(Reverse(at)) = waiting.pop() {
+            let end = servers.take(at, device, random);
+            if (from..to).contains(&end) {
+                service.record(end - at).unwrap();
+            }
+            if end < to {
+                waiting.push(Reverse(end));
+            }
+        }
+        let ended = service.len();
+        self.report(request, ended, &service, None)
+    }
+
+    fn open(
+        &self,
+        device: &Device,
+        request: &Request,
+        random: &mut Random,
+        mut arrivals: Random,
+    ) -> Run {
+        let Load::Open {
+            rate,
+            arrivals: spread,
+            ..
+        } = request.load
+        else {
+            unreachable!("the caller looked")
+        };
+        let mut servers = Servers::of(device);
+        let (mut response, mut ended) = (histogram(), 0);
+        let (mut at, to) = (0.0, nanoseconds(self.seconds));
+        loop {
+            at += 1e9 / rate
+                * match spread {
+                    Arrivals::Uniform => 1.0,
+                    Arrivals::Exponential => arrivals.exponential(),
+                };
+            let due = at as u64;
+            if due >= to {
+                break;
+            }
+            let end = servers.take(due, device, random);
+            response.record(end - due).unwrap();
+            ended += u64::from(end < to);
+        }
+        self.report(request, ended, &histogram(), Some(&response))
+    }
+
+    fn report(
+        &self,
+        request: &Request,
+        ended: u64,
+        service: &Histogram<u64>,
+        response: Option<&Histogram<u64>>,
+    ) -> Run {
+        let requests = response.map_or(service.len(), Histogram::len);
+        Run {
+            name: request.name.clone(),
+            phase: None,
+            volumes: Vec::new(),
+            workload: Workload::default(),
+            load: request.load,
+            seed: request.seed,
+            ramp_seconds: 0.0,
+            elapsed_seconds: self.seconds,
+            operations: Operations {
+                read: Operation {
+                    requests,
+                    bytes: requests * 4096,
+                    errors: 0,
+                    service: Latency::of(service),
+                    response: response.and_then(Latency::of),
+                },
+                ..Operations::default()
+            },
+            ended: Some(ended),
+            intervals: Vec::new(),
+            lag: None,
+            unsent: 0,
+            littles_law: None,
+            steady_state: None,
+            processor: Processor::default(),
+            first_error: None,
+        }
+    }
+}
+
+impl Bench for Model {
+    type Error = String;
+
+    async fn run(&mut self, request: &Request) -> Result<Run, String> {
+        self.requests.push(request.clone());
+        if request.side >= self.devices.len() {
+            return Err(format!("there is no side {}", request.side));
+        }
+        Ok(self.simulate(request))
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop_after
+            .is_some_and(|runs| self.requests.len() >= runs)
+    }
+}
+
+struct Servers(BinaryHeap<Reverse<u64>>);
+
+impl Servers {
+    fn of(device: &Device) -> Self {
+        Servers((0..device.servers).map(|_| Reverse(0)).collect())
+    }
+
+    /// When what arrives at `at` has ended. Those that arrive earlier are asked about earlier.
+    fn take(&mut self, at: u64, device: &Device, random: &mut Random) -> u64 {
+        let Reverse(free) = self.0.pop().unwrap();
+        let times = if device.random {
+            random.exponential()
+        } else {
+            1.0
+        };
+        let end = free.max(at) + nanoseconds(device.service_seconds * times).max(1);
+        self.0.push(Reverse(end));
+        end + nanoseconds(device.delay_seconds)
+    }
+}
+
+fn nanoseconds(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).unwrap()
+}
+
+/// Waits for what never has to wait.
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(future).poll(&mut context) {
+        std::task::Poll::Ready(value) => value,
+        std::task::Poll::Pending => panic!("the model answers at once"),
+    }
+}
