@@ -10,7 +10,8 @@ use weir_gateway::name::{
 use weir_gateway::state::{ControllerIds, SocketOptions};
 
 use crate::tools::{
-    BenchArguments, CopyArguments, DiscoverArguments, TortureArguments, VerifyArguments,
+    BenchArguments, CopyArguments, DiscoverArguments, ReportArguments, TortureArguments,
+    VerifyArguments,
 };
 
 /// Serves block volumes over NVMe/TCP, and measures them.
@@ -77,6 +78,8 @@ pub(crate) enum Command {
     Copy(CopyArguments),
     /// Write stamped blocks to a volume, read them back, and name the first wrong one
     Verify(VerifyArguments),
+    /// Draw stored results together as one HTML page, or write them for other tools
+    Report(ReportArguments),
     /// Send an NVMe/TCP target what breaks targets, and compare its answers with the specifications
     Torture(TortureArguments),
 }

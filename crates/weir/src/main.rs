@@ -29,6 +29,9 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => return finish(tools::bench::run(arguments, global.json)),
         Command::Copy(arguments) => return finish(tools::copy::run(arguments, global.json)),
         Command::Verify(arguments) => return finish(tools::verify::run(arguments, global.json)),
+        Command::Report(arguments) => {
+            return finish(tools::report::run(&arguments, global.json));
+        }
         Command::Torture(arguments) => {
             return finish(tools::torture::run(&arguments, global.json));
         }
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         | Command::Bench(_)
         | Command::Copy(_)
         | Command::Verify(_)
+        | Command::Report(_)
         | Command::Torture(_) => {
             unreachable!("the tools ask no gateway and have run already")
         }

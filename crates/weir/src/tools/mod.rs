@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod copy;
 pub(crate) mod discover;
 mod present;
+pub(crate) mod report;
 mod session;
 pub(crate) mod torture;
 pub(crate) mod verify;
@@ -11,6 +12,7 @@ pub(crate) mod verify;
 pub(crate) use bench::BenchArguments;
 pub(crate) use copy::CopyArguments;
 pub(crate) use discover::DiscoverArguments;
+pub(crate) use report::ReportArguments;
 pub(crate) use torture::TortureArguments;
 pub(crate) use verify::VerifyArguments;
 
