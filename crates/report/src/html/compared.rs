@@ -190,6 +190,7 @@ fn throughput(comparison: &Comparison, stage: &Stage) -> Markup {
             choice: None,
             hidden: false,
             colour: index,
+            beside: false,
             lines: vec![points],
             radius: 4.0,
         });

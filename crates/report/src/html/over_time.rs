@@ -359,6 +359,7 @@ fn rate_series(id: String, colour: usize, points: Vec<Point>) -> Series {
         choice: None,
         hidden: false,
         colour,
+        beside: false,
         lines: vec![points],
         radius: 2.0,
     }
@@ -591,4 +592,66 @@ fn quantiles(name: &str, histogram: &Histogram<u64>) -> Vec<Point> {
 /// `10` is 90%, `100` is 99%.
 fn percent_of_rest(rest: f64) -> String {
     format!("{}%", words::trimmed(100.0 - 100.0 / rest, 6))
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_lab::document::Operation;
+
+    use super::*;
+
+    fn interval(second: u64, latency_ns: u64) -> Interval {
+        let mut histogram = Histogram::<u64>::new_with_bounds(1, 1 << 40, 3).unwrap();
+        histogram.record_n(100_000, 9).unwrap();
+        histogram.record(latency_ns).unwrap();
+        let read = Operation {
+            requests: 10,
+            bytes: 40_960,
+            errors: u64::from(second == 17),
+            service: Latency::of(&histogram),
+            response: None,
+        };
+        Interval {
+            start_seconds: second as f64,
+            length_seconds: 1.0,
+            operations: Operations {
+                read,
+                ..Operations::default()
+            },
+            lag_ns_max: 0,
+        }
+    }
+
+    /// A day of intervals has as many points as there is room for, and the one slow request is still seen.
+    #[test]
+    fn a_long_run_loses_no_longest_latency() {
+        let slow = 900_000_000;
+        let intervals: Vec<_> = (0..1000)
+            .map(|second| interval(second, if second == 777 { slow } else { 200_000 }))
+            .collect();
+        let together = intervals.len().div_ceil(PLACES_MAX);
+        let places: Vec<_> = intervals
+            .chunks(together)
+            .map(|chunk| place(chunk).unwrap())
+            .collect();
+        assert!(places.len() <= PLACES_MAX && places.len() > PLACES_MAX / 2);
+        let requests: u64 = places.iter().map(|place| place.operations.requests()).sum();
+        assert_eq!(requests, 10_000);
+        let errors: u64 = places.iter().map(|place| place.operations.errors()).sum();
+        assert_eq!(errors, 1);
+        let longest: Vec<_> = places
+            .iter()
+            .filter(|place| place.felt.as_ref().unwrap().max_ns >= slow)
+            .collect();
+        assert_eq!(longest.len(), 1);
+        assert!(longest[0].start_seconds <= 777.0 && longest[0].end_seconds > 777.0);
+        assert_eq!(places.last().unwrap().end_seconds, 1000.0);
+        // Neighbours touch, and the first point is of as much time as it says.
+        assert!(
+            places
+                .windows(2)
+                .all(|pair| pair[0].end_seconds == pair[1].start_seconds)
+        );
+        assert_eq!(places[0].per_second(places[0].operations.requests()), 10.0);
+    }
 }

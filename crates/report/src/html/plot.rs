@@ -49,6 +49,8 @@ pub(super) struct Series {
     pub(super) hidden: bool,
     /// Which colour it has.
     pub(super) colour: usize,
+    /// Whether it stands beside another one, on which it may lie: it is dashed.
+    pub(super) beside: bool,
     /// Runs of points that a line joins.
     pub(super) lines: Vec<Vec<Point>>,
     /// Radius of its points.
@@ -106,8 +108,12 @@ impl Plot<'_> {
     }
 
     fn series(&self, series: &Series) -> Markup {
+        let mut class = colour(series.colour);
+        if series.beside {
+            class.push_str(" beside");
+        }
         html! {
-            g class=(colour(series.colour)) data-series=(series.id) data-choice=[series.choice] hidden[series.hidden] {
+            g class=(class) data-series=(series.id) data-choice=[series.choice] hidden[series.hidden] {
                 @for line in &series.lines {
                     @if line.len() > 1 { path class="curve" d=(self.path(line)) {} }
                 }

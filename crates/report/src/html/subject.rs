@@ -81,6 +81,7 @@ fn by_statistic(candidates: Vec<Candidate>) -> (Vec<Series>, Markup) {
             choice: None,
             hidden: false,
             colour: index,
+            beside: candidate.kind.is_some(),
             lines: candidate.lines,
             radius: candidate.radius,
         });
@@ -103,6 +104,7 @@ fn by_subject(subjects: &[String], candidates: Vec<Candidate>) -> (Vec<Series>, 
             choice: Some(candidate.statistic.name()),
             hidden: candidate.statistic != Statistic::FIRST,
             colour: candidate.subject,
+            beside: false,
             lines: candidate.lines,
             radius: candidate.radius,
         })

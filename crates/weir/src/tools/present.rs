@@ -9,6 +9,8 @@ use weir_block::size::Size;
 
 /// Progress is shown as a bar at a terminal. Elsewhere a plain line is written so often.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
+/// What stands before a line beside the bar: `[00:00:00] ` and the bar with a blank.
+const BAR_COLUMNS: usize = 36;
 /// Parts that a whole run has for the bar.
 const BAR_LENGTH: u64 = 1000;
 
@@ -17,6 +19,7 @@ pub(crate) struct Line {
     pub(crate) elapsed: Duration,
     /// From 0 to 1.
     pub(crate) fraction: f64,
+    /// Further lines of it stand below the bar at a terminal, and nowhere else.
     pub(crate) text: String,
 }
 
@@ -69,11 +72,22 @@ fn show_bar(lines: &mpsc::Receiver<Line>) {
     let style = ProgressStyle::with_template("[{elapsed_precise}] {bar:24} {msg}")
         .expect("the template is a constant that is well formed");
     bar.set_style(style);
+    let terminal = console::Term::stderr();
     for line in lines {
         bar.set_position((line.fraction.clamp(0.0, 1.0) * BAR_LENGTH as f64) as u64);
-        bar.set_message(line.text);
+        bar.set_message(fitted(&line.text, usize::from(terminal.size().1)));
     }
     bar.finish_and_clear();
+}
+
+/// A text of which no line is wider than the terminal; the first stands beside the bar.
+fn fitted(text: &str, columns: usize) -> String {
+    let lines = text.lines().enumerate().map(|(index, line)| {
+        let before = if index == 0 { BAR_COLUMNS } else { 0 };
+        let room = columns.saturating_sub(before + 1);
+        console::truncate_str(line, room, "…").into_owned()
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn show_plain(lines: &mpsc::Receiver<Line>) {
@@ -81,7 +95,8 @@ fn show_plain(lines: &mpsc::Receiver<Line>) {
     for line in lines {
         if line.elapsed >= next {
             next = line.elapsed + PLAIN_INTERVAL;
-            eprintln!("{:>5} s  {}", line.elapsed.as_secs(), line.text);
+            let first = line.text.lines().next().unwrap_or_default();
+            eprintln!("{:>5} s  {first}", line.elapsed.as_secs());
         }
     }
 }
@@ -136,7 +151,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
         .map(|column| {
             rows.iter()
                 .filter_map(|row| row.get(column))
-                .map(String::len)
+                .map(|cell| cell.chars().count())
                 .max()
                 .unwrap_or(0)
         })
@@ -176,6 +191,14 @@ mod tests {
         assert_eq!(latency(123_456.0), "123.5 us");
         assert_eq!(latency(12_345_678.0), "12.35 ms");
         assert_eq!(latency(2e9), "2.00 s");
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        let text = format!("{}\nrate ▁▂▃\n{}", "a".repeat(60), "b".repeat(90));
+        let fitted = fitted(&text, 80);
+        let widths: Vec<_> = fitted.lines().map(|line| line.chars().count()).collect();
+        assert_eq!(widths, [80 - 1 - BAR_COLUMNS, 8, 79]);
     }
 
     #[test]
