@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use weir_limit::canned::{self, CannedReport};
 use weir_load::Stop;
-use weir_load::bench::{self, BenchConfig, BenchReport, Pattern};
+use weir_load::bench::{self, BenchConfig, BenchReport, INTERVAL, Load};
+use weir_load::workload::{Access as Blocks, Kind, Workload};
 use weir_nvme_host::{HostIdentity, NvmeHost, SCHEME};
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
 use weir_reactor::{LocalFuture, ReactorConfig, System};
@@ -50,15 +51,12 @@ fn measure(request_bytes: u64, read_percent: u8) -> (BenchReport, CannedReport) 
     let report = drive(
         &url,
         BenchConfig {
-            request_bytes,
-            read_percent,
-            pattern: Pattern::Random,
-            depth: 16,
-            rate: None,
+            workload: Workload::simple(request_bytes, read_percent, Blocks::Random),
+            load: Load::Closed { depth: 16 },
             queues: 2,
             duration: Duration::from_millis(200),
             ramp: Duration::ZERO,
-            range_bytes: None,
+            interval: INTERVAL,
             seed: 1,
             stop: Stop::new(),
         },
@@ -77,8 +75,8 @@ fn reads_and_writes_of_all_sizes_are_answered_and_counted() {
         (1 << 20, 50),
     ] {
         let (driven, canned) = measure(request_bytes, read_percent);
-        assert_eq!((driven.errors, &driven.first_error), (0, &None));
-        let operations = driven.read.requests + driven.write.requests;
+        assert_eq!((driven.errors(), &driven.first_error), (0, &None));
+        let operations = driven.requests();
         assert!(operations > 0, "{request_bytes} {read_percent}");
         // What ended after the measured time is not in the report of the load: at most two batches of each queue.
         assert!(canned.operations >= operations);
@@ -90,6 +88,6 @@ fn reads_and_writes_of_all_sizes_are_answered_and_counted() {
             canned.elapsed_seconds > 0.0 && canned.busy_share > 0.0,
             "{canned:?}"
         );
-        assert_eq!(driven.read.requests == 0, read_percent == 0);
+        assert_eq!(driven.of(Kind::Read).requests == 0, read_percent == 0);
     }
 }

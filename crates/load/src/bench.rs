@@ -1,187 +1,58 @@
 //! Load, and how long each request took: closed-loop, so many requests in flight per queue, or open-loop, so many offered per
 //! second.
 //!
-//! Closed-loop latency runs from the moment a request is offered to the volume's queue until its completion is seen,
-//! backpressure included. Open-loop arrivals are fixed before the run, evenly spaced, and latency runs from the moment at which
-//! a request was due, so that what a slow answer holds up counts as slow too. (Curves are not here.)
+//! Service time runs from the moment a request is offered to the volume's queue until its completion is seen, backpressure
+//! included. Open-loop arrivals are fixed by the seed before the run, and response time runs from the moment at which a request was
+//! due, so that what a slow answer holds up counts as slow too. Both are kept, per kind of request, for the whole run and for
+//! each interval. What would make the figures something else than they seem to be (a generator at its own limit, requests
+//! that were never sent) is in the report as a [`Caveat`].
+//!
+//! Curves, comparisons and steady states are made of several runs, and are not here.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::Poll;
+mod arrivals;
+mod config;
+mod recorder;
+mod report;
+mod worker;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
-use weir_block::{Geometry, Operation, ReadBuffers, Volume, VolumeError};
-use weir_memory::{Segment, View, Views};
-use weir_reactor::{Call, Instant, Reactor, Remote, Timer};
+use weir_block::{Geometry, Volume};
+use weir_memory::{Segment, View};
+use weir_reactor::{Instant, Reactor, Receiver, Remote, Sender, Task, oneshot};
 
-use crate::Stop;
-use crate::lane::{Ended, Lane, LaneError};
-use crate::plan::{Plan, PlanError, drive, range_blocks, refuse_zero};
-use crate::random::Random;
+pub use config::{
+    Arrivals, BenchConfig, BenchError, BenchProgress, INTERVAL, INTERVALS_MAX, Job, Load, Phase,
+};
+pub use report::{
+    BenchReport, Caveat, GeneratorReport, Interval, IntervalOperation, LATENCY_DIGITS,
+    LATENCY_NS_MAX, Latencies, LittlesLaw, OperationReport, histogram,
+};
 
-/// The longest latency that is told apart from longer ones, in nanoseconds: one hour.
-const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
-/// Significant digits of a latency.
-const LATENCY_DIGITS: u8 = 3;
-/// Random bytes that writes take their data from. Long enough that a medium does not find repetitions easily.
+use self::arrivals::{Schedule, Share};
+use self::recorder::{Cost, Intervals, Recorder, Window};
+use self::worker::{Counters, Data, Done, LaneEnd, Worker};
+use crate::lane::{Lane, LaneError};
+use crate::plan::{drive, refuse_zero};
+use crate::random::{Random, mix};
+use crate::workload::{Generator, Kind, Part, check_volume};
+
+/// Random bytes that the writes of a job on one reactor take their data from. Long enough that a medium does not find repetitions
+/// easily.
 const WRITE_POOL_BYTES: usize = 4 << 20;
-/// As much of it as all queues together have, where that is less.
-const WRITE_POOLS_BYTES_MAX: usize = 256 << 20;
-
-/// Which blocks are asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pattern {
-    /// Any, each as likely as another.
-    Random,
-    /// One after the other, each queue in a part of the volume of its own, from the start again at its end.
-    Sequential,
-}
-
-/// What load to make.
-#[derive(Debug, Clone)]
-pub struct BenchConfig {
-    /// Bytes per request; a multiple of the volume's block size.
-    pub request_bytes: u64,
-    /// How many of 100 requests read; the others write.
-    pub read_percent: u8,
-    /// Which blocks.
-    pub pattern: Pattern,
-    /// Requests in flight per queue; with a rate at most so many, and what is due beyond them waits.
-    pub depth: u32,
-    /// Requests offered per second by all queues together; as many as the depth allows when none.
-    pub rate: Option<u64>,
-    /// Queues, spread evenly over the reactors.
-    pub queues: u32,
-    /// For how long it is measured.
-    pub duration: Duration,
-    /// For how long it runs before that, unmeasured.
-    pub ramp: Duration,
-    /// Only the first so many bytes of the volume; all of it when none.
-    pub range_bytes: Option<u64>,
-    /// What the randomness starts from.
-    pub seed: u64,
-    /// Ends the run early.
-    pub stop: Stop,
-}
-
-/// Why there was no measurement.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BenchError {
-    /// The volume cannot do what was asked for.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    /// Part of the work failed as a whole.
-    #[error(transparent)]
-    Lane(#[from] LaneError),
-}
-
-/// What one direction did.
-#[derive(Debug, Clone)]
-pub struct DirectionReport {
-    /// Requests that completed while it was measured.
-    pub requests: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Their latencies, in nanoseconds.
-    pub latency_ns: Histogram<u64>,
-}
-
-impl DirectionReport {
-    fn new() -> Self {
-        let latency_ns = Histogram::new_with_bounds(1, LATENCY_NS_MAX, LATENCY_DIGITS)
-            .expect("the bounds of the histogram are constants that it takes");
-        DirectionReport {
-            requests: 0,
-            bytes: 0,
-            latency_ns,
-        }
-    }
-
-    fn record(&mut self, bytes: u64, latency: Duration) {
-        self.requests += 1;
-        self.bytes += bytes;
-        self.latency_ns.saturating_record(latency.as_nanos() as u64);
-    }
-
-    fn add(&mut self, other: &DirectionReport) {
-        self.requests += other.requests;
-        self.bytes += other.bytes;
-        self.latency_ns
-            .add(&other.latency_ns)
-            .expect("histograms of one shape add up");
-    }
-}
-
-/// What was measured.
-#[derive(Debug, Clone)]
-pub struct BenchReport {
-    /// For how long, as the clock says.
-    pub elapsed: Duration,
-    /// Reads.
-    pub read: DirectionReport,
-    /// Writes.
-    pub write: DirectionReport,
-    /// Requests that failed; they are in no other number.
-    pub errors: u64,
-    /// Requests that were due before the end and could not be sent by then; only with a rate. They are in no other number, so
-    /// that the latencies are too good where this is not zero.
-    pub unsent: u64,
-    /// The first failure, in words.
-    pub first_error: Option<String>,
-    /// Requests that each queue completed while it was measured.
-    pub queue_requests: Vec<u64>,
-}
-
-impl BenchReport {
-    /// Requests per second, of both directions.
-    #[must_use]
-    pub fn iops(&self) -> f64 {
-        self.per_second(self.read.requests + self.write.requests)
-    }
-
-    /// Bytes per second, of both directions.
-    #[must_use]
-    pub fn bytes_per_second(&self) -> f64 {
-        self.per_second(self.read.bytes + self.write.bytes)
-    }
-
-    fn per_second(&self, count: u64) -> f64 {
-        if self.elapsed.is_zero() {
-            0.0
-        } else {
-            count as f64 / self.elapsed.as_secs_f64()
-        }
-    }
-
-    /// Latencies of both directions together, in nanoseconds.
-    #[must_use]
-    pub fn latency_ns(&self) -> Histogram<u64> {
-        let mut both = self.read.latency_ns.clone();
-        both.add(&self.write.latency_ns)
-            .expect("histograms of one shape add up");
-        both
-    }
-}
-
-/// How a run goes on: what happened since the last report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BenchProgress {
-    /// Since the start of the ramp.
-    pub elapsed: Duration,
-    /// Ramp and duration together.
-    pub total: Duration,
-    /// Whether this is still the ramp.
-    pub ramping: bool,
-    /// Length of the interval.
-    pub interval: Duration,
-    /// Requests that completed in it.
-    pub requests: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Failures in it.
-    pub errors: u64,
-}
+/// Between the moment at which every queue is open and the beginning: long enough for every reactor to hear of it.
+const LEAD: Duration = Duration::from_millis(2);
+/// A reactor that has work for this part of the time is at its limit.
+const SATURATED: f64 = 0.95;
+/// Disagreement of the figures that is worth a word.
+const LITTLE_ERROR: f64 = 0.05;
+/// The part of the requests that may be late without a word.
+const LATE_PART: f64 = 0.01;
+/// The schedule's lag grows when it is more than twice what it was, and this.
+const LAG_GROWN_NS: f64 = 100_000.0;
 
 /// Makes the load and measures it. `control` runs the tool itself and may be one of `reactors`.
 ///
@@ -211,512 +82,629 @@ pub async fn run_on_several(
     reactors: &[Remote],
     volumes: &[Arc<dyn Volume>],
     config: &BenchConfig,
-    mut progress: impl FnMut(BenchProgress),
+    progress: impl FnMut(BenchProgress),
 ) -> Result<BenchReport, BenchError> {
-    assert!(!volumes.is_empty(), "load needs a volume");
-    for volume in volumes {
-        check(volume, &volume.geometry(), config, reactors.len())?;
-    }
-    let counters: Arc<[Counters]> = (0..config.queues).map(|_| Counters::default()).collect();
-    let lanes = start_lanes(reactors, volumes, config, &counters);
-    let total = config.ramp + config.duration;
-    let began = control.now();
-    let mut seen = Totals::default();
-    let mut last = began;
-    let finished = drive(control, lanes, || {
-        let now = control.now();
-        let totals = Totals::of(&counters);
-        let elapsed = now - began;
-        progress(BenchProgress {
-            elapsed,
-            total,
-            ramping: elapsed < config.ramp,
-            interval: now - last,
-            requests: totals.requests - seen.requests,
-            bytes: totals.bytes - seen.bytes,
-            errors: totals.errors - seen.errors,
-        });
-        (seen, last) = (totals, now);
-    })
-    .await?;
-
-    let mut report = BenchReport {
-        elapsed: Duration::ZERO,
-        read: DirectionReport::new(),
-        write: DirectionReport::new(),
-        errors: 0,
-        unsent: 0,
-        first_error: None,
-        queue_requests: Vec::with_capacity(finished.len()),
+    let job = Job {
+        name: String::new(),
+        volumes: volumes.to_vec(),
+        config: config.clone(),
     };
-    for lane in finished {
-        report.elapsed = report.elapsed.max(lane.elapsed);
-        report.read.add(&lane.read);
-        report.write.add(&lane.write);
-        report.errors += lane.errors;
-        report.unsent += lane.unsent;
-        report.first_error = report.first_error.or(lane.first_error);
-        let requests = lane.read.requests + lane.write.requests;
-        report.queue_requests.push(requests);
-    }
-    Ok(report)
+    let jobs = std::slice::from_ref(&job);
+    let mut reports = run_jobs(control, reactors, jobs, progress).await?;
+    Ok(reports.pop().expect("a job has a report"))
 }
 
-fn check(
-    volume: &Arc<dyn Volume>,
-    geometry: &Geometry,
-    config: &BenchConfig,
-    reactors: usize,
-) -> Result<(), BenchError> {
+/// Runs phases one after the other, each when all jobs of the last one are done. `progress` is told the phase, by its place. A stop that was asked for
+/// ends what runs, and what comes after it is not begun.
+///
+/// # Errors
+/// As [`run`].
+///
+/// # Panics
+/// Where a job has no volume.
+pub async fn run_phases(
+    control: &Reactor,
+    reactors: &[Remote],
+    phases: &[Phase],
+    mut progress: impl FnMut(usize, BenchProgress),
+) -> Result<Vec<Vec<BenchReport>>, BenchError> {
+    for job in phases.iter().flat_map(|phase| &phase.jobs) {
+        check(job, reactors.len())?;
+    }
+    let mut reports = Vec::with_capacity(phases.len());
+    for (index, phase) in phases.iter().enumerate() {
+        let tell = |of_job| progress(index, of_job);
+        reports.push(run_jobs(control, reactors, &phase.jobs, tell).await?);
+        if phase.jobs.iter().any(|job| job.config.stop.is_asked()) {
+            break;
+        }
+    }
+    Ok(reports)
+}
+
+/// Runs jobs side by side on the same reactors; all begin at the same moment. A report for each, in their order.
+///
+/// # Errors
+/// As [`run`]. Nothing is run where one of them is wrong.
+///
+/// # Panics
+/// Where a job has no volume.
+pub async fn run_jobs(
+    control: &Reactor,
+    reactors: &[Remote],
+    jobs: &[Job],
+    mut progress: impl FnMut(BenchProgress),
+) -> Result<Vec<BenchReport>, BenchError> {
+    let mut gatherings = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        let caveats = check(job, reactors.len())?;
+        gatherings.push(Gathering::new(job, caveats));
+    }
+    let seats = seat(jobs, reactors.len());
+    for seat in seats.iter().flatten() {
+        gatherings[seat.job].stations += 1;
+    }
+    let (mut calls, mut readies, mut starts) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, (remote, seats)) in reactors.iter().zip(seats).enumerate() {
+        if seats.is_empty() {
+            continue;
+        }
+        let stations: Vec<_> = seats
+            .into_iter()
+            .map(|seat| StationPlan::new(index, seat, jobs, &gatherings))
+            .collect();
+        let ((ready, is_ready), (start, begin)) = (oneshot(), oneshot());
+        readies.push(is_ready);
+        starts.push(start);
+        calls.push(remote.call(move |reactor| run_reactor(reactor, stations, ready, begin)));
+    }
+    let began = start_together(control, readies, starts).await;
+    let mut last = began;
+    let ended = drive(control, calls, || {
+        let now = control.now();
+        for (index, (job, gathering)) in jobs.iter().zip(&mut gatherings).enumerate() {
+            progress(gathering.progress(index, &job.config, now - began, now - last));
+        }
+        last = now;
+    })
+    .await?;
+    for station in ended.into_iter().flatten() {
+        gatherings[station.job].stations_ended.push(station);
+    }
+    let reports = jobs.iter().zip(gatherings);
+    Ok(reports
+        .map(|(job, gathering)| gathering.report(&job.config, began, reactors.len()))
+        .collect())
+}
+
+/// Whether a job can be run, and what has to be said of it.
+fn check(job: &Job, reactors: usize) -> Result<Vec<Caveat>, BenchError> {
+    let config = &job.config;
+    assert!(!job.volumes.is_empty(), "load needs a volume");
     refuse_zero(&[
         ("the number of reactors", reactors as u64),
         ("the number of queues", u64::from(config.queues)),
-        ("the queue depth", u64::from(config.depth)),
-        ("the rate", config.rate.unwrap_or(1)),
+        ("the queue depth", u64::from(config.load.depth())),
+        ("the rate", config.load.rate().unwrap_or(1)),
         (
             "the duration in nanoseconds",
             config.duration.as_nanos() as u64,
         ),
+        (
+            "the interval in nanoseconds",
+            config.interval.as_nanos() as u64,
+        ),
     ])?;
-    let plan = Plan {
-        request_bytes: config.request_bytes,
-        request_bytes_max: WRITE_POOL_BYTES as u64,
-        writes: config.read_percent < 100,
-        part_blocks: part(geometry, config, 0).blocks,
-    };
-    Ok(plan.check(volume, geometry)?)
+    config.workload.check()?;
+    if intervals(config).count() > INTERVALS_MAX {
+        let least = config.duration.as_nanos().div_ceil(INTERVALS_MAX);
+        return Err(BenchError::Intervals {
+            duration: config.duration,
+            interval: config.interval,
+            least: Duration::from_nanos(least as u64),
+        });
+    }
+    let mut caveats = Vec::new();
+    for volume in &job.volumes {
+        let geometry = volume.geometry();
+        let bytes_max = WRITE_POOL_BYTES as u64;
+        let rounded = check_volume(
+            &config.workload,
+            volume,
+            &geometry,
+            config.queues,
+            bytes_max,
+        )?;
+        if rounded && caveats.is_empty() {
+            let block_bytes = u64::from(geometry.block_size.bytes());
+            caveats.push(Caveat::RoundedUp { block_bytes });
+        }
+    }
+    Ok(caveats)
 }
 
-/// The blocks that one queue works on.
-#[derive(Debug, Clone, Copy)]
-struct Part {
-    first: u64,
-    blocks: u64,
+fn intervals(config: &BenchConfig) -> Intervals {
+    Intervals {
+        duration: config.duration,
+        length: config.interval,
+    }
 }
 
-fn part(geometry: &Geometry, config: &BenchConfig, queue: u32) -> Part {
-    let range = range_blocks(geometry, config.range_bytes);
-    match config.pattern {
-        Pattern::Random => Part {
-            first: 0,
-            blocks: range,
-        },
-        Pattern::Sequential => {
-            let blocks = range / u64::from(config.queues);
-            Part {
-                first: blocks * u64::from(queue),
-                blocks,
+/// The queues of one job on one reactor.
+struct Seat {
+    job: usize,
+    queues: Vec<u32>,
+}
+
+/// Spreads the queues of all jobs over the reactors, one after the other.
+fn seat(jobs: &[Job], reactors: usize) -> Vec<Vec<Seat>> {
+    let mut seats: Vec<Vec<Seat>> = (0..reactors).map(|_| Vec::new()).collect();
+    let mut next = 0;
+    for (index, job) in jobs.iter().enumerate() {
+        for queue in 0..job.config.queues {
+            let seats = &mut seats[next % reactors];
+            next += 1;
+            match seats.last_mut().filter(|seat| seat.job == index) {
+                Some(seat) => seat.queues.push(queue),
+                None => seats.push(Seat {
+                    job: index,
+                    queues: vec![queue],
+                }),
             }
         }
     }
+    seats
 }
 
-/// What a lane has done so far. Only the lane's reactor writes it.
-#[derive(Default)]
-struct Counters {
-    requests: AtomicU64,
-    bytes: AtomicU64,
-    errors: AtomicU64,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Totals {
-    requests: u64,
-    bytes: u64,
-    errors: u64,
-}
-
-impl Totals {
-    fn of(counters: &[Counters]) -> Self {
-        let sum = |one: fn(&Counters) -> &AtomicU64| {
-            counters.iter().map(|of| one(of).load(Relaxed)).sum()
-        };
-        Totals {
-            requests: sum(|of| &of.requests),
-            bytes: sum(|of| &of.bytes),
-            errors: sum(|of| &of.errors),
-        }
+/// Tells every reactor the moment to begin, once all of them are ready. Where one is not, nobody is told, and each ends with its own result.
+async fn start_together(
+    control: &Reactor,
+    readies: Vec<Receiver<()>>,
+    starts: Vec<Sender<Instant>>,
+) -> Instant {
+    let mut all_ready = true;
+    for ready in readies {
+        all_ready &= ready.await.is_some();
     }
-}
-
-struct LaneReport {
-    elapsed: Duration,
-    read: DirectionReport,
-    write: DirectionReport,
-    errors: u64,
-    unsent: u64,
-    first_error: Option<String>,
-}
-
-fn start_lanes(
-    reactors: &[Remote],
-    volumes: &[Arc<dyn Volume>],
-    config: &BenchConfig,
-    counters: &Arc<[Counters]>,
-) -> Vec<Call<Result<LaneReport, LaneError>>> {
-    (0..config.queues)
-        .map(|queue| {
-            let remote = &reactors[queue as usize % reactors.len()];
-            let volume = Arc::clone(&volumes[queue as usize % volumes.len()]);
-            let (config, counters) = (config.clone(), Arc::clone(counters));
-            remote.call(move |reactor| async move {
-                let lane = Lane::open(&reactor, &volume, config.depth)?;
-                let geometry = volume.geometry();
-                Worker::new(reactor, lane, geometry, config, queue, counters)
-                    .run()
-                    .await
-            })
-        })
-        .collect()
-}
-
-/// Bytes that the writes of one queue take their data from: a multiple of what one writes.
-fn write_pool_bytes(config: &BenchConfig) -> usize {
-    let each = WRITE_POOL_BYTES.min(WRITE_POOLS_BYTES_MAX / config.queues as usize);
-    let request = config.request_bytes as usize;
-    (each / request).max(1) * request
-}
-
-/// What a lane remembers of a request.
-struct Issued {
-    at: Instant,
-    reads: bool,
-}
-
-/// The time that is measured.
-#[derive(Clone, Copy)]
-struct Window {
-    from: Instant,
-    end: Instant,
-}
-
-impl Window {
-    fn of(config: &BenchConfig, began: Instant) -> Self {
-        let from = began + config.ramp;
-        Window {
-            from,
-            end: from + config.duration,
-        }
+    let began = control.precise_now() + LEAD;
+    if all_ready {
+        starts.into_iter().for_each(|start| start.send(began));
     }
-
-    fn contains(&self, at: Instant) -> bool {
-        at >= self.from && at < self.end
-    }
+    began
 }
 
-/// When the requests of one queue are due: those of all queues together are evenly spaced.
-#[derive(Clone, Copy)]
-struct Schedule {
-    began: Instant,
-    rate: u64,
-    queue: u32,
-    queues: u32,
-}
+/// Intervals that a reactor has finished, by their place.
+type Finished = Arc<Mutex<Vec<(usize, Interval)>>>;
 
-impl Schedule {
-    /// When request `index` of the queue is due.
-    fn due(&self, index: u64) -> Instant {
-        let before = u128::from(index) * u128::from(self.queues) + u128::from(self.queue);
-        let nanoseconds = before * 1_000_000_000 / u128::from(self.rate);
-        self.began + Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
-    }
-
-    /// How many are due before `end`.
-    fn due_before(&self, end: Instant) -> u64 {
-        let nanoseconds = (end - self.began).as_nanos();
-        let of_all = (nanoseconds * u128::from(self.rate)).div_ceil(1_000_000_000);
-        let of_this = of_all.saturating_sub(u128::from(self.queue));
-        u64::try_from(of_this.div_ceil(u128::from(self.queues))).unwrap_or(u64::MAX)
-    }
-}
-
-struct Worker {
-    reactor: Reactor,
-    lane: Lane<Issued>,
+/// What a reactor needs to know to run the queues of one job.
+struct StationPlan {
+    /// Which reactor, by its place.
+    reactor: usize,
+    seat: Seat,
+    volumes: Vec<Arc<dyn Volume>>,
     config: BenchConfig,
     counters: Arc<[Counters]>,
-    queue: u32,
-    random: Random,
-    part: Part,
-    next_sequential: u64,
-    request_blocks: u32,
-    block_shift: u32,
-    write_pool: View,
-    report: LaneReport,
-    done: Totals,
-    fatal: bool,
+    finished: Finished,
 }
 
-impl Worker {
-    fn new(
-        reactor: Reactor,
-        lane: Lane<Issued>,
-        geometry: Geometry,
-        config: BenchConfig,
-        queue: u32,
-        counters: Arc<[Counters]>,
+impl StationPlan {
+    fn new(reactor: usize, seat: Seat, jobs: &[Job], gatherings: &[Gathering]) -> Self {
+        let (job, gathering) = (&jobs[seat.job], &gatherings[seat.job]);
+        StationPlan {
+            reactor,
+            seat,
+            volumes: job.volumes.clone(),
+            config: job.config.clone(),
+            counters: Arc::clone(&gathering.counters),
+            finished: Arc::clone(&gathering.finished),
+        }
+    }
+}
+
+/// What the queues of one job on one reactor did.
+struct StationEnd {
+    reactor: usize,
+    job: usize,
+    lanes: Vec<LaneEnd>,
+    totals: [OperationReport; 4],
+    lag: Option<hdrhistogram::Histogram<u64>>,
+    waited: u64,
+    late: u64,
+    cost: Option<Cost>,
+}
+
+/// Opens what a reactor is to run, waits for the beginning, and runs it.
+async fn run_reactor(
+    reactor: Reactor,
+    plans: Vec<StationPlan>,
+    ready: Sender<()>,
+    begin: Receiver<Instant>,
+) -> Result<Vec<StationEnd>, LaneError> {
+    let mut opened = Vec::with_capacity(plans.len());
+    for plan in plans {
+        let lanes = open_lanes(&reactor, &plan)?;
+        let pool = write_pool(&plan);
+        opened.push((plan, lanes, pool));
+    }
+    ready.send(());
+    let Some(began) = begin.await else {
+        // Another reactor could not open its queues, and says so.
+        return Ok(Vec::new());
+    };
+    let start = |(plan, lanes, pool)| Station::start(&reactor, plan, lanes, pool, began);
+    let stations: Vec<_> = opened.into_iter().map(start).collect();
+    let mut ended = Vec::with_capacity(stations.len());
+    for station in stations {
+        ended.push(station.end(&reactor).await);
+    }
+    Ok(ended)
+}
+
+type OpenLane = (u32, Geometry, Lane<recorder::Issued>);
+
+fn open_lanes(reactor: &Reactor, plan: &StationPlan) -> Result<Vec<OpenLane>, LaneError> {
+    let depth = plan.config.load.depth();
+    let open = |&queue: &u32| {
+        let volume = &plan.volumes[queue as usize % plan.volumes.len()];
+        let lane = Lane::open(reactor, volume, depth)?;
+        Ok((queue, volume.geometry(), lane))
+    };
+    plan.seat.queues.iter().map(open).collect()
+}
+
+/// What the writes of a job take their data from: of each block as many bytes random as the data is not compressible, the others zero.
+fn write_pool(plan: &StationPlan) -> View {
+    let workload = &plan.config.workload;
+    if !workload.does(Kind::Write) {
+        return View::empty();
+    }
+    let first = u64::from(plan.seat.queues[0]);
+    let mut random = Random::new(mix(plan.config.seed ^ mix(!first)));
+    let mut pool = Segment::heap(WRITE_POOL_BYTES);
+    let block_bytes = plan.volumes[0].geometry().block_size.bytes() as usize;
+    let random_percent = 100 - usize::from(workload.compressible_percent);
+    for block in pool.chunks_mut(block_bytes) {
+        let (filled, zeroes) = block.split_at_mut(block_bytes * random_percent / 100);
+        random.fill(filled);
+        zeroes.fill(0);
+    }
+    pool.freeze()
+}
+
+/// The queues of one job on one reactor, at work.
+struct Station {
+    reactor: usize,
+    job: usize,
+    lanes: Vec<Task<LaneEnd>>,
+    recorder: Rc<RefCell<Recorder>>,
+    /// The next interval to be finished.
+    next: Rc<std::cell::Cell<usize>>,
+    intervals: Intervals,
+    finished: Finished,
+    time: Task<()>,
+}
+
+impl Station {
+    fn start(
+        reactor: &Reactor,
+        plan: StationPlan,
+        lanes: Vec<OpenLane>,
+        pool: View,
+        began: Instant,
     ) -> Self {
-        let mut random = Random::new(config.seed ^ (u64::from(queue) + 1) << 32);
-        let write_pool = match config.read_percent {
-            100.. => View::empty(),
-            _ => {
-                let mut pool = Segment::heap(write_pool_bytes(&config));
-                random.fill(&mut pool);
-                pool.freeze()
-            }
+        let config = &plan.config;
+        let from = began + config.ramp;
+        let window = Window {
+            from,
+            end: from + config.duration,
         };
-        let block_shift = geometry.block_size.shift();
-        let report = LaneReport {
+        let open = config.load.rate().is_some();
+        let recorder = Rc::new(RefCell::new(Recorder::new(&config.workload, open, window)));
+        let lanes = lanes
+            .into_iter()
+            .map(|lane| start_lane(reactor, &plan, lane, &pool, &recorder, (began, window)))
+            .collect();
+        let next = Rc::new(std::cell::Cell::new(0));
+        let intervals = intervals(config);
+        let time = keep_time(
+            reactor.clone(),
+            Rc::clone(&recorder),
+            Rc::clone(&next),
+            (window, intervals),
+            Arc::clone(&plan.finished),
+        );
+        Station {
+            reactor: plan.reactor,
+            job: plan.seat.job,
+            lanes,
+            recorder,
+            next,
+            intervals,
+            finished: plan.finished,
+            time: reactor.spawn(time),
+        }
+    }
+
+    async fn end(self, reactor: &Reactor) -> StationEnd {
+        let mut lanes = Vec::with_capacity(self.lanes.len());
+        for lane in self.lanes {
+            lanes.push(lane.await);
+        }
+        drop(self.time);
+        let mut recorder = self.recorder.borrow_mut();
+        recorder.end(reactor);
+        let last = recorder.take(&self.intervals, self.next.get());
+        lock(&self.finished).push((self.next.get(), last));
+        let recorder = &mut *recorder;
+        StationEnd {
+            reactor: self.reactor,
+            job: self.job,
+            lanes,
+            totals: recorder.totals.clone(),
+            lag: recorder.total_lag.take(),
+            waited: recorder.waited,
+            late: recorder.late,
+            cost: recorder.cost,
+        }
+    }
+}
+
+fn start_lane(
+    reactor: &Reactor,
+    plan: &StationPlan,
+    (queue, geometry, lane): OpenLane,
+    pool: &View,
+    recorder: &Rc<RefCell<Recorder>>,
+    (began, window): (Instant, Window),
+) -> Task<LaneEnd> {
+    let config = &plan.config;
+    let queues = config.queues;
+    let generator = Generator::new(
+        &config.workload,
+        &geometry,
+        Part { queue, queues },
+        config.seed,
+    );
+    let schedule = match config.load {
+        Load::Closed { .. } => None,
+        Load::Open { rate, arrivals, .. } => {
+            let share = Share {
+                rate,
+                queue,
+                queues,
+            };
+            Some(Schedule::new(began, share, arrivals, config.seed))
+        }
+    };
+    let worker = Worker {
+        reactor: reactor.clone(),
+        lane,
+        generator,
+        data: Data {
+            pool: pool.clone(),
+            random: Random::new(mix(config.seed ^ mix(u64::from(queue) << 32 | 1))),
+        },
+        recorder: Rc::clone(recorder),
+        counters: Arc::clone(&plan.counters),
+        queue,
+        block_shift: geometry.block_size.shift(),
+        stop: config.stop.clone(),
+    };
+    let waiting = reactor.clone();
+    reactor.spawn(async move {
+        waiting.sleep_until(began).await;
+        worker.run(window, schedule).await
+    })
+}
+
+/// Notes the beginning and the end of the measured time, and finishes intervals when they are over. Goes on behind the end, for what ends late.
+async fn keep_time(
+    reactor: Reactor,
+    recorder: Rc<RefCell<Recorder>>,
+    next: Rc<std::cell::Cell<usize>>,
+    (window, intervals): (Window, Intervals),
+    finished: Finished,
+) {
+    reactor.sleep_until(window.from).await;
+    recorder.borrow_mut().begin(&reactor);
+    loop {
+        let (start, length) = intervals.span(next.get());
+        let end = window.from + (start + length);
+        reactor.sleep_until(end).await;
+        let mut recorder = recorder.borrow_mut();
+        if end >= window.end {
+            recorder.end(&reactor);
+        }
+        let interval = recorder.take(&intervals, next.get());
+        lock(&finished).push((next.get(), interval));
+        next.set(next.get() + 1);
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is known of a job from all reactors.
+struct Gathering {
+    counters: Arc<[Counters]>,
+    seen: Done,
+    finished: Finished,
+    /// Each with the number of reactors that it is from.
+    intervals: Vec<(usize, Interval)>,
+    /// Intervals that were told of.
+    told: usize,
+    /// Reactors that the job runs on.
+    stations: usize,
+    stations_ended: Vec<StationEnd>,
+    caveats: Vec<Caveat>,
+}
+
+impl Gathering {
+    fn new(job: &Job, caveats: Vec<Caveat>) -> Self {
+        let counters = (0..job.config.queues).map(|_| Counters::default());
+        Gathering {
+            counters: counters.collect(),
+            seen: Done::default(),
+            finished: Finished::default(),
+            intervals: Vec::new(),
+            told: 0,
+            stations: 0,
+            stations_ended: Vec::new(),
+            caveats,
+        }
+    }
+
+    /// Takes up what the reactors have finished.
+    fn gather(&mut self) {
+        let finished = std::mem::take(&mut *lock(&self.finished));
+        for (index, interval) in finished {
+            match self.intervals.get_mut(index) {
+                Some((reactors, sum)) => {
+                    *reactors += 1;
+                    sum.add(&interval);
+                }
+                None => self.intervals.push((1, interval)),
+            }
+        }
+    }
+
+    fn progress(
+        &mut self,
+        job: usize,
+        config: &BenchConfig,
+        elapsed: Duration,
+        interval: Duration,
+    ) -> BenchProgress {
+        self.gather();
+        let done = Done::of_all(&self.counters);
+        let seen = std::mem::replace(&mut self.seen, done);
+        let whole = self.intervals[self.told..]
+            .iter()
+            .take_while(|(reactors, _)| *reactors == self.stations);
+        let intervals: Vec<_> = whole.map(|(_, interval)| interval.clone()).collect();
+        self.told += intervals.len();
+        BenchProgress {
+            job,
+            elapsed,
+            total: config.ramp + config.duration,
+            ramping: elapsed < config.ramp,
+            interval,
+            requests: done.requests - seen.requests,
+            bytes: done.bytes - seen.bytes,
+            errors: done.errors - seen.errors,
+            intervals,
+        }
+    }
+
+    fn report(mut self, config: &BenchConfig, began: Instant, reactors: usize) -> BenchReport {
+        self.gather();
+        let open = config.load.rate().is_some();
+        let mut report = BenchReport {
             elapsed: Duration::ZERO,
-            read: DirectionReport::new(),
-            write: DirectionReport::new(),
-            errors: 0,
+            operations: Kind::ALL.map(|_| OperationReport::new(open)),
             unsent: 0,
             first_error: None,
+            queue_requests: vec![0; config.queues as usize],
+            intervals: Vec::new(),
+            lag_ns: open.then(histogram),
+            waited: 0,
+            littles_law: LittlesLaw::default(),
+            generator: GeneratorReport {
+                processor: None,
+                busy_shares: vec![0.0; reactors],
+            },
+            caveats: self.caveats,
         };
-        Worker {
-            part: part(&geometry, &config, queue),
-            request_blocks: (config.request_bytes >> block_shift) as u32,
-            reactor,
-            lane,
-            config,
-            counters,
-            queue,
-            random,
-            next_sequential: 0,
-            block_shift,
-            write_pool,
-            report,
-            done: Totals::default(),
-            fatal: false,
-        }
-    }
-
-    async fn run(mut self) -> Result<LaneReport, LaneError> {
-        // What came before (the data of writes) may have taken long.
-        let began = self.reactor.precise_now();
-        let window = Window::of(&self.config, began);
-        match self.config.rate {
-            None => self.run_closed(window).await,
-            Some(rate) => {
-                let schedule = Schedule {
-                    began,
-                    rate,
-                    queue: self.queue,
-                    queues: self.config.queues,
-                };
-                self.run_open(window, schedule).await;
+        let (mut in_flight_sum, mut late) = (0u128, 0);
+        for station in self.stations_ended {
+            late += station.late;
+            for lane in &station.lanes {
+                in_flight_sum += u128::from(lane.in_flight_sum);
+                let ran = lane.sent_until - (began + config.ramp);
+                report.elapsed = report.elapsed.max(ran);
             }
+            add_station(&mut report, station);
         }
-        self.report.elapsed = self.reactor.now().min(window.end) - window.from;
-        while !self.lane.is_idle() {
-            let ended = self.lane.next().await;
-            self.take_all(ended, window);
-        }
-        Ok(self.report)
-    }
-
-    async fn run_closed(&mut self, window: Window) {
-        while self.reactor.now() < window.end && !self.is_over() {
-            self.fill();
-            let ended = self.lane.next().await;
-            self.take_all(ended, window);
-        }
-    }
-
-    async fn run_open(&mut self, window: Window, schedule: Schedule) {
-        let mut sent = 0;
-        let mut timer = Timer::new(&self.reactor);
-        while self.reactor.precise_now() < window.end && !self.is_over() {
-            sent = self.send_due(schedule, sent, window);
-            // Where there is no room the next completion makes some; nothing is due before that.
-            timer.set(match self.lane.has_room() {
-                true => schedule.due(sent).min(window.end),
-                false => window.end,
-            });
-            if let Some(ended) = self.next_or(&mut timer).await {
-                self.take_all(ended, window);
-            }
-        }
-        if !self.is_over() {
-            self.report.unsent = schedule.due_before(window.end) - sent;
-        }
-    }
-
-    fn is_over(&self) -> bool {
-        self.fatal || self.config.stop.is_asked()
-    }
-
-    /// Sends what is due, as far as there is room; how many requests were sent so far, with `sent` before.
-    fn send_due(&mut self, schedule: Schedule, mut sent: u64, window: Window) -> u64 {
-        let now = self.reactor.precise_now();
-        while self.lane.has_room() {
-            let at = schedule.due(sent);
-            if at > now || at >= window.end {
-                break;
-            }
-            self.push(at);
-            sent += 1;
-        }
-        self.lane.submit();
-        sent
-    }
-
-    /// The next request that ends, if one does before the timer elapses.
-    async fn next_or(&mut self, timer: &mut Timer) -> Option<Ended<Issued>> {
-        std::future::poll_fn(|context| {
-            if !self.lane.is_idle()
-                && let Poll::Ready(ended) = self.lane.poll_next(context)
-            {
-                return Poll::Ready(Some(ended));
-            }
-            timer.poll_elapsed(context).map(|()| None)
-        })
-        .await
-    }
-
-    /// Keeps the lane full. All requests of one batch carry the moment at which the batch was put together.
-    fn fill(&mut self) {
-        let at = self.reactor.precise_now();
-        while self.lane.has_room() {
-            self.push(at);
-        }
-        self.lane.submit();
-    }
-
-    /// Adds a request to the batch.
-    fn push(&mut self, at: Instant) {
-        let reads = self.random.percent(self.config.read_percent);
-        let lba = self.next_lba();
-        let operation = if reads {
-            self.read(lba)
-        } else {
-            self.write(lba)
+        report.intervals = trim(self.intervals, report.elapsed);
+        let nanoseconds = report.elapsed.as_nanos().max(1) as f64;
+        let mean_ns = report.total().service_ns.mean();
+        report.littles_law = LittlesLaw {
+            in_flight: in_flight_sum as f64 / nanoseconds,
+            rate_times_service: report.requests() as f64 / nanoseconds * mean_ns,
         };
-        self.lane.push(Issued { at, reads }, operation);
-    }
-
-    fn next_lba(&mut self) -> u64 {
-        let requests = self.part.blocks / u64::from(self.request_blocks);
-        let index = match self.config.pattern {
-            Pattern::Random => self.random.below(requests),
-            Pattern::Sequential => {
-                let index = self.next_sequential;
-                self.next_sequential = (index + 1) % requests;
-                index
-            }
-        };
-        self.part.first + index * u64::from(self.request_blocks)
-    }
-
-    fn read(&self, lba: u64) -> Operation {
-        Operation::Read {
-            lba,
-            blocks: self.request_blocks,
-            buffers: ReadBuffers::Lend,
-        }
-    }
-
-    fn write(&mut self, lba: u64) -> Operation {
-        let length = self.config.request_bytes as usize;
-        let starts = ((self.write_pool.len() - length) >> self.block_shift) as u64 + 1;
-        let start = (self.random.below(starts) as usize) << self.block_shift;
-        let data = Views::from_iter([self.write_pool.slice(start..start + length)]);
-        Operation::Write {
-            lba,
-            blocks: self.request_blocks,
-            data,
-            fua: false,
-        }
-    }
-
-    /// Takes a completion, and all that are there with it.
-    fn take_all(&mut self, ended: Ended<Issued>, window: Window) {
-        let seen = self.reactor.precise_now();
-        self.take(ended, seen, window);
-        while let Some(ended) = self.lane.try_next() {
-            self.take(ended, seen, window);
-        }
-        self.publish();
-    }
-
-    /// Takes a completion that was seen at `now`.
-    fn take(&mut self, ended: Ended<Issued>, now: Instant, window: Window) {
-        if let Err(error) = ended.result {
-            self.fail(&ended.operation, error);
-            return;
-        }
-        let bytes = self.config.request_bytes;
-        self.done.requests += 1;
-        self.done.bytes += bytes;
-        // Closed-loop: what completed in the time. Open-loop: what was due in it, however late it completed.
-        let counts_from = match self.config.rate {
-            None => now,
-            Some(_) => ended.tag.at,
-        };
-        if window.contains(counts_from) {
-            let direction = if ended.tag.reads {
-                &mut self.report.read
-            } else {
-                &mut self.report.write
-            };
-            direction.record(bytes, now - ended.tag.at);
-        }
-    }
-
-    fn fail(&mut self, operation: &Operation, error: VolumeError) {
-        self.done.errors += 1;
-        self.report.errors += 1;
-        if self.report.first_error.is_none() {
-            self.report.first_error = Some(self.lane.error(operation, error).to_string());
-        }
-        self.fatal |= matches!(
-            error,
-            VolumeError::Lost
-                | VolumeError::ReadOnly
-                | VolumeError::OutOfRange
-                | VolumeError::Unsupported
-                | VolumeError::Invalid
-                | VolumeError::NoSpace
-        );
-    }
-
-    fn publish(&self) {
-        let counters = &self.counters[self.queue as usize];
-        counters.requests.store(self.done.requests, Relaxed);
-        counters.bytes.store(self.done.bytes, Relaxed);
-        counters.errors.store(self.done.errors, Relaxed);
+        add_caveats(&mut report, config, late);
+        report
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn add_station(report: &mut BenchReport, station: StationEnd) {
+    for (sum, of) in report.operations.iter_mut().zip(&station.totals) {
+        sum.add(of);
+    }
+    if let (Some(sum), Some(of)) = (&mut report.lag_ns, &station.lag) {
+        sum.add(of).expect("histograms of one shape add up");
+    }
+    report.waited += station.waited;
+    if let Some(cost) = station.cost {
+        report.generator.busy_shares[station.reactor] = cost.busy_share;
+        report.generator.processor = report.generator.processor.max(cost.processor);
+    }
+    for lane in station.lanes {
+        report.queue_requests[lane.queue as usize] = lane.requests;
+        report.unsent += lane.unsent;
+        report.first_error = report.first_error.take().or(lane.first_error);
+    }
+}
 
-    #[test]
-    fn a_schedule_counts_what_it_says_is_due() {
-        for (rate, queues) in [(1, 1), (3, 1), (7, 3), (10_000, 4), (1_000_000_000, 2)] {
-            for queue in 0..queues {
-                let began = Instant::default();
-                let schedule = Schedule {
-                    began,
-                    rate,
-                    queue,
-                    queues,
-                };
-                for nanoseconds in [0, 1, 999, 100_000, 333_333_333, 333_333_334, 1_000_000_000] {
-                    let end = began + Duration::from_nanos(nanoseconds);
-                    let count = schedule.due_before(end);
-                    assert!(
-                        count == 0 || schedule.due(count - 1) < end,
-                        "{rate} {queues} {queue} {nanoseconds}"
-                    );
-                    assert!(
-                        schedule.due(count) >= end,
-                        "{rate} {queues} {queue} {nanoseconds}"
-                    );
-                }
-            }
-        }
+/// The intervals of the time that there was, and those behind it in which something happened.
+fn trim(intervals: Vec<(usize, Interval)>, elapsed: Duration) -> Vec<Interval> {
+    let mut intervals: Vec<_> = intervals.into_iter().map(|(_, of)| of).collect();
+    let is_over = |of: &Interval| of.start >= elapsed && of.requests() + of.errors() == 0;
+    while intervals.last().is_some_and(is_over) {
+        intervals.pop();
+    }
+    if let Some(last) = intervals.last_mut()
+        && last.start < elapsed
+    {
+        last.length = last.length.min(elapsed - last.start);
+    }
+    intervals
+}
+
+fn add_caveats(report: &mut BenchReport, config: &BenchConfig, late: u64) {
+    let busy_share = report.generator.busy_share_max();
+    let limited = match config.load {
+        Load::Closed { .. } => true,
+        Load::Open { .. } => report.unsent > 0 || lag_grew(&report.intervals),
+    };
+    let requests = report.requests();
+    let late_part = late as f64 / requests.max(1) as f64;
+    let little = report.littles_law.error();
+    let caveats = [
+        (busy_share >= SATURATED && limited).then_some(Caveat::GeneratorSaturated { busy_share }),
+        (report.unsent > 0).then_some(Caveat::Unsent {
+            requests: report.unsent,
+        }),
+        (report.waited > 0).then_some(Caveat::DepthReached {
+            requests: report.waited,
+        }),
+        (late_part > LATE_PART).then_some(Caveat::Late { requests: late }),
+        (little > LITTLE_ERROR).then_some(Caveat::LittlesLaw { error: little }),
+        (report.elapsed < config.duration).then_some(Caveat::EndedEarly),
+    ];
+    report.caveats.extend(caveats.into_iter().flatten());
+}
+
+/// Whether requests were sent later and later.
+fn lag_grew(intervals: &[Interval]) -> bool {
+    let mut lags = intervals
+        .iter()
+        .map(|of| &of.lag)
+        .filter(|lag| !lag.is_empty());
+    match (lags.next(), lags.next_back()) {
+        (Some(first), Some(last)) => last.mean() > 2.0 * first.mean() + LAG_GROWN_NS,
+        (Some(only), None) => only.mean() > LAG_GROWN_NS,
+        (None, _) => false,
     }
 }

@@ -108,6 +108,16 @@ impl<T> Lane<T> {
         !self.free.is_empty()
     }
 
+    /// Requests that there is room for.
+    pub(crate) fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Requests that were added and have not ended.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.free.len() == self.slots.len()
     }

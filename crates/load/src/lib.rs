@@ -13,6 +13,7 @@ mod pattern;
 mod plan;
 mod random;
 pub mod verify;
+pub mod workload;
 
 pub use lane::LaneError;
 pub use pattern::{Found, Stamp};

@@ -36,6 +36,24 @@ pub enum PlanError {
         /// The volume's name.
         volume: String,
     },
+    /// Deallocations were asked for and the volume has none.
+    #[error("{volume} cannot deallocate; only reads, writes and flushes are possible")]
+    NoDeallocate {
+        /// The volume's name.
+        volume: String,
+    },
+    /// A length that the volume's blocks do not divide.
+    #[error("{what} is {bytes} bytes, and {volume} takes multiples of {block_bytes} bytes")]
+    Multiple {
+        /// Which.
+        what: &'static str,
+        /// What was asked for.
+        bytes: u64,
+        /// The volume's name.
+        volume: String,
+        /// The volume's block size.
+        block_bytes: u64,
+    },
     /// A number that must not be zero.
     #[error("{what} must be at least 1")]
     Zero {

@@ -20,6 +20,11 @@ impl Random {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
+    /// A number from 0 to below 1, of 2^53 evenly spaced ones.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     /// True in `percent` of 100 cases.
     pub(crate) fn percent(&mut self, percent: u8) -> bool {
         self.below(100) < u64::from(percent)

@@ -9,9 +9,10 @@ use weir_block::{
     CompletionSink, FenceReply, Geometry, Landing, Operation, Queue, ReadBuffers, Request,
     ResizeError, Token, Volume, VolumeError, Watcher,
 };
-use weir_load::bench::{self, BenchConfig, BenchError, Pattern};
+use weir_load::bench::{self, Arrivals, BenchConfig, BenchError, BenchReport, Load};
 use weir_load::copy::{self, CopyConfig, CopyError};
 use weir_load::verify::{self, Until, VerifyConfig, VerifyError};
+use weir_load::workload::{Access as Blocks, Kind, Workload};
 use weir_load::{PlanError, Stop};
 use weir_memory::{Segment, Views};
 use weir_reactor::Reactor;
@@ -442,41 +443,47 @@ fn a_copy_ends_with_the_first_error() {
 
 fn bench_config() -> BenchConfig {
     BenchConfig {
-        request_bytes: 4096,
-        read_percent: 70,
-        pattern: Pattern::Random,
-        depth: 8,
-        rate: None,
+        workload: Workload::simple(4096, 70, Blocks::Random),
+        load: Load::Closed { depth: 8 },
         queues: 3,
         duration: Duration::from_millis(300),
         ramp: Duration::from_millis(50),
-        range_bytes: None,
+        interval: Duration::from_millis(100),
         seed: 5,
         stop: Stop::new(),
     }
 }
 
+fn offered(rate: u64) -> Load {
+    Load::Open {
+        rate,
+        arrivals: Arrivals::Uniform,
+        depth_max: 8,
+    }
+}
+
 #[test]
 fn bench_counts_what_the_volume_did() {
-    for pattern in [Pattern::Random, Pattern::Sequential] {
+    for access in [Blocks::Random, Blocks::Sequential] {
         let report = simulate(move |reactor| async move {
             let volume = open(&reactor, "file:/image?size=4M").await;
             let config = BenchConfig {
-                pattern,
+                workload: Workload::simple(4096, 70, access),
                 ..bench_config()
             };
             bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await
         });
         let report = report.expect("the run is sound");
-        assert_eq!(report.errors, 0, "{:?}", report.first_error);
+        assert_eq!(report.errors(), 0, "{:?}", report.first_error);
         assert_eq!(report.elapsed, Duration::from_millis(300));
-        for direction in [&report.read, &report.write] {
-            assert!(direction.requests > 0);
-            assert_eq!(direction.bytes, direction.requests * 4096);
-            assert_eq!(direction.latency_ns.len(), direction.requests);
+        for kind in [Kind::Read, Kind::Write] {
+            let of = report.of(kind);
+            assert!(of.requests > 0);
+            assert_eq!(of.bytes, of.requests * 4096);
+            assert_eq!(of.service_ns.len(), of.requests);
+            assert!(of.response_ns.is_none());
         }
-        let reads =
-            report.read.requests as f64 / (report.read.requests + report.write.requests) as f64;
+        let reads = report.of(Kind::Read).requests as f64 / report.requests() as f64;
         assert!(
             (0.6..0.8).contains(&reads),
             "{reads} of the requests were reads"
@@ -495,26 +502,26 @@ fn an_offered_rate_is_kept_and_nothing_else() {
     let report = simulate(move |reactor| async move {
         let volume = open(&reactor, "null:?size=1G").await;
         let config = BenchConfig {
-            rate: Some(10_000),
+            load: offered(10_000),
             ..bench_config()
         };
         bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await
     });
     let report = report.expect("the run is sound");
     // 300 ms of 10,000 a second; the first of each queue in the window may lie on its edge.
-    let requests = report.read.requests + report.write.requests;
+    let requests = report.requests();
     assert!((2_997..=3_003).contains(&requests), "{requests}");
-    assert_eq!((report.errors, report.unsent), (0, 0));
+    assert_eq!((report.errors(), report.unsent), (0, 0));
     assert_eq!(report.elapsed, Duration::from_millis(300));
 }
 
 #[test]
 fn what_is_late_by_overload_counts_as_late_and_what_was_not_sent_is_told() {
-    let overloaded = |rate| {
+    let overloaded = |load| -> BenchReport {
         let report = simulate(move |reactor| async move {
             let volume = open(&reactor, "file:/image?size=4M").await;
             let config = BenchConfig {
-                rate,
+                load,
                 ramp: Duration::ZERO,
                 ..bench_config()
             };
@@ -522,11 +529,11 @@ fn what_is_late_by_overload_counts_as_late_and_what_was_not_sent_is_told() {
         });
         report.expect("the run is sound")
     };
-    let closed = overloaded(None);
+    let closed = overloaded(Load::Closed { depth: 8 });
     let capacity = closed.iops();
     let rate = (capacity * 2.0) as u64;
-    let open = overloaded(Some(rate));
-    let sent = open.read.requests + open.write.requests;
+    let open = overloaded(offered(rate));
+    let sent = open.requests();
     let due = rate * 300 / 1000;
     assert!(open.unsent > 0 && sent > 0);
     assert!(
@@ -566,7 +573,9 @@ fn bench_reports_failures_and_goes_on() {
         .await
     });
     let report = report.expect("failures are counted, not fatal");
-    assert!(report.errors > 0 && report.read.requests > 0 && report.write.requests > 0);
+    let requests = |kind| report.of(kind).requests;
+    assert!(report.errors() > 0 && requests(Kind::Read) > 0 && requests(Kind::Write) > 0);
+    assert_eq!(report.of(Kind::Write).errors, report.errors());
     assert!(
         report
             .first_error
@@ -578,9 +587,9 @@ fn bench_reports_failures_and_goes_on() {
 fn bench_refuses_what_the_volume_cannot_do() {
     simulate(|reactor| async move {
         let volume = open(&reactor, "mem:?size=1M").await;
-        for request_bytes in [0, 512, 5000, 2 << 20, 1 << 30] {
+        for request_bytes in [512, 5000, 2 << 20, 1 << 30] {
             let config = BenchConfig {
-                request_bytes,
+                workload: Workload::simple(request_bytes, 70, Blocks::Random),
                 ..bench_config()
             };
             let outcome = bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await;

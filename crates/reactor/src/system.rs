@@ -24,6 +24,12 @@ pub trait System: Send + Sync + 'static {
     /// Processors that the process may run on.
     fn processors(&self) -> Vec<usize>;
 
+    /// Processor time that the process has used so far, all threads and the kernel's work for it together. `None` where a system does
+    /// not count it.
+    fn processor_time(&self) -> Option<Duration> {
+        None
+    }
+
     /// Starts a reactor.
     ///
     /// # Errors

@@ -158,6 +158,11 @@ fn borrow(handle: Handle) -> ManuallyDrop<StdFile> {
 }
 
 impl System for LinuxSystem {
+    fn processor_time(&self) -> Option<Duration> {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        Some(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+    }
+
     fn wall_clock(&self) -> Duration {
         SystemTime::now()
             .duration_since(UNIX_EPOCH)

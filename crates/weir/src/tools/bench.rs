@@ -1,14 +1,19 @@
-//! `weir bench`: load, and what the volume made of it.
+//! `weir bench`: load, and what volumes made of it.
+
+mod show;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use hdrhistogram::Histogram;
-use serde_json::{Value, json};
-use weir_block::size::Size;
-use weir_load::bench::{self, BenchConfig, BenchProgress, BenchReport, DirectionReport, Pattern};
+use weir_block::Volume;
+use weir_load::bench::{
+    self, Arrivals, BenchConfig, BenchProgress, BenchReport, Caveat, Job, Load,
+};
+use weir_load::workload::{
+    Access as Blocks, Named, Operations, SizeShare, Stream, Workload, named, parse_sizes,
+};
 use weir_nvme_host::SCHEME;
 use weir_volume::{Access, VolumeUrl};
 
@@ -16,38 +21,32 @@ use super::present::{self, Line, Progress};
 use super::session::Session;
 use super::{ReactorArguments, duration, size};
 
-/// Percentiles that a report shows.
-const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 99.99];
+/// The size of requests where nothing else is asked for.
+const REQUEST_BYTES: u64 = 4 << 10;
 
-/// Drive a volume with load and measure it
+/// Drive volumes with load and measure them
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArguments {
-    /// The volume, such as file:/path/to/image or nvme+tcp://HOST:4420/NQN?nsid=1
-    url: VolumeUrl,
-    /// Bytes per request
-    #[arg(long, short = 'b', value_name = "SIZE", default_value = "4k", value_parser = size)]
-    block_size: u64,
-    /// How many of 100 requests read; the others write
-    #[arg(long, short = 'r', value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
-    read_percent: u8,
-    /// Blocks in random order (the default)
-    #[arg(long, conflicts_with = "sequential")]
-    random: bool,
-    /// Blocks one after the other
-    #[arg(long)]
-    sequential: bool,
+    /// The volumes, such as file:/path/to/image or nvme+tcp://HOST:4420/NQN?nsid=1. Several are driven at the same time, each with
+    /// queues of its own
+    #[arg(value_name = "URL", required_unless_present = "list_workloads")]
+    urls: Vec<VolumeUrl>,
+    #[command(flatten)]
+    requests: RequestArguments,
     /// Requests in flight per queue
     #[arg(long, short = 'd', value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=65536))]
     queue_depth: u32,
-    /// Offer so many requests per second in all, evenly spaced, whatever becomes of them; latency is then from the moment
-    /// at which a request was due, and the depth is the most that is in flight
+    /// Offer so many requests per second in all, whatever becomes of them; latency is then from the moment at which a request was
+    /// due, and the depth is the most that is in flight
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
-    /// Queues
+    /// How the requests of a rate are spread over time: `uniform` is evenly, `exponential` as many independent users would
+    #[arg(long, value_name = "HOW", requires = "rate", value_parser = arrivals, default_value = "uniform")]
+    arrivals: Arrivals,
+    /// Queues of each volume, and where there are several hosts, of each host
     #[arg(long, short = 'q', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     queues: u32,
-    /// Connect to an nvme+tcp: volume as so many hosts, each with a name and a controller of its own, over which the queues
-    /// are spread
+    /// Connect to nvme+tcp: volumes as so many hosts, each with a name, a controller and queues of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     hosts: u32,
     /// For how long to measure
@@ -56,76 +55,227 @@ pub(crate) struct BenchArguments {
     /// For how long to run unmeasured before
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     ramp: Duration,
-    /// Use only the first so many bytes of the volume
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    range: Option<u64>,
+    /// The length of the intervals that the report has latencies of
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    interval: Duration,
     /// What the randomness starts from
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Write even where the volume carries data (a file system, a partition table)
     #[arg(long)]
     destroy_data: bool,
+    /// List the workloads that have a name
+    #[arg(long)]
+    list_workloads: bool,
     #[command(flatten)]
     reactors: ReactorArguments,
 }
 
+/// Which requests.
+#[derive(Debug, clap::Args)]
+struct RequestArguments {
+    /// A workload that has a name; see --list-workloads
+    #[arg(long, short = 'w', value_name = "NAME", value_parser = workload, conflicts_with_all = ["block_size", "mix", "align", "read_percent", "write", "deallocate", "flush", "random", "sequential", "access"])]
+    workload: Option<&'static Named>,
+    /// Bytes per request [default: 4k]
+    #[arg(long, short = 'b', value_name = "SIZE", value_parser = size, conflicts_with = "mix")]
+    block_size: Option<u64>,
+    /// Several sizes, each with its share of 100 requests, such as 4k:70,64k:30
+    #[arg(long, value_name = "SIZE:PERCENT,...", value_parser = mix)]
+    mix: Option<Sizes>,
+    /// Random requests begin at multiples of this [default: of their own size]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    align: Option<u64>,
+    /// How many of 100 requests read [default: those that do nothing else]
+    #[arg(long, short = 'r', visible_alias = "read", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    read_percent: Option<u8>,
+    /// How many of 100 requests write [default: those that do nothing else, where --read-percent is given]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    write: Option<u8>,
+    /// How many of 100 requests deallocate
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    deallocate: u8,
+    /// How many of 100 requests flush
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    flush: u8,
+    /// Blocks in random order (the default)
+    #[arg(long, conflicts_with_all = ["sequential", "access"])]
+    random: bool,
+    /// Blocks one after the other
+    #[arg(long, conflicts_with = "access")]
+    sequential: bool,
+    /// Which blocks: random, sequential, random:PERCENT (the rest sequential), stride:SIZE, zipf:EXPONENT, pareto:SHARE,
+    /// hot:REQUESTS/SPACE,... in percent
+    #[arg(long, value_name = "HOW", value_parser = access)]
+    access: Option<Blocks>,
+    /// How much of the data written is zeroes, in percent, for media that compress
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    compress: u8,
+    /// Use only the first so many bytes of each volume
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    range: Option<u64>,
+}
+
+/// Sizes of requests with their shares.
+#[derive(Debug, Clone)]
+struct Sizes(Vec<SizeShare>);
+
+fn mix(text: &str) -> Result<Sizes, String> {
+    let sizes = parse_sizes(text).map_err(|error| error.to_string())?;
+    Ok(Sizes(sizes))
+}
+
+fn access(text: &str) -> Result<Blocks, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+fn workload(text: &str) -> Result<&'static Named, String> {
+    named(text).map_err(|error| error.to_string())
+}
+
+fn arrivals(text: &str) -> Result<Arrivals, String> {
+    [Arrivals::Uniform, Arrivals::Exponential]
+        .into_iter()
+        .find(|of| of.name() == text)
+        .ok_or_else(|| format!("'{text}' is no way to arrive; uniform and exponential are"))
+}
+
 pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitCode> {
-    arguments.check_hosts()?;
-    let (queues, hosts) = (arguments.queues, arguments.hosts);
-    let session = match arguments.rate {
-        None => Session::start_for(&arguments.reactors, queues, hosts)?,
-        Some(_) => Session::start_awake(&arguments.reactors, queues, hosts)?,
-    };
-    let writes = arguments.read_percent < 100;
-    let access = if writes {
-        Access::READ_WRITE
-    } else {
-        Access::READ_ONLY
-    };
-    let volumes = arguments
-        .urls(&session)
-        .iter()
-        .map(|url| session.open(url, access))
-        .collect::<anyhow::Result<Vec<_>>>()?;
-    let volume = Arc::clone(&volumes[0]);
-    if writes {
-        session.check_overwritable(&volume, arguments.destroy_data)?;
+    if arguments.list_workloads {
+        print!("{}", show::workloads(json)?);
+        return Ok(ExitCode::SUCCESS);
     }
-    let geometry = volume.geometry();
-    let config = arguments.config(&session);
-    let (remotes, described) = (session.remotes(), config.clone());
+    arguments.check_hosts()?;
+    let workload = arguments.requests.workload()?;
+    let configs = arguments.configs(&workload)?;
+    let volumes = arguments.urls.len() as u32 * arguments.hosts;
+    let Some(queues) = arguments.queues.checked_mul(volumes) else {
+        bail!("{volumes} times {} queues are too many", arguments.queues);
+    };
+    let session = match arguments.rate {
+        None => Session::start_for(&arguments.reactors, queues, volumes)?,
+        Some(_) => Session::start_awake(&arguments.reactors, queues, volumes)?,
+    };
+    let mut jobs = Vec::with_capacity(configs.len());
+    for (url, config) in arguments.urls.iter().zip(configs) {
+        let config = BenchConfig {
+            stop: session.stop.clone(),
+            ..config
+        };
+        jobs.push(Job {
+            name: url.to_string(),
+            volumes: arguments.open(&session, url, &workload)?,
+            config,
+        });
+    }
+    let (remotes, driven) = (session.remotes(), jobs.clone());
     let progress = Progress::start();
     let mut sink = progress.sink();
-    let report = session.run(move |control| async move {
-        let mut show = |progress: BenchProgress| sink(line(&progress));
-        bench::run_on_several(&control, &remotes, &volumes, &config, &mut show).await
+    let reports = session.run(move |control| async move {
+        let mut lines = Lines::new(driven.len());
+        let tell = |progress| {
+            if let Some(line) = lines.add(&progress) {
+                sink(line);
+            }
+        };
+        bench::run_jobs(&control, &remotes, &driven, tell).await
     })??;
     drop(progress);
 
+    let shown = show::Shown::new(&arguments, &workload, &jobs, &reports);
     if json {
-        let text = serde_json::to_string_pretty(&to_json(&arguments.url, &described, &report))?;
-        println!("{text}");
+        println!("{}", serde_json::to_string_pretty(&shown.json())?);
     } else {
-        println!("volume  {}", present::volume(&volume.name(), &geometry));
-        println!("load    {}", describe(&described));
-        print!("\n{}", present::table(&rows(&report)));
+        print!("{}", shown.text());
     }
-    if report.unsent > 0 {
-        eprintln!(
-            "note: {} requests were due and not sent by the end, and are in no number here; {} is slower than the rate",
-            present::grouped(report.unsent),
-            volume.name()
-        );
+    Ok(judge(&shown.sum))
+}
+
+/// Says what has to be known, and whether all went well.
+fn judge(sum: &BenchReport) -> ExitCode {
+    for caveat in &sum.caveats {
+        match caveat {
+            Caveat::Unsent { .. } | Caveat::GeneratorSaturated { .. } => {
+                eprintln!("warning: {caveat}");
+            }
+            caveat => eprintln!("note: {caveat}"),
+        }
     }
-    if report.errors == 0 {
-        return Ok(ExitCode::SUCCESS);
+    if sum.errors() == 0 {
+        return ExitCode::SUCCESS;
     }
-    let first = report.first_error.as_deref().unwrap_or("unknown");
+    let first = sum.first_error.as_deref().unwrap_or("unknown");
     eprintln!(
         "weir: {} requests failed; the first: {first}",
-        present::grouped(report.errors)
+        present::grouped(sum.errors())
     );
-    Ok(ExitCode::FAILURE)
+    ExitCode::FAILURE
+}
+
+impl RequestArguments {
+    fn workload(&self) -> anyhow::Result<Workload> {
+        let workload = match self.workload {
+            Some(named) => named.workload(),
+            None => Workload::of(Stream {
+                share_percent: 100.0,
+                operations: self.operations()?,
+                sizes: self.sizes(),
+                align_bytes: self.align,
+                access: self.blocks(),
+                range_bytes: None,
+            }),
+        };
+        let workload = Workload {
+            range_bytes: self.range,
+            compressible_percent: self.compress,
+            ..workload
+        };
+        workload.check()?;
+        Ok(workload)
+    }
+
+    /// What is not said is the rest; writes are, where reads are.
+    fn operations(&self) -> anyhow::Result<Operations> {
+        let others = u32::from(self.deallocate) + u32::from(self.flush);
+        let said = |percent: Option<u8>| percent.map_or(0, u32::from);
+        let sum = others + said(self.read_percent) + said(self.write);
+        let all_said = self.read_percent.is_some() && self.write.is_some();
+        if sum > 100 || (all_said && sum < 100) {
+            bail!(
+                "reads, writes, deallocations and flushes make {sum} percent together; they must make 100 (what is left out of --read-percent and --write is filled in)"
+            );
+        }
+        let rest = 100 - sum;
+        let (read, write) = match (self.read_percent, self.write) {
+            (Some(read), Some(write)) => (u32::from(read), u32::from(write)),
+            (Some(read), None) => (u32::from(read), rest),
+            (None, write) => (rest, said(write)),
+        };
+        Ok(Operations {
+            read_percent: f64::from(read),
+            write_percent: f64::from(write),
+            deallocate_percent: f64::from(self.deallocate),
+            flush_percent: f64::from(self.flush),
+        })
+    }
+
+    fn sizes(&self) -> Vec<SizeShare> {
+        match &self.mix {
+            Some(Sizes(sizes)) => sizes.clone(),
+            None => vec![SizeShare {
+                bytes: self.block_size.unwrap_or(REQUEST_BYTES),
+                percent: 100.0,
+            }],
+        }
+    }
+
+    fn blocks(&self) -> Blocks {
+        match &self.access {
+            Some(access) => access.clone(),
+            None if self.sequential => Blocks::Sequential,
+            None => Blocks::Random,
+        }
+    }
 }
 
 impl BenchArguments {
@@ -134,218 +284,123 @@ impl BenchArguments {
         if self.hosts == 1 {
             return Ok(());
         }
-        if self.url.scheme() != SCHEME {
-            bail!(
-                "{} knows no hosts: --hosts goes with {SCHEME}: volumes",
-                self.url
-            );
-        }
-        if self.hosts > self.queues {
-            bail!(
-                "{} hosts need as many queues at least, and --queues is {}",
-                self.hosts,
-                self.queues
-            );
-        }
-        let parameters = self.url.parameters();
-        for name in ["hostnqn", "hostid"] {
-            if parameters.text(name)?.is_some() {
-                bail!(
-                    "{name}= names one host, and --hosts asks for {}",
-                    self.hosts
-                );
+        for url in &self.urls {
+            if url.scheme() != SCHEME {
+                bail!("{url} knows no hosts: --hosts goes with {SCHEME}: volumes");
+            }
+            let parameters = url.parameters();
+            for name in ["hostnqn", "hostid"] {
+                if parameters.text(name)?.is_some() {
+                    bail!(
+                        "{name}= names one host, and --hosts asks for {}",
+                        self.hosts
+                    );
+                }
             }
         }
         Ok(())
     }
 
-    /// The volume as each host names it.
-    fn urls(&self, session: &Session) -> Vec<VolumeUrl> {
-        let mut urls = vec![self.url.clone()];
+    /// The volume, once as each host sees it. Refused where it is to be changed and carries something.
+    fn open(
+        &self,
+        session: &Session,
+        url: &VolumeUrl,
+        workload: &Workload,
+    ) -> anyhow::Result<Vec<Arc<dyn Volume>>> {
+        let access = if workload.modifies() {
+            Access::READ_WRITE
+        } else {
+            Access::READ_ONLY
+        };
+        let mut urls = vec![url.clone()];
         urls.extend((1..self.hosts).map(|_| {
             let host = session.another_host();
-            let named = self.url.clone().with("hostnqn", &host.nqn);
+            let named = url.clone().with("hostnqn", &host.nqn);
             named.with("hostid", host.id)
         }));
-        urls
+        let open = |url| session.open(url, access);
+        let volumes = urls.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
+        if workload.modifies() {
+            session.check_overwritable(&volumes[0], self.destroy_data)?;
+        }
+        Ok(volumes)
     }
 
-    fn config(&self, session: &Session) -> BenchConfig {
-        BenchConfig {
-            request_bytes: self.block_size,
-            read_percent: self.read_percent,
-            pattern: if self.sequential {
-                Pattern::Sequential
-            } else {
-                Pattern::Random
+    /// What to do with each volume: of a rate each gets the same part.
+    fn configs(&self, workload: &Workload) -> anyhow::Result<Vec<BenchConfig>> {
+        let volumes = self.urls.len() as u64;
+        if let Some(rate) = self.rate
+            && rate < volumes
+        {
+            bail!("--rate {rate} is less than one request a second for each of {volumes} volumes");
+        }
+        let load = |index: u64| match self.rate {
+            None => Load::Closed {
+                depth: self.queue_depth,
             },
-            depth: self.queue_depth,
-            rate: self.rate,
-            queues: self.queues,
+            Some(rate) => Load::Open {
+                rate: rate / volumes + u64::from(index < rate % volumes),
+                arrivals: self.arrivals,
+                depth_max: self.queue_depth,
+            },
+        };
+        let config = |index| BenchConfig {
+            workload: workload.clone(),
+            load: load(index),
+            queues: self.queues * self.hosts,
             duration: self.duration,
             ramp: self.ramp,
-            range_bytes: self.range,
-            seed: self.seed,
-            stop: session.stop.clone(),
+            interval: self.interval,
+            // Volumes that are driven together do not get the same requests at the same times.
+            seed: self.seed.wrapping_add(index),
+            stop: weir_load::Stop::new(),
+        };
+        Ok((0..volumes).map(config).collect())
+    }
+}
+
+/// Lines of progress over several volumes.
+struct Lines {
+    jobs: usize,
+    requests: u64,
+    bytes: u64,
+    errors: u64,
+}
+
+impl Lines {
+    fn new(jobs: usize) -> Self {
+        Lines {
+            jobs,
+            requests: 0,
+            bytes: 0,
+            errors: 0,
         }
     }
-}
 
-fn line(progress: &BenchProgress) -> Line {
-    let seconds = progress.interval.as_secs_f64();
-    let ramping = if progress.ramping { " (ramp)" } else { "" };
-    let errors = match progress.errors {
-        0 => String::new(),
-        errors => format!(", {} errors", present::grouped(errors)),
-    };
-    Line {
-        elapsed: progress.elapsed,
-        fraction: progress.elapsed.as_secs_f64() / progress.total.as_secs_f64(),
-        text: format!(
-            "{} IOPS, {}{ramping}{errors}",
-            present::grouped((progress.requests as f64 / seconds) as u64),
-            present::rate(progress.bytes as f64 / seconds),
-        ),
-    }
-}
-
-fn pattern_name(pattern: Pattern) -> &'static str {
-    match pattern {
-        Pattern::Random => "random",
-        Pattern::Sequential => "sequential",
-    }
-}
-
-fn describe(config: &BenchConfig) -> String {
-    let queues = if config.queues == 1 {
-        "queue"
-    } else {
-        "queues"
-    };
-    let rate = match config.rate {
-        None => String::new(),
-        Some(rate) => format!("{} offered per second, ", present::grouped(rate)),
-    };
-    format!(
-        "{} {}, {}% read, {rate}depth {} on {} {queues}, {}, seed {}",
-        Size(config.request_bytes),
-        pattern_name(config.pattern),
-        config.read_percent,
-        config.depth,
-        config.queues,
-        humantime::format_duration(config.duration),
-        config.seed,
-    )
-}
-
-fn rows(report: &BenchReport) -> Vec<Vec<String>> {
-    let mut head = vec!["", "IOPS", "bandwidth", "mean", "min"]
-        .into_iter()
-        .map(str::to_owned)
-        .collect::<Vec<_>>();
-    head.extend(
-        PERCENTILES
-            .iter()
-            .map(|percentile| format!("p{percentile}")),
-    );
-    head.push("max".to_owned());
-    let mut rows = vec![head];
-    for (name, of) in [("read", &report.read), ("write", &report.write)] {
-        if of.requests > 0 {
-            rows.push(row(report, name, of));
+    /// A line, when the last volume's progress is there.
+    fn add(&mut self, progress: &BenchProgress) -> Option<Line> {
+        self.requests += progress.requests;
+        self.bytes += progress.bytes;
+        self.errors += progress.errors;
+        if progress.job + 1 < self.jobs {
+            return None;
         }
-    }
-    if report.read.requests > 0 && report.write.requests > 0 {
-        rows.push(row(report, "total", &total(report)));
-    }
-    rows
-}
-
-fn total(report: &BenchReport) -> DirectionReport {
-    DirectionReport {
-        requests: report.read.requests + report.write.requests,
-        bytes: report.read.bytes + report.write.bytes,
-        latency_ns: report.latency_ns(),
-    }
-}
-
-fn row(report: &BenchReport, name: &str, of: &DirectionReport) -> Vec<String> {
-    let seconds = report.elapsed.as_secs_f64();
-    let latency = &of.latency_ns;
-    let mut cells = vec![
-        name.to_owned(),
-        present::grouped((of.requests as f64 / seconds) as u64),
-        present::rate(of.bytes as f64 / seconds),
-        present::latency(latency.mean()),
-        present::latency(latency.min() as f64),
-    ];
-    let at = |percentile: &f64| present::latency(latency.value_at_percentile(*percentile) as f64);
-    cells.extend(PERCENTILES.iter().map(at));
-    cells.push(present::latency(latency.max() as f64));
-    cells
-}
-
-fn to_json(url: &VolumeUrl, config: &BenchConfig, report: &BenchReport) -> Value {
-    json!({
-        "volume": url.to_string(),
-        "block_size_bytes": config.request_bytes,
-        "pattern": pattern_name(config.pattern),
-        "read_percent": config.read_percent,
-        "queue_depth": config.depth,
-        "rate": config.rate,
-        "queues": config.queues,
-        "seed": config.seed,
-        "elapsed_seconds": report.elapsed.as_secs_f64(),
-        "iops": report.iops(),
-        "bytes_per_second": report.bytes_per_second(),
-        "read": direction_json(report, &report.read),
-        "write": direction_json(report, &report.write),
-        "total": direction_json(report, &total(report)),
-        "errors": report.errors,
-        "unsent": report.unsent,
-        "first_error": report.first_error,
-        "queue_requests": {
-            "least": report.queue_requests.iter().min(),
-            "mean": report.queue_requests.iter().sum::<u64>() as f64
-                / report.queue_requests.len() as f64,
-            "most": report.queue_requests.iter().max(),
-        },
-    })
-}
-
-fn direction_json(report: &BenchReport, of: &DirectionReport) -> Value {
-    let per_second = |count: u64| match report.elapsed.as_secs_f64() {
-        0.0 => 0.0,
-        seconds => count as f64 / seconds,
-    };
-    json!({
-        "requests": of.requests,
-        "bytes": of.bytes,
-        "iops": per_second(of.requests),
-        "bytes_per_second": per_second(of.bytes),
-        "latency_ns": latency_json(&of.latency_ns),
-    })
-}
-
-/// Null where nothing was measured.
-fn latency_json(latency: &Histogram<u64>) -> Value {
-    if latency.is_empty() {
-        return Value::Null;
-    }
-    let percentiles: serde_json::Map<String, Value> = PERCENTILES
-        .iter()
-        .map(|&percentile| {
-            (
-                percentile.to_string(),
-                json!(latency.value_at_percentile(percentile)),
-            )
+        let sums = std::mem::replace(self, Lines::new(self.jobs));
+        let seconds = progress.interval.as_secs_f64();
+        let ramping = if progress.ramping { " (ramp)" } else { "" };
+        let errors = match sums.errors {
+            0 => String::new(),
+            errors => format!(", {} errors", present::grouped(errors)),
+        };
+        Some(Line {
+            elapsed: progress.elapsed,
+            fraction: progress.elapsed.as_secs_f64() / progress.total.as_secs_f64(),
+            text: format!(
+                "{} IOPS, {}{ramping}{errors}",
+                present::grouped((sums.requests as f64 / seconds) as u64),
+                present::rate(sums.bytes as f64 / seconds),
+            ),
         })
-        .collect();
-    json!({
-        "min": latency.min(),
-        "mean": latency.mean(),
-        "stddev": latency.stdev(),
-        "max": latency.max(),
-        "percentile": percentiles,
-    })
+    }
 }

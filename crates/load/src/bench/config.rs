@@ -1,0 +1,166 @@
+//! How much load, when, and for how long.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_block::Volume;
+
+use crate::Stop;
+use crate::lane::LaneError;
+use crate::plan::PlanError;
+use crate::workload::{Workload, WorkloadError};
+
+/// The length of an interval where nothing else is asked for.
+pub const INTERVAL: Duration = Duration::from_secs(1);
+/// The most intervals that a run has.
+pub const INTERVALS_MAX: u128 = 200_000;
+
+/// What load to make on one volume.
+#[derive(Debug, Clone)]
+pub struct BenchConfig {
+    /// Which requests.
+    pub workload: Workload,
+    /// How many, and when.
+    pub load: Load,
+    /// Queues, spread evenly over the reactors.
+    pub queues: u32,
+    /// For how long it is measured.
+    pub duration: Duration,
+    /// For how long it runs before that, unmeasured.
+    pub ramp: Duration,
+    /// The length of the intervals that a report has ([`INTERVAL`] mostly). At most [`INTERVALS_MAX`] of them.
+    pub interval: Duration,
+    /// What the randomness starts from. The same seed makes the same requests, and open-loop at the same times.
+    pub seed: u64,
+    /// Ends the run early.
+    pub stop: Stop,
+}
+
+/// How many requests, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// Closed loop: as many in flight on each queue as this, always.
+    Closed {
+        /// Requests in flight per queue.
+        depth: u32,
+    },
+    /// Open loop: offered at times that are fixed by the seed before the run, whatever becomes of them.
+    Open {
+        /// Requests per second, of all queues together.
+        rate: u64,
+        /// How they are spread over time.
+        arrivals: Arrivals,
+        /// Requests in flight per queue at most; what is due beyond them waits.
+        depth_max: u32,
+    },
+}
+
+impl Load {
+    /// Requests that are in flight on each queue at most.
+    #[must_use]
+    pub fn depth(&self) -> u32 {
+        match *self {
+            Load::Closed { depth } => depth,
+            Load::Open { depth_max, .. } => depth_max,
+        }
+    }
+
+    /// Requests offered per second; none closed-loop.
+    #[must_use]
+    pub fn rate(&self) -> Option<u64> {
+        match *self {
+            Load::Closed { .. } => None,
+            Load::Open { rate, .. } => Some(rate),
+        }
+    }
+}
+
+/// How the requests of an open loop are spread over time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Arrivals {
+    /// Evenly.
+    #[default]
+    Uniform,
+    /// As those of many independent users are: a Poisson process, exponential times between two.
+    Exponential,
+}
+
+impl Arrivals {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Arrivals::Uniform => "uniform",
+            Arrivals::Exponential => "exponential",
+        }
+    }
+}
+
+/// Load on one volume, beside other jobs.
+#[derive(Clone)]
+pub struct Job {
+    /// What its report is called.
+    pub name: String,
+    /// The volume, once for each host that it is seen by. Of one size. The queues are spread over them.
+    pub volumes: Vec<Arc<dyn Volume>>,
+    /// What to do with it.
+    pub config: BenchConfig,
+}
+
+/// Jobs that run side by side; the next phase begins when all of them are done.
+#[derive(Clone)]
+pub struct Phase {
+    /// What it is called.
+    pub name: String,
+    /// At least one.
+    pub jobs: Vec<Job>,
+}
+
+/// Why there was no measurement.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum BenchError {
+    /// The workload makes no sense.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// The volume cannot do what was asked for.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// More intervals than are kept.
+    #[error(
+        "{duration:?} in intervals of {interval:?} are more than {INTERVALS_MAX} intervals; intervals of {least:?} or longer are possible"
+    )]
+    Intervals {
+        /// The time that is measured.
+        duration: Duration,
+        /// The length that was asked for.
+        interval: Duration,
+        /// The shortest that is possible.
+        least: Duration,
+    },
+    /// Part of the work failed as a whole.
+    #[error(transparent)]
+    Lane(#[from] LaneError),
+}
+
+/// How a run goes on: what happened on one volume since the last report.
+#[derive(Debug, Clone)]
+pub struct BenchProgress {
+    /// Which job, by its place among them; 0 where there is one.
+    pub job: usize,
+    /// Since the start of the ramp.
+    pub elapsed: Duration,
+    /// Ramp and duration together.
+    pub total: Duration,
+    /// Whether this is still the ramp.
+    pub ramping: bool,
+    /// Since the last report.
+    pub interval: Duration,
+    /// Requests that completed in it.
+    pub requests: u64,
+    /// Bytes that they read and wrote.
+    pub bytes: u64,
+    /// Failures in it.
+    pub errors: u64,
+    /// Intervals of the measured time that have ended since the last report, with their latencies.
+    pub intervals: Vec<super::Interval>,
+}

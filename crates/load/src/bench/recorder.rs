@@ -1,0 +1,348 @@
+//! What the lanes of one job on one reactor have measured: an interval at a time, and all of them together.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use weir_reactor::{Instant, Reactor, ReactorStats};
+
+use super::report::{
+    Interval, IntervalOperation, LATENCY_DIGITS, LATENCY_NS_MAX, Latencies, OperationReport,
+    histogram,
+};
+use crate::workload::{Kind, Workload};
+
+/// The time that is measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Window {
+    pub(super) from: Instant,
+    pub(super) end: Instant,
+}
+
+impl Window {
+    #[inline]
+    pub(super) fn contains(&self, at: Instant) -> bool {
+        at >= self.from && at < self.end
+    }
+}
+
+/// The intervals of a measured time, and further ones behind its end.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Intervals {
+    pub(super) duration: Duration,
+    pub(super) length: Duration,
+}
+
+impl Intervals {
+    /// How many lie within the measured time; the last one may be shorter than the others.
+    pub(super) fn count(&self) -> u128 {
+        self.duration.as_nanos().div_ceil(self.length.as_nanos())
+    }
+
+    /// Start and length of one.
+    pub(super) fn span(&self, index: usize) -> (Duration, Duration) {
+        let start = |index: u128| {
+            let (within, behind) = (index.min(self.count()), index.saturating_sub(self.count()));
+            let of_length = |times: u128| self.length.as_nanos() * times;
+            let nanoseconds = of_length(within).min(self.duration.as_nanos()) + of_length(behind);
+            Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+        };
+        let (from, to) = (start(index as u128), start(index as u128 + 1));
+        (from, to - from)
+    }
+}
+
+/// What a lane remembers of a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Issued {
+    /// When it was handed to the queue.
+    pub(super) at: Instant,
+    /// When it was due; closed-loop the same.
+    pub(super) due: Instant,
+    pub(super) kind: Kind,
+    pub(super) bytes: u32,
+}
+
+/// Counts of an interval have 32 bits: half of the memory, and no reactor ends 2^32 requests in one.
+type Counts = Histogram<u32>;
+
+#[derive(Default)]
+struct Current {
+    bytes: u64,
+    errors: u64,
+    service: Option<Counts>,
+    response: Option<Counts>,
+}
+
+pub(super) struct Recorder {
+    open: bool,
+    window: Window,
+    current: [Current; 4],
+    lag: Option<Counts>,
+    pub(super) totals: [OperationReport; 4],
+    pub(super) total_lag: Option<Histogram<u64>>,
+    pub(super) waited: u64,
+    pub(super) late: u64,
+    /// What the reactor and the process had done at the beginning of the measured time.
+    before: Option<Spent>,
+    /// And what it cost.
+    pub(super) cost: Option<Cost>,
+}
+
+/// What the measured time cost.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cost {
+    /// Processor time of the process.
+    pub(super) processor: Option<Duration>,
+    /// For which part of the time the reactor had work.
+    pub(super) busy_share: f64,
+}
+
+#[derive(Clone, Copy)]
+struct Spent {
+    processor: Option<Duration>,
+    stats: ReactorStats,
+}
+
+impl Spent {
+    fn of(reactor: &Reactor) -> Self {
+        Spent {
+            processor: reactor.system().processor_time(),
+            stats: reactor.stats(),
+        }
+    }
+}
+
+impl Recorder {
+    pub(super) fn new(workload: &Workload, open: bool, window: Window) -> Self {
+        let current = |kind| Current {
+            service: workload.does(kind).then(counts),
+            response: (open && workload.does(kind)).then(counts),
+            ..Current::default()
+        };
+        Recorder {
+            open,
+            window,
+            current: Kind::ALL.map(current),
+            lag: open.then(counts),
+            totals: Kind::ALL.map(|_| OperationReport::new(open)),
+            total_lag: open.then(histogram),
+            waited: 0,
+            late: 0,
+            before: None,
+            cost: None,
+        }
+    }
+
+    /// Records a request that ended well, seen at `now`; whether it counts. Closed-loop what ended in the time counts, open-loop what was due in
+    /// it, however late it ended.
+    #[inline]
+    pub(super) fn record(&mut self, issued: &Issued, now: Instant) -> bool {
+        let counts_from = if self.open { issued.due } else { now };
+        if !self.window.contains(counts_from) {
+            return false;
+        }
+        let current = &mut self.current[issued.kind as usize];
+        current.bytes += u64::from(issued.bytes);
+        put(&mut current.service, now - issued.at);
+        if self.open {
+            put(&mut current.response, now - issued.due);
+            put(&mut self.lag, issued.at - issued.due);
+        }
+        true
+    }
+
+    pub(super) fn fail(&mut self, kind: Kind) {
+        self.current[kind as usize].errors += 1;
+    }
+
+    /// Notes a request that is sent now and was due earlier: it waited for room, or the generator was late although there was some.
+    #[inline]
+    pub(super) fn note_sent(&mut self, due: Instant, room_since: Instant, now: Instant) {
+        /// So much later than it could have been sent makes a request late.
+        const LATE: Duration = Duration::from_micros(100);
+        if !self.window.contains(due) {
+            return;
+        }
+        self.waited += u64::from(due < room_since);
+        self.late += u64::from(now - due.max(room_since) >= LATE);
+    }
+
+    /// The measured time begins.
+    pub(super) fn begin(&mut self, reactor: &Reactor) {
+        self.before = Some(Spent::of(reactor));
+    }
+
+    /// The measured time ends, unless it has already.
+    pub(super) fn end(&mut self, reactor: &Reactor) {
+        let (Some(before), None) = (self.before, self.cost) else {
+            return;
+        };
+        let after = Spent::of(reactor);
+        let since = |of: fn(&ReactorStats) -> u64| of(&after.stats) - of(&before.stats);
+        let busy = since(|stats| stats.busy_ns);
+        let all = busy
+            + since(|stats| stats.spin_ns)
+            + since(|stats| stats.sleep_ns)
+            + since(|stats| stats.pause_ns);
+        let processor = after.processor.zip(before.processor);
+        self.cost = Some(Cost {
+            processor: processor.map(|(after, before)| after.saturating_sub(before)),
+            busy_share: busy as f64 / all.max(1) as f64,
+        });
+    }
+
+    /// What happened since the last call, as interval `index`; it is in the totals from now on.
+    pub(super) fn take(&mut self, intervals: &Intervals, index: usize) -> Interval {
+        let (start, length) = intervals.span(index);
+        let mut operations: [IntervalOperation; 4] = Default::default();
+        let all = self
+            .current
+            .iter_mut()
+            .zip(&mut self.totals)
+            .zip(&mut operations);
+        for ((current, total), operation) in all {
+            operation.bytes = std::mem::take(&mut current.bytes);
+            operation.errors = std::mem::take(&mut current.errors);
+            operation.service = drain(&mut current.service, Some(&mut total.service_ns));
+            operation.requests = operation.service.count();
+            if self.open {
+                let response = drain(&mut current.response, total.response_ns.as_mut());
+                operation.response = Some(response);
+            }
+            total.requests += operation.requests;
+            total.bytes += operation.bytes;
+            total.errors += operation.errors;
+        }
+        Interval {
+            start,
+            length,
+            operations,
+            lag: drain(&mut self.lag, self.total_lag.as_mut()),
+        }
+    }
+}
+
+fn counts() -> Counts {
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, LATENCY_DIGITS)
+        .expect("the bounds of the histogram are constants that it takes")
+}
+
+#[inline]
+fn put(counts: &mut Option<Counts>, time: Duration) {
+    if let Some(counts) = counts {
+        counts.saturating_record(time.as_nanos() as u64);
+    }
+}
+
+/// Empties counts into a total, and what they were.
+fn drain(counts: &mut Option<Counts>, total: Option<&mut Histogram<u64>>) -> Latencies {
+    let (Some(counts), Some(total)) = (counts, total) else {
+        return Latencies::default();
+    };
+    if counts.is_empty() {
+        return Latencies::default();
+    }
+    let recorded = counts
+        .iter_recorded()
+        .map(|of| (of.value_iterated_to(), u64::from(of.count_at_value())));
+    let latencies = Latencies::pack(recorded.inspect(|&(value, times)| {
+        total.saturating_record_n(value, times);
+    }));
+    counts.reset();
+    latencies
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Access;
+
+    #[test]
+    fn intervals_fill_the_measured_time_and_go_on_behind_it() {
+        let milliseconds = Duration::from_millis;
+        let intervals = Intervals {
+            duration: milliseconds(2500),
+            length: milliseconds(1000),
+        };
+        assert_eq!(intervals.count(), 3);
+        let spans: Vec<_> = (0..5).map(|index| intervals.span(index)).collect();
+        assert_eq!(
+            spans,
+            [
+                (0, 1000),
+                (1000, 1000),
+                (2000, 500),
+                (2500, 1000),
+                (3500, 1000)
+            ]
+            .map(|(start, length)| (milliseconds(start), milliseconds(length)))
+        );
+    }
+
+    #[test]
+    fn what_is_recorded_is_in_one_interval_and_in_the_total() {
+        let at = |microseconds: u64| Instant::from_nanos(microseconds * 1000);
+        let window = Window {
+            from: at(1000),
+            end: at(3000),
+        };
+        let intervals = Intervals {
+            duration: Duration::from_millis(2),
+            length: Duration::from_millis(1),
+        };
+        let workload = Workload::simple(4096, 50, Access::Random);
+        let issued = |at, due, kind| Issued {
+            at,
+            due,
+            kind,
+            bytes: 4096,
+        };
+
+        let mut closed = Recorder::new(&workload, false, window);
+        assert!(!closed.record(&issued(at(900), at(900), Kind::Read), at(990)));
+        assert!(closed.record(&issued(at(900), at(900), Kind::Read), at(1100)));
+        let first = closed.take(&intervals, 0);
+        assert_eq!((first.requests(), first.bytes()), (1, 4096));
+        assert!((first.of(Kind::Read).service.max() as i64 - 200_000).abs() < 300);
+        assert!(closed.record(&issued(at(1100), at(1100), Kind::Write), at(1150)));
+        assert!(!closed.record(&issued(at(2990), at(2990), Kind::Write), at(3000)));
+        closed.fail(Kind::Write);
+        let second = closed.take(&intervals, 1);
+        assert_eq!((second.requests(), second.errors()), (1, 1));
+        assert_eq!(closed.take(&intervals, 2).requests(), 0);
+        let requests = closed
+            .totals
+            .each_ref()
+            .map(|of| (of.requests, of.errors, of.service_ns.len()));
+        assert_eq!(requests, [(1, 0, 1), (1, 1, 1), (0, 0, 0), (0, 0, 0)]);
+
+        let mut open = Recorder::new(&workload, true, window);
+        assert!(!open.record(&issued(at(1000), at(999), Kind::Read), at(1500)));
+        assert!(open.record(&issued(at(2100), at(1100), Kind::Read), at(9000)));
+        let late = open.take(&intervals, 3);
+        let read = late.of(Kind::Read);
+        let near =
+            |value: u64, microseconds: u64| value.abs_diff(microseconds * 1000) * 500 < value;
+        assert!(near(read.service.max(), 6900), "{}", read.service.max());
+        assert!(near(read.latency().max(), 7900), "{}", read.latency().max());
+        assert!(near(late.lag.max(), 1000), "{}", late.lag.max());
+        assert_eq!(open.total_lag.as_ref().map(Histogram::len), Some(1));
+    }
+
+    #[test]
+    fn what_waited_for_room_is_not_late() {
+        let at = Instant::from_nanos;
+        let window = Window {
+            from: at(0),
+            end: at(1 << 40),
+        };
+        let mut recorder =
+            Recorder::new(&Workload::simple(4096, 100, Access::Random), true, window);
+        recorder.note_sent(at(10_000_000), at(0), at(10_050_000));
+        assert_eq!((recorder.waited, recorder.late), (0, 0));
+        recorder.note_sent(at(10_000_000), at(50_000_000), at(50_010_000));
+        assert_eq!((recorder.waited, recorder.late), (1, 0));
+        recorder.note_sent(at(10_000_000), at(5_000_000), at(10_100_000));
+        assert_eq!((recorder.waited, recorder.late), (1, 1));
+    }
+}

@@ -1,0 +1,449 @@
+//! What a queue does next: drawn from a seed, without memory per request.
+
+use std::sync::Arc;
+
+use weir_block::{Geometry, Volume};
+
+use super::zipf::Zipf;
+use super::{Access, HotArea, Kind, Stream, Workload};
+use crate::plan::{PlanError, range_blocks};
+use crate::random::{Random, Shuffle, mix};
+
+/// One request to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Next {
+    pub(crate) kind: Kind,
+    pub(crate) lba: u64,
+    pub(crate) blocks: u32,
+}
+
+/// Which queue of how many this is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) queue: u32,
+    pub(crate) queues: u32,
+}
+
+/// Draws the requests of one queue. The workload was checked, by itself and against the volume.
+pub(crate) struct Generator {
+    random: Random,
+    streams: Choice,
+    of: Vec<StreamState>,
+}
+
+impl Generator {
+    pub(crate) fn new(workload: &Workload, geometry: &Geometry, part: Part, seed: u64) -> Self {
+        let streams: Vec<_> = workload
+            .streams
+            .iter()
+            .filter(|stream| stream.share_percent > 0.0)
+            .collect();
+        let state = |(index, stream): (usize, &&Stream)| {
+            let spread = mix(seed ^ mix(index as u64));
+            let start = (index as u64, streams.len() as u64);
+            StreamState::new(workload, stream, geometry, part, spread, start)
+        };
+        Generator {
+            random: Random::new(mix(seed ^ mix(u64::from(part.queue) + 1))),
+            streams: Choice::new(streams.iter().map(|stream| stream.share_percent)),
+            of: streams.iter().enumerate().map(state).collect(),
+        }
+    }
+
+    /// What comes next.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Next {
+        let stream = self.streams.pick(&mut self.random);
+        self.of[stream].next(&mut self.random)
+    }
+}
+
+/// A choice by shares.
+#[derive(Debug, Clone)]
+struct Choice {
+    /// What lies below each, of 2^32; the last one takes the rest.
+    limits: Box<[u32]>,
+}
+
+impl Choice {
+    /// Of things with these shares, none of which is 0.
+    fn new(percents: impl Iterator<Item = f64>) -> Self {
+        let percents: Vec<_> = percents.collect();
+        let total: f64 = percents.iter().sum();
+        let mut below = 0.0;
+        let limits = percents
+            .split_last()
+            .map_or(&[][..], |(_, but_last)| but_last);
+        Choice {
+            limits: limits
+                .iter()
+                .map(|percent| {
+                    below += percent;
+                    (below / total * f64::from(u32::MAX)) as u32
+                })
+                .collect(),
+        }
+    }
+
+    #[inline]
+    fn pick(&self, random: &mut Random) -> usize {
+        if self.limits.is_empty() {
+            return 0;
+        }
+        let draw = (random.next() >> 32) as u32;
+        let below = self.limits.iter().position(|&limit| draw < limit);
+        below.unwrap_or(self.limits.len())
+    }
+}
+
+struct StreamState {
+    kinds: Choice,
+    kind_of: Vec<Kind>,
+    sizes: Choice,
+    of: Vec<Sized>,
+    cursor: Cursor,
+}
+
+struct Sized {
+    blocks: u32,
+    place: Place,
+}
+
+/// Where the requests of one size go. Slots are where a request may begin.
+enum Place {
+    Uniform(Slots),
+    Sequential,
+    Mixed {
+        random: u32,
+        slots: Slots,
+    },
+    Strided {
+        stride: u64,
+    },
+    Zipf {
+        zipf: Zipf,
+        spread: Shuffle,
+        slots: Slots,
+    },
+    Pareto {
+        power: f64,
+        spread: Shuffle,
+        slots: Slots,
+    },
+    Hot {
+        areas: Choice,
+        slots_of: Vec<Slots>,
+    },
+}
+
+/// Places side by side.
+#[derive(Debug, Clone, Copy)]
+struct Slots {
+    first_block: u64,
+    count: u64,
+    /// Blocks from one to the next.
+    unit: u64,
+}
+
+impl Slots {
+    fn block(&self, slot: u64) -> u64 {
+        self.first_block + slot * self.unit
+    }
+
+    #[inline]
+    fn any(&self, random: &mut Random) -> u64 {
+        self.block(random.below(self.count))
+    }
+}
+
+/// Where a queue that goes on from its last request is. In blocks from the start of its part.
+#[derive(Debug, Clone, Copy)]
+struct Cursor {
+    first_block: u64,
+    blocks: u64,
+    next: u64,
+    lap: u64,
+}
+
+impl Cursor {
+    #[inline]
+    fn sequential(&mut self, blocks: u64) -> u64 {
+        let at = match self.next + blocks <= self.blocks {
+            true => self.next,
+            false => 0,
+        };
+        self.next = at + blocks;
+        self.first_block + at
+    }
+
+    fn strided(&mut self, blocks: u64, stride: u64) -> u64 {
+        if self.next + blocks > self.blocks {
+            self.lap += blocks;
+            if self.lap >= stride || self.lap + blocks > self.blocks {
+                self.lap = 0;
+            }
+            self.next = self.lap;
+        }
+        let at = self.next;
+        self.next += stride;
+        self.first_block + at
+    }
+}
+
+impl StreamState {
+    fn new(
+        workload: &Workload,
+        stream: &Stream,
+        geometry: &Geometry,
+        part: Part,
+        spread: u64,
+        (index, streams): (u64, u64),
+    ) -> Self {
+        let shift = geometry.block_size.shift();
+        let range = stream_blocks(workload, stream, geometry);
+        let sizes: Vec<_> = stream
+            .sizes
+            .iter()
+            .filter(|size| size.percent > 0.0)
+            .map(|size| (blocks_of(size.bytes, shift), size.percent))
+            .collect();
+        let longest = sizes.iter().map(|&(blocks, _)| blocks).max().unwrap_or(1);
+        let of_queue = part_blocks(range, part.queues, longest);
+        let start = of_queue / streams * index;
+        let cursor = Cursor {
+            first_block: of_queue * u64::from(part.queue),
+            blocks: of_queue,
+            next: start - start % longest,
+            lap: 0,
+        };
+        let percents = stream.operations.percents();
+        let done = |kind: &Kind| percents[*kind as usize] > 0.0;
+        let kind_of: Vec<_> = Kind::ALL.into_iter().filter(done).collect();
+        let sized = |&(blocks, _): &(u64, f64)| {
+            // With an alignment every size has the same places, so that what is hot is so for all.
+            let (unit, tail) = match stream.align_bytes {
+                Some(align) => (blocks_of(align, shift), longest),
+                None => (blocks, blocks),
+            };
+            let slots = Slots {
+                first_block: 0,
+                count: (range - tail) / unit + 1,
+                unit,
+            };
+            Sized {
+                blocks: blocks as u32,
+                place: Place::new(&stream.access, slots, &cursor, (blocks, shift), spread),
+            }
+        };
+        StreamState {
+            kinds: Choice::new(kind_of.iter().map(|&kind| percents[kind as usize])),
+            kind_of,
+            sizes: Choice::new(sizes.iter().map(|&(_, percent)| percent)),
+            of: sizes.iter().map(sized).collect(),
+            cursor,
+        }
+    }
+
+    #[inline]
+    fn next(&mut self, random: &mut Random) -> Next {
+        let kind = self.kind_of[self.kinds.pick(random)];
+        if kind == Kind::Flush {
+            return Next {
+                kind,
+                lba: 0,
+                blocks: 0,
+            };
+        }
+        let sized = &self.of[self.sizes.pick(random)];
+        let lba = match &sized.place {
+            Place::Uniform(slots) => slots.any(random),
+            place => place.next(random, &mut self.cursor, u64::from(sized.blocks)),
+        };
+        Next {
+            kind,
+            lba,
+            blocks: sized.blocks,
+        }
+    }
+}
+
+impl Place {
+    fn new(
+        access: &Access,
+        slots: Slots,
+        cursor: &Cursor,
+        (blocks, shift): (u64, u32),
+        spread: u64,
+    ) -> Self {
+        let spread = || Shuffle::new(slots.count, spread);
+        match access {
+            Access::Random => Place::Uniform(slots),
+            Access::Sequential => Place::Sequential,
+            Access::Mixed { random_percent } => Place::Mixed {
+                random: (random_percent / 100.0 * f64::from(u32::MAX)) as u32,
+                slots: Slots {
+                    first_block: cursor.first_block,
+                    count: (cursor.blocks - blocks) / slots.unit + 1,
+                    unit: slots.unit,
+                },
+            },
+            Access::Strided { stride_bytes } => Place::Strided {
+                stride: blocks_of(*stride_bytes, shift),
+            },
+            Access::Zipf { exponent } => Place::Zipf {
+                zipf: Zipf::new(slots.count, *exponent),
+                spread: spread(),
+                slots,
+            },
+            Access::Pareto { share } => Place::Pareto {
+                power: share.ln() / (1.0 - share).ln(),
+                spread: spread(),
+                slots,
+            },
+            Access::Hot { areas } => Place::Hot {
+                areas: Choice::new(areas.iter().map(|area| area.requests_percent)),
+                slots_of: slots_of_areas(areas, slots),
+            },
+        }
+    }
+
+    /// Where the next request begins.
+    fn next(&self, random: &mut Random, cursor: &mut Cursor, blocks: u64) -> u64 {
+        match self {
+            Place::Uniform(slots) => slots.any(random),
+            Place::Sequential => cursor.sequential(blocks),
+            Place::Mixed {
+                random: share,
+                slots,
+            } => {
+                if ((random.next() >> 32) as u32) < *share {
+                    cursor.next = slots.any(random) - cursor.first_block;
+                }
+                cursor.sequential(blocks)
+            }
+            Place::Strided { stride } => cursor.strided(blocks, *stride),
+            Place::Zipf {
+                zipf,
+                spread,
+                slots,
+            } => slots.block(spread.at(zipf.rank(random))),
+            Place::Pareto {
+                power,
+                spread,
+                slots,
+            } => {
+                let rank = (random.unit().powf(*power) * slots.count as f64) as u64;
+                slots.block(spread.at(rank.min(slots.count - 1)))
+            }
+            Place::Hot { areas, slots_of } => slots_of[areas.pick(random)].any(random),
+        }
+    }
+}
+
+/// The places of each area. On a volume with few places an area still has one.
+fn slots_of_areas(areas: &[HotArea], all: Slots) -> Vec<Slots> {
+    let mut space = 0.0;
+    areas
+        .iter()
+        .map(|area| {
+            let edge = |space: f64| (space / 100.0 * all.count as f64).round() as u64;
+            let first = edge(space).min(all.count - 1);
+            space += area.space_percent;
+            let end = edge(space).clamp(first + 1, all.count);
+            Slots {
+                first_block: all.block(first),
+                count: end - first,
+                unit: all.unit,
+            }
+        })
+        .collect()
+}
+
+/// Blocks that so many bytes take.
+fn blocks_of(bytes: u64, shift: u32) -> u64 {
+    bytes.div_ceil(1 << shift)
+}
+
+/// Blocks that a stream works on.
+fn stream_blocks(workload: &Workload, stream: &Stream, geometry: &Geometry) -> u64 {
+    range_blocks(geometry, workload.range_bytes).min(range_blocks(geometry, stream.range_bytes))
+}
+
+/// Blocks that one queue goes through, one after the other: whole requests where there is room for one.
+fn part_blocks(range: u64, queues: u32, longest: u64) -> u64 {
+    let blocks = range / u64::from(queues);
+    match blocks - blocks % longest {
+        0 => blocks,
+        whole => whole,
+    }
+}
+
+/// Whether the volume can do this with so many queues, with requests of at most `bytes_max`. Says whether a size has to be
+/// rounded up.
+///
+/// # Errors
+/// [`PlanError`].
+pub(crate) fn check_volume(
+    workload: &Workload,
+    volume: &Arc<dyn Volume>,
+    geometry: &Geometry,
+    queues: u32,
+    bytes_max: u64,
+) -> Result<bool, PlanError> {
+    let name = || volume.name();
+    if geometry.read_only && workload.modifies() {
+        return Err(PlanError::ReadOnly { volume: name() });
+    }
+    if geometry.deallocate_blocks == 0 && workload.does(Kind::Deallocate) {
+        return Err(PlanError::NoDeallocate { volume: name() });
+    }
+    let block_bytes = u64::from(geometry.block_size.bytes());
+    let transfer_bytes = u64::from(geometry.transfer_blocks_max) * block_bytes;
+    let mut rounded = false;
+    for stream in &workload.streams {
+        let range = stream_blocks(workload, stream, geometry);
+        for size in &stream.sizes {
+            let whole = size.bytes.is_multiple_of(block_bytes);
+            rounded |= !whole;
+            let asked = size.bytes.next_multiple_of(block_bytes);
+            let of_queue = match stream.access {
+                Access::Sequential | Access::Mixed { .. } | Access::Strided { .. } => {
+                    range / u64::from(queues)
+                }
+                _ => range,
+            };
+            let length_bytes = of_queue * block_bytes;
+            let max_bytes = transfer_bytes.min(bytes_max);
+            if !(whole || workload.round_up) || asked > max_bytes.min(length_bytes) {
+                return Err(PlanError::RequestSize {
+                    request_bytes: size.bytes,
+                    volume: name(),
+                    block_bytes,
+                    max_bytes,
+                    length_bytes,
+                });
+            }
+        }
+        let stride = match stream.access {
+            Access::Strided { stride_bytes } => Some(("the stride", stride_bytes)),
+            _ => None,
+        };
+        let align = stream
+            .align_bytes
+            .map(|align| ("the alignment of requests", align));
+        for (what, bytes) in stride.into_iter().chain(align) {
+            if !bytes.is_multiple_of(block_bytes) {
+                return Err(PlanError::Multiple {
+                    what,
+                    bytes,
+                    volume: name(),
+                    block_bytes,
+                });
+            }
+        }
+    }
+    Ok(rounded)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,620 @@
+//! Load on volumes in the simulation: what it reports is what was done, and when.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use weir_block::{
+    CompletionSink, Completions, FenceReply, Geometry, Landing, Operation, Queue, ReadBuffers,
+    Request, ResizeError, Token, Volume, VolumeError, Watcher,
+};
+use weir_load::bench::{
+    self, Arrivals, BenchConfig, BenchError, BenchReport, Caveat, Job, Load, Phase,
+};
+use weir_load::workload::{Access as Blocks, Kind, NAMED, Operations, Workload, WorkloadError};
+use weir_load::{PlanError, Stop};
+use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
+use weir_reactor::{Instant, LocalFuture, Reactor, ReactorConfig, ReactorId, Remote};
+use weir_volume::{Access, Registry, VolumeUrl};
+
+fn simulate<T, F>(main: impl FnOnce(Reactor) -> F + 'static) -> T
+where
+    T: 'static,
+    F: Future<Output = T> + 'static,
+{
+    let seed = seed_from_env_or_random();
+    println!("seed {seed}");
+    let simulation = Simulation::new(Config {
+        seed,
+        ..Config::default()
+    });
+    let host = simulation.host_id("host");
+    simulation.run(host, main)
+}
+
+async fn open(reactor: &Reactor, url: &str) -> Arc<dyn Volume> {
+    let url: VolumeUrl = url.parse().expect("the test's URL is well formed");
+    Registry::standard()
+        .open(reactor, &url, Access::READ_WRITE)
+        .await
+        .expect("the test's volume opens")
+}
+
+/// Another reactor of the same machine.
+fn another_reactor(reactor: &Reactor) -> Remote {
+    let config = ReactorConfig {
+        id: ReactorId(7),
+        ..ReactorConfig::default()
+    };
+    let main = Box::new(|_| -> LocalFuture<()> { Box::pin(std::future::pending()) });
+    let system = Arc::clone(reactor.system());
+    let thread = system.start_reactor(config, main);
+    thread.expect("the simulation starts reactors").remote
+}
+
+fn config() -> BenchConfig {
+    BenchConfig {
+        workload: Workload::simple(4096, 70, Blocks::Random),
+        load: Load::Closed { depth: 4 },
+        queues: 2,
+        duration: Duration::from_millis(50),
+        ramp: Duration::from_millis(5),
+        interval: Duration::from_millis(20),
+        seed: 5,
+        stop: Stop::new(),
+    }
+}
+
+fn offered(rate: u64, arrivals: Arrivals) -> Load {
+    Load::Open {
+        rate,
+        arrivals,
+        depth_max: 4,
+    }
+}
+
+/// Runs on one volume with one reactor.
+fn run(url: &'static str, config: BenchConfig) -> Result<BenchReport, BenchError> {
+    simulate(move |reactor| async move {
+        let volume = open(&reactor, url).await;
+        bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await
+    })
+}
+
+/// A volume of another sort over one that works.
+struct Changed {
+    inner: Arc<dyn Volume>,
+    /// Nothing is taken in this time.
+    stall: Option<(Instant, Instant)>,
+    geometry: fn(Geometry) -> Geometry,
+}
+
+struct ChangedQueue {
+    inner: Box<dyn Queue>,
+    reactor: Reactor,
+    stall: Option<(Instant, Instant)>,
+}
+
+impl Volume for Changed {
+    fn geometry(&self) -> Geometry {
+        (self.geometry)(self.inner.geometry())
+    }
+
+    fn name(&self) -> String {
+        "changed".to_owned()
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.inner.watch(watcher);
+    }
+
+    fn open_queue(
+        self: Arc<Self>,
+        reactor: &Reactor,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError> {
+        Ok(Box::new(ChangedQueue {
+            inner: Arc::clone(&self.inner).open_queue(reactor, depth, sink)?,
+            reactor: reactor.clone(),
+            stall: self.stall,
+        }))
+    }
+
+    fn fence(&self, reply: FenceReply) {
+        self.inner.fence(reply);
+    }
+
+    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
+        self.inner.resize(blocks, force)
+    }
+}
+
+impl Queue for ChangedQueue {
+    fn landing(&mut self, lba: u64, blocks: u32) -> Landing {
+        self.inner.landing(lba, blocks)
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        let now = self.reactor.now();
+        match self.stall {
+            Some((from, until)) if now >= from && now < until => {}
+            _ => self.inner.submit(batch),
+        }
+    }
+
+    fn cancel(&mut self, token: Token) {
+        self.inner.cancel(token);
+    }
+}
+
+#[test]
+fn a_stall_is_in_the_response_times_and_not_in_the_service_times_of_what_was_not_sent() {
+    const RATE: u64 = 1000;
+    let report = simulate(|reactor| async move {
+        let from = reactor.precise_now() + Duration::from_millis(500);
+        let volume: Arc<dyn Volume> = Arc::new(Changed {
+            inner: open(&reactor, "null:?size=1G").await,
+            stall: Some((from, from + Duration::from_secs(1))),
+            geometry: |geometry| geometry,
+        });
+        let config = BenchConfig {
+            load: offered(RATE, Arrivals::Uniform),
+            queues: 1,
+            ramp: Duration::ZERO,
+            duration: Duration::from_secs(3),
+            interval: Duration::from_millis(250),
+            ..config()
+        };
+        bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await
+    });
+    let report = report.expect("the run is sound");
+    assert_eq!(
+        (report.requests(), report.unsent, report.errors()),
+        (3 * RATE, 0, 0)
+    );
+    let total = report.total();
+    let response = total.response_ns.as_ref().expect("the loop is open");
+    let longer = |of: &hdrhistogram::Histogram<u64>, milliseconds: u64| {
+        of.count_between(milliseconds * 1_000_000, u64::MAX)
+    };
+    // What was handed over before the stall was noticed: as much as the depth allows.
+    assert_eq!(longer(&total.service_ns, 100), 4);
+    assert_eq!(longer(&total.service_ns, 1), 4);
+    // Due in the stall, one each millisecond: nine of ten waited for a tenth of it or longer.
+    assert!(
+        longer(response, 100).abs_diff(900) <= 5,
+        "{}",
+        longer(response, 100)
+    );
+    assert!(
+        longer(response, 900).abs_diff(100) <= 5,
+        "{}",
+        longer(response, 900)
+    );
+    assert!(
+        response.max().abs_diff(1_000_000_000) < 3_000_000,
+        "{}",
+        response.max()
+    );
+    assert!(report.waited.abs_diff(996) <= 5, "{}", report.waited);
+    let waited = Caveat::DepthReached {
+        requests: report.waited,
+    };
+    assert_eq!(report.caveats, [waited]);
+    let lag = report.lag_ns.as_ref().expect("the loop is open");
+    assert_eq!(lag.len(), 3 * RATE);
+    assert!(longer(lag, 100).abs_diff(900) <= 5, "{}", longer(lag, 100));
+    // The intervals say when. The edge at which the stall begins and ends lies within one of them.
+    let counts: Vec<_> = report.intervals.iter().map(|of| of.requests()).collect();
+    assert_eq!(counts.iter().sum::<u64>(), 3 * RATE);
+    assert_eq!(counts[3..5], [0, 0], "{counts:?}");
+    assert!(counts[5] + counts[6] > 1200, "{counts:?}");
+    let longest = |index: usize| report.intervals[index].latency().max();
+    assert!(longest(0) < 2_000_000 && longest(8) < 2_000_000);
+    assert!(longest(5).max(longest(6)) > 990_000_000);
+}
+
+#[test]
+fn arrivals_are_offered_as_they_were_drawn_whatever_the_reactors() {
+    const RATE: u64 = 20_000;
+    for reactors in [1, 2] {
+        let report = simulate(move |reactor| async move {
+            let volume = open(&reactor, "null:?size=1G").await;
+            let mut remotes = vec![reactor.remote()];
+            if reactors == 2 {
+                remotes.push(another_reactor(&reactor));
+            }
+            let config = BenchConfig {
+                load: offered(RATE, Arrivals::Exponential),
+                queues: 4,
+                duration: Duration::from_millis(500),
+                ..config()
+            };
+            bench::run(&reactor, &remotes, &volume, &config, |_| {}).await
+        });
+        let report = report.expect("the run is sound");
+        let (mean, requests) = (RATE as f64 / 2.0, report.requests() as f64);
+        assert!(
+            (requests - mean).abs() < 6.0 * mean.sqrt(),
+            "{requests} of {mean}"
+        );
+        assert_eq!(
+            (report.unsent, report.generator.busy_shares.len()),
+            (0, reactors)
+        );
+        assert!(report.queue_requests.iter().all(|&of| of > 0));
+        let each: u64 = report.queue_requests.iter().sum();
+        assert_eq!(each, report.requests());
+        let lag = report.lag_ns.expect("the loop is open");
+        assert!(
+            lag.value_at_percentile(99.0) < 100_000,
+            "{}",
+            lag.value_at_percentile(99.0)
+        );
+        assert_eq!(lag.len(), each);
+    }
+}
+
+#[test]
+fn intervals_are_the_run_in_pieces() {
+    for load in [
+        Load::Closed { depth: 4 },
+        offered(3000, Arrivals::Exponential),
+    ] {
+        let report = simulate(move |reactor| async move {
+            let volume = open(&reactor, "file:/image?size=4M").await;
+            let remotes = [reactor.remote(), another_reactor(&reactor)];
+            let config = BenchConfig { load, ..config() };
+            bench::run(&reactor, &remotes, &volume, &config, |_| {}).await
+        });
+        let report = report.expect("the run is sound");
+        assert_eq!(report.elapsed, Duration::from_millis(50));
+        let spans: Vec<_> = report
+            .intervals
+            .iter()
+            .map(|of| (of.start, of.length))
+            .collect();
+        let milliseconds = Duration::from_millis;
+        let within = [(0, 20), (20, 20), (40, 10)];
+        assert_eq!(
+            spans[..3],
+            within.map(|(from, length)| (milliseconds(from), milliseconds(length)))
+        );
+        for kind in Kind::ALL {
+            let (mut sum, mut service) = (0, bench::histogram());
+            for interval in &report.intervals {
+                let of = interval.of(kind);
+                sum += of.requests;
+                service.add(of.service.histogram()).expect("one shape");
+                assert_eq!(of.response.is_some(), load.rate().is_some());
+            }
+            assert_eq!(sum, report.of(kind).requests);
+            assert_eq!(service, report.of(kind).service_ns, "{kind:?}");
+        }
+        assert!(report.of(Kind::Read).requests > 0 && report.of(Kind::Write).requests > 0);
+    }
+}
+
+#[test]
+fn what_was_in_flight_is_throughput_times_service_time() {
+    let config = BenchConfig {
+        duration: Duration::from_millis(400),
+        ..config()
+    };
+    let report = run("file:/image?size=4M", config).expect("the run is sound");
+    let law = report.littles_law;
+    assert!((7.5..=8.0).contains(&law.in_flight), "{law:?}");
+    assert!(law.error() < 0.03, "{law:?}");
+    assert_eq!(report.caveats, []);
+}
+
+#[test]
+fn jobs_run_side_by_side_each_with_its_own_load() {
+    let (reports, told) = simulate(|reactor| async move {
+        let job = |name: &str, volume, config| Job {
+            name: name.to_owned(),
+            volumes: vec![volume],
+            config,
+        };
+        let jobs = [
+            job(
+                "fast",
+                open(&reactor, "null:?size=1G").await,
+                BenchConfig {
+                    load: offered(2000, Arrivals::Uniform),
+                    duration: Duration::from_millis(2500),
+                    interval: Duration::from_secs(1),
+                    ..config()
+                },
+            ),
+            job(
+                "reads",
+                open(&reactor, "null:?size=1G").await,
+                BenchConfig {
+                    workload: Workload::simple(8192, 100, Blocks::Sequential),
+                    load: offered(100, Arrivals::Uniform),
+                    queues: 3,
+                    duration: Duration::from_millis(1500),
+                    interval: Duration::from_millis(500),
+                    ..config()
+                },
+            ),
+        ];
+        let remotes = [reactor.remote(), another_reactor(&reactor)];
+        let told = RefCell::new(vec![(0, 0); 2]);
+        let reports = bench::run_jobs(&reactor, &remotes, &jobs, |progress| {
+            let told = &mut told.borrow_mut()[progress.job];
+            told.0 += progress.requests;
+            told.1 += progress
+                .intervals
+                .iter()
+                .map(|of| of.requests())
+                .sum::<u64>();
+        })
+        .await;
+        (reports, told.into_inner())
+    });
+    let reports = reports.expect("the run is sound");
+    assert_eq!(reports.len(), 2);
+    let [fast, reads] = &reports[..] else {
+        panic!("a report for each job")
+    };
+    assert_eq!((fast.requests(), reads.requests()), (5000, 150));
+    assert_eq!(
+        (fast.elapsed.as_millis(), reads.elapsed.as_millis()),
+        (2500, 1500)
+    );
+    assert_eq!(
+        (fast.queue_requests.len(), reads.queue_requests.len()),
+        (2, 3)
+    );
+    assert_eq!((fast.intervals.len(), reads.intervals.len()), (3, 3));
+    assert_eq!(reads.of(Kind::Read).bytes, 150 * 8192);
+    // Two seconds of the run were told of while it ran, and whole intervals of it.
+    assert!(told[0].0 >= 3900 && told[0].1 == 2000, "{told:?}");
+    assert!(told[1].1 >= 50, "{told:?}");
+}
+
+#[test]
+fn phases_follow_each_other_until_one_is_stopped() {
+    for stopped in [false, true] {
+        let (reports, phases) = simulate(move |reactor| async move {
+            let volume = open(&reactor, "null:?size=1G").await;
+            let stop = Stop::new();
+            let phase = |rate| Phase {
+                name: format!("at {rate}"),
+                jobs: vec![Job {
+                    name: "a".to_owned(),
+                    volumes: vec![Arc::clone(&volume)],
+                    config: BenchConfig {
+                        load: offered(rate, Arrivals::Uniform),
+                        duration: Duration::from_millis(1500),
+                        stop: stop.clone(),
+                        ..config()
+                    },
+                }],
+            };
+            let phases = [phase(100), phase(1000)];
+            let mut seen = Vec::new();
+            let reports = bench::run_phases(&reactor, &[reactor.remote()], &phases, |phase, _| {
+                seen.push(phase);
+                if stopped {
+                    stop.stop();
+                }
+            })
+            .await;
+            (reports, seen)
+        });
+        let reports = reports.expect("the run is sound");
+        let requests: Vec<_> = reports.iter().map(|jobs| jobs[0].requests()).collect();
+        if stopped {
+            assert_eq!((requests.len(), phases), (1, vec![0]));
+            assert_eq!(reports[0][0].caveats, [Caveat::EndedEarly]);
+            assert_eq!(reports[0][0].unsent, 0, "what a stop cut off is not unsent");
+        } else {
+            assert_eq!((requests, phases), (vec![150, 1500], vec![0, 1]));
+        }
+    }
+}
+
+#[test]
+fn deallocations_and_flushes_are_counted_apart() {
+    let mut workload = Workload::simple(8192, 0, Blocks::Random);
+    workload.streams[0].operations = Operations {
+        read_percent: 25.0,
+        write_percent: 25.0,
+        deallocate_percent: 25.0,
+        flush_percent: 25.0,
+    };
+    let report = run(
+        "mem:?size=4M",
+        BenchConfig {
+            workload,
+            load: offered(20_000, Arrivals::Uniform),
+            ..config()
+        },
+    );
+    let report = report.expect("the run is sound");
+    assert_eq!(report.requests(), 1000);
+    for kind in Kind::ALL {
+        let of = report.of(kind);
+        assert!(
+            (150..350).contains(&of.requests),
+            "{kind:?}: {}",
+            of.requests
+        );
+        let bytes = if kind == Kind::Flush { 0 } else { 8192 };
+        assert_eq!(of.bytes, of.requests * bytes, "{kind:?}");
+    }
+    let moved = report.of(Kind::Read).bytes + report.of(Kind::Write).bytes;
+    assert_eq!((report.bytes(), report.total().bytes), (moved, moved));
+}
+
+#[test]
+fn every_named_workload_runs_on_every_kind_of_volume() {
+    for named in NAMED {
+        for url in [
+            "mem:?size=8M",
+            "mem:?size=8M&block_size=512",
+            "file:/image?size=8M",
+            "null:?size=8M",
+        ] {
+            let workload = named.workload();
+            let report = run(
+                url,
+                BenchConfig {
+                    workload: workload.clone(),
+                    load: offered(20_000, Arrivals::Uniform),
+                    duration: Duration::from_millis(10),
+                    ..config()
+                },
+            );
+            let report = report.unwrap_or_else(|error| panic!("{} on {url}: {error}", named.name));
+            assert_eq!(
+                report.errors(),
+                0,
+                "{} on {url}: {:?}",
+                named.name,
+                report.first_error
+            );
+            assert!(report.requests() > 0);
+            let rounded = report
+                .caveats
+                .contains(&Caveat::RoundedUp { block_bytes: 4096 });
+            assert_eq!(rounded, named.name == "jesd219" && !url.contains("512"));
+            if !workload.does(Kind::Write) {
+                assert_eq!(report.of(Kind::Write).requests, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn data_is_as_compressible_as_it_was_asked_to_be() {
+    for (percent, url) in [
+        (0, "mem:?size=1M"),
+        (50, "mem:?size=1M"),
+        (75, "mem:?size=1M&block_size=512"),
+        (100, "mem:?size=1M"),
+    ] {
+        simulate(move |reactor| async move {
+            let volume = open(&reactor, url).await;
+            let config = BenchConfig {
+                workload: Workload {
+                    compressible_percent: percent,
+                    ..Workload::simple(16_384, 0, Blocks::Sequential)
+                },
+                load: offered(10_000, Arrivals::Uniform),
+                ..config()
+            };
+            let report = bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await;
+            let report = report.expect("the run is sound");
+            assert!(report.bytes() > 2 << 20, "all of the volume was written");
+            let block_bytes = volume.geometry().block_size.bytes() as usize;
+            for block in read_all(&reactor, &volume).await.chunks(block_bytes) {
+                let tail = block_bytes * usize::from(percent) / 100;
+                let (filled, zeroes) = block.split_at(block_bytes - tail);
+                assert!(zeroes.iter().all(|&byte| byte == 0), "{percent}");
+                let ones: u32 = filled.iter().map(|byte| byte.count_ones()).sum();
+                let expected = filled.len() as f64 * 4.0;
+                let off = (f64::from(ones) - expected).abs();
+                assert!(
+                    off <= 6.5 * (filled.len() as f64 * 2.0).sqrt(),
+                    "{percent}: not random"
+                );
+            }
+        });
+    }
+}
+
+async fn read_all(reactor: &Reactor, volume: &Arc<dyn Volume>) -> Vec<u8> {
+    let sink = Completions::new();
+    let queue = Arc::clone(volume).open_queue(reactor, 1, sink.clone());
+    let mut queue = queue.expect("a queue opens");
+    let blocks = volume.geometry().blocks as u32;
+    let operation = Operation::Read {
+        lba: 0,
+        blocks,
+        buffers: ReadBuffers::Lend,
+    };
+    let token = Token::default();
+    queue.submit(&mut VecDeque::from([Request { token, operation }]));
+    let completion = sink.next().await;
+    completion.result.expect("a read succeeds");
+    let Operation::Read {
+        buffers: ReadBuffers::Filled(data),
+        ..
+    } = completion.operation
+    else {
+        panic!("a read is filled")
+    };
+    let mut bytes = Vec::new();
+    data.iter().for_each(|view| bytes.extend_from_slice(view));
+    bytes
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_runs() {
+    let refused = |change: fn(&mut BenchConfig)| {
+        let mut config = config();
+        change(&mut config);
+        run("mem:?size=1M", config).expect_err("it cannot be")
+    };
+    let error = refused(|of| of.workload.streams[0].operations.flush_percent = 1.0);
+    assert!(
+        matches!(error, BenchError::Workload(WorkloadError::Shares { .. })),
+        "{error}"
+    );
+    let error = refused(|of| of.interval = Duration::from_nanos(200));
+    assert!(
+        error.to_string().contains("intervals of 250ns or longer"),
+        "{error}"
+    );
+    let error = refused(|of| of.interval = Duration::ZERO);
+    assert!(
+        matches!(error, BenchError::Plan(PlanError::Zero { .. })),
+        "{error}"
+    );
+    let error = refused(|of| of.load = offered(0, Arrivals::Uniform));
+    assert!(
+        error.to_string().contains("the rate must be at least 1"),
+        "{error}"
+    );
+    let error =
+        refused(|of| of.workload.streams[0].access = Blocks::Strided { stride_bytes: 5000 });
+    assert!(
+        error.to_string().contains("the stride is 5000 bytes, and"),
+        "{error}"
+    );
+    let error = refused(|of| {
+        of.workload = Workload::simple(512 << 10, 100, Blocks::Sequential);
+        of.queues = 3;
+    });
+    assert!(
+        error.to_string().contains("each queue works within"),
+        "{error}"
+    );
+
+    let error = simulate(|reactor| async move {
+        let volume: Arc<dyn Volume> = Arc::new(Changed {
+            inner: open(&reactor, "mem:?size=1M").await,
+            stall: None,
+            geometry: |geometry| Geometry {
+                deallocate_blocks: 0,
+                ..geometry
+            },
+        });
+        let mut config = config();
+        config.workload.streams[0].operations = Operations {
+            deallocate_percent: 30.0,
+            write_percent: 0.0,
+            ..config.workload.streams[0].operations
+        };
+        bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await
+    });
+    let error = error.expect_err("it cannot deallocate").to_string();
+    assert!(error.contains("changed cannot deallocate"), "{error}");
+}
