@@ -43,6 +43,10 @@ use crate::workload::{Generator, Kind, Part, check_volume};
 /// Random bytes that the writes of a job on one reactor take their data from. Long enough that a medium does not find repetitions
 /// easily.
 const WRITE_POOL_BYTES: usize = 4 << 20;
+const _: () = assert!(
+    WRITE_POOL_BYTES >> 9 <= u16::MAX as usize,
+    "the blocks of a request are counted in 16 bits"
+);
 /// Between the moment at which every queue is open and the beginning: long enough for every reactor to hear of it.
 const LEAD: Duration = Duration::from_millis(2);
 /// A reactor that has work for this part of the time is at its limit.

@@ -188,9 +188,11 @@ impl Run {
             if due > now || due >= self.window.end {
                 break;
             }
-            self.push(now, due);
-            let mut recorder = self.of.recorder.borrow_mut();
-            recorder.note_sent(due, self.room_since, now);
+            let counts = {
+                let mut recorder = self.of.recorder.borrow_mut();
+                recorder.note_sent(due, self.room_since, now)
+            };
+            self.push(now, (now - due).as_nanos() as f32, counts);
             schedule.advance();
         }
         self.of.lane.submit();
@@ -214,7 +216,7 @@ impl Run {
         let at = self.of.reactor.precise_now();
         self.note_flight(at);
         while self.of.lane.has_room() {
-            self.push(at, at);
+            self.push(at, 0.0, true);
         }
         self.of.lane.submit();
     }
@@ -225,14 +227,16 @@ impl Run {
 
     /// Adds a request to the batch.
     #[inline]
-    fn push(&mut self, at: Instant, due: Instant) {
+    fn push(&mut self, at: Instant, lag_ns: f32, counts: bool) {
         let next = self.of.generator.next();
         let operation = self.operation(next);
         let issued = Issued {
             at,
-            due,
+            lag_ns,
+            // A request is not longer than what writes take their data from.
+            blocks: next.blocks as u16,
             kind: next.kind,
-            bytes: next.blocks << self.of.block_shift,
+            counts,
         };
         self.of.lane.push(issued, operation);
     }
@@ -282,17 +286,18 @@ impl Run {
     /// Takes a completion that was seen at `now`.
     #[inline]
     fn take(&mut self, ended: Ended<Issued>, now: Instant, recorder: &mut Recorder) {
-        let issued = &ended.tag;
+        let issued = ended.tag;
         if let Err(error) = ended.result {
             recorder.fail(issued.kind);
             self.fail(&ended.operation, error);
             return;
         }
+        let bytes = u64::from(issued.blocks) << self.of.block_shift;
         self.done.requests += 1;
         if matches!(issued.kind, Kind::Read | Kind::Write) {
-            self.done.bytes += u64::from(issued.bytes);
+            self.done.bytes += bytes;
         }
-        self.requests += u64::from(recorder.record(issued, now));
+        self.requests += u64::from(recorder.record(&issued, bytes, now));
     }
 
     fn fail(&mut self, operation: &Operation, error: VolumeError) {

@@ -27,6 +27,8 @@ pub(crate) struct Part {
 /// Draws the requests of one queue. The workload was checked, by itself and against the volume.
 pub(crate) struct Generator {
     random: Random,
+    /// What most runs are: one kind, one size, evenly spread. Nothing needs to be looked up for it.
+    plain: Option<(Kind, u32, Slots)>,
     streams: Choice,
     of: Vec<StreamState>,
 }
@@ -43,18 +45,43 @@ impl Generator {
             let start = (index as u64, streams.len() as u64);
             StreamState::new(workload, stream, geometry, part, spread, start)
         };
+        let of: Vec<_> = streams.iter().enumerate().map(state).collect();
         Generator {
             random: Random::new(mix(seed ^ mix(u64::from(part.queue) + 1))),
+            plain: plain(&of),
             streams: Choice::new(streams.iter().map(|stream| stream.share_percent)),
-            of: streams.iter().enumerate().map(state).collect(),
+            of,
         }
     }
 
     /// What comes next.
     #[inline]
     pub(crate) fn next(&mut self) -> Next {
+        if let Some((kind, blocks, slots)) = self.plain {
+            let lba = slots.any(&mut self.random);
+            return Next { kind, lba, blocks };
+        }
         let stream = self.streams.pick(&mut self.random);
         self.of[stream].next(&mut self.random)
+    }
+}
+
+/// What there is no choice about but the place.
+fn plain(streams: &[StreamState]) -> Option<(Kind, u32, Slots)> {
+    let [one] = streams else {
+        return None;
+    };
+    match (&one.kind_of[..], &one.of[..]) {
+        (
+            &[kind],
+            &[
+                Sized {
+                    blocks,
+                    place: Place::Uniform(slots),
+                },
+            ],
+        ) if kind != Kind::Flush => Some((kind, blocks, slots)),
+        _ => None,
     }
 }
 
