@@ -8,15 +8,18 @@
 
 pub mod bench;
 pub mod copy;
+mod diagnosis;
 mod lane;
 mod pattern;
 mod plan;
 mod random;
+mod search;
+pub mod verified;
 pub mod verify;
 pub mod workload;
 
+pub use diagnosis::{Fault, Finding};
 pub use lane::LaneError;
-pub use pattern::{Found, Stamp};
 pub use plan::PlanError;
 
 use std::sync::Arc;

@@ -174,6 +174,10 @@ pub(crate) fn socket_options(options: &Options) -> SocketOptions {
     SocketOptions {
         // Data that the peer does not take for so long is not delivered any more: by then it counts the host as gone.
         user_timeout: Some(options.keep_alive),
+        send_buffer: options.send_buffer,
+        receive_buffer: options.receive_buffer,
+        congestion_control: options.congestion_control.clone(),
+        dscp: options.dscp,
         ..SocketOptions::default()
     }
 }
@@ -611,5 +615,92 @@ async fn keep_alive(
         Ok(milliseconds) => Ok(rounded.max(Duration::from_millis(milliseconds.into()))),
         Err(CommandFailure::Status { .. }) => Ok(rounded),
         Err(failure) => Err(failure.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use weir_nvme::Nqn;
+    use weir_reactor::linux::{LinuxConfig, LinuxSystem};
+    use weir_reactor::{LocalFuture, ReactorConfig, SocketReport, System};
+
+    use super::*;
+
+    /// What the kernel says of a connection that was made with `options`, and of one made with none.
+    fn reports(options: Options) -> Result<(SocketReport, SocketReport), String> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let system: Arc<dyn System> =
+            LinuxSystem::new(LinuxConfig::default()).expect("the kernel has io_uring");
+        let main = Box::new(|_: Reactor| -> LocalFuture<()> { Box::pin(std::future::pending()) });
+        let thread = system.start_reactor(ReactorConfig::default(), main);
+        let thread = thread.expect("a reactor starts");
+        let asked = thread.remote.call_blocking(move |reactor| async move {
+            let mut both = Vec::new();
+            for options in [socket_options(&options), SocketOptions::default()] {
+                let timeout = Duration::from_secs(5);
+                let addresses = [address];
+                let connected =
+                    crate::connection::connect(&reactor, &addresses, &options, timeout).await;
+                let stream = connected.map_err(|error| error.to_string())?;
+                both.push(stream.report().map_err(|error| error.to_string())?);
+            }
+            Ok((both.remove(0), both.remove(0)))
+        });
+        thread.remote.stop();
+        thread.join();
+        asked.expect("the reactor runs")
+    }
+
+    fn options() -> Options {
+        Options::new(
+            "h",
+            4420,
+            Nqn::new("nqn.2024-01.com.example:disk").expect("an NQN"),
+        )
+    }
+
+    #[test]
+    fn connections_have_the_options_that_were_asked_for() {
+        let asked = Options {
+            send_buffer: Some(96 << 10),
+            receive_buffer: Some(128 << 10),
+            congestion_control: Some("reno".to_owned()),
+            dscp: Some(46),
+            ..options()
+        };
+        let (report, plain) = reports(asked).expect("every kernel has reno");
+        // Linux reports twice what was set.
+        assert_eq!(
+            (report.send_buffer, report.receive_buffer),
+            (192 << 10, 256 << 10)
+        );
+        assert_eq!(
+            (report.congestion_control.as_str(), report.dscp),
+            ("reno", 46)
+        );
+        assert_eq!(plain.dscp, 0);
+        assert_ne!(plain.receive_buffer, report.receive_buffer);
+        let (unasked, plain) = reports(options()).expect("nothing is asked for");
+        assert_eq!(
+            (unasked.send_buffer, unasked.receive_buffer, unasked.dscp),
+            (plain.send_buffer, plain.receive_buffer, plain.dscp)
+        );
+        assert_eq!(unasked.congestion_control, plain.congestion_control);
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_have_is_named_with_what_it_has() {
+        let error = reports(Options {
+            congestion_control: Some("nonesuch".to_owned()),
+            ..options()
+        })
+        .expect_err("there is no such algorithm");
+        assert!(
+            error.contains("\"nonesuch\"") && error.contains("reno"),
+            "{error}"
+        );
     }
 }

@@ -26,9 +26,15 @@ pub const CONTROLLER_LOSS_TIMEOUT: Duration = Duration::from_secs(600);
 pub const RECONNECT_DELAY: Duration = Duration::from_secs(2);
 /// After how long a command is aborted, where the URL does not say.
 pub const IO_TIMEOUT: Duration = Duration::from_secs(30);
+/// The smallest and the largest socket buffer that may be asked for, in bytes.
+pub const SOCKET_BUFFER_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=1 << 30;
+/// The longest name of a congestion control algorithm, in bytes (Linux, `TCP_CA_NAME_MAX` less its NUL).
+pub const CONGESTION_CONTROL_LENGTH_MAX: usize = 15;
+/// The largest differentiated services code point (RFC 2474 section 3).
+pub const DSCP_MAX: u8 = 63;
 
 /// The parameters of an `nvme+tcp:` URL that have a value, and are not flags.
-const VALUES: [&str; 10] = [
+const VALUES: [&str; 14] = [
     "nsid",
     "queues",
     "depth",
@@ -39,6 +45,10 @@ const VALUES: [&str; 10] = [
     "ctrl_loss_timeout",
     "reconnect_delay",
     "io_timeout",
+    "sndbuf",
+    "rcvbuf",
+    "congestion",
+    "dscp",
 ];
 
 /// Why `HOST:PORT` was not understood.
@@ -169,6 +179,14 @@ pub struct Options {
     pub reconnect_delay: Duration,
     /// After how long a command is aborted.
     pub io_timeout: Duration,
+    /// SO_SNDBUF of every connection, in bytes; `None`: as the system has it.
+    pub send_buffer: Option<u32>,
+    /// SO_RCVBUF of every connection, in bytes; `None`: as the system has it.
+    pub receive_buffer: Option<u32>,
+    /// TCP_CONGESTION of every connection; `None`: as the system has it.
+    pub congestion_control: Option<String>,
+    /// Differentiated services code point of every connection; `None`: as the system has it.
+    pub dscp: Option<u8>,
 }
 
 impl Options {
@@ -191,6 +209,10 @@ impl Options {
             controller_loss_timeout: Some(CONTROLLER_LOSS_TIMEOUT),
             reconnect_delay: RECONNECT_DELAY,
             io_timeout: IO_TIMEOUT,
+            send_buffer: None,
+            receive_buffer: None,
+            congestion_control: None,
+            dscp: None,
         }
     }
 
@@ -274,6 +296,19 @@ impl Options {
                     refuse("after how long a command is aborted, 100ms to 1 hour, such as 30s")
                 })?;
             }
+            "sndbuf" => self.send_buffer = Some(socket_buffer(name, value)?),
+            "rcvbuf" => self.receive_buffer = Some(socket_buffer(name, value)?),
+            "congestion" => {
+                self.congestion_control = Some(congestion_control(value).ok_or_else(|| {
+                    refuse("a name from /proc/sys/net/ipv4/tcp_available_congestion_control, such as cubic")
+                })?);
+            }
+            "dscp" => {
+                let dscp = number(value, 0, DSCP_MAX.into());
+                let dscp =
+                    dscp.ok_or_else(|| refuse("a differentiated services code point, 0 to 63"))?;
+                self.dscp = Some(dscp as u8);
+            }
             other => unreachable!("{other} is not in VALUES"),
         }
         Ok(())
@@ -282,6 +317,25 @@ impl Options {
 
 fn nqn(name: &str, value: &str) -> Result<Nqn, UrlError> {
     Nqn::new(value).map_err(|error| value_error(name, value, error.to_string()))
+}
+
+fn socket_buffer(name: &str, value: &str) -> Result<u32, UrlError> {
+    let bytes = weir_block::size::parse(value);
+    let bytes = bytes.map_err(|error| value_error(name, value, error.to_string()))?;
+    match u32::try_from(bytes) {
+        Ok(bytes) if SOCKET_BUFFER_BYTES.contains(&bytes.into()) => Ok(bytes),
+        _ => {
+            let allowed =
+                "a socket buffer of 4k to 1G; the kernel doubles it for its own bookkeeping";
+            Err(value_error(name, value, allowed.to_owned()))
+        }
+    }
+}
+
+fn congestion_control(name: &str) -> Option<String> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    let fits = (1..=CONGESTION_CONTROL_LENGTH_MAX).contains(&name.len());
+    (fits && name.bytes().all(is_allowed)).then(|| name.to_owned())
 }
 
 /// The longest time that a parameter takes where no other bound is said.
@@ -394,7 +448,7 @@ mod tests {
         let options = parse(&format!(
             "nvme+tcp://[fd00::1]:4421/{NQN}?nsid=7&queues=4&depth=32&hdgst=1&ddgst=yes&hpda=31&kato=15\
              &hostnqn=nqn.2024-01.com.example:me&hostid=00112233-4455-6677-8899-aabbccddeeff\
-             &ctrl_loss_timeout=-1&reconnect_delay=250ms&io_timeout=1m"
+             &ctrl_loss_timeout=-1&reconnect_delay=250ms&io_timeout=1m&sndbuf=256k&rcvbuf=4M&congestion=reno&dscp=46"
         ))
         .unwrap();
         assert_eq!((options.host.as_str(), options.port), ("fd00::1", 4421));
@@ -413,6 +467,14 @@ mod tests {
         assert_eq!(options.controller_loss_timeout, None);
         assert_eq!(options.reconnect_delay, Duration::from_millis(250));
         assert_eq!(options.io_timeout, Duration::from_secs(60));
+        assert_eq!(
+            (options.send_buffer, options.receive_buffer),
+            (Some(256 << 10), Some(4 << 20))
+        );
+        assert_eq!(
+            (options.congestion_control.as_deref(), options.dscp),
+            (Some("reno"), Some(46))
+        );
     }
 
     #[test]
@@ -434,6 +496,14 @@ mod tests {
             ("ctrl_loss_timeout", "-2"),
             ("io_timeout", "1ms"),
             ("reconnect_delay", "5y"),
+            ("sndbuf", "4095"),
+            ("sndbuf", "much"),
+            ("rcvbuf", "2G"),
+            ("congestion", ""),
+            ("congestion", "../reno"),
+            ("congestion", "sixteen-letters-"),
+            ("dscp", "64"),
+            ("dscp", "-1"),
         ] {
             let error = parse(&format!("nvme+tcp://h/{NQN}?{name}={value}")).unwrap_err();
             assert!(error.contains(name) && error.contains(value), "{error}");

@@ -53,6 +53,12 @@ pub trait System: Send + Sync + 'static {
         options: &OpenOptions,
     ) -> io::Result<(Arc<File>, FileInfo)>;
 
+    /// What has hold of the file or device at `path` on this machine, in words: mounts, swap, devices that are made of it. Programs that
+    /// only have it open are not told. A system that cannot tell says nothing. Blocks: call it through [`crate::Reactor::offload`].
+    fn holders_of_file(&self, _path: &Path) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The length of a file or device, in bytes.
     ///
     /// # Errors

@@ -8,9 +8,12 @@
 mod call;
 mod file;
 mod guard;
+#[cfg(feature = "planted-faults")]
+mod lying;
 mod mailbox;
 mod mem;
 mod null;
+mod pace;
 #[cfg(feature = "planted-faults")]
 mod planted;
 pub mod probe;

@@ -25,9 +25,10 @@ use weir_block::{
 use weir_memory::{Pool, SharedBuffer, View, Views, copy_views, slice_views};
 use weir_reactor::Reactor;
 
+use crate::pace::{Ends, Pace};
 use crate::support::{
-    LiveGeometry, Outbox, SharedLive, TRANSFER_BYTES_MAX, Watchers, blocks_of_size, check,
-    check_resize, compare_bytes, compare_views, fill, lock,
+    LiveGeometry, SharedLive, TRANSFER_BYTES_MAX, Watchers, blocks_of_size, check, check_resize,
+    compare_bytes, compare_views, fill, lock,
 };
 use crate::{Access, UrlError, VolumeUrl};
 
@@ -47,6 +48,7 @@ type Directory = Arc<[Arc<Table>]>;
 /// A volume in memory. See the module.
 pub struct MemVolume {
     name: String,
+    pace: Option<Arc<Pace>>,
     geometry: SharedLive,
     watchers: Watchers,
     lanes: Mutex<Lanes>,
@@ -59,7 +61,7 @@ struct Lanes {
 }
 
 impl MemVolume {
-    /// The volume that `mem:?size=...&block_size=...` names. The block size is 4096 unless told.
+    /// The volume that `mem:?size=...&block_size=...&rate=...&delay=...&stall=...` names. The block size is 4096 unless told.
     ///
     /// # Errors
     /// [`UrlError`].
@@ -69,6 +71,7 @@ impl MemVolume {
         let size = parameters.size("size")?;
         let block_size = parameters.block_size()?.unwrap_or(BlockSize::B4096);
         let size = parameters.required("size", size, "its size, such as 64M")?;
+        let pace = Pace::of(&parameters)?;
         parameters.finish()?;
         if size > MEM_BYTES_MAX {
             let allowed = format!("at most {}", weir_block::size::Size(MEM_BYTES_MAX));
@@ -80,10 +83,17 @@ impl MemVolume {
             block_size,
             blocks,
             access.read_only,
+            pace,
         ))
     }
 
-    fn new(name: String, block_size: BlockSize, blocks: u64, read_only: bool) -> Arc<Self> {
+    fn new(
+        name: String,
+        block_size: BlockSize,
+        blocks: u64,
+        read_only: bool,
+        pace: Option<Arc<Pace>>,
+    ) -> Arc<Self> {
         let geometry = Geometry {
             generation: 0,
             block_size,
@@ -108,6 +118,7 @@ impl MemVolume {
         };
         Arc::new(MemVolume {
             name,
+            pace,
             geometry: Arc::new(LiveGeometry::new(geometry)),
             watchers: Watchers::default(),
             lanes: Mutex::new(lanes),
@@ -148,7 +159,7 @@ impl Volume for MemVolume {
             lane,
             pool: reactor.pool().clone(),
             depth: depth as usize,
-            outbox: Outbox::new(reactor, sink),
+            ends: Ends::new(reactor, sink, self.pace.as_ref()),
             spare: Spare::default(),
         }))
     }
@@ -216,7 +227,7 @@ struct MemQueue {
     lane: Arc<Mutex<Directory>>,
     pool: Pool,
     depth: usize,
-    outbox: Outbox,
+    ends: Ends,
     spare: Spare,
 }
 
@@ -234,21 +245,21 @@ impl Queue for MemQueue {
             spare: &self.spare,
             pool: &self.pool,
         };
-        while self.outbox.len() < self.depth
+        while self.ends.held() < self.depth
             && let Some(Request {
                 token,
                 mut operation,
             }) = batch.pop_front()
         {
             let result = check(&geometry, &operation).and_then(|()| pages.execute(&mut operation));
-            self.outbox.push(Completion {
+            self.ends.push(Completion {
                 token,
                 result,
                 operation,
             });
         }
         drop(directory);
-        self.outbox.flush();
+        self.ends.flush();
     }
 
     fn cancel(&mut self, _token: Token) {

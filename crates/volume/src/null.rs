@@ -1,8 +1,6 @@
 //! `null:` discards what is written and reads as zeroes. It measures everything but storage; with a limit to its speed, it
 //! shows what everything else makes of storage that is slow.
 
-mod pace;
-
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -15,13 +13,12 @@ use weir_block::{
 use weir_memory::{View, Views};
 use weir_reactor::Reactor;
 
+use crate::pace::{Ends, Pace};
 use crate::support::{
-    Outbox, SharedLive, TRANSFER_BYTES_MAX, Watchers, blocks_of_size, check, check_resize,
-    compare_views, freeze,
+    SharedLive, TRANSFER_BYTES_MAX, Watchers, blocks_of_size, check, check_resize, compare_views,
+    freeze,
 };
 use crate::{Access, UrlError, VolumeUrl};
-
-use self::pace::{Later, Pace};
 
 /// A volume that stores nothing and holds no memory. Everything succeeds, at once unless a limit was asked for; a comparison is
 /// with zeroes.
@@ -33,7 +30,7 @@ pub struct NullVolume {
 }
 
 impl NullVolume {
-    /// The volume that `null:?size=...&block_size=...&rate=...&delay=...` names. The block size is 4096 unless told.
+    /// The volume that `null:?size=...&block_size=...&rate=...&delay=...&stall=...` names. The block size is 4096 unless told.
     ///
     /// # Errors
     /// [`UrlError`].
@@ -60,7 +57,7 @@ impl NullVolume {
         block_size: BlockSize,
         blocks: u64,
         read_only: bool,
-        pace: Option<Pace>,
+        pace: Option<Arc<Pace>>,
     ) -> Arc<Self> {
         let transfer_blocks_max = TRANSFER_BYTES_MAX >> block_size.shift();
         let geometry = Geometry {
@@ -80,7 +77,7 @@ impl NullVolume {
         };
         Arc::new(NullVolume {
             name,
-            pace: pace.map(Arc::new),
+            pace,
             geometry: Arc::new(crate::support::LiveGeometry::new(geometry)),
             watchers: Watchers::default(),
         })
@@ -109,10 +106,7 @@ impl Volume for NullVolume {
         Ok(Box::new(NullQueue {
             geometry: Arc::clone(&self.geometry),
             depth: depth as usize,
-            ends: match &self.pace {
-                None => Ends::AtOnce(Outbox::new(reactor, sink)),
-                Some(pace) => Ends::Later(Later::new(reactor, sink), Arc::clone(pace)),
-            },
+            ends: Ends::new(reactor, sink, self.pace.as_ref()),
         }))
     }
 
@@ -134,37 +128,6 @@ struct NullQueue {
     geometry: SharedLive,
     depth: usize,
     ends: Ends,
-}
-
-/// When requests end.
-enum Ends {
-    AtOnce(Outbox),
-    Later(Later, Arc<Pace>),
-}
-
-impl Ends {
-    /// Requests that were taken and have not ended.
-    fn held(&self) -> usize {
-        match self {
-            Ends::AtOnce(outbox) => outbox.len(),
-            Ends::Later(later, _) => later.len(),
-        }
-    }
-
-    fn push(&self, completion: Completion) {
-        match self {
-            Ends::AtOnce(outbox) => outbox.push(completion),
-            Ends::Later(later, pace) => later.push(pace, completion),
-        }
-    }
-
-    /// The submission is over.
-    fn flush(&self) {
-        match self {
-            Ends::AtOnce(outbox) => outbox.flush(),
-            Ends::Later(..) => {}
-        }
-    }
 }
 
 impl Queue for NullQueue {

@@ -158,6 +158,8 @@ impl Registry {
         registry.register("mem", at_once(MemVolume::open));
         #[cfg(feature = "planted-faults")]
         registry.register("planted", at_once(crate::planted::PlantedVolume::open));
+        #[cfg(feature = "planted-faults")]
+        registry.register("lying", at_once(crate::lying::LyingVolume::open));
         registry.register(
             "file",
             Arc::new(|request| Box::pin(crate::file::open(request))),

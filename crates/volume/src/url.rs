@@ -602,7 +602,7 @@ impl<'url> Parameters<'url> {
 }
 
 /// A whole number with `us`, `ms` or `s`.
-fn parse_duration(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (value, unit) = text.split_at(digits);
     let microseconds = match unit {

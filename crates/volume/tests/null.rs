@@ -1,4 +1,4 @@
-//! `null:` with a limit to its speed, on the simulated system, whose clock says exactly how long it took.
+//! `null:` and `mem:` with a limit to their speed, on the simulated system, whose clock says exactly how long it took.
 
 mod common;
 
@@ -88,6 +88,30 @@ fn a_delay_alone_limits_nothing_else() {
 }
 
 #[test]
+fn a_stall_holds_up_what_comes_into_it_and_nothing_else() {
+    let seed = seed("a_stall_holds_up_what_comes_into_it_and_nothing_else");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    for kind in ["null", "mem"] {
+        // Of fifty requests at one a millisecond the last twenty come after it.
+        let url = format!("{kind}:?size=1M&rate=1000&stall=200ms@30ms");
+        let (began, ends) = run(&harness, &url, 128);
+        for (index, end) in ends.iter().enumerate() {
+            let held_up = if index >= 30 { 200 } else { 0 };
+            let least = Duration::from_millis(1 + index as u64 + held_up);
+            let took = *end - began;
+            assert!(
+                took >= least,
+                "{kind}: request {index} ended after {took:?}"
+            );
+            assert!(
+                took <= least + LATE,
+                "{kind}: request {index} ended after {took:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn what_is_no_limit_is_refused() {
     let seed = seed("what_is_no_limit_is_refused");
     let harness = Harness::simulated(seed, DiskConfig::default(), 1);
@@ -98,10 +122,14 @@ fn what_is_no_limit_is_refused() {
         ("delay=-5ms", "with us, ms or s"),
         ("delay=61s", "up to 60s"),
         ("delay=99999999999999999999s", "up to 60s"),
+        ("stall=1s", "such as 1s@5s"),
+        ("stall=0s@1s", "such as 1s@5s"),
     ] {
-        let url = format!("null:?size=1M&{parameter}");
-        let error = harness.try_open(&url, Access::READ_WRITE).err();
-        let error = error.expect("it is refused").to_string();
-        assert!(error.contains(allowed), "{parameter}: {error}");
+        for kind in ["null", "mem"] {
+            let url = format!("{kind}:?size=1M&{parameter}");
+            let error = harness.try_open(&url, Access::READ_WRITE).err();
+            let error = error.expect("it is refused").to_string();
+            assert!(error.contains(allowed), "{url}: {error}");
+        }
     }
 }

@@ -128,15 +128,25 @@ fn open_existing(path: &Path, options: &OpenOptions, kind: FileKind) -> io::Resu
         .custom_flags(if exclusive { libc::O_EXCL } else { 0 })
         .open(path)
         .map_err(|error| match error.raw_os_error() {
-            Some(libc::EBUSY) if exclusive => io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                format!(
-                    "{} is in use: mounted, part of another device, or open for writing elsewhere; a medium has one writer at a time",
-                    path.display()
-                ),
-            ),
+            Some(libc::EBUSY) if exclusive => busy_device(path),
             _ => about(&error, path.display()),
         })
+}
+
+/// The error for a device that somebody has for himself, and if it can be told who.
+fn busy_device(path: &Path) -> io::Error {
+    let holders = super::holders::of_path(path);
+    let by = match holders.is_empty() {
+        true => "mounted, part of another device, or open for writing elsewhere".to_owned(),
+        false => holders.join("; "),
+    };
+    io::Error::new(
+        io::ErrorKind::ResourceBusy,
+        format!(
+            "{} is in use: {by}; a medium has one writer at a time",
+            path.display()
+        ),
+    )
 }
 
 /// Makes a sparse file that survives a crash once this has returned; or none.

@@ -7,6 +7,7 @@
 mod buffers;
 mod feature;
 mod file;
+mod holders;
 pub mod limits;
 mod notify;
 mod offload;
@@ -261,6 +262,10 @@ impl System for LinuxSystem {
             self.written().by_handle.insert(handle, identity);
         }
         Ok((File::new(handle, self), opened.info))
+    }
+
+    fn holders_of_file(&self, path: &Path) -> Vec<String> {
+        holders::of_path(path)
     }
 
     fn file_length(&self, file: Handle) -> io::Result<u64> {

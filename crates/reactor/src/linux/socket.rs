@@ -255,7 +255,8 @@ fn set_congestion_control(socket: &Socket, name: &str) -> io::Result<()> {
         .set_tcp_congestion(name.as_bytes())
         .map_err(|error| match error.raw_os_error() {
             Some(libc::ENOENT) => invalid(format!(
-                "the kernel has no congestion control {name:?}: see net.ipv4.tcp_available_congestion_control, or load its module (tcp_{name})"
+                "the kernel has no congestion control {name:?}, only {}; where it is a module, load tcp_{name}",
+                congestion_controls()
             )),
             Some(libc::EPERM) => io::Error::new(
                 io::ErrorKind::PermissionDenied,
@@ -265,6 +266,15 @@ fn set_congestion_control(socket: &Socket, name: &str) -> io::Result<()> {
             ),
             _ => about("TCP_CONGESTION")(error),
         })
+}
+
+/// The names of those that the kernel has now.
+fn congestion_controls() -> String {
+    const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    match std::fs::read_to_string(AVAILABLE) {
+        Ok(names) => names.split_whitespace().collect::<Vec<_>>().join(", "),
+        Err(_) => format!("those in {AVAILABLE}"),
+    }
 }
 
 fn set_dscp(socket: &Socket, dscp: u8) -> io::Result<()> {

@@ -267,6 +267,14 @@ async fn create(
 }
 
 async fn refuse_contents(request: &OpenRequest, members: &[Member]) -> Result<(), OpenError> {
+    let holders = probe::holders_of(&request.reactor, &request.url).await;
+    if !holders.is_empty() {
+        let reason = format!(
+            "of its members there is something {}; making a stripe of them destroys that, with destroy_data=1",
+            holders.join("; ")
+        );
+        return Err(refused(&request.url, reason));
+    }
     for member in members {
         let found = probe::contents_of(&request.reactor, &member.volume).await;
         let found = found.map_err(|source| OpenError::Volume {

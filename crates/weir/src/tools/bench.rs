@@ -17,6 +17,7 @@ use weir_load::workload::{
 use weir_nvme_host::SCHEME;
 use weir_volume::{Access, VolumeUrl};
 
+use super::checked::Checked;
 use super::present::{self, Line, Progress};
 use super::session::Session;
 use super::{ReactorArguments, duration, size};
@@ -61,6 +62,10 @@ pub(crate) struct BenchArguments {
     /// What the randomness starts from
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Check that every block read holds what was written to it last. What is written are then stamped blocks; requests that overlap one
+    /// in flight wait for it, and everything is read once more at the end. The first thing wrong ends the run
+    #[arg(long)]
+    verify: bool,
     /// Write even where the volume carries data (a file system, a partition table)
     #[arg(long)]
     destroy_data: bool,
@@ -156,15 +161,29 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
         None => Session::start_for(&arguments.reactors, queues, volumes)?,
         Some(_) => Session::start_awake(&arguments.reactors, queues, volumes)?,
     };
+    if arguments.verify && !workload.modifies() {
+        bail!(
+            "--verify checks what the run writes, and it only reads: say --read-percent below 100"
+        );
+    }
     let mut jobs = Vec::with_capacity(configs.len());
+    let mut checked = Vec::with_capacity(configs.len());
     for (url, config) in arguments.urls.iter().zip(configs) {
         let config = BenchConfig {
             stop: session.stop.clone(),
             ..config
         };
+        let mut volumes = arguments.open(&session, url, &workload)?;
+        let range = arguments.requests.range;
+        checked.push(Checked::wrap(
+            &session,
+            &mut volumes,
+            range,
+            arguments.verify,
+        )?);
         jobs.push(Job {
             name: url.to_string(),
-            volumes: arguments.open(&session, url, &workload)?,
+            volumes,
             config,
         });
     }
@@ -181,14 +200,26 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
         bench::run_jobs(&control, &remotes, &driven, tell).await
     })??;
     drop(progress);
+    let conclusions = checked
+        .into_iter()
+        .map(|checked| checked.conclude(&session));
+    let conclusions = conclusions.collect::<anyhow::Result<Vec<_>>>()?;
 
     let shown = show::Shown::new(&arguments, &workload, &jobs, &reports);
     if json {
-        println!("{}", serde_json::to_string_pretty(&shown.json())?);
+        let mut json = shown.json();
+        if arguments.verify {
+            json["verification"] = conclusions.iter().map(|one| one.json.clone()).collect();
+        }
+        println!("{}", serde_json::to_string_pretty(&json)?);
     } else {
         print!("{}", shown.text());
     }
-    Ok(judge(&shown.sum))
+    let judged = judge(&shown.sum);
+    Ok(match conclusions.iter().all(|one| one.sound) {
+        true => judged,
+        false => ExitCode::FAILURE,
+    })
 }
 
 /// Says what has to be known, and whether all went well.
@@ -322,7 +353,7 @@ impl BenchArguments {
         let open = |url| session.open(url, access);
         let volumes = urls.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
         if workload.modifies() {
-            session.check_overwritable(&volumes[0], self.destroy_data)?;
+            session.check_overwritable(&volumes[0], url, self.destroy_data)?;
         }
         Ok(volumes)
     }

@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: CopyArguments, json: bool) -> anyhow::Result<ExitCo
     let session = Session::start(&ReactorArguments { reactors: Some(1) }, 1)?;
     let source = session.open(&arguments.source, Access::READ_ONLY)?;
     let target = session.open(&arguments.target, Access::READ_WRITE)?;
-    session.check_overwritable(&target, arguments.destroy_data)?;
+    session.check_overwritable(&target, &arguments.target, arguments.destroy_data)?;
     let config = CopyConfig {
         request_bytes: arguments.block_size,
         depth: arguments.queue_depth,

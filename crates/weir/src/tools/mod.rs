@@ -1,6 +1,7 @@
 //! The tools at the command line: arguments in, a report out.
 
 pub(crate) mod bench;
+mod checked;
 pub(crate) mod copy;
 pub(crate) mod discover;
 mod present;

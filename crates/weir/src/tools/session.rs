@@ -10,7 +10,7 @@ use weir_load::Stop;
 use weir_nvme_host::{HostIdentity, NvmeHost};
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
 use weir_reactor::{Reactor, ReactorConfig, ReactorId, ReactorThread, Remote, System};
-use weir_volume::probe::contents_of;
+use weir_volume::probe::{contents_of, holders_of};
 use weir_volume::{Access, Registry, VolumeUrl};
 
 use super::ReactorArguments;
@@ -117,19 +117,29 @@ impl Session {
         Ok(volume)
     }
 
-    /// Refuses a volume that carries something, unless its loss was agreed to.
+    /// Refuses a volume that carries something, or that something on this machine has hold of, unless its loss was agreed to.
     pub(crate) fn check_overwritable(
         &self,
         volume: &Arc<dyn Volume>,
+        url: &VolumeUrl,
         destroy_data: bool,
     ) -> anyhow::Result<()> {
         if destroy_data {
             return Ok(());
         }
-        let looked_at = Arc::clone(volume);
-        let found = self
-            .run(move |reactor| async move { contents_of(&reactor, &looked_at).await })?
-            .with_context(|| format!("cannot read what {} carries", volume.name()))?;
+        let (looked_at, url) = (Arc::clone(volume), url.clone());
+        let (holders, found) = self.run(move |reactor| async move {
+            let holders = holders_of(&reactor, &url).await;
+            (holders, contents_of(&reactor, &looked_at).await)
+        })?;
+        if !holders.is_empty() {
+            bail!(
+                "{} is {}, and would be overwritten; if that is meant, say --destroy-data",
+                volume.name(),
+                holders.join("; ")
+            );
+        }
+        let found = found.with_context(|| format!("cannot read what {} carries", volume.name()))?;
         match found {
             None => Ok(()),
             Some(what) => bail!(

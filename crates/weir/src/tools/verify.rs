@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_block::size::Size;
+use weir_load::Finding;
 use weir_load::verify::{self, Until, VerifyConfig, VerifyError, VerifyProgress};
 use weir_volume::{Access, VolumeUrl};
 
@@ -12,7 +13,8 @@ use super::present::{self, Line, Progress};
 use super::session::Session;
 use super::{ReactorArguments, duration, size};
 
-/// Write stamped blocks to a volume, read them back, and name the first wrong one
+/// Write stamped blocks to a volume, read them back, and say of what is wrong whether a write was lost, torn or misdirected, a read stale,
+/// or a bit flipped
 #[derive(Debug, clap::Args)]
 pub(crate) struct VerifyArguments {
     /// The volume. What it holds is lost, unless --check is given
@@ -26,7 +28,8 @@ pub(crate) struct VerifyArguments {
     /// Queues, each with a part of the volume to itself
     #[arg(long, short = 'q', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     queues: u32,
-    /// Passes over the range; each overwrites everything and compares everything [default: 1]
+    /// Passes over the range; each overwrites everything and compares everything [default: 1]. With --check: how many the earlier run
+    /// finished, so that a block that holds less is known as a lost write
     #[arg(long, value_name = "N", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..))]
     passes: Option<u64>,
     /// Make passes for so long
@@ -39,7 +42,7 @@ pub(crate) struct VerifyArguments {
     #[arg(long, value_name = "N", value_parser = seed)]
     seed: Option<u64>,
     /// Write nothing; check that the volume holds what an earlier run with this --seed left
-    #[arg(long, requires = "seed", conflicts_with_all = ["passes", "duration"])]
+    #[arg(long, requires = "seed", conflicts_with = "duration")]
     check: bool,
     /// Overwrite the volume even where it carries data (a file system, a partition table)
     #[arg(long)]
@@ -70,7 +73,7 @@ pub(crate) fn run(arguments: VerifyArguments, json: bool) -> anyhow::Result<Exit
     };
     let volume = session.open(&arguments.url, access)?;
     if !arguments.check {
-        session.check_overwritable(&volume, arguments.destroy_data)?;
+        session.check_overwritable(&volume, &arguments.url, arguments.destroy_data)?;
     }
     let seed = match arguments.seed {
         Some(seed) => seed,
@@ -88,6 +91,7 @@ pub(crate) fn run(arguments: VerifyArguments, json: bool) -> anyhow::Result<Exit
         seed,
         until,
         check_only: arguments.check,
+        passes_made: arguments.passes.unwrap_or(0),
         stop: session.stop.clone(),
     };
     let range = arguments
@@ -106,9 +110,29 @@ pub(crate) fn run(arguments: VerifyArguments, json: bool) -> anyhow::Result<Exit
 
     let report = match outcome {
         Ok(report) => report,
-        Err(error @ VerifyError::Wrong { lba, .. }) if json => {
-            let wrong = json!({ "ok": false, "seed": seed, "first_wrong_lba": lba, "error": error.to_string() });
-            println!("{}", serde_json::to_string_pretty(&wrong)?);
+        Err(
+            ref error @ VerifyError::Wrong {
+                ref findings,
+                requests,
+                ..
+            },
+        ) => {
+            if json {
+                let wrong = json!({
+                    "ok": false,
+                    "volume": arguments.url.to_string(),
+                    "seed": seed,
+                    "fault": findings[0].fault.code(),
+                    "first_wrong_lba": findings[0].lba,
+                    "wrong_requests": requests,
+                    "findings": findings.iter().map(finding_json).collect::<Vec<_>>(),
+                    "error": error.to_string(),
+                });
+                println!("{}", serde_json::to_string_pretty(&wrong)?);
+            } else {
+                eprintln!("weir: {} is at fault (seed {seed:#018x}):", volume.name());
+                findings.iter().for_each(|finding| eprintln!("  {finding}"));
+            }
             return Ok(ExitCode::FAILURE);
         }
         Err(error) => return Err(error.into()),
@@ -136,6 +160,18 @@ pub(crate) fn run(arguments: VerifyArguments, json: bool) -> anyhow::Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
+pub(crate) fn finding_json(finding: &Finding) -> serde_json::Value {
+    json!({
+        "fault": finding.fault.code(),
+        "lba": finding.lba,
+        "blocks": finding.blocks,
+        "expected_sequence": finding.sequence,
+        "found": finding.found,
+        "other_lba": finding.counterpart,
+        "persists": finding.persists,
+    })
+}
+
 fn line(progress: &VerifyProgress, until: Until, range_bytes: u64) -> Line {
     let fraction = match until {
         Until::Elapsed(duration) => progress.elapsed.as_secs_f64() / duration.as_secs_f64(),
@@ -144,8 +180,12 @@ fn line(progress: &VerifyProgress, until: Until, range_bytes: u64) -> Line {
             done as f64 / (range_bytes.saturating_mul(passes)) as f64
         }
     };
+    let searching = match progress.searching {
+        true => "; something is wrong, and searched for where it went",
+        false => "",
+    };
     let text = format!(
-        "pass {}, {} written, {} compared",
+        "pass {}, {} written, {} compared{searching}",
         present::grouped(progress.pass),
         Size(progress.written_bytes),
         Size(progress.compared_bytes),
