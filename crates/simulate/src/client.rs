@@ -28,6 +28,11 @@ use crate::stamp::{self, Seen};
 const REST: Duration = Duration::from_millis(20);
 /// How often clients look whether the faults have stopped.
 const CALM_POLL: Duration = Duration::from_millis(20);
+/// How often a new command is tried after the faults. A host whose connection fell silent just before gives its old controller five seconds to
+/// shut down before it connects again, and a namespace that it last saw removed is lost to it for as long.
+const CALM_TRIES: usize = 10;
+/// The pause between these tries.
+const CALM_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the clients of all hosts share with whoever runs them.
 pub(crate) struct Progress {
@@ -415,17 +420,17 @@ impl Lane {
                 // A medium may have broken for good when its fault was injected; the network may not.
                 let broken = self.setting.plan.has_disk_errors();
                 let mut result = None;
-                for _ in 0..3 {
+                for _ in 0..CALM_TRIES {
                     result = self.ask(port, kind, lba, blocks).await;
                     if result == Some(Ok(())) {
                         break;
                     }
-                    self.reactor.sleep(Duration::from_secs(1)).await;
+                    self.reactor.sleep(CALM_PAUSE).await;
                 }
                 let excused = broken && result == Some(Err(VolumeError::Medium));
                 if result != Some(Ok(())) && !excused {
                     let message = format!(
-                        "host {}, namespace {}: with no fault any more a {kind:?} of block {lba} ended as {result:?}, three times",
+                        "host {}, namespace {}: with no fault any more a {kind:?} of block {lba} ended as {result:?}, {CALM_TRIES} times",
                         self.setting.host,
                         port.open.namespace + 1
                     );
