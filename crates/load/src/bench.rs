@@ -312,6 +312,7 @@ struct StationEnd {
     lanes: Vec<LaneEnd>,
     totals: [OperationReport; 4],
     lag: Option<hdrhistogram::Histogram<u64>>,
+    ended: u64,
     waited: u64,
     late: u64,
     cost: Option<Cost>,
@@ -446,6 +447,7 @@ impl Station {
             lanes,
             totals: recorder.totals.clone(),
             lag: recorder.total_lag.take(),
+            ended: recorder.ended,
             waited: recorder.waited,
             late: recorder.late,
             cost: recorder.cost,
@@ -612,6 +614,7 @@ impl Gathering {
             queue_requests: vec![0; config.queues as usize],
             intervals: Vec::new(),
             lag_ns: open.then(histogram),
+            ended: 0,
             waited: 0,
             littles_law: LittlesLaw::default(),
             generator: GeneratorReport {
@@ -649,6 +652,7 @@ fn add_station(report: &mut BenchReport, station: StationEnd) {
     if let (Some(sum), Some(of)) = (&mut report.lag_ns, &station.lag) {
         sum.add(of).expect("histograms of one shape add up");
     }
+    report.ended += station.ended;
     report.waited += station.waited;
     if let Some(cost) = station.cost {
         report.generator.busy_shares[station.reactor] = cost.busy_share;

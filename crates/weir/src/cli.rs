@@ -10,8 +10,8 @@ use weir_gateway::name::{
 use weir_gateway::state::{ControllerIds, SocketOptions};
 
 use crate::tools::{
-    BenchArguments, CopyArguments, DiscoverArguments, ReportArguments, TortureArguments,
-    VerifyArguments,
+    BenchArguments, CompareArguments, CopyArguments, CurveArguments, DiscoverArguments,
+    ReportArguments, TortureArguments, VerifyArguments,
 };
 
 /// Serves block volumes over NVMe/TCP, and measures them.
@@ -74,6 +74,10 @@ pub(crate) enum Command {
     Discover(DiscoverArguments),
     /// Drive a volume with load and measure it
     Bench(BenchArguments),
+    /// Measure a volume under more and more load, and find where it bends
+    Curve(CurveArguments),
+    /// Measure volumes side by side in alternating rounds, and tell differences from chance
+    Compare(CompareArguments),
     /// Copy one volume onto another
     Copy(CopyArguments),
     /// Write stamped blocks to a volume, read them back, and name the first wrong one

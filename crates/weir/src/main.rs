@@ -27,6 +27,10 @@ fn main() -> ExitCode {
             return finish(tools::discover::run(arguments, global.json));
         }
         Command::Bench(arguments) => return finish(tools::bench::run(arguments, global.json)),
+        Command::Curve(arguments) => return finish(tools::curve::run(arguments, global.json)),
+        Command::Compare(arguments) => {
+            return finish(tools::compare::run(arguments, global.json));
+        }
         Command::Copy(arguments) => return finish(tools::copy::run(arguments, global.json)),
         Command::Verify(arguments) => return finish(tools::verify::run(arguments, global.json)),
         Command::Report(arguments) => {
@@ -54,6 +58,8 @@ fn main() -> ExitCode {
         Command::Reactor(command) => commands::reactor::run(&asked, command),
         Command::Discover(_)
         | Command::Bench(_)
+        | Command::Curve(_)
+        | Command::Compare(_)
         | Command::Copy(_)
         | Command::Verify(_)
         | Command::Report(_)

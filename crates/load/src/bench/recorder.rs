@@ -88,6 +88,7 @@ pub(super) struct Recorder {
     lag: Option<Counts>,
     pub(super) totals: [OperationReport; 4],
     pub(super) total_lag: Option<Histogram<u64>>,
+    pub(super) ended: u64,
     pub(super) waited: u64,
     pub(super) late: u64,
     /// What the reactor and the process had done at the beginning of the measured time.
@@ -134,6 +135,7 @@ impl Recorder {
             lag: open.then(counts),
             totals: Kind::ALL.map(|_| OperationReport::new(open)),
             total_lag: open.then(histogram),
+            ended: 0,
             waited: 0,
             late: 0,
             before: None,
@@ -145,9 +147,11 @@ impl Recorder {
     /// what was due in it, however late it ended.
     #[inline]
     pub(super) fn record(&mut self, issued: &Issued, bytes: u64, now: Instant) -> bool {
+        let in_time = self.window.contains(now);
+        self.ended += u64::from(in_time);
         let counts = match self.open {
             true => issued.counts,
-            false => self.window.contains(now),
+            false => in_time,
         };
         if !counts {
             return false;
@@ -342,6 +346,8 @@ mod tests {
         assert!(near(read.latency().max(), 7900), "{}", read.latency().max());
         assert!(near(late.lag.max(), 1000), "{}", late.lag.max());
         assert_eq!(open.total_lag.as_ref().map(Histogram::len), Some(1));
+        // What was due before and ended in the time is throughput, and what ended behind it is not.
+        assert_eq!(open.ended, 1);
     }
 
     #[test]

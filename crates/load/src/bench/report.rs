@@ -473,6 +473,8 @@ pub struct BenchReport {
     pub intervals: Vec<Interval>,
     /// How much later than due requests were sent, in nanoseconds; none closed-loop.
     pub lag_ns: Option<Histogram<u64>>,
+    /// Requests that ended well in the measured time, whenever they were due: what throughput is where an open loop asks for more than there is.
+    pub ended: u64,
     /// Requests that were due when nothing more fitted into their queue, and waited for room; 0 closed-loop.
     pub waited: u64,
     /// Whether the figures agree.
@@ -539,6 +541,7 @@ impl BenchReport {
             sum.add(other);
         }
         self.unsent += other.unsent;
+        self.ended += other.ended;
         self.waited += other.waited;
         if self.first_error.is_none() {
             self.first_error.clone_from(&other.first_error);

@@ -2,12 +2,15 @@
 
 mod show;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
 use weir_block::Volume;
+use weir_lab::convert::{self, Asked};
+use weir_lab::document::{self, Body, Document};
 use weir_load::bench::{
     self, Arrivals, BenchConfig, BenchProgress, BenchReport, Caveat, Job, Load,
 };
@@ -18,6 +21,8 @@ use weir_nvme_host::SCHEME;
 use weir_volume::{Access, VolumeUrl};
 
 use super::checked::Checked;
+use super::job::{self, JobArguments};
+use super::laboratory;
 use super::present::{self, Line, Progress};
 use super::session::Session;
 use super::{ReactorArguments, duration, size};
@@ -30,7 +35,7 @@ const REQUEST_BYTES: u64 = 4 << 10;
 pub(crate) struct BenchArguments {
     /// The volumes, such as file:/path/to/image or nvme+tcp://HOST:4420/NQN?nsid=1. Several are driven at the same time, each with
     /// queues of its own
-    #[arg(value_name = "URL", required_unless_present = "list_workloads")]
+    #[arg(value_name = "URL", required_unless_present_any = ["list_workloads", "job"])]
     urls: Vec<VolumeUrl>,
     #[command(flatten)]
     requests: RequestArguments,
@@ -72,13 +77,19 @@ pub(crate) struct BenchArguments {
     /// List the workloads that have a name
     #[arg(long)]
     list_workloads: bool,
+    /// Do what a job file says, in phases and with a job for each volume; see docs/laboratory.md
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["urls", "RequestArguments", "verify", "queue_depth", "rate", "queues", "hosts", "duration", "ramp", "interval", "seed"])]
+    job: Option<PathBuf>,
+    /// Store the whole result, with its histograms, in this file; weir report draws it
+    #[arg(long, short = 'o', value_name = "FILE")]
+    output: Option<PathBuf>,
     #[command(flatten)]
     reactors: ReactorArguments,
 }
 
 /// Which requests.
 #[derive(Debug, clap::Args)]
-struct RequestArguments {
+pub(super) struct RequestArguments {
     /// A workload that has a name; see --list-workloads
     #[arg(long, short = 'w', value_name = "NAME", value_parser = workload, conflicts_with_all = ["block_size", "mix", "align", "read_percent", "write", "deallocate", "flush", "random", "sequential", "access"])]
     workload: Option<&'static Named>,
@@ -118,7 +129,7 @@ struct RequestArguments {
     compress: u8,
     /// Use only the first so many bytes of each volume
     #[arg(long, value_name = "SIZE", value_parser = size)]
-    range: Option<u64>,
+    pub(super) range: Option<u64>,
 }
 
 /// Sizes of requests with their shares.
@@ -138,7 +149,7 @@ fn workload(text: &str) -> Result<&'static Named, String> {
     named(text).map_err(|error| error.to_string())
 }
 
-fn arrivals(text: &str) -> Result<Arrivals, String> {
+pub(super) fn arrivals(text: &str) -> Result<Arrivals, String> {
     [Arrivals::Uniform, Arrivals::Exponential]
         .into_iter()
         .find(|of| of.name() == text)
@@ -150,7 +161,20 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
         print!("{}", show::workloads(json)?);
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(file) = &arguments.job {
+        let arguments = JobArguments {
+            file,
+            destroy_data: arguments.destroy_data,
+            output: arguments.output.as_deref(),
+            reactors: &arguments.reactors,
+        };
+        return job::run(&arguments, json);
+    }
     arguments.check_hosts()?;
+    let started = SystemTime::now();
+    if let Some(path) = &arguments.output {
+        laboratory::check_writable(path)?;
+    }
     let workload = arguments.requests.workload()?;
     let configs = arguments.configs(&workload)?;
     let volumes = arguments.urls.len() as u32 * arguments.hosts;
@@ -205,6 +229,10 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
         .map(|checked| checked.conclude(&session));
     let conclusions = conclusions.collect::<anyhow::Result<Vec<_>>>()?;
 
+    if let Some(path) = &arguments.output {
+        let document = arguments.stored(&workload, &jobs, &reports, started);
+        laboratory::store(&document, path)?;
+    }
     let shown = show::Shown::new(&arguments, &workload, &jobs, &reports);
     if json {
         let mut json = shown.json();
@@ -244,7 +272,7 @@ fn judge(sum: &BenchReport) -> ExitCode {
 }
 
 impl RequestArguments {
-    fn workload(&self) -> anyhow::Result<Workload> {
+    pub(super) fn workload(&self) -> anyhow::Result<Workload> {
         let workload = match self.workload {
             Some(named) => named.workload(),
             None => Workload::of(Stream {
@@ -356,6 +384,48 @@ impl BenchArguments {
             session.check_overwritable(&volumes[0], url, self.destroy_data)?;
         }
         Ok(volumes)
+    }
+
+    /// The run, as it is stored.
+    fn stored(
+        &self,
+        workload: &Workload,
+        jobs: &[Job],
+        reports: &[BenchReport],
+        started: SystemTime,
+    ) -> Document {
+        let stored = |job: &Job| {
+            let volume = &job.volumes[0];
+            convert::volume(&job.name, &volume.name(), &volume.geometry())
+        };
+        let volumes: Vec<document::Volume> = jobs.iter().map(stored).collect();
+        let (hosts, depth) = (self.hosts, self.queue_depth);
+        let queues = self.queues * hosts * jobs.len() as u32;
+        let load = match self.rate {
+            None => document::Load::Closed {
+                depth,
+                queues,
+                hosts,
+            },
+            Some(rate) => document::Load::Open {
+                rate: rate as f64,
+                arrivals: convert::arrivals(self.arrivals),
+                depth_max: depth,
+                queues,
+                hosts,
+            },
+        };
+        let asked = Asked {
+            name: workload.name.unwrap_or("load"),
+            workload,
+            load,
+            seed: self.seed,
+            ramp: self.ramp,
+        };
+        let runs = vec![convert::run(&asked, &volumes, reports)];
+        let mut document = laboratory::document(Body::Bench { runs }, started);
+        document.caveats = convert::caveats(reports);
+        document
     }
 
     /// What to do with each volume: of a rate each gets the same part.

@@ -2,8 +2,12 @@
 
 pub(crate) mod bench;
 mod checked;
+pub(crate) mod compare;
 pub(crate) mod copy;
+pub(crate) mod curve;
 pub(crate) mod discover;
+mod job;
+mod laboratory;
 mod present;
 pub(crate) mod report;
 mod session;
@@ -11,7 +15,9 @@ pub(crate) mod torture;
 pub(crate) mod verify;
 
 pub(crate) use bench::BenchArguments;
+pub(crate) use compare::CompareArguments;
 pub(crate) use copy::CopyArguments;
+pub(crate) use curve::CurveArguments;
 pub(crate) use discover::DiscoverArguments;
 pub(crate) use report::ReportArguments;
 pub(crate) use torture::TortureArguments;

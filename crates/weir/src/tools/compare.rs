@@ -1,0 +1,242 @@
+//! `weir compare`: the same work on several volumes, and whether they differ.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use weir_block::size::Size;
+use weir_lab::compare::{self, CompareConfig, SideConfig};
+use weir_lab::convert;
+use weir_lab::document::{Body, Comparison, Difference, Document, Metric, Verdict, Volume};
+use weir_load::bench::Arrivals;
+use weir_volume::VolumeUrl;
+
+use super::bench::arrivals;
+use super::laboratory::{Laboratory, LaboratoryArguments};
+use super::present;
+
+/// Sides are called by letters.
+const SIDES_MAX: usize = 26;
+
+/// Measure volumes side by side in alternating rounds, and tell differences from chance
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompareArguments {
+    /// The volumes; the others are compared with the first
+    #[arg(value_name = "URL", required = true, num_args = 2..)]
+    urls: Vec<VolumeUrl>,
+    /// Requests in flight per queue when each does as much as it can [default: found]
+    #[arg(long, short = 'd', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    queue_depth: Option<u32>,
+    /// Requests in flight per queue at most
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    depth_max: u32,
+    /// Requests a second that all are offered alike [default: half of what the slowest can]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
+    /// How arrivals are spread over time, uniform or exponential
+    #[arg(long, value_name = "HOW", value_parser = arrivals, default_value = "exponential")]
+    arrivals: Arrivals,
+    /// Rounds of each of the three stages; a round runs each volume once
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(4..=1000))]
+    rounds: u32,
+    /// How sure all differences together are to be, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "99", value_parser = confidence)]
+    confidence: f64,
+    /// Differences below this are not shown, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = least)]
+    least: f64,
+    /// What the link to the volumes carries, in Gb/s, to be told when that is what is measured
+    #[arg(long, value_name = "GBIT", value_parser = link)]
+    link: Option<f64>,
+    #[command(flatten)]
+    laboratory: LaboratoryArguments,
+}
+
+fn number(text: &str, allowed: std::ops::RangeInclusive<f64>) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if allowed.contains(&number) => Ok(number),
+        _ => Err(format!(
+            "'{text}' is not a number from {} to {}",
+            allowed.start(),
+            allowed.end()
+        )),
+    }
+}
+
+fn confidence(text: &str) -> Result<f64, String> {
+    number(text, 50.0..=99.999)
+}
+
+fn least(text: &str) -> Result<f64, String> {
+    number(text, 0.0..=100.0)
+}
+
+fn link(text: &str) -> Result<f64, String> {
+    number(text, 0.001..=10_000.0)
+}
+
+pub(crate) fn run(arguments: CompareArguments, json: bool) -> anyhow::Result<ExitCode> {
+    if arguments.urls.len() > SIDES_MAX {
+        bail!("{SIDES_MAX} volumes can be compared at once");
+    }
+    let seed = arguments.laboratory.seed;
+    let with_range = arguments.laboratory.requests.range.is_some();
+    let sides: Vec<Vec<VolumeUrl>> = arguments.urls.iter().map(|url| vec![url.clone()]).collect();
+    let laboratory = Laboratory::open(arguments.laboratory, &sides, true)?;
+    let side = |index: usize| {
+        let volumes = laboratory.stored(index);
+        SideConfig {
+            name: char::from(b'A' + index as u8).to_string(),
+            things: things(&volumes[0], with_range),
+            volumes,
+            link_bytes_per_second: arguments.link.map(|gigabits| gigabits * 1e9 / 8.0),
+        }
+    };
+    let config = CompareConfig {
+        sides: (0..sides.len()).map(side).collect(),
+        spread: laboratory.spread(),
+        depth: arguments.queue_depth,
+        depth_max: arguments.depth_max,
+        rate: arguments.rate.map(f64::from),
+        arrivals: convert::arrivals(arguments.arrivals),
+        rounds: arguments.rounds,
+        confidence_percent: arguments.confidence,
+        least_difference_percent: arguments.least,
+        seed,
+    };
+    let (compared, mut caveats) = laboratory.run(async move |runner, observe| {
+        compare::measure(runner, &config, |step| observe(step)).await
+    })?;
+    caveats.extend(compared.caveats);
+    let body = Body::Comparison(compared.comparison);
+    laboratory.finish(body, caveats, json, text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What could make a difference, by name. Which volume it is counts once, whatever its name and protocol.
+fn things(volume: &Volume, with_range: bool) -> BTreeMap<String, String> {
+    let (place, parameters) = volume.url.split_once('?').unwrap_or((&volume.url, ""));
+    let mut things = BTreeMap::from([
+        ("volume".to_owned(), place.to_owned()),
+        (
+            "block size".to_owned(),
+            Size(u64::from(volume.block_size_bytes)).to_string(),
+        ),
+    ]);
+    if !with_range {
+        let length = Size(volume.length_bytes).to_string();
+        things.insert("length".to_owned(), length);
+    }
+    // What these say is the volume, or is looked at above.
+    const SAID: [&str; 4] = ["nsid", "size", "block_size", "hostnqn"];
+    let parameters = parameters
+        .split('&')
+        .filter_map(|parameter| parameter.split_once('='))
+        .filter(|(name, _)| !SAID.contains(name));
+    for (name, value) in parameters {
+        things.insert(name.to_owned(), value.to_owned());
+    }
+    things
+}
+
+fn text(document: &Document) -> anyhow::Result<String> {
+    let Body::Comparison(comparison) = &document.body else {
+        bail!("a comparison was expected");
+    };
+    let mut text = String::new();
+    for side in &comparison.sides {
+        let url = side.volumes.first().map_or("", |volume| &volume.url);
+        writeln!(
+            text,
+            "{}  {url} (maximum {} IOPS)",
+            side.name,
+            present::grouped(side.maximum_rate as u64)
+        )?;
+    }
+    for stage in &comparison.stages {
+        writeln!(text, "\n{} ({} rounds)", stage.name, stage.rounds.len())?;
+        let mut rows = vec![heads(comparison)];
+        rows.extend(stage.differences.iter().map(|of| row(comparison, of)));
+        text += &present::table(&rows);
+    }
+    writeln!(text, "\n{}", comparison.summary)?;
+    Ok(text)
+}
+
+fn heads(comparison: &Comparison) -> Vec<String> {
+    let first = comparison.sides.first().map_or("", |side| &side.name);
+    let interval = format!("{}% sure", comparison.confidence_percent);
+    ["", first, "other", "difference", &interval, ""]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+fn row(comparison: &Comparison, of: &Difference) -> Vec<String> {
+    let side = &comparison.sides[of.side as usize].name;
+    let number = |value: f64| match of.metric {
+        Metric::Throughput => format!("{} IOPS", present::grouped(value as u64)),
+        Metric::LatencyMean | Metric::LatencyP99 => present::latency(value),
+    };
+    let mut cells = vec![
+        format!("{side} {}", of.metric.name()),
+        number(of.baseline),
+        number(of.value),
+    ];
+    if of.verdict == Verdict::Fixed {
+        cells.extend(["-", "-", "as offered"].map(str::to_owned));
+        return cells;
+    }
+    cells.push(format!("{:+.2}%", of.percent));
+    cells.push(format!(
+        "{:+.2}% to {:+.2}%",
+        of.percent_low, of.percent_high
+    ));
+    cells.push(
+        match of.verdict {
+            Verdict::Better => "better",
+            Verdict::Worse => "worse",
+            Verdict::NoDifferenceShown | Verdict::Fixed => "no difference shown",
+        }
+        .to_owned(),
+    );
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(url: &str) -> Volume {
+        Volume {
+            url: url.to_owned(),
+            name: url.to_owned(),
+            block_size_bytes: 4096,
+            length_bytes: 1 << 30,
+            transfer_bytes_max: 1 << 20,
+            volatile_cache: false,
+            operations: None,
+        }
+    }
+
+    #[test]
+    fn what_could_make_a_difference_is_listed() {
+        let things = things(&volume("nvme+tcp://h/n?nsid=1&queues=4&hdgst"), true);
+        let listed: Vec<_> = things
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        assert_eq!(
+            listed,
+            ["block size=4 KiB", "queues=4", "volume=nvme+tcp://h/n"]
+        );
+    }
+
+    #[test]
+    fn numbers_have_bounds() {
+        assert_eq!(confidence("99"), Ok(99.0));
+        for wrong in ["100", "0", "x", "NaN", "-1"] {
+            assert!(confidence(wrong).unwrap_err().contains("50 to 99.999"));
+        }
+    }
+}

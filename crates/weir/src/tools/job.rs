@@ -1,0 +1,276 @@
+//! `weir bench --job FILE`: load in phases, with a job for each volume, as a file says.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, bail};
+use weir_block::Volume;
+use weir_lab::convert::{self, Asked};
+use weir_lab::document::{Body, Caveat, Document, Load, Run};
+use weir_lab::job::{Job, JobFile};
+use weir_load::bench::{self, BenchConfig, BenchProgress, BenchReport};
+use weir_volume::VolumeUrl;
+
+use super::ReactorArguments;
+use super::laboratory::{check_writable, document, grouped, latencies, open_as_hosts, show, store};
+use super::present::{self, Line, Progress};
+use super::session::Session;
+
+/// What the command line says beside the file.
+pub(super) struct JobArguments<'a> {
+    pub(super) file: &'a Path,
+    pub(super) destroy_data: bool,
+    pub(super) output: Option<&'a Path>,
+    pub(super) reactors: &'a ReactorArguments,
+}
+
+/// A job whose volume stands ready.
+struct Ready {
+    job: Job,
+    volumes: Vec<Arc<dyn Volume>>,
+}
+
+pub(super) fn run(arguments: &JobArguments<'_>, json: bool) -> anyhow::Result<ExitCode> {
+    let started = SystemTime::now();
+    let name = arguments.file.display().to_string();
+    let text = std::fs::read_to_string(arguments.file)
+        .with_context(|| format!("the job file {name} cannot be read"))?;
+    let file = JobFile::read(&name, &text)?;
+    if let Some(path) = arguments.output {
+        check_writable(path)?;
+    }
+    let urls = urls(&name, &file)?;
+    let session = start(&file, arguments.reactors)?;
+    let phases = open(&session, &file, &urls, arguments.destroy_data)?;
+    let reports = measure(&session, &file, &phases)?;
+    let (runs, caveats) = stored(&file, &phases, &reports);
+    let failed = runs.iter().any(|run| run.errors() > 0);
+    let mut document = document(Body::Bench { runs }, started);
+    document.caveats = caveats;
+    if let Some(path) = arguments.output {
+        store(&document, path)?;
+    }
+    show(&document, json, table)?;
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// The URLs of all jobs, read. What is wrong with one is told with its line.
+fn urls(name: &str, file: &JobFile) -> anyhow::Result<BTreeMap<String, VolumeUrl>> {
+    let jobs = file.phases.iter().flat_map(|phase| &phase.jobs);
+    jobs.map(|job| {
+        let url: VolumeUrl = job
+            .volume
+            .parse()
+            .with_context(|| format!("{name}:{}: volume is no URL", job.volume_line))?;
+        Ok((job.volume.clone(), url))
+    })
+    .collect()
+}
+
+/// Reactors for the phase with the most queues.
+fn start(file: &JobFile, reactors: &ReactorArguments) -> anyhow::Result<Session> {
+    let most = |of: &dyn Fn(&Job) -> u32| {
+        let sums = file.phases.iter().map(|phase| {
+            let each = phase.jobs.iter().map(of);
+            each.fold(0, u32::saturating_add)
+        });
+        sums.max().unwrap_or(1)
+    };
+    let queues = most(&|job| job.queues.saturating_mul(job.hosts));
+    let volumes = most(&|job| job.hosts);
+    let mut jobs = file.phases.iter().flat_map(|phase| &phase.jobs);
+    if jobs.any(|job| job.load.rate().is_some()) {
+        Session::start_awake(reactors, queues, volumes)
+    } else {
+        Session::start_for(reactors, queues, volumes)
+    }
+}
+
+/// Opens every job's volume, a volume that several jobs name once for each. Refused before anything runs where one that is to be changed
+/// carries something.
+fn open(
+    session: &Session,
+    file: &JobFile,
+    urls: &BTreeMap<String, VolumeUrl>,
+    destroy_data: bool,
+) -> anyhow::Result<Vec<Vec<Ready>>> {
+    // A medium is opened for writing once: jobs that share it share its volumes, opened for whatever any of them does.
+    let mut opened: BTreeMap<(String, u32), Vec<Arc<dyn Volume>>> = BTreeMap::new();
+    let jobs = || file.phases.iter().flat_map(|phase| &phase.jobs);
+    for job in jobs() {
+        let key = (job.volume.clone(), job.hosts);
+        if opened.contains_key(&key) {
+            continue;
+        }
+        let modifies = jobs().any(|other| other.volume == job.volume && other.workload.modifies());
+        let Some(url) = urls.get(&job.volume) else {
+            bail!("{} was not read", job.volume);
+        };
+        let volumes = open_as_hosts(session, url, job.hosts, modifies, destroy_data)?;
+        opened.insert(key, volumes);
+    }
+    let ready = |job: &Job| Ready {
+        volumes: opened[&(job.volume.clone(), job.hosts)].clone(),
+        job: job.clone(),
+    };
+    let phases = file.phases.iter();
+    Ok(phases
+        .map(|phase| phase.jobs.iter().map(ready).collect())
+        .collect())
+}
+
+fn measure(
+    session: &Session,
+    file: &JobFile,
+    phases: &[Vec<Ready>],
+) -> anyhow::Result<Vec<Vec<BenchReport>>> {
+    let names = file.phases.iter().map(|phase| phase.name.clone());
+    let driven: Vec<bench::Phase> = names
+        .zip(phases)
+        .map(|(name, jobs)| bench::Phase {
+            name,
+            jobs: jobs.iter().map(|ready| driven(ready, session)).collect(),
+        })
+        .collect();
+    let remotes = session.remotes();
+    let progress = Progress::start();
+    let mut sink = progress.sink();
+    let reports = session.run(move |control| async move {
+        let mut before = Duration::ZERO;
+        let (mut at, mut total) = (0, Duration::ZERO);
+        let tell = |phase: usize, progress: BenchProgress| {
+            if phase != at {
+                (at, before) = (phase, before + total);
+            }
+            total = progress.total;
+            sink(line(phase, before, &progress));
+        };
+        bench::run_phases(&control, &remotes, &driven, tell).await
+    })??;
+    drop(progress);
+    Ok(reports)
+}
+
+fn driven(ready: &Ready, session: &Session) -> bench::Job {
+    let job = &ready.job;
+    bench::Job {
+        name: job.name.clone(),
+        volumes: ready.volumes.clone(),
+        config: BenchConfig {
+            workload: job.workload.clone(),
+            load: job.load,
+            queues: job.queues * job.hosts,
+            duration: job.duration,
+            ramp: job.ramp,
+            interval: job.interval,
+            seed: job.seed,
+            stop: session.stop.clone(),
+        },
+    }
+}
+
+fn line(phase: usize, before: Duration, progress: &BenchProgress) -> Line {
+    let seconds = progress.interval.as_secs_f64();
+    Line {
+        elapsed: before + progress.elapsed,
+        fraction: progress.elapsed.as_secs_f64() / progress.total.as_secs_f64(),
+        text: format!(
+            "phase {}, job {}: {} IOPS, {}",
+            phase + 1,
+            progress.job + 1,
+            present::grouped((progress.requests as f64 / seconds) as u64),
+            present::rate(progress.bytes as f64 / seconds)
+        ),
+    }
+}
+
+/// A run for each job. Phases that were not begun have none.
+fn stored(
+    file: &JobFile,
+    phases: &[Vec<Ready>],
+    reports: &[Vec<BenchReport>],
+) -> (Vec<Run>, Vec<Caveat>) {
+    let (mut runs, mut caveats) = (Vec::new(), Vec::new());
+    for ((phase, ready), reports) in file.phases.iter().zip(phases).zip(reports) {
+        for (ready, report) in ready.iter().zip(reports) {
+            let one = std::slice::from_ref(report);
+            for caveat in convert::caveats(one) {
+                caveats.push((format!("{}, {}", phase.name, ready.job.name), caveat));
+            }
+            let run = convert::run(&asked(&ready.job), &[volume(ready)], one);
+            runs.push(Run {
+                phase: Some(phase.name.clone()),
+                ..run
+            });
+        }
+    }
+    (runs, grouped(&caveats))
+}
+
+fn volume(ready: &Ready) -> weir_lab::document::Volume {
+    let volume = &ready.volumes[0];
+    convert::volume(&ready.job.volume, &volume.name(), &volume.geometry())
+}
+
+fn asked(job: &Job) -> Asked<'_> {
+    let (queues, hosts) = (job.queues * job.hosts, job.hosts);
+    Asked {
+        name: &job.name,
+        workload: &job.workload,
+        load: match job.load {
+            bench::Load::Closed { depth } => Load::Closed {
+                depth,
+                queues,
+                hosts,
+            },
+            bench::Load::Open {
+                rate,
+                arrivals,
+                depth_max,
+            } => Load::Open {
+                rate: rate as f64,
+                arrivals: convert::arrivals(arrivals),
+                depth_max,
+                queues,
+                hosts,
+            },
+        },
+        seed: job.seed,
+        ramp: job.ramp,
+    }
+}
+
+fn table(document: &Document) -> anyhow::Result<String> {
+    let heads = [
+        "phase",
+        "job",
+        "IOPS",
+        "bandwidth",
+        "mean",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "errors",
+    ];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    for run in document.runs() {
+        let mut cells = vec![
+            run.phase.clone().unwrap_or_default(),
+            run.name.clone(),
+            present::grouped(run.rate() as u64),
+            present::rate(run.bytes_per_second()),
+        ];
+        cells.extend(latencies(run.felt()?.as_ref())?);
+        cells.push(present::grouped(run.errors()));
+        rows.push(cells);
+    }
+    Ok(present::table(&rows))
+}
