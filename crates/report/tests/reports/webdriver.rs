@@ -1,6 +1,8 @@
 //! A real browser for tests: Chromium without a window, driven by ChromeDriver over the WebDriver protocol. It goes nowhere:
 //! what it would fetch from a network by itself is switched off, and what a page asked for can be read.
 
+#![allow(dead_code, reason = "each test uses a part of it")]
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

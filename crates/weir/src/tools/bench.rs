@@ -23,7 +23,9 @@ use weir_volume::{Access, VolumeUrl};
 use super::checked::Checked;
 use super::job::{self, JobArguments};
 use super::laboratory;
-use super::present::{self, Line, Progress};
+use super::live::{Tick, View};
+use super::present::{self, Progress};
+use super::report::ResultArguments;
 use super::session::Session;
 use super::{ReactorArguments, duration, size};
 
@@ -80,9 +82,8 @@ pub(crate) struct BenchArguments {
     /// Do what a job file says, in phases and with a job for each volume; see docs/laboratory.md
     #[arg(long, value_name = "FILE", conflicts_with_all = ["urls", "RequestArguments", "verify", "queue_depth", "rate", "queues", "hosts", "duration", "ramp", "interval", "seed"])]
     job: Option<PathBuf>,
-    /// Store the whole result, with its histograms, in this file; weir report draws it
-    #[arg(long, short = 'o', value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    result: ResultArguments,
     #[command(flatten)]
     reactors: ReactorArguments,
 }
@@ -165,16 +166,14 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
         let arguments = JobArguments {
             file,
             destroy_data: arguments.destroy_data,
-            output: arguments.output.as_deref(),
+            result: &arguments.result,
             reactors: &arguments.reactors,
         };
         return job::run(&arguments, json);
     }
     arguments.check_hosts()?;
     let started = SystemTime::now();
-    if let Some(path) = &arguments.output {
-        laboratory::check_writable(path)?;
-    }
+    arguments.result.check()?;
     let workload = arguments.requests.workload()?;
     let configs = arguments.configs(&workload)?;
     let volumes = arguments.urls.len() as u32 * arguments.hosts;
@@ -215,9 +214,9 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
     let progress = Progress::start();
     let mut sink = progress.sink();
     let reports = session.run(move |control| async move {
-        let mut lines = Lines::new(driven.len());
-        let tell = |progress| {
-            if let Some(line) = lines.add(&progress) {
+        let mut view = View::new(driven.iter().map(|job| job.name.clone()));
+        let tell = |progress: BenchProgress| {
+            if let Some(line) = view.add(&tick(&progress)) {
                 sink(line);
             }
         };
@@ -229,9 +228,9 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
         .map(|checked| checked.conclude(&session));
     let conclusions = conclusions.collect::<anyhow::Result<Vec<_>>>()?;
 
-    if let Some(path) = &arguments.output {
+    if arguments.result.is_wanted() {
         let document = arguments.stored(&workload, &jobs, &reports, started);
-        laboratory::store(&document, path)?;
+        arguments.result.write(&document)?;
     }
     let shown = show::Shown::new(&arguments, &workload, &jobs, &reports);
     if json {
@@ -461,47 +460,24 @@ impl BenchArguments {
     }
 }
 
-/// Lines of progress over several volumes.
-struct Lines {
-    jobs: usize,
-    requests: u64,
-    bytes: u64,
-    errors: u64,
-}
-
-impl Lines {
-    fn new(jobs: usize) -> Self {
-        Lines {
-            jobs,
-            requests: 0,
-            bytes: 0,
-            errors: 0,
-        }
-    }
-
-    /// A line, when the last volume's progress is there.
-    fn add(&mut self, progress: &BenchProgress) -> Option<Line> {
-        self.requests += progress.requests;
-        self.bytes += progress.bytes;
-        self.errors += progress.errors;
-        if progress.job + 1 < self.jobs {
-            return None;
-        }
-        let sums = std::mem::replace(self, Lines::new(self.jobs));
-        let seconds = progress.interval.as_secs_f64();
-        let ramping = if progress.ramping { " (ramp)" } else { "" };
-        let errors = match sums.errors {
-            0 => String::new(),
-            errors => format!(", {} errors", present::grouped(errors)),
-        };
-        Some(Line {
-            elapsed: progress.elapsed,
-            fraction: progress.elapsed.as_secs_f64() / progress.total.as_secs_f64(),
-            text: format!(
-                "{} IOPS, {}{ramping}{errors}",
-                present::grouped((sums.requests as f64 / seconds) as u64),
-                present::rate(sums.bytes as f64 / seconds),
-            ),
-        })
+/// What the live view is told of a volume.
+pub(super) fn tick(progress: &BenchProgress) -> Tick {
+    let gathered = progress
+        .intervals
+        .iter()
+        .map(|interval| interval.latency())
+        .reduce(|sum, next| sum.merged(&next));
+    Tick {
+        job: progress.job,
+        elapsed: progress.elapsed,
+        total: progress.total,
+        ramping: progress.ramping,
+        interval: progress.interval,
+        requests: progress.requests,
+        bytes: progress.bytes,
+        errors: progress.errors,
+        latency_ns: gathered
+            .filter(|latencies| !latencies.is_empty())
+            .map(|latencies| latencies.histogram()),
     }
 }

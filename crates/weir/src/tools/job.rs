@@ -15,15 +15,18 @@ use weir_load::bench::{self, BenchConfig, BenchProgress, BenchReport};
 use weir_volume::VolumeUrl;
 
 use super::ReactorArguments;
-use super::laboratory::{check_writable, document, grouped, latencies, open_as_hosts, show, store};
+use super::bench::tick;
+use super::laboratory::{document, grouped, latencies, open_as_hosts, show};
+use super::live::View;
 use super::present::{self, Line, Progress};
+use super::report::ResultArguments;
 use super::session::Session;
 
 /// What the command line says beside the file.
 pub(super) struct JobArguments<'a> {
     pub(super) file: &'a Path,
     pub(super) destroy_data: bool,
-    pub(super) output: Option<&'a Path>,
+    pub(super) result: &'a ResultArguments,
     pub(super) reactors: &'a ReactorArguments,
 }
 
@@ -39,9 +42,7 @@ pub(super) fn run(arguments: &JobArguments<'_>, json: bool) -> anyhow::Result<Ex
     let text = std::fs::read_to_string(arguments.file)
         .with_context(|| format!("the job file {name} cannot be read"))?;
     let file = JobFile::read(&name, &text)?;
-    if let Some(path) = arguments.output {
-        check_writable(path)?;
-    }
+    arguments.result.check()?;
     let urls = urls(&name, &file)?;
     let session = start(&file, arguments.reactors)?;
     let phases = open(&session, &file, &urls, arguments.destroy_data)?;
@@ -50,9 +51,7 @@ pub(super) fn run(arguments: &JobArguments<'_>, json: bool) -> anyhow::Result<Ex
     let failed = runs.iter().any(|run| run.errors() > 0);
     let mut document = document(Body::Bench { runs }, started);
     document.caveats = caveats;
-    if let Some(path) = arguments.output {
-        store(&document, path)?;
-    }
+    arguments.result.write(&document)?;
     show(&document, json, table)?;
     Ok(if failed {
         ExitCode::FAILURE
@@ -145,12 +144,22 @@ fn measure(
     let reports = session.run(move |control| async move {
         let mut before = Duration::ZERO;
         let (mut at, mut total) = (0, Duration::ZERO);
+        let names = |phase: &bench::Phase| -> Vec<String> {
+            phase.jobs.iter().map(|job| job.name.clone()).collect()
+        };
+        let mut views: Vec<_> = driven.iter().map(|phase| View::new(names(phase))).collect();
         let tell = |phase: usize, progress: BenchProgress| {
             if phase != at {
                 (at, before) = (phase, before + total);
             }
             total = progress.total;
-            sink(line(phase, before, &progress));
+            if let Some(line) = views[phase].add(&tick(&progress)) {
+                sink(Line {
+                    elapsed: before + line.elapsed,
+                    text: format!("phase {}: {}", phase + 1, line.text),
+                    ..line
+                });
+            }
         };
         bench::run_phases(&control, &remotes, &driven, tell).await
     })??;
@@ -173,21 +182,6 @@ fn driven(ready: &Ready, session: &Session) -> bench::Job {
             seed: job.seed,
             stop: session.stop.clone(),
         },
-    }
-}
-
-fn line(phase: usize, before: Duration, progress: &BenchProgress) -> Line {
-    let seconds = progress.interval.as_secs_f64();
-    Line {
-        elapsed: before + progress.elapsed,
-        fraction: progress.elapsed.as_secs_f64() / progress.total.as_secs_f64(),
-        text: format!(
-            "phase {}, job {}: {} IOPS, {}",
-            phase + 1,
-            progress.job + 1,
-            present::grouped((progress.requests as f64 / seconds) as u64),
-            present::rate(progress.bytes as f64 / seconds)
-        ),
     }
 }
 

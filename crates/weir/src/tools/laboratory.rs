@@ -1,14 +1,12 @@
 //! What `weir curve` and `weir compare` have in common: their arguments, volumes that are measured again and again, and the result.
 
 use std::cell::Cell;
-use std::fs::File;
-use std::io::{self, BufWriter};
-use std::path::{Path, PathBuf};
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use weir_block::Volume;
 use weir_lab::convert::{self, Asked};
 use weir_lab::document::{self, Body, Caveat, Document, Latency, Machine, Run};
@@ -23,6 +21,7 @@ use weir_volume::{Access, VolumeUrl};
 
 use super::bench::RequestArguments;
 use super::present::{self, Line, Progress};
+use super::report::ResultArguments;
 use super::session::Session;
 use super::{ReactorArguments, duration};
 
@@ -54,9 +53,8 @@ pub(crate) struct LaboratoryArguments {
     /// Write even where a volume carries data (a file system, a partition table)
     #[arg(long)]
     destroy_data: bool,
-    /// Store the whole result, with every run and its histograms, in this file
-    #[arg(long, short = 'o', value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    result: ResultArguments,
     /// Tell the processor time of this process too: a gateway on the same machine
     #[arg(long, value_name = "PID")]
     gateway_pid: Option<u32>,
@@ -91,9 +89,7 @@ impl Laboratory {
         for url in sides.iter().flatten() {
             check_hosts(url, arguments.hosts)?;
         }
-        if let Some(path) = &arguments.output {
-            check_writable(path)?;
-        }
+        arguments.result.check()?;
         let started = SystemTime::now();
         let workload = arguments.requests.workload()?;
         let volumes = sides.iter().map(Vec::len).max().unwrap_or(1) as u32 * arguments.hosts;
@@ -188,9 +184,7 @@ impl Laboratory {
     ) -> anyhow::Result<()> {
         let mut document = document(body, self.started);
         document.caveats = caveats;
-        if let Some(path) = &self.arguments.output {
-            store(&document, path)?;
-        }
+        self.arguments.result.write(&document)?;
         show(&document, json, text)
     }
 }
@@ -235,24 +229,6 @@ pub(super) fn latencies(latency: Option<&Latency>) -> anyhow::Result<Vec<String>
     }
     cells.push(present::latency(latency.max_ns as f64));
     Ok(cells)
-}
-
-/// Refuses a file that cannot be written, before anything is measured.
-pub(super) fn check_writable(path: &Path) -> anyhow::Result<()> {
-    File::options()
-        .append(true)
-        .create(true)
-        .open(path)
-        .with_context(|| format!("the result cannot be stored in {}", path.display()))?;
-    Ok(())
-}
-
-/// Stores a result in a file, in the place of what is there.
-pub(super) fn store(document: &Document, path: &Path) -> anyhow::Result<()> {
-    let context = || format!("the result cannot be stored in {}", path.display());
-    let mut file = BufWriter::new(File::create(path).with_context(context)?);
-    document.write(&mut file).with_context(context)?;
-    io::Write::flush(&mut file).with_context(context)
 }
 
 impl LaboratoryArguments {

@@ -8,6 +8,7 @@ pub(crate) mod curve;
 pub(crate) mod discover;
 mod job;
 mod laboratory;
+mod live;
 mod present;
 pub(crate) mod report;
 mod session;

@@ -1,4 +1,4 @@
-//! `weir report`: stored results as one HTML page, or as what other tools read.
+//! `weir report`: stored results as one HTML page, or as what other tools read; and the same for a result that was just measured.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -23,6 +23,54 @@ pub(crate) struct ReportArguments {
     /// --output names, else html]
     #[arg(long, short = 'f', value_name = "FORMAT", value_parser = format)]
     format: Option<Format>,
+}
+
+/// Where a tool that measures leaves its result.
+#[derive(Debug, Default, Clone, clap::Args)]
+pub(crate) struct ResultArguments {
+    /// Store the whole result, with every run and its histograms, in this file; weir report draws it
+    #[arg(long, short = 'o', value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Write a report: HTML, or CSV, HdrHistogram's log, fio's JSON or vdbench's flat file where FILE ends in .csv, .hlog, .fio.json or
+    /// .flatfile; may be given several times
+    #[arg(long, value_name = "FILE")]
+    report: Vec<PathBuf>,
+}
+
+impl ResultArguments {
+    /// Whether a result is wanted at all.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.output.is_some() || !self.report.is_empty()
+    }
+
+    /// Fails where a file cannot be written, before hours are measured for it. Makes those that are not there.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        for file in self.output.iter().chain(&self.report) {
+            let opened = File::options().append(true).create(true).open(file);
+            opened.with_context(|| format!("{} cannot be written", file.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Writes what was asked for.
+    pub(crate) fn write(&self, document: &Document) -> anyhow::Result<()> {
+        if let Some(file) = &self.output {
+            let mut text = Vec::new();
+            document.write(&mut text)?;
+            put(file, &text)?;
+        }
+        for file in &self.report {
+            let source = Source {
+                name: stem(file),
+                document: document.clone(),
+            };
+            let format = ending(file).unwrap_or(Format::Html);
+            let mut text = Vec::new();
+            weir_report::write(format, &[source], &mut text)?;
+            put(file, &text)?;
+        }
+        Ok(())
+    }
 }
 
 pub(crate) fn run(arguments: &ReportArguments, json: bool) -> anyhow::Result<ExitCode> {
