@@ -110,7 +110,10 @@ fn every_named_workload_runs_everywhere_and_is_drawn() {
     gateway.ok(&format!("namespace add {NQN} memory"));
     gateway.ok(&format!("listener add 127.0.0.1:{port}"));
     let folder = tempfile::tempdir().expect("a folder");
-    let file = format!("file:{}?size=64M", folder.path().join("image").display());
+    let image = folder.path().join("image");
+    let made = std::fs::File::create(&image).and_then(|file| file.set_len(64 << 20));
+    made.expect("a file can be made");
+    let file = format!("file:{}", image.display());
     let remote = format!("nvme+tcp://127.0.0.1:{port}/{NQN}?nsid=1");
     let browser = Browser::start();
     for workload in workloads() {
@@ -183,7 +186,7 @@ fn a_curve_and_a_comparison_draw_themselves() {
                 slow,
                 slow,
                 "--rounds",
-                "3",
+                "4",
                 "--output",
                 "compare.json",
                 "--report",
