@@ -52,7 +52,7 @@ fn stage_section(
                     b { "Differences from " (first) }
                     span.quiet.small {
                         "The point is what was measured, the line what it may be: " (words::trimmed(comparison.confidence_percent, 2))
-                        "% sure for all of them together. A line across zero shows no difference."
+                        "% sure for all of them together. A line across zero shows no difference; one that ends at the edge goes on."
                     }
                 }
                 (drawing.draw())

@@ -279,11 +279,13 @@ fn curve_tiles(document: &Document) -> Vec<Markup> {
             "" => text.to_owned(),
             name => format!("{text}, {name}"),
         };
-        if let Some(rate) = curve.maximum_rate {
+        let highest = curve.points.iter().map(|point| point.run.rate());
+        let highest = highest.chain(curve.maximum_rate).reduce(f64::max);
+        if let Some(rate) = highest {
             tiles.push(tile(
                 &of("Requests per second at most"),
                 words::per_second(rate),
-                "closed loop".to_owned(),
+                "the highest of all points".to_owned(),
             ));
         }
         if let Some(knee) = &curve.knee {

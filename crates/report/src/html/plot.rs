@@ -223,16 +223,21 @@ pub(super) struct Ranges<'a> {
 
 /// Left of ranges: their names.
 const NAMES: f64 = 300.0;
+/// Differences that are drawn, in percent.
+const RANGE_LEAST: f64 = -100.0;
+const RANGE_MOST: f64 = 200.0;
 /// Height of a range with its surroundings.
 const ROW: f64 = 30.0;
 
 impl Ranges<'_> {
     pub(super) fn draw(&self) -> Markup {
         let height = TOP + BELOW + ROW * self.ranges.len() as f64;
+        // What is not known within this makes no other range invisible: its line ends at the edge.
         let values = self
             .ranges
             .iter()
-            .flat_map(|range| [range.low, range.middle, range.high]);
+            .flat_map(|range| [range.low, range.middle, range.high])
+            .map(|value| value.clamp(RANGE_LEAST, RANGE_MOST));
         let scale = Scale::around_zero(values, NAMES, RIGHT - 16.0);
         let end = bottom(height);
         html! {
