@@ -105,9 +105,8 @@ pub(crate) fn run(arguments: CompareArguments, json: bool) -> anyhow::Result<Exi
         least_difference_percent: arguments.least,
         seed,
     };
-    let (compared, mut caveats) = laboratory.run(async move |runner, observe| {
-        compare::measure(runner, &config, |step| observe(step)).await
-    })?;
+    let (compared, mut caveats) = laboratory
+        .run(async move |runner, observe| compare::measure(runner, &config, observe).await)?;
     caveats.extend(compared.caveats);
     let body = Body::Comparison(compared.comparison);
     laboratory.finish(body, caveats, json, text)?;

@@ -112,9 +112,8 @@ pub(crate) fn run(arguments: CurveArguments, json: bool) -> anyhow::Result<ExitC
         refine: !arguments.no_refinement,
         seed,
     };
-    let (curve, caveats) = laboratory.run(async move |runner, observe| {
-        curve::measure(runner, &config, |step| observe(step)).await
-    })?;
+    let (curve, caveats) = laboratory
+        .run(async move |runner, observe| curve::measure(runner, &config, observe).await)?;
     let body = Body::Curve {
         curves: vec![curve],
     };
