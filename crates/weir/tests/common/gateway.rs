@@ -76,7 +76,7 @@ impl Gateway {
     }
 
     pub(crate) fn start_with(&mut self, mut command: Command) {
-        self.process = Some(command.spawn().expect("the gateway starts"));
+        self.process = Some(spawn(&mut command));
         until("the gateway answers", || {
             assert!(self.ended().is_none(), "it ended:\n{}", self.log());
             self.weir("status").status.success()
@@ -146,4 +146,18 @@ impl Drop for Gateway {
             let _ = process.wait();
         }
     }
+}
+
+/// Starts a program that may have been copied just now. What another thread forked meanwhile has the copy open for writing until it has become
+/// another program, and for so long the copy cannot be run (ETXTBSY).
+fn spawn(command: &mut Command) -> Child {
+    for _ in 0..500 {
+        match command.spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            started => return started.expect("the gateway starts"),
+        }
+    }
+    panic!("the gateway's program is being written to for five seconds");
 }
