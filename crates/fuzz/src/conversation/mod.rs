@@ -472,6 +472,10 @@ impl Run {
     /// Volumes answer, hosts read and send what they are asked for: who broke no rule has all its answers then.
     async fn settle(&mut self) {
         self.fates.clear();
+        // Rules are broken, and ends announced, by what is still held back, too.
+        for peer in self.peers.iter_mut().flatten() {
+            peer.flush(usize::MAX);
+        }
         for place in 0..PEERS {
             let broken = |peer: &Peer| !peer.clean || peer.may_end || peer.granted.is_none();
             if self.peers[place].as_ref().is_some_and(broken) {
