@@ -76,7 +76,7 @@ fn torn(
         *note == crate::journal::Note::PowerLoss
             && reader.ended.is_some_and(|ended| *order < ended.order)
     });
-    if power_failed {
+    if power_failed || was_tried_in_vain(history, writer, reader) {
         return None;
     }
     (start..end).find_map(|block| {
@@ -86,5 +86,15 @@ fn torn(
             other.until() < writer.asked
         };
         is_older.then_some((block, value))
+    })
+}
+
+/// Whether the volume ended a try of `writer` before `reader` had its answer, and did not say that it was done. Such a try is a command that failed, of
+/// which any part may be there, though the next one of the same request is done.
+fn was_tried_in_vain(history: &History, writer: &Op, reader: &Op) -> bool {
+    history.executions.values().any(|execution| {
+        execution.of == Some(writer.id)
+            && !execution.done
+            && execution.over.is_some_and(|over| over < reader.until())
     })
 }

@@ -314,6 +314,46 @@ fn a_compare_and_write_that_is_seen_in_part_is_found() {
     assert_eq!(story.found(), []);
 }
 
+/// The volume ended the first try of a write of two blocks, and one of them was there; the second try was done.
+#[test]
+fn a_part_of_a_try_that_failed_may_be_found_by_a_compare_and_write() {
+    for (done, found) in [(false, vec![]), (true, vec![Check::Atomicity])] {
+        let mut story = Story::default();
+        let first = story.wrote(0, 2);
+        let both = story.asked(OperationKind::Write, 0, 2);
+        let try_it = |story: &mut Story, done| {
+            let number = story
+                .0
+                .begin(NOW, Some(both), 0, OperationKind::Write, (0, 2));
+            story.0.over(NOW, number, done);
+        };
+        try_it(&mut story, done);
+        let exchange = story.asked_by(
+            1,
+            0,
+            OperationKind::CompareWrite,
+            0,
+            2,
+            false,
+            &[both, first],
+        );
+        let number = story
+            .0
+            .begin(NOW, Some(exchange), 0, OperationKind::Write, (0, 2));
+        story.0.over(NOW, number, true);
+        story.well(exchange);
+        try_it(&mut story, true);
+        story.well(both);
+        story.read(0, &[both, both]);
+        let told: Vec<Check> = story
+            .found()
+            .into_iter()
+            .filter(|check| *check == Check::Atomicity)
+            .collect();
+        assert_eq!(told, found, "the first try was done: {done}");
+    }
+}
+
 #[test]
 fn an_error_that_does_not_tell_the_truth_is_found() {
     // It says that nothing was done.
