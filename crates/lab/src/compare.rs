@@ -10,7 +10,7 @@ use crate::document::{
     Arrivals, Caveat, Comparison, Difference, Direction, LatencyError, Load, Metric, Round, Run,
     Side, Stage, Verdict, Volume,
 };
-use crate::runner::{Bench, Request, Spread, Step, find_maximum};
+use crate::runner::{Bench, Request, SEARCH_RUNS_MAX, Spread, Step, find_maximum, seed_of_run};
 use crate::statistics::{Estimate, PAIRS_MIN, Pair, difference, mean};
 
 /// The part of each side's maximum that it is asked for in the second stage.
@@ -270,6 +270,9 @@ impl<B: Bench, O: FnMut(Step<'_>)> Driver<'_, B, O> {
             order.reverse();
         }
         let mut runs: Vec<Option<Run>> = vec![None; loads.len()];
+        // All sides of a round ask for the same, and no two rounds do, of whatever stage.
+        let number = SEARCH_RUNS_MAX + u64::from(self.done) / loads.len() as u64;
+        let seed = seed_of_run(self.config.seed, number);
         for &side in &order {
             let index = side as usize;
             let name = format!(
@@ -286,7 +289,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Driver<'_, B, O> {
                 side: index,
                 name,
                 load: loads[index],
-                seed: self.config.seed.wrapping_add(u64::from(round)),
+                seed,
             };
             let run = self.bench.run(&request).await.map_err(CompareError::Run)?;
             (self.observe)(Step::Ended { run: &run });

@@ -4,8 +4,8 @@
 //! objectives are, until they are known to 2%. It measures nothing itself: see [`Bench`].
 
 use crate::document;
-use crate::document::{Arrivals, Axis, Curve, Knee, LatencyError, Load, Point, Run};
-use crate::runner::{Bench, Request, Spread, Step, find_maximum};
+use crate::document::{Arrivals, Axis, Curve, Knee, Latency, LatencyError, Load, Point, Run};
+use crate::runner::{Bench, Request, Spread, Step, find_maximum, seed_of_run};
 use crate::statistics::{Objective, Sample, attained, knee, past_saturation};
 
 /// Points that are added to find the knee, or one objective, more exactly.
@@ -130,7 +130,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
             if let Some(bound) = &self.config.bound {
                 let latency = run.felt()?;
                 let value = latency
-                    .map(|latency| bound.value_ns(&latency))
+                    .map(|latency| value_of(bound, run, &latency))
                     .transpose()?;
                 if value.is_some_and(|value| !bound.holds(value)) {
                     return Ok(format!("{} does not hold {bound}", run.name));
@@ -192,6 +192,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
 
     fn request(&self, offered: f64) -> Request {
         let Spread { queues, hosts } = self.config.spread;
+        let runs = self.maximum_runs.len() + self.points.len();
         let (name, load) = match self.config.steps {
             Steps::Depths(_) => {
                 let depth = (offered / f64::from(queues)) as u32;
@@ -217,7 +218,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
             side: 0,
             name,
             load,
-            seed: self.config.seed,
+            seed: seed_of_run(self.config.seed, runs as u64),
         }
     }
 
@@ -252,7 +253,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
         let measured = Measured {
             sample,
             objectives: objectives
-                .map(|objective| objective.value_ns(&latency))
+                .map(|objective| value_of(objective, &run, &latency))
                 .collect::<Result<_, _>>()?,
             point: Point {
                 offered,
@@ -410,6 +411,12 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
 /// Rates are whole numbers of requests a second.
 fn whole_rate(rate: f64) -> f64 {
     rate.round().max(1.0)
+}
+
+/// What an objective bounds of a run, in nanoseconds.
+fn value_of(objective: &Objective, run: &Run, latency: &Latency) -> Result<f64, LatencyError> {
+    let (answered, missing) = (run.operations.requests(), run.errors() + run.unsent);
+    objective.value_ns(latency, answered, missing)
 }
 
 #[cfg(test)]

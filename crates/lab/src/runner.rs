@@ -81,6 +81,15 @@ pub(crate) struct Maximum {
     pub(crate) runs: Vec<Run>,
 }
 
+/// Runs that follow each other must not ask for the same blocks: later ones would find in a cache what earlier ones read. The low bits are left to the
+/// volumes of a run, which begin at different numbers too.
+pub(crate) fn seed_of_run(seed: u64, number: u64) -> u64 {
+    seed.wrapping_add(number << 16)
+}
+
+/// More runs than any search for a maximum makes, which doubles a 32-bit depth.
+pub(crate) const SEARCH_RUNS_MAX: u64 = 64;
+
 /// Doubles the depth until that brings nothing more, or the depth is `depth_max`.
 pub(crate) async fn find_maximum<B: Bench>(
     bench: &mut B,
@@ -101,7 +110,7 @@ pub(crate) async fn find_maximum<B: Bench>(
             side,
             name: format!("maximum, depth {depth}"),
             load: spread.closed(depth),
-            seed,
+            seed: seed_of_run(seed, found.runs.len() as u64),
         };
         observe(Step::Begins {
             name: &request.name,

@@ -91,6 +91,9 @@ fn random_arrivals_have_their_knee_earlier() {
     model.seconds = 10.0;
     let config = config(tens(Arrivals::Exponential));
     let curve = now(measure(&mut model, &config, |_| {})).unwrap();
+    // No point, and no step of the search for the maximum, finds in a cache what an earlier one read.
+    let seeds: std::collections::BTreeSet<u64> = model.requests.iter().map(|of| of.seed).collect();
+    assert_eq!(seeds.len(), model.requests.len());
     let service = 1.0 / rate;
     let in_flight =
         |load: f64| load * rate * (service + delay + service * load / (2.0 * (1.0 - load)));

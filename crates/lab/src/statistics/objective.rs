@@ -38,15 +38,27 @@ pub struct ObjectiveError {
 }
 
 impl Objective {
-    /// What the objective bounds, in nanoseconds.
+    /// What the objective bounds, in nanoseconds, of a run of which `answered` requests have `latency`. A percentile is one of all requests: those that
+    /// failed, or were due and never sent, are `missing`, and took longer than any other. Mean and maximum are those of what was answered.
     ///
     /// # Errors
     /// [`LatencyError`], where a stored histogram cannot be read.
-    pub fn value_ns(&self, latency: &Latency) -> Result<f64, LatencyError> {
+    pub fn value_ns(
+        &self,
+        latency: &Latency,
+        answered: u64,
+        missing: u64,
+    ) -> Result<f64, LatencyError> {
         Ok(match self.quantity {
             Quantity::Mean => latency.mean_ns,
             Quantity::Max => latency.max_ns as f64,
-            Quantity::Percentile(percentile) => latency.percentile_ns(percentile)? as f64,
+            Quantity::Percentile(percentile) => {
+                let of_answered = percentile * (1.0 + missing as f64 / answered.max(1) as f64);
+                match of_answered <= 100.0 {
+                    true => latency.percentile_ns(of_answered)? as f64,
+                    false => f64::INFINITY,
+                }
+            }
         })
     }
 
@@ -161,6 +173,20 @@ mod tests {
 
     fn read(text: &str) -> Objective {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn what_was_never_answered_took_longer_than_the_rest() {
+        let mut histogram = hdrhistogram::Histogram::new(3).unwrap();
+        histogram.record_n(1_000, 950).unwrap();
+        histogram.record_n(9_000, 50).unwrap();
+        let latency = Latency::of(&histogram).unwrap();
+        let value = |text, missing| read(text).value_ns(&latency, 1000, missing).unwrap();
+        assert!((value("p90<1us", 0) - 1e3).abs() < 10.0);
+        assert!((value("p90<1us", 60) - 9e3).abs() < 90.0);
+        assert!(value("p90<1us", 120).is_infinite());
+        assert!(!read("p90<60s").holds(f64::INFINITY));
+        assert_eq!(value("mean<1us", 0), value("mean<1us", 120));
     }
 
     #[test]

@@ -4,11 +4,9 @@ mod show;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
-use weir_block::Volume;
 use weir_lab::convert::{self, Asked};
 use weir_lab::document::{self, Body, Document};
 use weir_load::bench::{
@@ -17,12 +15,11 @@ use weir_load::bench::{
 use weir_load::workload::{
     Access as Blocks, Named, Operations, SizeShare, Stream, Workload, named, parse_sizes,
 };
-use weir_nvme_host::SCHEME;
-use weir_volume::{Access, VolumeUrl};
+use weir_volume::VolumeUrl;
 
 use super::checked::Checked;
 use super::job::{self, JobArguments};
-use super::laboratory;
+use super::laboratory::{self, Usage, check_hosts, open_as_hosts};
 use super::live::{Tick, View};
 use super::present::{self, Progress};
 use super::report::ResultArguments;
@@ -171,7 +168,9 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
         };
         return job::run(&arguments, json);
     }
-    arguments.check_hosts()?;
+    for url in &arguments.urls {
+        check_hosts(url, arguments.hosts)?;
+    }
     let started = SystemTime::now();
     arguments.result.check()?;
     let workload = arguments.requests.workload()?;
@@ -196,7 +195,8 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
             stop: session.stop.clone(),
             ..config
         };
-        let mut volumes = arguments.open(&session, url, &workload)?;
+        let (hosts, usage) = (arguments.hosts, Usage::of(&workload));
+        let mut volumes = open_as_hosts(&session, url, hosts, usage, arguments.destroy_data)?;
         let range = arguments.requests.range;
         checked.push(Checked::wrap(
             &session,
@@ -223,15 +223,15 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
         bench::run_jobs(&control, &remotes, &driven, tell).await
     })??;
     drop(progress);
-    let conclusions = checked
-        .into_iter()
-        .map(|checked| checked.conclude(&session));
-    let conclusions = conclusions.collect::<anyhow::Result<Vec<_>>>()?;
-
+    // Before what was written is read again, which takes long and may fail.
     if arguments.result.is_wanted() {
         let document = arguments.stored(&workload, &jobs, &reports, started);
         arguments.result.write(&document)?;
     }
+    let conclusions = checked
+        .into_iter()
+        .map(|checked| checked.conclude(&session));
+    let conclusions = conclusions.collect::<anyhow::Result<Vec<_>>>()?;
     let shown = show::Shown::new(&arguments, &workload, &jobs, &reports);
     if json {
         let mut json = shown.json();
@@ -337,54 +337,6 @@ impl RequestArguments {
 }
 
 impl BenchArguments {
-    /// Refuses more hosts than there can be.
-    fn check_hosts(&self) -> anyhow::Result<()> {
-        if self.hosts == 1 {
-            return Ok(());
-        }
-        for url in &self.urls {
-            if url.scheme() != SCHEME {
-                bail!("{url} knows no hosts: --hosts goes with {SCHEME}: volumes");
-            }
-            let parameters = url.parameters();
-            for name in ["hostnqn", "hostid"] {
-                if parameters.text(name)?.is_some() {
-                    bail!(
-                        "{name}= names one host, and --hosts asks for {}",
-                        self.hosts
-                    );
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The volume, once as each host sees it. Refused where it is to be changed and carries something.
-    fn open(
-        &self,
-        session: &Session,
-        url: &VolumeUrl,
-        workload: &Workload,
-    ) -> anyhow::Result<Vec<Arc<dyn Volume>>> {
-        let access = if workload.modifies() {
-            Access::READ_WRITE
-        } else {
-            Access::READ_ONLY
-        };
-        let mut urls = vec![url.clone()];
-        urls.extend((1..self.hosts).map(|_| {
-            let host = session.another_host();
-            let named = url.clone().with("hostnqn", &host.nqn);
-            named.with("hostid", host.id)
-        }));
-        let open = |url| session.open(url, access);
-        let volumes = urls.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
-        if workload.modifies() {
-            session.check_overwritable(&volumes[0], url, self.destroy_data)?;
-        }
-        Ok(volumes)
-    }
-
     /// The run, as it is stored.
     fn stored(
         &self,

@@ -109,8 +109,7 @@ pub(crate) fn run(arguments: CompareArguments, json: bool) -> anyhow::Result<Exi
         .run(async move |runner, observe| compare::measure(runner, &config, observe).await)?;
     caveats.extend(compared.caveats);
     let body = Body::Comparison(compared.comparison);
-    laboratory.finish(body, caveats, json, text)?;
-    Ok(ExitCode::SUCCESS)
+    laboratory.finish(body, caveats, json, text)
 }
 
 /// What could make a difference, by name. Which volume it is counts once, whatever its name and protocol.

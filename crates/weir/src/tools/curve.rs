@@ -117,8 +117,7 @@ pub(crate) fn run(arguments: CurveArguments, json: bool) -> anyhow::Result<ExitC
     let body = Body::Curve {
         curves: vec![curve],
     };
-    laboratory.finish(body, caveats, json, text)?;
-    Ok(ExitCode::SUCCESS)
+    laboratory.finish(body, caveats, json, text)
 }
 
 fn text(document: &Document) -> anyhow::Result<String> {

@@ -16,7 +16,7 @@ use weir_volume::VolumeUrl;
 
 use super::ReactorArguments;
 use super::bench::tick;
-use super::laboratory::{document, grouped, latencies, open_as_hosts, show};
+use super::laboratory::{Usage, document, grouped, judged, latencies, open_as_hosts, show};
 use super::live::View;
 use super::present::{self, Line, Progress};
 use super::report::ResultArguments;
@@ -48,16 +48,11 @@ pub(super) fn run(arguments: &JobArguments<'_>, json: bool) -> anyhow::Result<Ex
     let phases = open(&session, &file, &urls, arguments.destroy_data)?;
     let reports = measure(&session, &file, &phases)?;
     let (runs, caveats) = stored(&file, &phases, &reports);
-    let failed = runs.iter().any(|run| run.errors() > 0);
     let mut document = document(Body::Bench { runs }, started);
     document.caveats = caveats;
-    arguments.result.write(&document)?;
     show(&document, json, table)?;
-    Ok(if failed {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    arguments.result.write(&document)?;
+    Ok(judged(&document))
 }
 
 /// The URLs of all jobs, read. What is wrong with one is told with its line.
@@ -108,11 +103,13 @@ fn open(
         if opened.contains_key(&key) {
             continue;
         }
-        let modifies = jobs().any(|other| other.volume == job.volume && other.workload.modifies());
+        let sharing = jobs().filter(|other| other.volume == job.volume);
+        let usage = sharing.map(|other| Usage::of(&other.workload)).max();
+        let usage = usage.expect("the job itself is among them");
         let Some(url) = urls.get(&job.volume) else {
             bail!("{} was not read", job.volume);
         };
-        let volumes = open_as_hosts(session, url, job.hosts, modifies, destroy_data)?;
+        let volumes = open_as_hosts(session, url, job.hosts, usage, destroy_data)?;
         opened.insert(key, volumes);
     }
     let ready = |job: &Job| Ready {

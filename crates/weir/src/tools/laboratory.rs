@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,7 +15,7 @@ use weir_lab::runner::{Bench, Request, Spread, Step};
 use weir_lab::secret;
 use weir_load::Stop;
 use weir_load::bench::{self, BenchConfig, BenchError, BenchProgress, Job};
-use weir_load::workload::Workload;
+use weir_load::workload::{Kind, Workload};
 use weir_nvme_host::SCHEME;
 use weir_reactor::{Reactor, Remote};
 use weir_volume::{Access, VolumeUrl};
@@ -181,11 +182,13 @@ impl Laboratory {
         caveats: Vec<Caveat>,
         json: bool,
         text: impl FnOnce(&Document) -> anyhow::Result<String>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<ExitCode> {
         let mut document = document(body, self.started);
         document.caveats = caveats;
+        // Shown first: what took hours is not lost with a full disk.
+        show(&document, json, text)?;
         self.arguments.result.write(&document)?;
-        show(&document, json, text)
+        Ok(judged(&document))
     }
 }
 
@@ -199,6 +202,22 @@ pub(super) fn document(body: Body, started: SystemTime) -> Document {
         humantime::format_rfc3339_seconds(started).to_string(),
         Machine::this(std::thread::available_parallelism().map_or(1, usize::from) as u32),
     )
+}
+
+/// Success, unless a request failed, which is said.
+pub(super) fn judged(document: &Document) -> ExitCode {
+    let runs = document.runs();
+    let errors: u64 = runs.iter().map(|run| run.errors()).sum();
+    if errors == 0 {
+        return ExitCode::SUCCESS;
+    }
+    let first = runs.iter().find_map(|run| run.first_error.as_deref());
+    eprintln!(
+        "weir: {} requests failed; the first: {}",
+        present::grouped(errors),
+        first.unwrap_or("unknown")
+    );
+    ExitCode::FAILURE
 }
 
 /// Shows a result, as JSON or as `text` says, and what must be said with it.
@@ -241,8 +260,8 @@ impl LaboratoryArguments {
         let volumes = urls
             .iter()
             .map(|url| {
-                let modifies = workload.modifies();
-                open_as_hosts(session, url, self.hosts, modifies, self.destroy_data)
+                let usage = Usage::of(workload);
+                open_as_hosts(session, url, self.hosts, usage, self.destroy_data)
             })
             .collect::<anyhow::Result<_>>()?;
         Ok(Opened {
@@ -252,19 +271,37 @@ impl LaboratoryArguments {
     }
 }
 
+/// What a load needs of a volume, the least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Usage {
+    Reads,
+    /// A volume that is opened for reading has nothing to flush, and answers at once.
+    Flushes,
+    Overwrites,
+}
+
+impl Usage {
+    pub(super) fn of(workload: &Workload) -> Self {
+        match (workload.modifies(), workload.does(Kind::Flush)) {
+            (true, _) => Usage::Overwrites,
+            (false, true) => Usage::Flushes,
+            (false, false) => Usage::Reads,
+        }
+    }
+}
+
 /// The volume, once as each host sees it. Refused where it is to be changed and carries something.
 pub(super) fn open_as_hosts(
     session: &Session,
     url: &VolumeUrl,
     hosts: u32,
-    modifies: bool,
+    usage: Usage,
     destroy_data: bool,
 ) -> anyhow::Result<Vec<Arc<dyn Volume>>> {
     check_hosts(url, hosts)?;
-    let access = if modifies {
-        Access::READ_WRITE
-    } else {
-        Access::READ_ONLY
+    let access = match usage {
+        Usage::Reads => Access::READ_ONLY,
+        Usage::Flushes | Usage::Overwrites => Access::READ_WRITE,
     };
     let mut urls = vec![url.clone()];
     urls.extend((1..hosts).map(|_| {
@@ -274,14 +311,14 @@ pub(super) fn open_as_hosts(
     }));
     let open = |url| session.open(url, access);
     let volumes = urls.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
-    if modifies {
+    if usage == Usage::Overwrites {
         session.check_overwritable(&volumes[0], url, destroy_data)?;
     }
     Ok(volumes)
 }
 
 /// Refuses more hosts than there can be.
-fn check_hosts(url: &VolumeUrl, hosts: u32) -> anyhow::Result<()> {
+pub(super) fn check_hosts(url: &VolumeUrl, hosts: u32) -> anyhow::Result<()> {
     if hosts == 1 {
         return Ok(());
     }
