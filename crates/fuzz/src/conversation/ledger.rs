@@ -18,6 +18,14 @@ pub(super) type PeerId = usize;
 /// Index of a command in the ledger.
 pub(super) type CommandIndex = usize;
 
+/// Which command a block is written by, as far as its bytes tell.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Author {
+    command: CommandIndex,
+    /// A command of a connection that had not ended says the same: it may be that one.
+    ambiguous: bool,
+}
+
 /// Data that was sent for a command.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Transfer {
@@ -233,7 +241,7 @@ impl Ledger {
     }
 
     /// Which command says that this block is to be written like this.
-    fn author(&self, nsid: u32, lba: u64, bytes: &[u8]) -> Option<CommandIndex> {
+    fn author(&self, nsid: u32, lba: u64, bytes: &[u8]) -> Option<Author> {
         let size = self.block_bytes;
         let says = |command: &Command| match NvmCommand::parse(&command.sqe) {
             Ok(NvmCommand::Write(write)) => {
@@ -254,8 +262,13 @@ impl Ledger {
             Ok(NvmCommand::Copy(copy)) => self.copies(command, &copy, nsid, lba, bytes),
             _ => false,
         };
-        let mut candidates = self.candidates(nsid);
-        candidates.find_map(|(index, command)| says(command).then_some(index))
+        let mut authors = self
+            .candidates(nsid)
+            .filter(|(_, command)| says(command))
+            .peekable();
+        let &(command, _) = authors.peek()?;
+        let ambiguous = authors.any(|(_, command)| !self.peers[command.peer].ended);
+        Some(Author { command, ambiguous })
     }
 
     /// Whether a Copy writes `bytes` to this block: its source held them once.
@@ -293,13 +306,13 @@ impl Ledger {
         nsid: u32,
         lba: u64,
         bytes: &[u8],
-    ) -> Vec<Option<CommandIndex>> {
+    ) -> Vec<Option<Author>> {
         self.check_range(nsid, lba, (bytes.len() / self.block_bytes) as u64, true);
         let mut authors = Vec::new();
         for (block, bytes) in (lba..).zip(bytes.chunks(self.block_bytes)) {
             let author = self.author(nsid, block, bytes);
             match author {
-                Some(index) => self.mark(index, block, false),
+                Some(author) => self.mark(author.command, block, false),
                 None => self.finding(format!(
                     "namespace {nsid}: block {block} is to be written, and no outstanding command says so (it begins {:02x?})",
                     &bytes[..16]
@@ -380,17 +393,18 @@ impl Ledger {
         nsid: u32,
         lba: u64,
         bytes: &[u8],
-        authors: &[Option<CommandIndex>],
+        authors: &[Option<Author>],
     ) {
         let size = self.block_bytes;
         for (index, (block, bytes)) in (lba..).zip(bytes.chunks(size)).enumerate() {
             if let Some(author) = authors.get(index).copied().flatten() {
-                if self.peers[self.commands[author].peer].stale {
+                let peer = self.commands[author.command].peer;
+                if self.peers[peer].stale && !author.ambiguous {
                     self.finding(format!(
                         "namespace {nsid}: block {block} is written by a connection that ended before the same host's next I/O queue was made"
                     ));
                 }
-                self.mark(author, block, true);
+                self.mark(author.command, block, true);
             }
             let since = self.tick();
             let space = &mut self.spaces[nsid as usize - 1];

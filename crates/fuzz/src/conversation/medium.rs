@@ -16,7 +16,7 @@ use weir_block::{
 use weir_memory::{Segments, View, Views};
 use weir_reactor::Reactor;
 
-use super::ledger::{CommandIndex, SharedLedger};
+use super::ledger::{Author, SharedLedger};
 use super::program::Head;
 
 /// Blocks of the namespaces that programs work on.
@@ -288,7 +288,7 @@ impl Lane {
     }
 
     /// Judges what the volume is asked, and lets go of what it may not keep.
-    fn note(&self, operation: &mut Operation) -> Vec<Option<CommandIndex>> {
+    fn note(&self, operation: &mut Operation) -> Vec<Option<Author>> {
         let nsid = self.medium.nsid;
         let mut ledger = self.medium.ledger.lock();
         ledger.in_flight += 1;
@@ -358,7 +358,7 @@ impl Lane {
         request: Request,
         fate: Fate,
         cancelled: bool,
-        authors: &[Option<CommandIndex>],
+        authors: &[Option<Author>],
         in_flight: &Rc<InFlight>,
     ) {
         let mut operation = request.operation;
@@ -390,7 +390,7 @@ impl Lane {
         operation: &mut Operation,
         wish: Result<(), VolumeError>,
         done: u8,
-        authors: &[Option<CommandIndex>],
+        authors: &[Option<Author>],
     ) -> Result<(), VolumeError> {
         let (nsid, size) = (
             self.medium.nsid,
