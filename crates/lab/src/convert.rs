@@ -1,5 +1,9 @@
 //! Makes stored runs of what the load generator reports.
 
+mod agents;
+
+pub use agents::agent;
+
 use std::time::Duration;
 
 use weir_block::Geometry;
@@ -83,6 +87,7 @@ pub fn run(asked: &Asked<'_>, volumes: &[Volume], reports: &[BenchReport]) -> Ru
         }),
         processor: processor(&sum),
         first_error: sum.first_error,
+        agents: None,
     }
 }
 

@@ -5,11 +5,13 @@
 //! absent. Numbers carry their unit in their name. It is a form and no judgement: what a curve or a comparison means is worked out
 //! before it is stored.
 
+mod agents;
 mod comparison;
 mod curve;
 mod latency;
 mod run;
 
+pub use agents::{Agent, Agents};
 pub use comparison::{Comparison, Difference, Direction, Metric, Round, Side, Stage, Verdict};
 pub use curve::{Axis, Curve, Knee, Objective, PastSaturation, Point};
 pub use latency::{Latency, LatencyError, PERCENTILES};

@@ -205,6 +205,7 @@ impl Model {
             steady_state: None,
             processor: Processor::default(),
             first_error: None,
+            agents: None,
         }
     }
 }

@@ -137,6 +137,25 @@ pub async fn run_jobs(
     control: &Reactor,
     reactors: &[Remote],
     jobs: &[Job],
+    progress: impl FnMut(BenchProgress),
+) -> Result<Vec<BenchReport>, BenchError> {
+    let soon = async || Some(control.precise_now() + LEAD);
+    run_jobs_from(control, reactors, jobs, soon, progress).await
+}
+
+/// As [`run_jobs`], beginning at the moment that `beginning` yields. It is asked when every queue is open. Where it yields none, nothing is run, and
+/// the reports are empty.
+///
+/// # Errors
+/// As [`run`].
+///
+/// # Panics
+/// Where a job has no volume.
+pub async fn run_jobs_from(
+    control: &Reactor,
+    reactors: &[Remote],
+    jobs: &[Job],
+    beginning: impl AsyncFnOnce() -> Option<Instant>,
     mut progress: impl FnMut(BenchProgress),
 ) -> Result<Vec<BenchReport>, BenchError> {
     let mut gatherings = Vec::with_capacity(jobs.len());
@@ -162,7 +181,8 @@ pub async fn run_jobs(
         starts.push(start);
         calls.push(remote.call(move |reactor| run_reactor(reactor, stations, ready, begin)));
     }
-    let began = start_together(control, readies, starts).await;
+    let began = start_together(readies, starts, beginning).await;
+    let began = began.unwrap_or_else(|| control.precise_now());
     let mut last = began;
     let ended = drive(control, calls, || {
         let now = control.now();
@@ -260,21 +280,23 @@ fn seat(jobs: &[Job], reactors: usize) -> Vec<Vec<Seat>> {
     seats
 }
 
-/// Tells every reactor the moment to begin, once all of them are ready. Where one is not, nobody is told, and each ends with its own result.
+/// Tells every reactor the moment to begin, once all of them are ready. Where one is not, or there is no such moment, nobody is told, and each ends with
+/// its own result.
 async fn start_together(
-    control: &Reactor,
     readies: Vec<Receiver<()>>,
     starts: Vec<Sender<Instant>>,
-) -> Instant {
+    beginning: impl AsyncFnOnce() -> Option<Instant>,
+) -> Option<Instant> {
     let mut all_ready = true;
     for ready in readies {
         all_ready &= ready.await.is_some();
     }
-    let began = control.precise_now() + LEAD;
-    if all_ready {
-        starts.into_iter().for_each(|start| start.send(began));
+    if !all_ready {
+        return None;
     }
-    began
+    let began = beginning().await?;
+    starts.into_iter().for_each(|start| start.send(began));
+    Some(began)
 }
 
 /// Intervals that a reactor has finished, by their place.

@@ -30,7 +30,7 @@ pub use guard::{
 };
 pub use mem::{MEM_BYTES_MAX, MemVolume};
 pub use null::NullVolume;
-pub use registry::{Access, Factory, Notice, OpenError, OpenRequest, Registry};
+pub use registry::{Access, Factory, Gate, Notice, OpenError, OpenRequest, Registry};
 pub use stripe::StripeVolume;
 #[doc(hidden)]
 pub use stripe::label::read_label;

@@ -141,7 +141,11 @@ pub struct Registry {
     factories: BTreeMap<String, Factory>,
     notices: Arc<Mutex<Vec<Notice>>>,
     existing_only: bool,
+    gate: Option<Gate>,
 }
+
+/// Says why a volume may not be opened.
+pub type Gate = Arc<dyn Fn(&VolumeUrl) -> Result<(), String> + Send + Sync>;
 
 impl Registry {
     /// Without any kind.
@@ -182,6 +186,15 @@ impl Registry {
         }
     }
 
+    /// The same kinds, but only volumes that `gate` lets pass, and only those of volumes made of volumes whose members it lets pass too.
+    #[must_use]
+    pub fn gated(&self, gate: Gate) -> Self {
+        Registry {
+            gate: Some(gate),
+            ..self.clone()
+        }
+    }
+
     /// Whether media that are missing may not be made.
     #[must_use]
     pub fn is_existing_only(&self) -> bool {
@@ -216,6 +229,12 @@ impl Registry {
         url: &VolumeUrl,
         access: Access,
     ) -> Result<Arc<dyn Volume>, OpenError> {
+        if let Some(gate) = &self.gate {
+            gate(url).map_err(|reason| OpenError::Medium {
+                url: url.to_string(),
+                reason,
+            })?;
+        }
         let Some(factory) = self.factories.get(url.scheme()) else {
             let known: Vec<_> = self.schemes().collect();
             return Err(OpenError::Scheme {

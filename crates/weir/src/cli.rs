@@ -10,8 +10,8 @@ use weir_gateway::name::{
 use weir_gateway::state::{ControllerIds, SocketOptions};
 
 use crate::tools::{
-    BenchArguments, CompareArguments, CopyArguments, CurveArguments, DiscoverArguments,
-    ReportArguments, TortureArguments, VerifyArguments,
+    AgentArguments, BenchArguments, CompareArguments, CopyArguments, CurveArguments,
+    DiscoverArguments, ReportArguments, TortureArguments, VerifyArguments,
 };
 
 /// Serves block volumes over NVMe/TCP, and measures them.
@@ -78,6 +78,8 @@ pub(crate) enum Command {
     Curve(CurveArguments),
     /// Measure volumes side by side in alternating rounds, and tell differences from chance
     Compare(CompareArguments),
+    /// Make load on this machine for `weir bench --agent` on another one
+    Agent(AgentArguments),
     /// Copy one volume onto another
     Copy(CopyArguments),
     /// Write stamped blocks to a volume, read them back, and name the first wrong one

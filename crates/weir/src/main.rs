@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => {
             return finish(tools::compare::run(arguments, global.json));
         }
+        Command::Agent(arguments) => return finish(tools::agent::run(arguments, global.json)),
         Command::Copy(arguments) => return finish(tools::copy::run(arguments, global.json)),
         Command::Verify(arguments) => return finish(tools::verify::run(arguments, global.json)),
         Command::Report(arguments) => {
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         | Command::Bench(_)
         | Command::Curve(_)
         | Command::Compare(_)
+        | Command::Agent(_)
         | Command::Copy(_)
         | Command::Verify(_)
         | Command::Report(_)

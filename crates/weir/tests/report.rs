@@ -77,6 +77,7 @@ fn result(latency_ns: u64) -> Document {
         steady_state: None,
         processor: Processor::default(),
         first_error: None,
+        agents: None,
     };
     Document::new(
         Body::Bench { runs: vec![run] },

@@ -17,7 +17,7 @@ const ROOMS: &[&[&str]] = &[
     &["weir-nvme-target", "weir-nvme-host"],
     &["weir-load", "weir-torture"],
     &["weir-lab", "weir-gateway", "weir-limit", "weir-simulate"],
-    &["weir-report"],
+    &["weir-report", "weir-agent"],
     &["weir"],
     &["weir-fuzz-targets"],
 ];
@@ -26,9 +26,11 @@ const ROOMS: &[&[&str]] = &[
 const UNSAFE_HOMES: &[&str] = &["memory", "reactor"];
 
 /// Crates whose sources may read a clock or keep state in a thread: the reactor, which lends both
-/// to the others as parameters, the control plane, which is not on the data path, the wire suite, the programs that it is
+/// to the others as parameters, the control plane, which is not on the data path, what starts load on several machines, the wire suite, the programs that it is
 /// measured against, and what tells the control plane's fuzzer when it started.
-const CLOCK_HOMES: &[&str] = &["reactor", "gateway", "torture", "limit", "weir", "fuzz"];
+const CLOCK_HOMES: &[&str] = &[
+    "reactor", "gateway", "agent", "torture", "limit", "weir", "fuzz",
+];
 
 const FILES_MIN: usize = 20;
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::agents::Agents;
 use super::latency::{Latency, LatencyError};
 
 /// One load on one or several volumes, from its ramp to its end.
@@ -51,6 +52,9 @@ pub struct Run {
     /// The first request that failed, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_error: Option<String>,
+    /// The machines that the load came from, where it was not the one of the document alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agents: Option<Agents>,
 }
 
 /// What a run worked on.
@@ -397,6 +401,12 @@ impl Run {
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.operations.errors()
+    }
+
+    /// Why it is not whole, where a machine that was to make a part of the load did not do so to the end.
+    #[must_use]
+    pub fn error(&self) -> Option<&str> {
+        self.agents.as_ref()?.error.as_deref()
     }
 
     /// What a user feels: response times of all kinds, and service times where the load was closed. None where nothing ended.

@@ -86,6 +86,7 @@ fn run(name: &str, values: &[u64]) -> Run {
         steady_state: None,
         processor: Processor::default(),
         first_error: None,
+        agents: None,
     }
 }
 

@@ -87,7 +87,8 @@ pub struct Latencies {
 
 impl Latencies {
     /// Values in ascending order, and how often each was seen.
-    pub(crate) fn pack(values: impl Iterator<Item = (u64, u64)>) -> Self {
+    #[must_use]
+    pub fn pack(values: impl Iterator<Item = (u64, u64)>) -> Self {
         let (mut count, mut last, mut packed) = (0, 0, Vec::new());
         for (value, times) in values {
             write_number(&mut packed, value - last);

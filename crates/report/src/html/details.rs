@@ -65,7 +65,9 @@ fn run(of: &Measured<'_>, several: bool) -> Result<Markup, ReportError> {
     };
     let busy =
         |seconds: f64| words::trimmed(seconds / run.elapsed_seconds.max(f64::MIN_POSITIVE), 2);
+    let agents = super::agents::section(run.agents.as_ref()).map_err(of.failed())?;
     let list = html! {
+        (agents)
         dl {
             dt { "Workload" }
             dd { @if let Some(name) = &run.workload.name { (name) ": " } (run.workload.text) }

@@ -3,6 +3,7 @@
 //! Style and script stand in it, drawings are SVG made here, and each has a table beside it for those who do not see it. The
 //! script adds words under the pointer, series that can be switched off, and the other of light and dark.
 
+mod agents;
 mod compared;
 mod curves;
 mod details;

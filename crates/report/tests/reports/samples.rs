@@ -180,6 +180,7 @@ pub(crate) fn run(shape: &Shape) -> Run {
             generator_saturated: false,
         },
         first_error: None,
+        agents: None,
     }
 }
 

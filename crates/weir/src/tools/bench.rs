@@ -1,5 +1,6 @@
 //! `weir bench`: load, and what volumes made of it.
 
+mod on_agents;
 mod show;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use weir_load::workload::{
 };
 use weir_volume::VolumeUrl;
 
+use super::agents::AgentsArguments;
 use super::checked::Checked;
 use super::job::{self, JobArguments};
 use super::laboratory::{self, Usage, check_hosts, open_as_hosts};
@@ -68,7 +70,7 @@ pub(crate) struct BenchArguments {
     seed: u64,
     /// Check that every block read holds what was written to it last. What is written are then stamped blocks; requests that overlap one
     /// in flight wait for it, and everything is read once more at the end. The first thing wrong ends the run
-    #[arg(long)]
+    #[arg(long, conflicts_with = "agent")]
     verify: bool,
     /// Write even where the volume carries data (a file system, a partition table)
     #[arg(long)]
@@ -77,12 +79,14 @@ pub(crate) struct BenchArguments {
     #[arg(long)]
     list_workloads: bool,
     /// Do what a job file says, in phases and with a job for each volume; see docs/laboratory.md
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["urls", "RequestArguments", "verify", "queue_depth", "rate", "queues", "hosts", "duration", "ramp", "interval", "seed"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["urls", "RequestArguments", "verify", "queue_depth", "rate", "queues", "hosts", "duration", "ramp", "interval", "seed", "agent"])]
     job: Option<PathBuf>,
     #[command(flatten)]
     result: ResultArguments,
     #[command(flatten)]
     reactors: ReactorArguments,
+    #[command(flatten)]
+    agents: AgentsArguments,
 }
 
 /// Which requests.
@@ -175,6 +179,9 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
     arguments.result.check()?;
     let workload = arguments.requests.workload()?;
     let configs = arguments.configs(&workload)?;
+    if arguments.agents.are_named() {
+        return on_agents::run(&arguments, &workload, &configs, json);
+    }
     let volumes = arguments.urls.len() as u32 * arguments.hosts;
     let Some(queues) = arguments.queues.checked_mul(volumes) else {
         bail!("{volumes} times {} queues are too many", arguments.queues);
@@ -223,16 +230,17 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
         bench::run_jobs(&control, &remotes, &driven, tell).await
     })??;
     drop(progress);
+    let driven: Vec<_> = jobs.iter().map(show::Driven::of).collect();
     // Before what was written is read again, which takes long and may fail.
     if arguments.result.is_wanted() {
-        let document = arguments.stored(&workload, &jobs, &reports, started);
+        let document = arguments.stored(&workload, &driven, &reports, started);
         arguments.result.write(&document)?;
     }
     let conclusions = checked
         .into_iter()
         .map(|checked| checked.conclude(&session));
     let conclusions = conclusions.collect::<anyhow::Result<Vec<_>>>()?;
-    let shown = show::Shown::new(&arguments, &workload, &jobs, &reports);
+    let shown = show::Shown::new(&arguments, &workload, &driven, &reports);
     if json {
         let mut json = shown.json();
         if arguments.verify {
@@ -341,17 +349,14 @@ impl BenchArguments {
     fn stored(
         &self,
         workload: &Workload,
-        jobs: &[Job],
+        driven: &[show::Driven],
         reports: &[BenchReport],
         started: SystemTime,
     ) -> Document {
-        let stored = |job: &Job| {
-            let volume = &job.volumes[0];
-            convert::volume(&job.name, &volume.name(), &volume.geometry())
-        };
-        let volumes: Vec<document::Volume> = jobs.iter().map(stored).collect();
-        let (hosts, depth) = (self.hosts, self.queue_depth);
-        let queues = self.queues * hosts * jobs.len() as u32;
+        let volumes: Vec<_> = driven.iter().map(|of| of.volume.clone()).collect();
+        let machines = self.agents.count();
+        let (hosts, depth) = (self.hosts * machines, self.queue_depth);
+        let queues = driven.iter().map(|of| of.queues).sum();
         let load = match self.rate {
             None => document::Load::Closed {
                 depth,

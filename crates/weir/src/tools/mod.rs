@@ -1,5 +1,7 @@
 //! The tools at the command line: arguments in, a report out.
 
+pub(crate) mod agent;
+mod agents;
 pub(crate) mod bench;
 mod checked;
 pub(crate) mod compare;
@@ -15,6 +17,7 @@ mod session;
 pub(crate) mod torture;
 pub(crate) mod verify;
 
+pub(crate) use agent::AgentArguments;
 pub(crate) use bench::BenchArguments;
 pub(crate) use compare::CompareArguments;
 pub(crate) use copy::CopyArguments;
@@ -48,4 +51,16 @@ pub(crate) struct ReactorArguments {
     /// are processors
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     reactors: Option<u32>,
+}
+
+impl ReactorArguments {
+    /// So many, or as many as are of use.
+    fn of(reactors: Option<u32>) -> Self {
+        ReactorArguments { reactors }
+    }
+
+    /// How many were asked for.
+    fn asked(&self) -> Option<u32> {
+        self.reactors
+    }
 }

@@ -136,12 +136,9 @@ pub(crate) fn latency(nanoseconds: f64) -> String {
 }
 
 /// A volume in one line.
-pub(crate) fn volume(name: &str, geometry: &weir_block::Geometry) -> String {
-    let length = Size(geometry.length_bytes());
-    format!(
-        "{name} ({length}, {}-byte blocks)",
-        geometry.block_size.bytes()
-    )
+pub(crate) fn volume(of: &weir_lab::document::Volume) -> String {
+    let length = Size(of.length_bytes);
+    format!("{} ({length}, {}-byte blocks)", of.name, of.block_size_bytes)
 }
 
 /// Rows with aligned columns: the first to the left, the others to the right.

@@ -11,7 +11,7 @@ use weir_nvme_host::{HostIdentity, NvmeHost};
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
 use weir_reactor::{Reactor, ReactorConfig, ReactorId, ReactorThread, Remote, System};
 use weir_volume::probe::{contents_of, holders_of};
-use weir_volume::{Access, Registry, VolumeUrl};
+use weir_volume::{Access, Gate, Registry, VolumeUrl};
 
 use super::ReactorArguments;
 
@@ -57,6 +57,34 @@ impl Session {
         volumes: u32,
         spin: Duration,
     ) -> anyhow::Result<Self> {
+        let session = Self::start_unattended(arguments, queues, volumes, spin)?;
+        end_on_interrupt(&session.stop)?;
+        Ok(session)
+    }
+
+    /// Reactors for a coordinator elsewhere: signals are the caller's matter, and only volumes that `gate` lets pass are opened.
+    pub(crate) fn start_gated(
+        arguments: &ReactorArguments,
+        queues: u32,
+        volumes: u32,
+        awake: bool,
+        gate: Gate,
+    ) -> anyhow::Result<Self> {
+        let spin = match awake {
+            true => AWAKE,
+            false => ReactorConfig::default().spin,
+        };
+        let mut session = Self::start_unattended(arguments, queues, volumes, spin)?;
+        session.registry = session.registry.gated(gate);
+        Ok(session)
+    }
+
+    fn start_unattended(
+        arguments: &ReactorArguments,
+        queues: u32,
+        volumes: u32,
+        spin: Duration,
+    ) -> anyhow::Result<Self> {
         let system = LinuxSystem::new(LinuxConfig::default())?;
         let processors = system.processors().len();
         let count = arguments
@@ -71,8 +99,6 @@ impl Session {
         let reactors = (0..count)
             .map(|index| start_reactor(&system, index, spin))
             .collect::<Result<_, _>>()?;
-        let stop = Stop::new();
-        end_on_interrupt(&stop)?;
         let queues =
             u16::try_from(queues.div_ceil(volumes)).context("there are at most 65535 queues")?;
         let nvme = crate::volumes::nvme_host(&*system, queues.max(count as u16))?;
@@ -82,7 +108,7 @@ impl Session {
             reactors,
             registry,
             nvme,
-            stop,
+            stop: Stop::new(),
         })
     }
 
@@ -200,7 +226,7 @@ fn start_reactor(
         .with_context(|| format!("reactor {index} cannot be started"))
 }
 
-fn end_on_interrupt(stop: &Stop) -> anyhow::Result<()> {
+pub(crate) fn end_on_interrupt(stop: &Stop) -> anyhow::Result<()> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // The order matters: a signal that finds the flag set ends the process, then the flag is set.
         signal_hook::flag::register_conditional_shutdown(signal, 130, stop.flag())?;

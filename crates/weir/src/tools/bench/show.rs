@@ -2,6 +2,9 @@
 
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
+use weir_block::size::Size;
+use weir_lab::convert;
+use weir_lab::document::Volume;
 use weir_load::bench::{BenchReport, Interval, Job, Latencies, OperationReport};
 use weir_load::workload::{Kind, NAMED, Stream, Workload, named, sizes_text};
 
@@ -9,6 +12,26 @@ use super::{BenchArguments, present};
 
 /// Percentiles that a report shows.
 const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 99.99];
+
+/// A volume that was driven.
+pub(crate) struct Driven {
+    /// Its URL.
+    pub(crate) name: String,
+    pub(crate) volume: Volume,
+    /// All that it was driven through.
+    pub(crate) queues: u32,
+}
+
+impl Driven {
+    pub(super) fn of(job: &Job) -> Self {
+        let volume = &job.volumes[0];
+        Driven {
+            name: job.name.clone(),
+            volume: convert::volume(&job.name, &volume.name(), &volume.geometry()),
+            queues: job.config.queues,
+        }
+    }
+}
 
 /// The workloads that have a name.
 pub(super) fn workloads(json: bool) -> anyhow::Result<String> {
@@ -31,18 +54,18 @@ pub(super) fn workloads(json: bool) -> anyhow::Result<String> {
 pub(super) struct Shown<'a> {
     arguments: &'a BenchArguments,
     workload: &'a Workload,
-    jobs: &'a [Job],
+    volumes: &'a [Driven],
     reports: &'a [BenchReport],
     /// All volumes together.
     pub(super) sum: BenchReport,
 }
 
 impl<'a> Shown<'a> {
-    /// There is a report for each job, and at least one.
+    /// There is a report for each volume, and at least one.
     pub(super) fn new(
         arguments: &'a BenchArguments,
         workload: &'a Workload,
-        jobs: &'a [Job],
+        volumes: &'a [Driven],
         reports: &'a [BenchReport],
     ) -> Self {
         let mut sum = reports[0].clone();
@@ -50,7 +73,7 @@ impl<'a> Shown<'a> {
         Shown {
             arguments,
             workload,
-            jobs,
+            volumes,
             reports,
             sum,
         }
@@ -59,18 +82,16 @@ impl<'a> Shown<'a> {
     /// For people.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
-        for job in self.jobs {
-            let volume = &job.volumes[0];
-            let described = present::volume(&volume.name(), &volume.geometry());
-            text += &format!("volume  {described}\n");
+        for driven in self.volumes {
+            text += &format!("volume  {}\n", present::volume(&driven.volume));
         }
         text += &format!("load    {}\n", self.load());
         if let Some(source) = self.source() {
             text += &format!("source  {source}\n");
         }
         if self.reports.len() > 1 {
-            for (job, report) in self.jobs.iter().zip(self.reports) {
-                text += &format!("\n{}\n{}", job.name, present::table(&rows(report)));
+            for (driven, report) in self.volumes.iter().zip(self.reports) {
+                text += &format!("\n{}\n{}", driven.name, present::table(&rows(report)));
             }
             text += "\nall volumes\n";
         } else {
@@ -94,6 +115,10 @@ impl<'a> Shown<'a> {
             1 => String::new(),
             hosts => format!(" of each of {hosts} hosts"),
         };
+        let agents = match arguments.agents.count() {
+            1 => String::new(),
+            agents => format!(" of each of {agents} agents"),
+        };
         let rate = match arguments.rate {
             None => String::new(),
             Some(rate) => format!(
@@ -103,7 +128,7 @@ impl<'a> Shown<'a> {
             ),
         };
         format!(
-            "{}, {rate}depth {} on {queues}{hosts}, {}, seed {}",
+            "{}, {rate}depth {} on {queues}{hosts}{agents}, {}, seed {}",
             describe(self.workload),
             arguments.queue_depth,
             humantime::format_duration(arguments.duration),
@@ -138,21 +163,21 @@ impl<'a> Shown<'a> {
     /// For programs.
     pub(super) fn json(&self) -> Value {
         let (arguments, workload) = (self.arguments, self.workload);
-        let volumes = self.jobs.iter().zip(self.reports);
+        let volumes = self.volumes.iter().zip(self.reports);
         let volumes: Vec<_> = volumes
-            .map(|(job, report)| {
-                let geometry = job.volumes[0].geometry();
+            .map(|(driven, report)| {
+                let volume = &driven.volume;
                 let mut shown = report_json(report);
-                shown.insert("volume".to_owned(), json!(job.name));
-                shown.insert("length_bytes".to_owned(), json!(geometry.length_bytes()));
-                let block_bytes = geometry.block_size.bytes();
+                shown.insert("volume".to_owned(), json!(driven.name));
+                shown.insert("length_bytes".to_owned(), json!(volume.length_bytes));
+                let block_bytes = volume.block_size_bytes;
                 shown.insert("volume_block_bytes".to_owned(), json!(block_bytes));
                 Value::Object(shown)
             })
             .collect();
         let mut shown = Map::new();
         let mut put = |name: &str, value| shown.insert(name.to_owned(), value);
-        put("volume", json!(self.jobs[0].name));
+        put("volume", json!(self.volumes[0].name));
         put("workload", workload_json(workload));
         put("block_size_bytes", json!(workload.one_size()));
         put("pattern", json!(pattern(workload)));
@@ -161,7 +186,7 @@ impl<'a> Shown<'a> {
         put("rate", json!(arguments.rate));
         let arrivals = arguments.rate.map(|_| arguments.arrivals.name());
         put("arrivals", json!(arrivals));
-        let queues: u32 = self.jobs.iter().map(|job| job.config.queues).sum();
+        let queues: u32 = self.volumes.iter().map(|driven| driven.queues).sum();
         put("queues", json!(queues));
         put("hosts", json!(arguments.hosts));
         put("seed", json!(arguments.seed));
@@ -218,7 +243,7 @@ fn describe(workload: &Workload) -> String {
         text += &format!(", {}% of the data zeroes", workload.compressible_percent);
     }
     if let Some(bytes) = workload.range_bytes {
-        text += &format!(", within {}", weir_block::size::Size(bytes));
+        text += &format!(", within {}", Size(bytes));
     }
     text
 }

@@ -1,0 +1,258 @@
+//! Which volumes an agent opens for a coordinator.
+//!
+//! A rule is the beginning of a URL. Of a host it must be the whole name, and the port where the rule has one; of a path of `file:` whole
+//! components, and the file is looked at where its links lead. A volume that is made of others is opened where it and each of them is allowed.
+
+use std::fmt;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::str::FromStr;
+
+use weir_volume::VolumeUrl;
+
+/// What is allowed where nothing else is said: volumes of other machines, which say themselves who may use them, and those that hold nothing.
+pub const DEFAULT: [&str; 2] = ["nvme+tcp:", "null:"];
+
+/// The beginning of URLs that may be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    url: VolumeUrl,
+    text: String,
+}
+
+/// A rule that is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is no beginning of a URL: {reason}; nvme+tcp: and file:/data/ are")]
+pub struct RuleError {
+    text: String,
+    reason: String,
+}
+
+impl FromStr for Rule {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        let wrong = |reason: String| RuleError {
+            text: text.to_owned(),
+            reason,
+        };
+        if text.contains('?') {
+            return Err(wrong("parameters make no difference to a rule".to_owned()));
+        }
+        let url: VolumeUrl = text.parse().map_err(|error| wrong(format!("{error}")))?;
+        let is_relative =
+            url.scheme() == "file" && !url.path().is_empty() && !url.path().starts_with('/');
+        if is_relative || has_dots(url.path()) {
+            return Err(wrong("the path must be absolute, without '..'".to_owned()));
+        }
+        Ok(Rule {
+            url,
+            text: text.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)
+    }
+}
+
+/// What an agent opens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allowed(Vec<Rule>);
+
+impl Allowed {
+    /// What these rules allow; [`DEFAULT`] where there are none.
+    ///
+    /// # Panics
+    /// Never: the rules of the default are constants.
+    #[must_use]
+    pub fn new(rules: Vec<Rule>) -> Self {
+        if !rules.is_empty() {
+            return Allowed(rules);
+        }
+        let rule = |text: &str| text.parse().expect("the default is well formed");
+        Allowed(DEFAULT.map(rule).to_vec())
+    }
+
+    /// Whether a volume may be opened; if not, why, in words.
+    ///
+    /// # Errors
+    /// The words.
+    pub fn check(&self, url: &VolumeUrl) -> Result<(), String> {
+        if self.0.iter().any(|rule| rule.allows(url)) {
+            return Ok(());
+        }
+        Err(format!(
+            "this agent opens {self} only; start it with --allow {}: or a longer beginning of the URL",
+            url.scheme()
+        ))
+    }
+}
+
+impl fmt::Display for Allowed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rules: Vec<_> = self.0.iter().map(Rule::to_string).collect();
+        formatter.write_str(&rules.join(", "))
+    }
+}
+
+impl Rule {
+    fn allows(&self, url: &VolumeUrl) -> bool {
+        if url.scheme() != self.url.scheme() {
+            return false;
+        }
+        let host_fits = match (self.url.authority(), url.authority()) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(rule), Some(of)) => {
+                rule.host.eq_ignore_ascii_case(&of.host)
+                    && rule.port.is_none_or(|port| of.port == Some(port))
+            }
+        };
+        let path = self.url.path();
+        host_fits
+            && match url.scheme() {
+                _ if path.is_empty() => true,
+                "file" => lies_in(Path::new(path), Path::new(url.path())),
+                _ => !has_dots(url.path()) && url.path().starts_with(path),
+            }
+    }
+}
+
+fn has_dots(path: &str) -> bool {
+    path.split('/').any(|part| part == ".." || part == ".")
+}
+
+/// Whether a file lies in a folder, or is the file that the rule names, where all links lead to.
+fn lies_in(allowed: &Path, file: &Path) -> bool {
+    match (real(allowed), real(file)) {
+        (Some(allowed), Some(file)) => file.starts_with(allowed),
+        _ => false,
+    }
+}
+
+/// Where a path leads; of a file that is not there yet, where it would be made. None where that cannot be said.
+fn real(path: &Path) -> Option<PathBuf> {
+    if !path.is_absolute() || path.components().any(|of| of == Component::ParentDir) {
+        return None;
+    }
+    match fs::canonicalize(path) {
+        Ok(real) => Some(real),
+        // A link that leads nowhere is not followed: what opens the file would follow it.
+        Err(_) if path.is_symlink() => None,
+        Err(_) => Some(
+            fs::canonicalize(path.parent()?)
+                .ok()?
+                .join(path.file_name()?),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn allowed(rules: &[&str]) -> Allowed {
+        Allowed::new(rules.iter().map(|rule| rule.parse().unwrap()).collect())
+    }
+
+    fn allows(of: &Allowed, url: &str) -> bool {
+        of.check(&url.parse().unwrap()).is_ok()
+    }
+
+    #[test]
+    fn the_default_is_what_holds_nothing_here() {
+        let default = allowed(&[]);
+        assert!(allows(&default, "nvme+tcp://192.0.2.1/nqn.a?nsid=1"));
+        assert!(allows(&default, "null:?size=1G"));
+        for url in [
+            "file:/dev/sda",
+            "mem:?size=1T",
+            "stripe:?member=null:",
+            "rbd:pool/image",
+        ] {
+            assert!(!allows(&default, url), "{url}");
+        }
+        let said = default
+            .check(&"file:/dev/sda".parse().unwrap())
+            .unwrap_err();
+        assert!(
+            said.contains("nvme+tcp:, null:") && said.contains("--allow file:"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_host_is_a_whole_name() {
+        let of = allowed(&[
+            "nvme+tcp://192.0.2.1",
+            "nvme+tcp://b:4420/nqn.2026-01.com.example:",
+        ]);
+        for (url, expected) in [
+            ("nvme+tcp://192.0.2.1:4420/nqn.x", true),
+            ("NVME+TCP://192.0.2.1/nqn.x", true),
+            ("nvme+tcp://192.0.2.10/nqn.x", false),
+            ("nvme+tcp://192.0.2.1.example.com/nqn.x", false),
+            ("nvme+tcp://B:4420/nqn.2026-01.com.example:a", true),
+            ("nvme+tcp://b:4421/nqn.2026-01.com.example:a", false),
+            ("nvme+tcp://b:4420/nqn.2026-01.com.other:a", false),
+            ("nvme+tcp://b:4420/../nqn.2026-01.com.example:a", false),
+            ("null:", false),
+        ] {
+            assert_eq!(allows(&of, url), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_file_lies_where_its_links_lead() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let real = folder.path().canonicalize().unwrap();
+        let (data, other) = (real.join("data"), real.join("data-other"));
+        fs::create_dir(&data).unwrap();
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("secret"), "x").unwrap();
+        fs::write(data.join("image"), "x").unwrap();
+        symlink(other.join("secret"), data.join("link")).unwrap();
+        symlink(other.join("not-there"), data.join("nowhere")).unwrap();
+        symlink(&other, data.join("folder")).unwrap();
+        symlink(data.join("image"), other.join("back")).unwrap();
+        let of = allowed(&[&format!("file:{}/", data.display())]);
+        for (name, expected) in [
+            ("data/image", true),
+            ("data/new", true),
+            ("data-other/back", true),
+            ("data/link", false),
+            ("data/nowhere", false),
+            ("data/folder/secret", false),
+            ("data/folder/new", false),
+            ("data/../data-other/secret", false),
+            ("data/%2e%2e/data-other/secret", false),
+            ("data-other/secret", false),
+            ("data-other/new", false),
+        ] {
+            let url = format!("file:{}/{name}", real.display());
+            assert_eq!(allows(&of, &url), expected, "{name}");
+        }
+        assert!(!allows(&of, "file:data/image"));
+        let one = allowed(&[&format!("file:{}/image", data.display())]);
+        assert!(allows(&one, &format!("file:{}/image", data.display())));
+        assert!(!allows(&one, &format!("file:{}/image2", data.display())));
+    }
+
+    #[test]
+    fn rules_that_mean_nothing_are_refused() {
+        for wrong in [
+            "",
+            "file",
+            "/data",
+            "file:data",
+            "file:/a/../b",
+            "file:/a?size=1G",
+        ] {
+            assert!(wrong.parse::<Rule>().is_err(), "{wrong}");
+        }
+    }
+}

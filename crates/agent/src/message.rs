@@ -1,0 +1,208 @@
+//! What coordinator and agent say to each other: [`crate::PROTOCOL`].
+//!
+//! Hello, Welcome; Open, Opened; then for each run Run, Ready, Start, Began, Progress with Intervals again and again, and a Report and the last
+//! Intervals for each volume, Ended. A
+//! coordinator pings all the while. Refused may stand in place of any answer; after that of Hello, and of what was not understood, the connection
+//! ends. Fields that a later version adds are passed over.
+
+use serde::{Deserialize, Serialize};
+use weir_lab::document::{Machine, Volume};
+
+use crate::wire::{IntervalOnWire, JobOnWire, ReportOnWire};
+
+/// From the coordinator.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "message", rename_all = "snake_case")]
+pub enum ToAgent {
+    /// The first: who it is.
+    Hello {
+        /// [`crate::PROTOCOL`].
+        protocol: String,
+        /// The coordinator's version of Weir.
+        version: String,
+        /// What to call it where it is in another one's way.
+        name: String,
+        /// The token that both know.
+        token: String,
+    },
+    /// Open volumes for all runs to come; once.
+    Open(Open),
+    /// Get ready for a run.
+    Run {
+        /// Of which of the volumes that were opened.
+        side: usize,
+        /// What to do on each volume of the side.
+        jobs: Vec<JobOnWire>,
+    },
+    /// Begin so long after this was received.
+    Start {
+        /// In nanoseconds.
+        after_ns: u64,
+    },
+    /// End the run, and tell what it came to.
+    Stop,
+    /// Are you there?
+    Ping {
+        /// What the answer repeats.
+        number: u64,
+    },
+    /// No more.
+    Goodbye,
+}
+
+/// What to open.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Open {
+    /// Volumes by URL, for each side of a comparison; one side where nothing is compared.
+    pub sides: Vec<Vec<String>>,
+    /// NVMe hosts that the agent acts as.
+    pub hosts: u32,
+    /// Queues of each volume, those of all hosts together.
+    pub queues: u32,
+    /// What is to be done with the volumes.
+    pub usage: Usage,
+    /// Whether data that a volume carries may be overwritten.
+    pub destroy_data: bool,
+    /// Reactors; where none are named as many as there are queues and processors.
+    #[serde(default)]
+    pub reactors: Option<u32>,
+    /// Whether a schedule is to be kept, so that reactors must not sleep much.
+    pub by_rate: bool,
+}
+
+/// What load does with volumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Usage {
+    /// Reads them.
+    Reads,
+    /// Flushes them too.
+    Flushes,
+    /// Changes them.
+    Overwrites,
+}
+
+/// From the agent.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "message", rename_all = "snake_case")]
+pub enum ToCoordinator {
+    /// The coordinator has the agent to itself.
+    Welcome {
+        /// The agent's version of Weir.
+        version: String,
+        /// The machine.
+        machine: Machine,
+    },
+    /// It will not be done.
+    Refused {
+        /// Why.
+        code: Code,
+        /// In words.
+        text: String,
+    },
+    /// The volumes of each side stand ready.
+    Opened {
+        /// What they are.
+        sides: Vec<Vec<Volume>>,
+    },
+    /// Every queue is open.
+    Ready,
+    /// The run began.
+    Began {
+        /// So long after the word to start was received, in nanoseconds.
+        after_ns: u64,
+        /// So long before this is sent, in nanoseconds.
+        ago_ns: u64,
+    },
+    /// How it goes on.
+    Progress(Progress),
+    /// What came out of one volume; the rest of its intervals follows.
+    Report {
+        /// Which, by its place.
+        job: usize,
+        /// Without intervals.
+        report: Box<ReportOnWire>,
+    },
+    /// Intervals of the measured time that are over: while it runs before the Progress that goes with them, and at the end what was not told or became
+    /// otherwise.
+    Intervals {
+        /// Of which.
+        job: usize,
+        /// Where they stand among them. What was told of them before holds up to here, and no further.
+        first: usize,
+        /// One after the other.
+        intervals: Vec<IntervalOnWire>,
+    },
+    /// All reports were told.
+    Ended,
+    /// Yes.
+    Pong {
+        /// As it was asked.
+        number: u64,
+    },
+}
+
+/// What happened on one volume since it was last told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Progress {
+    /// Which, by its place.
+    pub job: usize,
+    /// Since the beginning of the ramp.
+    pub elapsed_ns: u64,
+    /// Whether it is not measured yet.
+    pub ramping: bool,
+    /// Since it was last told.
+    pub interval_ns: u64,
+    /// Requests that ended well.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Requests that failed.
+    pub errors: u64,
+}
+
+/// Why something was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    /// It does not speak this protocol.
+    Protocol,
+    /// The token is another one.
+    Token,
+    /// Somebody else has the agent.
+    Busy,
+    /// The agent may not open this.
+    Address,
+    /// It cannot be opened, or carries something.
+    Open,
+    /// It cannot be run.
+    Run,
+    /// What was said made no sense.
+    Message,
+    /// The agent ends.
+    Ending,
+    /// A word of a later version.
+    #[serde(other)]
+    Other,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_later_version_adds_is_passed_over() {
+        let text = r#"{"message": "ping", "number": 7, "mood": "good"}"#;
+        let read: ToAgent = serde_json::from_str(text).expect("it is a message");
+        assert!(matches!(read, ToAgent::Ping { number: 7 }));
+        let text = r#"{"message": "refused", "code": "weather", "text": "rain"}"#;
+        let read: ToCoordinator = serde_json::from_str(text).expect("it is a message");
+        assert!(matches!(
+            read,
+            ToCoordinator::Refused {
+                code: Code::Other,
+                ..
+            }
+        ));
+    }
+}

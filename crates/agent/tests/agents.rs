@@ -1,0 +1,920 @@
+//! Agents and a coordinator over real connections, with workers that make no load: what is merged, what is refused, and what a stranger can do.
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream as Plain};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio_rustls::TlsConnector;
+use weir_agent::coordinator::{AgentError, Agents, Coordinator, Outcome};
+use weir_agent::frame::{BYTES_MAX, FIRST_BYTES_MAX, Frames, encode};
+use weir_agent::merge;
+use weir_agent::message::{Code, Open, ToAgent, ToCoordinator, Usage};
+use weir_agent::server::{Agent, Conductor, HALF_OPEN_MAX, HANDSHAKE, Refusal, Worker};
+use weir_agent::tls::{Fingerprint, Identity, Trust};
+use weir_agent::token::Token;
+use weir_agent::{KEEP_ALIVE, PROTOCOL};
+use weir_lab::document::{Machine, Volume};
+use weir_load::Stop;
+use weir_load::bench::{
+    Arrivals, BenchConfig, BenchProgress, BenchReport, Interval, IntervalOperation, Latencies, Load,
+};
+use weir_load::workload::{Access, Workload};
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+/// Only a bound: nothing is measured by it.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a run of the fake worker takes where it is to last.
+const LONG: Duration = Duration::from_secs(600);
+/// Requests of each interval of a fake run.
+const REQUESTS: u64 = 100;
+
+/// Reports what its seed says, without making any load.
+struct Fake {
+    /// Set when a worker is dropped.
+    gone: Arc<AtomicBool>,
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.gone.store(true, Ordering::SeqCst);
+    }
+}
+
+fn interval(seed: u64, second: u64) -> Interval {
+    let mut operations: [IntervalOperation; 4] = Default::default();
+    let latency = 1000 * (seed % 1000 + 1);
+    operations[0] = IntervalOperation {
+        requests: REQUESTS,
+        bytes: REQUESTS * 4096,
+        errors: 0,
+        service: Latencies::pack([(latency, REQUESTS - 1), (latency * 10, 1)].into_iter()),
+        response: None,
+    };
+    Interval {
+        start: Duration::from_secs(second),
+        length: Duration::from_secs(1),
+        operations,
+        lag: Latencies::default(),
+    }
+}
+
+impl Worker for Fake {
+    fn open(&mut self, asked: &Open) -> Result<Vec<Vec<Volume>>, Refusal> {
+        let volume = |url: &String| match url.as_str() {
+            "null:secret" => Err(Refusal::new(Code::Address, "not this one")),
+            url => Ok(Volume {
+                url: url.to_owned(),
+                name: url.to_owned(),
+                block_size_bytes: 4096,
+                length_bytes: 1 << 30,
+                transfer_bytes_max: 1 << 20,
+                volatile_cache: false,
+                operations: None,
+            }),
+        };
+        let sides = asked.sides.iter();
+        sides
+            .map(|side| side.iter().map(volume).collect())
+            .collect()
+    }
+
+    fn run(
+        &mut self,
+        _side: usize,
+        configs: Vec<BenchConfig>,
+        mut conductor: Conductor,
+    ) -> Result<Vec<BenchReport>, Refusal> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.expect("a runtime can be made");
+        let mut reports: Vec<BenchReport> = configs
+            .iter()
+            .map(|_| merge::from_intervals(Vec::new(), false))
+            .collect();
+        let Some(beginning) = runtime.block_on(conductor.ready()) else {
+            return Ok(reports);
+        };
+        std::thread::sleep(beginning.remaining());
+        let teller = conductor.teller();
+        teller.began(beginning);
+        let lasts = configs[0].duration;
+        let began = Instant::now();
+        let mut second = 0;
+        while second < 2
+            || (lasts >= LONG && began.elapsed() < lasts && !configs[0].stop.is_asked())
+        {
+            for (job, (config, report)) in configs.iter().zip(&mut reports).enumerate() {
+                let next = interval(config.seed, second);
+                let mut intervals = std::mem::take(&mut report.intervals);
+                intervals.push(next.clone());
+                *report = merge::from_intervals(intervals, false);
+                report.caveats.clear();
+                teller.progress(BenchProgress {
+                    job,
+                    elapsed: Duration::from_secs(second + 1),
+                    total: lasts,
+                    ramping: false,
+                    interval: Duration::from_secs(1),
+                    requests: REQUESTS,
+                    bytes: REQUESTS * 4096,
+                    errors: 0,
+                    intervals: vec![next],
+                });
+            }
+            second += 1;
+            if lasts >= LONG {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        Ok(reports)
+    }
+}
+
+/// An agent in a thread of its own.
+struct Running {
+    address: SocketAddr,
+    fingerprint: Fingerprint,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    gone: Arc<AtomicBool>,
+    log: Arc<Mutex<Vec<String>>>,
+    folder: tempfile::TempDir,
+}
+
+impl Running {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let identity = Identity::own(folder.path(), &["localhost".to_owned()]);
+        Self::start_as(identity.expect("a certificate is made"), folder)
+    }
+
+    fn start_as(identity: Identity, folder: tempfile::TempDir) -> Self {
+        let fingerprint = identity.fingerprint();
+        let gone = Arc::new(AtomicBool::new(false));
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (worker_gone, lines) = (Arc::clone(&gone), Arc::clone(&log));
+        let agent = Agent {
+            token: Token::new(TOKEN).expect("it is a token"),
+            tls: identity.server().expect("it is an identity"),
+            version: "0.0.1".to_owned(),
+            machine: Machine::default(),
+            workers: Arc::new(move || {
+                worker_gone.store(false, Ordering::SeqCst);
+                Box::new(Fake {
+                    gone: Arc::clone(&worker_gone),
+                })
+            }),
+            log: Arc::new(move |line| lines.lock().unwrap().push(line.to_owned())),
+        };
+        let (end, ended) = oneshot::channel::<()>();
+        let (told, address) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            block_on(async {
+                let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+                told.send(listener.local_addr().unwrap()).unwrap();
+                agent
+                    .serve(listener, async {
+                        let _ = ended.await;
+                    })
+                    .await;
+            });
+        });
+        Running {
+            address: address.recv_timeout(PATIENCE).expect("it listens"),
+            fingerprint,
+            end: Some(end),
+            thread: Some(thread),
+            gone,
+            log,
+            folder,
+        }
+    }
+
+    fn end(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the agent ends well");
+        }
+    }
+
+    fn until_logged(&self, what: &str) {
+        let began = Instant::now();
+        loop {
+            let log = self.log.lock().unwrap().join("\n");
+            if log.contains(what) {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "{what} is not in:\n{log}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn block_on<T>(of: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime can be made").block_on(of)
+}
+
+fn agents(of: &[&Running]) -> Agents {
+    Agents {
+        addresses: of
+            .iter()
+            .map(|of| of.address.to_string().parse().unwrap())
+            .collect(),
+        token: Token::new(TOKEN).unwrap(),
+        trust: Trust {
+            fingerprints: of.iter().map(|of| of.fingerprint).collect(),
+            authorities: None,
+        },
+        name: "first@here".to_owned(),
+        version: "0.0.1".to_owned(),
+    }
+}
+
+fn open() -> Open {
+    Open {
+        sides: vec![vec!["null:a".to_owned(), "null:b".to_owned()]],
+        hosts: 1,
+        queues: 1,
+        usage: Usage::Reads,
+        destroy_data: false,
+        reactors: None,
+        by_rate: false,
+    }
+}
+
+fn config(duration: Duration) -> BenchConfig {
+    BenchConfig {
+        workload: Workload::simple(4096, 100, Access::Random),
+        load: Load::Closed { depth: 1 },
+        queues: 1,
+        duration,
+        ramp: Duration::ZERO,
+        interval: Duration::from_secs(1),
+        seed: 7,
+        stop: Stop::new(),
+    }
+}
+
+async fn run(coordinator: &mut Coordinator, duration: Duration) -> Outcome {
+    let configs = [config(duration), config(duration)];
+    let (stop, mut nothing) = (Stop::new(), |_| {});
+    let run = coordinator.run(0, &configs, &stop, &mut nothing);
+    let outcome = tokio::time::timeout(PATIENCE, run).await;
+    outcome.expect("it ends").expect("it is run")
+}
+
+async fn refused(agents: &Agents) -> AgentError {
+    match Coordinator::connect(agents).await {
+        Ok(_) => panic!("it was let in"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn what_several_agents_measured_is_merged() {
+    let (one, two, three) = (Running::start(), Running::start(), Running::start());
+    block_on(async {
+        let mut coordinator = Coordinator::connect(&agents(&[&one, &two, &three]))
+            .await
+            .unwrap();
+        let sides = coordinator.open(&open(), &Stop::new()).await.unwrap();
+        assert_eq!(sides[0].len(), 2);
+        assert_eq!(coordinator.strangers().count(), 0);
+        // More than one run over the same connections.
+        for _ in 0..2 {
+            let mut ticks = Vec::new();
+            let configs = [
+                config(Duration::from_secs(2)),
+                config(Duration::from_secs(2)),
+            ];
+            let outcome = coordinator
+                .run(0, &configs, &Stop::new(), &mut |tick| ticks.push(tick))
+                .await
+                .unwrap();
+            assert!(outcome.error.is_none(), "{:?}", outcome.error);
+            assert_eq!(outcome.parts.len(), 3);
+            assert!(outcome.spread.is_some());
+            for (volume, report) in outcome.merged.iter().enumerate() {
+                assert_eq!(report.requests(), 3 * 2 * REQUESTS);
+                assert_eq!(report.intervals.len(), 2);
+                assert_eq!(report.intervals[1].requests(), 3 * REQUESTS);
+                let mut sum = outcome.parts[0].reports[volume].latency_ns();
+                for part in &outcome.parts[1..] {
+                    sum.add(part.reports[volume].latency_ns()).unwrap();
+                }
+                assert_eq!(report.latency_ns(), sum);
+            }
+            let seeds: Vec<_> = outcome.parts.iter().map(|part| part.seed).collect();
+            assert_eq!(
+                seeds,
+                [merge::seed(7, 0), merge::seed(7, 1), merge::seed(7, 2)]
+            );
+            let told: u64 = ticks.iter().map(|tick| tick.requests).sum();
+            assert_eq!(told, 3 * 2 * 2 * REQUESTS);
+            let measured: u64 = ticks
+                .iter()
+                .flat_map(|tick| &tick.intervals)
+                .map(Interval::requests)
+                .sum();
+            assert_eq!(measured, told);
+        }
+        coordinator.close().await;
+    });
+    one.until_logged("it is done");
+}
+
+#[test]
+fn a_rate_that_cannot_be_shared_out_is_refused() {
+    let (one, two) = (Running::start(), Running::start());
+    block_on(async {
+        let mut coordinator = Coordinator::connect(&agents(&[&one, &two])).await.unwrap();
+        coordinator.open(&open(), &Stop::new()).await.unwrap();
+        let config = BenchConfig {
+            load: Load::Open {
+                rate: 1,
+                arrivals: Arrivals::Uniform,
+                depth_max: 1,
+            },
+            ..config(Duration::from_secs(1))
+        };
+        let error = coordinator
+            .run(0, &[config.clone(), config], &Stop::new(), &mut |_| {})
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains("2 agents"), "{error}");
+    });
+}
+
+#[test]
+fn a_lost_agent_is_an_error_and_what_was_measured_is_kept() {
+    let (one, mut two) = (Running::start(), Running::start());
+    let name = two.address.to_string();
+    let both = agents(&[&one, &two]);
+    let outcome = block_on(async {
+        let mut coordinator = Coordinator::connect(&both).await.unwrap();
+        coordinator.open(&open(), &Stop::new()).await.unwrap();
+        let configs = [config(LONG), config(LONG)];
+        let (seen, is_seen) = oneshot::channel::<()>();
+        let mut seen = Some(seen);
+        let stop = Stop::new();
+        let mut tell = |tick: weir_agent::coordinator::Tick| {
+            if tick.agent == 1
+                && let Some(seen) = seen.take()
+            {
+                seen.send(()).unwrap();
+            }
+        };
+        let run = coordinator.run(0, &configs, &stop, &mut tell);
+        let lose = async {
+            is_seen.await.unwrap();
+            tokio::task::spawn_blocking(move || two.end())
+                .await
+                .unwrap();
+        };
+        let (outcome, ()) = tokio::join!(tokio::time::timeout(PATIENCE, run), lose);
+        outcome.expect("it ends").expect("it was run")
+    });
+    let error = outcome.error.as_ref().expect("an error").to_string();
+    assert!(error.contains(&name), "{error}");
+    assert!(outcome.parts[1].error.is_some() && outcome.parts[0].error.is_none());
+    // The other one was stopped, and what it measured is whole.
+    assert!(outcome.parts[0].reports[0].requests() >= 2 * REQUESTS);
+    assert!(outcome.parts[1].reports[0].requests() >= REQUESTS);
+    assert_eq!(
+        outcome.merged[0].requests(),
+        outcome.parts[0].reports[0].requests() + outcome.parts[1].reports[0].requests()
+    );
+}
+
+#[test]
+fn a_user_ends_a_run_and_that_is_no_error() {
+    let one = Running::start();
+    block_on(async {
+        let mut coordinator = Coordinator::connect(&agents(&[&one])).await.unwrap();
+        coordinator.open(&open(), &Stop::new()).await.unwrap();
+        let stop = Stop::new();
+        let configs = [config(LONG), config(LONG)];
+        let asked = stop.clone();
+        let mut tell = |_| asked.stop();
+        let run = coordinator.run(0, &configs, &stop, &mut tell);
+        let outcome = tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap();
+        assert!(outcome.error.is_none(), "{:?}", outcome.error);
+        assert!(outcome.merged[0].requests() >= 2 * REQUESTS);
+    });
+}
+
+#[test]
+fn a_wrong_token_a_wrong_certificate_and_a_second_coordinator_are_refused_in_words() {
+    let one = Running::start();
+    let right = agents(&[&one]);
+    let wrong_token = Agents {
+        token: Token::new("fedcba9876543210").unwrap(),
+        ..right.clone()
+    };
+    let other: Fingerprint = "00".repeat(32).parse().unwrap();
+    let wrong_certificate = Agents {
+        trust: Trust {
+            fingerprints: vec![other],
+            authorities: None,
+        },
+        ..right.clone()
+    };
+    let twice = agents(&[&one, &one]);
+    block_on(async {
+        let error = refused(&wrong_token).await;
+        let said = error.to_string();
+        assert!(
+            matches!(
+                error,
+                AgentError::Refused {
+                    code: Code::Token,
+                    ..
+                }
+            ),
+            "{said}"
+        );
+        assert!(
+            said.contains("token file") && said.contains(&one.address.to_string()),
+            "{said}"
+        );
+        let said = refused(&wrong_certificate).await.to_string();
+        assert!(said.contains(&one.fingerprint.to_string()), "{said}");
+        assert!(refused(&twice).await.to_string().contains("named twice"));
+
+        let mut first = Coordinator::connect(&right).await.unwrap();
+        let error = refused(&right).await;
+        let said = error.to_string();
+        assert!(
+            matches!(
+                error,
+                AgentError::Refused {
+                    code: Code::Busy,
+                    ..
+                }
+            ),
+            "{said}"
+        );
+        assert!(said.contains("first@here"), "{said}");
+        // The first one does not notice.
+        first.open(&open(), &Stop::new()).await.unwrap();
+        let outcome = run(&mut first, Duration::from_secs(2)).await;
+        assert!(outcome.error.is_none());
+        first.close().await;
+        one.until_logged("it is done");
+        Coordinator::connect(&right)
+            .await
+            .expect("it is free again");
+    });
+}
+
+#[test]
+fn what_an_agent_may_not_open_is_refused_with_its_name() {
+    let one = Running::start();
+    block_on(async {
+        let mut coordinator = Coordinator::connect(&agents(&[&one])).await.unwrap();
+        let asked = Open {
+            sides: vec![vec!["null:secret".to_owned()]],
+            ..open()
+        };
+        let error = coordinator.open(&asked, &Stop::new()).await.unwrap_err();
+        let said = error.to_string();
+        assert!(
+            matches!(
+                error,
+                AgentError::Refused {
+                    code: Code::Address,
+                    ..
+                }
+            ),
+            "{said}"
+        );
+        assert!(
+            said.contains(&one.address.to_string()) && said.contains("not this one"),
+            "{said}"
+        );
+    });
+}
+
+#[test]
+fn a_run_ends_when_its_coordinator_goes_or_falls_silent() {
+    let one = Running::start();
+    let open_and_run = |name: &str| {
+        vec![
+            hello(TOKEN, PROTOCOL, name),
+            encode(&ToAgent::Open(open())).unwrap(),
+        ]
+    };
+    let job = |duration| weir_agent::wire::JobOnWire::of(&config(duration));
+    let begin = |duration| {
+        let run = ToAgent::Run {
+            side: 0,
+            jobs: vec![job(duration), job(duration)],
+        };
+        [
+            encode(&run).unwrap(),
+            encode(&ToAgent::Start { after_ns: 0 }).unwrap(),
+        ]
+        .concat()
+    };
+    block_on(async {
+        for is_silent in [false, true] {
+            let mut stream = secured(&one).await;
+            for frame in open_and_run("short@life") {
+                stream.write_all(&frame).await.unwrap();
+            }
+            let mut frames = Frames::of_known();
+            until(&mut stream, &mut frames, |said| {
+                matches!(said, ToCoordinator::Opened { .. })
+            })
+            .await;
+            stream.write_all(&begin(LONG)).await.unwrap();
+            until(&mut stream, &mut frames, |said| {
+                matches!(said, ToCoordinator::Progress(_))
+            })
+            .await;
+            assert!(!one.gone.load(Ordering::SeqCst));
+            let began = Instant::now();
+            if is_silent {
+                // It is told until the agent has enough.
+                let mut bytes = vec![0; 1 << 16];
+                while stream.read(&mut bytes).await.unwrap_or(0) > 0 {}
+                assert!(began.elapsed() >= KEEP_ALIVE - Duration::from_secs(2));
+            }
+            drop(stream);
+            let began = Instant::now();
+            while !one.gone.load(Ordering::SeqCst) {
+                assert!(began.elapsed() < PATIENCE, "the run goes on");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    });
+    one.until_logged("nothing was heard of it");
+}
+
+fn hello(token: &str, protocol: &str, name: &str) -> Vec<u8> {
+    let hello = ToAgent::Hello {
+        protocol: protocol.to_owned(),
+        version: "0.0.2".to_owned(),
+        name: name.to_owned(),
+        token: token.to_owned(),
+    };
+    encode(&hello).expect("it is short")
+}
+
+type Secured = tokio_rustls::client::TlsStream<TcpStream>;
+
+async fn secured(of: &Running) -> Secured {
+    let trust = Trust {
+        fingerprints: vec![of.fingerprint],
+        authorities: None,
+    };
+    let (config, _) = trust.client().unwrap();
+    let stream = TcpStream::connect(of.address).await.unwrap();
+    let name = "localhost".try_into().unwrap();
+    TlsConnector::from(config)
+        .connect(name, stream)
+        .await
+        .unwrap()
+}
+
+async fn until(stream: &mut Secured, frames: &mut Frames, is_it: impl Fn(&ToCoordinator) -> bool) {
+    let mut bytes = vec![0; 1 << 16];
+    loop {
+        while let Some(said) = frames.next::<ToCoordinator>().unwrap() {
+            if is_it(&said) {
+                return;
+            }
+        }
+        let read = tokio::time::timeout(PATIENCE, stream.read(&mut bytes)).await;
+        let read = read.expect("it answers").unwrap();
+        assert!(read > 0, "it hung up");
+        frames.push(&bytes[..read]);
+    }
+}
+
+/// What it says to `bytes`, until it hangs up.
+async fn answers(of: &Running, bytes: &[u8]) -> Vec<ToCoordinator> {
+    let mut stream = secured(of).await;
+    // It may hang up before all of it is written.
+    let _ = stream.write_all(bytes).await;
+    let _ = stream.shutdown().await;
+    let (mut frames, mut said, mut bytes) = (Frames::of_known(), Vec::new(), vec![0; 1 << 16]);
+    let patience = HANDSHAKE + PATIENCE;
+    while let Ok(read) = tokio::time::timeout(patience, stream.read(&mut bytes))
+        .await
+        .unwrap()
+    {
+        if read == 0 {
+            break;
+        }
+        frames.push(&bytes[..read]);
+        while let Some(message) = frames.next().unwrap() {
+            said.push(message);
+        }
+    }
+    said
+}
+
+fn codes(said: &[ToCoordinator]) -> Vec<Code> {
+    said.iter()
+        .filter_map(|said| match said {
+            ToCoordinator::Refused { code, .. } => Some(*code),
+            _ => None,
+        })
+        .collect()
+}
+
+async fn still_serves(of: &Running) {
+    let began = Instant::now();
+    loop {
+        match Coordinator::connect(&agents(&[of])).await {
+            Ok(mut coordinator) => {
+                coordinator.open(&open(), &Stop::new()).await.unwrap();
+                let outcome = run(&mut coordinator, Duration::from_secs(2)).await;
+                assert!(outcome.error.is_none(), "{:?}", outcome.error);
+                return;
+            }
+            // The one before has not been cleared away yet.
+            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[test]
+fn strangers_are_heard_for_little() {
+    let one = Running::start();
+    let long = |bytes: u32| [&bytes.to_be_bytes()[..], &[b' '; 100]].concat();
+    block_on(async {
+        let other = hello(TOKEN, "weir-agent/99", "later");
+        let said = answers(&one, &other).await;
+        assert_eq!(codes(&said), [Code::Protocol]);
+        let text = format!("{said:?}");
+        assert!(
+            text.contains(PROTOCOL) && text.contains("weir-agent/99"),
+            "{text}"
+        );
+        for (what, bytes, code) in [
+            (
+                "an open without a hello",
+                encode(&ToAgent::Open(open())).unwrap(),
+                Code::Message,
+            ),
+            (
+                "too long for a stranger",
+                long(FIRST_BYTES_MAX as u32 + 1),
+                Code::Message,
+            ),
+            ("as long as can be said", long(u32::MAX), Code::Message),
+            ("nothing", long(0), Code::Message),
+            (
+                "no JSON",
+                [&4u32.to_be_bytes()[..], b"{{{{"].concat(),
+                Code::Message,
+            ),
+            (
+                "JSON of something else",
+                [&2u32.to_be_bytes()[..], b"{}"].concat(),
+                Code::Message,
+            ),
+            (
+                "half a hello",
+                hello(TOKEN, PROTOCOL, "x")[..20].to_vec(),
+                Code::Message,
+            ),
+            (
+                "a wrong token",
+                hello("fedcba9876543210", PROTOCOL, "x"),
+                Code::Token,
+            ),
+            ("no token", hello("", PROTOCOL, "x"), Code::Token),
+        ] {
+            assert_eq!(codes(&answers(&one, &bytes).await), [code], "{what}");
+        }
+        // Known now, and no better.
+        for (what, more) in [
+            ("too long for anybody", long(BYTES_MAX as u32 + 1)),
+            (
+                "a run before volumes",
+                encode(&ToAgent::Run {
+                    side: 0,
+                    jobs: Vec::new(),
+                })
+                .unwrap(),
+            ),
+            ("a second hello", hello(TOKEN, PROTOCOL, "x")),
+            (
+                "no volumes",
+                encode(&ToAgent::Open(Open {
+                    sides: vec![Vec::new()],
+                    ..open()
+                }))
+                .unwrap(),
+            ),
+        ] {
+            let bytes = [hello(TOKEN, PROTOCOL, "known"), more].concat();
+            let said = answers(&one, &bytes).await;
+            assert!(
+                matches!(said[0], ToCoordinator::Welcome { .. }),
+                "{what}: {said:?}"
+            );
+            assert_eq!(codes(&said), [Code::Message], "{what}");
+            still_serves(&one).await;
+        }
+    });
+}
+
+/// A stream of numbers that look random, from a seed.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 = merge::seed(self.0, 1);
+        self.0
+    }
+
+    fn bytes(&mut self, most: u64) -> Vec<u8> {
+        let length = self.next() % most;
+        (0..length).map(|_| self.next() as u8).collect()
+    }
+}
+
+#[test]
+fn any_bytes_do_no_harm() {
+    let seed = weir_reactor::sim::seed_from_env_or_random();
+    println!("seed {seed}");
+    let mut noise = Noise(seed);
+    let one = Running::start();
+    block_on(async {
+        for _ in 0..20 {
+            // Not even TLS.
+            let mut plain = TcpStream::connect(one.address).await.unwrap();
+            let _ = plain.write_all(&noise.bytes(600)).await;
+        }
+        for round in 0..60 {
+            let mut bytes = match round % 3 {
+                0 => Vec::new(),
+                _ => hello(TOKEN, PROTOCOL, "noise"),
+            };
+            if round % 3 == 2 {
+                bytes.extend(encode(&ToAgent::Open(open())).unwrap());
+                let job = weir_agent::wire::JobOnWire::of(&config(Duration::from_secs(1)));
+                let mut text = encode(&ToAgent::Run {
+                    side: 0,
+                    jobs: vec![job.clone(), job],
+                })
+                .unwrap();
+                for _ in 0..noise.next() % 4 {
+                    let at = 4 + noise.next() as usize % (text.len() - 4);
+                    text[at] = noise.next() as u8;
+                }
+                bytes.extend(text);
+            }
+            let garbage = noise.bytes(300);
+            // Announced as what it is, so that it is read, or not.
+            if noise.next().is_multiple_of(2) {
+                bytes.extend((garbage.len() as u32).to_be_bytes());
+            }
+            bytes.extend(garbage);
+            let mut stream = secured(&one).await;
+            let _ = stream.write_all(&bytes).await;
+            let _ = stream.shutdown().await;
+        }
+        still_serves(&one).await;
+    });
+}
+
+#[test]
+fn silent_strangers_do_not_keep_others_out_for_long() {
+    let one = Running::start();
+    let silent: Vec<_> = (0..4 * HALF_OPEN_MAX)
+        .map(|_| Plain::connect(one.address).expect("it is accepted by the system at least"))
+        .collect();
+    one.until_logged("too many connections");
+    block_on(still_serves(&one));
+    one.until_logged("no token within");
+    let lines = one.log.lock().unwrap().len();
+    assert!(lines < 4 * HALF_OPEN_MAX, "{lines} lines");
+    drop(silent);
+}
+
+/// A certificate that an authority signed, and the authority, as files.
+fn signed(folder: &Path, name: &str, until_year: i32) -> (Identity, PathBuf) {
+    let authority_key = rcgen::KeyPair::generate().unwrap();
+    let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority_certificate = authority.self_signed(&authority_key).unwrap();
+    let issuer = rcgen::Issuer::new(authority, authority_key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut parameters = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+    parameters.not_before = rcgen::date_time_ymd(2000, 1, 1);
+    parameters.not_after = rcgen::date_time_ymd(until_year, 1, 1);
+    let certificate = parameters.signed_by(&key, &issuer).unwrap();
+    let path = |name: &str| folder.join(name);
+    let put = |name: &str, text: String| {
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path(name));
+        std::io::Write::write_all(&mut file.unwrap(), text.as_bytes()).unwrap();
+    };
+    put("authority", authority_certificate.pem());
+    put("certificate", certificate.pem());
+    put("key", key.serialize_pem());
+    let identity = Identity::from_files(&path("certificate"), &path("key")).unwrap();
+    (identity, path("authority"))
+}
+
+#[test]
+fn an_authority_vouches_for_a_name_and_for_a_time() {
+    for (name, until_year, wrong) in [
+        ("127.0.0.1", 4000, None),
+        ("127.0.0.1", 2010, Some("expired")),
+        ("other.example.com", 4000, Some("not valid for name")),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let (identity, authority) = signed(folder.path(), name, until_year);
+        let one = Running::start_as(identity, folder);
+        let asked = Agents {
+            trust: Trust {
+                fingerprints: Vec::new(),
+                authorities: Some(authority),
+            },
+            ..agents(&[&one])
+        };
+        block_on(async {
+            let Some(wrong) = wrong else {
+                Coordinator::connect(&asked).await.expect("it is trusted");
+                return;
+            };
+            let error = refused(&asked).await;
+            let said = error.to_string();
+            assert!(matches!(error, AgentError::Certificate { .. }), "{said}");
+            assert!(said.contains(wrong), "{said}");
+            // Whom a fingerprint was told of is trusted whatever the time.
+            Coordinator::connect(&agents(&[&one]))
+                .await
+                .expect("it is trusted");
+        });
+        let other = tempfile::tempdir().unwrap();
+        let (_, authority) = signed(other.path(), name, 4000);
+        let asked = Agents {
+            trust: Trust {
+                fingerprints: Vec::new(),
+                authorities: Some(authority),
+            },
+            ..agents(&[&one])
+        };
+        let error = block_on(refused(&asked));
+        assert!(matches!(error, AgentError::Certificate { .. }), "{error}");
+        assert!(one.folder.path().exists());
+    }
+}
+
+#[test]
+fn who_is_no_agent_is_told_apart_from_who_is_not_there() {
+    block_on(async {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Agents {
+            addresses: vec![address.to_string().parse().unwrap()],
+            token: Token::new(TOKEN).unwrap(),
+            trust: Trust {
+                fingerprints: vec!["00".repeat(32).parse().unwrap()],
+                authorities: None,
+            },
+            name: "x".to_owned(),
+            version: "0.0.1".to_owned(),
+        };
+        let talk = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream
+                .write_all(b"SSH-2.0-something else\r\n")
+                .await
+                .unwrap();
+            let _ = stream.read(&mut [0; 1000]).await;
+        };
+        let (error, ()) = tokio::join!(refused(&asked), talk);
+        assert!(matches!(error, AgentError::Tls { .. }), "{error}");
+        drop(listener);
+        let error = refused(&asked).await;
+        assert!(matches!(error, AgentError::Reach { .. }), "{error}");
+        assert!(error.to_string().contains("weir agent"), "{error}");
+    });
+}

@@ -1,0 +1,307 @@
+//! `weir agent`: makes load on this machine for a coordinator on another one.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use weir_agent::allow::{Allowed, Rule};
+use weir_agent::message::{Code, Open, Usage as Asked};
+use weir_agent::server::{Agent, Conductor, Refusal, Worker};
+use weir_agent::tls::Identity;
+use weir_agent::token::Token;
+use weir_block::Volume;
+use weir_lab::convert;
+use weir_lab::document::{self, Machine};
+use weir_load::bench::{self, BenchConfig, BenchReport, Job};
+use weir_volume::{Gate, VolumeUrl};
+
+use super::ReactorArguments;
+use super::laboratory::{Usage, open_as_hosts};
+use super::session::Session;
+
+/// What a process that was killed by an interrupt ends with.
+const INTERRUPTED: i32 = 130;
+
+/// Make load on this machine for a coordinator on another one: weir bench --agent
+#[derive(Debug, clap::Args)]
+pub(crate) struct AgentArguments {
+    /// Where to wait for coordinators, such as 192.0.2.7:4440 or [::]:4440; port 0 takes one that is free, and prints it
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// A file with the token that coordinators must show: one line of 16 letters or more, readable by its owner only. `openssl rand -hex 32` makes one
+    #[arg(long, value_name = "FILE")]
+    token_file: PathBuf,
+    /// The certificate that this agent shows, and those of its authorities, in PEM [default: one that it makes and keeps, whose
+    /// fingerprint it prints]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+    /// The key of that certificate, in PEM, readable by its owner only
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+    /// Where the certificate that it makes is kept [default: $STATE_DIRECTORY, for root /var/lib/weir-agent, for others
+    /// $XDG_STATE_HOME/weir-agent or ~/.local/state/weir-agent]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "tls_certificate")]
+    state_folder: Option<PathBuf>,
+    /// Open volumes whose URL begins so, such as nvme+tcp://192.0.2.1 or file:/data/; may be given several times [default: nvme+tcp:
+    /// and null:]
+    #[arg(long, value_name = "PREFIX")]
+    allow: Vec<Rule>,
+}
+
+pub(crate) fn run(arguments: AgentArguments, json: bool) -> anyhow::Result<ExitCode> {
+    let token = Token::from_file(&arguments.token_file)?;
+    let identity = arguments.identity()?;
+    let fingerprint = identity.fingerprint();
+    let allowed = Arc::new(Allowed::new(arguments.allow));
+    let gate = Arc::clone(&allowed);
+    let agent = Agent {
+        token,
+        tls: identity.server()?,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        machine: Machine::this(std::thread::available_parallelism().map_or(1, usize::from) as u32),
+        workers: Arc::new(move || Box::new(LoadWorker::new(Arc::clone(&gate)))),
+        log: Arc::new(|line| eprintln!("{line}")),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("the agent's event loop cannot be made")?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind(arguments.listen).await;
+        let listener = listener.with_context(|| format!("cannot listen on {}", arguments.listen))?;
+        let address = listener.local_addr()?;
+        let signals = Signals::new().context("cannot listen for signals")?;
+        let text = match json {
+            true => json!({"address": address.to_string(), "fingerprint": fingerprint.to_string(), "allowed": allowed.to_string()}).to_string(),
+            false => format!("listening on {address}\ncertificate  {fingerprint}\nopens        {allowed}"),
+        };
+        println!("{text}");
+        std::io::stdout().flush()?;
+        agent.serve(listener, signals.end()).await;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+impl AgentArguments {
+    fn identity(&self) -> anyhow::Result<Identity> {
+        if let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) {
+            return Ok(Identity::from_files(certificate, key)?);
+        }
+        let folder = match &self.state_folder {
+            Some(folder) => folder.clone(),
+            None => state_folder()?,
+        };
+        let mut names = vec!["localhost".to_owned()];
+        let address = self.listen.ip();
+        if !address.is_unspecified() {
+            names.push(address.to_string());
+        }
+        if let Ok(name) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
+            names.push(name.trim().to_owned());
+        }
+        Ok(Identity::own(&folder, &names)?)
+    }
+}
+
+fn state_folder() -> anyhow::Result<PathBuf> {
+    const NAME: &str = "weir-agent";
+    let from = |name: &str| {
+        let value = std::env::var_os(name).filter(|value| !value.is_empty());
+        value.map(PathBuf::from)
+    };
+    if let Some(folder) = from("STATE_DIRECTORY") {
+        return Ok(folder);
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib").join(NAME));
+    }
+    if let Some(folder) = from("XDG_STATE_HOME") {
+        return Ok(folder.join(NAME));
+    }
+    match from("HOME") {
+        Some(home) => Ok(home.join(".local/state").join(NAME)),
+        None => bail!(
+            "there is no home to keep a certificate in; name --state-folder, or --tls-certificate and --tls-key"
+        ),
+    }
+}
+
+/// The signals that end the agent.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Until the first one; a second one ends the process at once.
+    async fn end(mut self) {
+        self.next().await;
+        eprintln!("ending");
+        tokio::spawn(async move {
+            self.next().await;
+            std::process::exit(INTERRUPTED);
+        });
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Does what one coordinator asks.
+struct LoadWorker {
+    allowed: Arc<Allowed>,
+    opened: Option<Opened>,
+}
+
+struct Opened {
+    /// Of each side, each volume as each host sees it, and what it is called.
+    sides: Vec<Vec<(String, Vec<Arc<dyn Volume>>)>>,
+    /// Ends when the volumes are gone.
+    session: Session,
+}
+
+impl LoadWorker {
+    fn new(allowed: Arc<Allowed>) -> Self {
+        LoadWorker {
+            allowed,
+            opened: None,
+        }
+    }
+
+    /// The URLs, each of them allowed. Nothing is opened before all of them are.
+    fn urls(&self, asked: &Open) -> Result<Vec<Vec<VolumeUrl>>, Refusal> {
+        let read = |text: &String| {
+            let url: VolumeUrl = text
+                .parse()
+                .map_err(|error| Refusal::new(Code::Open, format!("{error}")))?;
+            let allowed = self.allowed.check(&url);
+            allowed.map_err(|why| Refusal::new(Code::Address, format!("{url}: {why}")))?;
+            Ok(url)
+        };
+        let sides = asked.sides.iter();
+        sides.map(|side| side.iter().map(read).collect()).collect()
+    }
+
+    fn opened(&self, asked: &Open, urls: &[Vec<VolumeUrl>]) -> anyhow::Result<Opened> {
+        let volumes = urls.iter().map(Vec::len).max().unwrap_or(1) as u32;
+        let all = |of: u32| {
+            of.checked_mul(volumes)
+                .context("these are too many queues or hosts")
+        };
+        let reactors = ReactorArguments::of(asked.reactors);
+        let allowed = Arc::clone(&self.allowed);
+        let gate: Gate = Arc::new(move |url| allowed.check(url));
+        let session = Session::start_gated(
+            &reactors,
+            all(asked.queues)?,
+            all(asked.hosts)?,
+            asked.by_rate,
+            gate,
+        )?;
+        let usage = match asked.usage {
+            Asked::Reads => Usage::Reads,
+            Asked::Flushes => Usage::Flushes,
+            Asked::Overwrites => Usage::Overwrites,
+        };
+        let open = |url: &VolumeUrl| {
+            let volumes = open_as_hosts(&session, url, asked.hosts, usage, asked.destroy_data)?;
+            Ok((url.to_string(), volumes))
+        };
+        let sides = urls
+            .iter()
+            .map(|side| side.iter().map(open).collect())
+            .collect::<anyhow::Result<_>>()?;
+        Ok(Opened { sides, session })
+    }
+}
+
+impl Worker for LoadWorker {
+    fn open(&mut self, asked: &Open) -> Result<Vec<Vec<document::Volume>>, Refusal> {
+        const HOSTS_MAX: u32 = 1024;
+        if asked.hosts == 0 || asked.hosts > HOSTS_MAX || asked.queues == 0 {
+            let text = format!("1 to {HOSTS_MAX} hosts, and a queue at least, are possible");
+            return Err(Refusal::new(Code::Open, text));
+        }
+        let urls = self.urls(asked)?;
+        let opened = self.opened(asked, &urls);
+        let opened = opened.map_err(|error| Refusal::new(Code::Open, format!("{error:#}")))?;
+        let stored = |(url, volumes): &(String, Vec<Arc<dyn Volume>>)| {
+            convert::volume(url, &volumes[0].name(), &volumes[0].geometry())
+        };
+        let sides = opened.sides.iter();
+        let told = sides
+            .map(|side| side.iter().map(stored).collect())
+            .collect();
+        self.opened = Some(opened);
+        Ok(told)
+    }
+
+    fn run(
+        &mut self,
+        side: usize,
+        configs: Vec<BenchConfig>,
+        mut conductor: Conductor,
+    ) -> Result<Vec<BenchReport>, Refusal> {
+        let refused = |text: String| Refusal::new(Code::Run, text);
+        let opened = self.opened.as_ref();
+        let opened = opened.ok_or_else(|| refused("no volume was opened".to_owned()))?;
+        let volumes = opened
+            .sides
+            .get(side)
+            .filter(|of| of.len() == configs.len());
+        let volumes = volumes.ok_or_else(|| {
+            refused(format!(
+                "there is no side {side} of {} volumes",
+                configs.len()
+            ))
+        })?;
+        let jobs: Vec<Job> = volumes
+            .iter()
+            .zip(configs)
+            .map(|((name, volumes), config)| Job {
+                name: name.clone(),
+                volumes: volumes.clone(),
+                config,
+            })
+            .collect();
+        let remotes = opened.session.remotes();
+        let ran = opened.session.run(move |control| async move {
+            let teller = conductor.teller();
+            let progress = |progress| teller.progress(progress);
+            let mut waiting = None;
+            let beginning = async || {
+                let beginning = conductor.ready().await?;
+                let at = control.precise_now() + beginning.remaining();
+                let (reactor, teller) = (control.clone(), teller.clone());
+                waiting = Some(control.spawn(async move {
+                    reactor.sleep_until(at).await;
+                    teller.began(beginning);
+                }));
+                Some(at)
+            };
+            let reports =
+                bench::run_jobs_from(&control, &remotes, &jobs, beginning, progress).await;
+            drop(waiting);
+            reports
+        });
+        let reports = ran.map_err(|error| refused(format!("{error:#}")))?;
+        reports.map_err(|error| refused(error.to_string()))
+    }
+}

@@ -1,0 +1,109 @@
+//! `weir bench --agent`: the same load, made on other machines.
+
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use weir_agent::coordinator::{Coordinator, Outcome};
+use weir_agent::message::Open;
+use weir_lab::document::Volume;
+use weir_load::Stop;
+use weir_load::bench::BenchConfig;
+use weir_load::workload::Workload;
+
+use super::show::{Driven, Shown};
+use super::{BenchArguments, judge};
+use crate::tools::agents;
+use crate::tools::laboratory::Usage;
+use crate::tools::live::View;
+use crate::tools::present::Progress;
+use crate::tools::session::end_on_interrupt;
+
+/// Measures and tells. A run that an agent did not make to the end is told too, and is a failure.
+pub(super) fn run(
+    arguments: &BenchArguments,
+    workload: &Workload,
+    configs: &[BenchConfig],
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let started = SystemTime::now();
+    let (volumes, outcome) = measure(arguments, workload, configs)?;
+    let queues = arguments.queues * arguments.hosts * arguments.agents.count();
+    let driven: Vec<_> = volumes
+        .into_iter()
+        .zip(&arguments.urls)
+        .map(|(volume, url)| Driven {
+            name: url.to_string(),
+            volume,
+            queues,
+        })
+        .collect();
+    let parts = agents::stored(&outcome);
+    let caveats = agents::caveats(&outcome);
+    if arguments.result.is_wanted() {
+        let mut document = arguments.stored(workload, &driven, &outcome.merged, started);
+        document.caveats.clone_from(&caveats);
+        if let weir_lab::document::Body::Bench { runs } = &mut document.body {
+            runs.iter_mut()
+                .for_each(|run| run.agents = Some(parts.clone()));
+        }
+        arguments.result.write(&document)?;
+    }
+    let mut shown = Shown::new(arguments, workload, &driven, &outcome.merged);
+    if json {
+        let mut json = shown.json();
+        json["agents"] = agents::json(&parts)?;
+        json["caveats"] = serde_json::to_value(&caveats)?;
+        println!("{}", serde_json::to_string_pretty(&json)?);
+    } else {
+        print!("{}\n{}", shown.text(), agents::table(&parts)?);
+    }
+    for caveat in &caveats {
+        eprintln!("note: {}", caveat.text);
+    }
+    // They were told with the names of the agents that they are about.
+    shown.sum.caveats.clear();
+    let judged = judge(&shown.sum);
+    Ok(match &outcome.error {
+        None => judged,
+        Some(error) => {
+            eprintln!("error: the run is not whole: {error}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+fn measure(
+    arguments: &BenchArguments,
+    workload: &Workload,
+    configs: &[BenchConfig],
+) -> anyhow::Result<(Vec<Volume>, Outcome)> {
+    let agents = arguments.agents.agents()?;
+    let stop = Stop::new();
+    end_on_interrupt(&stop)?;
+    let urls = arguments.urls.iter().map(ToString::to_string).collect();
+    let open = Open {
+        sides: vec![urls],
+        hosts: arguments.hosts,
+        queues: arguments.queues * arguments.hosts,
+        usage: agents::usage(Usage::of(workload)),
+        destroy_data: arguments.destroy_data,
+        reactors: arguments.reactors.asked(),
+        by_rate: arguments.rate.is_some(),
+    };
+    let total = arguments.ramp + arguments.duration;
+    let progress = Progress::start();
+    let mut sink = progress.sink();
+    agents::block_on(async {
+        let mut coordinator = Coordinator::connect(&agents).await?;
+        let mut sides = coordinator.open(&open, &stop).await?;
+        let mut view = View::new(coordinator.names().map(str::to_owned));
+        let mut tell = |tick| {
+            if let Some(line) = view.add(&agents::tick(&tick, total)) {
+                sink(line);
+            }
+        };
+        let outcome = coordinator.run(0, configs, &stop, &mut tell).await?;
+        coordinator.close().await;
+        Ok((sides.swap_remove(0), agents::check(outcome)?))
+    })
+}

@@ -1,0 +1,461 @@
+//! `weir agent` and `weir bench --agent` as processes: one gateway, several agents, and what is told when one of them dies.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use common::free_port;
+use common::gateway::{Gateway, WEIR, until};
+
+const SUBSYSTEM: &str = "nqn.2026-01.com.example:agents";
+
+/// An agent that is a process of its own.
+struct Agent {
+    process: Child,
+    address: String,
+    fingerprint: String,
+    log: PathBuf,
+}
+
+impl Agent {
+    fn start(folder: &Path, name: &str, more: &[&str]) -> Self {
+        let log = folder.join(format!("{name}.log"));
+        let mut process = Command::new(WEIR)
+            .args(["--json", "agent", "--listen", "127.0.0.1:0", "--token-file"])
+            .arg(token(folder))
+            .arg("--state-folder")
+            .arg(folder.join(name))
+            .args(more)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(&log).expect("the log can be written"))
+            .spawn()
+            .expect("the agent starts");
+        let mut line = String::new();
+        let output = process.stdout.take().expect("it is piped");
+        BufReader::new(output)
+            .read_line(&mut line)
+            .expect("it says where it is");
+        let said: Value = serde_json::from_str(&line)
+            .unwrap_or_else(|_| panic!("{line}: {}", fs::read_to_string(&log).unwrap()));
+        let text = |key: &str| said[key].as_str().expect("a text").to_owned();
+        Agent {
+            address: text("address"),
+            fingerprint: text("fingerprint"),
+            process,
+            log,
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).expect("it is there");
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // It may have ended; then there is nothing to kill.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The token file, which is made if it is not there.
+fn token(folder: &Path) -> PathBuf {
+    let path = folder.join("token");
+    if !path.exists() {
+        fs::write(&path, "0123456789abcdef0123456789abcdef\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    path
+}
+
+/// `weir bench` with agents.
+fn bench(folder: &Path, agents: &[&Agent], arguments: &[&str]) -> Command {
+    let mut command = Command::new(WEIR);
+    command.args(["--json", "bench"]).args(arguments);
+    for agent in agents {
+        command.args(["--agent", &agent.address]);
+        command.args(["--agent-fingerprint", &agent.fingerprint]);
+    }
+    command.arg("--agent-token-file").arg(token(folder));
+    command
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn count(of: &Value, pointer: &str) -> u64 {
+    let value = of.pointer(pointer).and_then(Value::as_u64);
+    value.unwrap_or_else(|| panic!("no number at {pointer} of {of}"))
+}
+
+/// A gateway that serves a volume, and the URL of its namespace.
+fn gateway() -> (Gateway, String) {
+    let mut gateway = Gateway::prepared("");
+    gateway.start();
+    let port = free_port();
+    gateway.ok("volume add disk mem:?size=64M");
+    gateway.ok(&format!("subsystem add {SUBSYSTEM} --allow-any-host"));
+    gateway.ok(&format!("namespace add {SUBSYSTEM} disk"));
+    gateway.ok(&format!("listener add 127.0.0.1:{port}"));
+    (
+        gateway,
+        format!("nvme+tcp://127.0.0.1:{port}/{SUBSYSTEM}?nsid=1"),
+    )
+}
+
+/// Commands of a kind that the gateway has answered.
+fn commands(gateway: &Gateway, opcode: &str) -> u64 {
+    use std::io::{Read, Write};
+    let mut stream = std::os::unix::net::UnixStream::connect(gateway.path("weir.sock")).unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.0\r\nhost: localhost\r\n\r\n")
+        .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let wanted = format!("opcode=\"{opcode}\"");
+    let lines = text.lines().filter(|line| {
+        line.starts_with("weir_commands_total{")
+            && line.contains(SUBSYSTEM)
+            && line.contains(&wanted)
+    });
+    let values: Vec<f64> = lines
+        .map(|line| line.rsplit_once(' ').unwrap().1.parse().unwrap())
+        .collect();
+    assert!(!values.is_empty(), "no {opcode} in:\n{text}");
+    values.iter().sum::<f64>() as u64
+}
+
+#[test]
+fn what_agents_measure_is_what_the_gateway_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gateway, url) = gateway();
+    let agents: Vec<_> = ["one", "two", "three"]
+        .iter()
+        .map(|name| Agent::start(folder.path(), name, &[]))
+        .collect();
+    let stored = folder.path().join("result.json");
+    let page = folder.path().join("result.html");
+    let arguments = [
+        &url,
+        "--read-percent",
+        "70",
+        "--rate",
+        "1501",
+        "--arrivals",
+        "exponential",
+        "--duration",
+        "2s",
+        "--interval",
+        "200ms",
+        "--destroy-data",
+        "--output",
+        stored.to_str().unwrap(),
+        "--report",
+        page.to_str().unwrap(),
+    ];
+    let agents: Vec<_> = agents.iter().collect();
+    let output = bench(folder.path(), &agents, &arguments).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+
+    // Everything that was due was sent, and nothing else was.
+    assert_eq!(count(&report, "/unsent"), 0);
+    assert_eq!(
+        count(&report, "/write/requests"),
+        commands(&gateway, "write")
+    );
+    // Besides, whether something lies on the volume was looked at, by each agent.
+    let looked = commands(&gateway, "read") - count(&report, "/read/requests");
+    assert!(looked > 0 && looked < 3 * 100, "{looked} reads more");
+    let total = count(&report, "/total/requests");
+    assert!(total.abs_diff(3002) < 400, "{total}");
+
+    let each = report["agents"]["each"].as_array().expect("a list");
+    let sum: u64 = each.iter().map(|agent| count(agent, "/requests")).sum();
+    assert_eq!((each.len(), sum), (3, total));
+    assert!(
+        each.iter()
+            .all(|agent| count(agent, "/requests").abs_diff(1000) < 250),
+        "{each:?}"
+    );
+    let seeds: std::collections::BTreeSet<_> = each.iter().map(|of| count(of, "/seed")).collect();
+    assert_eq!(seeds.len(), 3);
+    assert!(each.iter().all(|agent| agent["error"].is_null()));
+    assert!(
+        each.iter()
+            .all(|agent| agent["processor_seconds"].as_f64() > Some(0.0))
+    );
+    assert!(report["agents"]["start_spread_seconds"].as_f64().is_some());
+    let intervals = report["intervals"].as_array().expect("a list");
+    let in_intervals: u64 = intervals.iter().map(|of| count(of, "/requests")).sum();
+    assert_eq!(in_intervals, total);
+
+    // The stored result has whole histograms, of all and of each, and a page shows each.
+    let text = fs::read_to_string(&stored).unwrap();
+    let document = weir_lab::document::Document::from_json(&text).expect("a result");
+    let run = document.runs()[0];
+    let parts = run.agents.as_ref().expect("agents");
+    let latencies = |of: &weir_lab::document::Operation| of.service.clone().expect("latencies");
+    let merged = weir_lab::document::Latency::merged(
+        &parts
+            .each
+            .iter()
+            .map(|of| latencies(&of.operations.read))
+            .collect::<Vec<_>>(),
+    );
+    assert_eq!(
+        merged.unwrap().unwrap(),
+        latencies(&run.operations.read).histogram().unwrap()
+    );
+    assert!(parts.error.is_none() && run.error().is_none());
+    assert_eq!((run.load.queues(), run.load.hosts()), (3, 3));
+    let page = fs::read_to_string(&page).unwrap();
+    assert!(agents.iter().all(|agent| page.contains(&agent.address)));
+}
+
+#[test]
+fn an_agent_that_is_killed_fails_the_run_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_gateway, url) = gateway();
+    let one = Agent::start(folder.path(), "one", &[]);
+    let mut two = Agent::start(folder.path(), "two", &[]);
+    let stored = folder.path().join("result.json");
+    let page = folder.path().join("result.html");
+    let arguments = [
+        &url,
+        "--queue-depth",
+        "2",
+        "--duration",
+        "10m",
+        "--interval",
+        "100ms",
+        "--output",
+        stored.to_str().unwrap(),
+        "--report",
+        page.to_str().unwrap(),
+    ];
+    let mut command = bench(folder.path(), &[&one, &two], &arguments);
+    let running = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let commands = |of: &Agent| of.log().matches("has this agent now").count();
+    until("both work", || commands(&one) == 1 && commands(&two) == 1);
+    // Some intervals are told.
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    two.process.kill().unwrap();
+    let output = running.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let errors = said(&output);
+    assert!(
+        errors.contains(&format!("agent {} is lost", two.address)),
+        "{errors}"
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let error = report["agents"]["error"].as_str().expect("an error");
+    assert!(error.contains(&two.address), "{error}");
+    let each = report["agents"]["each"].as_array().expect("a list");
+    assert!(
+        each[0]["error"].is_null() && each[1]["error"].is_string(),
+        "{each:?}"
+    );
+    assert!(
+        each.iter().all(|agent| count(agent, "/requests") > 0),
+        "{each:?}"
+    );
+    let text = fs::read_to_string(&stored).unwrap();
+    let document = weir_lab::document::Document::from_json(&text).expect("a result");
+    assert!(
+        document.runs()[0]
+            .error()
+            .expect("an error")
+            .contains(&two.address)
+    );
+    assert_eq!(document.caveats[0].code, "agent-lost");
+    let page = fs::read_to_string(&page).unwrap();
+    assert!(page.contains("is lost"), "the page does not say so");
+    // The other one is free, and does not go on.
+    until("it is free", || one.log().contains("it is done"));
+    let output = bench(
+        folder.path(),
+        &[&one],
+        &["null:?size=1G", "--duration", "200ms"],
+    )
+    .output();
+    assert!(output.as_ref().unwrap().status.success(), "{output:?}");
+}
+
+#[test]
+fn an_agent_says_who_has_it_and_ends_when_it_is_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut one = Agent::start(folder.path(), "one", &[]);
+    let long = ["null:?size=1G", "--queue-depth", "1", "--duration", "10m"];
+    let mut first = bench(folder.path(), &[&one], &long)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("the first has it", || {
+        one.log().contains("has this agent now")
+    });
+    let second = bench(folder.path(), &[&one], &long).output().unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    let errors = said(&second);
+    assert!(
+        errors.contains("it works for") && errors.contains(&format!("process {}", first.id())),
+        "{errors}"
+    );
+    assert!(first.try_wait().unwrap().is_none());
+    one.signal(Signal::TERM);
+    let output = first.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said(&output).contains("was told to end"),
+        "{}",
+        said(&output)
+    );
+    assert_eq!(one.process.wait().unwrap().code(), Some(0), "{}", one.log());
+}
+
+#[test]
+fn an_interrupted_coordinator_stops_its_agents_and_tells_what_there_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = Agent::start(folder.path(), "one", &[]);
+    let long = ["null:?size=1G", "--queue-depth", "1", "--duration", "10m"];
+    let running = bench(folder.path(), &[&one], &long)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("it works", || one.log().contains("has this agent now"));
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    kill_process(Pid::from_child(&running), Signal::INT).unwrap();
+    let output = running.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(count(&report, "/total/requests") > 0);
+    assert_eq!(report["caveats"][0]["code"], "ended-early");
+}
+
+#[test]
+fn an_agent_opens_what_it_may_and_looks_before_it_overwrites() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    fs::create_dir(&data).unwrap();
+    let allow = format!("file:{}/", data.display());
+    let default = Agent::start(folder.path(), "default", &[]);
+    let files = Agent::start(
+        folder.path(),
+        "files",
+        &["--allow", &allow, "--allow", "stripe:"],
+    );
+    let inside = format!("file:{}/image?size=16M", data.display());
+    let outside = format!("file:{}/outside?size=16M", folder.path().display());
+    let short = ["--duration", "200ms", "--read-percent", "0"];
+    let refused = |agent: &Agent, url: &str, more: &[&str]| {
+        let arguments = [&[url][..], &short, more].concat();
+        let output = bench(folder.path(), &[agent], &arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{url}: {}", said(&output));
+        let errors = said(&output);
+        assert!(errors.contains(&agent.address), "{errors}");
+        errors
+    };
+    let errors = refused(&default, &inside, &[]);
+    assert!(
+        errors.contains("nvme+tcp:, null:") && errors.contains("--allow file:"),
+        "{errors}"
+    );
+    assert!(refused(&default, "mem:?size=1G", &[]).contains("--allow mem:"));
+    assert!(refused(&files, &outside, &[]).contains(&allow));
+    // Members are looked at too.
+    let member = outside
+        .replace(':', "%3A")
+        .replace('?', "%3F")
+        .replace('=', "%3D");
+    let striped = format!("stripe:?chunk=64k&member={member}&member={member}");
+    let errors = refused(&files, &striped, &[]);
+    assert!(errors.contains("this agent opens"), "{errors}");
+    assert!(!folder.path().join("outside").exists());
+
+    let ran = |more: &[&str]| {
+        let arguments = [&[&*inside][..], &short, more].concat();
+        bench(folder.path(), &[&files], &arguments)
+            .output()
+            .unwrap()
+    };
+    let output = ran(&[]);
+    assert!(output.status.success(), "{}", said(&output));
+    let mut image = fs::read(data.join("image")).unwrap();
+    image[510..512].copy_from_slice(&[0x55, 0xAA]);
+    image[65_600..65_608].copy_from_slice(b"_BHRfS_M");
+    fs::write(data.join("image"), &image).unwrap();
+    let errors = refused(&files, &inside, &[]);
+    assert!(errors.contains("--destroy-data"), "{errors}");
+    assert_eq!(fs::read(data.join("image")).unwrap(), image);
+    let output = ran(&["--destroy-data"]);
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+#[test]
+fn neither_side_starts_without_a_token_that_nobody_else_can_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let loose = folder.path().join("loose");
+    fs::write(&loose, "0123456789abcdef0123456789abcdef\n").unwrap();
+    fs::set_permissions(&loose, fs::Permissions::from_mode(0o644)).unwrap();
+    let run = |arguments: &[&str]| Command::new(WEIR).args(arguments).output().unwrap();
+    let loose = loose.to_str().unwrap();
+    let output = run(&["agent", "--listen", "127.0.0.1:0", "--token-file", loose]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("chmod 600"), "{}", said(&output));
+    assert_eq!(
+        run(&["agent", "--listen", "127.0.0.1:0"]).status.code(),
+        Some(2)
+    );
+    let to = [
+        "bench",
+        "null:",
+        "--agent",
+        "127.0.0.1:1",
+        "--agent-token-file",
+        loose,
+    ];
+    let output = run(&to);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("chmod 600"), "{}", said(&output));
+    let token = token(folder.path());
+    let to = [
+        "bench",
+        "null:",
+        "--agent",
+        "127.0.0.1:1",
+        "--agent-token-file",
+        token.to_str().unwrap(),
+    ];
+    let output = run(&to);
+    assert!(
+        said(&output).contains("--agent-fingerprint"),
+        "{}",
+        said(&output)
+    );
+    assert_eq!(
+        run(&["bench", "null:", "--agent", "127.0.0.1:1"])
+            .status
+            .code(),
+        Some(2)
+    );
+}
