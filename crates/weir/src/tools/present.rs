@@ -138,7 +138,10 @@ pub(crate) fn latency(nanoseconds: f64) -> String {
 /// A volume in one line.
 pub(crate) fn volume(of: &weir_lab::document::Volume) -> String {
     let length = Size(of.length_bytes);
-    format!("{} ({length}, {}-byte blocks)", of.name, of.block_size_bytes)
+    format!(
+        "{} ({length}, {}-byte blocks)",
+        of.name, of.block_size_bytes
+    )
 }
 
 /// Rows with aligned columns: the first to the left, the others to the right.
