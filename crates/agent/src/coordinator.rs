@@ -450,7 +450,7 @@ impl Coordinator {
             self.start(&run);
             run.is_started = true;
         }
-        self.to_the_end(&mut run, stop, tell).await;
+        self.finish(&mut run, stop, tell).await;
         Ok(self.outcome(run))
     }
 
@@ -548,7 +548,7 @@ impl Coordinator {
     }
 
     /// Until every agent has told all, or is lost. Where one is lost, or the user wants it, the others are stopped.
-    async fn to_the_end(&mut self, run: &mut Running, stop: &Stop, tell: &mut dyn FnMut(Tick)) {
+    async fn finish(&mut self, run: &mut Running, stop: &Stop, tell: &mut dyn FnMut(Tick)) {
         // From when on nobody may go on; none while all is well.
         let mut deadline = None;
         while run.is_open(&self.links) {
@@ -905,7 +905,7 @@ async fn reach(
     };
     write(&mut stream, &hello).await.map_err(lost)?;
     let said = loop {
-        let next = frames.next::<ToCoordinator>();
+        let next = frames.take::<ToCoordinator>();
         if let Some(said) = next.map_err(|error| AgentError::Protocol {
             agent: agent(),
             text: error.to_string(),
@@ -1032,7 +1032,7 @@ async fn read_all(
         let at = Instant::now();
         frames.push(&bytes[..read]);
         let broken = loop {
-            match frames.next::<ToCoordinator>() {
+            match frames.take::<ToCoordinator>() {
                 Ok(None) => break None,
                 Ok(Some(said)) => {
                     // Where nobody listens any more, the task is being ended.

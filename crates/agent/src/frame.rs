@@ -92,7 +92,7 @@ impl Frames {
     ///
     /// # Errors
     /// [`FrameError`]: what came is not this protocol, and nothing after it can be read.
-    pub fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
+    pub fn take<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
         let Some(head) = self.bytes.first_chunk::<HEAD_BYTES>() else {
             return Ok(None);
         };
@@ -136,20 +136,20 @@ mod tests {
     fn what_is_no_frame_is_refused_before_it_is_kept() {
         let mut frames = Frames::of_stranger();
         frames.push(b"GET / HTTP/1.1\r\n");
-        let error = frames.next::<String>().unwrap_err();
+        let error = frames.take::<String>().unwrap_err();
         assert!(matches!(error, FrameError::TooLong { .. }), "{error}");
         let mut frames = Frames::of_known();
         frames.push(&[0; 8]);
-        assert!(matches!(frames.next::<String>(), Err(FrameError::Empty)));
+        assert!(matches!(frames.take::<String>(), Err(FrameError::Empty)));
         let mut frames = Frames::of_known();
         frames.push(&[0, 0, 0, 2, b'{', b'!']);
         assert!(matches!(
-            frames.next::<String>(),
+            frames.take::<String>(),
             Err(FrameError::Message(_))
         ));
         let mut frames = Frames::of_known();
         frames.push(&[0, 0, 0, 9, b'"']);
-        assert!(matches!(frames.next::<String>(), Ok(None)));
+        assert!(matches!(frames.take::<String>(), Ok(None)));
         assert!(matches!(frames.finish(), Err(FrameError::Truncated)));
     }
 
@@ -158,12 +158,12 @@ mod tests {
         let frame = encode(&"a".repeat(FIRST_BYTES_MAX)).expect("it is short enough");
         let mut frames = Frames::of_stranger();
         frames.push(&frame);
-        assert!(frames.next::<String>().is_err());
+        assert!(frames.take::<String>().is_err());
         let mut frames = Frames::of_stranger();
         frames.trust();
         frames.push(&frame);
         assert_eq!(
-            frames.next::<String>().unwrap().unwrap().len(),
+            frames.take::<String>().unwrap().unwrap().len(),
             FIRST_BYTES_MAX
         );
         assert!(encode(&"a".repeat(BYTES_MAX)).is_err());
@@ -185,7 +185,7 @@ mod tests {
                 let (part, later) = rest.split_at((*cuts.next().unwrap()).min(rest.len()));
                 frames.push(part);
                 rest = later;
-                while let Some(message) = frames.next::<String>().unwrap() {
+                while let Some(message) = frames.take::<String>().unwrap() {
                     came.push(message);
                 }
             }
@@ -197,7 +197,7 @@ mod tests {
         fn any_bytes_are_refused_or_waited_for(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let mut frames = Frames::of_stranger();
             frames.push(&bytes);
-            while let Ok(Some(_)) = frames.next::<crate::message::ToAgent>() {}
+            while let Ok(Some(_)) = frames.take::<crate::message::ToAgent>() {}
         }
     }
 }

@@ -443,7 +443,7 @@ impl Shared {
         let mut heard = tokio::time::Instant::now();
         let mut bytes = vec![0; READ_BYTES];
         let why = loop {
-            match frames.next::<ToAgent>() {
+            match frames.take::<ToAgent>() {
                 Ok(Some(said)) => {
                     heard = tokio::time::Instant::now();
                     match service.take(said) {
@@ -777,7 +777,7 @@ async fn read(
 ) -> Result<Option<ToAgent>, FrameError> {
     let mut bytes = vec![0; READ_BYTES];
     loop {
-        if let Some(message) = frames.next()? {
+        if let Some(message) = frames.take()? {
             return Ok(Some(message));
         }
         // A connection that broke ends like one that was closed: nothing of either is kept.

@@ -601,7 +601,7 @@ async fn secured(of: &Running) -> Secured {
 async fn until(stream: &mut Secured, frames: &mut Frames, is_it: impl Fn(&ToCoordinator) -> bool) {
     let mut bytes = vec![0; 1 << 16];
     loop {
-        while let Some(said) = frames.next::<ToCoordinator>().unwrap() {
+        while let Some(said) = frames.take::<ToCoordinator>().unwrap() {
             if is_it(&said) {
                 return;
             }
@@ -629,7 +629,7 @@ async fn answers(of: &Running, bytes: &[u8]) -> Vec<ToCoordinator> {
             break;
         }
         frames.push(&bytes[..read]);
-        while let Some(message) = frames.next().unwrap() {
+        while let Some(message) = frames.take().unwrap() {
             said.push(message);
         }
     }

@@ -170,9 +170,11 @@ struct LoadWorker {
     opened: Option<Opened>,
 }
 
+/// A volume as each host sees it, and its URL.
+type Named = (String, Vec<Arc<dyn Volume>>);
+
 struct Opened {
-    /// Of each side, each volume as each host sees it, and what it is called.
-    sides: Vec<Vec<(String, Vec<Arc<dyn Volume>>)>>,
+    sides: Vec<Vec<Named>>,
     /// Ends when the volumes are gone.
     session: Session,
 }
@@ -242,7 +244,7 @@ impl Worker for LoadWorker {
         let urls = self.urls(asked)?;
         let opened = self.opened(asked, &urls);
         let opened = opened.map_err(|error| Refusal::new(Code::Open, format!("{error:#}")))?;
-        let stored = |(url, volumes): &(String, Vec<Arc<dyn Volume>>)| {
+        let stored = |(url, volumes): &Named| {
             convert::volume(url, &volumes[0].name(), &volumes[0].geometry())
         };
         let sides = opened.sides.iter();
