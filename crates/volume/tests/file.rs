@@ -4,7 +4,9 @@ mod common;
 
 use std::path::Path;
 use std::process::Command;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::{Client, Harness, seed, views_of, write};
 use weir_block::{BlockSize, DeallocatedRead, Operation, ReadBuffers, ResizeError, VolumeError};
@@ -464,6 +466,37 @@ fn a_file_that_shrinks_underneath_fails_reads_behind_its_end() {
         file.set_len(100 * 4096).unwrap();
         assert_eq!(client.read(200, 1).await, Err(VolumeError::Medium));
         assert_eq!(client.read(99, 2).await, Err(VolumeError::Medium));
+        assert_eq!(client.read(99, 1).await, Ok(vec![0; 4096]));
+    });
+}
+
+/// What a resize takes away under a request is out of range, and no failure of the medium.
+#[test]
+fn what_is_read_where_a_resize_cuts_is_out_of_range() {
+    let seed = seed("what_is_read_where_a_resize_cuts_is_out_of_range");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let world = harness.simulation.as_ref().unwrap().world();
+    let volume = harness.open("file:/a?size=1M");
+    harness.run(0, move |reactor| async move {
+        let client = Rc::new(Client::open(&volume, &reactor, 4));
+        world.change_faults(|faults| {
+            faults.read_delay = Duration::from_millis(10)..=Duration::from_millis(10);
+        });
+        let start = |operation: Operation| {
+            let client = Rc::clone(&client);
+            reactor.spawn(async move { client.done(operation).await })
+        };
+        let verify = Operation::Verify {
+            lba: 0,
+            blocks: 256,
+        };
+        let reader = Rc::clone(&client);
+        let read = reactor.spawn(async move { reader.read(200, 1).await.err() });
+        let verify = start(verify);
+        reactor.sleep(Duration::from_millis(1)).await;
+        volume.resize(100, true).unwrap();
+        assert_eq!(read.await, Some(VolumeError::OutOfRange));
+        assert_eq!(verify.await, Err(VolumeError::OutOfRange));
         assert_eq!(client.read(99, 1).await, Ok(vec![0; 4096]));
     });
 }

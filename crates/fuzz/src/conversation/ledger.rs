@@ -388,13 +388,7 @@ impl Ledger {
     }
 
     /// A write took effect.
-    pub(super) fn write(
-        &mut self,
-        nsid: u32,
-        lba: u64,
-        bytes: &[u8],
-        authors: &[Option<Author>],
-    ) {
+    pub(super) fn write(&mut self, nsid: u32, lba: u64, bytes: &[u8], authors: &[Option<Author>]) {
         let size = self.block_bytes;
         for (index, (block, bytes)) in (lba..).zip(bytes.chunks(size)).enumerate() {
             if let Some(author) = authors.get(index).copied().flatten() {

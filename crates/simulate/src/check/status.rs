@@ -75,6 +75,8 @@ fn why_not(plan: &Plan, promises: &[Promise], op: &Op, error: VolumeError) -> Op
     let promise = &promises[op.ask.namespace];
     let end = op.ask.lba + op.ask.blocks;
     let compares = !op.ask.expected.is_empty();
+    // A fence ends what was asked before it.
+    let cut_off = op.cancelled || plan.mix.drops_per_thousand > 0;
     let (may, because) = match error {
         VolumeError::OutOfRange => (
             end > promise.blocks_least,
@@ -89,12 +91,12 @@ fn why_not(plan: &Plan, promises: &[Promise], op: &Op, error: VolumeError) -> Op
             plan.has(Trouble::RemoveNamespace) || plan.has(Trouble::RemoveHost),
             "no namespace is taken away in this seed",
         ),
-        VolumeError::TimedOut => (!plan.is_calm(), "nothing takes long in this seed"),
-        VolumeError::Cancelled => (
-            // A fence ends what was asked before it.
-            op.cancelled || plan.mix.drops_per_thousand > 0,
-            "nobody wished that it end",
+        VolumeError::TimedOut => (
+            // What is cancelled, or cut off, when a part of it was done ends so too.
+            !plan.is_calm() || cut_off,
+            "nothing takes long in this seed",
         ),
+        VolumeError::Cancelled => (cut_off, "nobody wished that it end"),
         VolumeError::Busy => (!plan.is_calm(), "nothing fails in this seed"),
     };
     (!may).then(|| because.to_owned())

@@ -528,7 +528,8 @@ impl Lane {
         let Outcome { result, op } = outcome;
         match entry.step {
             Step::Transfer { bounced } => {
-                Next::Done(after_transfer(&mut entry.operation, bounced, result, op))
+                let done = after_transfer(&mut entry.operation, bounced, result, op);
+                Next::Done(self.where_cut(&entry.operation, done))
             }
             Step::Zero {
                 next,
@@ -571,10 +572,25 @@ impl Lane {
                         Next::Done(Err(VolumeError::Cancelled))
                     }
                     Ok(()) => self.verify(entry, next + piece, end),
-                    Err(error) => Next::Done(Err(error)),
+                    failed => Next::Done(self.where_cut(&entry.operation, failed)),
                 }
             }
             Step::Sync => Next::Done(self.after_sync(error_of(&result))),
+        }
+    }
+
+    /// What failed at blocks that a resize took away meanwhile: it is the range that is wrong, and not the medium.
+    fn where_cut(
+        &self,
+        operation: &Operation,
+        result: Result<(), VolumeError>,
+    ) -> Result<(), VolumeError> {
+        let blocks = self.geometry().blocks;
+        match (result, operation.range()) {
+            (Err(VolumeError::Medium), Some((lba, count))) if lba + count > blocks => {
+                Err(VolumeError::OutOfRange)
+            }
+            _ => result,
         }
     }
 
