@@ -12,6 +12,7 @@
 //! Where no order exists, weaker promises are tried, and the weakest one without which it does exist names what is violated.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use weir_block::{OperationKind, VolumeError};
 
@@ -460,12 +461,21 @@ struct Stuck {
 
 type Bits = Vec<u64>;
 
-/// Where a search may go on.
+/// Where a search may go on. A state is as long as what a power failure may bring back, so that there is one for each frame, and
+/// none for each choice.
 struct Frame {
     done: Bits,
+    state: State,
     from: usize,
-    /// Steps that may be next, and what each leaves.
-    choices: Vec<(usize, State)>,
+    choices: Vec<Choice>,
+}
+
+/// A step that may be next.
+#[derive(Debug, Clone, Copy)]
+struct Choice {
+    index: usize,
+    /// Which of its outcomes; none where it did not happen.
+    outcome: Option<usize>,
 }
 
 /// How far it went without a choice.
@@ -483,7 +493,8 @@ struct Search<'a> {
     power_losses: Vec<usize>,
     /// Steps that find another value than one.
     differing: Vec<usize>,
-    tried: HashSet<(Bits, State)>,
+    /// Digests of what was tried: the states themselves would be gigabytes.
+    tried: HashSet<u128>,
     tries: u64,
     furthest: Stuck,
 }
@@ -538,9 +549,13 @@ impl<'a> Search<'a> {
             Gone::To(frame) => vec![frame],
         };
         while let Some(frame) = frames.last_mut() {
-            let Some((index, state)) = frame.choices.pop() else {
+            let Some(Choice { index, outcome }) = frame.choices.pop() else {
                 frames.pop();
                 continue;
+            };
+            let state = match outcome {
+                None => frame.state.clone(),
+                Some(outcome) => self.outcomes(index, &frame.state).swap_remove(outcome),
             };
             let mut done = frame.done.clone();
             set(&mut done, index);
@@ -576,6 +591,7 @@ impl<'a> Search<'a> {
                 let choices = self.choices(&done, &state, &window, first_end);
                 return Gone::To(Frame {
                     done,
+                    state,
                     from,
                     choices,
                 });
@@ -585,16 +601,19 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// What may happen next, and what it leaves; the last is to be tried first.
+    /// What may happen next; the last is to be tried first.
     fn choices(
         &mut self,
         done: &Bits,
         state: &State,
         window: &[usize],
         first_end: usize,
-    ) -> Vec<(usize, State)> {
+    ) -> Vec<Choice> {
         self.tries += 1;
-        if self.tries > TRIES_MAX || !self.tried.insert((done.clone(), state.clone())) {
+        if self.tries > TRIES_MAX {
+            return Vec::new();
+        }
+        if !self.tried.insert(digest(done, state)) {
             return Vec::new();
         }
         let count: usize = done.iter().map(|word| word.count_ones() as usize).sum();
@@ -609,15 +628,21 @@ impl<'a> Search<'a> {
         let mut choices = Vec::new();
         // What may not have happened, and cannot happen later.
         if self.steps[first_end].optional {
-            choices.push((first_end, state.clone()));
+            choices.push(Choice {
+                index: first_end,
+                outcome: None,
+            });
         }
         // What must happen first is tried first.
         let mut order: Vec<usize> = window.to_vec();
         order.sort_by_key(|index| std::cmp::Reverse(self.steps[*index].end));
         for index in order {
             if !self.strands(index, done, state) && !self.is_one_of_several(index, done) {
-                let outcomes = self.outcomes(index, state).into_iter().rev();
-                choices.extend(outcomes.map(|next| (index, next)));
+                let outcomes = 0..self.outcomes(index, state).len();
+                choices.extend(outcomes.rev().map(|outcome| Choice {
+                    index,
+                    outcome: Some(outcome),
+                }));
             }
         }
         choices
@@ -785,6 +810,16 @@ impl<'a> Search<'a> {
         });
         next
     }
+}
+
+/// Long enough that no two that are tried have the same.
+fn digest(done: &Bits, state: &State) -> u128 {
+    let half = |salt: u64| {
+        let mut hasher = DefaultHasher::new();
+        (salt, done, state).hash(&mut hasher);
+        u128::from(hasher.finish())
+    };
+    half(0) << 64 | half(1)
 }
 
 fn value_of(state: &State) -> Value {
