@@ -1,6 +1,6 @@
 //! `weir curve` and `weir compare` as a user runs them, on volumes whose limits are known: `null:` with a rate and a delay.
 //!
-//! The volumes are slow, so that a busy machine changes little. How often and how exactly the truth is found is counted by bench/laboratory.
+//! The volumes are slow, so that a busy machine changes little. How often and how exactly the truth is found is counted by bench/lab.
 
 use std::process::{Command, Output};
 
