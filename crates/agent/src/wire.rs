@@ -275,6 +275,12 @@ pub struct ReportOnWire {
     elapsed_ns: u64,
     operations: [OperationOnWire; 4],
     unsent: u64,
+    #[serde(default)]
+    unfinished: u64,
+    #[serde(default)]
+    unfinished_ns_max: u64,
+    #[serde(default)]
+    ramp_errors: u64,
     first_error: Option<String>,
     queue_requests: Vec<u64>,
     lag: Option<String>,
@@ -305,6 +311,10 @@ enum CaveatOnWire {
     Late(u64),
     LittlesLaw(f64),
     RoundedUp(u64),
+    /// How many, and how long the slowest took in nanoseconds.
+    Unfinished(u64, u64),
+    RampErrors(u64),
+    DeallocatedInPart(u64),
     EndedEarly,
 }
 
@@ -322,6 +332,9 @@ impl ReportOnWire {
                 response: of.response_ns.as_ref().map(encode),
             }),
             unsent: of.unsent,
+            unfinished: of.unfinished,
+            unfinished_ns_max: of.unfinished_ns_max,
+            ramp_errors: of.ramp_errors,
             first_error: of.first_error.clone(),
             queue_requests: of.queue_requests.clone(),
             lag: of.lag_ns.as_ref().map(encode),
@@ -352,6 +365,9 @@ impl ReportOnWire {
             elapsed: Duration::from_nanos(self.elapsed_ns),
             operations,
             unsent: self.unsent,
+            unfinished: self.unfinished,
+            unfinished_ns_max: self.unfinished_ns_max,
+            ramp_errors: self.ramp_errors,
             first_error: self.first_error,
             queue_requests: self.queue_requests,
             intervals,
@@ -392,6 +408,13 @@ impl CaveatOnWire {
             Caveat::Late { requests } => Self::Late(requests),
             Caveat::LittlesLaw { error } => Self::LittlesLaw(error),
             Caveat::RoundedUp { block_bytes } => Self::RoundedUp(block_bytes),
+            Caveat::Unfinished { requests, longest } => {
+                Self::Unfinished(requests, nanoseconds(longest))
+            }
+            Caveat::RampErrors { requests } => Self::RampErrors(requests),
+            Caveat::DeallocatedInPart { granularity_bytes } => {
+                Self::DeallocatedInPart(granularity_bytes)
+            }
             Caveat::EndedEarly => Self::EndedEarly,
         }
     }
@@ -404,6 +427,14 @@ impl CaveatOnWire {
             Self::Late(requests) => Caveat::Late { requests },
             Self::LittlesLaw(error) => Caveat::LittlesLaw { error },
             Self::RoundedUp(block_bytes) => Caveat::RoundedUp { block_bytes },
+            Self::Unfinished(requests, longest_ns) => Caveat::Unfinished {
+                requests,
+                longest: Duration::from_nanos(longest_ns),
+            },
+            Self::RampErrors(requests) => Caveat::RampErrors { requests },
+            Self::DeallocatedInPart(granularity_bytes) => {
+                Caveat::DeallocatedInPart { granularity_bytes }
+            }
             Self::EndedEarly => Caveat::EndedEarly,
         }
     }

@@ -80,6 +80,7 @@ pub fn run(asked: &Asked<'_>, volumes: &[Volume], reports: &[BenchReport]) -> Ru
         intervals,
         lag: sum.lag_ns.as_ref().and_then(Latency::of),
         unsent: sum.unsent,
+        unfinished: sum.unfinished,
         littles_law: (of_law.in_flight > 0.0).then(|| LittlesLaw {
             in_flight: of_law.in_flight,
             from_latency: of_law.rate_times_service,
@@ -280,6 +281,9 @@ mod tests {
             elapsed: Duration::from_secs(2),
             operations,
             unsent: 3,
+            unfinished: 4,
+            unfinished_ns_max: 0,
+            ramp_errors: 0,
             first_error: None,
             queue_requests: vec![requests],
             intervals: Vec::new(),

@@ -201,6 +201,7 @@ impl Model {
             intervals: Vec::new(),
             lag: None,
             unsent: 0,
+            unfinished: 0,
             littles_law: None,
             steady_state: None,
             processor: Processor::default(),

@@ -26,6 +26,7 @@ use weir_reactor::{Instant, Reactor, Receiver, Remote, Sender, Task, oneshot};
 
 pub use config::{
     Arrivals, BenchConfig, BenchError, BenchProgress, INTERVAL, INTERVALS_MAX, Job, Load, Phase,
+    RATE_MAX,
 };
 pub use report::{
     BenchReport, Caveat, GeneratorReport, Interval, IntervalOperation, LATENCY_DIGITS,
@@ -33,12 +34,12 @@ pub use report::{
 };
 
 use self::arrivals::{Schedule, Share};
-use self::recorder::{Cost, Intervals, Recorder, Window};
+use self::recorder::{Cost, Intervals, Recorder, Unfinished, Window};
 use self::worker::{Counters, Data, Done, LaneEnd, Worker};
 use crate::lane::{Lane, LaneError};
 use crate::plan::{drive, refuse_zero};
 use crate::random::{Random, mix};
-use crate::workload::{Generator, Kind, Part, check_volume};
+use crate::workload::{Generator, Kind, Part, check_volume, deallocates_parts};
 
 /// Random bytes that the writes of a job on one reactor take their data from. Long enough that a medium does not find repetitions
 /// easily.
@@ -55,6 +56,10 @@ const SATURATED: f64 = 0.95;
 const LITTLE_ERROR: f64 = 0.05;
 /// The part of the requests that may be late without a word.
 const LATE_PART: f64 = 0.01;
+/// The part of the requests that may be in flight at the end without a word.
+const UNFINISHED_PART: f64 = 0.01;
+/// How much longer than all others one of them may take without a word.
+const UNFINISHED_LONGER: u64 = 2;
 /// The schedule's lag grows when it is more than twice what it was, and this.
 const LAG_GROWN_NS: f64 = 100_000.0;
 
@@ -220,6 +225,11 @@ fn check(job: &Job, reactors: usize) -> Result<Vec<Caveat>, BenchError> {
         ),
     ])?;
     config.workload.check()?;
+    if let Some(rate) = config.load.rate()
+        && rate > RATE_MAX
+    {
+        return Err(BenchError::Rate { rate });
+    }
     if intervals(config).count() > INTERVALS_MAX {
         let least = config.duration.as_nanos().div_ceil(INTERVALS_MAX);
         return Err(BenchError::Intervals {
@@ -239,9 +249,16 @@ fn check(job: &Job, reactors: usize) -> Result<Vec<Caveat>, BenchError> {
             config.queues,
             bytes_max,
         )?;
-        if rounded && caveats.is_empty() {
-            let block_bytes = u64::from(geometry.block_size.bytes());
-            caveats.push(Caveat::RoundedUp { block_bytes });
+        let block_bytes = u64::from(geometry.block_size.bytes());
+        let granularity_bytes = u64::from(geometry.deallocate_blocks) * block_bytes;
+        let found = [
+            rounded.then_some(Caveat::RoundedUp { block_bytes }),
+            deallocates_parts(&config.workload, granularity_bytes)
+                .then_some(Caveat::DeallocatedInPart { granularity_bytes }),
+        ];
+        // The volumes of a job are one, as several hosts see it.
+        if caveats.is_empty() {
+            caveats.extend(found.into_iter().flatten());
         }
     }
     Ok(caveats)
@@ -337,6 +354,8 @@ struct StationEnd {
     ended: u64,
     waited: u64,
     late: u64,
+    unfinished: Unfinished,
+    ramp_errors: u64,
     cost: Option<Cost>,
 }
 
@@ -472,6 +491,8 @@ impl Station {
             ended: recorder.ended,
             waited: recorder.waited,
             late: recorder.late,
+            unfinished: recorder.unfinished,
+            ramp_errors: recorder.ramp_errors,
             cost: recorder.cost,
         }
     }
@@ -632,6 +653,9 @@ impl Gathering {
             elapsed: Duration::ZERO,
             operations: Kind::ALL.map(|_| OperationReport::new(open)),
             unsent: 0,
+            unfinished: 0,
+            unfinished_ns_max: 0,
+            ramp_errors: 0,
             first_error: None,
             queue_requests: vec![0; config.queues as usize],
             intervals: Vec::new(),
@@ -676,6 +700,9 @@ fn add_station(report: &mut BenchReport, station: StationEnd) {
     }
     report.ended += station.ended;
     report.waited += station.waited;
+    report.unfinished += station.unfinished.requests;
+    report.unfinished_ns_max = report.unfinished_ns_max.max(station.unfinished.ns_max);
+    report.ramp_errors += station.ramp_errors;
     if let Some(cost) = station.cost {
         report.generator.busy_shares[station.reactor] = cost.busy_share;
         report.generator.processor = report.generator.processor.max(cost.processor);
@@ -716,6 +743,13 @@ fn add_caveats(report: &mut BenchReport, config: &BenchConfig, late: u64) {
         (report.unsent > 0).then_some(Caveat::Unsent {
             requests: report.unsent,
         }),
+        is_cut_off(report).then_some(Caveat::Unfinished {
+            requests: report.unfinished,
+            longest: Duration::from_nanos(report.unfinished_ns_max),
+        }),
+        (report.ramp_errors > 0).then_some(Caveat::RampErrors {
+            requests: report.ramp_errors,
+        }),
         (report.waited > 0).then_some(Caveat::DepthReached {
             requests: report.waited,
         }),
@@ -724,6 +758,14 @@ fn add_caveats(report: &mut BenchReport, config: &BenchConfig, late: u64) {
         (report.elapsed < config.duration).then_some(Caveat::EndedEarly),
     ];
     report.caveats.extend(caveats.into_iter().flatten());
+}
+
+/// Whether what was in flight at the end would have changed the figures: because it was much, or because it took longer than anything that is in them.
+fn is_cut_off(report: &BenchReport) -> bool {
+    let unfinished = report.unfinished as f64;
+    let longest = report.total().service_ns.max();
+    unfinished > UNFINISHED_PART * report.requests() as f64
+        || report.unfinished_ns_max > longest.saturating_mul(UNFINISHED_LONGER)
 }
 
 /// Whether requests were sent later and later.
@@ -736,5 +778,89 @@ fn lag_grew(intervals: &[Interval]) -> bool {
         (Some(first), Some(last)) => last.mean() > 2.0 * first.mean() + LAG_GROWN_NS,
         (Some(only), None) => only.mean() > LAG_GROWN_NS,
         (None, _) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Stop;
+    use crate::workload::{Access, Workload};
+
+    fn config(load: Load) -> BenchConfig {
+        BenchConfig {
+            workload: Workload::simple(4096, 100, Access::Random),
+            load,
+            queues: 1,
+            duration: Duration::from_secs(1),
+            ramp: Duration::ZERO,
+            interval: INTERVAL,
+            seed: 1,
+            stop: Stop::new(),
+        }
+    }
+
+    /// The report of a second in which a reactor had work for a part of the time, with the mean lag of its first and last interval.
+    fn report(busy_share: f64, unsent: u64, lags_ns: &[u64]) -> BenchReport {
+        let interval = |&lag: &u64| Interval {
+            lag: Latencies::pack(std::iter::once((lag, 100))),
+            ..Interval::default()
+        };
+        let mut operations = Kind::ALL.map(|_| OperationReport::new(false));
+        operations[0].requests = 1000;
+        BenchReport {
+            elapsed: Duration::from_secs(1),
+            operations,
+            unsent,
+            unfinished: 0,
+            unfinished_ns_max: 0,
+            ramp_errors: 0,
+            first_error: None,
+            queue_requests: vec![1000],
+            intervals: lags_ns.iter().map(interval).collect(),
+            lag_ns: None,
+            ended: 1000,
+            waited: 0,
+            littles_law: LittlesLaw::default(),
+            generator: GeneratorReport {
+                processor: None,
+                busy_shares: vec![0.2, busy_share],
+            },
+            caveats: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_generator_counts_as_saturated_where_the_limit_may_be_its_own() {
+        let closed = Load::Closed { depth: 4 };
+        let open = Load::Open {
+            rate: 1000,
+            arrivals: Arrivals::Uniform,
+            depth_max: 4,
+        };
+        for (load, busy_share, unsent, lags_ns, saturated) in [
+            (closed, 0.94, 0, &[][..], false),
+            (closed, 0.95, 0, &[], true),
+            // On time, however much it had to do.
+            (open, 1.0, 0, &[], false),
+            (open, 1.0, 0, &[1000, 1500, 2000], false),
+            (open, 1.0, 0, &[50_000, 900_000], true),
+            (open, 1.0, 0, &[200_000], true),
+            (open, 0.94, 0, &[50_000, 900_000], false),
+            (open, 0.95, 1, &[1000, 1000], true),
+            // What was not sent is the volume's doing.
+            (open, 0.5, 1, &[1000, 1000], false),
+        ] {
+            let mut report = report(busy_share, unsent, lags_ns);
+            add_caveats(&mut report, &config(load), 0);
+            let expected = Caveat::GeneratorSaturated { busy_share };
+            let told = report.caveats.contains(&expected);
+            assert_eq!(
+                told, saturated,
+                "{load:?} {busy_share} {unsent} {lags_ns:?}"
+            );
+            let unsent_told = report.caveats.contains(&Caveat::Unsent { requests: 1 });
+            assert_eq!(unsent_told, unsent > 0);
+        }
     }
 }

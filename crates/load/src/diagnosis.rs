@@ -35,11 +35,13 @@ pub enum Fault {
     Corruption,
     /// A block holds nothing that this run wrote.
     ForeignData,
+    /// A read succeeded, and yielded less than was asked for.
+    ShortRead,
 }
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 8] = [
+    pub const ALL: [Fault; 9] = [
         Fault::LostWrite,
         Fault::TornWrite,
         Fault::StaleRead,
@@ -48,6 +50,7 @@ impl Fault {
         Fault::BitFlip,
         Fault::Corruption,
         Fault::ForeignData,
+        Fault::ShortRead,
     ];
 
     /// Its name for programs: words with hyphens.
@@ -62,6 +65,7 @@ impl Fault {
             Fault::BitFlip => "bit-flip",
             Fault::Corruption => "corruption",
             Fault::ForeignData => "foreign-data",
+            Fault::ShortRead => "short-read",
         }
     }
 }
@@ -172,6 +176,8 @@ pub(crate) enum Holds {
     Zeroes,
     /// Anything else.
     Foreign,
+    /// Nobody knows: the read did not yield it.
+    Missing,
 }
 
 /// What a part of a block holds.
@@ -216,6 +222,7 @@ impl fmt::Display for Holds {
             }
             Holds::Zeroes => formatter.write_str("zeroes"),
             Holds::Foreign => formatter.write_str("data that this tool did not write"),
+            Holds::Missing => formatter.write_str("nothing: the read ended before it"),
         }
     }
 }
@@ -466,7 +473,6 @@ impl Evidence {
             _ if self.before == Before::Unchanged => true,
             Holds::Zeroes => self.had(at, Before::Zeroes),
             Holds::OtherRun(_) => self.first_write[at],
-            Holds::Foreign => self.had(at, Before::Unknown),
             _ => false,
         }
     }
@@ -493,6 +499,7 @@ fn damage(holds: Holds) -> Fault {
     match holds {
         Holds::Flipped { .. } => Fault::BitFlip,
         Holds::Damaged { .. } | Holds::Parts { .. } => Fault::Corruption,
+        Holds::Missing => Fault::ShortRead,
         _ => Fault::ForeignData,
     }
 }
@@ -657,6 +664,16 @@ mod tests {
                 vec![vec![Holds::Zeroes]],
                 Some(Fault::ForeignData),
             ),
+            (
+                vec![new, Holds::Missing],
+                vec![vec![new, new]],
+                Some(Fault::ShortRead),
+            ),
+            (
+                vec![Holds::Missing],
+                vec![vec![Holds::Missing]],
+                Some(Fault::ShortRead),
+            ),
         ] {
             let evidence = evidence(first, again);
             assert_eq!(fault(&evidence), expected, "{evidence:?}");
@@ -726,7 +743,7 @@ mod tests {
         let unchanged = first_write(vec![Holds::Foreign; 2], Before::Unchanged);
         assert_eq!(fault(&unchanged), Some(Fault::LostWrite));
         let unknown = first_write(vec![Holds::Foreign; 2], Before::Unknown);
-        assert_eq!(fault(&unknown), Some(Fault::LostWrite));
+        assert_eq!(fault(&unknown), Some(Fault::ForeignData), "nobody knows");
         let foreign = first_write(vec![Holds::Foreign; 2], Before::Zeroes);
         assert_eq!(fault(&foreign), Some(Fault::ForeignData));
     }

@@ -31,7 +31,10 @@ pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Asks a running tool to end early. What it found until then is its result.
 #[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct Stop {
+    asked: Arc<AtomicBool>,
+    above: Option<Arc<Stop>>,
+}
 
 impl Stop {
     /// Not asked for yet.
@@ -40,20 +43,45 @@ impl Stop {
         Stop::default()
     }
 
+    /// One that is asked for where this one is, and may be asked for by itself.
+    #[must_use]
+    pub fn within(&self) -> Self {
+        Stop {
+            asked: Arc::default(),
+            above: Some(Arc::new(self.clone())),
+        }
+    }
+
     /// The flag itself, for a signal handler to set.
     #[must_use]
     pub fn flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.0)
+        Arc::clone(&self.asked)
     }
 
     /// Asks.
     pub fn stop(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.asked.store(true, Ordering::Relaxed);
     }
 
     /// Whether it was asked for.
     #[must_use]
     pub fn is_asked(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.asked.load(Ordering::Relaxed) || self.above.as_deref().is_some_and(Stop::is_asked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_within_another_is_asked_for_with_it_and_not_the_other_way_round() {
+        let above = Stop::new();
+        let (one, other) = (above.within(), above.within());
+        one.stop();
+        assert!(one.is_asked() && !other.is_asked() && !above.is_asked());
+        assert!(!above.flag().load(Ordering::Relaxed));
+        above.stop();
+        assert!(other.is_asked() && other.clone().within().is_asked());
     }
 }

@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use weir_block::{
     Completion, CompletionSink, FenceReply, Geometry, Landing, Operation, OperationKind, Queue,
@@ -22,11 +23,12 @@ use weir_block::{
 use weir_memory::{Segment, View, Views};
 use weir_reactor::Reactor;
 
-use crate::Stop;
 use crate::diagnosis::{Before, Evidence, Finding, Holds, Wanted, look};
 use crate::lane::{Lane, LaneError};
+use crate::pattern::{Stamp, header};
 use crate::plan::range_blocks;
 use crate::search::{AGAIN_AFTER, Search, filled, for_each_block, read_of};
+use crate::{PROGRESS_INTERVAL, Stop};
 
 /// Blocks that can be checked: what is remembered of them takes 16 bytes each.
 pub const CHECKED_BLOCKS_MAX: u64 = 1 << 26;
@@ -71,6 +73,21 @@ pub struct VerifiedReport {
     pub written_blocks: u64,
     /// Blocks compared with what was written to them, each as often as it was.
     pub compared_blocks: u64,
+    /// Whether everything was read once more at the end, and not interrupted.
+    pub whole: bool,
+}
+
+/// How a conclusion goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConclusionProgress {
+    /// Since its start.
+    pub elapsed: Duration,
+    /// The block that it is at.
+    pub block: u64,
+    /// Where it ends.
+    pub blocks: u64,
+    /// Whether something was wrong, and where a write went that seems lost is being searched for; otherwise what was written is read.
+    pub searching: bool,
 }
 
 /// What is known of one block: the sequence number of what it holds, 0 where that is not known, and who uses it.
@@ -187,6 +204,7 @@ impl Shared {
             }
             block += 1;
         });
+        all.resize(known.len(), Holds::Missing);
         all
     }
 }
@@ -249,14 +267,93 @@ pub fn wrap(
     Ok((wrapped, verification))
 }
 
+/// Which two of several volumes are the same medium, where some are: each would find what is written through the other wrong. The first block of each is
+/// written to for that, and holds afterwards what it held before.
+///
+/// # Errors
+/// [`LaneError`]: a request failed.
+pub async fn same_medium(
+    control: &Reactor,
+    volumes: &[Arc<dyn Volume>],
+) -> Result<Option<(usize, usize)>, LaneError> {
+    let seed = control.random();
+    let (mut lanes, mut before) = (Vec::new(), Vec::new());
+    for volume in volumes {
+        let mut lane = Lane::open(control, volume, 1)?;
+        let block_bytes = volume.geometry().block_size.bytes() as usize;
+        before.push(first_block(&mut lane, block_bytes).await?);
+        lanes.push(lane);
+    }
+    let mut same = None;
+    for (index, lane) in lanes.iter_mut().enumerate() {
+        let stamp = Stamp {
+            seed,
+            lba: 0,
+            sequence: index as u64,
+        };
+        let data = View::copy_of(&stamp.contents(before[index].len()));
+        lane.alone((), write_of_first(data)).await?;
+    }
+    for (index, lane) in lanes.iter_mut().enumerate() {
+        let block = first_block(lane, before[index].len()).await?;
+        let stamp = header(&block).filter(|stamp| stamp.seed == seed);
+        let other = stamp.map(|stamp| stamp.sequence as usize);
+        let other = other.filter(|&other| other != index);
+        same = same.or(other.map(|other| (index.min(other), index.max(other))));
+    }
+    for (lane, before) in lanes.iter_mut().zip(before) {
+        lane.alone((), write_of_first(View::copy_of(&before)))
+            .await?;
+    }
+    Ok(same)
+}
+
+async fn first_block(lane: &mut Lane<()>, block_bytes: usize) -> Result<Vec<u8>, LaneError> {
+    let read = lane.alone((), read_of(0, 1)).await?;
+    let mut bytes = Vec::with_capacity(block_bytes);
+    filled(&read)
+        .iter()
+        .for_each(|view| bytes.extend_from_slice(view));
+    bytes.resize(block_bytes, 0);
+    Ok(bytes)
+}
+
+fn write_of_first(data: View) -> Operation {
+    Operation::Write {
+        lba: 0,
+        blocks: 1,
+        data: Views::from_iter([data]),
+        fua: false,
+    }
+}
+
 impl Verification {
-    /// After the load: reads everything that was written once more, unless something was wrong already, and says what was found.
+    /// After the load: reads everything that was written once more, unless something was wrong already, and says what was found. `stop` ends
+    /// both this and the search for what went elsewhere, where it was not asked for before; what was found until then is the result.
     ///
     /// # Errors
     /// [`VerifiedError`].
-    pub async fn conclude(self, control: &Reactor) -> Result<VerifiedReport, VerifiedError> {
+    pub async fn conclude(
+        self,
+        control: &Reactor,
+        stop: &Stop,
+        mut progress: impl FnMut(ConclusionProgress),
+    ) -> Result<VerifiedReport, VerifiedError> {
+        let (began, was_asked) = (control.now(), stop.is_asked());
+        let goes_on = || was_asked || !stop.is_asked();
+        let mut show = |block, blocks, searching| {
+            progress(ConclusionProgress {
+                elapsed: control.now() - began,
+                block,
+                blocks,
+                searching,
+            });
+        };
+        let mut whole = true;
         if self.shared.wrong.load(SeqCst) == 0 {
-            self.read_everything(control).await?;
+            let length = self.shared.states.len() as u64;
+            let shown = |block| show(block, length, false);
+            whole = self.read_everything(control, goes_on, shown).await?;
         }
         let evidence = std::mem::take(
             &mut *self
@@ -270,11 +367,13 @@ impl Verification {
             return Ok(VerifiedReport {
                 written_blocks: self.shared.written.load(SeqCst),
                 compared_blocks: self.shared.compared.load(SeqCst),
+                whole,
             });
         }
-        // Nothing asks for an end of the search but what has ended the load.
         let search = Search::of(self.shared.seed, &findings, HashMap::new());
-        let places = search.run(control, &self.inner, || true, || ()).await;
+        let blocks = self.inner.geometry().blocks;
+        let shown = |block| show(block, blocks, true);
+        let places = search.run(control, &self.inner, goes_on, shown).await;
         for finding in &mut findings {
             finding.explain(self.shared.seed, &places);
         }
@@ -286,15 +385,24 @@ impl Verification {
         })
     }
 
-    async fn read_everything(&self, control: &Reactor) -> Result<(), LaneError> {
+    /// Whether it got to the end.
+    async fn read_everything(
+        &self,
+        control: &Reactor,
+        goes_on: impl Fn() -> bool,
+        mut shown: impl FnMut(u64),
+    ) -> Result<bool, LaneError> {
         let geometry = self.checked.geometry();
         let most = (LAST_BYTES_MAX >> geometry.block_size.shift())
             .min(u64::from(geometry.transfer_blocks_max)) as usize;
         let mut lane = Lane::open(control, &self.checked, LAST_DEPTH)?;
         let length = self.shared.states.len();
         let is_written = |block: usize| block < length && self.shared.sequence(block) != 0;
-        let mut next = 0;
+        let (mut next, mut whole, mut last) = (0, true, control.now());
         loop {
+            if next < length && !goes_on() {
+                (next, whole) = (length, false);
+            }
             while lane.has_room() && next < length {
                 if !is_written(next) {
                     next += 1;
@@ -308,12 +416,16 @@ impl Verification {
                 next += blocks;
             }
             if lane.is_idle() {
-                return Ok(());
+                return Ok(whole);
             }
             let ended = lane.next().await;
             ended
                 .result
                 .map_err(|error| lane.error(&ended.operation, error))?;
+            if control.now() - last >= PROGRESS_INTERVAL {
+                last = control.now();
+                shown(next as u64);
+            }
             if self.shared.wrong.load(SeqCst) > 0 {
                 next = length;
             }
@@ -448,7 +560,7 @@ impl Covers {
         let segment = self.reactor.pool().segment(bytes);
         let mut segment = segment.unwrap_or_else(|_| Segment::heap(bytes));
         for (block, at) in segment.chunks_mut(self.block_bytes).zip(lba..) {
-            crate::pattern::Stamp {
+            Stamp {
                 seed: self.shared.seed,
                 lba: at,
                 sequence,
@@ -481,11 +593,12 @@ impl CompletionSink for Covers {
             self.shared.end_write(known, sequence.unwrap_or(0));
             return self.sink.complete(completion);
         }
-        let data = filled(&completion.operation);
-        if completion.result.is_err() || data.is_empty() {
+        let is_read = completion.operation.kind() == OperationKind::Read;
+        if completion.result.is_err() || !is_read {
             self.shared.end_read(known);
             return self.sink.complete(completion);
         }
+        let data = filled(&completion.operation);
         let first = self.shared.look(known.clone(), data, self.block_bytes);
         self.shared.compared.fetch_add(known.len() as u64, Relaxed);
         if first.iter().all(|&holds| holds == Holds::Wanted) {

@@ -166,7 +166,7 @@ pub async fn run(
         if !config.check_only {
             let search = Search::of(config.seed, &findings, strays);
             let goes_on = || !config.stop.is_asked();
-            let shown = || show(&mut progress, true);
+            let shown = |_| show(&mut progress, true);
             let places = search.run(control, volume, goes_on, shown).await;
             for finding in &mut findings {
                 finding.explain(config.seed, &places);
@@ -671,6 +671,7 @@ impl Worker {
             all.push(look(self.config.seed, at, wanted, 0, block));
             at += 1;
         });
+        all.resize(blocks as usize, Holds::Missing);
         all
     }
 

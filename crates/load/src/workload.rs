@@ -12,7 +12,7 @@ mod zipf;
 pub use named::{NAMED, Named, named};
 pub use text::{parse_sizes, sizes_text};
 
-pub(crate) use generator::{Generator, Next, Part, check_volume};
+pub(crate) use generator::{Generator, Next, Part, check_volume, deallocates_parts};
 
 /// Shares may miss 100 percent by so much, for they are written in decimals.
 const SHARES_TOLERANCE: f64 = 0.01;

@@ -1,14 +1,16 @@
 //! Load on volumes in the simulation: what it reports is what was done, and when.
 
-use std::cell::RefCell;
+mod common;
+
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    CompletionSink, Completions, FenceReply, Geometry, Landing, Operation, Queue, ReadBuffers,
-    Request, ResizeError, Token, Volume, VolumeError, Watcher,
+    Completion, CompletionSink, Completions, FenceReply, Geometry, Landing, Operation, Queue,
+    ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, Watcher,
 };
 use weir_load::bench::{
     self, Arrivals, BenchConfig, BenchError, BenchReport, Caveat, Job, Load, Phase,
@@ -16,31 +18,13 @@ use weir_load::bench::{
 use weir_load::workload::{Access as Blocks, Kind, NAMED, Operations, Workload, WorkloadError};
 use weir_load::{PlanError, Stop};
 use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
-use weir_reactor::{Instant, LocalFuture, Reactor, ReactorConfig, ReactorId, Remote};
-use weir_volume::{Access, Registry, VolumeUrl};
+use weir_memory::Pool;
+use weir_reactor::{
+    Driver, Instant, LocalFuture, Notifier, Op, OpToken, Outcome, Reactor, ReactorConfig, ReactorId,
+    Remote, Runner, Wait,
+};
 
-fn simulate<T, F>(main: impl FnOnce(Reactor) -> F + 'static) -> T
-where
-    T: 'static,
-    F: Future<Output = T> + 'static,
-{
-    let seed = seed_from_env_or_random();
-    println!("seed {seed}");
-    let simulation = Simulation::new(Config {
-        seed,
-        ..Config::default()
-    });
-    let host = simulation.host_id("host");
-    simulation.run(host, main)
-}
-
-async fn open(reactor: &Reactor, url: &str) -> Arc<dyn Volume> {
-    let url: VolumeUrl = url.parse().expect("the test's URL is well formed");
-    Registry::standard()
-        .open(reactor, &url, Access::READ_WRITE)
-        .await
-        .expect("the test's volume opens")
-}
+use common::{open, simulate};
 
 /// Another reactor of the same machine.
 fn another_reactor(reactor: &Reactor) -> Remote {
@@ -454,6 +438,308 @@ fn deallocations_and_flushes_are_counted_apart() {
 }
 
 #[test]
+fn deallocations_that_may_have_done_nothing_are_told() {
+    for (bytes, told) in [(512, true), (4096, false)] {
+        let mut workload = Workload::simple(bytes, 0, Blocks::Random);
+        workload.streams[0].operations = Operations {
+            read_percent: 0.0,
+            write_percent: 0.0,
+            deallocate_percent: 100.0,
+            flush_percent: 0.0,
+        };
+        let config = BenchConfig {
+            workload,
+            load: offered(20_000, Arrivals::Uniform),
+            ..config()
+        };
+        let report = run("mem:?size=4M&block_size=512", config).expect("the run is sound");
+        assert!(report.of(Kind::Deallocate).requests > 0);
+        let caveat = Caveat::DeallocatedInPart {
+            granularity_bytes: 4096,
+        };
+        assert_eq!(report.caveats.contains(&caveat), told, "{bytes}");
+        assert!(!told || caveat.to_string().contains("4096 bytes"));
+    }
+}
+
+/// Nothing that is sent from a moment on ends before another one.
+#[test]
+fn what_is_in_flight_at_the_end_of_a_closed_loop_is_told() {
+    let report = |stall_ms: Option<(u64, u64)>| {
+        simulate(move |reactor| async move {
+            let began = reactor.precise_now();
+            let at = |milliseconds| began + Duration::from_millis(milliseconds);
+            let volume: Arc<dyn Volume> = Arc::new(Changed {
+                inner: open(&reactor, "null:?size=1G&delay=100us").await,
+                stall: stall_ms.map(|(from, until)| (at(from), at(until))),
+                geometry: |geometry| geometry,
+            });
+            let config = BenchConfig {
+                ramp: Duration::ZERO,
+                duration: Duration::from_millis(500),
+                queues: 1,
+                ..config()
+            };
+            let report = bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await;
+            report.expect("the run is sound")
+        })
+    };
+    // As always: as many as the depth, no slower than the others.
+    let steady = report(None);
+    assert_eq!((steady.unfinished, &steady.caveats[..]), (4, &[][..]));
+    assert!(steady.unfinished_ns_max < 200_000);
+    // The stall that the end of the time hides is not as if it had not been.
+    let stalled = report(Some((400, 5000)));
+    assert_eq!(stalled.unfinished, 4);
+    assert!(stalled.total().service_ns.max() < 1_000_000);
+    let expected = Duration::from_millis(4600);
+    let longest = Duration::from_nanos(stalled.unfinished_ns_max);
+    assert!(
+        longest.abs_diff(expected) < Duration::from_millis(4),
+        "{longest:?}"
+    );
+    let caveat = Caveat::Unfinished {
+        requests: 4,
+        longest,
+    };
+    assert!(stalled.caveats.contains(&caveat), "{:?}", stalled.caveats);
+    assert!(caveat.to_string().contains("4.6s"), "{caveat}");
+    // And one that ended in the time is in the figures.
+    let early = report(Some((100, 300)));
+    assert_eq!(early.unfinished, 4);
+    assert!(early.total().service_ns.max() > 190_000_000);
+    assert!(!early.caveats.iter().any(|of| of.code() == "unfinished"));
+}
+
+/// The machine stands still over the end of the run: what was due before the end is late, but neither lost nor is the run too short.
+#[test]
+fn what_was_due_just_before_an_end_that_was_seen_late_is_sent() {
+    let seed = seed_from_env_or_random();
+    println!("seed {seed}");
+    let simulation = Simulation::new(Config {
+        seed,
+        ..Config::default()
+    });
+    let (host, world) = (simulation.host_id("host"), simulation.world());
+    let report = simulation.run(host, move |reactor| async move {
+        let volume = open(&reactor, "null:?size=1G").await;
+        let config = BenchConfig {
+            load: Load::Open {
+                rate: 1000,
+                arrivals: Arrivals::Uniform,
+                depth_max: 16,
+            },
+            queues: 1,
+            ramp: Duration::ZERO,
+            duration: Duration::from_millis(100),
+            ..config()
+        };
+        let sleeper = reactor.clone();
+        let stalling = async move {
+            // Ten are due from then on.
+            sleeper.sleep(Duration::from_micros(91_500)).await;
+            world.stall(host, Duration::from_millis(50));
+        };
+        reactor.spawn(stalling).detach();
+        bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await
+    });
+    let report = report.expect("the run is sound");
+    assert_eq!((report.requests(), report.unsent), (100, 0));
+    assert_eq!(report.elapsed, Duration::from_millis(100));
+    let codes: Vec<_> = report.caveats.iter().map(Caveat::code).collect();
+    assert_eq!(codes, ["late"]);
+    assert!(report.latency_ns().max() > 40_000_000);
+}
+
+/// A driver with nothing to do, whose clock goes on by a microsecond whenever it is looked at, and to the end of a wait.
+struct Ticking(Cell<Instant>);
+
+struct Nobody;
+
+impl Notifier for Nobody {
+    fn notify(&self) {}
+}
+
+impl Driver for Ticking {
+    fn now(&self) -> Instant {
+        self.0.set(self.0.get() + Duration::from_micros(1));
+        self.0.get()
+    }
+
+    fn random(&mut self) -> u64 {
+        0
+    }
+
+    fn submit(&mut self, _: OpToken, op: Op) {
+        panic!("nobody submits: {op:?}");
+    }
+
+    fn cancel(&mut self, _: OpToken) {}
+
+    fn turn(&mut self, wait: Wait, _: &mut Vec<(OpToken, Outcome)>) {
+        if let Wait::Until(Some(end)) = wait {
+            self.0.set(self.0.get().max(end));
+        }
+    }
+
+    fn notifier(&self) -> Arc<dyn Notifier> {
+        Arc::new(Nobody)
+    }
+}
+
+/// The turn in which the end is seen began before it: the last request was due just before the end.
+#[test]
+fn a_run_whose_last_turn_began_before_its_end_has_not_ended_early() {
+    const DURATION: Duration = Duration::from_micros(10_003);
+    let simulation = Simulation::new(Config::default());
+    let report = Arc::new(Mutex::new(None));
+    let reported = Arc::clone(&report);
+    let main = move |reactor: Reactor| -> LocalFuture<()> {
+        Box::pin(async move {
+            let volume = open(&reactor, "null:?size=1G").await;
+            let config = BenchConfig {
+                load: offered(100_000, Arrivals::Uniform),
+                queues: 1,
+                ramp: Duration::ZERO,
+                duration: DURATION,
+                ..config()
+            };
+            let ran = bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await;
+            *reported.lock().expect("nothing panics") = Some(ran);
+        })
+    };
+    let runner = Runner::new(
+        &ReactorConfig::default(),
+        Pool::new(1 << 20),
+        Box::new(Ticking(Cell::new(Instant::from_nanos(0)))),
+        simulation.host("host"),
+        Box::new(main),
+    );
+    runner.run_to_end();
+    let report = report.lock().expect("nothing panics").take();
+    let report = report.expect("it ran").expect("the run is sound");
+    assert_eq!((report.requests(), report.unsent), (1001, 0));
+    assert_eq!(report.elapsed, DURATION);
+    let is_early = report.caveats.contains(&Caveat::EndedEarly);
+    assert!(!is_early, "{:?}", report.caveats);
+}
+
+/// Fails what is submitted in a time.
+struct FailingFor {
+    inner: Arc<dyn Volume>,
+    from: Instant,
+    until: Instant,
+}
+
+struct FailingForQueue {
+    inner: Box<dyn Queue>,
+    sink: Rc<dyn CompletionSink>,
+    reactor: Reactor,
+    from: Instant,
+    until: Instant,
+}
+
+impl Volume for FailingFor {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn name(&self) -> String {
+        "failing".to_owned()
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.inner.watch(watcher);
+    }
+
+    fn open_queue(
+        self: Arc<Self>,
+        reactor: &Reactor,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError> {
+        Ok(Box::new(FailingForQueue {
+            inner: Arc::clone(&self.inner).open_queue(reactor, depth, Rc::clone(&sink))?,
+            sink,
+            reactor: reactor.clone(),
+            from: self.from,
+            until: self.until,
+        }))
+    }
+
+    fn fence(&self, reply: FenceReply) {
+        self.inner.fence(reply);
+    }
+
+    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
+        self.inner.resize(blocks, force)
+    }
+}
+
+impl Queue for FailingForQueue {
+    fn landing(&mut self, lba: u64, blocks: u32) -> Landing {
+        self.inner.landing(lba, blocks)
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        let now = self.reactor.now();
+        if now < self.from || now >= self.until {
+            return self.inner.submit(batch);
+        }
+        for Request { token, operation } in batch.drain(..) {
+            self.sink.complete(Completion {
+                token,
+                result: Err(VolumeError::Medium),
+                operation,
+            });
+        }
+    }
+
+    fn cancel(&mut self, token: Token) {
+        self.inner.cancel(token);
+    }
+}
+
+#[test]
+fn failures_of_the_ramp_are_told_and_are_not_the_runs() {
+    let report = |from_ms, until_ms| {
+        simulate(move |reactor| async move {
+            let began = reactor.precise_now();
+            let at = |milliseconds| began + Duration::from_millis(milliseconds);
+            let volume: Arc<dyn Volume> = Arc::new(FailingFor {
+                inner: open(&reactor, "null:?size=1G").await,
+                from: at(from_ms),
+                until: at(until_ms),
+            });
+            let config = BenchConfig {
+                load: offered(1000, Arrivals::Uniform),
+                ramp: Duration::from_millis(100),
+                duration: Duration::from_millis(200),
+                ..config()
+            };
+            let report = bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await;
+            report.expect("failures are counted")
+        })
+    };
+    let of_ramp = report(0, 50);
+    assert_eq!((of_ramp.errors(), of_ramp.requests()), (0, 200));
+    assert!(
+        (40..=60).contains(&of_ramp.ramp_errors),
+        "{}",
+        of_ramp.ramp_errors
+    );
+    let caveat = Caveat::RampErrors {
+        requests: of_ramp.ramp_errors,
+    };
+    assert_eq!(of_ramp.caveats, [caveat]);
+    assert!(of_ramp.first_error.is_some());
+    let of_run = report(150, 170);
+    assert_eq!(of_run.ramp_errors, 0);
+    assert_eq!(of_run.errors() + of_run.requests(), 200);
+    assert!((15..=25).contains(&of_run.errors()), "{}", of_run.errors());
+}
+
+#[test]
 fn every_named_workload_runs_on_every_kind_of_volume() {
     for named in NAMED {
         for url in [
@@ -581,6 +867,11 @@ fn what_cannot_be_is_refused_before_anything_runs() {
     let error = refused(|of| of.load = offered(0, Arrivals::Uniform));
     assert!(
         error.to_string().contains("the rate must be at least 1"),
+        "{error}"
+    );
+    let error = refused(|of| of.load = offered(1_000_000_000_000, Arrivals::Uniform));
+    assert!(
+        error.to_string().contains("at most 1000000000 can"),
         "{error}"
     );
     let error =

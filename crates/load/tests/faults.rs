@@ -1,37 +1,26 @@
 //! Volumes that lie, and honest ones under load: verification names the lie, and finds none where there is none.
 
+mod common;
+
+use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use weir_block::{Completions, Operation, ReadBuffers, Request, Token, Volume};
+use weir_block::{
+    Completion, CompletionSink, Completions, FenceReply, Geometry, Operation, Queue, ReadBuffers,
+    Request, ResizeError, Token, Volume, VolumeError, Watcher,
+};
 use weir_load::copy::{self, CopyConfig, CopyError};
-use weir_load::verified::{self, VerifiedError, VerifiedReport};
+use weir_load::verified::{self, Verification, VerifiedError, VerifiedReport};
 use weir_load::verify::{self, Until, VerifyConfig, VerifyError, VerifyReport};
 use weir_load::{Fault, Finding, Stop};
-use weir_memory::View;
+use weir_memory::{View, Views, copy_views, slice_views, views_len};
 use weir_reactor::Reactor;
-use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
-use weir_volume::{Access, Registry, VolumeUrl};
+use weir_reactor::sim::seed_from_env_or_random;
 
-fn simulate<T: 'static, F: Future<Output = T> + 'static>(
-    seed: u64,
-    main: impl FnOnce(Reactor) -> F + 'static,
-) -> T {
-    let simulation = Simulation::new(Config {
-        seed,
-        ..Config::default()
-    });
-    let host = simulation.host_id("host");
-    simulation.run(host, main)
-}
-
-async fn open(reactor: &Reactor, url: &str) -> Arc<dyn Volume> {
-    let url: VolumeUrl = url.parse().expect("the test's URL is well formed");
-    let registry = Registry::standard();
-    let opened = registry.open(reactor, &url, Access::READ_WRITE).await;
-    opened.expect("the test's volume opens")
-}
+use common::{open, simulate_with};
 
 /// Numbers for a randomised test (SplitMix64).
 struct Numbers(u64);
@@ -85,7 +74,7 @@ fn found(
 ) -> Vec<Finding> {
     let url = format!("lying:?size=1M&lie={lie}&block={block}&write={write}&to={to}");
     let config = config.clone();
-    let outcome = simulate(seed, move |reactor| async move {
+    let outcome = simulate_with(seed, move |reactor| async move {
         let volume = open(&reactor, &url).await;
         verified(&reactor, &volume, &config).await
     });
@@ -178,7 +167,7 @@ fn an_honest_volume_under_load_raises_no_alarm() {
         ]);
         let passes = 1 + numbers.below(3);
         let config = config(&mut numbers, passes);
-        let outcome = simulate(seed, move |reactor| async move {
+        let outcome = simulate_with(seed, move |reactor| async move {
             let volume = open(&reactor, url).await;
             // All of it is read besides, again and again, through a queue of its own.
             let (source, own) = (Arc::clone(&volume), reactor.clone());
@@ -219,61 +208,103 @@ fn an_honest_volume_under_load_raises_no_alarm() {
     }
 }
 
-const WRITES: u64 = 400;
+/// Requests of each queue.
+const REQUESTS: u64 = 400;
+/// The block that lies are about, what is misdirected with it, and which write to it is lied about.
+const LIE: u64 = 5;
+const LIE_TO: u64 = 9;
+const LIE_WRITE: u64 = 20;
 
-/// Random reads and writes of 1 to 4 blocks through a checked volume, 8 in flight on each of two queues, and then its conclusion.
-async fn loaded(
+/// What queues do together.
+#[derive(Clone)]
+struct Traffic {
+    writes: bool,
+    /// Writes to the block that lies are about, so far and at most.
+    lie_writes: Rc<Cell<u64>>,
+    lie_writes_max: u64,
+}
+
+impl Traffic {
+    fn new(writes: bool, lie_writes_max: u64) -> Self {
+        Traffic {
+            writes,
+            lie_writes: Rc::default(),
+            lie_writes_max,
+        }
+    }
+
+    /// Some blocks to read or to write.
+    fn next(&self, numbers: &mut Numbers, geometry: &Geometry) -> Operation {
+        let blocks = 1 + numbers.below(4) as u32;
+        let lba = numbers.below(geometry.blocks - 4);
+        let is_of_lie = (lba..lba + u64::from(blocks)).contains(&LIE);
+        let has_enough = is_of_lie && self.lie_writes.get() == self.lie_writes_max;
+        if numbers.below(2) == 0 || !self.writes || has_enough {
+            return Operation::Read {
+                lba,
+                blocks,
+                buffers: ReadBuffers::Lend,
+            };
+        }
+        let noted = self.lie_writes.get() + u64::from(is_of_lie);
+        self.lie_writes.set(noted);
+        write(lba, blocks, geometry)
+    }
+}
+
+fn write(lba: u64, blocks: u32, geometry: &Geometry) -> Operation {
+    let bytes = (blocks as usize) << geometry.block_size.shift();
+    Operation::Write {
+        lba,
+        blocks,
+        data: View::zeroes(bytes).collect(),
+        fua: false,
+    }
+}
+
+/// Random requests of 1 to 4 blocks, 8 in flight on each of two queues.
+async fn drive_both(
     reactor: &Reactor,
     volume: &Arc<dyn Volume>,
     seed: u64,
-) -> Result<VerifiedReport, VerifiedError> {
-    let stop = Stop::new();
-    let stamps = seed ^ 0x5EED_5EED;
-    let (volumes, verification) =
-        verified::wrap(&[Arc::clone(volume)], stamps, None, &stop).expect("it is small");
+    traffic: Traffic,
+    stop: &Stop,
+) {
     let queues: Vec<_> = (0..2)
         .map(|queue| {
-            let (own, volume) = (reactor.clone(), Arc::clone(&volumes[0]));
-            let (stop, numbers) = (stop.clone(), Numbers(seed ^ (queue << 32)));
-            reactor.spawn(async move { drive(&own, &volume, numbers, &stop).await })
+            let (own, volume, stop) = (reactor.clone(), Arc::clone(volume), stop.clone());
+            let (mut numbers, traffic) = (Numbers(seed ^ (queue << 32)), traffic.clone());
+            let geometry = volume.geometry();
+            reactor.spawn(async move {
+                let next = || traffic.next(&mut numbers, &geometry);
+                drive(&own, &volume, REQUESTS, next, &stop).await
+            })
         })
         .collect();
     for queue in queues {
         queue.await;
     }
-    verification.conclude(reactor).await
 }
 
-async fn drive(reactor: &Reactor, volume: &Arc<dyn Volume>, mut numbers: Numbers, stop: &Stop) {
+async fn drive(
+    reactor: &Reactor,
+    volume: &Arc<dyn Volume>,
+    requests: u64,
+    mut next: impl FnMut() -> Operation,
+    stop: &Stop,
+) {
     let completions = Completions::new();
     let queue = Arc::clone(volume).open_queue(reactor, 8, completions.clone());
     let mut queue = queue.expect("a queue opens");
-    let geometry = volume.geometry();
     let (mut batch, mut sent, mut ended) = (VecDeque::new(), 0, 0);
-    let is_over = |sent: u64| sent == WRITES || stop.is_asked();
+    let is_over = |sent: u64| sent == requests || stop.is_asked();
     while ended < sent || !is_over(sent) {
         while sent - ended < 8 && !is_over(sent) {
-            let blocks = 1 + numbers.below(4) as u32;
-            let lba = numbers.below(geometry.blocks - 4);
-            let bytes = (blocks as usize) << geometry.block_size.shift();
-            let operation = match numbers.below(2) {
-                0 => Operation::Read {
-                    lba,
-                    blocks,
-                    buffers: ReadBuffers::Lend,
-                },
-                _ => Operation::Write {
-                    lba,
-                    blocks,
-                    data: View::zeroes(bytes).collect(),
-                    fua: false,
-                },
-            };
-            let slot = sent as u32;
             let token = Token {
-                slot,
+                slot: sent as u32,
                 ..Token::default()
             };
+            let operation = next();
             batch.push_back(Request { token, operation });
             sent += 1;
         }
@@ -287,6 +318,44 @@ async fn drive(reactor: &Reactor, volume: &Arc<dyn Volume>, mut numbers: Numbers
     }
 }
 
+fn wrapped(volume: &Arc<dyn Volume>, seed: u64, stop: &Stop) -> (Arc<dyn Volume>, Verification) {
+    let volumes = [Arc::clone(volume)];
+    let (mut volumes, verification) =
+        verified::wrap(&volumes, seed ^ 0x5EED_5EED, None, stop).expect("it is small");
+    (volumes.remove(0), verification)
+}
+
+/// Reads and writes through a checked volume, and its conclusion.
+async fn loaded(
+    reactor: &Reactor,
+    volume: &Arc<dyn Volume>,
+    seed: u64,
+) -> Result<VerifiedReport, VerifiedError> {
+    let stop = Stop::new();
+    let (checked, verification) = wrapped(volume, seed, &stop);
+    let traffic = Traffic::new(true, u64::MAX);
+    drive_both(reactor, &checked, seed, traffic, &stop).await;
+    verification.conclude(reactor, &Stop::new(), |_| {}).await
+}
+
+/// As [`loaded`], but that the write that is lied about is the last one of all, so that nothing covers its traces: then there are reads only.
+async fn loaded_around_a_lie(
+    reactor: &Reactor,
+    volume: &Arc<dyn Volume>,
+    seed: u64,
+) -> Result<VerifiedReport, VerifiedError> {
+    let stop = Stop::new();
+    let (checked, verification) = wrapped(volume, seed, &stop);
+    let traffic = Traffic::new(true, LIE_WRITE - 1);
+    drive_both(reactor, &checked, seed, traffic.clone(), &stop).await;
+    assert_eq!(traffic.lie_writes.get(), LIE_WRITE - 1, "seed {seed}");
+    let geometry = checked.geometry();
+    let last = || write(LIE - 1, 4, &geometry);
+    drive(reactor, &checked, 1, last, &stop).await;
+    drive_both(reactor, &checked, !seed, Traffic::new(false, 0), &stop).await;
+    verification.conclude(reactor, &Stop::new(), |_| {}).await
+}
+
 #[test]
 fn checked_load_on_an_honest_volume_raises_no_alarm() {
     let first = seed_from_env_or_random();
@@ -297,55 +366,303 @@ fn checked_load_on_an_honest_volume_raises_no_alarm() {
             "file:/image?size=1M",
             "mem:?size=64k&block_size=512",
         ] {
-            let report = simulate(seed, move |reactor| async move {
+            let report = simulate_with(seed, move |reactor| async move {
                 let volume = open(&reactor, url).await;
                 loaded(&reactor, &volume, seed).await
             });
             let report = report.unwrap_or_else(|error| panic!("seed {seed}, {url}: {error}"));
-            assert!(report.written_blocks > WRITES, "{report:?}");
-            assert!(report.compared_blocks > WRITES, "{report:?}");
+            assert!(report.written_blocks > REQUESTS, "{report:?}");
+            assert!(report.compared_blocks > REQUESTS, "{report:?}");
+            assert!(report.whole);
         }
     }
 }
 
 #[test]
-fn checked_load_names_every_lie() {
+fn checked_load_finds_and_names_every_lie() {
     let first = seed_from_env_or_random();
     println!("seed {first}");
-    for (lie, expected) in [
-        ("lost-write", Fault::LostWrite),
-        ("torn-block", Fault::TornWrite),
-        ("stale-read", Fault::StaleRead),
-        ("misdirected-read", Fault::MisdirectedRead),
-        ("bit-flip", Fault::BitFlip),
-        ("bit-flip-in-read", Fault::BitFlip),
+    for (lie, expected, persists) in [
+        ("lost-write", Fault::LostWrite, true),
+        ("torn-write", Fault::TornWrite, true),
+        ("torn-block", Fault::TornWrite, true),
+        ("stale-read", Fault::StaleRead, false),
+        ("misdirected-write", Fault::MisdirectedWrite, true),
+        ("misdirected-read", Fault::MisdirectedRead, false),
+        ("bit-flip", Fault::BitFlip, true),
+        ("bit-flip-in-read", Fault::BitFlip, false),
     ] {
         for seed in (0..6).map(|run| first.wrapping_add(run)) {
-            // A place that is written to and read again and again.
-            let url = format!("lying:?size=64k&lie={lie}&block=5&write=20&to=9");
-            let outcome = simulate(seed, move |reactor| async move {
+            let url =
+                format!("lying:?size=64k&lie={lie}&block={LIE}&write={LIE_WRITE}&to={LIE_TO}");
+            let outcome = simulate_with(seed, move |reactor| async move {
                 let volume = open(&reactor, &url).await;
-                loaded(&reactor, &volume, seed).await
+                loaded_around_a_lie(&reactor, &volume, seed).await
             });
             let about = format!("seed {seed}, {lie}: {outcome:?}");
-            match outcome {
-                Err(VerifiedError::Wrong { findings, .. }) => {
-                    assert!(findings.iter().all(|one| one.fault == expected), "{about}");
-                }
-                // Overwritten before anybody looked.
-                Ok(_) => assert!(
-                    expected != Fault::StaleRead && !lie.ends_with("read"),
-                    "{about}"
-                ),
-                Err(_) => panic!("{about}"),
+            let Err(VerifiedError::Wrong { findings, .. }) = outcome else {
+                panic!("{about}")
+            };
+            assert!(!findings.is_empty(), "{about}");
+            for finding in &findings {
+                let named = (finding.fault, finding.persists);
+                assert_eq!(named, (expected, persists), "{about}");
+                let near = LIE - 1..LIE_TO + 4;
+                assert!(near.contains(&finding.lba), "{about}");
             }
         }
     }
 }
 
+/// A volume whose reads are changed when they end.
+struct Bent {
+    inner: Arc<dyn Volume>,
+    bend: fn(u64, &[View]) -> Views,
+}
+
+struct BentSink {
+    sink: Rc<dyn CompletionSink>,
+    bend: fn(u64, &[View]) -> Views,
+}
+
+impl CompletionSink for BentSink {
+    fn complete(&self, mut completion: Completion) {
+        if let Operation::Read {
+            lba,
+            buffers: ReadBuffers::Filled(data),
+            ..
+        } = &mut completion.operation
+        {
+            *data = (self.bend)(*lba, data);
+        }
+        self.sink.complete(completion);
+    }
+}
+
+impl Volume for Bent {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn name(&self) -> String {
+        "bent".to_owned()
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.inner.watch(watcher);
+    }
+
+    fn open_queue(
+        self: Arc<Self>,
+        reactor: &Reactor,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError> {
+        let bend = self.bend;
+        let sink = Rc::new(BentSink { sink, bend });
+        Arc::clone(&self.inner).open_queue(reactor, depth, sink)
+    }
+
+    fn fence(&self, reply: FenceReply) {
+        self.inner.fence(reply);
+    }
+
+    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
+        self.inner.resize(blocks, force)
+    }
+}
+
+const BLOCK_BYTES: usize = 4096;
+
+/// Where block [`LIE`] is in what was read from `lba` on.
+fn place_of_lie(lba: u64, data: &[View]) -> Option<usize> {
+    let at = LIE.checked_sub(lba)? as usize * BLOCK_BYTES;
+    (at < views_len(data)).then_some(at)
+}
+
+fn with_lie_of(lba: u64, data: &[View], byte: u8) -> Views {
+    let mut bytes = vec![0; views_len(data)];
+    copy_views(data, &mut bytes);
+    if let Some(at) = place_of_lie(lba, data) {
+        bytes[at..at + BLOCK_BYTES].fill(byte);
+    }
+    Views::from_iter([View::copy_of(&bytes)])
+}
+
+/// Block [`LIE`] always holds what nobody has written.
+fn garbage(lba: u64, data: &[View]) -> Views {
+    with_lie_of(lba, data, 0x77)
+}
+
+/// Block [`LIE`] always holds what it held at first.
+fn forgetful(lba: u64, data: &[View]) -> Views {
+    with_lie_of(lba, data, 0)
+}
+
+/// Reads end before block [`LIE`], and with a part of a block.
+fn short(lba: u64, data: &[View]) -> Views {
+    match place_of_lie(lba, data) {
+        Some(0) => Views::from_iter([View::empty()]),
+        Some(at) => slice_views(data, 0, at - 100),
+        None => data.iter().cloned().collect(),
+    }
+}
+
+#[test]
+fn what_nobody_wrote_and_what_was_not_read_are_called_so() {
+    let first = seed_from_env_or_random();
+    println!("seed {first}");
+    for (bend, expected) in [
+        (garbage as fn(u64, &[View]) -> Views, Fault::ForeignData),
+        (short, Fault::ShortRead),
+    ] {
+        for seed in (0..6).map(|run| first.wrapping_add(run)) {
+            let (under_load, alone) = simulate_with(seed, move |reactor| async move {
+                let inner = open(&reactor, "mem:?size=64k").await;
+                let volume: Arc<dyn Volume> = Arc::new(Bent { inner, bend });
+                let under_load = loaded(&reactor, &volume, seed).await;
+                let config = VerifyConfig {
+                    request_bytes: 16_384,
+                    queues: 1,
+                    ..config(&mut Numbers(seed), 2)
+                };
+                (under_load, verified(&reactor, &volume, &config).await)
+            });
+            let Err(VerifiedError::Wrong { findings, .. }) = under_load else {
+                panic!("seed {seed}: {under_load:?}")
+            };
+            let is_named = |finding: &Finding| finding.fault == expected && finding.persists;
+            assert!(findings.iter().all(is_named), "seed {seed}: {findings:?}");
+            let Err(VerifyError::Wrong { findings, .. }) = alone else {
+                panic!("seed {seed}: {alone:?}")
+            };
+            assert!(findings.iter().all(is_named), "seed {seed}: {findings:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_found_wrong_ends_the_load_and_asks_for_no_end_of_anything_else() {
+    let url = format!("lying:?size=64k&lie=lost-write&block={LIE}&write=1");
+    simulate_with(3, move |reactor| async move {
+        let volume = open(&reactor, &url).await;
+        let session = Stop::new();
+        let stop = session.within();
+        let (checked, verification) = wrapped(&volume, 3, &stop);
+        let traffic = Traffic::new(true, 1);
+        drive_both(&reactor, &checked, 3, traffic, &stop).await;
+        assert!(stop.is_asked() && !session.is_asked());
+        let concluded = verification.conclude(&reactor, &session, |_| {}).await;
+        assert!(concluded.is_err(), "{concluded:?}");
+        assert!(!session.is_asked());
+    });
+}
+
+/// Each request takes a while.
+#[test]
+fn a_conclusion_says_how_far_it_is_and_can_be_ended() {
+    for ended in [false, true] {
+        let (report, told) = simulate_with(5, move |reactor| async move {
+            let volume = open(&reactor, "mem:?size=64M&delay=100ms").await;
+            let stop = Stop::new();
+            let (checked, verification) = wrapped(&volume, 5, &stop);
+            let geometry = checked.geometry();
+            let mut lba = 0;
+            let all = || {
+                lba += 64;
+                write(lba - 64, 64, &geometry)
+            };
+            drive(&reactor, &checked, geometry.blocks / 64, all, &stop).await;
+            let mut told = Vec::new();
+            let concluded = verification.conclude(&reactor, &stop, |progress| {
+                told.push((progress.block, progress.blocks, progress.searching));
+                if ended {
+                    stop.stop();
+                }
+            });
+            (concluded.await, told)
+        });
+        let report = report.expect("nothing is wrong");
+        assert_eq!((report.whole, report.written_blocks), (!ended, 16_384));
+        assert!(!told.is_empty() && told.is_sorted());
+        assert!(told.iter().all(|of| of.1 == 16_384 && !of.2));
+        match ended {
+            true => assert_eq!(told.len(), 1),
+            false => assert_eq!(report.compared_blocks, 16_384),
+        }
+    }
+}
+
+#[test]
+fn a_search_says_how_far_it_is_and_can_be_ended() {
+    for ended in [false, true] {
+        let told = simulate_with(5, move |reactor| async move {
+            let inner = open(&reactor, "mem:?size=64M&delay=500ms").await;
+            let volume: Arc<dyn Volume> = Arc::new(Bent {
+                inner,
+                bend: forgetful,
+            });
+            let stop = Stop::new();
+            let (checked, verification) = wrapped(&volume, 5, &stop.within());
+            let geometry = checked.geometry();
+            let one = || write(LIE, 1, &geometry);
+            drive(&reactor, &checked, 1, one, &stop).await;
+            let mut told = Vec::new();
+            let concluded = verification.conclude(&reactor, &stop, |progress| {
+                assert!(progress.searching && progress.blocks == 16_384);
+                told.push(progress.block);
+                if ended {
+                    stop.stop();
+                }
+            });
+            let Err(VerifiedError::Wrong { findings, .. }) = concluded.await else {
+                panic!("a write was lost")
+            };
+            assert_eq!(findings[0].fault, Fault::LostWrite);
+            told
+        });
+        assert!(told.is_sorted());
+        match ended {
+            true => assert_eq!(told.len(), 1),
+            false => assert!(told.len() > 1, "{told:?}"),
+        }
+    }
+}
+
+#[test]
+fn volumes_that_are_one_medium_are_known_and_left_as_they_were() {
+    simulate_with(9, |reactor| async move {
+        let one = open(&reactor, "mem:?size=1M").await;
+        let other = open(&reactor, "mem:?size=1M&block_size=512").await;
+        let nothing = open(&reactor, "null:?size=1M").await;
+        let run = VerifyConfig {
+            queues: 1,
+            ..config(&mut Numbers(1), 1)
+        };
+        verified(&reactor, &one, &run).await.expect("it is sound");
+        for (volumes, expected) in [
+            (vec![&one], None),
+            (vec![&one, &other, &nothing, &nothing], None),
+            (vec![&one, &other, &one], Some((0, 2))),
+            (vec![&other, &other], Some((0, 1))),
+        ] {
+            let volumes: Vec<_> = volumes.into_iter().map(Arc::clone).collect();
+            let same = verified::same_medium(&reactor, &volumes).await;
+            assert_eq!(same, Ok(expected));
+        }
+        let check = VerifyConfig {
+            check_only: true,
+            passes_made: 1,
+            ..run
+        };
+        let checked = verified(&reactor, &one, &check).await;
+        checked.expect("it holds what it held before");
+    });
+}
+
 #[test]
 fn a_check_that_knows_the_passes_finds_a_lost_write() {
-    simulate(7, |reactor| async move {
+    simulate_with(7, |reactor| async move {
         let volume = open(&reactor, "mem:?size=1M").await;
         let mut numbers = Numbers(1);
         let run = VerifyConfig {

@@ -1,5 +1,7 @@
 //! The tools on volumes in the simulation: they see what is there, and name what is wrong.
 
+mod common;
+
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -15,31 +17,8 @@ use weir_load::verify::{self, Until, VerifyConfig, VerifyError};
 use weir_load::workload::{Access as Blocks, Kind, Workload};
 use weir_load::{Fault, PlanError, Stop};
 use weir_reactor::Reactor;
-use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
-use weir_volume::{Access, Registry, VolumeUrl};
 
-fn simulate<T, F>(main: impl FnOnce(Reactor) -> F + 'static) -> T
-where
-    T: 'static,
-    F: Future<Output = T> + 'static,
-{
-    let seed = seed_from_env_or_random();
-    println!("seed {seed}");
-    let simulation = Simulation::new(Config {
-        seed,
-        ..Config::default()
-    });
-    let host = simulation.host_id("host");
-    simulation.run(host, main)
-}
-
-async fn open(reactor: &Reactor, url: &str) -> Arc<dyn Volume> {
-    let url: VolumeUrl = url.parse().expect("the test's URL is well formed");
-    Registry::standard()
-        .open(reactor, &url, Access::READ_WRITE)
-        .await
-        .expect("the test's volume opens")
-}
+use common::{open, simulate};
 
 fn verify_config(until: Until) -> VerifyConfig {
     VerifyConfig {

@@ -54,9 +54,12 @@ pub trait System: Send + Sync + 'static {
     ) -> io::Result<(Arc<File>, FileInfo)>;
 
     /// What has hold of the file or device at `path` on this machine, in words: mounts, swap, devices that are made of it. Programs that
-    /// only have it open are not told. A system that cannot tell says nothing. Blocks: call it through [`crate::Reactor::offload`].
-    fn holders_of_file(&self, _path: &Path) -> Vec<String> {
-        Vec::new()
+    /// only have it open are not told. A system that has no such things says nothing. Blocks: call it through [`crate::Reactor::offload`].
+    ///
+    /// # Errors
+    /// It cannot be told, which does not mean that nothing has hold of it.
+    fn holders_of_file(&self, _path: &Path) -> io::Result<Vec<String>> {
+        Ok(Vec::new())
     }
 
     /// The length of a file or device, in bytes.

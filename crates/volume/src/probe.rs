@@ -4,6 +4,7 @@
 //! A tool that is about to overwrite a volume asks [`contents_of`], which reads its first [`HEAD_BYTES`] and last [`TAIL_BYTES`], and
 //! [`holders_of`]. No mark found does not mean that the volume is empty, only that nothing well known is on it.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -261,29 +262,37 @@ pub async fn contents_of(
 
 /// What on this machine has hold of the medium of a volume, or of its members', in words: mounts, swap, devices that are made of it. Nothing of
 /// what is not a file or device here, and nothing of other programs that only have it open.
-pub async fn holders_of(reactor: &Reactor, url: &VolumeUrl) -> Vec<String> {
+///
+/// # Errors
+/// It cannot be told, which does not mean that nothing has hold of it.
+pub async fn holders_of(reactor: &Reactor, url: &VolumeUrl) -> io::Result<Vec<String>> {
     let mut media = Vec::new();
-    media_of(url, &mut media);
+    media_of(url, &mut media)?;
     let system = Arc::clone(reactor.system());
     let look = move || {
-        let holders = media.iter().flat_map(|path| system.holders_of_file(path));
-        holders.collect()
+        let mut holders = Vec::new();
+        for path in &media {
+            holders.extend(system.holders_of_file(path)?);
+        }
+        Ok(holders)
     };
-    // Looking does not panic; if it did, nothing would be known.
-    reactor.offload(look).await.unwrap_or_default()
+    let looked = reactor.offload(look).await;
+    looked.unwrap_or_else(|| Err(io::Error::other("looking for what holds it ended early")))
 }
 
 /// The paths of the files and devices that a volume is made of.
-fn media_of(url: &VolumeUrl, media: &mut Vec<PathBuf>) {
+fn media_of(url: &VolumeUrl, media: &mut Vec<PathBuf>) -> io::Result<()> {
     match url.scheme() {
         "file" => media.push(PathBuf::from(url.path())),
         "stripe" => {
-            let members = url.parameters().all("member");
-            let members = members.iter().filter_map(|member| member.parse().ok());
-            members.for_each(|member: VolumeUrl| media_of(&member, media));
+            for member in url.parameters().all("member") {
+                let member: VolumeUrl = member.parse().map_err(io::Error::other)?;
+                media_of(&member, media)?;
+            }
         }
         _ => {}
     }
+    Ok(())
 }
 
 /// Reads blocks, in as many transfers as it takes.
@@ -553,7 +562,11 @@ mod tests {
     fn the_media_of_a_stripe_are_those_of_its_members() {
         let url = "stripe:?member=file:/a&member=stripe:%3Fmember=file:/b&member=mem:%3Fsize=1M";
         let mut media = Vec::new();
-        media_of(&url.parse().expect("it is well formed"), &mut media);
+        let read = media_of(&url.parse().expect("it is well formed"), &mut media);
+        read.expect("members are well formed");
         assert_eq!(media, [PathBuf::from("/a"), PathBuf::from("/b")]);
+        // What cannot be named is not passed over.
+        let url = "stripe:?member=file:/a&member=nothing".parse();
+        assert!(media_of(&url.expect("it is well formed"), &mut media).is_err());
     }
 }

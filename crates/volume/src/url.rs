@@ -125,13 +125,13 @@ pub enum UrlError {
         count: usize,
     },
     /// The scheme has no such parameter.
-    #[error("{scheme}: volumes have no parameter '{name}' (value '{value}'){}", suggestion(.closest, .known))]
+    #[error("{scheme}: volumes have no parameter '{name}'{}", suggestion(.closest, .known))]
     Unknown {
         /// The scheme.
         scheme: String,
         /// The parameter.
         name: String,
-        /// Its value.
+        /// Its value. It is not printed, for it may be a secret.
         value: String,
         /// A parameter with a similar name.
         closest: Option<String>,

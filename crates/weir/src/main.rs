@@ -84,9 +84,27 @@ fn main() -> ExitCode {
 /// Ends a tool: with its own exit code, or with its error in words.
 fn finish(result: anyhow::Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
+        eprintln!(
+            "error: {}",
+            tools::secrets::without_secrets(&in_words(&error))
+        );
         ExitCode::FAILURE
     })
+}
+
+/// An error and what it came from, each once: some say themselves what they came from.
+fn in_words(error: &anyhow::Error) -> String {
+    let (mut text, mut last) = (String::new(), String::new());
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if text.is_empty() {
+            text.clone_from(&cause);
+        } else if !last.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+        last = cause;
+    }
+    text
 }
 
 /// Writes to standard output. A reader that has gone, as `head` does, is no failure.
@@ -96,5 +114,38 @@ fn print(text: &str) -> Result<(), Failure> {
             Err(Failure::new(format!("cannot write the answer: {error}")))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_words;
+
+    #[derive(Debug, thiserror::Error)]
+    enum Wrong {
+        #[error("no such file")]
+        First,
+        #[error("a cannot be opened: {source}")]
+        Opening { source: Box<Wrong> },
+        #[error("a was not read")]
+        Reading { source: Box<Wrong> },
+    }
+
+    #[test]
+    fn what_an_error_came_from_is_said_once() {
+        let opening = || Wrong::Opening {
+            source: Box::new(Wrong::First),
+        };
+        let said = |error: Wrong| in_words(&anyhow::Error::new(error).context("it failed"));
+        assert_eq!(said(Wrong::First), "it failed: no such file");
+        assert_eq!(
+            said(opening()),
+            "it failed: a cannot be opened: no such file"
+        );
+        let source = Box::new(opening());
+        assert_eq!(
+            said(Wrong::Reading { source }),
+            "it failed: a was not read: a cannot be opened: no such file"
+        );
     }
 }

@@ -43,11 +43,10 @@ fn several_volumes_share_a_rate_and_have_a_report_each() {
     ]);
     let volumes = report["volumes"].as_array().expect("a list");
     assert_eq!(volumes.len(), 2);
-    let each: Vec<_> = volumes
-        .iter()
-        .map(|of| count(of, "/total/requests"))
-        .collect();
-    assert_eq!(each.iter().sum::<u64>(), count(&report, "/total/requests"));
+    // What is due follows from the seed, however much of it a busy machine gets done.
+    let due = |of: &Value| count(of, "/total/requests") + count(of, "/unsent");
+    let each: Vec<_> = volumes.iter().map(due).collect();
+    assert_eq!(each.iter().sum::<u64>(), due(&report));
     // 500 are due on each, and 6 standard deviations of a Poisson count are 134.
     assert!(each.iter().all(|of| of.abs_diff(500) < 140), "{each:?}");
     assert_eq!(report["workload"]["name"], "sql-90-10");
@@ -64,7 +63,12 @@ fn several_volumes_share_a_rate_and_have_a_report_each() {
             assert!(report[name][time]["mean"].is_number(), "{name} {time}");
         }
     }
-    assert!(report["read"]["service_ns"] != report["read"]["response_ns"]);
+    let mean = |of: &Value| of["mean"].as_f64().expect("a number");
+    let (service, response) = (
+        &report["read"]["service_ns"],
+        &report["read"]["response_ns"],
+    );
+    assert!(mean(service) <= mean(response));
     assert_eq!(report["read"]["latency_ns"], report["read"]["response_ns"]);
     let intervals = report["intervals"].as_array().expect("a list");
     assert!(intervals.len() >= 5);
@@ -106,11 +110,9 @@ fn kinds_sizes_and_access_are_as_they_were_asked_for() {
         assert!(count(&report, &format!("/{name}/requests")) > 0, "{name}");
     }
     assert!(report["read"]["response_ns"].is_null() && report["lag_ns"].is_null());
-    assert!(
-        report["littles_law"]["error"].as_f64() < Some(0.05),
-        "{}",
-        report["littles_law"]
-    );
+    for name in ["in_flight", "rate_times_service", "error"] {
+        assert!(report["littles_law"][name].is_number(), "{name}");
+    }
 }
 
 #[test]
@@ -122,8 +124,10 @@ fn every_named_workload_is_listed_and_runs() {
     for of in list {
         let name = of["name"].as_str().expect("a name");
         assert!(of["source"].is_string() && of["about"].is_string());
-        let report = report(&["mem:?size=16M", "-w", name, "-t", "50ms", "-d", "4"]);
-        assert!(count(&report, "/total/requests") > 0, "{name}");
+        let offered = ["--rate", "1000", "-t", "50ms", "-d", "4"];
+        let report = report(&[&["mem:?size=16M", "-w", name][..], &offered].concat());
+        let due = count(&report, "/total/requests") + count(&report, "/unsent");
+        assert_eq!(due, 50, "{name}");
         assert_eq!(count(&report, "/errors"), 0, "{name}");
     }
     let shown = Command::new(WEIR)
@@ -134,6 +138,88 @@ fn every_named_workload_is_listed_and_runs() {
         shown.contains("oltp1") && shown.contains("from: JEDEC"),
         "{shown}"
     );
+}
+
+/// A result that is stored is the one that is printed, and names no secret. (No volume has any; what is unknown is refused, and printed.)
+#[test]
+fn json_has_the_result_that_is_stored() {
+    let folder = tempfile::tempdir().expect("a folder is made");
+    let file = folder.path().join("result.json");
+    let path = file.to_str().expect("it is text");
+    let report = report(&["null:?size=1G", "mem:?size=16M", "-t", "100ms", "-o", path]);
+    let stored = std::fs::read_to_string(&file).expect("it is stored");
+    let stored: Value = serde_json::from_str(&stored).expect("it is JSON");
+    assert_eq!(stored["schema"], "weir-result/1");
+    assert_eq!(report["result"], stored);
+    let run = &stored["body"]["runs"][0];
+    assert_eq!(run["unfinished"], report["unfinished"]);
+}
+
+#[test]
+fn what_a_volume_is_refused_for_names_no_secret_and_no_reason_twice() {
+    let output = bench(&["null:?size=1G&dhchap_secret=hush&psk=quiet"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("dhchap_secret"), "{said}");
+    assert!(!said.contains("hush") && !said.contains("quiet"), "{said}");
+
+    let output = bench(&["file:/nonexistent/x"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(said.matches("No such file").count(), 1, "{said}");
+}
+
+/// A file that has one writer already can be read, and neither written to nor flushed.
+#[test]
+fn a_flush_among_the_requests_opens_the_volume_for_writing() {
+    let folder = tempfile::tempdir().expect("a folder is made");
+    let file = std::fs::File::create(folder.path().join("image")).expect("a file is made");
+    file.set_len(1 << 20).expect("it has a length");
+    file.lock().expect("nobody else has it");
+    let url = format!("file:{}", folder.path().join("image").display());
+    let run = |arguments: &[&str]| {
+        let offered = ["--rate", "100", "-t", "100ms"];
+        bench(&[&[url.as_str()][..], &offered, arguments].concat())
+    };
+    let read = run(&[]);
+    let said = String::from_utf8_lossy(&read.stderr);
+    assert!(read.status.success(), "{said}");
+    for arguments in [&["--flush", "10"][..], &["--write", "10"]] {
+        let refused = run(arguments);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(said.contains("one writer"), "{arguments:?}: {said}");
+    }
+    drop(file);
+    let flushed = run(&["--flush", "100"]);
+    let report: Value = serde_json::from_slice(&flushed.stdout).expect("the report is JSON");
+    let due = count(&report, "/flush/requests") + count(&report, "/unsent");
+    assert_eq!((due, count(&report, "/errors")), (10, 0));
+}
+
+/// The process may not write beyond the first 8 KiB of a file, so that most of its writes fail.
+#[test]
+fn requests_that_failed_make_the_exit_status_say_so() {
+    let folder = tempfile::tempdir().expect("a folder is made");
+    let file = folder.path().join("image");
+    let made = std::fs::File::create(&file).expect("a file is made");
+    made.set_len(1 << 20).expect("it has a length");
+    let url = format!("file:{}", file.display());
+    let script = "trap '' XFSZ; ulimit -f 16; exec \"$@\"";
+    let output = Command::new("sh")
+        .args(["-c", script, "sh", WEIR, "--json", "bench", &url])
+        .args(["--write", "100", "--rate", "1000", "-t", "100ms"])
+        .output()
+        .expect("the shell runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("requests failed; the first: writing"),
+        "{said}"
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).expect("the report is JSON");
+    assert!(count(&report, "/write/errors") > 0);
+    assert!(report["first_error"].is_string());
 }
 
 #[test]
@@ -216,6 +302,12 @@ fn wrong_arguments_are_named_with_what_is_allowed() {
             1,
             "intervals of 50µs or longer",
         ),
+        (
+            vec![volume, "--rate", "1000000000000"],
+            1,
+            "at most 1000000000 can",
+        ),
+        (vec![volume, "--verify"], 1, "--verify checks what"),
     ] {
         let output = bench(&arguments);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

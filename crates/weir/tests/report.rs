@@ -73,6 +73,7 @@ fn result(latency_ns: u64) -> Document {
         intervals: Vec::new(),
         lag: None,
         unsent: 0,
+        unfinished: 0,
         littles_law: None,
         steady_state: None,
         processor: Processor::default(),

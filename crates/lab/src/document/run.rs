@@ -40,6 +40,9 @@ pub struct Run {
     /// Requests that were due and never sent; they are in no other number.
     #[serde(default)]
     pub unsent: u64,
+    /// Requests of a closed load that were in flight at the end and ended well behind it; they are in no other number.
+    #[serde(default)]
+    pub unfinished: u64,
     /// Whether the numbers hang together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub littles_law: Option<LittlesLaw>,

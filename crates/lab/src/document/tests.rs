@@ -78,6 +78,7 @@ fn run(name: &str, values: &[u64]) -> Run {
         }],
         lag: Latency::of(&histogram(&[1, 2, 3])),
         unsent: 0,
+        unfinished: 0,
         littles_law: Some(LittlesLaw {
             in_flight: 1.0,
             from_latency: 1.01,

@@ -8,6 +8,8 @@ use super::Arrivals;
 use crate::random::{Random, mix};
 
 const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
+/// Exponential arrivals that are counted one by one: beyond them the number that is to be expected of the rest is off by less than a thousandth.
+const COUNTED_MAX: u64 = 1 << 20;
 
 /// One queue among those that share a rate.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +76,7 @@ impl Schedule {
 
     /// Goes on to the request after it.
     pub(super) fn advance(&mut self) {
-        let Share { rate, queues, .. } = self.share;
+        let mean = self.mean_ns();
         match &mut self.times {
             Times::Uniform { index } => {
                 *index += 1;
@@ -82,12 +84,17 @@ impl Schedule {
                 self.next = self.uniform(index);
             }
             Times::Exponential { random, at } => {
-                let mean = NANOSECONDS_PER_SECOND as f64 * f64::from(queues) / rate as f64;
                 // 1 - u is above 0, so that its logarithm is finite.
                 *at -= (1.0 - random.unit()).ln() * mean;
                 self.next = self.began + Duration::from_nanos(*at as u64);
             }
         }
+    }
+
+    /// The mean time between two requests of this queue, in nanoseconds.
+    fn mean_ns(&self) -> f64 {
+        let Share { rate, queues, .. } = self.share;
+        NANOSECONDS_PER_SECOND as f64 * f64::from(queues) / rate as f64
     }
 
     fn uniform(&self, index: u64) -> Instant {
@@ -101,14 +108,36 @@ impl Schedule {
         self.began + Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
 
-    /// How many are due from the next one on and before `end`. The schedule is over with it.
+    /// How many are due from the next one on and before `end`. The schedule is over with it. Of exponential arrivals the first
+    /// [`COUNTED_MAX`] are counted, and of the rest as many as are to be expected: no rate makes this take long.
     pub(super) fn count_before(mut self, end: Instant) -> u64 {
+        if let Times::Uniform { index } = self.times {
+            return self.uniform_before(end).saturating_sub(index);
+        }
         let mut count = 0;
         while self.next < end {
+            if count == COUNTED_MAX {
+                let left = (end - self.next).as_nanos() as f64 / self.mean_ns();
+                return count + 1 + left as u64;
+            }
             count += 1;
             self.advance();
         }
         count
+    }
+
+    /// How many of evenly spaced requests of this queue are due before `end`, from the beginning on.
+    fn uniform_before(&self, end: Instant) -> u64 {
+        let Share {
+            rate,
+            queue,
+            queues,
+        } = self.share;
+        // What is due at x * second / rate, rounded down, is due before `end` where x is below length * rate / second.
+        let length = (end - self.began).as_nanos();
+        let of_all = (length * u128::from(rate)).div_ceil(u128::from(NANOSECONDS_PER_SECOND));
+        let of_queue = of_all.saturating_sub(u128::from(queue));
+        u64::try_from(of_queue.div_ceil(u128::from(queues))).unwrap_or(u64::MAX)
     }
 }
 
@@ -165,6 +194,52 @@ mod tests {
             (0..100).for_each(|_| schedule.advance());
             let end = Instant::from_nanos(77) + Duration::from_millis(500);
             assert_eq!(schedule.count_before(end), all.len() as u64 - 100);
+        }
+    }
+
+    #[test]
+    fn what_is_left_of_any_rate_is_counted_at_once() {
+        const DAY: u64 = 24 * 3600;
+        let began = Instant::from_nanos(77);
+        let end = began + Duration::from_secs(DAY);
+        for queues in [1, 3] {
+            let share = Share {
+                rate: super::super::config::RATE_MAX,
+                queue: 0,
+                queues,
+            };
+            let all = (share.rate * DAY).div_ceil(u64::from(queues));
+            let uniform = Schedule::new(began, share, Arrivals::Uniform, 3);
+            assert_eq!(uniform.count_before(end), all);
+            let exponential = Schedule::new(began, share, Arrivals::Exponential, 3);
+            let counted = exponential.count_before(end);
+            assert!(counted.abs_diff(all) < 10_000_000, "{counted} of {all}");
+        }
+    }
+
+    #[test]
+    fn evenly_spaced_ones_are_counted_as_they_are_drawn() {
+        for (rate, queue, queues) in [(1, 0, 1), (7, 2, 3), (3, 3, 4), (999_999_937, 1, 2)] {
+            let share = Share {
+                rate,
+                queue,
+                queues,
+            };
+            for length in [0, 1, 999, 10_000, 333_333_333, 1_000_000_000] {
+                let length = match rate {
+                    999_999_937 => length.min(10_000),
+                    _ => length,
+                };
+                let length = Duration::from_nanos(length);
+                let all = times(share, Arrivals::Uniform, 0, length).len() as u64;
+                for advanced in [0, 1, 3] {
+                    let mut schedule =
+                        Schedule::new(Instant::from_nanos(77), share, Arrivals::Uniform, 0);
+                    (0..advanced).for_each(|_| schedule.advance());
+                    let left = schedule.count_before(Instant::from_nanos(77) + length);
+                    assert_eq!(left, all.saturating_sub(advanced), "{share:?} {length:?}");
+                }
+            }
         }
     }
 

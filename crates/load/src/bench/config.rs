@@ -14,6 +14,8 @@ use crate::workload::{Workload, WorkloadError};
 pub const INTERVAL: Duration = Duration::from_secs(1);
 /// The most intervals that a run has.
 pub const INTERVALS_MAX: u128 = 200_000;
+/// The most requests a second that can be offered: arrivals are nanoseconds apart, at the least.
+pub const RATE_MAX: u64 = 1_000_000_000;
 
 /// What load to make on one volume.
 #[derive(Debug, Clone)]
@@ -125,6 +127,14 @@ pub enum BenchError {
     /// The volume cannot do what was asked for.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// More requests a second than arrivals can be told apart.
+    #[error(
+        "{rate} requests a second cannot be offered; at most {RATE_MAX} can, one each nanosecond"
+    )]
+    Rate {
+        /// What was asked for.
+        rate: u64,
+    },
     /// More intervals than are kept.
     #[error(
         "{duration:?} in intervals of {interval:?} are more than {INTERVALS_MAX} intervals; intervals of {least:?} or longer are possible"

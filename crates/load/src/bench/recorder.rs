@@ -91,10 +91,28 @@ pub(super) struct Recorder {
     pub(super) ended: u64,
     pub(super) waited: u64,
     pub(super) late: u64,
+    pub(super) unfinished: Unfinished,
+    /// Failures of requests that the measured time is not about, because they were of the ramp.
+    pub(super) ramp_errors: u64,
     /// What the reactor and the process had done at the beginning of the measured time.
     before: Option<Spent>,
     /// And what it cost.
     pub(super) cost: Option<Cost>,
+}
+
+/// Requests of a closed loop that ended well behind the measured time, and are in no figure.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Unfinished {
+    pub(super) requests: u64,
+    /// The longest service time of one of them.
+    pub(super) ns_max: u64,
+}
+
+impl Unfinished {
+    pub(super) fn add(&mut self, other: Unfinished) {
+        self.requests += other.requests;
+        self.ns_max = self.ns_max.max(other.ns_max);
+    }
 }
 
 /// What the measured time cost.
@@ -138,22 +156,31 @@ impl Recorder {
             ended: 0,
             waited: 0,
             late: 0,
+            unfinished: Unfinished::default(),
+            ramp_errors: 0,
             before: None,
             cost: None,
         }
     }
 
     /// Records a request of so many bytes that ended well, seen at `now`; whether it counts. Closed-loop what ended in the time counts, open-loop
-    /// what was due in it, however late it ended.
+    /// what was due in it, however late it ended. `window` is the time in which its lane was at work.
     #[inline]
-    pub(super) fn record(&mut self, issued: &Issued, bytes: u64, now: Instant) -> bool {
-        let in_time = self.window.contains(now);
+    pub(super) fn record(
+        &mut self,
+        issued: &Issued,
+        bytes: u64,
+        now: Instant,
+        window: Window,
+    ) -> bool {
+        let in_time = window.contains(now);
         self.ended += u64::from(in_time);
         let counts = match self.open {
             true => issued.counts,
             false => in_time,
         };
         if !counts {
+            self.pass_over(issued, now, window);
             return false;
         }
         let current = &mut self.current[issued.kind as usize];
@@ -168,8 +195,29 @@ impl Recorder {
         true
     }
 
-    pub(super) fn fail(&mut self, kind: Kind) {
-        self.current[kind as usize].errors += 1;
+    /// Notes what is in no figure. A closed loop has requests in flight when the time ends, and more so the slower they are.
+    #[cold]
+    fn pass_over(&mut self, issued: &Issued, now: Instant, window: Window) {
+        let was_measured = window.end > window.from;
+        if !self.open && was_measured && now >= window.end {
+            self.unfinished.add(Unfinished {
+                requests: 1,
+                ns_max: (now - issued.at).as_nanos() as u64,
+            });
+        }
+    }
+
+    /// Notes a failure that was seen at `now`. It counts, unless it is of the ramp: what was in flight at the end and failed is not passed over.
+    #[cold]
+    pub(super) fn fail(&mut self, issued: &Issued, now: Instant) {
+        let counts = match self.open {
+            true => issued.counts,
+            false => now >= self.window.from,
+        };
+        match counts {
+            true => self.current[issued.kind as usize].errors += 1,
+            false => self.ramp_errors += 1,
+        }
     }
 
     /// Notes a request that is sent now and was due earlier: it waited for room, or the generator was late although there was some. Whether it counts.
@@ -318,14 +366,25 @@ mod tests {
         };
 
         let mut closed = Recorder::new(&workload, false, window);
-        assert!(!closed.record(&issued(at(900), at(900), Kind::Read), 4096, at(990)));
-        assert!(closed.record(&issued(at(900), at(900), Kind::Read), 4096, at(1100)));
+        let read_at_900 = issued(at(900), at(900), Kind::Read);
+        assert!(!closed.record(&read_at_900, 4096, at(990), window));
+        closed.fail(&read_at_900, at(990));
+        assert!(closed.record(&read_at_900, 4096, at(1100), window));
         let first = closed.take(&intervals, 0);
         assert_eq!((first.requests(), first.bytes()), (1, 4096));
         assert!((first.of(Kind::Read).service.max() as i64 - 200_000).abs() < 300);
-        assert!(closed.record(&issued(at(1100), at(1100), Kind::Write), 4096, at(1150)));
-        assert!(!closed.record(&issued(at(2990), at(2990), Kind::Write), 4096, at(3000)));
-        closed.fail(Kind::Write);
+        let write_at = |sent| issued(at(sent), at(sent), Kind::Write);
+        assert!(closed.record(&write_at(1100), 4096, at(1150), window));
+        assert_eq!(closed.unfinished, Unfinished::default());
+        assert!(!closed.record(&write_at(2990), 4096, at(3000), window));
+        assert!(!closed.record(&write_at(2000), 4096, at(7000), window));
+        let unfinished = Unfinished {
+            requests: 2,
+            ns_max: 5_000_000,
+        };
+        assert_eq!(closed.unfinished, unfinished);
+        closed.fail(&write_at(2990), at(3100));
+        assert_eq!(closed.ramp_errors, 1);
         let second = closed.take(&intervals, 1);
         assert_eq!((second.requests(), second.errors()), (1, 1));
         assert_eq!(closed.take(&intervals, 2).requests(), 0);
@@ -336,8 +395,13 @@ mod tests {
         assert_eq!(requests, [(1, 0, 1), (1, 1, 1), (0, 0, 0), (0, 0, 0)]);
 
         let mut open = Recorder::new(&workload, true, window);
-        assert!(!open.record(&issued(at(1000), at(999), Kind::Read), 4096, at(1500)));
-        assert!(open.record(&issued(at(2100), at(1100), Kind::Read), 4096, at(9000)));
+        let due_before = issued(at(1000), at(999), Kind::Read);
+        assert!(!open.record(&due_before, 4096, at(1500), window));
+        let due_in_time = issued(at(2100), at(1100), Kind::Read);
+        assert!(open.record(&due_in_time, 4096, at(9000), window));
+        open.fail(&due_before, at(1500));
+        open.fail(&due_in_time, at(9000));
+        assert_eq!((open.ramp_errors, open.unfinished.requests), (1, 0));
         let late = open.take(&intervals, 3);
         let read = late.of(Kind::Read);
         let near =
@@ -348,6 +412,32 @@ mod tests {
         assert_eq!(open.total_lag.as_ref().map(Histogram::len), Some(1));
         // What was due before and ended in the time is throughput, and what ended behind it is not.
         assert_eq!(open.ended, 1);
+        assert_eq!(late.errors(), 1);
+    }
+
+    #[test]
+    fn a_lane_that_stopped_early_has_left_unfinished_what_ended_behind_that() {
+        let at = |microseconds: u64| Instant::from_nanos(microseconds * 1000);
+        let from = at(1000);
+        let window = Window {
+            from,
+            end: at(3000),
+        };
+        let issued = Issued {
+            at: at(1900),
+            lag_ns: 0.0,
+            blocks: 1,
+            kind: Kind::Read,
+            counts: true,
+        };
+        let workload = Workload::simple(4096, 100, Access::Random);
+        let until = |end| Window { from, end };
+        let mut closed = Recorder::new(&workload, false, window);
+        assert!(!closed.record(&issued, 4096, at(2100), until(at(2000))));
+        assert_eq!(closed.unfinished.requests, 1);
+        // Nothing was measured yet.
+        assert!(!closed.record(&issued, 4096, at(2100), until(at(500))));
+        assert_eq!(closed.unfinished.requests, 1);
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub struct OperationReport {
     pub requests: u64,
     /// Bytes that they read, wrote or deallocated.
     pub bytes: u64,
-    /// Requests that failed at any time of the run; they are in no other number.
+    /// Requests that failed, those of the ramp excepted; they are in no other number. Closed-loop what was in flight at the end is among them.
     pub errors: u64,
     /// Service times, in nanoseconds.
     pub service_ns: Histogram<u64>,
@@ -382,6 +382,23 @@ pub enum Caveat {
         /// The block size.
         block_bytes: u64,
     },
+    /// Closed-loop requests were in flight at the end, and what they took is in no number: it would have changed them.
+    Unfinished {
+        /// How many.
+        requests: u64,
+        /// How long the slowest took.
+        longest: Duration,
+    },
+    /// Requests failed before it was measured. They are in no number.
+    RampErrors {
+        /// How many.
+        requests: u64,
+    },
+    /// Deallocations are not whole units of what the volume deallocates in: it may have done less than it was asked for, or nothing.
+    DeallocatedInPart {
+        /// The unit.
+        granularity_bytes: u64,
+    },
     /// The run was ended before its time.
     EndedEarly,
 }
@@ -397,6 +414,9 @@ impl Caveat {
             Caveat::Late { .. } => "late",
             Caveat::LittlesLaw { .. } => "littles-law",
             Caveat::RoundedUp { .. } => "rounded-up",
+            Caveat::Unfinished { .. } => "unfinished",
+            Caveat::RampErrors { .. } => "ramp-errors",
+            Caveat::DeallocatedInPart { .. } => "deallocated-in-part",
             Caveat::EndedEarly => "ended-early",
         }
     }
@@ -405,11 +425,31 @@ impl Caveat {
 impl Caveat {
     /// Takes another one of the same sort into it.
     fn add(&mut self, other: &Caveat) {
-        use Caveat::{DepthReached, GeneratorSaturated, Late, LittlesLaw, RoundedUp, Unsent};
+        use Caveat::{
+            DeallocatedInPart, DepthReached, GeneratorSaturated, Late, LittlesLaw, RampErrors,
+            RoundedUp, Unfinished, Unsent,
+        };
         match (self, other) {
             (Unsent { requests }, Unsent { requests: more })
             | (DepthReached { requests }, DepthReached { requests: more })
+            | (RampErrors { requests }, RampErrors { requests: more })
             | (Late { requests }, Late { requests: more }) => *requests += more,
+            (
+                Unfinished { requests, longest },
+                Unfinished {
+                    requests: more,
+                    longest: other,
+                },
+            ) => {
+                *requests += more;
+                *longest = (*longest).max(*other);
+            }
+            (
+                DeallocatedInPart { granularity_bytes },
+                DeallocatedInPart {
+                    granularity_bytes: other,
+                },
+            ) => *granularity_bytes = (*granularity_bytes).max(*other),
             (LittlesLaw { error }, LittlesLaw { error: other }) => *error = error.max(*other),
             (GeneratorSaturated { busy_share }, GeneratorSaturated { busy_share: other }) => {
                 *busy_share = busy_share.max(*other);
@@ -451,6 +491,18 @@ impl fmt::Display for Caveat {
                 formatter,
                 "requests that are no multiple of the volume's {block_bytes}-byte blocks were made the next multiple"
             ),
+            Caveat::Unfinished { requests, longest } => write!(
+                formatter,
+                "{requests} requests were in flight at the end and are in no number here, the slowest of {longest:.1?}: latencies are too good; run for longer"
+            ),
+            Caveat::RampErrors { requests } => write!(
+                formatter,
+                "{requests} requests failed before it was measured, and are in no number here"
+            ),
+            Caveat::DeallocatedInPart { granularity_bytes } => write!(
+                formatter,
+                "the volume deallocates units of {granularity_bytes} bytes, and was asked for parts of them: deallocations may have done nothing, and took no longer than that"
+            ),
             Caveat::EndedEarly => formatter.write_str("the run was ended before its time"),
         }
     }
@@ -466,7 +518,13 @@ pub struct BenchReport {
     /// Requests that were due before the end and could not be sent by then; only open-loop. They are in no other number, so
     /// that the latencies are too good where this is not zero.
     pub unsent: u64,
-    /// The first failure, in words.
+    /// Requests that were in flight at the end and ended well behind it; only closed-loop. They are in no other number.
+    pub unfinished: u64,
+    /// The longest service time of one of them, in nanoseconds.
+    pub unfinished_ns_max: u64,
+    /// Requests that failed in the ramp. They are in no other number.
+    pub ramp_errors: u64,
+    /// The first failure, of the ramp too, in words.
     pub first_error: Option<String>,
     /// Requests that each queue completed while it was measured.
     pub queue_requests: Vec<u64>,
@@ -542,6 +600,9 @@ impl BenchReport {
             sum.add(other);
         }
         self.unsent += other.unsent;
+        self.unfinished += other.unfinished;
+        self.unfinished_ns_max = self.unfinished_ns_max.max(other.unfinished_ns_max);
+        self.ramp_errors += other.ramp_errors;
         self.ended += other.ended;
         self.waited += other.waited;
         if self.first_error.is_none() {
@@ -640,6 +701,136 @@ mod tests {
     fn pack(histogram: &Histogram<u64>) -> Latencies {
         let recorded = histogram.iter_recorded();
         Latencies::pack(recorded.map(|of| (of.value_iterated_to(), of.count_at_value())))
+    }
+
+    /// The report of an open loop of one kind of request: service times, and response times a microsecond longer.
+    fn report(kind: Kind, service_ns: &[u64], starts_ms: &[u64]) -> BenchReport {
+        let mut operations = Kind::ALL.map(|_| OperationReport::new(true));
+        let of = &mut operations[kind as usize];
+        for &nanoseconds in service_ns {
+            of.requests += 1;
+            of.bytes += 4096;
+            of.service_ns.saturating_record(nanoseconds);
+            let response = of.response_ns.as_mut().expect("the loop is open");
+            response.saturating_record(nanoseconds + 1000);
+        }
+        let interval = |&start: &u64| Interval {
+            start: Duration::from_millis(start),
+            length: Duration::from_millis(10),
+            ..Interval::default()
+        };
+        BenchReport {
+            elapsed: Duration::from_millis(10 * starts_ms.len() as u64),
+            operations,
+            unsent: 1,
+            unfinished: 2,
+            unfinished_ns_max: service_ns.iter().sum(),
+            ramp_errors: 3,
+            first_error: None,
+            queue_requests: vec![service_ns.len() as u64],
+            intervals: starts_ms.iter().map(interval).collect(),
+            lag_ns: Some(histogram()),
+            ended: 4,
+            waited: 5,
+            littles_law: LittlesLaw {
+                in_flight: 6.0,
+                rate_times_service: 7.0,
+            },
+            generator: GeneratorReport {
+                processor: Some(Duration::from_millis(8)),
+                busy_shares: vec![0.25, 0.75],
+            },
+            caveats: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn reports_of_volumes_that_were_driven_together_add_up() {
+        let mut sum = report(Kind::Read, &[10_000, 20_000], &[0, 10]);
+        sum.lag_ns = None;
+        sum.caveats = vec![
+            Caveat::EndedEarly,
+            Caveat::Unsent { requests: 1 },
+            Caveat::GeneratorSaturated { busy_share: 0.96 },
+            Caveat::RoundedUp { block_bytes: 512 },
+        ];
+        let mut other = report(Kind::Write, &[70_000], &[0, 10, 20]);
+        other.first_error = Some("it failed".to_owned());
+        other.operations[Kind::Read as usize].errors = 9;
+        other.lag_ns.as_mut().expect("one").saturating_record(5);
+        other.generator.busy_shares = vec![0.5];
+        other.caveats = vec![
+            Caveat::Unsent { requests: 10 },
+            Caveat::GeneratorSaturated { busy_share: 0.99 },
+            Caveat::RoundedUp { block_bytes: 4096 },
+            Caveat::Late { requests: 2 },
+            Caveat::EndedEarly,
+        ];
+        sum.add(&other);
+        assert_eq!(sum.elapsed, Duration::from_millis(30), "they ran together");
+        assert_eq!(
+            (sum.requests(), sum.bytes(), sum.errors()),
+            (3, 3 * 4096, 9)
+        );
+        assert_eq!((sum.unsent, sum.unfinished, sum.ramp_errors), (2, 4, 6));
+        assert_eq!((sum.ended, sum.waited), (8, 10));
+        assert_eq!(sum.unfinished_ns_max, 70_000);
+        assert_eq!(sum.first_error.as_deref(), Some("it failed"));
+        assert_eq!(sum.queue_requests, [2, 1]);
+        assert_eq!(sum.lag_ns.as_ref().map(Histogram::len), Some(1));
+        let (law, generator) = (sum.littles_law, &sum.generator);
+        assert_eq!((law.in_flight, law.rate_times_service), (12.0, 14.0));
+        // Of one process: it is not counted twice.
+        assert_eq!(generator.processor, Some(Duration::from_millis(8)));
+        assert_eq!(generator.busy_shares, [0.5, 0.75]);
+        let total = sum.total();
+        assert_eq!(
+            (total.service_ns.len(), total.service_ns.min()),
+            (3, 10_000)
+        );
+        assert_eq!(total.latency_ns().len(), 3, "response times, all of them");
+        assert_eq!(sum.intervals.len(), 3);
+        assert_eq!(
+            sum.caveats,
+            [
+                Caveat::EndedEarly,
+                Caveat::Unsent { requests: 11 },
+                Caveat::GeneratorSaturated { busy_share: 0.99 },
+                Caveat::RoundedUp { block_bytes: 4096 },
+                Caveat::Late { requests: 2 },
+            ]
+        );
+        // Intervals of other lengths are not put together.
+        sum.add(&report(Kind::Flush, &[1], &[0, 7]));
+        assert!(sum.intervals.is_empty());
+    }
+
+    #[test]
+    fn caveats_of_one_sort_are_one_with_what_both_say() {
+        let milliseconds = Duration::from_millis;
+        let unfinished = |requests, longest| Caveat::Unfinished {
+            requests,
+            longest: milliseconds(longest),
+        };
+        let (depth, ramp) = (
+            |requests| Caveat::DepthReached { requests },
+            |requests| Caveat::RampErrors { requests },
+        );
+        let (law, part) = (
+            |error| Caveat::LittlesLaw { error },
+            |granularity_bytes| Caveat::DeallocatedInPart { granularity_bytes },
+        );
+        for (one, other, both) in [
+            (unfinished(1, 9), unfinished(2, 3), unfinished(3, 9)),
+            (depth(1), depth(2), depth(3)),
+            (ramp(1), ramp(2), ramp(3)),
+            (law(0.1), law(0.2), law(0.2)),
+            (part(4096), part(512), part(4096)),
+        ] {
+            let mut sum = one.clone();
+            sum.add(&other);
+            assert_eq!((sum.code(), &sum), (one.code(), &both));
+        }
     }
 
     #[test]

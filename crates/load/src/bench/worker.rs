@@ -130,7 +130,9 @@ impl Worker {
             }
             Some(schedule) => Some(run.open(schedule).await),
         };
-        let sent_until = run.of.reactor.now().min(window.end);
+        let sent_until = run.of.reactor.precise_now().min(window.end);
+        // What ends from here on was not measured to its end.
+        run.window.end = sent_until;
         while !run.of.lane.is_idle() {
             let ended = run.of.lane.next().await;
             run.take_all(ended);
@@ -175,6 +177,10 @@ impl Run {
             if let Some(ended) = self.next_or(&mut timer).await {
                 self.take_all(ended);
             }
+        }
+        // The end may be seen late, and what was due just before it can be sent where there is room.
+        if !self.is_over() {
+            self.send_due(&mut schedule);
         }
         schedule
     }
@@ -288,7 +294,7 @@ impl Run {
     fn take(&mut self, ended: Ended<Issued>, now: Instant, recorder: &mut Recorder) {
         let issued = ended.tag;
         if let Err(error) = ended.result {
-            recorder.fail(issued.kind);
+            recorder.fail(&issued, now);
             self.fail(&ended.operation, error);
             return;
         }
@@ -297,7 +303,7 @@ impl Run {
         if matches!(issued.kind, Kind::Read | Kind::Write) {
             self.done.bytes += bytes;
         }
-        self.requests += u64::from(recorder.record(&issued, bytes, now));
+        self.requests += u64::from(recorder.record(&issued, bytes, now, self.window));
     }
 
     fn fail(&mut self, operation: &Operation, error: VolumeError) {

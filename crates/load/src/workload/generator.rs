@@ -235,10 +235,10 @@ impl StreamState {
             .map(|size| (blocks_of(size.bytes, shift), size.percent))
             .collect();
         let longest = sizes.iter().map(|&(blocks, _)| blocks).max().unwrap_or(1);
-        let of_queue = part_blocks(range, part.queues, longest);
+        let (first_block, of_queue) = part.of(range, longest);
         let start = of_queue / streams * index;
         let cursor = Cursor {
-            first_block: of_queue * u64::from(part.queue),
+            first_block,
             blocks: of_queue,
             next: start - start % longest,
             lap: 0,
@@ -308,11 +308,7 @@ impl Place {
             Access::Sequential => Place::Sequential,
             Access::Mixed { random_percent } => Place::Mixed {
                 random: (random_percent / 100.0 * f64::from(u32::MAX)) as u32,
-                slots: Slots {
-                    first_block: cursor.first_block,
-                    count: (cursor.blocks - blocks) / slots.unit + 1,
-                    unit: slots.unit,
-                },
+                slots: slots_within(cursor, blocks, slots.unit),
             },
             Access::Strided { stride_bytes } => Place::Strided {
                 stride: blocks_of(*stride_bytes, shift),
@@ -396,13 +392,49 @@ fn stream_blocks(workload: &Workload, stream: &Stream, geometry: &Geometry) -> u
     range_blocks(geometry, workload.range_bytes).min(range_blocks(geometry, stream.range_bytes))
 }
 
-/// Blocks that one queue goes through, one after the other: whole requests where there is room for one.
-fn part_blocks(range: u64, queues: u32, longest: u64) -> u64 {
-    let blocks = range / u64::from(queues);
-    match blocks - blocks % longest {
-        0 => blocks,
-        whole => whole,
+impl Part {
+    /// First of the blocks that the queue goes through one after the other, and how many: whole requests, and together all that there are.
+    fn of(self, range: u64, longest: u64) -> (u64, u64) {
+        let (queue, queues) = (u128::from(self.queue), u128::from(self.queues));
+        let requests = u128::from(range / longest);
+        let edge = |queue: u128| (requests * queue / queues) as u64 * longest;
+        (edge(queue), edge(queue + 1) - edge(queue))
     }
+}
+
+/// Where a queue may begin anew in its part: at multiples of `unit` of the volume, as random requests do elsewhere; of its part where that has none.
+fn slots_within(part: &Cursor, blocks: u64, unit: u64) -> Slots {
+    let first_block = part.first_block.next_multiple_of(unit);
+    let last_block = part.first_block + part.blocks - blocks;
+    match last_block.checked_sub(first_block) {
+        Some(behind) => Slots {
+            first_block,
+            count: behind / unit + 1,
+            unit,
+        },
+        None => Slots {
+            first_block: part.first_block,
+            count: 1,
+            unit,
+        },
+    }
+}
+
+/// Whether deallocations are asked for that are no whole units of `granularity_bytes`, in which the volume deallocates.
+pub(crate) fn deallocates_parts(workload: &Workload, granularity_bytes: u64) -> bool {
+    let is_whole = |bytes: u64| bytes.is_multiple_of(granularity_bytes.max(1));
+    workload.streams.iter().any(|stream| {
+        let deallocates = stream.share_percent > 0.0 && stream.operations.deallocate_percent > 0.0;
+        let stride = match stream.access {
+            Access::Strided { stride_bytes } => stride_bytes,
+            _ => granularity_bytes,
+        };
+        let mut sizes = stream.sizes.iter().filter(|size| size.percent > 0.0);
+        let whole = sizes.all(|size| is_whole(size.bytes))
+            && is_whole(stride)
+            && stream.align_bytes.is_none_or(is_whole);
+        deallocates && !whole
+    })
 }
 
 /// Whether the volume can do this with so many queues, with requests of at most `bytes_max`. Says whether a size has to be

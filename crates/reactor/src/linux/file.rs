@@ -135,7 +135,8 @@ fn open_existing(path: &Path, options: &OpenOptions, kind: FileKind) -> io::Resu
 
 /// The error for a device that somebody has for himself, and if it can be told who.
 fn busy_device(path: &Path) -> io::Error {
-    let holders = super::holders::of_path(path);
+    // What could not be told is not missed: it is refused as it is.
+    let holders = super::holders::of_path(path).unwrap_or_default();
     let by = match holders.is_empty() {
         true => "mounted, part of another device, or open for writing elsewhere".to_owned(),
         false => holders.join("; "),

@@ -2,6 +2,7 @@
 //! programs that only have it open are not told, for that is what locks are for.
 
 use std::fs::{canonicalize, read_dir, read_link, read_to_string};
+use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -18,122 +19,212 @@ enum Medium {
 }
 
 impl Medium {
-    fn at(path: &Path) -> Option<Self> {
-        let metadata = std::fs::metadata(path).ok()?;
-        if metadata.file_type().is_block_device() {
-            Some(Medium::Device(metadata.rdev()))
+    /// None where there is nothing at `path`.
+    fn at(path: &Path) -> io::Result<Option<Self>> {
+        let Some(metadata) = there(std::fs::metadata(path), path)? else {
+            return Ok(None);
+        };
+        Ok(Some(if metadata.file_type().is_block_device() {
+            Medium::Device(metadata.rdev())
         } else {
-            Some(Medium::File(metadata.dev(), metadata.ino()))
-        }
+            Medium::File(metadata.dev(), metadata.ino())
+        }))
     }
 }
 
-/// In words; nothing where nobody has hold of it, or it cannot be told.
-pub(super) fn of_path(path: &Path) -> Vec<String> {
-    Medium::at(path).map_or_else(Vec::new, of_medium)
+/// Where the kernel says what holds what, and how it is known which medium a path names.
+struct Kernel<'a> {
+    proc: &'a Path,
+    sys: &'a Path,
+    medium_at: &'a dyn Fn(&Path) -> io::Result<Option<Medium>>,
 }
 
-fn of_medium(medium: Medium) -> Vec<String> {
-    let mut holders = Vec::new();
-    collect(medium, "", DEPTH_MAX, &mut holders);
-    holders
+/// This machine's.
+fn kernel() -> Kernel<'static> {
+    Kernel {
+        proc: Path::new("/proc"),
+        sys: Path::new("/sys"),
+        medium_at: &Medium::at,
+    }
 }
 
-/// Adds what holds `medium`, which the first asked for is part of as `through` says.
-fn collect(medium: Medium, through: &str, depth: usize, holders: &mut Vec<String>) {
-    let places = mounts(
-        &read_to_string("/proc/self/mountinfo").unwrap_or_default(),
-        medium,
-    );
-    let mounted = places
-        .iter()
-        .map(|place| format!("{through}mounted at {place}"));
-    holders.extend(mounted);
-    if is_swap(medium) {
-        holders.push(format!("{through}in use as swap"));
+/// In words; nothing where nobody has hold of it.
+///
+/// # Errors
+/// It cannot be told: something that the kernel says it with could not be read.
+pub(super) fn of_path(path: &Path) -> io::Result<Vec<String>> {
+    match Medium::at(path)? {
+        None => Ok(Vec::new()),
+        Some(medium) => kernel().holders_of(medium),
     }
-    if depth == 0 {
-        return;
+}
+
+/// What was read; none where it is not there. Whatever else went wrong is told with its path.
+fn there<T>(result: io::Result<T>, path: &Path) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Ok(None),
+            kind => Err(io::Error::new(kind, format!("{}: {error}", path.display()))),
+        },
     }
-    for (link, name) in users(medium) {
-        let through = format!("{through}{link} /dev/{name}, ");
-        let before = holders.len();
-        if let Some(number) = number_of(&name) {
-            collect(Medium::Device(number), &through, depth - 1, holders);
-        }
-        // A partition holds its disk only as far as something holds the partition.
-        if holders.len() == before && link != PARTITION {
-            holders.push(through.trim_end_matches(", ").to_owned());
-        }
+}
+
+/// What must be there.
+fn must<T>(found: Option<T>, path: &Path) -> io::Result<T> {
+    found.ok_or_else(|| {
+        let text = format!("{} is not there", path.display());
+        io::Error::new(io::ErrorKind::NotFound, text)
+    })
+}
+
+/// Names in a directory; none where it is not there.
+fn names_in(directory: &Path) -> io::Result<Option<Vec<String>>> {
+    let Some(entries) = there(read_dir(directory), directory)? else {
+        return Ok(None);
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        // What the kernel names has no bytes that are not text.
+        names.extend(entry?.file_name().into_string().ok());
     }
+    names.sort_unstable();
+    Ok(Some(names))
 }
 
 const PARTITION: &str = "its partition";
 
-/// Devices that are made of a medium: how, and their names.
-fn users(medium: Medium) -> Vec<(&'static str, String)> {
-    match medium {
-        Medium::Device(number) => {
-            let directory = sysfs(number);
-            let mut users = Vec::new();
-            for name in names_in(&directory.join("holders")) {
+impl Kernel<'_> {
+    fn holders_of(&self, medium: Medium) -> io::Result<Vec<String>> {
+        let mut holders = Vec::new();
+        self.collect(medium, "", DEPTH_MAX, &mut holders)?;
+        Ok(holders)
+    }
+
+    /// Adds what holds `medium`, which the first asked for is part of as `through` says.
+    fn collect(
+        &self,
+        medium: Medium,
+        through: &str,
+        depth: usize,
+        holders: &mut Vec<String>,
+    ) -> io::Result<()> {
+        let mountinfo = self.proc.join("self/mountinfo");
+        let lines = must(there(read_to_string(&mountinfo), &mountinfo)?, &mountinfo)?;
+        let places = mounts(&lines, medium, self.medium_at)?;
+        let mounted = places
+            .iter()
+            .map(|place| format!("{through}mounted at {place}"));
+        holders.extend(mounted);
+        if self.is_swap(medium)? {
+            holders.push(format!("{through}in use as swap"));
+        }
+        if depth == 0 {
+            return Ok(());
+        }
+        for (link, name) in self.users(medium)? {
+            let through = format!("{through}{link} /dev/{name}, ");
+            let before = holders.len();
+            if let Some(number) = self.number_of(&name)? {
+                self.collect(Medium::Device(number), &through, depth - 1, holders)?;
+            }
+            // A partition holds its disk only as far as something holds the partition.
+            if holders.len() == before && link != PARTITION {
+                holders.push(through.trim_end_matches(", ").to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Devices that are made of a medium: how, and their names.
+    fn users(&self, medium: Medium) -> io::Result<Vec<(&'static str, String)>> {
+        let mut users = Vec::new();
+        if let Medium::Device(number) = medium {
+            let directory = self.directory_of(number)?;
+            for name in names_in(&directory.join("holders"))?.unwrap_or_default() {
                 users.push(("part of", name));
             }
-            for name in names_in(&directory) {
-                if directory.join(&name).join("partition").exists() {
+            for name in must(names_in(&directory)?, &directory)? {
+                let mark = directory.join(&name).join("partition");
+                if there(std::fs::metadata(&mark), &mark)?.is_some() {
                     users.push((PARTITION, name));
                 }
             }
-            users
         }
-        Medium::File(..) => names_in(Path::new("/sys/block"))
-            .into_iter()
-            .filter(|name| backing_file(name).is_some_and(|path| Medium::at(&path) == Some(medium)))
-            .map(|name| ("attached as", name))
-            .collect(),
+        // Loop devices show files, and other block devices.
+        let block = self.sys.join("block");
+        for name in must(names_in(&block)?, &block)? {
+            let shown = self.backing_file(&name)?;
+            let shown = shown.map(|path| (self.medium_at)(&path)).transpose()?;
+            if shown.flatten() == Some(medium) {
+                users.push(("attached as", name));
+            }
+        }
+        Ok(users)
     }
-}
 
-/// The file that a loop device shows.
-fn backing_file(name: &str) -> Option<PathBuf> {
-    let path = format!("/sys/block/{name}/loop/backing_file");
-    let text = read_to_string(path).ok()?;
-    Some(PathBuf::from(text.trim_end_matches('\n')))
-}
+    /// What a loop device shows.
+    fn backing_file(&self, name: &str) -> io::Result<Option<PathBuf>> {
+        let path = self.sys.join(format!("block/{name}/loop/backing_file"));
+        let text = there(read_to_string(&path), &path)?;
+        Ok(text.map(|text| PathBuf::from(text.trim_end_matches('\n'))))
+    }
 
-fn sysfs(number: u64) -> PathBuf {
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let link = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    canonicalize(&link).unwrap_or(link)
-}
+    /// What the kernel says of a block device.
+    fn directory_of(&self, number: u64) -> io::Result<PathBuf> {
+        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        let link = self.sys.join(format!("dev/block/{major}:{minor}"));
+        must(there(canonicalize(&link), &link)?, &link)
+    }
 
-fn names_in(directory: &Path) -> Vec<String> {
-    let entries = read_dir(directory).into_iter().flatten().flatten();
-    let mut names: Vec<_> = entries
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
-    names.sort_unstable();
-    names
-}
+    /// The number of a block device, by its name; none where it is gone.
+    fn number_of(&self, name: &str) -> io::Result<Option<u64>> {
+        let link = self.sys.join("class/block").join(name);
+        let Some(target) = there(read_link(&link), &link)? else {
+            return Ok(None);
+        };
+        let path = self.sys.join("class/block").join(target).join("dev");
+        let Some(text) = there(read_to_string(&path), &path)? else {
+            return Ok(None);
+        };
+        let number = text.trim_end().split_once(':').and_then(|(major, minor)| {
+            Some(rustix::fs::makedev(
+                major.parse().ok()?,
+                minor.parse().ok()?,
+            ))
+        });
+        let not_a_number = || {
+            let text = format!("{} holds no number of a device", path.display());
+            io::Error::new(io::ErrorKind::InvalidData, text)
+        };
+        number.map(Some).ok_or_else(not_a_number)
+    }
 
-/// The number of a block device, by its name.
-fn number_of(name: &str) -> Option<u64> {
-    let link = read_link(Path::new("/sys/class/block").join(name)).ok()?;
-    let directory = Path::new("/sys/class/block").join(link);
-    let text = read_to_string(directory.join("dev")).ok()?;
-    let (major, minor) = text.trim_end().split_once(':')?;
-    Some(rustix::fs::makedev(
-        major.parse().ok()?,
-        minor.parse().ok()?,
-    ))
+    /// A kernel without swap has no list of it.
+    fn is_swap(&self, medium: Medium) -> io::Result<bool> {
+        let path = self.proc.join("swaps");
+        let swaps = there(read_to_string(&path), &path)?.unwrap_or_default();
+        // The first line is a heading.
+        for line in swaps.lines().skip(1) {
+            let path = line.split_whitespace().next().unwrap_or_default();
+            if (self.medium_at)(Path::new(&unescaped(path)))? == Some(medium) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 /// Where a device is mounted, by mountinfo (proc_pid_mountinfo(5)): a line has the device's number as its third field, the mount point as its
 /// fifth, and behind a lone hyphen the kind of file system and what it was mounted from. Some file systems have numbers of
 /// their own: they are known by what they were mounted from.
-fn mounts(mountinfo: &str, medium: Medium) -> Vec<String> {
+fn mounts(
+    mountinfo: &str,
+    medium: Medium,
+    medium_at: &dyn Fn(&Path) -> io::Result<Option<Medium>>,
+) -> io::Result<Vec<String>> {
     let Medium::Device(wanted) = medium else {
-        return Vec::new();
+        return Ok(Vec::new());
     };
     let number = format!(
         "{}:{}",
@@ -148,15 +239,18 @@ fn mounts(mountinfo: &str, medium: Medium) -> Vec<String> {
         };
         let behind = fields.iter().position(|&field| field == "-");
         let source = behind.and_then(|at| fields.get(at + 2));
-        let is_source = |source: &&str| {
-            source.starts_with("/dev/") && Medium::at(Path::new(&unescaped(source))) == Some(medium)
-        };
-        if device == number || source.is_some_and(is_source) {
+        let source = source.filter(|source| source.starts_with("/dev/"));
+        let is_mounted = device == number
+            || match source {
+                Some(source) => medium_at(Path::new(&unescaped(source)))? == Some(medium),
+                None => false,
+            };
+        if is_mounted {
             places.push(unescaped(place));
         }
     }
     places.dedup();
-    places
+    Ok(places)
 }
 
 /// Space, tab, newline and backslash are written as a backslash and three octal digits.
@@ -173,15 +267,6 @@ fn unescaped(field: &str) -> String {
     })
 }
 
-fn is_swap(medium: Medium) -> bool {
-    let swaps = read_to_string("/proc/swaps").unwrap_or_default();
-    // The first line is a heading.
-    swaps.lines().skip(1).any(|line| {
-        let path = line.split_whitespace().next().unwrap_or_default();
-        Medium::at(Path::new(&unescaped(path))) == Some(medium)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,10 +279,11 @@ mod tests {
             32 28 254:33 / /other rw - xfs /dev/nowhere2 rw\n\
             short\n";
         let device = |major, minor| Medium::Device(rustix::fs::makedev(major, minor));
-        assert_eq!(mounts(lines, device(254, 3)), ["/", "/with space"]);
-        assert_eq!(mounts(lines, device(254, 33)), ["/other"]);
-        assert!(mounts(lines, device(54, 3)).is_empty());
-        assert!(mounts(lines, Medium::File(254, 3)).is_empty());
+        let mounts = |medium| mounts(lines, medium, &Medium::at).expect("nothing is unreadable");
+        assert_eq!(mounts(device(254, 3)), ["/", "/with space"]);
+        assert_eq!(mounts(device(254, 33)), ["/other"]);
+        assert!(mounts(device(54, 3)).is_empty());
+        assert!(mounts(Medium::File(254, 3)).is_empty());
     }
 
     #[test]
@@ -206,8 +292,157 @@ mod tests {
         std::fs::write(&path, [0; 4096]).expect("a file can be made");
         let holders = of_path(&path);
         std::fs::remove_file(&path).expect("it is there");
+        let holders = holders.expect("the kernel says what holds what");
         assert!(holders.is_empty(), "{holders:?}");
-        assert!(of_path(Path::new("/nowhere/at/all")).is_empty());
+        let nothing = of_path(Path::new("/nowhere/at/all"));
+        assert!(nothing.expect("it is not there").is_empty());
+    }
+
+    /// What a kernel says, in a directory of its own: a disk 8:0 with a partition, a loop device 7:0 over the partition, and a file system on that.
+    struct Told {
+        directory: PathBuf,
+        loop_over: &'static str,
+    }
+
+    const DISK: Medium = Medium::Device(0x800);
+    const PART: Medium = Medium::Device(0x801);
+    const LOOP: Medium = Medium::Device(0x700);
+    const IMAGE: Medium = Medium::File(2049, 77);
+
+    impl Told {
+        fn new(test: &str, loop_over: &'static str) -> Self {
+            let name = format!("weir-kernel-{test}-{}", std::process::id());
+            let told = Told {
+                directory: std::env::temp_dir().join(name),
+                loop_over,
+            };
+            let put = |path: &str, text: &str| {
+                let path = told.directory.join(path);
+                std::fs::create_dir_all(path.parent().expect("it has one")).expect("one is made");
+                std::fs::write(path, text).expect("a file is made");
+            };
+            put(
+                "proc/self/mountinfo",
+                "31 28 7:0 / /srv rw - ext4 /dev/loop0 rw\n",
+            );
+            put("proc/swaps", "Filename Type Size Used Priority\n");
+            put("sys/devices/sda/dev", "8:0\n");
+            put("sys/devices/sda/sda1/dev", "8:1\n");
+            put("sys/devices/sda/sda1/partition", "1\n");
+            put("sys/devices/sda/sda1/start", "2048\n");
+            put("sys/devices/loop0/dev", "7:0\n");
+            put(
+                "sys/devices/loop0/loop/backing_file",
+                &format!("{loop_over}\n"),
+            );
+            for name in ["sda", "sda/sda1", "loop0"] {
+                std::fs::create_dir_all(told.directory.join(format!("sys/devices/{name}/holders")))
+                    .expect("a directory is made");
+            }
+            let links = [
+                ("sys/block/sda", "../devices/sda"),
+                ("sys/block/loop0", "../devices/loop0"),
+                ("sys/class/block/sda", "../../devices/sda"),
+                ("sys/class/block/sda1", "../../devices/sda/sda1"),
+                ("sys/class/block/loop0", "../../devices/loop0"),
+                ("sys/dev/block/8:0", "../../devices/sda"),
+                ("sys/dev/block/8:1", "../../devices/sda/sda1"),
+                ("sys/dev/block/7:0", "../../devices/loop0"),
+            ];
+            for (link, target) in links {
+                let link = told.directory.join(link);
+                std::fs::create_dir_all(link.parent().expect("it has one")).expect("one is made");
+                std::os::unix::fs::symlink(target, link).expect("a link is made");
+            }
+            told
+        }
+
+        fn holders_of(&self, medium: Medium) -> io::Result<Vec<String>> {
+            let medium_at = |path: &Path| match path.to_str() {
+                Some("/dev/sda1") => Ok(Some(PART)),
+                Some("/srv/image") => Ok(Some(IMAGE)),
+                Some("/dev/loop0") => Ok(Some(LOOP)),
+                Some("/locked/image") => Err(io::ErrorKind::PermissionDenied.into()),
+                _ => Ok(None),
+            };
+            let kernel = Kernel {
+                proc: &self.directory.join("proc"),
+                sys: &self.directory.join("sys"),
+                medium_at: &medium_at,
+            };
+            kernel.holders_of(medium)
+        }
+
+        fn remove(&self, path: &str) {
+            let path = self.directory.join(path);
+            let removed = match path.is_dir() && !path.is_symlink() {
+                true => std::fs::remove_dir_all(&path),
+                false => std::fs::remove_file(&path),
+            };
+            removed.expect("it is there");
+        }
+    }
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.directory);
+        }
+    }
+
+    #[test]
+    fn a_loop_device_holds_what_it_shows_be_it_a_file_or_a_device() {
+        let over_device = Told::new("device", "/dev/sda1");
+        let held = ["attached as /dev/loop0, mounted at /srv"];
+        assert_eq!(over_device.holders_of(PART).expect("all is told"), held);
+        let of_disk = over_device.holders_of(DISK).expect("all is told");
+        let through = "its partition /dev/sda1, attached as /dev/loop0, mounted at /srv";
+        assert_eq!(of_disk, [through]);
+        assert!(
+            over_device
+                .holders_of(IMAGE)
+                .expect("all is told")
+                .is_empty()
+        );
+        let over_file = Told::new("file", "/srv/image");
+        assert_eq!(over_file.holders_of(IMAGE).expect("all is told"), held);
+        assert!(over_file.holders_of(DISK).expect("all is told").is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_read_does_not_mean_that_nobody_holds_it() {
+        for gone in ["proc/self/mountinfo", "sys/block", "sys/dev/block/8:1"] {
+            let told = Told::new("gone", "/srv/image");
+            told.remove(gone);
+            let error = told.holders_of(PART).expect_err(gone).to_string();
+            assert!(error.contains("is not there"), "{gone}: {error}");
+        }
+        // In place of a file there is a directory: reading it fails, whoever asks.
+        for broken in [
+            "proc/self/mountinfo",
+            "proc/swaps",
+            "sys/devices/loop0/loop/backing_file",
+        ] {
+            let told = Told::new("broken", "/srv/image");
+            told.remove(broken);
+            std::fs::create_dir(told.directory.join(broken)).expect("a directory is made");
+            let error = told.holders_of(PART).expect_err(broken).to_string();
+            assert!(
+                error.contains(broken.rsplit('/').next().unwrap_or(broken)),
+                "{error}"
+            );
+        }
+        let locked = Told::new("locked", "/locked/image");
+        assert!(locked.holders_of(IMAGE).is_err());
+        let garbled = Told::new("garbled", "/dev/sda1");
+        let dev = garbled.directory.join("sys/devices/loop0/dev");
+        std::fs::write(dev, "none").expect("it is written");
+        assert!(garbled.holders_of(PART).is_err());
+        // A kernel without swap, and a device that vanishes meanwhile, are no failures.
+        let without = Told::new("without", "/dev/sda1");
+        without.remove("proc/swaps");
+        without.remove("sys/class/block/loop0");
+        let held = without.holders_of(PART).expect("all is told");
+        assert_eq!(held, ["attached as /dev/loop0"]);
     }
 
     /// Wherever this runs, the device under some mounted file system can most often be named; where none can, there is nothing to see.
@@ -226,7 +461,8 @@ mod tests {
                 major.parse().expect("a number"),
                 minor.parse().expect("a number"),
             );
-            let holders = of_medium(Medium::Device(rustix::fs::makedev(numbers.0, numbers.1)));
+            let medium = Medium::Device(rustix::fs::makedev(numbers.0, numbers.1));
+            let holders = kernel().holders_of(medium).expect("the kernel says it");
             let wanted = format!("mounted at {}", unescaped(fields[4]));
             assert!(holders.contains(&wanted), "{line}: {holders:?}");
         }

@@ -264,7 +264,7 @@ impl System for LinuxSystem {
         Ok((File::new(handle, self), opened.info))
     }
 
-    fn holders_of_file(&self, path: &Path) -> Vec<String> {
+    fn holders_of_file(&self, path: &Path) -> io::Result<Vec<String>> {
         holders::of_path(path)
     }
 

@@ -158,6 +158,7 @@ pub(crate) fn run(shape: &Shape) -> Run {
             .as_ref()
             .and_then(Latency::of),
         unsent: 0,
+        unfinished: 0,
         littles_law: Some(LittlesLaw {
             in_flight: shape.load.outstanding() as f64,
             from_latency: shape.load.outstanding() as f64 * 0.997,

@@ -268,6 +268,12 @@ async fn create(
 
 async fn refuse_contents(request: &OpenRequest, members: &[Member]) -> Result<(), OpenError> {
     let holders = probe::holders_of(&request.reactor, &request.url).await;
+    let holders = holders.map_err(|error| {
+        let reason = format!(
+            "it cannot be told whether something has hold of its members: {error}; a stripe is made of them all the same with destroy_data=1"
+        );
+        refused(&request.url, reason)
+    })?;
     if !holders.is_empty() {
         let reason = format!(
             "of its members there is something {}; making a stripe of them destroys that, with destroy_data=1",

@@ -5,11 +5,13 @@ mod show;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
 use weir_lab::convert::{self, Asked};
 use weir_lab::document::{self, Body, Document};
+use weir_load::Stop;
 use weir_load::bench::{
     self, Arrivals, BenchConfig, BenchProgress, BenchReport, Caveat, Job, Load,
 };
@@ -19,12 +21,13 @@ use weir_load::workload::{
 use weir_volume::VolumeUrl;
 
 use super::agents::AgentsArguments;
-use super::checked::Checked;
+use super::checked::{self, Checked};
 use super::job::{self, JobArguments};
 use super::laboratory::{self, Usage, check_hosts, open_as_hosts};
 use super::live::{Tick, View};
 use super::present::{self, Progress};
 use super::report::ResultArguments;
+use super::secrets::without_secrets;
 use super::session::Session;
 use super::{ReactorArguments, duration, size};
 
@@ -186,37 +189,33 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
     let Some(queues) = arguments.queues.checked_mul(volumes) else {
         bail!("{volumes} times {} queues are too many", arguments.queues);
     };
-    let session = match arguments.rate {
-        None => Session::start_for(&arguments.reactors, queues, volumes)?,
-        Some(_) => Session::start_awake(&arguments.reactors, queues, volumes)?,
-    };
     if arguments.verify && !workload.modifies() {
         bail!(
             "--verify checks what the run writes, and it only reads: say --read-percent below 100"
         );
     }
+    let session = match arguments.rate {
+        None => Session::start_for(&arguments.reactors, queues, volumes)?,
+        Some(_) => Session::start_awake(&arguments.reactors, queues, volumes)?,
+    };
+    // What is found wrong ends the load, and must not be taken for an interrupt of the user's.
+    let stop = session.stop.within();
     let mut jobs = Vec::with_capacity(configs.len());
-    let mut checked = Vec::with_capacity(configs.len());
     for (url, config) in arguments.urls.iter().zip(configs) {
-        let config = BenchConfig {
-            stop: session.stop.clone(),
-            ..config
-        };
         let (hosts, usage) = (arguments.hosts, Usage::of(&workload));
-        let mut volumes = open_as_hosts(&session, url, hosts, usage, arguments.destroy_data)?;
-        let range = arguments.requests.range;
-        checked.push(Checked::wrap(
-            &session,
-            &mut volumes,
-            range,
-            arguments.verify,
-        )?);
         jobs.push(Job {
-            name: url.to_string(),
-            volumes,
-            config,
+            name: without_secrets(&url.to_string()),
+            volumes: open_as_hosts(&session, url, hosts, usage, arguments.destroy_data)?,
+            config: BenchConfig {
+                stop: stop.clone(),
+                ..config
+            },
         });
     }
+    let checked = match arguments.verify {
+        true => arguments.check(&session, &mut jobs, &stop)?,
+        false => jobs.iter().map(|_| Checked::nothing()).collect(),
+    };
     let (remotes, driven) = (session.remotes(), jobs.clone());
     let progress = Progress::start();
     let mut sink = progress.sink();
@@ -231,9 +230,9 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
     })??;
     drop(progress);
     let driven: Vec<_> = jobs.iter().map(show::Driven::of).collect();
+    let document = arguments.stored(&workload, &driven, &reports, started);
     // Before what was written is read again, which takes long and may fail.
     if arguments.result.is_wanted() {
-        let document = arguments.stored(&workload, &driven, &reports, started);
         arguments.result.write(&document)?;
     }
     let conclusions = checked
@@ -243,6 +242,7 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
     let shown = show::Shown::new(&arguments, &workload, &driven, &reports);
     if json {
         let mut json = shown.json();
+        json["result"] = serde_json::to_value(&document)?;
         if arguments.verify {
             json["verification"] = conclusions.iter().map(|one| one.json.clone()).collect();
         }
@@ -272,8 +272,9 @@ fn judge(sum: &BenchReport) -> ExitCode {
     }
     let first = sum.first_error.as_deref().unwrap_or("unknown");
     eprintln!(
-        "weir: {} requests failed; the first: {first}",
-        present::grouped(sum.errors())
+        "weir: {} requests failed; the first: {}",
+        present::grouped(sum.errors()),
+        without_secrets(first)
     );
     ExitCode::FAILURE
 }
@@ -345,6 +346,22 @@ impl RequestArguments {
 }
 
 impl BenchArguments {
+    /// Has every volume checked.
+    fn check(
+        &self,
+        session: &Session,
+        jobs: &mut [Job],
+        stop: &Stop,
+    ) -> anyhow::Result<Vec<Checked>> {
+        if jobs.len() > 1 {
+            let first = |job: &Job| (job.name.clone(), Arc::clone(&job.volumes[0]));
+            checked::refuse_same_medium(session, jobs.iter().map(first).collect())?;
+        }
+        jobs.iter_mut()
+            .map(|job| Checked::wrap(session, &mut job.volumes, self.requests.range, stop))
+            .collect()
+    }
+
     /// The run, as it is stored.
     fn stored(
         &self,
@@ -411,7 +428,7 @@ impl BenchArguments {
             interval: self.interval,
             // Volumes that are driven together do not get the same requests at the same times.
             seed: self.seed.wrapping_add(index),
-            stop: weir_load::Stop::new(),
+            stop: Stop::new(),
         };
         Ok((0..volumes).map(config).collect())
     }

@@ -1,31 +1,41 @@
 //! `--verify` of load: every block that it writes is checked when it is read.
 
+use std::io::IsTerminal;
 use std::sync::Arc;
+use std::time::Duration;
 
+use anyhow::bail;
 use serde_json::{Value, json};
 use weir_block::Volume;
-use weir_load::verified::{self, Verification, VerifiedError};
+use weir_load::Stop;
+use weir_load::verified::{self, ConclusionProgress, Verification, VerifiedError};
 
-use super::present;
+use super::present::{self, Line, Progress};
+use super::secrets::without_secrets;
 use super::session::Session;
 use super::verify::finding_json;
+
+/// A conclusion that takes longer says what it does, also where no bar is shown.
+const TOLD_AFTER: Duration = Duration::from_secs(2);
 
 /// What is to be concluded after the load; nothing where nobody asked for it.
 pub(crate) struct Checked(Option<(Verification, u64)>);
 
 impl Checked {
-    /// Has volumes checked where `wanted`, their first `range` bytes. They are one volume, as several hosts see it.
+    /// Nothing is checked.
+    pub(crate) fn nothing() -> Self {
+        Checked(None)
+    }
+
+    /// Has volumes checked, their first `range` bytes. They are one volume, as several hosts see it. What is wrong asks for `stop`.
     pub(crate) fn wrap(
         session: &Session,
         volumes: &mut Vec<Arc<dyn Volume>>,
         range: Option<u64>,
-        wanted: bool,
+        stop: &Stop,
     ) -> anyhow::Result<Self> {
-        if !wanted {
-            return Ok(Checked(None));
-        }
         let seed = session.run(|reactor| async move { reactor.random() })?;
-        let (wrapped, verification) = verified::wrap(volumes, seed, range, &session.stop)?;
+        let (wrapped, verification) = verified::wrap(volumes, seed, range, stop)?;
         *volumes = wrapped;
         Ok(Checked(Some((verification, seed))))
     }
@@ -39,12 +49,30 @@ impl Checked {
                 json: Value::Null,
             });
         };
-        let concluded =
-            session.run(move |control| async move { verification.conclude(&control).await })?;
+        let progress = Progress::start();
+        let mut sink = progress.sink();
+        let stop = session.stop.clone();
+        let concluded = session.run(move |control| async move {
+            let mut is_told = std::io::stderr().is_terminal();
+            let show = |progress: ConclusionProgress| {
+                let line = line(&progress);
+                if !is_told && progress.elapsed >= TOLD_AFTER {
+                    is_told = true;
+                    eprintln!("{}", line.text);
+                }
+                sink(line);
+            };
+            verification.conclude(&control, &stop, show).await
+        })?;
+        drop(progress);
         match concluded {
             Ok(report) => {
+                let end = match report.whole {
+                    true => "",
+                    false => "; reading everything once more was interrupted",
+                };
                 eprintln!(
-                    "verified: {} blocks written, {} compared with what was written to them, each as it should be",
+                    "verified: {} blocks written, {} compared with what was written to them, each as it should be{end}",
                     present::grouped(report.written_blocks),
                     present::grouped(report.compared_blocks)
                 );
@@ -53,6 +81,7 @@ impl Checked {
                     "seed": seed,
                     "written_blocks": report.written_blocks,
                     "compared_blocks": report.compared_blocks,
+                    "whole": report.whole,
                 });
                 Ok(Conclusion { sound: true, json })
             }
@@ -61,6 +90,7 @@ impl Checked {
                 findings,
                 requests,
             }) => {
+                let volume = without_secrets(&volume);
                 eprintln!("weir: {volume} is at fault (seed {seed:#018x}):");
                 findings.iter().for_each(|finding| eprintln!("  {finding}"));
                 let json = json!({
@@ -74,6 +104,37 @@ impl Checked {
             }
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+fn line(progress: &ConclusionProgress) -> Line {
+    let what = match progress.searching {
+        true => "something is wrong; searching the whole volume for where it went",
+        false => "reading everything that was written once more",
+    };
+    let fraction = progress.block as f64 / progress.blocks.max(1) as f64;
+    Line {
+        elapsed: progress.elapsed,
+        fraction,
+        text: format!("{what}: {:.0}%", fraction * 100.0),
+    }
+}
+
+/// Refuses volumes of which two are the same medium: what is written through one would be wrong for the other.
+pub(crate) fn refuse_same_medium(
+    session: &Session,
+    volumes: Vec<(String, Arc<dyn Volume>)>,
+) -> anyhow::Result<()> {
+    let (names, volumes): (Vec<_>, Vec<_>) = volumes.into_iter().unzip();
+    let same = session
+        .run(move |control| async move { verified::same_medium(&control, &volumes).await })??;
+    match same {
+        None => Ok(()),
+        Some((one, other)) => bail!(
+            "{} and {} are the same medium, and --verify would take what is written through one for a fault of the other; name it once, with more --queues or --hosts",
+            without_secrets(&names[one]),
+            without_secrets(&names[other])
+        ),
     }
 }
 

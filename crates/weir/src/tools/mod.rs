@@ -13,6 +13,7 @@ mod laboratory;
 mod live;
 mod present;
 pub(crate) mod report;
+pub(crate) mod secrets;
 mod session;
 pub(crate) mod torture;
 pub(crate) mod verify;

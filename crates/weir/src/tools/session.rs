@@ -14,6 +14,7 @@ use weir_volume::probe::{contents_of, holders_of};
 use weir_volume::{Access, Gate, Registry, VolumeUrl};
 
 use super::ReactorArguments;
+use super::secrets::without_secrets;
 
 /// For how long a reactor that is to act on time looks for work before it sleeps: waking up takes tens of microseconds.
 const AWAKE: Duration = Duration::from_millis(1);
@@ -138,7 +139,7 @@ impl Session {
             registry.open(&reactor, &url, access).await
         })??;
         for notice in self.registry.take_notices() {
-            eprintln!("note: {notice}");
+            eprintln!("note: {}", without_secrets(&notice.to_string()));
         }
         Ok(volume)
     }
@@ -157,6 +158,12 @@ impl Session {
         let (holders, found) = self.run(move |reactor| async move {
             let holders = holders_of(&reactor, &url).await;
             (holders, contents_of(&reactor, &looked_at).await)
+        })?;
+        let holders = holders.with_context(|| {
+            format!(
+                "cannot tell whether something has hold of {}; to overwrite it all the same, say --destroy-data",
+                volume.name()
+            )
         })?;
         if !holders.is_empty() {
             bail!(

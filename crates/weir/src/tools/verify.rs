@@ -10,6 +10,7 @@ use weir_load::verify::{self, Until, VerifyConfig, VerifyError, VerifyProgress};
 use weir_volume::{Access, VolumeUrl};
 
 use super::present::{self, Line, Progress};
+use super::secrets::without_secrets;
 use super::session::Session;
 use super::{ReactorArguments, duration, size};
 
@@ -99,6 +100,10 @@ pub(crate) fn run(arguments: VerifyArguments, json: bool) -> anyhow::Result<Exit
         .unwrap_or(u64::MAX)
         .min(volume.geometry().length_bytes());
     eprintln!("seed {seed:#018x}");
+    let (named, name) = (
+        without_secrets(&arguments.url.to_string()),
+        without_secrets(&volume.name()),
+    );
     let (remotes, driven) = (session.remotes(), volume.clone());
     let progress = Progress::start();
     let mut sink = progress.sink();
@@ -120,17 +125,17 @@ pub(crate) fn run(arguments: VerifyArguments, json: bool) -> anyhow::Result<Exit
             if json {
                 let wrong = json!({
                     "ok": false,
-                    "volume": arguments.url.to_string(),
+                    "volume": named,
                     "seed": seed,
                     "fault": findings[0].fault.code(),
                     "first_wrong_lba": findings[0].lba,
                     "wrong_requests": requests,
                     "findings": findings.iter().map(finding_json).collect::<Vec<_>>(),
-                    "error": error.to_string(),
+                    "error": without_secrets(&error.to_string()),
                 });
                 println!("{}", serde_json::to_string_pretty(&wrong)?);
             } else {
-                eprintln!("weir: {} is at fault (seed {seed:#018x}):", volume.name());
+                eprintln!("weir: {name} is at fault (seed {seed:#018x}):");
                 findings.iter().for_each(|finding| eprintln!("  {finding}"));
             }
             return Ok(ExitCode::FAILURE);
@@ -140,7 +145,7 @@ pub(crate) fn run(arguments: VerifyArguments, json: bool) -> anyhow::Result<Exit
     if json {
         let report = json!({
             "ok": true,
-            "volume": arguments.url.to_string(),
+            "volume": named,
             "seed": seed,
             "passes": report.passes,
             "written_bytes": report.written_bytes,

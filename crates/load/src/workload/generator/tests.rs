@@ -306,6 +306,85 @@ fn sequential_access_visits_every_block_once_in_a_lap_whatever_the_number_of_que
 }
 
 #[test]
+fn queues_leave_no_whole_request_out_where_they_do_not_divide_the_volume() {
+    for (blocks, queues) in [(100, 1), (100, 3), (103, 2), (28, 7), (31, 6)] {
+        let geometry = geometry(BlockSize::B512, blocks);
+        let mut seen = vec![0; blocks as usize];
+        let mut each = Vec::new();
+        for queue in 0..queues {
+            let part = Part { queue, queues };
+            let workload = Workload::simple(2048, 100, Access::Sequential);
+            let (_, of_queue) = part.of(blocks, 4);
+            each.push(of_queue / 4);
+            for next in draw(&workload, &geometry, part, 1, of_queue as usize / 4) {
+                seen[next.lba as usize..][..4]
+                    .iter_mut()
+                    .for_each(|times| *times += 1);
+            }
+        }
+        let (whole, rest) = seen.split_at((blocks / 4 * 4) as usize);
+        assert!(whole.iter().all(|&times| times == 1), "{queues}: {seen:?}");
+        assert!(rest.iter().all(|&times| times == 0), "{queues}: {seen:?}");
+        let (least, most) = (each.iter().min(), each.iter().max());
+        assert!(most <= least.map(|least| least + 1).as_ref(), "{each:?}");
+    }
+}
+
+#[test]
+fn jumps_of_mixed_access_are_aligned_on_the_volume_whatever_the_queue() {
+    let geometry = geometry(BlockSize::B512, 1001);
+    for queue in 0..3 {
+        let mut workload = Workload::simple(512, 100, "random:100".parse().expect("well formed"));
+        workload.streams[0].align_bytes = Some(8192);
+        let part = Part { queue, queues: 3 };
+        let (first, blocks) = part.of(1001, 1);
+        let places = first.next_multiple_of(16)..first + blocks;
+        let mut counts = vec![0; places.step_by(16).count()];
+        for next in draw(&workload, &geometry, part, seed(), 20_000) {
+            assert!(next.lba.is_multiple_of(16), "{queue}: {next:?}");
+            counts[(next.lba / 16 - first.div_ceil(16)) as usize] += 1;
+        }
+        let even = vec![1.0; counts.len()];
+        assert_follows(&counts, &even, "places");
+    }
+    // A part without such a place has one all the same.
+    let mut workload = Workload::simple(512, 100, "random:50".parse().expect("well formed"));
+    workload.streams[0].align_bytes = Some(64 << 10);
+    let part = Part {
+        queue: 1,
+        queues: 20,
+    };
+    let (first, blocks) = part.of(1001, 1);
+    for next in draw(&workload, &geometry, part, seed(), 1000) {
+        assert!((first..first + blocks).contains(&next.lba), "{next:?}");
+    }
+}
+
+#[test]
+fn deallocations_of_parts_of_a_unit_are_known() {
+    let deallocating = |bytes, align: Option<u64>, access: &str| {
+        let mut workload = Workload::simple(bytes, 0, access.parse().expect("well formed"));
+        let stream = &mut workload.streams[0];
+        stream.operations.write_percent = 60.0;
+        stream.operations.deallocate_percent = 40.0;
+        stream.align_bytes = align;
+        workload
+    };
+    let parts = |workload: &Workload| deallocates_parts(workload, 4096);
+    assert!(!parts(&deallocating(8192, None, "random")));
+    assert!(!parts(&deallocating(4096, Some(8192), "stride:64k")));
+    assert!(parts(&deallocating(512, None, "random")));
+    assert!(parts(&deallocating(6144, None, "sequential")));
+    assert!(parts(&deallocating(4096, Some(512), "random")));
+    assert!(parts(&deallocating(4096, None, "stride:4608")));
+    let mut written = deallocating(512, None, "random");
+    written.streams[0].operations = Operations::read_write(0.0);
+    assert!(!parts(&written));
+    // A volume that names no unit deallocates block by block.
+    assert!(!deallocates_parts(&deallocating(512, None, "random"), 0));
+}
+
+#[test]
 fn strides_step_over_what_lies_between_and_come_back_for_it() {
     let geometry = geometry(BlockSize::B512, 32);
     let access = Access::Strided { stride_bytes: 4096 };

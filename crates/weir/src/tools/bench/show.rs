@@ -8,7 +8,7 @@ use weir_lab::document::Volume;
 use weir_load::bench::{BenchReport, Interval, Job, Latencies, OperationReport};
 use weir_load::workload::{Kind, NAMED, Stream, Workload, named, sizes_text};
 
-use super::{BenchArguments, present};
+use super::{BenchArguments, present, without_secrets};
 
 /// Percentiles that a report shows.
 const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 99.99];
@@ -342,8 +342,11 @@ fn report_json(report: &BenchReport) -> Map<String, Value> {
     put("total", operation_json(report, &report.total()));
     put("errors", json!(report.errors()));
     put("unsent", json!(report.unsent));
+    put("unfinished", json!(report.unfinished));
+    put("ramp_errors", json!(report.ramp_errors));
     put("waited", json!(report.waited));
-    put("first_error", json!(report.first_error));
+    let first = report.first_error.as_deref().map(without_secrets);
+    put("first_error", json!(first));
     let lag = report.lag_ns.as_ref().map(latency_json);
     put("lag_ns", json!(lag));
     put(
