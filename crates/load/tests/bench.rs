@@ -17,11 +17,11 @@ use weir_load::bench::{
 };
 use weir_load::workload::{Access as Blocks, Kind, NAMED, Operations, Workload, WorkloadError};
 use weir_load::{PlanError, Stop};
-use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
 use weir_memory::Pool;
+use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
 use weir_reactor::{
-    Driver, Instant, LocalFuture, Notifier, Op, OpToken, Outcome, Reactor, ReactorConfig, ReactorId,
-    Remote, Runner, Wait,
+    Driver, Instant, LocalFuture, Notifier, Op, OpToken, Outcome, Reactor, ReactorConfig,
+    ReactorId, Remote, Runner, Wait,
 };
 
 use common::{open, simulate};

@@ -609,7 +609,11 @@ fn a_search_says_how_far_it_is_and_can_be_ended() {
             drive(&reactor, &checked, 1, one, &stop).await;
             let mut told = Vec::new();
             let concluded = verification.conclude(&reactor, &stop, |progress| {
-                assert!(progress.searching && progress.blocks == 16_384);
+                // Before that, the block that is wrong is read a few times.
+                if !progress.searching {
+                    return;
+                }
+                assert_eq!(progress.blocks, 16_384);
                 told.push(progress.block);
                 if ended {
                     stop.stop();

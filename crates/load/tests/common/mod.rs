@@ -11,7 +11,7 @@ use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
 use weir_volume::{Access, Registry, VolumeUrl};
 
 /// Runs `main` on a simulated machine of its own.
-pub fn simulate_with<T: 'static, F: Future<Output = T> + 'static>(
+pub(crate) fn simulate_with<T: 'static, F: Future<Output = T> + 'static>(
     seed: u64,
     main: impl FnOnce(Reactor) -> F + 'static,
 ) -> T {
@@ -24,7 +24,7 @@ pub fn simulate_with<T: 'static, F: Future<Output = T> + 'static>(
 }
 
 /// As [`simulate_with`], with a seed that differs each time and is printed.
-pub fn simulate<T: 'static, F: Future<Output = T> + 'static>(
+pub(crate) fn simulate<T: 'static, F: Future<Output = T> + 'static>(
     main: impl FnOnce(Reactor) -> F + 'static,
 ) -> T {
     let seed = seed_from_env_or_random();
@@ -33,7 +33,7 @@ pub fn simulate<T: 'static, F: Future<Output = T> + 'static>(
 }
 
 /// Opens a volume to read and write.
-pub async fn open(reactor: &Reactor, url: &str) -> Arc<dyn Volume> {
+pub(crate) async fn open(reactor: &Reactor, url: &str) -> Arc<dyn Volume> {
     let url: VolumeUrl = url.parse().expect("the test's URL is well formed");
     let registry = Registry::standard();
     let opened = registry.open(reactor, &url, Access::READ_WRITE).await;

@@ -301,7 +301,6 @@ mod tests {
     /// What a kernel says, in a directory of its own: a disk 8:0 with a partition, a loop device 7:0 over the partition, and a file system on that.
     struct Told {
         directory: PathBuf,
-        loop_over: &'static str,
     }
 
     const DISK: Medium = Medium::Device(0x800);
@@ -310,11 +309,10 @@ mod tests {
     const IMAGE: Medium = Medium::File(2049, 77);
 
     impl Told {
-        fn new(test: &str, loop_over: &'static str) -> Self {
+        fn new(test: &str, loop_over: &str) -> Self {
             let name = format!("weir-kernel-{test}-{}", std::process::id());
             let told = Told {
                 directory: std::env::temp_dir().join(name),
-                loop_over,
             };
             let put = |path: &str, text: &str| {
                 let path = told.directory.join(path);

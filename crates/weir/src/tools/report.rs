@@ -38,6 +38,11 @@ pub(crate) struct ResultArguments {
 }
 
 impl ResultArguments {
+    /// Whether a result is wanted at all.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.output.is_some() || !self.report.is_empty()
+    }
+
     /// Fails where a file cannot be written, before hours are measured for it. Makes those that are not there.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         for file in self.output.iter().chain(&self.report) {

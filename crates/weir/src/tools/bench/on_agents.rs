@@ -39,18 +39,19 @@ pub(super) fn run(
         .collect();
     let parts = agents::stored(&outcome);
     let caveats = agents::caveats(&outcome);
+    let mut document = arguments.stored(workload, &driven, &outcome.merged, started);
+    document.caveats.clone_from(&caveats);
+    if let weir_lab::document::Body::Bench { runs } = &mut document.body {
+        runs.iter_mut()
+            .for_each(|run| run.agents = Some(parts.clone()));
+    }
     if arguments.result.is_wanted() {
-        let mut document = arguments.stored(workload, &driven, &outcome.merged, started);
-        document.caveats.clone_from(&caveats);
-        if let weir_lab::document::Body::Bench { runs } = &mut document.body {
-            runs.iter_mut()
-                .for_each(|run| run.agents = Some(parts.clone()));
-        }
         arguments.result.write(&document)?;
     }
     let mut shown = Shown::new(arguments, workload, &driven, &outcome.merged);
     if json {
         let mut json = shown.json();
+        json["result"] = serde_json::to_value(&document)?;
         json["agents"] = agents::json(&parts)?;
         json["caveats"] = serde_json::to_value(&caveats)?;
         println!("{}", serde_json::to_string_pretty(&json)?);
