@@ -1,6 +1,6 @@
 //! The reactor itself: one turn after another of tasks, I/O, and timers.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -13,6 +13,7 @@ use std::time::Duration;
 use weir_memory::Pool;
 
 use crate::executor::{Entered, Tasks};
+use crate::foreign::{Inbox, Recipient, Ticket};
 use crate::gaps::Gaps;
 use crate::pacer::Pacer;
 use crate::remote::Shared;
@@ -117,7 +118,7 @@ pub struct ReactorStats {
     pub busy_turns: u64,
     /// Turns that slept in the kernel.
     pub sleeps: u64,
-    /// Operations that ended.
+    /// Operations that ended, and answers that foreign threads delivered.
     pub operations: u64,
     /// Times that a task was run.
     pub tasks_run: u64,
@@ -140,6 +141,8 @@ struct Inner {
     timers: Timers,
     tasks: Tasks,
     shared: Arc<Shared>,
+    /// For answers from foreign threads; made when the first is awaited.
+    foreign: OnceCell<Inbox>,
     pool: Pool,
     system: Arc<dyn System>,
     now: Cell<Instant>,
@@ -279,6 +282,16 @@ impl Reactor {
     /// Asks for an early end of an operation that was submitted with a handler. Its outcome still comes.
     pub fn cancel(&self, token: OpToken) {
         self.0.driver.borrow_mut().cancel(token);
+    }
+
+    /// Reserves a place for one answer from a foreign thread; `recipient` is told of it, with `user`. None when
+    /// [`crate::DELIVERIES_MAX`] are awaited already: try again after one came.
+    pub fn reserve(&self, recipient: Rc<dyn Recipient>, user: u64) -> Option<Ticket> {
+        let inbox = self
+            .0
+            .foreign
+            .get_or_init(|| Inbox::new(Arc::clone(&self.0.shared)));
+        inbox.reserve(recipient, user)
     }
 
     /// Stops the reactor after this turn: its tasks are dropped, its operations cancelled.
@@ -459,6 +472,7 @@ impl Runner {
             timers: Timers::default(),
             tasks: Tasks::default(),
             shared,
+            foreign: OnceCell::new(),
             pool,
             system,
             now: Cell::new(now),
@@ -537,13 +551,17 @@ impl Runner {
         };
         inner.now.set(began);
         self.take_messages();
+        let delivered = match inner.foreign.get() {
+            Some(inbox) => self.guarded(|_| inbox.hand_out()),
+            None => 0,
+        };
         let ran = self.guarded(|reactor| reactor.0.tasks.run());
         if inner.stopping.get() {
             self.shut_down();
             return Step::Stopped;
         }
 
-        let before_wait = if ran > 0 {
+        let before_wait = if ran + delivered > 0 {
             inner.driver.borrow().now()
         } else {
             began
@@ -573,7 +591,7 @@ impl Runner {
         }
         inner.tasks.take_woken();
 
-        let worked = ran > 0 || ended > 0 || !inner.tasks.is_empty();
+        let worked = ran + delivered + ended > 0 || !inner.tasks.is_empty();
         if worked {
             let waited = matches!(wait, Wait::Until(_));
             if inner.idle.replace(false) || waited {
@@ -590,7 +608,7 @@ impl Runner {
             wait,
             worked,
             ran,
-            ended,
+            ended + delivered,
             before_wait - began,
             after_wait - before_wait,
         );
@@ -631,11 +649,15 @@ impl Runner {
                 Wait::No
             };
         }
-        if inner.shared.fall_asleep() {
-            Wait::Until(inner.timers.next())
-        } else {
-            Wait::No
+        if !inner.shared.fall_asleep() {
+            return Wait::No;
         }
+        // What was delivered before this reactor was seen to sleep woke nobody.
+        if inner.foreign.get().is_some_and(|inbox| !inbox.is_empty()) {
+            inner.shared.wake_up();
+            return Wait::No;
+        }
+        Wait::Until(inner.timers.next())
     }
 
     fn count(
@@ -729,6 +751,9 @@ impl Runner {
         let (in_flight, dropped) = inner.slots.borrow_mut().abandon_all();
         drop(dropped);
         drop(inner.timers.take_all());
+        if let Some(inbox) = inner.foreign.get() {
+            inbox.abandon();
+        }
         inner.tasks.clear();
         in_flight
     }

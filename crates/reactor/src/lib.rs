@@ -14,6 +14,7 @@ mod core;
 mod driver;
 mod executor;
 mod file;
+mod foreign;
 mod gaps;
 #[cfg(feature = "counting-heap")]
 pub mod heap;
@@ -36,6 +37,7 @@ pub use driver::{
 };
 pub use executor::Task;
 pub use file::{File, FileInfo, FileKind, LocalFile, OpenOptions, UseDirect};
+pub use foreign::{DELIVERIES_MAX, Delivery, Recipient, Ticket};
 pub use net::{
     DetachedStream, Listener, Received, Shutdown, Socket, SocketOptions, SocketReport, TcpListener,
     TcpStream,

@@ -80,6 +80,13 @@ impl Shared {
         }
     }
 
+    /// Wakes a reactor that sleeps; one that does not will look by itself.
+    pub(crate) fn rouse(&self) {
+        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+            self.notifier.notify();
+        }
+    }
+
     /// What arrived, or nothing at the price of one load.
     pub(crate) fn take(&self) -> Option<Inbox> {
         if !self.filled.load(Ordering::Relaxed) {

@@ -14,6 +14,7 @@ mod mailbox;
 mod mem;
 mod null;
 mod pace;
+pub mod parts;
 #[cfg(feature = "planted-faults")]
 mod planted;
 pub mod probe;

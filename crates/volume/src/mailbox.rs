@@ -8,7 +8,7 @@ use weir_block::{FenceReply, VolumeError};
 use crate::support::lock;
 
 /// Messages to one queue. The queue's task takes them on its reactor.
-pub(crate) struct Mailbox<M>(Mutex<State<M>>);
+pub struct Mailbox<M>(Mutex<State<M>>);
 
 struct State<M> {
     messages: Vec<M>,
@@ -17,7 +17,8 @@ struct State<M> {
 }
 
 impl<M> Mailbox<M> {
-    pub(crate) fn new() -> Arc<Self> {
+    /// An empty one.
+    pub fn new() -> Arc<Self> {
         Arc::new(Mailbox(Mutex::new(State {
             messages: Vec::new(),
             waker: None,
@@ -26,7 +27,7 @@ impl<M> Mailbox<M> {
     }
 
     /// Leaves a message. A closed mailbox drops it.
-    pub(crate) fn post(&self, message: M) {
+    pub fn post(&self, message: M) {
         let mut state = lock(&self.0);
         if state.closed {
             drop(state);
@@ -42,7 +43,7 @@ impl<M> Mailbox<M> {
     }
 
     /// Takes what is there; the task is woken when more comes.
-    pub(crate) fn take(&self, context: &mut Context<'_>) -> Vec<M> {
+    pub fn take(&self, context: &mut Context<'_>) -> Vec<M> {
         let mut state = lock(&self.0);
         if !state
             .waker
@@ -55,26 +56,28 @@ impl<M> Mailbox<M> {
     }
 
     /// Takes what is there, and drops what comes later.
-    pub(crate) fn close(&self) -> Vec<M> {
+    pub fn close(&self) -> Vec<M> {
         let mut state = lock(&self.0);
         state.closed = true;
         state.waker = None;
         std::mem::take(&mut state.messages)
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
+    /// Whether it drops what comes.
+    pub fn is_closed(&self) -> bool {
         lock(&self.0).closed
     }
 }
 
 /// Replies to a fence when its last clone is dropped: everybody who had to wait for something holds one.
-pub(crate) struct WhenAll {
+pub struct WhenAll {
     reply: Mutex<Option<FenceReply>>,
     result: Mutex<Result<(), VolumeError>>,
 }
 
 impl WhenAll {
-    pub(crate) fn new(reply: FenceReply) -> Arc<Self> {
+    /// The first of those who hold `reply` back.
+    pub fn new(reply: FenceReply) -> Arc<Self> {
         Arc::new(WhenAll {
             reply: Mutex::new(Some(reply)),
             result: Mutex::new(Ok(())),
@@ -82,7 +85,7 @@ impl WhenAll {
     }
 
     /// One of those waited for failed.
-    pub(crate) fn fail(&self, error: VolumeError) {
+    pub fn fail(&self, error: VolumeError) {
         *lock(&self.result) = Err(error);
     }
 }

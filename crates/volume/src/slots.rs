@@ -1,7 +1,7 @@
 //! What is in flight on one queue, by slot and generation: a late completion never meets a later request.
 
 /// Entries that keep their number until they are removed. Slots are reused, so that none is allocated in the steady state.
-pub(crate) struct Slots<T> {
+pub struct Slots<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
 }
@@ -13,17 +13,21 @@ struct Slot<T> {
 
 /// Names an entry while it is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Key {
-    pub(crate) slot: u32,
-    pub(crate) generation: u32,
+pub struct Key {
+    /// Its place.
+    pub slot: u32,
+    /// How often the place was used before.
+    pub generation: u32,
 }
 
 impl Key {
-    pub(crate) fn to_word(self) -> u64 {
+    /// Both parts in one word.
+    pub fn to_word(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.slot)
     }
 
-    pub(crate) fn from_word(word: u64) -> Self {
+    /// The key that [`Key::to_word`] made `word` of.
+    pub fn from_word(word: u64) -> Self {
         Key {
             slot: word as u32,
             generation: (word >> 32) as u32,
@@ -32,18 +36,26 @@ impl Key {
 }
 
 impl<T> Slots<T> {
-    pub(crate) fn with_capacity(capacity: usize) -> Self {
+    /// Room for so many entries, and none yet.
+    pub fn with_capacity(capacity: usize) -> Self {
         Slots {
             slots: Vec::with_capacity(capacity),
             free: Vec::with_capacity(capacity),
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many there are.
+    pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    pub(crate) fn insert(&mut self, entry: T) -> Key {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds an entry.
+    pub fn insert(&mut self, entry: T) -> Key {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot {
                 generation: 0,
@@ -60,7 +72,11 @@ impl<T> Slots<T> {
         }
     }
 
-    pub(crate) fn get_mut(&mut self, key: Key) -> &mut T {
+    /// An entry that is there.
+    ///
+    /// # Panics
+    /// When it was removed.
+    pub fn get_mut(&mut self, key: Key) -> &mut T {
         let place = &mut self.slots[key.slot as usize];
         assert_eq!(
             place.generation, key.generation,
@@ -69,7 +85,11 @@ impl<T> Slots<T> {
         place.entry.as_mut().expect("an entry in flight is there")
     }
 
-    pub(crate) fn remove(&mut self, key: Key) -> T {
+    /// Takes an entry out.
+    ///
+    /// # Panics
+    /// When that was done before.
+    pub fn remove(&mut self, key: Key) -> T {
         let place = &mut self.slots[key.slot as usize];
         assert_eq!(
             place.generation, key.generation,
@@ -80,7 +100,8 @@ impl<T> Slots<T> {
         place.entry.take().expect("a request was completed twice")
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.slots.iter().enumerate().filter_map(|(slot, place)| {
             let key = Key {
                 slot: slot as u32,
@@ -90,7 +111,8 @@ impl<T> Slots<T> {
         })
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
+    /// All of them, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
         self.slots
             .iter_mut()
             .enumerate()

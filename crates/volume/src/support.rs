@@ -19,20 +19,21 @@ use weir_reactor::{Reactor, Task};
 pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 
 /// Locks a mutex. A panic elsewhere does not spoil what this crate guards: every change is made in one step.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A geometry of which the number of blocks may change. Reading it takes no lock and writes nothing shared.
 #[derive(Debug)]
-pub(crate) struct LiveGeometry {
+pub struct LiveGeometry {
     fixed: Geometry,
     blocks: AtomicU64,
     generation: AtomicU64,
 }
 
 impl LiveGeometry {
-    pub(crate) fn new(geometry: Geometry) -> Self {
+    /// Starts as `geometry`.
+    pub fn new(geometry: Geometry) -> Self {
         LiveGeometry {
             fixed: geometry,
             blocks: AtomicU64::new(geometry.blocks),
@@ -40,7 +41,8 @@ impl LiveGeometry {
         }
     }
 
-    pub(crate) fn get(&self) -> Geometry {
+    /// As it is now.
+    pub fn get(&self) -> Geometry {
         let generation = self.generation.load(Ordering::Acquire);
         Geometry {
             generation,
@@ -50,7 +52,7 @@ impl LiveGeometry {
     }
 
     /// Sets the number of blocks; whether it is another one than before.
-    pub(crate) fn set_blocks(&self, blocks: u64) -> bool {
+    pub fn set_blocks(&self, blocks: u64) -> bool {
         if self.blocks.swap(blocks, Ordering::AcqRel) == blocks {
             return false;
         }
@@ -61,24 +63,25 @@ impl LiveGeometry {
 
 /// Those who are told what happens to a volume.
 #[derive(Default)]
-pub(crate) struct Watchers(Mutex<Vec<Weak<dyn Watcher>>>);
+pub struct Watchers(Mutex<Vec<Weak<dyn Watcher>>>);
 
 impl Watchers {
-    pub(crate) fn add(&self, watcher: Weak<dyn Watcher>) {
+    /// Adds one, for as long as it lives.
+    pub fn add(&self, watcher: Weak<dyn Watcher>) {
         let mut watchers = lock(&self.0);
         watchers.retain(|watcher| watcher.strong_count() > 0);
         watchers.push(watcher);
     }
 
     /// Tells everyone, outside the lock: a watcher may ask the volume something.
-    pub(crate) fn tell(&self, event: VolumeEvent) {
+    pub fn tell(&self, event: VolumeEvent) {
         let watchers: Vec<_> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
         watchers.iter().for_each(|watcher| watcher.notice(event));
     }
 }
 
 /// Whether a volume of this geometry can do an operation at all.
-pub(crate) fn check(geometry: &Geometry, operation: &Operation) -> Result<(), VolumeError> {
+pub fn check(geometry: &Geometry, operation: &Operation) -> Result<(), VolumeError> {
     check_range(geometry, operation)?;
     if !operation.buffers_fit(geometry.block_size) {
         return Err(VolumeError::Invalid);
@@ -100,7 +103,7 @@ pub(crate) fn check(geometry: &Geometry, operation: &Operation) -> Result<(), Vo
 }
 
 /// Whether an operation's range lies within the volume, and it may be done there.
-pub(crate) fn check_range(geometry: &Geometry, operation: &Operation) -> Result<(), VolumeError> {
+pub fn check_range(geometry: &Geometry, operation: &Operation) -> Result<(), VolumeError> {
     let Some((lba, blocks)) = operation.range() else {
         return Ok(());
     };
@@ -117,11 +120,7 @@ pub(crate) fn check_range(geometry: &Geometry, operation: &Operation) -> Result<
 }
 
 /// Refuses a new number of blocks that would cut off what was not meant to be cut off, or that is none.
-pub(crate) fn check_resize(
-    geometry: &Geometry,
-    blocks: u64,
-    force: bool,
-) -> Result<(), ResizeError> {
+pub fn check_resize(geometry: &Geometry, blocks: u64, force: bool) -> Result<(), ResizeError> {
     let bytes = |blocks: u64| blocks.saturating_mul(u64::from(geometry.block_size.bytes()));
     if blocks == 0 || blocks > u64::MAX >> geometry.block_size.shift() {
         return Err(ResizeError::Medium {
@@ -138,7 +137,7 @@ pub(crate) fn check_resize(
 }
 
 /// Segments of `bytes` together from a pool; none when it is exhausted for now.
-pub(crate) fn pool_segments(pool: &Pool, bytes: usize) -> Option<Segments> {
+pub fn pool_segments(pool: &Pool, bytes: usize) -> Option<Segments> {
     let mut segments = Segments::new();
     let mut left = bytes;
     while left > 0 {
@@ -150,12 +149,12 @@ pub(crate) fn pool_segments(pool: &Pool, bytes: usize) -> Option<Segments> {
 }
 
 /// Where a volume without wishes of its own has data received: in the reactor's pool.
-pub(crate) fn pool_landing(pool: &Pool, bytes: usize) -> Landing {
+pub fn pool_landing(pool: &Pool, bytes: usize) -> Landing {
     pool_segments(pool, bytes).map_or(Landing::Wait, Landing::Ready)
 }
 
 /// Gives the data of a read to whoever asked for it: into the buffers of the request, or as it is.
-pub(crate) fn fill(buffers: &mut ReadBuffers, data: Views) {
+pub fn fill(buffers: &mut ReadBuffers, data: Views) {
     let filled = match std::mem::replace(buffers, ReadBuffers::Lend) {
         ReadBuffers::Lend => data,
         ReadBuffers::Into(mut segments) => {
@@ -168,7 +167,7 @@ pub(crate) fn fill(buffers: &mut ReadBuffers, data: Views) {
 }
 
 /// Makes filled segments the data of a completed read.
-pub(crate) fn freeze(segments: Segments) -> Views {
+pub fn freeze(segments: Segments) -> Views {
     segments
         .into_iter()
         .map(weir_memory::Segment::freeze)
@@ -199,7 +198,7 @@ fn copy_into(views: &[View], segments: &mut Segments) {
 }
 
 /// Compares two sequences of views of one length.
-pub(crate) fn compare_views(left: &[View], right: &[View]) -> Result<(), VolumeError> {
+pub fn compare_views(left: &[View], right: &[View]) -> Result<(), VolumeError> {
     let mut offset = 0;
     let mut others = right.iter().map(|view| &**view);
     let mut other: &[u8] = &[];

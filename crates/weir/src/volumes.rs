@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use weir_nvme_host::{HostIdentity, NvmeHost, SCHEME};
+use weir_rbd::{Identity, Libraries, RbdHost};
 use weir_reactor::System;
 use weir_volume::Registry;
 
@@ -13,10 +14,17 @@ const HOST_NQN_FILE: &str = "/etc/nvme/hostnqn";
 const HOST_ID_FILE: &str = "/etc/nvme/hostid";
 
 /// Every kind of volume. Remote ones are used through up to `queues` queues.
-pub(crate) fn registry(nvme: &Arc<NvmeHost>) -> Registry {
+pub(crate) fn registry(nvme: &Arc<NvmeHost>, rbd: &Arc<RbdHost>) -> Registry {
     let mut registry = Registry::standard();
     registry.register(SCHEME, nvme.factory());
+    registry.register(weir_rbd::SCHEME, rbd.factory());
     registry
+}
+
+/// This run of the program as a user of Ceph. It is another one each time: two tools beside each other are two writers.
+pub(crate) fn rbd_host(system: &dyn System) -> Arc<RbdHost> {
+    let name = format!("weir, process {}", std::process::id());
+    RbdHost::new(Identity::random(system, &name), Libraries::default())
 }
 
 /// This machine as an NVMe host: as nvme-cli and the kernel name it where that was set up; what is missing is made for this run. A

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 /// The crates from the bottom up; a crate may use those of the rows below its own.
 const ROOMS: &[&[&str]] = &[
-    &["weir-memory"],
+    &["weir-memory", "weir-fake-librbd"],
     &["weir-reactor"],
     &["weir-block"],
     &["weir-nvme"],
     &["weir-volume"],
-    &["weir-nvme-target", "weir-nvme-host"],
+    &["weir-nvme-target", "weir-nvme-host", "weir-rbd"],
     &["weir-load", "weir-torture"],
     &["weir-lab", "weir-gateway", "weir-limit", "weir-simulate"],
     &["weir-report", "weir-agent"],
@@ -23,13 +23,20 @@ const ROOMS: &[&[&str]] = &[
 ];
 
 /// The only crates in which `unsafe` may stand.
-const UNSAFE_HOMES: &[&str] = &["memory", "reactor"];
+const UNSAFE_HOMES: &[&str] = &["memory", "reactor", "rbd", "fake-librbd"];
 
 /// Crates whose sources may read a clock or keep state in a thread: the reactor, which lends both
 /// to the others as parameters, the control plane, which is not on the data path, what starts load on several machines, the wire suite, the programs that it is
-/// measured against, and what tells the control plane's fuzzer when it started.
+/// measured against, what tells the control plane's fuzzer when it started, and the library that stands for Ceph in tests.
 const CLOCK_HOMES: &[&str] = &[
-    "reactor", "gateway", "agent", "torture", "limit", "weir", "fuzz",
+    "reactor",
+    "gateway",
+    "agent",
+    "torture",
+    "limit",
+    "weir",
+    "fuzz",
+    "fake-librbd",
 ];
 
 const FILES_MIN: usize = 20;

@@ -246,7 +246,7 @@ impl Lane {
 
     /// Whether the queue is gone and nothing of it is left.
     fn is_over(&self) -> bool {
-        self.sink.borrow().is_none() && self.slots.borrow().len() == 0
+        self.sink.borrow().is_none() && self.slots.borrow().is_empty()
     }
 
     fn begin(&self, geometry: &Geometry, request: Request) {

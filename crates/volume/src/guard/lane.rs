@@ -230,7 +230,7 @@ impl Drop for GuardQueue {
     fn drop(&mut self) {
         let lane = &self.lane;
         drop(lane.inner.borrow_mut().take());
-        let in_flight = lane.below.borrow().len() > 0;
+        let in_flight = !lane.below.borrow().is_empty();
         let tickets = std::mem::take(&mut *lane.tickets.borrow_mut());
         let emulated = std::mem::replace(&mut *lane.emulated.borrow_mut(), Slots::with_capacity(0));
         let kept_back = std::mem::take(&mut *lane.kept_back.borrow_mut());
@@ -381,7 +381,7 @@ impl Lane {
             overdue: false,
         };
         let mut slots = self.below.borrow_mut();
-        if self.guard.config.deadline.is_some() && slots.len() == 0 {
+        if self.guard.config.deadline.is_some() && slots.is_empty() {
             // The task sets its timer.
             self.wake();
         }
@@ -654,7 +654,7 @@ impl Lane {
         drop(slots);
         overdue.into_iter().for_each(|key| self.cancel_below(key));
         // What is taken from now on is due later than this.
-        next.or_else(|| (self.below.borrow().len() > 0).then_some(now + deadline))
+        next.or_else(|| (!self.below.borrow().is_empty()).then_some(now + deadline))
     }
 }
 

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use weir_block::Volume;
 use weir_load::Stop;
 use weir_nvme_host::{HostIdentity, NvmeHost};
+use weir_rbd::RbdHost;
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
 use weir_reactor::{Reactor, ReactorConfig, ReactorId, ReactorThread, Remote, System};
 use weir_volume::probe::{contents_of, holders_of};
@@ -25,6 +26,7 @@ pub(crate) struct Session {
     reactors: Vec<ReactorThread>,
     registry: Registry,
     nvme: Arc<NvmeHost>,
+    rbd: Arc<RbdHost>,
     pub(crate) stop: Stop,
 }
 
@@ -103,12 +105,14 @@ impl Session {
         let queues =
             u16::try_from(queues.div_ceil(volumes)).context("there are at most 65535 queues")?;
         let nvme = crate::volumes::nvme_host(&*system, queues.max(count as u16))?;
-        let registry = crate::volumes::registry(&nvme);
+        let rbd = crate::volumes::rbd_host(&*system);
+        let registry = crate::volumes::registry(&nvme, &rbd);
         Ok(Session {
             system,
             reactors,
             registry,
             nvme,
+            rbd,
             stop: Stop::new(),
         })
     }
@@ -204,11 +208,14 @@ impl Session {
 impl Drop for Session {
     /// Disconnects from what is remote, and stops the reactors.
     fn drop(&mut self) {
-        let nvme = Arc::clone(&self.nvme);
+        let (nvme, rbd) = (Arc::clone(&self.nvme), Arc::clone(&self.rbd));
         // A reactor that stopped early has disconnected nothing and can do so no more.
         let _ = self
             .control()
-            .call_blocking(move |_| async move { nvme.close_all().await });
+            .call_blocking(move |_| async move {
+            nvme.close_all().await;
+            rbd.close_all().await;
+        });
         for reactor in self.reactors.drain(..) {
             reactor.remote.stop();
             reactor.join();

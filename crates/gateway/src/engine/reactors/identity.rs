@@ -18,6 +18,8 @@ const NQN_FILE: &str = "/etc/nvme/hostnqn";
 const ID_FILE: &str = "/etc/nvme/hostid";
 /// The machine's identifier (machine-id(5)), which is not to be shown as it is.
 const MACHINE_FILE: &str = "/etc/machine-id";
+/// What the kernel calls this machine.
+const HOST_NAME_FILE: &str = "/proc/sys/kernel/hostname";
 /// Makes of a machine's identifier the one that Weir shows: a UUID of this name space (RFC 9562,
 /// 5.5).
 const NAME_SPACE: Uuid = Uuid::from_u128(0x7c4f_3f0e_53a1_4d0a_9e55_6f0a_2b1c_8d37);
@@ -52,6 +54,25 @@ pub(super) fn of_this_machine(system: &dyn System) -> Result<HostIdentity, Machi
         id.as_deref(),
         fallback,
     )?)
+}
+
+/// Who this gateway is to images that it writes to: the same after each start, and another one than a gateway beside it on this
+/// machine, which keeps its state elsewhere.
+pub(super) fn of_this_gateway(
+    system: &dyn System,
+    state: &Path,
+) -> Result<weir_rbd::Identity, MachineError> {
+    let name = read(HOST_NAME_FILE)?.unwrap_or_default();
+    let name = name.trim().to_owned();
+    let Some(machine) = read(MACHINE_FILE)? else {
+        return Ok(weir_rbd::Identity::random(system, &name));
+    };
+    let gateway = format!("{} {}", machine.trim(), state.display());
+    let id = Uuid::new_v5(&NAME_SPACE, gateway.as_bytes());
+    Ok(weir_rbd::Identity {
+        id: id.to_string(),
+        name,
+    })
 }
 
 /// Bytes that are the same for the same machine, and do not tell its identifier.

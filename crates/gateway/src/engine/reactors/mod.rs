@@ -44,6 +44,8 @@ pub struct ReactorEngine {
     registry: Registry,
     /// This gateway as a host of other targets, for `nvme+tcp:` volumes.
     host: Arc<NvmeHost>,
+    /// This gateway as a user of Ceph, for `rbd:` volumes.
+    rbd: Arc<RbdHost>,
     target: Target,
     user_timeout: Duration,
     keep_alive: Duration,
@@ -113,11 +115,16 @@ impl ReactorEngine {
         let host = NvmeHost::new(identity::of_this_machine(&*system)?, reactors_u16);
         let mut registry = Registry::standard();
         registry.register(weir_nvme_host::SCHEME, host.factory());
+        let state = config.state_path(&Environment::of_this_process());
+        let identity = identity::of_this_gateway(&*system, &state)?;
+        let rbd = RbdHost::new(identity, weir_rbd::Libraries::default());
+        registry.register(weir_rbd::SCHEME, rbd.factory());
         let engine = Self {
             system,
             reactors,
             registry,
             host,
+            rbd,
             target,
             user_timeout: config.transport.user_timeout,
             keep_alive: config.transport.keep_alive,
@@ -213,6 +220,10 @@ impl ReactorEngine {
             let closing = tokio::time::timeout(ANSWER_TIME_MAX, self.host.close_all());
             if closing.await.is_err() {
                 tracing::warn!("volumes on other targets were not disconnected in order");
+            }
+            let closing = tokio::time::timeout(ANSWER_TIME_MAX, self.rbd.close_all());
+            if closing.await.is_err() {
+                tracing::warn!("images were not closed in order: their locks are held for a while");
             }
             remote.stop();
         }

@@ -1,0 +1,587 @@
+//! Clusters, their clients and images, and what goes wrong with them.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ffi::{c_char, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub(crate) const EPERM: i64 = 1;
+pub(crate) const ENOENT: i64 = 2;
+pub(crate) const EEXIST: i64 = 17;
+pub(crate) const EINVAL: i64 = 22;
+pub(crate) const ENOSPC: i64 = 28;
+pub(crate) const EROFS: i64 = 30;
+pub(crate) const ERANGE: i64 = 34;
+pub(crate) const EILSEQ: i64 = 84;
+pub(crate) const ESHUTDOWN: i64 = 108;
+pub(crate) const ETIMEDOUT: i64 = 110;
+
+/// As librbd's `rbd_discard_granularity_bytes`: less is skipped.
+const DISCARD_BYTES: u64 = 64 << 10;
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static CLUSTERS: LazyLock<Mutex<HashMap<String, Arc<Cluster>>>> = LazyLock::new(Mutex::default);
+
+/// The cluster of a name; made where it is new.
+pub(crate) fn cluster(name: &str) -> Arc<Cluster> {
+    let mut clusters = lock(&CLUSTERS);
+    let found = clusters.entry(name.to_owned()).or_insert_with(|| {
+        Arc::new(Cluster {
+            name: name.to_owned(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    });
+    Arc::clone(found)
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) images: BTreeMap<String, Arc<Image>>,
+    pub(crate) trash: BTreeMap<String, (String, Arc<Image>)>,
+    pub(crate) blocklist: HashSet<String>,
+    pub(crate) clients: u64,
+    latency: Duration,
+    hung: HashSet<Class>,
+    held: Vec<(Arc<Client>, Op)>,
+    rules: Vec<Rule>,
+    pub(crate) monitors_down: bool,
+    pub(crate) key_refused: bool,
+    full: bool,
+    performed: HashMap<Class, u64>,
+}
+
+pub(crate) struct Cluster {
+    pub(crate) name: String,
+    pub(crate) state: Mutex<State>,
+    pub(crate) changed: Condvar,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Class {
+    Read,
+    Write,
+    Flush,
+}
+
+struct Rule {
+    class: Class,
+    left: u64,
+    action: Action,
+}
+
+#[derive(Clone, Copy)]
+enum Action {
+    /// It ends with this, and nothing is done.
+    Fail(i64),
+    /// It is done at once, and ends so much later.
+    Late(Duration),
+    /// It ends with `ETIMEDOUT`, and is done so much later.
+    DoneLater(Duration),
+}
+
+/// What is called when an image changes: function and argument, which its watcher keeps until it ends the watch.
+pub(crate) type Watch = (unsafe extern "C" fn(*mut c_void), usize);
+
+#[derive(Default)]
+pub(crate) struct Image {
+    pub(crate) data: Mutex<Vec<u8>>,
+    pub(crate) metadata: Mutex<BTreeMap<String, String>>,
+    pub(crate) owner: Mutex<Option<Owner>>,
+    /// Clients that have it open for writing.
+    pub(crate) watchers: Mutex<Vec<String>>,
+    pub(crate) watches: Mutex<BTreeMap<u64, Watch>>,
+    pub(crate) snapshots: Mutex<BTreeMap<String, Vec<u8>>>,
+    pub(crate) features: AtomicU64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) address: String,
+    /// Whether it was asked for, and is not given up when another asks.
+    pub(crate) kept: bool,
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+pub(crate) fn next_number() -> u64 {
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Image {
+    pub(crate) fn new(bytes: u64) -> Arc<Self> {
+        let image = Image::default();
+        lock(&image.data).resize(bytes as usize, 0);
+        // Layering and exclusive-lock.
+        image.features.store(5, Ordering::Relaxed);
+        Arc::new(image)
+    }
+
+    pub(crate) fn resize(&self, bytes: u64) {
+        lock(&self.data).resize(bytes as usize, 0);
+        // Held while they are called, so that a watch has ended when ending it returns.
+        let watches = lock(&self.watches);
+        for &(function, argument) in watches.values() {
+            // SAFETY: its watcher keeps the argument until it has ended the watch.
+            unsafe { function(argument as *mut c_void) };
+        }
+    }
+}
+
+/// A client: its thread ends operations when they are due.
+pub(crate) struct Client {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) address: String,
+    queue: Mutex<Queue>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// In the order in which they are due, where all take the same time; others are found by looking through.
+    due: VecDeque<(Instant, Step)>,
+    ended: bool,
+}
+
+enum Step {
+    Perform(Op),
+    End(Completion, i64),
+    /// Do it, and tell nobody.
+    Quietly(Op),
+}
+
+/// An image as a client has it open.
+pub(crate) struct Open {
+    pub(crate) image: Arc<Image>,
+    pub(crate) client: Arc<Client>,
+    pub(crate) read_only: bool,
+    /// What a snapshot holds.
+    pub(crate) snapshot: Option<Vec<u8>>,
+}
+
+/// Memory of the caller's, which it lends until the completion.
+pub(crate) type Pieces = Vec<(usize, usize)>;
+
+pub(crate) enum What {
+    Read(Pieces),
+    Write(Pieces),
+    Zero(u64),
+    Discard(u64),
+    CompareWrite {
+        length: usize,
+        compare: usize,
+        data: usize,
+        mismatch: usize,
+    },
+    Flush,
+}
+
+pub(crate) struct Op {
+    pub(crate) open: Arc<Open>,
+    pub(crate) offset: u64,
+    pub(crate) what: What,
+    pub(crate) completion: Completion,
+}
+
+/// Who is told.
+#[derive(Clone, Copy)]
+pub(crate) struct Completion(pub(crate) usize);
+
+impl What {
+    fn class(&self) -> Class {
+        match self {
+            What::Read(_) => Class::Read,
+            What::Flush => Class::Flush,
+            _ => Class::Write,
+        }
+    }
+}
+
+impl Client {
+    pub(crate) fn connect(cluster: &Arc<Cluster>) -> Arc<Self> {
+        let number = next_number();
+        lock(&cluster.state).clients += 1;
+        let client = Arc::new(Client {
+            cluster: Arc::clone(cluster),
+            address: format!("127.0.0.1:0/{number}"),
+            queue: Mutex::default(),
+            arrived: Condvar::new(),
+        });
+        let served = Arc::clone(&client);
+        let thread = std::thread::Builder::new().name("fake-librbd".to_owned());
+        thread
+            .spawn(move || served.serve())
+            .expect("a thread can be had");
+        client
+    }
+
+    pub(crate) fn end(&self) {
+        lock(&self.cluster.state).clients -= 1;
+        lock(&self.queue).ended = true;
+        self.arrived.notify_all();
+    }
+
+    pub(crate) fn is_blocklisted(&self) -> bool {
+        lock(&self.cluster.state).blocklist.contains(&self.address)
+    }
+
+    /// Takes an operation, as the cluster was told to.
+    pub(crate) fn start(self: &Arc<Self>, op: Op) {
+        let class = op.what.class();
+        let mut state = lock(&self.cluster.state);
+        if state.hung.contains(&class) {
+            state.held.push((Arc::clone(self), op));
+            return;
+        }
+        let due = Instant::now() + state.latency;
+        let rule = state
+            .rules
+            .iter_mut()
+            .find(|rule| rule.class == class && rule.left > 0);
+        let action = rule.map(|rule| {
+            rule.left -= 1;
+            rule.action
+        });
+        drop(state);
+        match action {
+            None => self.put(due, Step::Perform(op)),
+            Some(Action::Fail(errno)) => self.put(due, Step::End(op.completion, -errno)),
+            Some(Action::Late(by)) => {
+                let (completion, result) = (op.completion, self.perform(&op));
+                self.put(due + by, Step::End(completion, result));
+            }
+            Some(Action::DoneLater(by)) => {
+                self.put(due, Step::End(op.completion, -ETIMEDOUT));
+                // What it is to write is copied: the caller has its memory back.
+                self.put(due + by, Step::Quietly(op.copied()));
+            }
+        }
+    }
+
+    fn put(&self, due: Instant, step: Step) {
+        let mut queue = lock(&self.queue);
+        let at = queue
+            .due
+            .iter()
+            .rposition(|(other, _)| *other <= due)
+            .map_or(0, |at| at + 1);
+        queue.due.insert(at, (due, step));
+        drop(queue);
+        self.arrived.notify_one();
+    }
+
+    fn serve(&self) {
+        let mut queue = lock(&self.queue);
+        loop {
+            let now = Instant::now();
+            match queue.due.front() {
+                Some(&(due, _)) if due <= now => {
+                    let Some((_, step)) = queue.due.pop_front() else {
+                        continue;
+                    };
+                    drop(queue);
+                    self.take(step);
+                    queue = lock(&self.queue);
+                }
+                Some(&(due, _)) => {
+                    let waited = self.arrived.wait_timeout(queue, due - now);
+                    queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                None if queue.ended => return,
+                None => {
+                    let waited = self.arrived.wait(queue);
+                    queue = waited.unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+
+    fn take(&self, step: Step) {
+        match step {
+            Step::Perform(op) => {
+                let result = self.perform(&op);
+                crate::c::complete(op.completion, result);
+            }
+            Step::End(completion, result) => crate::c::complete(completion, result),
+            Step::Quietly(op) => {
+                self.perform(&op);
+                op.free_copies();
+            }
+        }
+    }
+
+    /// Does an operation; its result as librbd has it.
+    fn perform(&self, op: &Op) -> i64 {
+        let class = op.what.class();
+        let mut state = lock(&self.cluster.state);
+        if state.blocklist.contains(&self.address) {
+            return -ESHUTDOWN;
+        }
+        if state.full && class == Class::Write {
+            return -ENOSPC;
+        }
+        *state.performed.entry(class).or_default() += 1;
+        drop(state);
+        if class == Class::Write {
+            if op.open.read_only {
+                return -EROFS;
+            }
+            let mut owner = lock(&op.open.image.owner);
+            match &*owner {
+                Some(owner) if owner.address != self.address => return -EROFS,
+                Some(_) => {}
+                None => {
+                    *owner = Some(Owner {
+                        address: self.address.clone(),
+                        kept: false,
+                    });
+                }
+            }
+        }
+        op.perform()
+    }
+}
+
+impl Op {
+    fn perform(&self) -> i64 {
+        if let (What::Read(pieces), Some(snapshot)) = (&self.what, &self.open.snapshot) {
+            return read(snapshot, self.offset, pieces);
+        }
+        let mut data = lock(&self.open.image.data);
+        let length = data.len();
+        let start = (self.offset as usize).min(length);
+        let end = |bytes: u64| (self.offset.saturating_add(bytes) as usize).min(length);
+        match &self.what {
+            What::Read(pieces) => return read(&data, self.offset, pieces),
+            What::Flush => {}
+            _ if self.offset as usize >= length => return -EINVAL,
+            What::Write(pieces) => {
+                let mut at = start;
+                for &(memory, bytes) in pieces {
+                    // What lies behind the end is dropped in silence, as librbd does.
+                    let bytes = bytes.min(length - at);
+                    // SAFETY: the caller lends this memory until the completion, and does not change it.
+                    let from = unsafe { std::slice::from_raw_parts(memory as *const u8, bytes) };
+                    data[at..at + bytes].copy_from_slice(from);
+                    at += bytes;
+                }
+            }
+            What::Zero(bytes) => data[start..end(*bytes)].fill(0),
+            What::Discard(bytes) => {
+                let from = self.offset.next_multiple_of(DISCARD_BYTES) as usize;
+                let to = end(*bytes);
+                let to = if to == length {
+                    to
+                } else {
+                    to / DISCARD_BYTES as usize * DISCARD_BYTES as usize
+                };
+                if from < to {
+                    data[from..to].fill(0);
+                }
+            }
+            &What::CompareWrite {
+                length: bytes,
+                compare,
+                data: write,
+                mismatch,
+            } => {
+                if bytes > 512 || self.offset % 512 + bytes as u64 > 512 {
+                    return -EINVAL;
+                }
+                // SAFETY: the caller lends this memory until the completion.
+                let (compare, write, mismatch) = unsafe {
+                    (
+                        std::slice::from_raw_parts(compare as *const u8, bytes),
+                        std::slice::from_raw_parts(write as *const u8, bytes),
+                        &mut *(mismatch as *mut u64),
+                    )
+                };
+                let there = &mut data[start..start + bytes];
+                if let Some(at) = there.iter().zip(compare).position(|(a, b)| a != b) {
+                    *mismatch = self.offset + at as u64;
+                    return -EILSEQ;
+                }
+                there.copy_from_slice(write);
+            }
+        }
+        0
+    }
+
+    /// The same with memory of its own.
+    fn copied(self) -> Op {
+        let what = match self.what {
+            What::Write(pieces) => {
+                let copy = |(memory, bytes): (usize, usize)| {
+                    // SAFETY: the caller lends this memory until the completion, which comes later.
+                    let from = unsafe { std::slice::from_raw_parts(memory as *const u8, bytes) };
+                    (
+                        Box::leak(from.to_vec().into_boxed_slice()).as_ptr() as usize,
+                        bytes,
+                    )
+                };
+                What::Write(pieces.into_iter().map(copy).collect())
+            }
+            other => other,
+        };
+        Op { what, ..self }
+    }
+
+    fn free_copies(self) {
+        if let What::Write(pieces) = self.what {
+            for (memory, bytes) in pieces {
+                let slice = std::ptr::slice_from_raw_parts_mut(memory as *mut u8, bytes);
+                // SAFETY: leaked by `copied`.
+                drop(unsafe { Box::from_raw(slice) });
+            }
+        }
+    }
+}
+
+fn read(data: &[u8], offset: u64, pieces: &Pieces) -> i64 {
+    let mut at = (offset as usize).min(data.len());
+    let mut count = 0;
+    for &(memory, bytes) in pieces {
+        let bytes = bytes.min(data.len() - at);
+        // SAFETY: the caller lends this memory, to be written to, until the completion.
+        let into = unsafe { std::slice::from_raw_parts_mut(memory as *mut u8, bytes) };
+        into.copy_from_slice(&data[at..at + bytes]);
+        (at, count) = (at + bytes, count + bytes);
+    }
+    count as i64
+}
+
+impl Cluster {
+    /// What goes wrong from now on, or a question. See the branches.
+    pub(crate) fn command(&self, command: &str) -> i64 {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
+        let class = |at: usize| match words.get(at) {
+            Some(&"read") => Some(Class::Read),
+            Some(&"write") => Some(Class::Write),
+            Some(&"flush") => Some(Class::Flush),
+            _ => None,
+        };
+        let mut state = lock(&self.state);
+        match words[..] {
+            ["latency_us", _] => state.latency = Duration::from_micros(number(1).unwrap_or(0)),
+            ["hang", _] => {
+                let Some(class) = class(1) else {
+                    return -EINVAL;
+                };
+                state.hung.insert(class);
+            }
+            // What hung is done now, where its client is not refused.
+            ["release"] => {
+                state.hung.clear();
+                let held = std::mem::take(&mut state.held);
+                drop(state);
+                for (client, op) in held {
+                    client.put(Instant::now(), Step::Perform(op));
+                }
+            }
+            [what @ ("fail" | "late" | "done_later"), _, value, count] => {
+                let (Some(class), Ok(value), Ok(left)) = (class(1), value.parse(), count.parse())
+                else {
+                    return -EINVAL;
+                };
+                let action = match what {
+                    "fail" => Action::Fail(value as i64),
+                    "late" => Action::Late(Duration::from_millis(value)),
+                    _ => Action::DoneLater(Duration::from_millis(value)),
+                };
+                state.rules.push(Rule {
+                    class,
+                    left,
+                    action,
+                });
+            }
+            ["monitors", what] => {
+                state.monitors_down = what == "down";
+                self.changed.notify_all();
+            }
+            ["key", what] => state.key_refused = what == "refused",
+            ["full", what] => state.full = what == "on",
+            ["blocklist", address] => {
+                state.blocklist.insert(address.to_owned());
+            }
+            ["is_blocklisted", address] => return i64::from(state.blocklist.contains(address)),
+            ["image", name, _] => {
+                let image = Image::new(number(2).unwrap_or(0));
+                state.images.insert(name.to_owned(), image);
+            }
+            ["resize", name, _] => {
+                let Some(image) = state.images.get(name).cloned() else {
+                    return -ENOENT;
+                };
+                drop(state);
+                image.resize(number(2).unwrap_or(0));
+            }
+            // Another client takes the lock: by force, as when it believes the holder dead.
+            ["lock", name, address, alive] => {
+                let Some(image) = state.images.get(name) else {
+                    return -ENOENT;
+                };
+                *lock(&image.owner) = Some(Owner {
+                    address: address.to_owned(),
+                    kept: true,
+                });
+                let mut watchers = lock(&image.watchers);
+                watchers.retain(|watcher| watcher != address);
+                if alive == "alive" {
+                    watchers.push(address.to_owned());
+                }
+            }
+            ["features", name, _] => {
+                let Some(image) = state.images.get(name) else {
+                    return -ENOENT;
+                };
+                image
+                    .features
+                    .store(number(2).unwrap_or(0), Ordering::Relaxed);
+            }
+            ["byte", name, _] => {
+                let Some(image) = state.images.get(name) else {
+                    return -ENOENT;
+                };
+                let at = number(2).unwrap_or(0) as usize;
+                return lock(&image.data)
+                    .get(at)
+                    .map_or(-EINVAL, |&byte| i64::from(byte));
+            }
+            ["is_locked", name] => {
+                let Some(image) = state.images.get(name) else {
+                    return -ENOENT;
+                };
+                return i64::from(lock(&image.owner).is_some());
+            }
+            ["held"] => return state.held.len() as i64,
+            ["clients"] => return state.clients as i64,
+            ["performed", _] => {
+                let Some(class) = class(1) else {
+                    return -EINVAL;
+                };
+                return state.performed.get(&class).copied().unwrap_or(0) as i64;
+            }
+            _ => return -EINVAL,
+        }
+        0
+    }
+}
+
+/// A C string's text.
+///
+/// # Safety
+/// `text` is null, or points to a string that ends.
+pub(crate) unsafe fn text(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: by the caller's promise.
+    unsafe { std::ffi::CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned()
+}

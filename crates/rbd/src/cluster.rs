@@ -1,0 +1,379 @@
+//! The libraries, the clients of clusters, how images share them, and how a client is cut off.
+//!
+//! Everything here blocks, and belongs on threads that may.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use weir_volume::parts::lock;
+
+use crate::error::CephError;
+use crate::options::{Cache, Options};
+use crate::sys::{Api, LibraryError, Pool, Rados};
+
+/// How long the cluster refuses a client that was cut off, in seconds: longer than any of its operations can be under way.
+const BLOCKLIST_SECONDS: u32 = 3600;
+/// librbd skips parts of discards that are not multiples of this, in bytes: [`crate::volume::DEALLOCATE_BYTES`].
+const DISCARD_BYTES: &str = "65536";
+/// How long connecting waits for the monitors, in seconds.
+const CONNECT_SECONDS: &str = "30";
+
+/// Which libraries are loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Libraries {
+    /// librados: a file name that the system's loader finds, or a path.
+    pub rados: String,
+    /// librbd, likewise.
+    pub rbd: String,
+}
+
+impl Default for Libraries {
+    /// Those of the system; `WEIR_LIBRADOS` and `WEIR_LIBRBD` name others.
+    fn default() -> Self {
+        let named = |variable: &str, usual: &str| {
+            let given = std::env::var(variable).ok();
+            given.unwrap_or_else(|| usual.to_owned())
+        };
+        Libraries {
+            rados: named("WEIR_LIBRADOS", "librados.so.2"),
+            rbd: named("WEIR_LIBRBD", "librbd.so.1"),
+        }
+    }
+}
+
+/// Ceph's client libraries, loaded when they are first needed, for good.
+pub struct Ceph {
+    libraries: Libraries,
+    api: OnceLock<Result<&'static Api, LibraryError>>,
+}
+
+impl Ceph {
+    /// Libraries that are not loaded yet.
+    #[must_use]
+    pub fn new(libraries: Libraries) -> Arc<Self> {
+        Arc::new(Ceph {
+            libraries,
+            api: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn api(&self) -> Result<&'static Api, LibraryError> {
+        let load = || Api::load(&self.libraries.rados, &self.libraries.rbd);
+        self.api.get_or_init(load).clone()
+    }
+
+    /// The version of librbd, which is loaded for that.
+    ///
+    /// # Errors
+    /// [`LibraryError`].
+    pub fn version(&self) -> Result<(i32, i32, i32), LibraryError> {
+        Ok(self.api()?.version)
+    }
+}
+
+/// How a client reaches its cluster, and who it is there.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Credentials {
+    /// The cluster's configuration file; none: the one that Ceph's tools read.
+    pub conf: Option<String>,
+    /// The client's name, without `client.`.
+    pub id: String,
+    /// The file with the client's key; none: where the configuration says.
+    pub keyring: Option<String>,
+}
+
+impl Default for Credentials {
+    /// As Ceph's own tools: `client.admin`, with what the default configuration says.
+    fn default() -> Self {
+        Credentials {
+            conf: None,
+            id: "admin".to_owned(),
+            keyring: None,
+        }
+    }
+}
+
+/// What clients must have in common to be shared.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct GroupKey {
+    pub(crate) credentials: Credentials,
+    pub(crate) cache: Cache,
+    pub(crate) images_max: u32,
+}
+
+impl GroupKey {
+    pub(crate) fn of(options: &Options) -> Self {
+        GroupKey {
+            credentials: Credentials {
+                conf: options.conf.clone(),
+                id: options.id.clone(),
+                keyring: options.keyring.clone(),
+            },
+            cache: options.cache,
+            images_max: options.images_per_client,
+        }
+    }
+}
+
+/// A connection to a cluster.
+pub(crate) fn connect(
+    ceph: &Ceph,
+    credentials: &Credentials,
+    cache: Cache,
+) -> Result<Rados, CephError> {
+    let id = &credentials.id;
+    let failed = |action: String| move |errno| CephError::new(action, id, errno);
+    let rados = Rados::create(ceph.api()?, &format!("client.{id}"))
+        .map_err(failed("cannot make a client of Ceph".to_owned()))?;
+    let conf = credentials.conf.as_deref();
+    rados.read_configuration(conf).map_err(|errno| {
+        let file = conf.unwrap_or("ceph.conf ($CEPH_CONF, or in /etc/ceph)");
+        CephError::new(format!("cannot read {file}"), id, errno)
+    })?;
+    if let Some(keyring) = &credentials.keyring {
+        rados
+            .set("keyring", keyring)
+            .map_err(failed(format!("cannot use keyring={keyring}")))?;
+    }
+    let cached = cache.policy();
+    rados
+        .set("rbd_cache", if cached.is_some() { "true" } else { "false" })
+        .map_err(failed("cannot set rbd_cache".to_owned()))?;
+    if let Some(policy) = cached {
+        rados
+            .set("rbd_cache_policy", policy)
+            .map_err(failed(format!("cannot set rbd_cache_policy={policy}")))?;
+    }
+    for (option, value) in [
+        ("client_mount_timeout", CONNECT_SECONDS),
+        // Data that is being written does not change: it need not be copied.
+        ("rbd_disable_zero_copy_writes", "false"),
+        // As the geometry says.
+        ("rbd_discard_granularity_bytes", DISCARD_BYTES),
+    ] {
+        if rados.set(option, value).is_err() {
+            tracing::debug!(option, value, "this version of Ceph has no such option");
+        }
+    }
+    let from = conf.unwrap_or("the default ceph.conf");
+    rados.connect().map_err(|errno| {
+        CephError::connecting(
+            format!("cannot connect to the cluster of {from}"),
+            id,
+            errno,
+        )
+    })?;
+    Ok(rados)
+}
+
+/// Clients of one cluster that are alike, for images to share.
+pub(crate) struct Group {
+    ceph: Arc<Ceph>,
+    pub(crate) key: GroupKey,
+    /// Held while one connects, so that the next image finds it.
+    clients: Mutex<Vec<Weak<Client>>>,
+}
+
+/// What is known of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientReport {
+    /// The client's name at the cluster, without `client.`.
+    pub id: String,
+    /// Its configuration file, where one was named.
+    pub conf: Option<String>,
+    /// Its address, as the cluster has it.
+    pub address: String,
+    /// Images that it serves.
+    pub images: u32,
+    /// Images that it would serve at most.
+    pub images_max: u32,
+    /// Whether the cluster was told to refuse it. It is gone as soon as librbd has let go of what it was lent.
+    pub fenced: bool,
+}
+
+impl Group {
+    pub(crate) fn new(ceph: Arc<Ceph>, key: GroupKey) -> Arc<Self> {
+        Arc::new(Group {
+            ceph,
+            key,
+            clients: Mutex::default(),
+        })
+    }
+
+    /// A seat at a client that has one free, or at a new one. It knows of every client that was cut off before.
+    pub(crate) fn seat(self: &Arc<Self>) -> Result<Seat, CephError> {
+        let seat = self.take_seat()?;
+        // What it asks from now on tells the OSDs so too.
+        let id = &self.key.credentials.id;
+        seat.client
+            .rados
+            .wait_for_latest_map()
+            .map_err(|errno| CephError::new("cannot learn the state of the cluster", id, errno))?;
+        Ok(seat)
+    }
+
+    fn take_seat(self: &Arc<Self>) -> Result<Seat, CephError> {
+        let mut clients = lock(&self.clients);
+        clients.retain(|client| client.strong_count() > 0);
+        let free = clients.iter().filter_map(Weak::upgrade).find(|client| {
+            !client.is_fenced() && client.images.load(Ordering::Relaxed) < self.key.images_max
+        });
+        let client = match free {
+            Some(client) => client,
+            None => {
+                let client = Arc::new(self.connect()?);
+                clients.push(Arc::downgrade(&client));
+                client
+            }
+        };
+        client.images.fetch_add(1, Ordering::Relaxed);
+        Ok(Seat { client })
+    }
+
+    fn connect(self: &Arc<Self>) -> Result<Client, CephError> {
+        let rados = connect(&self.ceph, &self.key.credentials, self.key.cache)?;
+        let id = &self.key.credentials.id;
+        let failed = |errno| CephError::new("cannot learn this client's address", id, errno);
+        Ok(Client {
+            address: rados.addresses().map_err(failed)?,
+            cluster: rados.cluster().map_err(failed)?,
+            rados: Arc::new(rados),
+            images: AtomicU32::new(0),
+            fenced: AtomicBool::new(false),
+            cut_off: Mutex::new(false),
+            group: Arc::clone(self),
+        })
+    }
+
+    pub(crate) fn report(&self) -> Vec<ClientReport> {
+        let clients = lock(&self.clients);
+        let clients = clients.iter().filter_map(Weak::upgrade);
+        let report = |client: Arc<Client>| ClientReport {
+            id: self.key.credentials.id.clone(),
+            conf: self.key.credentials.conf.clone(),
+            address: client.address.clone(),
+            images: client.images.load(Ordering::Relaxed),
+            images_max: self.key.images_max,
+            fenced: client.is_fenced(),
+        };
+        clients.map(report).collect()
+    }
+
+    /// Clients that were cut off and of which something is left.
+    pub(crate) fn fenced(&self) -> usize {
+        let clients = lock(&self.clients);
+        let clients = clients.iter().filter_map(Weak::upgrade);
+        clients.filter(|client| client.is_fenced()).count()
+    }
+}
+
+/// A client of a cluster that images share.
+pub(crate) struct Client {
+    rados: Arc<Rados>,
+    pub(crate) address: String,
+    /// The cluster's identifier.
+    pub(crate) cluster: String,
+    images: AtomicU32,
+    /// No image joins it any more.
+    fenced: AtomicBool,
+    /// Whether the cluster refuses it. Held while that is brought about.
+    cut_off: Mutex<bool>,
+    group: Arc<Group>,
+}
+
+impl Client {
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fenced.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn pool(&self, pool: &str, namespace: &str) -> Result<Pool, CephError> {
+        let id = &self.group.key.credentials.id;
+        let opened = self.rados.pool(pool, namespace);
+        opened.map_err(|errno| CephError::new(format!("cannot open pool {pool}"), id, errno))
+    }
+
+    /// Has the cluster refuse this client, by way of another one. Afterwards nothing that it was asked before can change what
+    /// is read by a client that came after.
+    pub(crate) fn cut_off(&self) -> Result<(), CephError> {
+        self.fenced.store(true, Ordering::Relaxed);
+        let mut cut_off = lock(&self.cut_off);
+        if *cut_off {
+            return Ok(());
+        }
+        let Credentials { id, .. } = &self.group.key.credentials;
+        let other = connect(&self.group.ceph, &self.group.key.credentials, Cache::Off)?;
+        for address in addresses_of(&self.address) {
+            let listed = other.blocklist(address, BLOCKLIST_SECONDS);
+            listed.map_err(|errno| {
+                CephError::new(format!("cannot blocklist {address}"), id, errno)
+            })?;
+        }
+        *cut_off = true;
+        Ok(())
+    }
+}
+
+/// One image's share of a client.
+pub(crate) struct Seat {
+    pub(crate) client: Arc<Client>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.client.images.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The addresses of a list such as `[v2:10.0.0.1:0/123,v1:10.0.0.1:0/123]`, as blocklists take them: the cluster knows a client by
+/// address and nonce, whatever it speaks.
+pub(crate) fn addresses_of(list: &str) -> impl Iterator<Item = &str> {
+    let inner = list.trim_start_matches('[');
+    // An IPv6 address has brackets of its own.
+    let inner = match list.starts_with("[v") {
+        true => inner.trim_end_matches(']'),
+        false => list,
+    };
+    let mut seen = Vec::new();
+    inner.split(',').map(bare).filter(move |address| {
+        let new = !seen.contains(address);
+        seen.push(*address);
+        new
+    })
+}
+
+/// An address without the name of its protocol.
+fn bare(address: &str) -> &str {
+    ["v1:", "v2:", "any:"]
+        .iter()
+        .find_map(|protocol| address.strip_prefix(protocol))
+        .unwrap_or(address)
+}
+
+/// Whether two lists of addresses are of one client.
+pub(crate) fn is_same_client(one: &str, other: &str) -> bool {
+    let others: Vec<&str> = addresses_of(other).collect();
+    addresses_of(one).any(|address| others.contains(&address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_known_by_address_and_nonce() {
+        for (list, addresses) in [
+            ("127.0.0.1:0/1", vec!["127.0.0.1:0/1"]),
+            ("v2:127.0.0.1:0/1", vec!["127.0.0.1:0/1"]),
+            ("[v2:127.0.0.1:0/1,v1:127.0.0.1:0/1]", vec!["127.0.0.1:0/1"]),
+            ("v1:[::1]:0/7", vec!["[::1]:0/7"]),
+            ("[::1]:0/7", vec!["[::1]:0/7"]),
+        ] {
+            assert_eq!(addresses_of(list).collect::<Vec<_>>(), addresses, "{list}");
+        }
+        assert!(is_same_client(
+            "v2:10.0.0.1:0/5",
+            "[v2:10.0.0.1:0/5,v1:10.0.0.1:0/5]"
+        ));
+        assert!(!is_same_client("10.0.0.1:0/5", "10.0.0.1:0/6"));
+    }
+}

@@ -1,0 +1,330 @@
+//! This program as a user of Ceph: who it is to images, its clients, and what it has open.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use weir_block::Volume;
+use weir_reactor::{System, oneshot};
+use weir_volume::parts::lock;
+use weir_volume::{Factory, OpenError, OpenRequest};
+
+use crate::cluster::{Ceph, ClientReport, Group, GroupKey, Libraries, Seat};
+use crate::error::CephError;
+use crate::options::Options;
+use crate::owner;
+use crate::sys::{RawImage, Shape};
+use crate::volume::{RbdVolume, Shared, VolumeReport};
+
+/// The scheme of the URLs of this crate's volumes.
+pub const SCHEME: &str = "rbd";
+
+/// Clients that were cut off and of which something is left, at most, before an image waits with being opened again.
+const FENCED_CLIENTS_MAX: usize = 4;
+/// How long closing everything waits for the cluster.
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Who writes to images. Kept with each image's lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The same after each start, and nobody else's at the same time. Without blanks.
+    pub id: String,
+    /// What people call it.
+    pub name: String,
+}
+
+impl Identity {
+    /// An identity that nobody had before, for a program that is not started again as the same.
+    #[must_use]
+    pub fn random(system: &dyn System, name: &str) -> Self {
+        let mut bytes = [0; 16];
+        system.random_bytes(&mut bytes);
+        Identity {
+            id: bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            name: name.to_owned(),
+        }
+    }
+}
+
+/// What closes in the background: librbd's own close waits for the cluster.
+#[derive(Default)]
+pub(crate) struct Closing {
+    count: Mutex<usize>,
+    fewer: Condvar,
+}
+
+impl Closing {
+    /// Drops something that may wait for the cluster, on a thread of its own.
+    pub(crate) fn drop_later<T: Send + 'static>(self: &Arc<Self>, what: T) {
+        *lock(&self.count) += 1;
+        let closing = Arc::clone(self);
+        let close = move || {
+            drop(what);
+            *lock(&closing.count) -= 1;
+            closing.fewer.notify_all();
+        };
+        in_background("weir-rbd-close", close);
+    }
+
+    fn wait(&self, longest: Duration) {
+        let count = lock(&self.count);
+        let waited = self
+            .fewer
+            .wait_timeout_while(count, longest, |count| *count > 0)
+            .unwrap_or_else(PoisonError::into_inner);
+        if *waited.0 > 0 {
+            tracing::warn!(images = *waited.0, "images were not closed in time");
+        }
+    }
+}
+
+/// Does what may wait for the cluster on a thread of its own, so that no cluster holds up another.
+pub(crate) fn in_background(name: &str, work: impl FnOnce() + Send + 'static) {
+    let slot = Arc::new(Mutex::new(Some(work)));
+    let taken = Arc::clone(&slot);
+    let started = std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            let work = lock(&taken).take();
+            if let Some(work) = work {
+                work();
+            }
+        });
+    if let Err(error) = started {
+        tracing::warn!(%error, name, "no thread can be had: what waits for the cluster holds up its caller");
+        let work = lock(&slot).take();
+        if let Some(work) = work {
+            work();
+        }
+    }
+}
+
+/// This program as a user of Ceph.
+pub struct RbdHost {
+    pub(crate) ceph: Arc<Ceph>,
+    identity: Identity,
+    groups: Mutex<BTreeMap<GroupKey, Arc<Group>>>,
+    open: Mutex<Vec<Weak<Shared>>>,
+    /// Images that this process has open for writing, by cluster and name.
+    written: Mutex<HashSet<String>>,
+    pub(crate) closing: Arc<Closing>,
+}
+
+/// An image that was opened, and its share of a client.
+pub(crate) struct Opened {
+    pub(crate) image: RawImage,
+    pub(crate) seat: Seat,
+    pub(crate) shape: Shape,
+}
+
+/// That this process writes to an image, for as long as it does.
+pub(crate) struct Claim {
+    host: Weak<RbdHost>,
+    image: String,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(host) = self.host.upgrade() {
+            lock(&host.written).remove(&self.image);
+        }
+    }
+}
+
+impl RbdHost {
+    /// A user of Ceph that is `identity` to images. The libraries are loaded with the first volume.
+    #[must_use]
+    pub fn new(identity: Identity, libraries: Libraries) -> Arc<RbdHost> {
+        Arc::new(RbdHost {
+            ceph: Ceph::new(libraries),
+            identity,
+            groups: Mutex::default(),
+            open: Mutex::default(),
+            written: Mutex::default(),
+            closing: Arc::default(),
+        })
+    }
+
+    /// The libraries that it uses.
+    #[must_use]
+    pub fn ceph(&self) -> &Arc<Ceph> {
+        &self.ceph
+    }
+
+    /// Who it is.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Opens `rbd:` volumes for a [`weir_volume::Registry`], under [`SCHEME`].
+    #[must_use]
+    pub fn factory(self: &Arc<Self>) -> Factory {
+        let host = Arc::clone(self);
+        Arc::new(move |request: OpenRequest| {
+            let host = Arc::clone(&host);
+            Box::pin(async move { host.open_url(request).await })
+        })
+    }
+
+    async fn open_url(self: Arc<Self>, request: OpenRequest) -> Result<Arc<dyn Volume>, OpenError> {
+        let url = request.url.to_string();
+        let options = Options::from_url(&request.url)?;
+        let (sender, opened) = oneshot();
+        let name = url.clone();
+        in_background("weir-rbd-open", move || {
+            sender.send(self.open(options, request.access.read_only, name));
+        });
+        let opened = opened.await.unwrap_or_else(|| {
+            Err(CephError::Other {
+                action: "cannot open it".to_owned(),
+                reason: "the thread that opened it panicked".to_owned(),
+                errno: 0,
+            })
+        });
+        let volume = opened.map_err(|error| match error {
+            CephError::Locked { .. } => OpenError::InUse {
+                url: url.clone(),
+                reason: error.to_string(),
+            },
+            error => OpenError::Medium {
+                url: url.clone(),
+                reason: error.to_string(),
+            },
+        })?;
+        if let Some(text) = volume.notice() {
+            request.registry.notice(&request.url, text);
+        }
+        Ok(volume)
+    }
+
+    /// Opens an image. Blocks until the cluster has answered. `name` is what it is called in messages.
+    ///
+    /// # Errors
+    /// [`CephError`].
+    pub fn open(
+        self: &Arc<Self>,
+        options: Options,
+        read_only: bool,
+        name: String,
+    ) -> Result<Arc<RbdVolume>, CephError> {
+        let volume = RbdVolume::open(self, options, read_only, name)?;
+        let mut open = lock(&self.open);
+        open.retain(|volume| volume.strong_count() > 0);
+        open.push(Arc::downgrade(volume.shared()));
+        drop(open);
+        Ok(volume)
+    }
+
+    fn group(&self, options: &Options) -> Arc<Group> {
+        let key = GroupKey::of(options);
+        let mut groups = lock(&self.groups);
+        let group = groups
+            .entry(key.clone())
+            .or_insert_with(|| Group::new(Arc::clone(&self.ceph), key));
+        Arc::clone(group)
+    }
+
+    /// Opens an image on a client that has a seat, and takes its lock where it is to be written to.
+    pub(crate) fn attach(&self, options: &Options, read_only: bool) -> Result<Opened, CephError> {
+        let seat = self.group(options).seat()?;
+        self.attach_at(seat, options, read_only)
+    }
+
+    /// As [`RbdHost::attach`], for an image that this process may have open already: it writes to each once. (To the lock, what
+    /// has it open already would look like an earlier life of this one.)
+    pub(crate) fn attach_first(
+        self: &Arc<Self>,
+        options: &Options,
+        read_only: bool,
+    ) -> Result<(Opened, Option<Arc<Claim>>), CephError> {
+        let seat = self.group(options).seat()?;
+        if read_only {
+            return Ok((self.attach_at(seat, options, true)?, None));
+        }
+        let name = &options.name;
+        let image = format!(
+            "{} {}/{}/{}",
+            seat.client.cluster, name.pool, name.namespace, name.image
+        );
+        if !lock(&self.written).insert(image.clone()) {
+            return Err(CephError::Locked {
+                action: format!("cannot write to {name}"),
+                owner: "this process".to_owned(),
+            });
+        }
+        let claim = Arc::new(Claim {
+            host: Arc::downgrade(self),
+            image,
+        });
+        Ok((self.attach_at(seat, options, false)?, Some(claim)))
+    }
+
+    fn attach_at(
+        &self,
+        seat: Seat,
+        options: &Options,
+        read_only: bool,
+    ) -> Result<Opened, CephError> {
+        let (name, id) = (&options.name, &options.id);
+        let pool = seat.client.pool(&name.pool, &name.namespace)?;
+        let snapshot = name.snapshot.as_deref();
+        let image = RawImage::open(pool, &name.image, snapshot, read_only)
+            .map_err(|errno| CephError::new(format!("cannot open image {name}"), id, errno))?;
+        let look = |image: &RawImage| {
+            image
+                .shape()
+                .map_err(|errno| CephError::new(format!("cannot look at image {name}"), id, errno))
+        };
+        let shape = look(&image)?;
+        if read_only {
+            return Ok(Opened { image, seat, shape });
+        }
+        owner::take(
+            &image,
+            name,
+            shape.features,
+            &seat.client,
+            &self.identity,
+            id,
+        )?;
+        // The one who had the lock may have changed it.
+        let shape = look(&image)?;
+        Ok(Opened { image, seat, shape })
+    }
+
+    /// Whether an image should wait with being opened again, until less is left of clients that were cut off.
+    pub(crate) fn has_too_many_fenced(&self, options: &Options) -> bool {
+        self.group(options).fenced() > FENCED_CLIENTS_MAX
+    }
+
+    /// The clients of clusters that there are, and what they serve.
+    #[must_use]
+    pub fn clients(&self) -> Vec<ClientReport> {
+        let groups: Vec<_> = lock(&self.groups).values().cloned().collect();
+        groups.iter().flat_map(|group| group.report()).collect()
+    }
+
+    /// The images that are open.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<VolumeReport> {
+        let open: Vec<_> = lock(&self.open).iter().filter_map(Weak::upgrade).collect();
+        open.iter().map(|shared| shared.report()).collect()
+    }
+
+    /// Closes everything, so that locks are free at once, and waits for that, though not for ever. Requests fail with
+    /// [`weir_block::VolumeError::Lost`] from now on.
+    pub async fn close_all(&self) {
+        let open: Vec<_> = lock(&self.open).drain(..).collect();
+        for shared in open.iter().filter_map(Weak::upgrade) {
+            shared.close();
+        }
+        let (sender, closed) = oneshot();
+        let closing = Arc::clone(&self.closing);
+        in_background("weir-rbd-close", move || {
+            closing.wait(CLOSE_TIME_MAX);
+            sender.send(());
+        });
+        closed.await;
+    }
+}

@@ -1,0 +1,272 @@
+//! Images of a pool: made, listed, resized, put into the trash and taken out of it, snapshots and clones.
+//!
+//! For the control path: everything blocks until the cluster has answered. Data is not touched here.
+
+use std::sync::Arc;
+
+use crate::cluster::{Ceph, Credentials, connect};
+use crate::error::CephError;
+use crate::options::Cache;
+use crate::sys::{Errno, Pool, Rados, RawImage};
+
+/// The images of one pool, or of one namespace in it.
+pub struct Images {
+    rados: Arc<Rados>,
+    pool: Pool,
+    id: String,
+    /// `POOL` or `POOL/NAMESPACE`.
+    name: String,
+}
+
+/// What a new image is like.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NewImage {
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// The size of its objects in bytes, a power of two from 4 KiB to 32 MiB; none: as the cluster has it (4 MiB).
+    pub object_bytes: Option<u64>,
+    /// A pool for its data; none: the pool that it is in.
+    pub data_pool: Option<String>,
+}
+
+/// What an image is like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageInfo {
+    /// Its name.
+    pub name: String,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// The size of its objects in bytes.
+    pub object_bytes: u64,
+    /// The address of the client that holds its lock, where one does.
+    pub locked_by: Option<String>,
+}
+
+/// A snapshot of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its name.
+    pub name: String,
+    /// The image's length then, in bytes.
+    pub bytes: u64,
+}
+
+/// An image in the trash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trashed {
+    /// What it is known by there.
+    pub id: String,
+    /// The name that it had.
+    pub name: String,
+    /// Before this time (seconds since the Unix epoch) it is not deleted without force.
+    pub kept_until: i64,
+}
+
+impl Images {
+    /// Connects to a cluster for a pool, with a client of its own.
+    ///
+    /// # Errors
+    /// [`CephError`].
+    pub fn connect(
+        ceph: &Ceph,
+        credentials: &Credentials,
+        pool: &str,
+        namespace: &str,
+    ) -> Result<Self, CephError> {
+        let rados = Arc::new(connect(ceph, credentials, Cache::Off)?);
+        let name = match namespace {
+            "" => pool.to_owned(),
+            namespace => format!("{pool}/{namespace}"),
+        };
+        let id = credentials.id.clone();
+        let opened = rados.pool(pool, namespace);
+        let pool = opened
+            .map_err(|errno| CephError::new(format!("cannot open pool {pool}"), &id, errno))?;
+        Ok(Images {
+            rados,
+            pool,
+            id,
+            name,
+        })
+    }
+
+    fn failed(&self, action: &str, image: &str) -> impl FnOnce(Errno) -> CephError {
+        let action = format!("cannot {action} {}/{image}", self.name);
+        let id = self.id.clone();
+        move |errno| CephError::new(action, &id, errno)
+    }
+
+    /// Makes an image.
+    ///
+    /// # Errors
+    /// [`CephError`]; see [`CephError::exists`].
+    pub fn create(&self, name: &str, new: &NewImage) -> Result<(), CephError> {
+        let order = match new.object_bytes {
+            None => None,
+            Some(bytes) if bytes.is_power_of_two() && (1 << 12..=1 << 25).contains(&bytes) => {
+                Some(bytes.trailing_zeros() as u8)
+            }
+            Some(bytes) => {
+                return Err(CephError::Other {
+                    action: format!("cannot make {}/{name}", self.name),
+                    reason: format!(
+                        "objects of {bytes} bytes are not possible; a power of two from 4096 to 33554432 is"
+                    ),
+                    errno: 0,
+                });
+            }
+        };
+        self.pool
+            .create(name, new.bytes, order, new.data_pool.as_deref())
+            .map_err(self.failed("make", name))
+    }
+
+    /// The names of all images, in order.
+    ///
+    /// # Errors
+    /// [`CephError`].
+    pub fn list(&self) -> Result<Vec<String>, CephError> {
+        let failed = |errno| {
+            let action = format!("cannot list the images of {}", self.name);
+            CephError::new(action, &self.id, errno)
+        };
+        let mut names = self.pool.images().map_err(failed)?;
+        names.sort();
+        Ok(names)
+    }
+
+    /// What an image is like.
+    ///
+    /// # Errors
+    /// [`CephError`]; see [`CephError::is_missing`].
+    pub fn info(&self, name: &str) -> Result<ImageInfo, CephError> {
+        let image = self.open(name, true)?;
+        let shape = image.shape().map_err(self.failed("look at", name))?;
+        // Without the exclusive lock's feature there is nobody to ask for.
+        let locked_by = match shape.features & crate::sys::FEATURE_EXCLUSIVE_LOCK {
+            0 => None,
+            _ => image.lock_owner().map_err(self.failed("look at", name))?,
+        };
+        Ok(ImageInfo {
+            name: name.to_owned(),
+            bytes: shape.bytes,
+            object_bytes: shape.object_bytes,
+            locked_by,
+        })
+    }
+
+    /// Changes an image's length. Shrinking destroys what lies behind the new end.
+    ///
+    /// # Errors
+    /// [`CephError`].
+    pub fn resize(&self, name: &str, bytes: u64, may_shrink: bool) -> Result<(), CephError> {
+        let image = self.open(name, false)?;
+        image
+            .resize(bytes, may_shrink)
+            .map_err(self.failed("resize", name))
+    }
+
+    /// Moves an image to the trash, from which it can be restored. It is not deleted before `keep_seconds` have passed.
+    ///
+    /// # Errors
+    /// [`CephError`]; an image that is open for writing somewhere is in use.
+    pub fn trash(&self, name: &str, keep_seconds: u64) -> Result<(), CephError> {
+        self.pool
+            .trash(name, keep_seconds)
+            .map_err(self.failed("move to the trash", name))
+    }
+
+    /// What is in the trash.
+    ///
+    /// # Errors
+    /// [`CephError`].
+    pub fn trashed(&self) -> Result<Vec<Trashed>, CephError> {
+        let failed = |errno| {
+            let action = format!("cannot list the trash of {}", self.name);
+            CephError::new(action, &self.id, errno)
+        };
+        let trashed = self.pool.trashed().map_err(failed)?;
+        Ok(trashed
+            .into_iter()
+            .map(|(id, name, kept_until)| Trashed {
+                id,
+                name,
+                kept_until,
+            })
+            .collect())
+    }
+
+    /// Takes an image out of the trash, by its identifier there, under a name that is free.
+    ///
+    /// # Errors
+    /// [`CephError`].
+    pub fn restore(&self, id: &str, name: &str) -> Result<(), CephError> {
+        self.pool
+            .restore(id, name)
+            .map_err(self.failed("restore from the trash", name))
+    }
+
+    /// The snapshots of an image, from the oldest on.
+    ///
+    /// # Errors
+    /// [`CephError`].
+    pub fn snapshots(&self, name: &str) -> Result<Vec<Snapshot>, CephError> {
+        let image = self.open(name, true)?;
+        let snapshots = image
+            .snapshots()
+            .map_err(self.failed("list the snapshots of", name))?;
+        Ok(snapshots
+            .into_iter()
+            .map(|(name, bytes)| Snapshot { name, bytes })
+            .collect())
+    }
+
+    /// Makes a snapshot: what is acknowledged by then is in it.
+    ///
+    /// # Errors
+    /// [`CephError`].
+    pub fn create_snapshot(&self, name: &str, snapshot: &str) -> Result<(), CephError> {
+        let image = self.open(name, false)?;
+        image
+            .create_snapshot(snapshot)
+            .map_err(self.failed("make a snapshot of", name))
+    }
+
+    /// Removes a snapshot.
+    ///
+    /// # Errors
+    /// [`CephError`].
+    pub fn remove_snapshot(&self, name: &str, snapshot: &str) -> Result<(), CephError> {
+        let image = self.open(name, false)?;
+        image
+            .remove_snapshot(snapshot)
+            .map_err(self.failed("remove a snapshot of", name))
+    }
+
+    /// Makes an image of a snapshot, in this pool or another of the same cluster. It can be written to, and needs the snapshot.
+    ///
+    /// # Errors
+    /// [`CephError`].
+    pub fn clone_of(
+        &self,
+        name: &str,
+        snapshot: &str,
+        pool: &str,
+        namespace: &str,
+        to: &str,
+    ) -> Result<(), CephError> {
+        let target = self.rados.pool(pool, namespace);
+        let target = target
+            .map_err(|errno| CephError::new(format!("cannot open pool {pool}"), &self.id, errno))?;
+        self.pool
+            .clone_image(name, snapshot, &target, to)
+            .map_err(self.failed(&format!("make {to} of snapshot {snapshot} of"), name))
+    }
+
+    fn open(&self, name: &str, read_only: bool) -> Result<RawImage, CephError> {
+        let (pool, namespace) = self.name.split_once('/').unwrap_or((&self.name, ""));
+        let again = self.rados.pool(pool, namespace);
+        let opened = again.and_then(|pool| RawImage::open(pool, name, None, read_only));
+        opened.map_err(self.failed("open", name))
+    }
+}

@@ -1,0 +1,28 @@
+//! Ceph RBD images as volumes, through librbd.
+//!
+//! librados and librbd are loaded at run time ([`Ceph`]), so that one program runs with and without them. [`Images`] makes, lists and
+//! removes images; [`RbdHost`] opens them as volumes (`rbd:POOL/IMAGE`), shares clients of a cluster between them, holds each
+//! image's lock in the name of this gateway, and makes sure that what timed out cannot land any more before it is answered.
+//!
+//! It speaks no protocol, and knows nothing of groups of gateways: an image is written by one.
+
+#![deny(unsafe_code)]
+
+mod cluster;
+mod error;
+mod host;
+mod images;
+mod lane;
+mod options;
+mod owner;
+#[allow(unsafe_code)]
+mod sys;
+mod volume;
+
+pub use cluster::{Ceph, ClientReport, Credentials, Libraries};
+pub use error::CephError;
+pub use host::{Identity, RbdHost, SCHEME};
+pub use images::{ImageInfo, Images, NewImage, Snapshot, Trashed};
+pub use options::{Cache, ImageName, Options};
+pub use sys::LibraryError;
+pub use volume::{RbdVolume, VolumeReport};

@@ -1,0 +1,145 @@
+//! Who may write to an image: the holder of its lock, with its name stored beside it.
+//!
+//! The lock is RBD's own (the feature exclusive-lock); it knows its holder by the address of a client, which is another one after
+//! each start. So the holder's identity is kept with the image, together with that address: who finds the lock taken knows by it
+//! whether that was itself in an earlier life, which it takes over from at once, or someone else, whom it leaves alone for as
+//! long as it is alive.
+
+use crate::cluster::{Client, is_same_client};
+use crate::error::CephError;
+use crate::host::Identity;
+use crate::options::ImageName;
+use crate::sys::{Errno, FEATURE_EXCLUSIVE_LOCK, RawImage};
+
+/// Under which key the holder's identity is kept.
+const KEY: &str = "weir.owner";
+/// The form of what is kept there.
+const VERSION: &str = "1";
+
+/// What is kept of a holder.
+#[derive(Debug, PartialEq, Eq)]
+struct Owner {
+    id: String,
+    address: String,
+    name: String,
+}
+
+impl Owner {
+    fn to_text(&self) -> String {
+        format!("{VERSION} {} {} {}", self.id, self.address, self.name)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(4, ' ');
+        if parts.next()? != VERSION {
+            return None;
+        }
+        Some(Owner {
+            id: parts.next()?.to_owned(),
+            address: parts.next()?.to_owned(),
+            name: parts.next()?.to_owned(),
+        })
+    }
+}
+
+/// Takes an image's lock for good, and leaves word of who has it.
+pub(crate) fn take(
+    image: &RawImage,
+    name: &ImageName,
+    features: u64,
+    client: &Client,
+    me: &Identity,
+    id: &str,
+) -> Result<(), CephError> {
+    if features & FEATURE_EXCLUSIVE_LOCK == 0 {
+        return Err(CephError::Other {
+            action: format!("cannot write to {name}"),
+            reason: format!(
+                "the image has no exclusive lock, so that two writers would not notice each other; `rbd feature enable {name} exclusive-lock` gives it one"
+            ),
+            errno: 0,
+        });
+    }
+    let failed =
+        |errno: Errno| CephError::new(format!("cannot take the lock of {name}"), id, errno);
+    if let Some(holder) = image.lock_owner().map_err(failed)?
+        && !is_same_client(&holder, &client.address)
+    {
+        let kept = image.metadata(KEY).map_err(failed)?;
+        let kept = kept.as_deref().and_then(Owner::parse);
+        let known = kept.filter(|owner| is_same_client(&owner.address, &holder));
+        let watchers = image.watchers().map_err(failed)?;
+        let alive = watchers
+            .iter()
+            .any(|watcher| is_same_client(watcher, &holder));
+        if let Some(other) = refuses(known.as_ref(), alive, me) {
+            return Err(CephError::Locked {
+                action: format!("cannot write to {name}"),
+                owner: match other {
+                    Some(owner) => format!("gateway {} (client {holder})", owner.name),
+                    None => format!("the client at {holder}"),
+                },
+            });
+        }
+        tracing::info!(image = %name, %holder, "takes the lock over from a client that is gone, and has the cluster refuse it");
+        image.break_lock(&holder).map_err(failed)?;
+    }
+    image.acquire_lock().map_err(failed)?;
+    let mine = Owner {
+        id: me.id.clone(),
+        address: client.address.clone(),
+        name: me.name.clone(),
+    };
+    image.set_metadata(KEY, &mine.to_text()).map_err(failed)
+}
+
+/// Whether the lock stays with whom it is, and who that is where it is known.
+#[expect(clippy::option_option, reason = "a refusal that may have a name")]
+fn refuses<'owner>(
+    known: Option<&'owner Owner>,
+    alive: bool,
+    me: &Identity,
+) -> Option<Option<&'owner Owner>> {
+    match known {
+        Some(owner) if owner.id == me.id => None,
+        _ if !alive => None,
+        known => Some(known),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(id: &str) -> Owner {
+        Owner {
+            id: id.to_owned(),
+            address: "10.0.0.1:0/5".to_owned(),
+            name: "node a, third rack".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_is_kept_of_an_owner_reads_back() {
+        let kept = owner("9f").to_text();
+        assert_eq!(Owner::parse(&kept), Some(owner("9f")));
+        assert_eq!(Owner::parse("2 a b c"), None);
+        assert_eq!(Owner::parse("1 a b"), None);
+        assert_eq!(Owner::parse(""), None);
+    }
+
+    #[test]
+    fn only_the_dead_and_oneself_are_taken_over() {
+        let me = Identity {
+            id: "me".to_owned(),
+            name: "here".to_owned(),
+        };
+        let (mine, other) = (owner("me"), owner("other"));
+        assert_eq!(refuses(Some(&mine), true, &me), None);
+        assert_eq!(refuses(Some(&mine), false, &me), None);
+        assert_eq!(refuses(Some(&other), false, &me), None);
+        assert_eq!(refuses(None, false, &me), None);
+        assert_eq!(refuses(Some(&other), true, &me), Some(Some(&other)));
+        assert_eq!(refuses(None, true, &me), Some(None));
+    }
+}

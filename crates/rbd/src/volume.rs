@@ -1,0 +1,593 @@
+//! An image as a volume: what all reactors see of it, and how it survives that its client is cut off.
+//!
+//! A volume has one life of its image after another. A life ends when a write stays unanswered for too long, or when the cluster
+//! says that it refuses the client or has given the lock to another. Then, on a thread of its own:
+//!
+//! 1. no queue submits to that life any more;
+//! 2. the client is cut off: the cluster is told, by way of another client, to refuse it;
+//! 3. queues answer what was left of its writes: it can no longer land;
+//! 4. the image is opened on another client, which takes the lock over, and queues go on with the new life.
+//!
+//! Where that takes too long the volume is lost meanwhile: what comes fails, and no queue can be opened.
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use weir_block::{
+    BlockSize, CompletionSink, DeallocatedRead, FenceReply, Geometry, OperationKind, Queue,
+    ResizeError, Volume, VolumeError, VolumeEvent, Watcher,
+};
+use weir_reactor::Reactor;
+use weir_volume::parts::{LiveGeometry, Mailbox, Watchers, WhenAll, check_resize, lock};
+
+use crate::cluster::{Client, Seat};
+use crate::error::CephError;
+use crate::host::{Claim, Closing, Opened, RbdHost, in_background};
+use crate::lane::RbdQueue;
+use crate::options::Options;
+use crate::sys::{RawImage, Shape};
+
+/// The longest transfer, in bytes.
+const TRANSFER_BYTES_MAX: u64 = 4 << 20;
+/// Deallocation works in multiples of this, in bytes, where objects are not smaller: librbd skips what is less
+/// (`rbd_discard_granularity_bytes`).
+pub(crate) const DEALLOCATE_BYTES: u64 = 64 << 10;
+/// What writes are best aligned to, in bytes: what OSDs on flash allocate.
+const OPTIMAL_BYTES: u64 = 4 << 10;
+/// The first and the longest pause between two attempts to cut a client off, or to open an image again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// What a queue is told.
+pub(crate) enum Message {
+    /// Lives up to this one are over: submit nothing to them.
+    Detach(u64),
+    /// Nothing of the lives up to this one can land any more.
+    Fenced(u64),
+    /// A new life.
+    Attach(Arc<Life>),
+    /// The image cannot be reached: fail what waits for a life, and what comes.
+    Lost,
+    /// Reply when all that was taken before has ended.
+    Drain(Arc<WhenAll>),
+}
+
+/// One life of an image: it is open, on a client. The image is closed in the background when nobody has it any more.
+pub(crate) struct Life {
+    pub(crate) number: u64,
+    opened: Option<(RawImage, Seat)>,
+    /// The image's place among those that this process writes to is given up with the last life.
+    claim: Option<Arc<Claim>>,
+    closing: Arc<Closing>,
+}
+
+impl Life {
+    pub(crate) fn image(&self) -> &RawImage {
+        &self.parts().0
+    }
+
+    fn client(&self) -> &Arc<Client> {
+        &self.parts().1.client
+    }
+
+    fn parts(&self) -> &(RawImage, Seat) {
+        self.opened
+            .as_ref()
+            .expect("it is open until it is dropped")
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        if let Some((image, seat)) = self.opened.take() {
+            let claim = self.claim.take();
+            // In this order: the image, its client, and then the claim.
+            self.closing
+                .drop_later(InOrder(Some(image), Some(seat), claim));
+        }
+    }
+}
+
+struct InOrder(Option<RawImage>, Option<Seat>, Option<Arc<Claim>>);
+
+impl Drop for InOrder {
+    fn drop(&mut self) {
+        drop(self.0.take());
+        drop(self.1.take());
+        drop(self.2.take());
+    }
+}
+
+/// Where a volume stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Phase {
+    /// The image is open.
+    Serving,
+    /// A client is being cut off.
+    Fencing,
+    /// The image is being opened again.
+    Reopening,
+    /// It will not be opened again by itself.
+    Gone,
+    /// Nobody wants it any more.
+    Closed,
+}
+
+struct State {
+    /// The last life.
+    number: u64,
+    life: Option<Arc<Life>>,
+    phase: Phase,
+    /// Watchers were told that it is lost.
+    lost: bool,
+    /// What went wrong last.
+    trouble: Option<String>,
+    claim: Option<Arc<Claim>>,
+}
+
+/// What is known of an open image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeReport {
+    /// Its URL.
+    pub url: String,
+    /// What it is doing: `serving`, `fencing`, `reopening`, `gone` or `closed`.
+    pub phase: &'static str,
+    /// The address of the client that serves it, while one does.
+    pub client: Option<String>,
+    /// How often it was opened again, on another client.
+    pub reopened: u64,
+    /// Operations that were answered, or given up, while librbd has their buffers still.
+    pub orphans: u32,
+    /// What went wrong last.
+    pub trouble: Option<String>,
+}
+
+/// What all queues of a volume have in common.
+pub(crate) struct Shared {
+    host: Arc<RbdHost>,
+    pub(crate) options: Options,
+    name: String,
+    read_only: bool,
+    pub(crate) geometry: LiveGeometry,
+    watchers: Watchers,
+    mailboxes: Mutex<Vec<Arc<Mailbox<Message>>>>,
+    state: Mutex<State>,
+    /// Operations that were answered while librbd has their buffers.
+    pub(crate) orphans: AtomicU32,
+    /// Something asked for the image's size, and has not had it.
+    looking: AtomicBool,
+    tail_bytes: u64,
+}
+
+/// An image of a Ceph cluster.
+///
+/// Dropping it, when no queue of it is left, closes the image and frees its lock.
+pub struct RbdVolume {
+    shared: Arc<Shared>,
+}
+
+impl RbdVolume {
+    pub(crate) fn open(
+        host: &Arc<RbdHost>,
+        options: Options,
+        read_only: bool,
+        name: String,
+    ) -> Result<Arc<Self>, CephError> {
+        let read_only = read_only || options.name.snapshot.is_some();
+        let (opened, claim) = host.attach_first(&options, read_only)?;
+        let geometry = geometry_of(&opened.shape, &options, read_only)?;
+        let tail_bytes = opened.shape.bytes % u64::from(geometry.block_size.bytes());
+        let shared = Arc::new(Shared {
+            host: Arc::clone(host),
+            options,
+            name,
+            read_only,
+            geometry: LiveGeometry::new(geometry),
+            watchers: Watchers::default(),
+            mailboxes: Mutex::default(),
+            state: Mutex::new(State {
+                number: 1,
+                life: None,
+                phase: Phase::Serving,
+                lost: false,
+                trouble: None,
+                claim,
+            }),
+            orphans: AtomicU32::new(0),
+            looking: AtomicBool::new(false),
+            tail_bytes,
+        });
+        let life = shared.life_of(opened, 1);
+        lock(&shared.state).life = Some(life);
+        // It may have been resized before it was watched.
+        shared.look_at_size();
+        Ok(Arc::new(RbdVolume { shared }))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// What its user should know.
+    pub(crate) fn notice(&self) -> Option<String> {
+        let tail = self.shared.tail_bytes;
+        (tail > 0).then(|| {
+            let block = self.shared.geometry.get().block_size.bytes();
+            format!("the last {tail} bytes of the image are not a whole block of {block} bytes, and out of reach")
+        })
+    }
+
+    /// What is known of it.
+    #[must_use]
+    pub fn report(&self) -> VolumeReport {
+        self.shared.report()
+    }
+}
+
+impl Drop for RbdVolume {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+fn geometry_of(shape: &Shape, options: &Options, read_only: bool) -> Result<Geometry, CephError> {
+    let fits = |size: BlockSize| shape.bytes.is_multiple_of(u64::from(size.bytes()));
+    let block_size = options.block_size.unwrap_or(match fits(BlockSize::B4096) {
+        true => BlockSize::B4096,
+        false => BlockSize::B512,
+    });
+    let shift = block_size.shift();
+    if shape.bytes >> shift == 0 {
+        return Err(CephError::Other {
+            action: format!("cannot open image {}", options.name),
+            reason: format!(
+                "its {} bytes are less than a block of {}",
+                shape.bytes,
+                block_size.bytes()
+            ),
+            errno: 0,
+        });
+    }
+    let volatile_cache = options.cache.is_volatile();
+    Ok(Geometry {
+        generation: 1,
+        block_size,
+        blocks: shape.bytes >> shift,
+        transfer_blocks_max: (TRANSFER_BYTES_MAX >> shift) as u32,
+        transfer_blocks_optimal: (OPTIMAL_BYTES >> shift).max(1) as u32,
+        memory_alignment: 1,
+        deallocate_blocks: (DEALLOCATE_BYTES.min(shape.object_bytes) >> shift).max(1) as u32,
+        deallocated_read: DeallocatedRead::Zeroes,
+        volatile_cache,
+        read_only,
+        // A write may cross the edge of an object anywhere, and each object is written by itself.
+        atomic_blocks: 1,
+        atomic_blocks_power_fail: 1,
+        compare_write_blocks: match (block_size, volatile_cache) {
+            (BlockSize::B512, false) => 1,
+            _ => 0,
+        },
+    })
+}
+
+impl Shared {
+    fn life_of(self: &Arc<Self>, opened: Opened, number: u64) -> Arc<Life> {
+        let Opened {
+            mut image, seat, ..
+        } = opened;
+        let shared = Arc::downgrade(self);
+        let watched = image.watch(Box::new(move || {
+            if let Some(shared) = shared.upgrade()
+                && !shared.looking.swap(true, Ordering::AcqRel)
+            {
+                in_background("weir-rbd-look", move || shared.look_at_size());
+            }
+        }));
+        if let Err(errno) = watched {
+            tracing::warn!(volume = %self.name, errno, "the image cannot be watched: that it is resized elsewhere will not be seen");
+        }
+        Arc::new(Life {
+            number,
+            opened: Some((image, seat)),
+            claim: lock(&self.state).claim.clone(),
+            closing: Arc::clone(&self.host.closing),
+        })
+    }
+
+    /// Asks the image how long it is, and tells who watches where that is new. Blocks.
+    fn look_at_size(&self) {
+        // What changes from now on asks again.
+        self.looking.store(false, Ordering::Release);
+        let life = lock(&self.state).life.clone();
+        let Some(life) = life else { return };
+        match life.image().bytes() {
+            Ok(bytes) => self.set_bytes(bytes),
+            Err(errno) => {
+                tracing::warn!(volume = %self.name, errno, "the size of the image cannot be learnt");
+            }
+        }
+    }
+
+    fn set_bytes(&self, bytes: u64) {
+        let geometry = self.geometry.get();
+        let blocks = bytes >> geometry.block_size.shift();
+        if self.geometry.set_blocks(blocks) {
+            tracing::info!(
+                volume = %self.name, before = geometry.length_bytes(), now = bytes,
+                "resized, in bytes"
+            );
+            self.watchers.tell(VolumeEvent::Resized);
+        }
+    }
+
+    pub(crate) fn report(&self) -> VolumeReport {
+        let state = lock(&self.state);
+        VolumeReport {
+            url: self.name.clone(),
+            phase: match state.phase {
+                Phase::Serving => "serving",
+                Phase::Fencing => "fencing",
+                Phase::Reopening => "reopening",
+                Phase::Gone => "gone",
+                Phase::Closed => "closed",
+            },
+            client: state
+                .life
+                .as_ref()
+                .map(|life| life.client().address.clone()),
+            reopened: state.number - 1,
+            orphans: self.orphans.load(Ordering::Relaxed),
+            trouble: state.trouble.clone(),
+        }
+    }
+
+    fn post(&self, message: impl Fn() -> Message) {
+        let mailboxes = lock(&self.mailboxes).clone();
+        mailboxes.iter().for_each(|mailbox| mailbox.post(message()));
+    }
+
+    /// Closes the image as soon as what is in flight has ended.
+    pub(crate) fn close(&self) {
+        let mut state = lock(&self.state);
+        if state.phase == Phase::Closed {
+            return;
+        }
+        state.phase = Phase::Closed;
+        let (number, life) = (state.number, state.life.take());
+        let claim = state.claim.take();
+        drop(state);
+        self.post(|| Message::Detach(number));
+        self.post(|| Message::Lost);
+        drop((life, claim));
+    }
+
+    /// Ends a life whose writes may not be answered, or are refused; nothing where another has begun already.
+    pub(crate) fn end_life(self: &Arc<Self>, number: u64, why: &str) {
+        let mut state = lock(&self.state);
+        if state.number != number || state.phase != Phase::Serving {
+            return;
+        }
+        let Some(life) = state.life.take() else {
+            return;
+        };
+        state.phase = Phase::Fencing;
+        state.trouble = Some(why.to_owned());
+        drop(state);
+        tracing::error!(
+            volume = %self.name, client = %life.client().address, why,
+            "the image's client is cut off, and the image opened again"
+        );
+        self.post(|| Message::Detach(number));
+        let (shared, client) = (Arc::clone(self), Arc::clone(life.client()));
+        drop(life);
+        in_background("weir-rbd-fence", move || shared.recover(number, &client));
+    }
+
+    /// Cuts the client off, then opens the image again. Blocks for as long as that takes.
+    fn recover(self: &Arc<Self>, number: u64, client: &Client) {
+        let mut pause = Pause::new();
+        while let Err(error) = client.cut_off() {
+            self.note(&format!("the client cannot be cut off yet: {error}"));
+            pause.wait();
+        }
+        self.post(|| Message::Fenced(number));
+        tracing::warn!(volume = %self.name, client = %client.address, "the client is cut off: what it left unanswered can no longer land");
+        if !self.enter(Phase::Reopening) {
+            return;
+        }
+        let mut pause = Pause::new();
+        loop {
+            if lock(&self.state).phase == Phase::Closed {
+                return;
+            }
+            if self.host.has_too_many_fenced(&self.options) {
+                self.note("too much is left of clients that were cut off; it waits with being opened again");
+                pause.wait();
+                continue;
+            }
+            match self.host.attach(&self.options, self.read_only) {
+                Ok(opened) => return self.begin_life(opened, number + 1),
+                Err(error) if error.is_final() => return self.give_up(&error),
+                Err(error) => self.note(&format!("it cannot be opened again yet: {error}")),
+            }
+            pause.wait();
+        }
+    }
+
+    /// Notes what went wrong; in the log where it is new.
+    fn note(&self, trouble: &str) {
+        let mut state = lock(&self.state);
+        if state.trouble.as_deref() != Some(trouble) {
+            tracing::warn!(volume = %self.name, "{trouble}");
+            state.trouble = Some(trouble.to_owned());
+        }
+    }
+
+    /// Whether it goes on to another phase, and is not closed.
+    fn enter(&self, phase: Phase) -> bool {
+        let mut state = lock(&self.state);
+        if state.phase == Phase::Closed {
+            return false;
+        }
+        state.phase = phase;
+        true
+    }
+
+    fn begin_life(self: &Arc<Self>, opened: Opened, number: u64) {
+        let bytes = opened.shape.bytes;
+        let life = self.life_of(opened, number);
+        let mut state = lock(&self.state);
+        if state.phase == Phase::Closed {
+            return;
+        }
+        state.phase = Phase::Serving;
+        state.number = number;
+        state.life = Some(Arc::clone(&life));
+        let was_lost = std::mem::replace(&mut state.lost, false);
+        drop(state);
+        tracing::warn!(volume = %self.name, client = %life.client().address, "the image is open again");
+        self.set_bytes(bytes);
+        self.post(|| Message::Attach(Arc::clone(&life)));
+        if was_lost {
+            self.watchers.tell(VolumeEvent::Restored);
+        }
+    }
+
+    fn give_up(&self, error: &CephError) {
+        tracing::error!(volume = %self.name, %error, "the image cannot be opened again; it is lost until the volume is opened anew");
+        if self.enter(Phase::Gone) {
+            lock(&self.state).trouble = Some(error.to_string());
+            self.lose();
+        }
+    }
+
+    /// The cluster refuses an operation to this client's key. In the log once.
+    pub(crate) fn refused(&self, errno: i32) {
+        let id = &self.options.id;
+        let name = &self.options.name;
+        self.note(
+            &CephError::new(format!("an operation on {name} was refused"), id, errno).to_string(),
+        );
+    }
+
+    /// An operation failed in a way that has no name of its own.
+    pub(crate) fn failed(&self, kind: OperationKind, errno: i32) {
+        let id = &self.options.id;
+        let name = &self.options.name;
+        self.note(&CephError::new(format!("{kind:?} of {name} failed"), id, errno).to_string());
+    }
+
+    /// The image was out of reach for too long: what comes fails until it is back.
+    pub(crate) fn overdue(&self) {
+        if matches!(lock(&self.state).phase, Phase::Fencing | Phase::Reopening) {
+            self.lose();
+        }
+    }
+
+    fn lose(&self) {
+        let mut state = lock(&self.state);
+        if state.lost || state.phase == Phase::Closed {
+            return;
+        }
+        state.lost = true;
+        drop(state);
+        self.post(|| Message::Lost);
+        self.watchers.tell(VolumeEvent::Lost);
+    }
+}
+
+/// Pauses between attempts, each twice as long as the one before.
+struct Pause(Duration);
+
+impl Pause {
+    fn new() -> Self {
+        Pause(RETRY.0)
+    }
+
+    fn wait(&mut self) {
+        std::thread::sleep(self.0);
+        self.0 = (self.0 * 2).min(RETRY.1);
+    }
+}
+
+impl Volume for RbdVolume {
+    fn geometry(&self) -> Geometry {
+        self.shared.geometry.get()
+    }
+
+    fn name(&self) -> String {
+        self.shared.name.clone()
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.shared.watchers.add(watcher);
+    }
+
+    fn open_queue(
+        self: Arc<Self>,
+        reactor: &Reactor,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError> {
+        let shared = &self.shared;
+        let mailbox = Mailbox::new();
+        // Whoever changes the life tells every mailbox that is there afterwards.
+        let mut mailboxes = lock(&shared.mailboxes);
+        let state = lock(&shared.state);
+        if state.lost || matches!(state.phase, Phase::Gone | Phase::Closed) {
+            return Err(VolumeError::Lost);
+        }
+        let life = state.life.clone();
+        drop(state);
+        mailboxes.retain(|mailbox| !mailbox.is_closed());
+        mailboxes.push(Arc::clone(&mailbox));
+        drop(mailboxes);
+        Ok(Box::new(RbdQueue::new(
+            Arc::clone(shared),
+            reactor,
+            depth,
+            sink,
+            mailbox,
+            life,
+            self,
+        )))
+    }
+
+    /// Waits for what is in flight; where that takes long, the client is cut off.
+    fn fence(&self, reply: FenceReply) {
+        let all = WhenAll::new(reply);
+        self.shared.post(|| Message::Drain(Arc::clone(&all)));
+    }
+
+    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
+        let shared = &self.shared;
+        let geometry = self.geometry();
+        check_resize(&geometry, blocks, force)?;
+        let refused = |reason: String| ResizeError::Medium { reason };
+        if geometry.read_only {
+            return Err(refused("the image is open read-only".to_owned()));
+        }
+        let life = lock(&shared.state).life.clone();
+        let life = life.ok_or_else(|| refused("the image is out of reach for now".to_owned()))?;
+        let bytes = blocks << geometry.block_size.shift();
+        if blocks < geometry.blocks {
+            // Nothing is submitted behind the new end any more before it is cut off.
+            shared.geometry.set_blocks(blocks);
+        }
+        let resized = life.image().resize(bytes, force);
+        let now = life.image().bytes().unwrap_or(geometry.length_bytes());
+        let was = geometry.blocks;
+        shared
+            .geometry
+            .set_blocks(now >> geometry.block_size.shift());
+        if self.geometry().blocks != was {
+            shared.watchers.tell(VolumeEvent::Resized);
+        }
+        resized.map_err(|errno| {
+            let id = &shared.options.id;
+            refused(CephError::new("cannot resize the image", id, errno).to_string())
+        })?;
+        Ok(self.geometry())
+    }
+}

@@ -1,0 +1,507 @@
+//! What goes wrong with a cluster, and what becomes of requests then. On the library that stands for Ceph's.
+
+#[path = "../../volume/tests/common/mod.rs"]
+mod common;
+mod fake;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Client, Harness};
+use fake::{Cluster, host, open, try_open, until};
+use weir_block::{Operation, Volume, VolumeError, VolumeEvent, Watcher};
+use weir_rbd::{Libraries, RbdHost};
+use weir_volume::{Access, OpenError};
+
+const MIB: u64 = 1 << 20;
+const BLOCK: usize = 4096;
+
+fn block(byte: u8) -> Vec<u8> {
+    vec![byte; BLOCK]
+}
+
+/// Submits an operation on reactor 0 and lets it be; what it ended with appears where this points.
+fn begin(
+    harness: &Harness,
+    volume: &Arc<dyn Volume>,
+    operation: impl FnOnce() -> Operation + Send + 'static,
+) -> Arc<Mutex<Option<Result<(), VolumeError>>>> {
+    let ended = Arc::new(Mutex::new(None));
+    let (volume, result) = (Arc::clone(volume), Arc::clone(&ended));
+    harness.run(0, move |reactor| async move {
+        let client = Client::open(&volume, &reactor, 8);
+        drop(volume);
+        let task = async move {
+            let answer = client.done(operation()).await;
+            *result.lock().unwrap() = Some(answer);
+        };
+        reactor.spawn(task).detach();
+    });
+    ended
+}
+
+fn write(byte: u8) -> impl FnOnce() -> Operation + Send + 'static {
+    move || common::write(0, 1, &block(byte))
+}
+
+fn wait(ended: &Mutex<Option<Result<(), VolumeError>>>) -> Result<(), VolumeError> {
+    until("an answer comes", || ended.lock().unwrap().is_some());
+    ended.lock().unwrap().take().unwrap()
+}
+
+fn do_now(harness: &Harness, volume: &Arc<dyn Volume>, byte: u8) -> Result<(), VolumeError> {
+    wait(&begin(harness, volume, write(byte)))
+}
+
+fn close(harness: &Harness, host: Arc<RbdHost>) {
+    harness.run(0, move |_| async move { host.close_all().await });
+}
+
+#[derive(Default)]
+struct Events(Mutex<Vec<VolumeEvent>>);
+
+impl Watcher for Events {
+    fn notice(&self, event: VolumeEvent) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+#[test]
+fn a_write_that_timed_out_is_answered_only_when_it_can_no_longer_land() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(
+        &harness,
+        &host,
+        &cluster.url("&io_timeout=200ms&fence_timeout=1s"),
+    );
+    let events = Arc::new(Events::default());
+    let watcher: Arc<dyn Watcher> = events.clone();
+    volume.watch(Arc::downgrade(&watcher));
+    let client = host.clients()[0].address.clone();
+    // Nobody can be cut off while the monitors are away.
+    cluster.tell("hang write");
+    cluster.tell("monitors down");
+    let ended = begin(&harness, &volume, write(0x11));
+    until("it times out", || host.volumes()[0].phase == "fencing");
+    // The second bound.
+    until("the volume is lost", || {
+        events.0.lock().unwrap().contains(&VolumeEvent::Lost)
+    });
+    assert_eq!(*ended.lock().unwrap(), None, "it may land still");
+    let queue = {
+        let volume = Arc::clone(&volume);
+        harness.run(0, move |reactor| async move {
+            let sink = weir_block::Completions::new();
+            volume.open_queue(&reactor, 1, sink).err()
+        })
+    };
+    assert_eq!(
+        queue,
+        Some(VolumeError::Lost),
+        "no queue is opened until the fence holds"
+    );
+    assert_eq!(cluster.ask(&format!("is_blocklisted {client}")), 0);
+    cluster.tell("monitors up");
+    assert_eq!(wait(&ended), Err(VolumeError::TimedOut));
+    assert_eq!(
+        cluster.ask(&format!("is_blocklisted {client}")),
+        1,
+        "answered before the fence"
+    );
+    until("it serves again", || host.volumes()[0].phase == "serving");
+    until("it is said", || {
+        events.0.lock().unwrap().contains(&VolumeEvent::Restored)
+    });
+    assert_eq!(host.volumes()[0].orphans, 1, "librbd has its buffer still");
+    // What hung goes on now: too late, and nothing is changed by it.
+    cluster.tell("release");
+    until("the orphan comes home", || host.volumes()[0].orphans == 0);
+    assert_eq!(
+        cluster.ask("byte rbd/image 0"),
+        0,
+        "it landed after its answer"
+    );
+    assert_eq!(do_now(&harness, &volume, 0x22), Ok(()));
+    assert_eq!(cluster.ask("byte rbd/image 0"), 0x22);
+    until("the old client is gone", || host.clients().len() == 1);
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn a_write_that_lands_late_but_before_the_fence_is_answered_as_done() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(
+        &harness,
+        &host,
+        &cluster.url("&io_timeout=100ms&fence_timeout=60s"),
+    );
+    cluster.tell("hang write");
+    cluster.tell("monitors down");
+    let ended = begin(&harness, &volume, write(0x33));
+    until("it times out", || host.volumes()[0].phase == "fencing");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(*ended.lock().unwrap(), None);
+    cluster.tell("release");
+    assert_eq!(wait(&ended), Ok(()));
+    assert_eq!(cluster.ask("byte rbd/image 0"), 0x33);
+    cluster.tell("monitors up");
+    until("it serves again", || host.volumes()[0].phase == "serving");
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn a_write_that_librados_gave_up_is_fenced_before_it_is_answered() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url(""));
+    let client = host.clients()[0].address.clone();
+    // It ends with ETIMEDOUT, and would be done a while later.
+    cluster.tell("done_later write 700 1");
+    assert_eq!(do_now(&harness, &volume, 0x44), Err(VolumeError::TimedOut));
+    assert_eq!(cluster.ask(&format!("is_blocklisted {client}")), 1);
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(
+        cluster.ask("byte rbd/image 0"),
+        0,
+        "it landed after its answer"
+    );
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn a_read_that_times_out_is_answered_and_keeps_its_buffer() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url("&io_timeout=200ms"));
+    let client = host.clients()[0].address.clone();
+    cluster.tell("hang read");
+    let read = || Operation::Read {
+        lba: 0,
+        blocks: 1,
+        buffers: weir_block::ReadBuffers::Lend,
+    };
+    assert_eq!(
+        wait(&begin(&harness, &volume, read)),
+        Err(VolumeError::TimedOut)
+    );
+    assert_eq!(host.volumes()[0].orphans, 1);
+    let used = harness.run(
+        0,
+        |reactor| async move { reactor.pool().usage().used_bytes },
+    );
+    assert!(used >= BLOCK, "the buffer is lent still");
+    assert_eq!(
+        cluster.ask(&format!("is_blocklisted {client}")),
+        0,
+        "a read needs no fence"
+    );
+    cluster.tell("release");
+    until("the orphan comes home", || host.volumes()[0].orphans == 0);
+    let used = harness.run(
+        0,
+        |reactor| async move { reactor.pool().usage().used_bytes },
+    );
+    assert_eq!(used, 0);
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn a_blocklisted_client_is_replaced() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url(""));
+    assert_eq!(do_now(&harness, &volume, 0x55), Ok(()));
+    let client = host.clients()[0].address.clone();
+    cluster.tell(&format!("blocklist {client}"));
+    assert_eq!(do_now(&harness, &volume, 0x66), Err(VolumeError::TimedOut));
+    assert_eq!(cluster.ask("byte rbd/image 0"), 0x55);
+    assert_eq!(
+        do_now(&harness, &volume, 0x77),
+        Ok(()),
+        "it waits for the new client"
+    );
+    assert_eq!(cluster.ask("byte rbd/image 0"), 0x77);
+    let report = &host.volumes()[0];
+    assert_eq!(report.reopened, 1);
+    assert!(
+        report.trouble.as_ref().unwrap().contains("blocklisted"),
+        "{report:?}"
+    );
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn an_image_that_another_took_over_is_lost() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url(""));
+    cluster.tell("lock rbd/image 10.9.9.9:0/1 alive");
+    assert_eq!(do_now(&harness, &volume, 0x88), Err(VolumeError::Lost));
+    until("it is given up", || host.volumes()[0].phase == "gone");
+    let trouble = host.volumes()[0].trouble.clone().unwrap();
+    assert!(
+        trouble.contains("10.9.9.9:0/1 has the image's lock"),
+        "{trouble}"
+    );
+    assert_eq!(cluster.ask("byte rbd/image 0"), 0);
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn a_second_gateway_is_refused_and_a_dead_self_taken_over() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let harness = Harness::real(1);
+    let first = host("a");
+    let volume = open(&harness, &first, &cluster.url(""));
+    assert_eq!(do_now(&harness, &volume, 0x01), Ok(()));
+    let refused = try_open(&harness, &host("b"), &cluster.url(""), Access::READ_WRITE);
+    let Err(OpenError::InUse { reason, .. }) = refused.map(drop) else {
+        panic!("two gateways write to one image")
+    };
+    assert!(reason.contains("gateway gateway-a"), "{reason}");
+    let again = try_open(&harness, &first, &cluster.url(""), Access::READ_WRITE);
+    let again = again.map(drop).unwrap_err();
+    assert!(
+        again.in_use() && again.to_string().contains("this process"),
+        "{again}"
+    );
+    // To read it is open to all.
+    drop(try_open(&harness, &host("b"), &cluster.url(""), Access::READ_ONLY).unwrap());
+    // The same gateway after a kill: its earlier life's lock is there, and its watch is not over.
+    let client = first.clients()[0].address.clone();
+    let second = host("a");
+    let taken = open(&harness, &second, &cluster.url(""));
+    assert_eq!(cluster.ask(&format!("is_blocklisted {client}")), 1);
+    assert_eq!(do_now(&harness, &taken, 0x02), Ok(()));
+    assert_eq!(cluster.ask("byte rbd/image 0"), 0x02);
+    drop(taken);
+    close(&harness, second);
+    assert_eq!(
+        cluster.ask("is_locked rbd/image"),
+        0,
+        "a lock is given up in order"
+    );
+    drop(volume);
+    close(&harness, first);
+}
+
+#[test]
+fn a_holder_that_is_dead_is_no_obstacle() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    cluster.tell("lock rbd/image 10.9.9.9:0/1 dead");
+    let volume = open(&harness, &host, &cluster.url(""));
+    assert_eq!(cluster.ask("is_blocklisted 10.9.9.9:0/1"), 1);
+    assert_eq!(do_now(&harness, &volume, 1), Ok(()));
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn a_full_pool_fails_writes_and_nothing_else() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url(""));
+    cluster.tell("full on");
+    assert_eq!(do_now(&harness, &volume, 1), Err(VolumeError::NoSpace));
+    let read = || Operation::Read {
+        lba: 0,
+        blocks: 1,
+        buffers: weir_block::ReadBuffers::Lend,
+    };
+    assert_eq!(wait(&begin(&harness, &volume, read)), Ok(()));
+    cluster.tell("full off");
+    assert_eq!(do_now(&harness, &volume, 1), Ok(()));
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn a_resize_by_someone_else_is_announced() {
+    struct Count(AtomicU64);
+    impl Watcher for Count {
+        fn notice(&self, event: VolumeEvent) {
+            assert_eq!(event, VolumeEvent::Resized);
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url(""));
+    let count = Arc::new(Count(AtomicU64::new(0)));
+    let watcher: Arc<dyn Watcher> = count.clone();
+    volume.watch(Arc::downgrade(&watcher));
+    cluster.images().resize("image", 8 * MIB, false).unwrap();
+    until("it is seen", || volume.geometry().length_bytes() == 8 * MIB);
+    until("it is told", || count.0.load(Ordering::Relaxed) == 1);
+    assert_eq!(volume.geometry().generation, 2);
+    // And by us.
+    volume.resize(3 * MIB / BLOCK as u64, true).unwrap();
+    assert_eq!(cluster.images().info("image").unwrap().bytes, 3 * MIB);
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn a_fence_waits_and_then_cuts_off() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url(""));
+    cluster.tell("hang write");
+    let ended = begin(&harness, &volume, write(0x99));
+    until("it hangs", || cluster.ask("held") == 1);
+    let (sender, fenced) = weir_reactor::oneshot();
+    volume.fence(Box::new(move |result| sender.send(result)));
+    assert_eq!(fenced.wait(), Some(Ok(())));
+    assert_eq!(wait(&ended), Err(VolumeError::TimedOut));
+    cluster.tell("release");
+    until("the orphan comes home", || host.volumes()[0].orphans == 0);
+    assert_eq!(
+        cluster.ask("byte rbd/image 0"),
+        0,
+        "it landed after the fence"
+    );
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn a_reactor_that_stops_leaves_what_librbd_has_alone() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let host = host("a");
+    let harness = Harness::real(1);
+    let volume = open(&harness, &host, &cluster.url(""));
+    cluster.tell("hang read");
+    let read = || Operation::Read {
+        lba: 0,
+        blocks: 256,
+        buffers: weir_block::ReadBuffers::Lend,
+    };
+    let ended = begin(&harness, &volume, read);
+    until("it hangs", || cluster.ask("held") == 1);
+    drop(volume);
+    drop(harness);
+    assert_eq!(*ended.lock().unwrap(), None);
+    // librbd writes to the buffer now.
+    cluster.tell("release");
+    until("it was read", || cluster.ask("performed read") == 1);
+}
+
+#[test]
+fn clients_are_shared_by_as_many_images_as_is_said() {
+    let cluster = Cluster::new();
+    let (harness, host) = (Harness::real(1), host("a"));
+    let images = cluster.images();
+    let mut volumes = Vec::new();
+    for number in 0..5 {
+        let name = format!("image{number}");
+        let new = weir_rbd::NewImage {
+            bytes: MIB,
+            ..Default::default()
+        };
+        images.create(&name, &new).unwrap();
+        let url = format!(
+            "rbd:rbd/{name}?conf={}&bdevs_per_cluster=2",
+            cluster.conf.display()
+        );
+        volumes.push(open(&harness, &host, &url));
+    }
+    let mut shares: Vec<_> = host.clients().iter().map(|client| client.images).collect();
+    shares.sort_unstable();
+    assert_eq!(shares, [1, 2, 2]);
+    drop(volumes);
+    close(&harness, Arc::clone(&host));
+    until("clients end with their images", || {
+        host.clients().is_empty()
+    });
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let refused = |url: &str| {
+        let opened = try_open(&harness, &host, url, Access::READ_WRITE);
+        opened.map(drop).unwrap_err().to_string()
+    };
+    let conf = cluster.conf.display();
+    let error = refused(&format!("rbd:rbd/other?conf={conf}"));
+    assert!(
+        error.contains("image rbd/other: it does not exist"),
+        "{error}"
+    );
+    let error = refused(&format!("rbd:missing/image?conf={conf}"));
+    assert!(error.contains("pool missing: it does not exist"), "{error}");
+    let error = refused("rbd:rbd/image?conf=/nowhere/ceph.conf");
+    assert!(error.contains("cannot read /nowhere/ceph.conf"), "{error}");
+    cluster.tell("features rbd/image 1");
+    let error = refused(&cluster.url(""));
+    assert!(
+        error.contains("rbd feature enable rbd/image exclusive-lock"),
+        "{error}"
+    );
+    cluster.tell("key refused");
+    let error = refused(&cluster.url("&id=weir"));
+    assert!(error.contains("refuses the key of client.weir"), "{error}");
+    cluster.tell("monitors down");
+    let error = refused(&cluster.url("&id=weir"));
+    assert!(error.contains("did not answer in time"), "{error}");
+    let missing = RbdHost::new(
+        host.identity().clone(),
+        Libraries {
+            rados: "librados-of-nobody.so.2".to_owned(),
+            rbd: "librbd-of-nobody.so.1".to_owned(),
+        },
+    );
+    let error = try_open(&harness, &missing, &cluster.url(""), Access::READ_WRITE);
+    let error = error.map(drop).unwrap_err().to_string();
+    assert!(
+        error.contains("librbd1") && error.contains("16.2"),
+        "{error}"
+    );
+}
+
+#[test]
+fn snapshots_are_read_only_and_clones_are_not() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url(""));
+    assert_eq!(do_now(&harness, &volume, 0x0a), Ok(()));
+    let images = cluster.images();
+    images.create_snapshot("image", "then").unwrap();
+    assert_eq!(do_now(&harness, &volume, 0x0b), Ok(()));
+    assert_eq!(images.snapshots("image").unwrap()[0].name, "then");
+    let url = format!("rbd:rbd/image@then?conf={}", cluster.conf.display());
+    let snapshot = open(&harness, &host, &url);
+    assert!(snapshot.geometry().read_only);
+    assert_eq!(do_now(&harness, &snapshot, 1), Err(VolumeError::ReadOnly));
+    let held = harness.run(0, move |reactor| async move {
+        Client::open(&snapshot, &reactor, 1).read(0, 1).await
+    });
+    assert_eq!(held.unwrap(), block(0x0a));
+    images.clone_of("image", "then", "rbd", "", "copy").unwrap();
+    let copy = open(
+        &harness,
+        &host,
+        &format!("rbd:rbd/copy?conf={}", cluster.conf.display()),
+    );
+    assert_eq!(do_now(&harness, &copy, 0x0c), Ok(()));
+    assert_eq!(cluster.ask("byte rbd/image 0"), 0x0b);
+    drop((copy, volume));
+    close(&harness, host);
+    assert_eq!(images.list().unwrap(), ["copy", "image"]);
+    images.trash("copy", 0).unwrap();
+    let trashed = images.trashed().unwrap();
+    assert_eq!((trashed.len(), &*trashed[0].name), (1, "copy"));
+    images.restore(&trashed[0].id, "back").unwrap();
+    assert_eq!(images.list().unwrap(), ["back", "image"]);
+}
