@@ -22,7 +22,7 @@ pub const SCHEME: &str = "rbd";
 /// Clients that were cut off and of which something is left, at most, before an image waits with being opened again.
 const FENCED_CLIENTS_MAX: usize = 4;
 /// How long closing everything waits for the cluster.
-const CLOSE_TIME_MAX: Duration = Duration::from_secs(10);
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(8);
 
 /// Who writes to images. Kept with each image's lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,17 +46,22 @@ impl Identity {
     }
 }
 
-/// What closes in the background: librbd's own close waits for the cluster.
+/// What is open, and closes in the background: librbd's own close waits for the cluster.
 #[derive(Default)]
 pub(crate) struct Closing {
+    /// Images that are open, or are being closed.
     count: Mutex<usize>,
     fewer: Condvar,
 }
 
 impl Closing {
-    /// Drops something that may wait for the cluster, on a thread of its own.
-    pub(crate) fn drop_later<T: Send + 'static>(self: &Arc<Self>, what: T) {
+    /// Counts an image that was opened. [`Closing::drop_later`] must follow.
+    pub(crate) fn opened(&self) {
         *lock(&self.count) += 1;
+    }
+
+    /// Drops an image, which may wait for the cluster, on a thread of its own.
+    pub(crate) fn drop_later<T: Send + 'static>(self: &Arc<Self>, what: T) {
         let closing = Arc::clone(self);
         let close = move || {
             drop(what);
@@ -73,7 +78,10 @@ impl Closing {
             .wait_timeout_while(count, longest, |count| *count > 0)
             .unwrap_or_else(PoisonError::into_inner);
         if *waited.0 > 0 {
-            tracing::warn!(images = *waited.0, "images were not closed in time");
+            tracing::warn!(
+                images = *waited.0,
+                "images were not closed in time: their locks are held for a while"
+            );
         }
     }
 }

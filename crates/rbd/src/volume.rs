@@ -287,6 +287,7 @@ impl Shared {
         if let Err(errno) = watched {
             tracing::warn!(volume = %self.name, errno, "the image cannot be watched: that it is resized elsewhere will not be seen");
         }
+        self.host.closing.opened();
         Arc::new(Life {
             number,
             opened: Some((image, seat)),

@@ -210,9 +210,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         let (nvme, rbd) = (Arc::clone(&self.nvme), Arc::clone(&self.rbd));
         // A reactor that stopped early has disconnected nothing and can do so no more.
-        let _ = self
-            .control()
-            .call_blocking(move |_| async move {
+        let _ = self.control().call_blocking(move |_| async move {
             nvme.close_all().await;
             rbd.close_all().await;
         });

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use weir_nvme_host::NvmeHost;
 use weir_nvme_target::{ConnectionInfo, Latency, Target, TargetConfig, TargetError};
+use weir_rbd::RbdHost;
 use weir_reactor::linux::{Feature, FeatureState, LinuxConfig, LinuxSystem};
 use weir_reactor::{
     PanicPolicy, ReactorConfig, ReactorId, ReactorMain, ReactorThread, Remote, System,
@@ -26,7 +27,7 @@ use super::{
     ConnectionReport, Engine, EngineError, ListenerReport, Opening, QueueReport, ReactorReport,
     Reply, SocketReport, VolumeReport,
 };
-use crate::config::Config;
+use crate::config::{Config, Environment};
 use crate::metrics::Family;
 use crate::name::{ListenerAddress, Nqn, VolumeName};
 use crate::serve::{EngineFuture, EngineStart};
@@ -215,15 +216,12 @@ impl ReactorEngine {
             let reason = format!("connections did not end within {time:?}");
             return Err(EngineError::Failed { reason });
         }
+        self.rbd.close_all().await;
         for remote in self.reactors.iter().map(|running| &running.remote) {
             // A volume ends with the reactor that it is on if it does not end by itself.
             let closing = tokio::time::timeout(ANSWER_TIME_MAX, self.host.close_all());
             if closing.await.is_err() {
                 tracing::warn!("volumes on other targets were not disconnected in order");
-            }
-            let closing = tokio::time::timeout(ANSWER_TIME_MAX, self.rbd.close_all());
-            if closing.await.is_err() {
-                tracing::warn!("images were not closed in order: their locks are held for a while");
             }
             remote.stop();
         }
