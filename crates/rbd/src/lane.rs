@@ -403,8 +403,7 @@ impl Lane {
 
     fn after_error(&self, entry: &mut Entry, errno: i32, buffers: Buffers, life: u64) -> EndLife {
         let modifies = entry.operation.modifies();
-        let shift = self.geometry().block_size.shift();
-        let mismatch = mismatch_of(&buffers, &entry.operation, shift);
+        let mismatch = mismatch_of(&buffers);
         entry.give_back(buffers);
         let fault = Fault::of(errno);
         let (error, end) = match fault {
@@ -739,16 +738,11 @@ fn first_step(geometry: &Geometry, operation: &Operation) -> (Step, Place) {
     }
 }
 
-/// Where a native compare-and-write differs, counted from the start of its data. librbd counts from the start of the image.
-fn mismatch_of(buffers: &Buffers, operation: &Operation, shift: u32) -> u64 {
-    match (buffers, operation.range()) {
-        (Buffers::CompareWrite(what), Some((lba, _))) => {
-            let start = lba << shift;
-            let within = what.mismatch.checked_sub(start);
-            within
-                .filter(|&offset| offset < COMPARE_WRITE_BYTES as u64)
-                .unwrap_or(0)
-        }
+/// Where a native compare-and-write differs, counted from the start of its data. librbd counts from the start of the image or of an
+/// object, by version; both are sectors away from it.
+fn mismatch_of(buffers: &Buffers) -> u64 {
+    match buffers {
+        Buffers::CompareWrite(what) => what.mismatch % COMPARE_WRITE_BYTES as u64,
         _ => 0,
     }
 }
