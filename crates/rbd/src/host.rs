@@ -234,12 +234,18 @@ impl RbdHost {
     }
 
     /// Opens an image on a client that has a seat, and takes its lock where it is to be written to.
-    pub(crate) fn attach(&self, options: &Options, read_only: bool) -> Result<Opened, CephError> {
+    /// `before` is the client that had it until now.
+    pub(crate) fn attach_again(
+        &self,
+        options: &Options,
+        read_only: bool,
+        before: &str,
+    ) -> Result<Opened, CephError> {
         let seat = self.group(options).seat()?;
-        self.attach_at(seat, options, read_only)
+        self.attach_at(seat, options, read_only, Some(before))
     }
 
-    /// As [`RbdHost::attach`], for an image that this process may have open already: it writes to each once. (To the lock, what
+    /// As [`RbdHost::attach_again`], for an image that this process may have open already: it writes to each once. (To the lock, what
     /// has it open already would look like an earlier life of this one.)
     pub(crate) fn attach_first(
         self: &Arc<Self>,
@@ -248,7 +254,7 @@ impl RbdHost {
     ) -> Result<(Opened, Option<Arc<Claim>>), CephError> {
         let seat = self.group(options).seat()?;
         if read_only {
-            return Ok((self.attach_at(seat, options, true)?, None));
+            return Ok((self.attach_at(seat, options, true, None)?, None));
         }
         let name = &options.name;
         let image = format!(
@@ -265,7 +271,7 @@ impl RbdHost {
             host: Arc::downgrade(self),
             image,
         });
-        Ok((self.attach_at(seat, options, false)?, Some(claim)))
+        Ok((self.attach_at(seat, options, false, None)?, Some(claim)))
     }
 
     fn attach_at(
@@ -273,6 +279,7 @@ impl RbdHost {
         seat: Seat,
         options: &Options,
         read_only: bool,
+        before: Option<&str>,
     ) -> Result<Opened, CephError> {
         let (name, id) = (&options.name, &options.id);
         let pool = seat.client.pool(&name.pool, &name.namespace)?;
@@ -294,6 +301,7 @@ impl RbdHost {
             shape.features,
             &seat.client,
             &self.identity,
+            before,
             id,
         )?;
         // The one who had the lock may have changed it.

@@ -42,13 +42,15 @@ impl Owner {
     }
 }
 
-/// Takes an image's lock for good, and leaves word of who has it.
+/// Takes an image's lock for good, and leaves word of who has it. `before` is the client that had it for this process until now: who took
+/// the lock from that one is not thrown out in turn, whoever it is.
 pub(crate) fn take(
     image: &RawImage,
     name: &ImageName,
     features: u64,
     client: &Client,
     me: &Identity,
+    before: Option<&str>,
     id: &str,
 ) -> Result<(), CephError> {
     if features & FEATURE_EXCLUSIVE_LOCK == 0 {
@@ -68,11 +70,12 @@ pub(crate) fn take(
         let kept = image.metadata(KEY).map_err(failed)?;
         let kept = kept.as_deref().and_then(Owner::parse);
         let known = kept.filter(|owner| is_same_client(&owner.address, &holder));
+        let mine = before.map(|before| is_same_client(&holder, before));
         let watchers = image.watchers().map_err(failed)?;
         let alive = watchers
             .iter()
             .any(|watcher| is_same_client(watcher, &holder));
-        if let Some(other) = refuses(known.as_ref(), alive, me) {
+        if let Some(other) = refuses(known.as_ref(), alive, me, mine) {
             return Err(CephError::Locked {
                 action: format!("cannot write to {name}"),
                 owner: match other {
@@ -99,10 +102,11 @@ fn refuses<'owner>(
     known: Option<&'owner Owner>,
     alive: bool,
     me: &Identity,
+    mine: Option<bool>,
 ) -> Option<Option<&'owner Owner>> {
     match known {
-        Some(owner) if owner.id == me.id => None,
-        _ if !alive => None,
+        _ if !alive || mine == Some(true) => None,
+        Some(owner) if mine.is_none() && owner.id == me.id => None,
         known => Some(known),
     }
 }
@@ -135,11 +139,18 @@ mod tests {
             name: "here".to_owned(),
         };
         let (mine, other) = (owner("me"), owner("other"));
-        assert_eq!(refuses(Some(&mine), true, &me), None);
-        assert_eq!(refuses(Some(&mine), false, &me), None);
-        assert_eq!(refuses(Some(&other), false, &me), None);
-        assert_eq!(refuses(None, false, &me), None);
-        assert_eq!(refuses(Some(&other), true, &me), Some(Some(&other)));
-        assert_eq!(refuses(None, true, &me), Some(None));
+        assert_eq!(refuses(Some(&mine), true, &me, None), None);
+        assert_eq!(refuses(Some(&mine), false, &me, None), None);
+        assert_eq!(refuses(Some(&other), false, &me, None), None);
+        assert_eq!(refuses(None, false, &me, None), None);
+        assert_eq!(refuses(Some(&other), true, &me, None), Some(Some(&other)));
+        assert_eq!(refuses(None, true, &me, None), Some(None));
+        // Opened again: the client before is thrown out, and no other, though it has the same name.
+        assert_eq!(refuses(Some(&mine), true, &me, Some(true)), None);
+        assert_eq!(refuses(None, true, &me, Some(true)), None);
+        assert_eq!(
+            refuses(Some(&mine), true, &me, Some(false)),
+            Some(Some(&mine))
+        );
     }
 }

@@ -407,7 +407,10 @@ impl Shared {
                 pause.wait();
                 continue;
             }
-            match self.host.attach(&self.options, self.read_only) {
+            match self
+                .host
+                .attach_again(&self.options, self.read_only, &client.address)
+            {
                 Ok(opened) => return self.begin_life(opened, number + 1),
                 Err(error) if error.is_final() => return self.give_up(&error),
                 Err(error) => self.note(&format!("it cannot be opened again yet: {error}")),

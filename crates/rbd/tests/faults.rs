@@ -283,6 +283,11 @@ fn a_second_gateway_is_refused_and_a_dead_self_taken_over() {
     assert_eq!(cluster.ask(&format!("is_blocklisted {client}")), 1);
     assert_eq!(do_now(&harness, &taken, 0x02), Ok(()));
     assert_eq!(cluster.ask("byte rbd/image 0"), 0x02);
+    // Was it not dead after all, it does not take the lock back.
+    assert_eq!(do_now(&harness, &volume, 0x03), Err(VolumeError::TimedOut));
+    until("it is given up", || first.volumes()[0].phase == "gone");
+    assert_eq!(do_now(&harness, &taken, 0x04), Ok(()));
+    assert_eq!(cluster.ask("byte rbd/image 0"), 0x04);
     drop(taken);
     close(&harness, second);
     assert_eq!(
