@@ -200,6 +200,7 @@ fn what_agents_measure_is_what_the_gateway_counts() {
     let in_intervals: u64 = intervals.iter().map(|of| count(of, "/requests")).sum();
     assert_eq!(in_intervals, total);
 
+    assert_eq!(report["result"]["schema"], "weir-result/1");
     // The stored result has whole histograms, of all and of each, and a page shows each.
     let text = fs::read_to_string(&stored).unwrap();
     let document = weir_lab::document::Document::from_json(&text).expect("a result");

@@ -13,6 +13,7 @@ use weir_lab::convert;
 use weir_lab::document::{self, Caveat};
 
 use super::laboratory::{Usage, grouped};
+use super::secrets::without_secrets;
 use super::{live, present};
 
 /// Beginnings that are further apart than this are worth a word.
@@ -133,7 +134,7 @@ pub(super) fn stored(outcome: &Outcome) -> document::Agents {
             seed: part.seed,
             start_offset_seconds: part.start_offset.as_ref().map(seconds),
             round_trip_seconds: part.round_trip.as_ref().map(seconds),
-            error: part.error.clone(),
+            error: part.error.as_deref().map(without_secrets),
             ..document::Agent::default()
         };
         convert::agent(agent, &part.reports)
@@ -143,7 +144,10 @@ pub(super) fn stored(outcome: &Outcome) -> document::Agents {
         each: each.collect(),
         start_spread_seconds: spread.map(|of| seconds(&of.spread)),
         start_uncertainty_seconds: spread.map(|of| seconds(&of.uncertainty)),
-        error: outcome.error.as_ref().map(AgentError::to_string),
+        error: outcome
+            .error
+            .as_ref()
+            .map(|error| without_secrets(&error.to_string())),
     }
 }
 
@@ -171,7 +175,8 @@ pub(super) fn caveats(outcome: &Outcome) -> Vec<Caveat> {
     }
     if let Some(error) = &outcome.error {
         let text = format!(
-            "the run is not whole: {error}. Its numbers are of what was measured until then, and no result"
+            "the run is not whole: {}. Its numbers are of what was measured until then, and no result",
+            without_secrets(&error.to_string())
         );
         caveats.insert(0, Caveat::new("agent-lost", text));
     }

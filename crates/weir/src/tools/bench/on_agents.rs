@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use weir_agent::coordinator::{Coordinator, Outcome};
 use weir_agent::message::Open;
-use weir_lab::document::Volume;
+use weir_lab::document::{Body, Volume};
 use weir_load::Stop;
 use weir_load::bench::BenchConfig;
 use weir_load::workload::Workload;
@@ -16,6 +16,7 @@ use crate::tools::agents;
 use crate::tools::laboratory::Usage;
 use crate::tools::live::View;
 use crate::tools::present::Progress;
+use crate::tools::secrets::without_secrets;
 use crate::tools::session::end_on_interrupt;
 
 /// Measures and tells. A run that an agent did not make to the end is told too, and is a failure.
@@ -32,7 +33,7 @@ pub(super) fn run(
         .into_iter()
         .zip(&arguments.urls)
         .map(|(volume, url)| Driven {
-            name: url.to_string(),
+            name: without_secrets(&url.to_string()),
             volume,
             queues,
         })
@@ -45,6 +46,12 @@ pub(super) fn run(
         runs.iter_mut()
             .for_each(|run| run.agents = Some(parts.clone()));
     }
+    let mut document = arguments.stored(workload, &driven, &outcome.merged, started);
+    document.caveats.clone_from(&caveats);
+    if let Body::Bench { runs } = &mut document.body {
+        runs.iter_mut()
+            .for_each(|run| run.agents = Some(parts.clone()));
+    }
     if arguments.result.is_wanted() {
         arguments.result.write(&document)?;
     }
@@ -53,6 +60,7 @@ pub(super) fn run(
         let mut json = shown.json();
         json["result"] = serde_json::to_value(&document)?;
         json["agents"] = agents::json(&parts)?;
+        json["result"] = serde_json::to_value(&document)?;
         json["caveats"] = serde_json::to_value(&caveats)?;
         println!("{}", serde_json::to_string_pretty(&json)?);
     } else {
@@ -67,6 +75,7 @@ pub(super) fn run(
     Ok(match &outcome.error {
         None => judged,
         Some(error) => {
+            let error = without_secrets(&error.to_string());
             eprintln!("error: the run is not whole: {error}");
             ExitCode::FAILURE
         }
