@@ -138,6 +138,7 @@ fn add_namespace(subsystem: &str, volume: &str) -> Change {
         eui64: None,
         read_only: None,
         visible_to: None,
+        qos: None,
     };
     Change::AddNamespace {
         nqn: nqn(subsystem),

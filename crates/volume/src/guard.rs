@@ -1,4 +1,4 @@
-//! Wraps every served volume: checks, range locks, emulation, counting, removal.
+//! Wraps every served volume: checks, limits, range locks, emulation, counting, removal.
 //!
 //! A guard is a volume itself. To an ordinary request it adds a check of its range and its buffers, one look at an empty
 //! list of locks, and counters. What the volume below cannot do as it was asked becomes several requests to it:
@@ -9,10 +9,16 @@
 //! * blocks of 512 bytes on a volume of 4096: unaligned writes read first, under a range lock;
 //! * compare, write zeroes and verify, where the volume says that it does not support them, are reads and writes.
 //!
+//! What a namespace's limits do not allow yet waits here before it is checked against any lock (see [`limits`]). A fence ends
+//! such requests, which have had no effect.
+//!
 //! It does no I/O of its own, and orders nothing that does not overlap a lock.
 
 mod complex;
 mod lane;
+mod limited;
+mod limits;
+mod meter;
 mod statistics;
 mod table;
 
@@ -29,6 +35,8 @@ use weir_reactor::{Reactor, Receiver};
 
 use crate::mailbox::WhenAll;
 use crate::support::{LiveGeometry, Watchers, check_resize};
+pub use limited::LimitedVolume;
+pub use limits::{Limits, RateLimit, RateLimitError, Throttled};
 use statistics::Gathering;
 pub use statistics::{KINDS, KindStatistics, LATENCY_BUCKETS, VolumeStatistics};
 use table::{Message, Table};
@@ -215,7 +223,7 @@ impl Volume for Guard {
             return Err(VolumeError::Lost);
         }
         Ok(Box::new(lane::GuardQueue::open(
-            self, reactor, depth, sink,
+            self, None, reactor, depth, sink,
         )?))
     }
 

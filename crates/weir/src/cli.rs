@@ -224,6 +224,8 @@ pub(crate) enum NamespaceCommand {
         read_only: Option<bool>,
         #[command(flatten)]
         visible: Visible,
+        #[command(flatten)]
+        limits: LimitArgs,
     },
     /// Remove a namespace; its volume stays
     Remove {
@@ -257,6 +259,49 @@ pub(crate) struct NamespaceAdd {
     pub(crate) read_only: bool,
     #[command(flatten)]
     pub(crate) visible: Visible,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+}
+
+/// Limits of a namespace. Bursts are a tenth of their limit unless given, and at least a hundredth.
+#[derive(Debug, Args)]
+pub(crate) struct LimitArgs {
+    /// Reads a second; 0: no limit
+    #[arg(long, value_name = "N")]
+    pub(crate) read_iops: Option<u64>,
+    /// Reads at once, after a time with fewer
+    #[arg(long, value_name = "N", requires = "read_iops")]
+    pub(crate) read_iops_burst: Option<u64>,
+    /// Writes a second; 0: no limit
+    #[arg(long, value_name = "N")]
+    pub(crate) write_iops: Option<u64>,
+    /// Writes at once, after a time with fewer
+    #[arg(long, value_name = "N", requires = "write_iops")]
+    pub(crate) write_iops_burst: Option<u64>,
+    /// Reads and writes a second; 0: no limit
+    #[arg(long, value_name = "N")]
+    pub(crate) total_iops: Option<u64>,
+    /// Reads and writes at once, after a time with fewer
+    #[arg(long, value_name = "N", requires = "total_iops")]
+    pub(crate) total_iops_burst: Option<u64>,
+    /// Bytes read a second, such as 100M; 0: no limit
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) read_bandwidth: Option<u64>,
+    /// Bytes read at once, after a time with fewer
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "read_bandwidth")]
+    pub(crate) read_bandwidth_burst: Option<u64>,
+    /// Bytes written a second; 0: no limit
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) write_bandwidth: Option<u64>,
+    /// Bytes written at once, after a time with fewer
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "write_bandwidth")]
+    pub(crate) write_bandwidth_burst: Option<u64>,
+    /// Bytes read and written a second; 0: no limit
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) total_bandwidth: Option<u64>,
+    /// Bytes read and written at once, after a time with fewer
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "total_bandwidth")]
+    pub(crate) total_bandwidth_burst: Option<u64>,
 }
 
 /// Who sees a namespace.

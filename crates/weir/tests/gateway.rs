@@ -338,6 +338,95 @@ fn what_hosts_do_is_counted() {
     assert_eq!(number("weir_volume_online{volume=\"memory\"}"), 1.0);
 }
 
+/// A namespace's limits hold for its hosts, change under load, are shown, and are kept.
+#[test]
+fn limits_of_a_namespace_hold_and_change_live_and_are_kept() {
+    let mut gateway = Gateway::started();
+    let url = gateway.serve_memory("4M");
+    let namespace = format!("{SUBSYSTEM} 1");
+    let throttled = |gateway: &Gateway| {
+        gateway.json(&format!("namespace show {namespace}"))["throttled"].clone()
+    };
+    let reads = |gateway: &Gateway| {
+        let statistics = gateway.json("latency");
+        let commands = statistics[0]["commands"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let reads = commands.iter().find(|one| one["command"] == "read");
+        reads.map_or(0, |reads| reads["count"].as_u64().unwrap())
+    };
+    gateway.ok(&format!("bench {url} -r 100 -d 8 -t 200ms"));
+    assert_eq!(
+        throttled(&gateway)["requests"],
+        0,
+        "without limits nothing waits"
+    );
+    gateway.ok(&format!(
+        "namespace set {namespace} --read-iops 400 --read-iops-burst 40 --write-bandwidth 1M"
+    ));
+    let text = gateway.ok(&format!("namespace show {namespace}"));
+    assert!(text.contains("read IOPS 400, burst 40"), "{text}");
+    assert!(text.contains("write bandwidth 1 MiB/s, burst"), "{text}");
+
+    let (before, began) = (reads(&gateway), Instant::now());
+    gateway.ok(&format!("bench {url} -r 100 -d 32 -t 2s"));
+    let (done, seconds) = (reads(&gateway) - before, began.elapsed().as_secs_f64());
+    assert!(
+        (done as f64) <= 400.0 * seconds + 40.0,
+        "{done} in {seconds} s"
+    );
+    assert!(done >= 200, "{done} in {seconds} s: it stands still");
+    let waited = throttled(&gateway);
+    assert!(waited["requests"].as_u64().unwrap() > 100, "{waited}");
+    assert!(
+        waited["waited_ns"].as_u64().unwrap() > 1_000_000_000,
+        "{waited}"
+    );
+    let status = gateway.ok("status");
+    assert!(status.contains("1 namespaces; "), "{status}");
+    let page = gateway.metrics();
+    let labels = format!("subsystem=\"{SUBSYSTEM}\",nsid=\"1\"");
+    for line in [
+        format!("weir_namespace_limit{{{labels},limit=\"read_iops\"}} 400"),
+        format!("weir_namespace_limit_burst{{{labels},limit=\"read_iops\"}} 40"),
+        format!("weir_namespace_limit{{{labels},limit=\"write_bandwidth\"}} 1048576"),
+        format!("weir_namespace_throttled_waiting{{{labels}}} 0"),
+    ] {
+        assert!(page.lines().any(|one| one == line), "no {line} in\n{page}");
+    }
+
+    // A load that could not end for a day goes on at once when its limit is taken away.
+    gateway.ok(&format!("namespace set {namespace} --read-iops 1"));
+    let mut load = gateway.weir_command(&format!("bench {url} -r 100 -d 16 -t 200ms"));
+    let mut load = load
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("requests that wait", || {
+        throttled(&gateway)["waiting"].as_u64().unwrap() >= 8
+    });
+    gateway.ok(&format!("namespace set {namespace} --read-iops 0"));
+    until("the end of the load", || load.try_wait().unwrap().is_some());
+    assert!(load.wait().unwrap().success());
+    gateway.fails(
+        &format!("namespace set {namespace} --total-iops 1000 --total-iops-burst 9"),
+        &["total_iops", "a burst of 10"],
+    );
+    gateway.fails(
+        &format!("namespace set {namespace} --total-bandwidth 2048T"),
+        &["total_bandwidth", "must be 1 to"],
+    );
+
+    gateway.signal(Signal::KILL);
+    gateway.process.take().unwrap().wait().unwrap();
+    gateway.start();
+    let shown = gateway.json(&format!("namespace show {namespace}"));
+    let kept = serde_json::json!({"write_bandwidth": {"limit": 1048576, "burst": 104858}});
+    assert_eq!(shown["qos"], kept);
+}
+
 /// Where commands' time went, as seen by API, command line and metrics: every command of a load is in each.
 #[test]
 fn where_time_went_is_shown() {

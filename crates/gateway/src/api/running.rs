@@ -1,23 +1,27 @@
 //! `/v1/connections`, `/v1/reactors`, `/v1/status` and `/metrics`.
 
+use std::num::NonZeroU32;
+
 use axum::Json;
-use axum::extract::State;
+use axum::extract;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 
 use super::input::Names;
 use super::views::StatusView;
 use super::{ApiError, Context, Refusals, Shared};
-use crate::engine::{ConnectionReport, EngineError, ReactorReport};
+use crate::engine::{ConnectionReport, EngineError, ReactorReport, ThrottledReport};
 use crate::limits;
 use crate::metrics::{self, Family, Kind};
+use crate::name::Nqn;
+use crate::state::{Namespace, QosLimit, State};
 
 /// Lists the connections.
 #[utoipa::path(get, path = "/v1/connections", tag = "running",
     operation_id = "list_connections",
     responses((status = 200, body = Vec<ConnectionReport>), Refusals))]
 pub(super) async fn connections(
-    State(context): Shared,
+    extract::State(context): Shared,
 ) -> Result<Json<Vec<ConnectionReport>>, ApiError> {
     Ok(Json(context.control.engine().connections().await?))
 }
@@ -28,7 +32,7 @@ pub(super) async fn connections(
     params(("id" = u64, Path)),
     responses((status = 200, body = ConnectionReport), Refusals))]
 pub(super) async fn connection(
-    State(context): Shared,
+    extract::State(context): Shared,
     Names(id): Names<u64>,
 ) -> Result<Json<ConnectionReport>, ApiError> {
     let connections = context.control.engine().connections().await?;
@@ -43,7 +47,7 @@ pub(super) async fn connection(
     operation_id = "end_connection",
     params(("id" = u64, Path)), responses((status = 204), Refusals))]
 pub(super) async fn disconnect(
-    State(context): Shared,
+    extract::State(context): Shared,
     Names(id): Names<u64>,
 ) -> Result<StatusCode, ApiError> {
     context.control.engine().disconnect(id).await?;
@@ -53,14 +57,16 @@ pub(super) async fn disconnect(
 /// Lists the reactors and how busy they are.
 #[utoipa::path(get, path = "/v1/reactors", tag = "running", operation_id = "list_reactors",
     responses((status = 200, body = Vec<ReactorReport>), Refusals))]
-pub(super) async fn reactors(State(context): Shared) -> Result<Json<Vec<ReactorReport>>, ApiError> {
+pub(super) async fn reactors(
+    extract::State(context): Shared,
+) -> Result<Json<Vec<ReactorReport>>, ApiError> {
     Ok(Json(context.control.engine().reactors().await?))
 }
 
 /// Shows the gateway as a whole and what an operator should look at.
 #[utoipa::path(get, path = "/v1/status", tag = "running", operation_id = "show_status",
     responses((status = 200, body = StatusView), Refusals))]
-pub(super) async fn status(State(context): Shared) -> Result<Json<StatusView>, ApiError> {
+pub(super) async fn status(extract::State(context): Shared) -> Result<Json<StatusView>, ApiError> {
     let (control, about) = (&context.control, &context.about);
     let state = control.state();
     let engine = control.engine();
@@ -74,6 +80,8 @@ pub(super) async fn status(State(context): Shared) -> Result<Json<StatusView>, A
         volumes: state.volumes.len(),
         subsystems: state.subsystems.len(),
         namespaces: state.namespaces().count(),
+        limited_namespaces: limited(&state).count(),
+        throttled: throttled(&context),
         hosts: state.hosts.len(),
         listeners: engine.listeners().len(),
         connections: engine.connections().await?.len(),
@@ -82,6 +90,72 @@ pub(super) async fn status(State(context): Shared) -> Result<Json<StatusView>, A
         resident_bytes: limits::resident_memory(),
         problems: problems(&context),
     }))
+}
+
+fn limited(state: &State) -> impl Iterator<Item = (&Nqn, NonZeroU32, &Namespace)> {
+    state
+        .namespaces()
+        .filter(|(_, _, namespace)| !namespace.qos.is_empty())
+}
+
+/// What waited for the limits of all namespaces that have some.
+fn throttled(context: &Context) -> ThrottledReport {
+    let (state, engine) = (context.control.state(), context.control.engine());
+    let mut sum = ThrottledReport::default();
+    for (nqn, nsid, _) in limited(&state) {
+        let throttled = engine.throttled(nqn, nsid.get()).unwrap_or_default();
+        sum.requests += throttled.requests;
+        sum.waited_ns += throttled.waited_ns;
+        sum.waiting += throttled.waiting;
+    }
+    sum
+}
+
+/// The limits, and what waited for them, by namespace; nothing of namespaces without limits.
+fn limit_families(context: &Context) -> Vec<Family> {
+    let (state, engine) = (context.control.state(), context.control.engine());
+    let mut limits = Family::new(
+        "weir_namespace_limit",
+        Kind::Gauge,
+        "Requests or bytes that a namespace's limit allows in a second, by limit.",
+    );
+    let mut bursts = Family::new(
+        "weir_namespace_limit_burst",
+        Kind::Gauge,
+        "Requests or bytes that a namespace's limit allows at once, by limit.",
+    );
+    let mut requests = Family::new(
+        "weir_namespace_throttled_requests_total",
+        Kind::Counter,
+        "Requests that had to wait for a limit.",
+    );
+    let mut seconds = Family::new(
+        "weir_namespace_throttled_seconds_total",
+        Kind::Counter,
+        "Time that requests waited for a limit.",
+    );
+    let mut waiting = Family::new(
+        "weir_namespace_throttled_waiting",
+        Kind::Gauge,
+        "Requests that wait for a limit now.",
+    );
+    for (nqn, nsid, namespace) in limited(&state) {
+        let nsid_text = nsid.to_string();
+        let labels = [("subsystem", nqn.as_str()), ("nsid", nsid_text.as_str())];
+        for (name, limit) in namespace.qos.each() {
+            let Some(QosLimit { limit, burst }) = limit else {
+                continue;
+            };
+            let with = || labels.into_iter().chain([("limit", name)]);
+            limits.add(with(), limit);
+            bursts.add(with(), burst);
+        }
+        let throttled = engine.throttled(nqn, nsid.get()).unwrap_or_default();
+        requests.add(labels, throttled.requests);
+        seconds.add(labels, throttled.waited_ns as f64 / 1e9);
+        waiting.add(labels, throttled.waiting);
+    }
+    vec![limits, bursts, requests, seconds, waiting]
 }
 
 fn problems(context: &Context) -> Vec<String> {
@@ -112,8 +186,11 @@ fn problems(context: &Context) -> Vec<String> {
 /// Everything that is counted, as Prometheus text.
 #[utoipa::path(get, path = "/metrics", tag = "running", operation_id = "show_metrics",
     responses((status = 200, body = String, content_type = "text/plain"), Refusals))]
-pub(super) async fn metrics(State(context): Shared) -> Result<impl IntoResponse, ApiError> {
+pub(super) async fn metrics(
+    extract::State(context): Shared,
+) -> Result<impl IntoResponse, ApiError> {
     let mut families = own_families(&context);
+    families.extend(limit_families(&context));
     families.extend(context.control.engine().counters().await?);
     Ok((
         [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)],

@@ -263,6 +263,87 @@ fn subsystems_hosts_and_visibility() {
 }
 
 #[test]
+fn limits_of_a_namespace_are_set_one_by_one() {
+    with_api(|mut api, engine| async move {
+        let volume = json!({"url": "mem:?size=1M"});
+        api.put("/v1/volumes/a", volume).await.expect(201);
+        api.put(SUBSYSTEM, json!({})).await.expect(201);
+        let namespace = format!("{SUBSYSTEM}/namespaces/1");
+        let spec = json!({"volume": "a", "qos": {"read_iops": {"limit": 1000}}});
+        let added = api.put(&namespace, spec.clone()).await.expect(201);
+        let reads = json!({"limit": 1000, "burst": 100});
+        assert_eq!(added["qos"], json!({"read_iops": reads}));
+        api.put(&namespace, spec).await.expect(200);
+        let differs = json!({"volume": "a", "qos": {"read_iops": {"limit": 1001}}});
+        api.put(&namespace, differs)
+            .await
+            .refused(409, "exists", "qos");
+        let silent = json!({"volume": "a"});
+        api.put(&namespace, silent).await.expect(200);
+
+        let patch = json!({"qos": {"total_bandwidth": {"limit": 1 << 20, "burst": 4096 * 16}}});
+        let set = api.patch(&namespace, patch).await.expect(200);
+        let total = json!({"limit": 1 << 20, "burst": 65536});
+        assert_eq!(
+            set["qos"],
+            json!({"read_iops": reads, "total_bandwidth": total})
+        );
+        let nqn = added["subsystem"].as_str().unwrap().parse().unwrap();
+        let waited = crate::engine::ThrottledReport {
+            requests: 3,
+            waited_ns: 5_000_000,
+            waiting: 1,
+        };
+        engine.set_throttled(&nqn, 1, waited);
+        let status = api.get("/v1/status").await.expect(200);
+        assert_eq!(
+            (
+                &status["limited_namespaces"],
+                &status["throttled"]["requests"]
+            ),
+            (&json!(1), &json!(3))
+        );
+        let page = api.get("/metrics").await.text;
+        assert!(
+            page.contains("weir_namespace_throttled_seconds_total{subsystem="),
+            "{page}"
+        );
+        assert!(page.contains("} 0.005"), "{page}");
+
+        let patch = json!({"qos": {"read_iops": {"limit": 0}, "total_bandwidth": {"limit": 0}}});
+        let set = api.patch(&namespace, patch).await.expect(200);
+        assert_eq!(set["qos"], json!({}));
+        for (limit, burst, says) in [
+            (1_u64 << 51, 1_u64 << 50, "must be 1 to"),
+            (u64::MAX, 1, "must be 1 to"),
+            (1000, 9, "at least a hundredth"),
+            (1000, 0, "at least a hundredth"),
+            (1000, u64::MAX, "at least a hundredth"),
+        ] {
+            let patch = json!({"qos": {"write_iops": {"limit": limit, "burst": burst}}});
+            api.patch(&namespace, patch)
+                .await
+                .refused(400, "invalid", says);
+        }
+        let patch = json!({"qos": {"write_iops": {"limit": -1}}});
+        api.patch(&namespace, patch)
+            .await
+            .refused(400, "invalid", "-1");
+        let patch = json!({"qos": {"reads": {"limit": 1}}});
+        api.patch(&namespace, patch)
+            .await
+            .refused(400, "invalid", "reads");
+        assert!(
+            engine
+                .applied()
+                .unwrap()
+                .namespaces()
+                .all(|(_, _, one)| one.qos.is_empty())
+        );
+    });
+}
+
+#[test]
 fn listeners_by_every_kind_of_address() {
     with_api(|mut api, engine| async move {
         for path in [

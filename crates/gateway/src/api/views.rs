@@ -7,11 +7,11 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::control::Failures;
-use crate::engine::{Engine, VolumeReport};
+use crate::engine::{Engine, ThrottledReport, VolumeReport};
 use crate::limits::Budget;
 use crate::name::{Eui64, ListenerAddress, Model, Nguid, Nqn, Serial, VolumeName};
 use crate::state::{
-    ControllerIds, Host, Listener, ListenerKind, Namespace, SocketOptions, State, Subsystem,
+    ControllerIds, Host, Listener, ListenerKind, Namespace, Qos, SocketOptions, State, Subsystem,
     Visibility, Volume,
 };
 
@@ -141,6 +141,11 @@ pub struct NamespaceView {
     pub ana_group: u32,
     /// Which of the subsystem's hosts see it.
     pub visible_to: Visibility,
+    /// Its limits.
+    pub qos: Qos,
+    /// What waited for them; missing while its volume is not open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled: Option<ThrottledReport>,
     /// Whether its volume is open, so that hosts can use it.
     pub online: bool,
     /// Its size in bytes; missing while its volume is not open.
@@ -161,6 +166,8 @@ impl NamespaceView {
             read_only: namespace.read_only,
             ana_group: namespace.ana_group,
             visible_to: namespace.visible_to.clone(),
+            qos: namespace.qos,
+            throttled: engine.throttled(nqn, nsid),
             online: report.as_ref().is_some_and(|report| !report.lost),
             size_bytes: report.map(|report| report.size_bytes),
         }
@@ -289,6 +296,10 @@ pub struct StatusView {
     pub subsystems: usize,
     /// Namespaces of all subsystems.
     pub namespaces: usize,
+    /// Namespaces that have limits.
+    pub limited_namespaces: usize,
+    /// What waited for the limits of these.
+    pub throttled: ThrottledReport,
     /// Registered hosts.
     pub hosts: usize,
     /// Listeners.

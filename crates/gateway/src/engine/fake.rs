@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{
     ConnectionReport, Engine, EngineError, Latency, ListenerReport, Opening, ReactorReport, Reply,
-    VolumeReport,
+    ThrottledReport, VolumeReport,
 };
 use crate::metrics::{Family, Kind};
 use crate::name::{ListenerAddress, Nqn, VolumeName};
@@ -28,6 +28,7 @@ struct Books {
     connections: Vec<ConnectionReport>,
     namespace_latencies: BTreeMap<(Nqn, u32), Latency>,
     connection_latencies: BTreeMap<u64, Latency>,
+    throttled: BTreeMap<(Nqn, u32), ThrottledReport>,
     applied: Option<Arc<State>>,
     failing_urls: BTreeSet<String>,
     failing_listeners: BTreeSet<ListenerAddress>,
@@ -107,6 +108,12 @@ impl FakeEngine {
     /// Pretends that this is where the time of a connection's commands went.
     pub fn set_connection_latency(&self, id: u64, latency: Latency) {
         self.books().connection_latencies.insert(id, latency);
+    }
+
+    /// Pretends that this much waited for a namespace's limits.
+    pub fn set_throttled(&self, nqn: &Nqn, nsid: u32, throttled: ThrottledReport) {
+        let key = (nqn.clone(), nsid);
+        self.books().throttled.insert(key, throttled);
     }
 
     /// The state that was applied last.
@@ -334,6 +341,10 @@ impl Engine for FakeEngine {
         let mut all = self.books().namespace_latencies.clone();
         all.retain(|key, _| only.as_ref().is_none_or(|only| only == key));
         ready(Ok(all))
+    }
+
+    fn throttled(&self, nqn: &Nqn, nsid: u32) -> Option<ThrottledReport> {
+        self.books().throttled.get(&(nqn.clone(), nsid)).copied()
     }
 
     fn connection_latencies(&self, only: Option<u64>) -> Reply<'_, BTreeMap<u64, Latency>> {

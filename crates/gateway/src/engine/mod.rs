@@ -78,6 +78,9 @@ pub trait Engine: Send + Sync {
     /// told what changed for them. Namespaces whose volume is not open are not ready.
     fn apply(&self, state: Arc<State>) -> Reply<'_, ()>;
 
+    /// What waited for a namespace's limits since it is served; none if it is not served.
+    fn throttled(&self, nqn: &Nqn, nsid: u32) -> Option<ThrottledReport>;
+
     /// The connections at this moment.
     fn connections(&self) -> Reply<'_, Vec<ConnectionReport>>;
 
@@ -121,6 +124,17 @@ pub struct VolumeReport {
     /// What should be known of it though it was opened, such as I/O through the page cache.
     #[serde(default)]
     pub notices: Vec<String>,
+}
+
+/// What waited for a namespace's limits since it is served.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ThrottledReport {
+    /// Requests that had to wait and went on.
+    pub requests: u64,
+    /// How long they waited, all together, in nanoseconds.
+    pub waited_ns: u64,
+    /// Requests that wait now.
+    pub waiting: u64,
 }
 
 /// What an open listener is like.

@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::{
-    ANA_GROUP, ControllerIds, Host, Kind, Listener, ListenerKind, NSID_MAX, Namespace,
-    SocketOptions, State, StateError, Subsystem, Visibility, Volume,
+    ANA_GROUP, ControllerIds, Host, Kind, Listener, ListenerKind, NSID_MAX, Namespace, Qos,
+    QosPatch, SocketOptions, State, StateError, Subsystem, Visibility, Volume,
 };
 use crate::name::{Eui64, ListenerAddress, Model, Nguid, Nqn, Serial, VolumeName};
 
@@ -80,6 +80,9 @@ pub struct NamespaceSpec {
     /// Which of the subsystem's hosts see it; all unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visible_to: Option<Visibility>,
+    /// Its limits; none unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos: Option<QosPatch>,
 }
 
 /// What to change of a namespace; what is left out stays.
@@ -92,6 +95,9 @@ pub struct NamespacePatch {
     /// Which of the subsystem's hosts see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visible_to: Option<Visibility>,
+    /// Its limits; they hold at once for requests that wait, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos: Option<QosPatch>,
 }
 
 /// What a listener to be added should be.
@@ -606,6 +612,7 @@ impl State {
             read_only: spec.read_only.unwrap_or(false),
             ana_group: ANA_GROUP,
             visible_to: spec.visible_to.clone().unwrap_or_default(),
+            qos: spec.qos.unwrap_or_default().applied_to(&Qos::default()),
         };
         self.subsystem_mut(nqn)?.namespaces.insert(nsid, namespace);
         Ok(nsid)
@@ -620,6 +627,7 @@ impl State {
         let mut namespace = self.namespace(nqn, nsid)?.clone();
         namespace.read_only = patch.read_only.unwrap_or(namespace.read_only);
         namespace.visible_to = patch.visible_to.clone().unwrap_or(namespace.visible_to);
+        namespace.qos = patch.qos.unwrap_or_default().applied_to(&namespace.qos);
         self.subsystem_mut(nqn)?
             .namespaces
             .insert(valid_nsid(nsid)?, namespace);
@@ -684,7 +692,9 @@ impl NamespaceSpec {
             "visible_to",
             &found.visible_to,
             self.visible_to.as_ref(),
-        )
+        )?;
+        let qos = self.qos.map(|asked| asked.applied_to(&found.qos));
+        same(kind, &name, "qos", &found.qos, qos.as_ref())
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod change;
 mod error;
+mod qos;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ pub use self::change::{
     Outcome, Random, SubsystemPatch, SubsystemSpec,
 };
 pub use self::error::{Kind, StateError};
+pub use self::qos::{Qos, QosLimit, QosLimitPatch, QosPatch};
 use crate::name::{Eui64, ListenerAddress, Model, Nguid, Nqn, Serial, VolumeName};
 
 /// Most volumes in one state.
@@ -137,6 +139,8 @@ pub struct Namespace {
     pub ana_group: u32,
     /// Which of the subsystem's hosts see it.
     pub visible_to: Visibility,
+    /// Its limits.
+    pub qos: Qos,
 }
 
 /// Which of a subsystem's hosts see a namespace.
@@ -355,6 +359,7 @@ impl State {
                 return Err(StateError::NsidOutOfRange { nsid: nsid.get() });
             }
             self.volume(&namespace.volume)?;
+            namespace.qos.check()?;
             if namespace.ana_group != ANA_GROUP {
                 let problem = format!("must be {ANA_GROUP}: a single gateway has one group");
                 return Err(StateError::invalid("ana_group", problem));

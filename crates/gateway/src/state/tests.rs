@@ -67,6 +67,7 @@ fn namespace_spec(name: &str) -> NamespaceSpec {
         eui64: None,
         read_only: None,
         visible_to: None,
+        qos: None,
     }
 }
 
@@ -162,6 +163,7 @@ fn identifiers_are_unique_and_stay() {
     let patch = NamespacePatch {
         read_only: Some(true),
         visible_to: None,
+        qos: None,
     };
     let set = Change::SetNamespace {
         nqn: nqn("s"),
@@ -508,6 +510,7 @@ fn any_change() -> impl Strategy<Value = Change> {
                 let patch = NamespacePatch {
                     read_only: Some(read_only),
                     visible_to: Some(visible_to),
+                    qos: None,
                 };
                 Change::SetNamespace {
                     nqn: nqn(name),

@@ -28,7 +28,7 @@ use super::{Store, StoreError};
 use crate::state::State;
 
 /// The format that this version writes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Largest state file that is read, in bytes.
 const FILE_LENGTH_MAX: u64 = 512 * 1024 * 1024;
 /// Mode of a state directory that had to be made.
@@ -43,7 +43,26 @@ const LOCK_PAUSE: Duration = Duration::from_millis(50);
 type Migration = fn(Value) -> Result<Value, String>;
 
 /// The migrations in order: the first takes format 1 to 2. A change of the state's shape adds one.
-const MIGRATIONS: [Migration; FORMAT as usize - 1] = [];
+const MIGRATIONS: [Migration; FORMAT as usize - 1] = [add_limits];
+
+/// Format 2: a namespace has limits.
+fn add_limits(mut state: Value) -> Result<Value, String> {
+    let subsystems = state.get_mut("subsystems").and_then(Value::as_object_mut);
+    let subsystems = subsystems.ok_or("it has no subsystems")?;
+    for (nqn, subsystem) in subsystems {
+        let namespaces = subsystem
+            .get_mut("namespaces")
+            .and_then(Value::as_object_mut);
+        let namespaces = namespaces.ok_or_else(|| format!("{nqn} has no namespaces"))?;
+        for (nsid, namespace) in namespaces {
+            let namespace = namespace.as_object_mut();
+            let namespace =
+                namespace.ok_or_else(|| format!("namespace {nsid} of {nqn} is none"))?;
+            namespace.insert("qos".to_owned(), serde_json::json!({}));
+        }
+    }
+    Ok(state)
+}
 
 /// What the file holds.
 #[derive(Deserialize)]

@@ -224,7 +224,7 @@ fn a_later_format_is_refused_by_name() {
     let path = directory.path().join("state.json");
     fs::write(
         &path,
-        "{\"format\": 2, \"crc32c\": \"00000000\", \"state\": {}}",
+        "{\"format\": 3, \"crc32c\": \"00000000\", \"state\": {}}",
     )
     .unwrap();
     let error = load(&path).unwrap_err();
@@ -232,8 +232,8 @@ fn a_later_format_is_refused_by_name() {
         matches!(
             error,
             StoreError::Newer {
-                format: 2,
-                known: 1,
+                format: 3,
+                known: 2,
                 ..
             }
         ),
@@ -272,6 +272,44 @@ fn migrations_run_in_order_from_the_format_found() {
     assert!(migrate(start(), 0, &[first]).is_err());
     let fails: Migration = |_| Err("no".into());
     assert_eq!(migrate(start(), 1, &[fails, second]), Err("no".into()));
+}
+
+#[test]
+fn a_state_without_limits_is_taken_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.json");
+    let text = r#"{"revision": 2, "discovery_generation": 1, "volumes": {"a": {"url": "mem:?size=1M"}}, "hosts": {},
+        "subsystems": {"nqn.2014-08.org.example:a": {"serial": "S", "model": "Weir", "allow_any_host": true, "allowed_hosts": [],
+        "controller_ids": {"min": 1, "max": 65519}, "ana_changes": 0, "namespaces": {"1": {"volume": "a",
+        "uuid": "11111111-2222-4333-8444-555555555555", "nguid": "11111111222243338444555555555555", "eui64": "1111111122224333",
+        "read_only": false, "ana_group": 1, "visible_to": "all"}}}}, "listeners": {}}"#;
+    let crc32c = checksum(text);
+    fs::write(
+        &path,
+        format!("{{\"format\": 1, \"crc32c\": \"{crc32c}\", \"state\": {text}}}\n"),
+    )
+    .unwrap();
+    let state = load(&path).unwrap().unwrap();
+    let (_, _, namespace) = state.namespaces().next().unwrap();
+    assert!(namespace.qos.is_empty());
+    // And what is saved from then on is read back.
+    let mut store = FileStore::open(&path).unwrap();
+    store.load().unwrap();
+    let mut limited = state.clone();
+    limited.revision += 1;
+    for namespace in limited
+        .subsystems
+        .values_mut()
+        .flat_map(|one| one.namespaces.values_mut())
+    {
+        namespace.qos.write_iops = Some(crate::state::QosLimit {
+            limit: 1000,
+            burst: 100,
+        });
+    }
+    store.save(&limited, Some(2)).unwrap();
+    drop(store);
+    assert_eq!(load(&path).unwrap(), Some(limited));
 }
 
 #[test]

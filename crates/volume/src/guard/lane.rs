@@ -18,6 +18,8 @@ use weir_block::{
 use weir_memory::Segments;
 use weir_reactor::{Instant, Reactor, Task, Timer, oneshot};
 
+use super::limits::{Account, Class};
+use super::meter::{Meter, Waiting};
 use super::statistics::Counters;
 use super::table::{Acknowledged, LockId, Message, QueueMailbox, overlaps};
 use super::{Guard, complex};
@@ -31,11 +33,11 @@ const BUFFER_RETRY: Duration = Duration::from_millis(1);
 /// A request of the queue's user.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct User {
-    token: Token,
-    kind: OperationKind,
+    pub(super) token: Token,
+    pub(super) kind: OperationKind,
     /// As the user counts blocks.
-    range: (u64, u64),
-    taken: Instant,
+    pub(super) range: (u64, u64),
+    pub(super) taken: Instant,
 }
 
 /// What one part of an emulated request awaits.
@@ -120,6 +122,10 @@ pub(super) struct Lane {
     /// Requests that were taken and have not ended.
     taken: Cell<u32>,
     next_number: Cell<u64>,
+    /// Whether the namespace has limits now.
+    is_limited: Cell<bool>,
+    /// None on a guard itself, and once the queue is dropped.
+    meter: RefCell<Option<Meter>>,
     counters: Counters,
     mailbox: Arc<QueueMailbox>,
     waker: RefCell<Option<Waker>>,
@@ -146,8 +152,10 @@ impl Drop for Ticket {
 }
 
 impl GuardQueue {
+    /// A queue that draws from `account`, where its namespace has one.
     pub(super) fn open(
         guard: Arc<Guard>,
+        account: Option<Arc<Account>>,
         reactor: &Reactor,
         depth: u32,
         sink: Rc<dyn CompletionSink>,
@@ -168,6 +176,8 @@ impl GuardQueue {
             drains: RefCell::default(),
             taken: Cell::new(0),
             next_number: Cell::new(0),
+            is_limited: Cell::new(false),
+            meter: RefCell::default(),
             counters: Counters::default(),
             mailbox: Arc::clone(&mailbox),
             waker: RefCell::default(),
@@ -178,9 +188,16 @@ impl GuardQueue {
         let inner = Arc::clone(&lane.guard.inner).open_queue(reactor, depth, from_below)?;
         *lane.inner.borrow_mut() = Some(inner);
         *lane.locks.borrow_mut() = lane.guard.table.add_queue(&mailbox);
+        if let Some(account) = account {
+            let meter = Meter::new(account, &mailbox);
+            // A change after this comes as a message.
+            lane.is_limited.set(meter.is_limited());
+            *lane.meter.borrow_mut() = Some(meter);
+        }
         let attendant = Attendant {
             lane: Rc::clone(&lane),
             deadline: Timer::new(reactor),
+            draw: Timer::new(reactor),
         };
         reactor.spawn(attendant).detach();
         Ok(GuardQueue { lane })
@@ -198,9 +215,10 @@ impl Queue for GuardQueue {
         if as_it_is && let Some(inner) = &mut *self.lane.inner.borrow_mut() {
             let lba = lba >> guard.ratio_shift;
             let landing = inner.landing(lba, blocks_below);
-            // Behind a lock the data would stay for as long as others take. Locks come and go with a task's own turn only.
+            // Behind a lock or a limit the data would stay for long. Both come and go with a task's own turn only.
             let kept_back = matches!(landing, Landing::Anywhere)
-                && self.lane.is_locked(&(lba..lba + u64::from(blocks_below)));
+                && (self.lane.is_limited.get()
+                    || self.lane.is_locked(&(lba..lba + u64::from(blocks_below))));
             if !kept_back {
                 return landing;
             }
@@ -230,6 +248,7 @@ impl Drop for GuardQueue {
     fn drop(&mut self) {
         let lane = &self.lane;
         drop(lane.inner.borrow_mut().take());
+        drop(lane.meter.borrow_mut().take());
         let in_flight = !lane.below.borrow().is_empty();
         let tickets = std::mem::take(&mut *lane.tickets.borrow_mut());
         let emulated = std::mem::replace(&mut *lane.emulated.borrow_mut(), Slots::with_capacity(0));
@@ -316,12 +335,76 @@ impl Lane {
             let mut ended = self.ended.borrow_mut();
             ended.push_back((user, Err(error), operation));
             self.wake();
-        } else if self.is_simple(&operation) {
-            let number = self.number();
+            return;
+        }
+        let number = self.number();
+        if self.is_limited.get() {
+            self.begin_within_limits(user, number, operation);
+        } else {
+            self.begin(user, number, operation);
+        }
+    }
+
+    fn begin(&self, user: User, number: u64, operation: Operation) {
+        if self.is_simple(&operation) {
             self.admit(Origin::User(user), operation, number);
         } else {
-            let number = self.number();
             self.emulate(user, number, operation);
+        }
+    }
+
+    /// Begins a request when its namespace's limits allow it.
+    fn begin_within_limits(&self, user: User, number: u64, operation: Operation) {
+        let shift = self.guard.inner_shift - self.guard.ratio_shift;
+        let Some(costs) = Class::of(&operation, shift) else {
+            self.begin(user, number, operation);
+            return;
+        };
+        let mut meter = self.meter.borrow_mut();
+        let meter = meter.as_mut().expect("what is limited has a meter");
+        match meter.pay(user, number, operation, costs) {
+            Ok(operation) => self.begin(user, number, operation),
+            Err(true) => self.wake(),
+            Err(false) => {}
+        }
+    }
+
+    /// Begins what the limits allow now; when to come again.
+    fn draw(&self) -> Option<Instant> {
+        let mut go_on = Vec::new();
+        let next = match &mut *self.meter.borrow_mut() {
+            Some(meter) => meter.draw(self.reactor.now(), &mut go_on),
+            None => None,
+        };
+        for waiting in go_on {
+            let Waiting {
+                user,
+                operation,
+                number,
+                ..
+            } = waiting;
+            self.begin(user, number, operation);
+        }
+        next
+    }
+
+    /// Ends what waits for a limit: it has had no effect.
+    fn give_up_waiting(&self) {
+        let error = match self.guard.is_retired() {
+            true => VolumeError::Lost,
+            false => VolumeError::Cancelled,
+        };
+        if let Some(meter) = &mut *self.meter.borrow_mut() {
+            let ended = meter.cancel_all();
+            let ended = ended.map(|waiting| (waiting.user, Err(error), waiting.operation));
+            self.ended.borrow_mut().extend(ended);
+        }
+    }
+
+    fn take_limits(&self) {
+        if let Some(meter) = &mut *self.meter.borrow_mut() {
+            meter.renew();
+            self.is_limited.set(meter.is_limited());
         }
     }
 
@@ -527,6 +610,15 @@ impl Lane {
             return;
         }
         drop(kept_back);
+        let mut meter = self.meter.borrow_mut();
+        let waiting = meter.as_mut().and_then(|meter| meter.cancel(token));
+        drop(meter);
+        if let Some(waiting) = waiting {
+            let ended = (waiting.user, Err(VolumeError::Cancelled), waiting.operation);
+            self.ended.borrow_mut().push_back(ended);
+            self.wake();
+            return;
+        }
         let mut emulated = self.emulated.borrow_mut();
         let found = emulated
             .iter_mut()
@@ -571,10 +663,17 @@ impl Lane {
                 self.locks.borrow_mut().retain(|&(lock, _)| lock != id);
                 self.let_through();
             }
-            Message::Drain(all) => self.drains.borrow_mut().push(Drain {
-                limit: self.next_number.get(),
-                what: DrainOf::All(all),
-            }),
+            Message::Drain(all) => {
+                self.give_up_waiting();
+                self.drains.borrow_mut().push(Drain {
+                    limit: self.next_number.get(),
+                    what: DrainOf::All(all),
+                });
+            }
+            Message::Limits(told) => {
+                self.take_limits();
+                drop(told);
+            }
             Message::Count(gathering) => gathering.add(&self.counters),
         }
     }
@@ -676,10 +775,12 @@ impl Part {
     }
 }
 
-/// The task of a queue: messages, what ended within a submission, what the volume below did not take, deadlines.
+/// The task of a queue: messages, what ended within a submission, what waited for a limit, what the volume below did not take,
+/// deadlines.
 struct Attendant {
     lane: Rc<Lane>,
     deadline: Timer,
+    draw: Timer,
 }
 
 impl Future for Attendant {
@@ -704,6 +805,15 @@ impl Future for Attendant {
         }
         while let Some((user, result, operation)) = lane.take_ended() {
             lane.end(user, result, operation);
+        }
+        loop {
+            match lane.draw() {
+                Some(next) => self.draw.set(next),
+                None => self.draw.clear(),
+            }
+            if self.draw.poll_elapsed(context).is_pending() {
+                break;
+            }
         }
         lane.flush();
         lane.release_drains();

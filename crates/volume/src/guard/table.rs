@@ -52,6 +52,8 @@ pub(super) enum Message {
     Unlock { id: LockId },
     /// Let go when everything that was taken before has ended.
     Drain(Arc<WhenAll>),
+    /// The limits of the namespace changed; let go when they are taken over.
+    Limits(Arc<WhenAll>),
     /// Add your counters.
     Count(Arc<Gathering>),
 }

@@ -3,10 +3,13 @@
 use weir_block::size::Size;
 use weir_gateway::api::views::{NamespaceView, SubsystemView};
 use weir_gateway::name::Nqn;
-use weir_gateway::state::{NamespacePatch, NamespaceSpec, Visibility};
+use weir_gateway::state::{
+    NamespacePatch, NamespaceSpec, QosLimit, QosLimitPatch, QosPatch, Visibility,
+};
 
+use super::status::throttled_text;
 use super::{Asked, json};
-use crate::cli::{NamespaceAdd, NamespaceCommand, Visible};
+use crate::cli::{LimitArgs, NamespaceAdd, NamespaceCommand, Visible};
 use crate::client::{Failure, segment};
 use crate::table::{lines, or_dash, table, values, yes};
 
@@ -28,16 +31,19 @@ pub(crate) fn run(asked: &Asked, command: NamespaceCommand) -> Result<String, Fa
             nsid,
             read_only,
             visible,
+            limits,
         } => {
             let visible_to = visibility(visible);
-            if read_only.is_none() && visible_to.is_none() {
+            let qos = qos(&limits);
+            if read_only.is_none() && visible_to.is_none() && qos.is_none() {
                 let message = "nothing to change was given";
-                let hint = "use --read-only, --visible-to or --visible-to-all";
+                let hint = "use --read-only, --visible-to, --visible-to-all or a limit such as --read-iops";
                 return Err(Failure::new(message).hint(hint));
             }
             let patch = NamespacePatch {
                 read_only,
                 visible_to,
+                qos,
             };
             asked.show(
                 &client.patch(&format!("{}/{nsid}", path(&nqn)), &patch)?,
@@ -63,6 +69,7 @@ fn add(asked: &Asked, arguments: NamespaceAdd) -> Result<String, Failure> {
         eui64,
         read_only,
         visible,
+        limits,
     } = arguments;
     let read_only = read_only.then_some(true);
     let visible_to = visibility(visible);
@@ -73,6 +80,7 @@ fn add(asked: &Asked, arguments: NamespaceAdd) -> Result<String, Failure> {
         eui64,
         read_only,
         visible_to,
+        qos: qos(&limits),
     };
     let path = path(&nqn);
     let answer = match nsid {
@@ -88,6 +96,20 @@ fn visibility(visible: Visible) -> Option<Visibility> {
     }
     let hosts = visible.visible_to;
     (!hosts.is_empty()).then(|| Visibility::Hosts(hosts.into_iter().collect()))
+}
+
+/// The limits that are given; none where none is.
+fn qos(limits: &LimitArgs) -> Option<QosPatch> {
+    let limit = |limit: Option<u64>, burst| limit.map(|limit| QosLimitPatch { limit, burst });
+    let patch = QosPatch {
+        read_iops: limit(limits.read_iops, limits.read_iops_burst),
+        write_iops: limit(limits.write_iops, limits.write_iops_burst),
+        total_iops: limit(limits.total_iops, limits.total_iops_burst),
+        read_bandwidth: limit(limits.read_bandwidth, limits.read_bandwidth_burst),
+        write_bandwidth: limit(limits.write_bandwidth, limits.write_bandwidth_burst),
+        total_bandwidth: limit(limits.total_bandwidth, limits.total_bandwidth_burst),
+    };
+    (!patch.is_empty()).then_some(patch)
 }
 
 fn list_all(asked: &Asked) -> Result<String, Failure> {
@@ -147,6 +169,27 @@ fn list(views: Vec<NamespaceView>) -> String {
     )
 }
 
+/// Each limit on a line of its own.
+fn limits(view: &NamespaceView) -> String {
+    let line = |(name, limit): (&str, Option<QosLimit>)| {
+        let QosLimit { limit, burst } = limit?;
+        let name = name.replace('_', " ").replace("iops", "IOPS");
+        Some(match name.ends_with("bandwidth") {
+            true => format!("{name} {}/s, burst {}", Size(limit), Size(burst)),
+            false => format!("{name} {limit}, burst {burst}"),
+        })
+    };
+    let limits: Vec<_> = view.qos.each().into_iter().filter_map(line).collect();
+    if limits.is_empty() {
+        return "none".to_owned();
+    }
+    lines(limits)
+}
+
+fn throttled(view: &NamespaceView) -> String {
+    or_dash(view.throttled.as_ref().map(throttled_text))
+}
+
 fn show(view: NamespaceView) -> String {
     let visible_to = match &view.visible_to {
         Visibility::All => "all hosts of the subsystem".to_owned(),
@@ -160,6 +203,8 @@ fn show(view: NamespaceView) -> String {
         ("size", or_dash(view.size_bytes.map(Size))),
         ("read-only", yes(view.read_only)),
         ("visible to", visible_to),
+        ("limits", limits(&view)),
+        ("throttled", throttled(&view)),
         ("uuid", view.uuid.to_string()),
         ("nguid", view.nguid.to_string()),
         ("eui64", view.eui64.to_string()),

@@ -2,6 +2,7 @@
 
 use weir_block::size::Size;
 use weir_gateway::api::views::StatusView;
+use weir_gateway::engine::ThrottledReport;
 
 use super::Asked;
 use crate::client::Failure;
@@ -22,6 +23,27 @@ fn uptime(seconds: u64) -> String {
     }
 }
 
+/// What waited for limits.
+pub(super) fn throttled_text(throttled: &ThrottledReport) -> String {
+    let ThrottledReport {
+        requests,
+        waited_ns,
+        waiting,
+    } = throttled;
+    let seconds = *waited_ns as f64 / 1e9;
+    format!("{requests} requests waited {seconds:.3} s in all; {waiting} wait now")
+}
+
+fn limits(view: &StatusView) -> String {
+    match view.limited_namespaces {
+        0 => "none".to_owned(),
+        namespaces => format!(
+            "{namespaces} namespaces; {}",
+            throttled_text(&view.throttled)
+        ),
+    }
+}
+
 /// What is used now, and what it may come to.
 fn memory(view: &StatusView) -> String {
     let now = match view.resident_bytes {
@@ -36,7 +58,7 @@ fn show(view: StatusView) -> String {
         true => "none".to_owned(),
         false => view.problems.join("\n"),
     };
-    let memory = memory(&view);
+    let (memory, limits) = (memory(&view), limits(&view));
     values(&[
         ("version", view.version),
         ("process", view.process.to_string()),
@@ -48,6 +70,7 @@ fn show(view: StatusView) -> String {
         ("volumes", view.volumes.to_string()),
         ("subsystems", view.subsystems.to_string()),
         ("namespaces", view.namespaces.to_string()),
+        ("limits", limits),
         ("hosts", view.hosts.to_string()),
         ("listeners", view.listeners.to_string()),
         ("connections", view.connections.to_string()),

@@ -5,6 +5,7 @@
 
 mod counters;
 mod identity;
+mod limits;
 mod listen;
 mod snapshot;
 mod volumes;
@@ -21,11 +22,11 @@ use weir_reactor::linux::{Feature, FeatureState, LinuxConfig, LinuxSystem};
 use weir_reactor::{
     PanicPolicy, ReactorConfig, ReactorId, ReactorMain, ReactorThread, Remote, System,
 };
-use weir_volume::Registry;
+use weir_volume::{LimitedVolume, Registry};
 
 use super::{
     ConnectionReport, Engine, EngineError, ListenerReport, Opening, QueueReport, ReactorReport,
-    Reply, SocketReport, VolumeReport,
+    Reply, SocketReport, ThrottledReport, VolumeReport,
 };
 use crate::config::{Config, Environment};
 use crate::metrics::Family;
@@ -67,6 +68,8 @@ struct Running {
 #[derive(Default)]
 struct Books {
     volumes: BTreeMap<VolumeName, volumes::Open>,
+    /// The open volumes as namespaces serve them.
+    served: BTreeMap<(Nqn, u32), Arc<LimitedVolume>>,
     listeners: BTreeMap<ListenerAddress, listen::Bound>,
     inherited: Vec<(String, SocketAddr)>,
     /// The state that is served.
@@ -157,17 +160,19 @@ impl ReactorEngine {
 
     /// Serves `state` with what is open now.
     async fn serve(&self, state: Arc<State>) -> Result<(), EngineError> {
-        let (snapshot, options) = {
+        let (snapshot, options, limits) = {
             let mut books = self.books();
             books.state = Some(state.clone());
             let options = listen::changed_options(&mut books.listeners, &state);
-            (snapshot::of(&state, &books), options)
+            let limits = limits::take_over(&mut books, &state);
+            (snapshot::of(&state, &books), options, limits)
         };
         for (address, options) in options {
             let options = self.socket_options(&options);
             let result = self.target.set_listener_options(address, options).await;
             result.map_err(target_failure)?;
         }
+        limits.in_force().await?;
         self.target.apply(snapshot).await.map_err(target_failure)
     }
 
@@ -225,6 +230,7 @@ impl ReactorEngine {
             }
             remote.stop();
         }
+        self.books().served.clear();
         self.books().volumes.clear();
         for running in &self.reactors {
             let thread = running
@@ -426,6 +432,16 @@ impl Engine for ReactorEngine {
 
     fn apply(&self, state: Arc<State>) -> Reply<'_, ()> {
         Box::pin(self.serve(state))
+    }
+
+    fn throttled(&self, nqn: &Nqn, nsid: u32) -> Option<ThrottledReport> {
+        let books = self.books();
+        let throttled = books.served.get(&(nqn.clone(), nsid))?.throttled();
+        Some(ThrottledReport {
+            requests: throttled.requests,
+            waited_ns: throttled.waited_ns,
+            waiting: throttled.waiting,
+        })
     }
 
     fn connections(&self) -> Reply<'_, Vec<ConnectionReport>> {

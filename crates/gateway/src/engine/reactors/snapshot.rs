@@ -46,13 +46,14 @@ fn offered(nqn: &Nqn, subsystem: &Subsystem, books: &Books) -> Offered {
     offered.controller_ids = subsystem.controller_ids.min..=subsystem.controller_ids.max;
     let namespaces = subsystem.namespaces.iter();
     offered.namespaces = namespaces
-        .filter_map(|(nsid, namespace)| served(*nsid, namespace, books))
+        .filter_map(|(nsid, namespace)| served(nqn, *nsid, namespace, books))
         .collect();
     offered
 }
 
-fn served(nsid: NonZeroU32, namespace: &Namespace, books: &Books) -> Option<Served> {
-    let volume: std::sync::Arc<dyn Volume> = books.volumes.get(&namespace.volume)?.guard.clone();
+fn served(nqn: &Nqn, nsid: NonZeroU32, namespace: &Namespace, books: &Books) -> Option<Served> {
+    let key = (nqn.clone(), nsid.get());
+    let volume: std::sync::Arc<dyn Volume> = books.served.get(&key)?.clone();
     Some(Served {
         nsid: nsid.get(),
         volume,
