@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
@@ -118,7 +118,18 @@ struct Port {
     known: RefCell<BTreeMap<u64, Value>>,
 }
 
-impl CompletionSink for Port {
+/// Where a queue tells what ended. It does not keep the port, which keeps the queue: a host that dies leaves nothing behind.
+struct PortSink(Weak<Port>);
+
+impl CompletionSink for PortSink {
+    fn complete(&self, completion: Completion) {
+        if let Some(port) = self.0.upgrade() {
+            port.complete(completion);
+        }
+    }
+}
+
+impl Port {
     fn complete(&self, completion: Completion) {
         let mut waiting = self.waiting.borrow_mut();
         let known = waiting
@@ -256,7 +267,7 @@ impl Port {
     /// Opens the queue, where it is not open, as soon as one can be had.
     async fn ready(self: &Rc<Self>, reactor: &Reactor) {
         while self.queue.borrow().is_none() {
-            let sink: Rc<dyn CompletionSink> = Rc::<Port>::clone(self);
+            let sink: Rc<dyn CompletionSink> = Rc::new(PortSink(Rc::downgrade(self)));
             let depth = 64;
             match Arc::clone(&self.open.volume).open_queue(reactor, depth, sink) {
                 Ok(queue) => {
