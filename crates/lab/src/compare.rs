@@ -11,7 +11,7 @@ use crate::document::{
     Side, Stage, Verdict, Volume,
 };
 use crate::runner::{Bench, Request, SEARCH_RUNS_MAX, Spread, Step, find_maximum, seed_of_run};
-use crate::statistics::{Estimate, PAIRS_MIN, Pair, difference, mean};
+use crate::statistics::{Estimate, FRACTION_MAX, PAIRS_MIN, Pair, difference, mean};
 
 /// The part of each side's maximum that it is asked for in the second stage.
 const PART_OF_MAXIMUM: f64 = 0.8;
@@ -23,7 +23,10 @@ const SUSTAINED: f64 = 0.95;
 const AT_LIMIT: f64 = 0.9;
 /// Stages of a comparison.
 const STAGES: u32 = 3;
-const METRICS: [Metric; 3] = [Metric::Throughput, Metric::LatencyMean, Metric::LatencyP99];
+pub(crate) const METRICS: [Metric; 3] =
+    [Metric::Throughput, Metric::LatencyMean, Metric::LatencyP99];
+/// So many rounds are named where several are without figures.
+const NAMED_ROUNDS_MAX: usize = 3;
 
 /// One of what is compared.
 #[derive(Debug, Clone, PartialEq)]
@@ -131,16 +134,39 @@ pub async fn measure<B: Bench>(
         bench,
         config,
         observe,
+        stages: STAGES,
         done: 0,
         stopped: false,
     };
     driver.compare().await
 }
 
+/// Rounds of all sides at one depth, and nothing else. As many as are whole; their differences are not worked out.
+pub(crate) async fn rounds_at<B: Bench>(
+    bench: &mut B,
+    config: &CompareConfig,
+    depth: u32,
+    observe: impl FnMut(Step<'_>),
+) -> Result<Stage, CompareError<B::Error>> {
+    let mut driver = Driver {
+        bench,
+        config,
+        observe,
+        stages: 1,
+        done: 0,
+        stopped: false,
+    };
+    let loads = vec![config.spread.closed(depth); config.sides.len()];
+    let name = format!("full load, depth {depth}");
+    driver.stage(name, loads).await
+}
+
 struct Driver<'a, B, O> {
     bench: &'a mut B,
     config: &'a CompareConfig,
     observe: O,
+    /// How many there will be.
+    stages: u32,
     done: u32,
     stopped: bool,
 }
@@ -148,7 +174,8 @@ struct Driver<'a, B, O> {
 impl<B: Bench, O: FnMut(Step<'_>)> Driver<'_, B, O> {
     async fn compare(&mut self) -> Result<Compared, CompareError<B::Error>> {
         let config = self.config;
-        let judge = Judge::of(config);
+        let intervals = (config.sides.len() - 1) * METRICS.len() * STAGES as usize;
+        let judge = Judge::of(config, intervals);
         let depth = match config.depth {
             Some(depth) => depth,
             None => self.look_for_depth().await?,
@@ -283,7 +310,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Driver<'_, B, O> {
             (self.observe)(Step::Begins {
                 name: &name,
                 done: self.done,
-                planned: STAGES * self.config.rounds * loads.len() as u32,
+                planned: self.stages * self.config.rounds * loads.len() as u32,
             });
             let request = Request {
                 side: index,
@@ -311,7 +338,9 @@ impl<B: Bench, O: FnMut(Step<'_>)> Driver<'_, B, O> {
         sides
             .map(|(index, side)| {
                 let runs: Vec<&Run> = full.rounds.iter().map(|round| &round.runs[index]).collect();
-                let rates: Vec<f64> = runs.iter().map(|run| run.rate()).collect();
+                // A round in which nothing succeeded is no smaller maximum.
+                let rates = runs.iter().map(|run| run.rate());
+                let rates: Vec<f64> = rates.filter(|&rate| rate > 0.0).collect();
                 match mean(&rates) {
                     rate if rate > 0.0 => Ok(rate),
                     _ => Err(CompareError::Nothing {
@@ -352,6 +381,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Driver<'_, B, O> {
         if let Some(full) = stages.last() {
             caveats.extend(same_limit(sides, full));
         }
+        caveats.extend(unknown(sides, stages));
         let errors: u64 = stages
             .iter()
             .flat_map(|stage| &stage.rounds)
@@ -369,7 +399,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Driver<'_, B, O> {
 }
 
 /// What is given to each side as its maximum: where no difference was shown the first side's and that one's together, so that chance in the search does not
-/// become a difference in the load.
+/// become a difference in the load. Where nothing is known of the difference each side has its own.
 fn settled(maxima: &[f64], at_maximum: &[Difference]) -> Vec<f64> {
     let differs = |side: usize| {
         at_maximum.iter().any(|of| {
@@ -391,23 +421,23 @@ fn settled(maxima: &[f64], at_maximum: &[Difference]) -> Vec<f64> {
         .collect()
 }
 
-struct Judge {
+pub(crate) struct Judge {
     /// How often each interval may miss the truth, so that all together miss it as seldom as was asked for (Bonferroni).
     alpha: f64,
     least: f64,
 }
 
 impl Judge {
-    fn of(config: &CompareConfig) -> Self {
-        let differences = (config.sides.len() - 1) * METRICS.len() * STAGES as usize;
+    /// For so many intervals.
+    pub(crate) fn of(config: &CompareConfig, intervals: usize) -> Self {
         Judge {
-            alpha: (1.0 - config.confidence_percent / 100.0) / differences as f64,
+            alpha: (1.0 - config.confidence_percent / 100.0) / intervals as f64,
             least: config.least_difference_percent / 100.0,
         }
     }
 
     /// All differences of a stage. `at_maximum` are those of the maxima, where they are what the loads of this stage were made of.
-    fn differences(
+    pub(crate) fn differences(
         &self,
         stage: &Stage,
         at_maximum: Option<&[Difference]>,
@@ -417,10 +447,17 @@ impl Judge {
             for metric in METRICS {
                 let values = values(stage, side, metric)?;
                 let fixed = metric == Metric::Throughput && is_fixed(stage, side);
-                found.push(if fixed {
+                let difference = if fixed {
                     fixed_difference(stage, side, &values, at_maximum)
                 } else {
                     self.difference(side, metric, &values)
+                };
+                found.push(Difference {
+                    reason: difference.reason.or_else(|| {
+                        (difference.verdict == Verdict::Unknown)
+                            .then(|| without_figures(stage, side))
+                    }),
+                    ..difference
                 });
             }
         }
@@ -429,13 +466,12 @@ impl Judge {
 
     fn difference(&self, side: usize, metric: Metric, pairs: &[Pair]) -> Difference {
         let Some(estimate) = difference(pairs, self.alpha) else {
-            // Where a side did nothing in a round no ratio can be told.
-            let none = Estimate {
+            let anything = Estimate {
                 fraction: 0.0,
                 low: -1.0,
-                high: 0.0,
+                high: FRACTION_MAX,
             };
-            return described(side, metric, pairs, none, Verdict::NoDifferenceShown);
+            return described(side, metric, pairs, anything, Verdict::Unknown);
         };
         let shown = estimate.excludes_zero() && estimate.fraction.abs() >= self.least;
         let more = estimate.fraction > 0.0;
@@ -466,7 +502,36 @@ fn described(
         percent_low: estimate.low * 100.0,
         percent_high: estimate.high * 100.0,
         verdict,
+        reason: None,
     }
+}
+
+/// In which rounds the first side or another one did nothing, and why as far as that is known.
+fn without_figures(stage: &Stage, side: usize) -> String {
+    let mut rounds = Vec::new();
+    let mut first_error = None;
+    for (index, round) in stage.rounds.iter().enumerate() {
+        let nothing = |of: &usize| {
+            round.runs[*of].operations.requests() == 0 || round.runs[*of].rate() <= 0.0
+        };
+        let mut idle = [0, side].into_iter().filter(nothing).peekable();
+        if idle.peek().is_some() {
+            rounds.push((index + 1).to_string());
+        }
+        for of in idle {
+            first_error = first_error.or_else(|| round.runs[of].first_error.clone());
+        }
+    }
+    let more = match rounds.len().saturating_sub(NAMED_ROUNDS_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    rounds.truncate(NAMED_ROUNDS_MAX);
+    let error = first_error.map_or(String::new(), |error| format!(" ({error})"));
+    format!(
+        "no request succeeded in round {}{more}{error}",
+        rounds.join(", ")
+    )
 }
 
 /// Both sides did what they were asked for, so that their throughput is the loads' and not theirs.
@@ -474,10 +539,11 @@ fn is_fixed(stage: &Stage, side: usize) -> bool {
     [0, side].iter().all(|&of| {
         let runs = || stage.rounds.iter().map(|round| &round.runs[of]);
         let due: u64 = runs()
-            .map(|run| run.operations.requests() + run.unsent)
+            .map(|run| run.operations.requests() + run.errors() + run.unsent)
             .sum();
         let ended: f64 = runs().map(|run| run.rate() * run.elapsed_seconds).sum();
-        stage.loads[of].rate().is_some() && ended >= SUSTAINED * due as f64
+        let all_did_something = runs().all(|run| run.rate() > 0.0);
+        stage.loads[of].rate().is_some() && all_did_something && ended >= SUSTAINED * due as f64
     })
 }
 
@@ -511,7 +577,12 @@ fn fixed_difference(
             Verdict::Fixed,
         ),
     };
-    described(side, Metric::Throughput, pairs, estimate, verdict)
+    Difference {
+        reason: of_maxima.and_then(|of| of.reason.as_ref()).map(|reason| {
+            format!("of the maxima that the loads are made of nothing is known: {reason}")
+        }),
+        ..described(side, Metric::Throughput, pairs, estimate, verdict)
+    }
 }
 
 /// One metric of the first side and another one, round by round.
@@ -620,18 +691,62 @@ fn summary(sides: &[Side], stages: &[Stage]) -> String {
             .filter(|(_, of)| of.side as usize == index)
             .filter(|(_, of)| matches!(of.verdict, Verdict::Better | Verdict::Worse))
             .map(|(stage, of)| {
-                let short = stage.name.split(':').next().unwrap_or_default();
-                format!("{} {:+.1}% at {short}", of.metric.name(), of.percent)
+                format!(
+                    "{} {:+.1}% at {}",
+                    of.metric.name(),
+                    of.percent,
+                    short_name(stage)
+                )
             })
             .collect();
-        let against = &sides[0].name;
-        if shown.is_empty() {
-            format!("{} against {against}: no difference shown", side.name)
-        } else {
-            format!("{} against {against}: {}", side.name, shown.join(", "))
+        let mut said = shown;
+        said.extend(stages.iter().filter_map(|stage| {
+            let reason = unknown_of(stage, index)?;
+            Some(format!("unknown at {} ({reason})", short_name(stage)))
+        }));
+        if said.is_empty() {
+            said.push("no difference shown".to_owned());
         }
+        format!(
+            "{} against {}: {}",
+            side.name,
+            sides[0].name,
+            said.join(", ")
+        )
     });
     each.collect::<Vec<_>>().join("; ")
+}
+
+/// A stage's name without its explanation.
+fn short_name(stage: &Stage) -> &str {
+    stage.name.split(':').next().unwrap_or_default()
+}
+
+/// Why nothing is known of a side in a stage, of whatever metric; none where something is known of all.
+fn unknown_of(stage: &Stage, side: usize) -> Option<&str> {
+    let mut unknown = stage
+        .differences
+        .iter()
+        .filter(|of| of.side as usize == side && of.verdict == Verdict::Unknown);
+    unknown.find_map(|of| of.reason.as_deref())
+}
+
+/// What of the comparison is not known.
+fn unknown(sides: &[SideConfig], stages: &[Stage]) -> Option<Caveat> {
+    let mut texts = Vec::new();
+    for stage in stages {
+        for (index, side) in sides.iter().enumerate().skip(1) {
+            if let Some(reason) = unknown_of(stage, index) {
+                let (of, against) = (&side.name, &sides[0].name);
+                texts.push(format!(
+                    "{of} against {against} at {}: {reason}",
+                    short_name(stage)
+                ));
+            }
+        }
+    }
+    let text = format!("nothing can be said of {}", texts.join("; "));
+    (!texts.is_empty()).then(|| Caveat::new("unknown-difference", text))
 }
 
 #[cfg(test)]

@@ -11,11 +11,11 @@ use weir_load::bench::{self, BenchReport, Caveat as LoadCaveat, IntervalOperatio
 use weir_load::workload;
 
 use crate::document::{
-    Arrivals, Caveat, Interval, Latency, LittlesLaw, Load, Operation, Operations, Processor, Run,
-    SizeShare, SteadyState, Stream, Volume, Workload,
+    Arrivals, Caveat, Interval, Latency, Load, Operation, Operations, Processor, Run, SizeShare,
+    SteadyState, Stream, Volume, Workload,
 };
 use crate::secret;
-use crate::statistics::{rounds_of, steady_state};
+use crate::statistics::{littles_law, rounds_of, steady_state};
 
 /// What a run was asked for.
 #[derive(Debug, Clone)]
@@ -81,13 +81,10 @@ pub fn run(asked: &Asked<'_>, volumes: &[Volume], reports: &[BenchReport]) -> Ru
         lag: sum.lag_ns.as_ref().and_then(Latency::of),
         unsent: sum.unsent,
         unfinished: sum.unfinished,
-        littles_law: (of_law.in_flight > 0.0).then(|| LittlesLaw {
-            in_flight: of_law.in_flight,
-            from_latency: of_law.rate_times_service,
-            error_percent: (of_law.rate_times_service / of_law.in_flight - 1.0) * 100.0,
-        }),
+        littles_law: (of_law.in_flight > 0.0)
+            .then(|| littles_law(of_law.in_flight, of_law.rate_times_service)),
         processor: processor(&sum),
-        first_error: sum.first_error,
+        first_error: sum.first_error.as_deref().map(secret::without_in_text),
         agents: None,
     }
 }
@@ -333,7 +330,8 @@ mod tests {
             hosts: 1,
         };
         let volumes = [stored("mem:"), stored("null:")];
-        let reports = [report(false, 10), report(false, 20)];
+        let mut reports = [report(false, 10), report(false, 20)];
+        reports[1].first_error = Some("a?secret=b: refused".to_owned());
         let run = run(&asked(&workload, load), &volumes, &reports);
         assert_eq!((run.operations.requests(), run.rate()), (30, 15.0));
         let each: Vec<u64> = run
@@ -348,6 +346,7 @@ mod tests {
         assert!((law.error_percent + 5.0).abs() < 1e-9);
         assert_eq!(run.processor.generator_seconds, Some(0.5));
         assert_eq!(run.felt().unwrap().unwrap().count, 30);
+        assert_eq!(run.first_error.as_deref(), Some("a?secret=*** refused"));
         assert_eq!(caveats(&reports).len(), 1);
     }
 

@@ -4,8 +4,11 @@
 //! objectives are, until they are known to 2%. It measures nothing itself: see [`Bench`].
 
 use crate::document;
-use crate::document::{Arrivals, Axis, Curve, Knee, Latency, LatencyError, Load, Point, Run};
+use crate::document::{
+    Arrivals, Axis, Curve, Failure, Knee, Latency, LatencyError, Load, Point, Run,
+};
 use crate::runner::{Bench, Request, Spread, Step, find_maximum, seed_of_run};
+use crate::secret;
 use crate::statistics::{Objective, Sample, attained, knee, past_saturation};
 
 /// Points that are added to find the knee, or one objective, more exactly.
@@ -15,6 +18,8 @@ const CLOSE: f64 = 0.02;
 /// Points beyond saturation: so much more in flight than at the knee, or offered so much more than the maximum.
 const BEYOND_KNEE: f64 = 1.25;
 const BEYOND_MAXIMUM: f64 = 1.02;
+/// A point is saturated where less than this part of what was due ended in time.
+const SUSTAINED: f64 = 0.95;
 
 /// What to raise.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +42,8 @@ pub enum Steps {
 /// What curve to measure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CurveConfig {
+    /// Of which of what the [`Bench`] measures it is, by index; 0 where there is one.
+    pub side: usize,
     /// What is raised.
     pub steps: Steps,
     /// Over what the load is spread.
@@ -70,7 +77,7 @@ pub enum CurveError<E> {
     },
 }
 
-/// Measures a curve.
+/// Measures a curve. A point that cannot be measured ends it; those before it are kept.
 ///
 /// # Errors
 /// [`CurveError`].
@@ -89,10 +96,11 @@ pub async fn measure<B: Bench>(
         maximum: 0.0,
         maximum_runs: Vec::new(),
         points: Vec::new(),
+        failures: Vec::new(),
         planned: 0,
     };
     let stopped = explorer.sweep().await?;
-    if config.refine && !explorer.bench.is_stopped() {
+    if config.refine && explorer.may_go_on() {
         explorer.refine().await?;
     }
     explorer.curve(stopped)
@@ -105,12 +113,14 @@ struct Explorer<'a, B, O> {
     maximum: f64,
     maximum_runs: Vec<Run>,
     points: Vec<Measured>,
+    failures: Vec<Failure>,
     planned: u32,
 }
 
 struct Measured {
     point: Point,
-    sample: Sample,
+    /// None where nothing succeeded.
+    sample: Option<Sample>,
     /// What each objective bounds here.
     objectives: Vec<f64>,
 }
@@ -126,18 +136,22 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
                 return Ok("it was asked to end".to_owned());
             }
             let at = self.add(offered, false).await?;
+            if let Some(failure) = self.failures.last() {
+                return Ok(format!("{} could not be measured", failure.point));
+            }
+            let (Some(at), Some(bound)) = (at, &self.config.bound) else {
+                continue;
+            };
             let run = &self.points[at].point.run;
-            if let Some(bound) = &self.config.bound {
-                let latency = run.felt()?;
-                let value = latency
-                    .map(|latency| value_of(bound, run, &latency))
-                    .transpose()?;
-                if value.is_some_and(|value| !bound.holds(value)) {
-                    return Ok(format!("{} does not hold {bound}", run.name));
-                }
+            if !bound.holds(value_of(bound, run, run.felt()?.as_ref())?) {
+                return Ok(format!("{} does not hold {bound}", run.name));
             }
         }
         Ok("all that was asked for was measured".to_owned())
+    }
+
+    fn may_go_on(&self) -> bool {
+        self.failures.is_empty() && !self.bench.is_stopped()
     }
 
     /// The loads of the sweep, as [`Point::offered`] has them.
@@ -169,7 +183,8 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
 
     async fn look_for_maximum(&mut self, depth_max: u32) -> Result<f64, CurveError<B::Error>> {
         let (spread, seed) = (self.config.spread, self.config.seed);
-        let found = find_maximum(self.bench, 0, spread, depth_max, seed, &mut self.observe)
+        let side = self.config.side;
+        let found = find_maximum(self.bench, side, spread, depth_max, seed, &mut self.observe)
             .await
             .map_err(CurveError::Run)?;
         self.maximum_runs = found.runs;
@@ -192,7 +207,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
 
     fn request(&self, offered: f64) -> Request {
         let Spread { queues, hosts } = self.config.spread;
-        let runs = self.maximum_runs.len() + self.points.len();
+        let runs = self.maximum_runs.len() + self.points.len() + self.failures.len();
         let (name, load) = match self.config.steps {
             Steps::Depths(_) => {
                 let depth = (offered / f64::from(queues)) as u32;
@@ -215,15 +230,19 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
             }
         };
         Request {
-            side: 0,
+            side: self.config.side,
             name,
             load,
             seed: seed_of_run(self.config.seed, runs as u64),
         }
     }
 
-    /// Measures a point and puts it in its place, which is returned.
-    async fn add(&mut self, offered: f64, refinement: bool) -> Result<usize, CurveError<B::Error>> {
+    /// Measures a point and puts it in its place, which is returned; none where there is nothing to be put anywhere.
+    async fn add(
+        &mut self,
+        offered: f64,
+        refinement: bool,
+    ) -> Result<Option<usize>, CurveError<B::Error>> {
         let request = self.request(offered);
         let done = self.points.len() as u32;
         self.planned = self.planned.max(done + 1);
@@ -232,28 +251,50 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
             done,
             planned: self.planned,
         });
-        let run = self.bench.run(&request).await.map_err(CurveError::Run)?;
-        (self.observe)(Step::Ended { run: &run });
-        let Some(latency) = run.felt()? else {
-            return Err(CurveError::Nothing {
-                point: run.name,
-                first_error: run.first_error,
-            });
+        let run = match self.bench.run(&request).await {
+            Ok(run) => run,
+            // With nothing measured before there is no curve.
+            Err(error) if self.points.is_empty() => return Err(CurveError::Run(error)),
+            Err(error) => {
+                self.fail(request.name, offered, error.to_string());
+                return Ok(None);
+            }
         };
+        (self.observe)(Step::Ended { run: &run });
+        let latency = run.felt()?;
+        if latency.is_none() {
+            if self.points.is_empty() {
+                return Err(CurveError::Nothing {
+                    point: run.name,
+                    first_error: run.first_error,
+                });
+            }
+            // A run that was cut short says nothing.
+            if self.bench.is_stopped() {
+                return Ok(None);
+            }
+            let error = run.first_error.clone();
+            let why = error.map_or(String::new(), |error| format!(": {error}"));
+            self.fail(
+                run.name.clone(),
+                offered,
+                format!("no request succeeded{why}"),
+            );
+        }
         let rate = run.rate();
-        let sample = Sample {
+        let sample = latency.as_ref().map(|latency| Sample {
             outstanding: match self.axis() {
                 Axis::Depth => offered,
                 Axis::Rate => rate * latency.mean_ns / 1e9,
             },
             rate,
             latency_ns: latency.mean_ns,
-        };
+        });
         let objectives = self.config.objectives.iter();
         let measured = Measured {
             sample,
             objectives: objectives
-                .map(|objective| value_of(objective, &run, &latency))
+                .map(|objective| value_of(objective, &run, latency.as_ref()))
                 .collect::<Result<_, _>>()?,
             point: Point {
                 offered,
@@ -267,7 +308,15 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
             .points
             .partition_point(|other| other.point.offered < offered);
         self.points.insert(at, measured);
-        Ok(at)
+        Ok(Some(at))
+    }
+
+    fn fail(&mut self, point: String, offered: f64, reason: String) {
+        self.failures.push(Failure {
+            point,
+            offered,
+            reason: secret::without_in_text(&reason),
+        });
     }
 
     /// Adds points where the knee and the objectives are.
@@ -277,7 +326,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
                 break;
             };
             self.add(next, true).await?;
-            if self.bench.is_stopped() {
+            if !self.may_go_on() {
                 return Ok(());
             }
         }
@@ -287,7 +336,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
                     break;
                 };
                 self.add(next, true).await?;
-                if self.bench.is_stopped() {
+                if !self.may_go_on() {
                     return Ok(());
                 }
             }
@@ -301,7 +350,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
         let above = self
             .points
             .iter()
-            .position(|of| of.sample.outstanding >= knee.outstanding)?;
+            .position(|of| (of.sample).is_some_and(|of| of.outstanding >= knee.outstanding))?;
         match self.axis() {
             Axis::Depth => {
                 let offered = self.whole_load(knee.outstanding);
@@ -347,32 +396,34 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
     }
 
     fn knee(&self) -> Option<Knee> {
-        let samples: Vec<Sample> = self.points.iter().map(|of| of.sample).collect();
+        let samples: Vec<Sample> = self.points.iter().filter_map(|of| of.sample).collect();
         knee(&samples)
     }
 
-    fn is_beyond(&self, measured: &Measured, knee: Option<&Knee>) -> bool {
-        match self.axis() {
-            Axis::Depth => knee
-                .is_some_and(|knee| measured.sample.outstanding > BEYOND_KNEE * knee.outstanding),
-            Axis::Rate => measured.point.offered > BEYOND_MAXIMUM * self.maximum,
-        }
+    /// The points at which more was asked for than can be had, of a curve that showed how much that is.
+    fn beyond(&self, knee: Option<&Knee>, highest: f64) -> &[Measured] {
+        let saturated = |of: &Measured| match self.axis() {
+            Axis::Depth => {
+                knee.is_some_and(|knee| of.point.offered > BEYOND_KNEE * knee.outstanding)
+            }
+            // A maximum that was given may be too low, and one too high.
+            Axis::Rate => {
+                of.point.offered > BEYOND_MAXIMUM * self.maximum.min(highest)
+                    && !is_sustained(&of.point.run)
+            }
+        };
+        let first = self.points.iter().position(saturated);
+        first.map_or(&[], |first| &self.points[first..])
     }
 
     fn curve(self, stopped: String) -> Result<Curve, CurveError<B::Error>> {
         let axis = self.axis();
         let knee = self.knee();
-        let points = self.points.iter();
-        let beyond: Vec<&Measured> = points
-            .filter(|of| self.is_beyond(of, knee.as_ref()))
-            .collect();
-        let rates: Vec<f64> = beyond.iter().map(|of| of.sample.rate).collect();
+        let rates = self.points.iter().map(|of| of.point.run.rate());
+        let highest = rates.fold(0.0, f64::max);
+        let beyond = self.beyond(knee.as_ref(), highest);
+        let rates: Vec<f64> = beyond.iter().map(|of| of.point.run.rate()).collect();
         let errors = beyond.iter().map(|of| of.point.run.errors()).sum();
-        let highest = self
-            .points
-            .iter()
-            .map(|of| of.sample.rate)
-            .fold(0.0, f64::max);
         let past_saturation = past_saturation(&rates, highest, errors);
         let objectives = self.objectives();
         Ok(Curve {
@@ -381,6 +432,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
             maximum_rate: (axis == Axis::Rate).then_some(self.maximum),
             maximum_runs: self.maximum_runs,
             points: self.points.into_iter().map(|of| of.point).collect(),
+            failures: self.failures,
             knee,
             objectives,
             past_saturation,
@@ -394,7 +446,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
             let points: Vec<(f64, f64)> = self
                 .points
                 .iter()
-                .map(|of| (of.sample.rate, of.objectives[index]))
+                .map(|of| (of.point.run.rate(), of.objectives[index]))
                 .collect();
             let found = attained(objective, &points);
             document::Objective {
@@ -413,8 +465,21 @@ fn whole_rate(rate: f64) -> f64 {
     rate.round().max(1.0)
 }
 
-/// What an objective bounds of a run, in nanoseconds.
-fn value_of(objective: &Objective, run: &Run, latency: &Latency) -> Result<f64, LatencyError> {
+/// Whether about all that was due ended in time.
+fn is_sustained(run: &Run) -> bool {
+    let due = run.operations.requests() + run.errors() + run.unsent;
+    run.rate() * run.elapsed_seconds >= SUSTAINED * due as f64
+}
+
+/// What an objective bounds of a run, in nanoseconds; infinite where nothing succeeded.
+fn value_of(
+    objective: &Objective,
+    run: &Run,
+    latency: Option<&Latency>,
+) -> Result<f64, LatencyError> {
+    let Some(latency) = latency else {
+        return Ok(f64::INFINITY);
+    };
     let (answered, missing) = (run.operations.requests(), run.errors() + run.unsent);
     objective.value_ns(latency, answered, missing)
 }

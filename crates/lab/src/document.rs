@@ -13,7 +13,7 @@ mod run;
 
 pub use agents::{Agent, Agents};
 pub use comparison::{Comparison, Difference, Direction, Metric, Round, Side, Stage, Verdict};
-pub use curve::{Axis, Curve, Knee, Objective, PastSaturation, Point};
+pub use curve::{Axis, Curve, Failure, Knee, Objective, PastSaturation, Point};
 pub use latency::{Latency, LatencyError, PERCENTILES};
 pub use run::{
     Arrivals, Interval, LittlesLaw, Load, Operation, Operations, Processor, Run, SizeShare,
@@ -63,6 +63,9 @@ pub enum Body {
     Curve {
         /// One for each series of points: one for `weir curve`, more where something else was varied as well.
         curves: Vec<Curve>,
+        /// What was varied, side by side at full load in alternating rounds, the best first; one stage.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        settings: Option<Comparison>,
     },
     /// Volumes side by side.
     Comparison(Comparison),
@@ -214,17 +217,21 @@ impl Document {
     pub fn runs(&self) -> Vec<&Run> {
         match &self.body {
             Body::Bench { runs } => runs.iter().collect(),
-            Body::Curve { curves } => curves
-                .iter()
-                .flat_map(|curve| &curve.points)
-                .map(|point| &point.run)
-                .collect(),
-            Body::Comparison(comparison) => comparison
-                .stages
-                .iter()
-                .flat_map(|stage| &stage.rounds)
-                .flat_map(|round| &round.runs)
-                .collect(),
+            Body::Curve { curves, settings } => {
+                let points = curves.iter().flat_map(|curve| &curve.points);
+                let compared = settings.iter().flat_map(Comparison::runs);
+                points.map(|point| &point.run).chain(compared).collect()
+            }
+            Body::Comparison(comparison) => comparison.runs().collect(),
+        }
+    }
+
+    /// What could not be measured at all, of curves.
+    #[must_use]
+    pub fn failures(&self) -> Vec<&Failure> {
+        match &self.body {
+            Body::Curve { curves, .. } => curves.iter().flat_map(|curve| &curve.failures).collect(),
+            Body::Bench { .. } | Body::Comparison(_) => Vec::new(),
         }
     }
 }

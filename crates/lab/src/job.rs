@@ -13,6 +13,8 @@ use weir_load::workload::{
 };
 
 use self::reader::{Source, Table};
+use crate::runner::seed_of_run;
+use crate::secret;
 
 /// Jobs of all phases together.
 pub const JOBS_MAX: usize = 1024;
@@ -28,6 +30,8 @@ const DURATION_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 const DURATION: Duration = Duration::from_secs(10);
 const DEPTH: u32 = 32;
 const REQUEST_BYTES: u64 = 4096;
+/// Percentages are written in decimals, and their sums may miss 100 by so much: as the shares of streams and sizes may.
+const PERCENT_TOLERANCE: f64 = 0.01;
 
 const FILE_KEYS: &[&str] = &["duration", "ramp", "interval", "seed", "phase"];
 const PHASE_KEYS: &[&str] = &["name", "duration", "ramp", "interval", "seed", "job"];
@@ -115,6 +119,8 @@ pub struct Phase {
 pub struct Job {
     /// What it is called.
     pub name: String,
+    /// The line on which it begins.
+    pub line: usize,
     /// The volume's URL, as it stands there.
     pub volume: String,
     /// The line on which it stands.
@@ -127,13 +133,15 @@ pub struct Job {
     pub queues: u32,
     /// Hosts.
     pub hosts: u32,
+    /// The line that says how many, or that of the job.
+    pub hosts_line: usize,
     /// For how long it is measured.
     pub duration: Duration,
     /// For how long it runs before.
     pub ramp: Duration,
     /// The length of an interval.
     pub interval: Duration,
-    /// What the randomness starts from.
+    /// What the randomness starts from: the job's own seed, or a part of that of its phase or file, so that no two jobs ask for the same blocks.
     pub seed: u64,
 }
 
@@ -207,7 +215,8 @@ fn read_phase(table: &Table<'_>, index: usize, outer: Times) -> Result<Phase, Jo
     let jobs = table
         .tables("job", "a job", JOB_KEYS)?
         .iter()
-        .map(|job| read_job(job, times))
+        .enumerate()
+        .map(|(place, job)| read_job(job, index * JOBS_MAX + place, times))
         .collect::<Result<Vec<_>, _>>()?;
     if jobs.is_empty() {
         return Err(table.wrong("the phase has no job", "write [[phase.job]] below it"));
@@ -218,7 +227,8 @@ fn read_phase(table: &Table<'_>, index: usize, outer: Times) -> Result<Phase, Jo
     })
 }
 
-fn read_job(table: &Table<'_>, outer: Times) -> Result<Job, JobError> {
+/// `number` is unlike that of every other job of the file.
+fn read_job(table: &Table<'_>, number: usize, outer: Times) -> Result<Job, JobError> {
     let times = Times::read(table, outer)?;
     let Some(volume) = table.text("volume")? else {
         return Err(table.wrong(
@@ -227,22 +237,28 @@ fn read_job(table: &Table<'_>, outer: Times) -> Result<Job, JobError> {
         ));
     };
     let name = table.text("name")?;
+    let seed = match table.has("seed") {
+        true => times.seed,
+        false => seed_of_run(times.seed, number as u64),
+    };
     let number = |key, max| {
         let number = table.integer(key, 1..=max)?;
         Ok::<_, JobError>(number.map(|number| number as u32))
     };
     Ok(Job {
-        name: name.map_or_else(|| volume.value.clone(), |name| name.value),
+        name: name.map_or_else(|| secret::without_in(&volume.value), |name| name.value),
+        line: table.line(),
         volume_line: volume.line,
         volume: volume.value,
         workload: read_workload(table)?,
         load: read_load(table, number("queue_depth", DEPTH_MAX)?.unwrap_or(DEPTH))?,
         queues: number("queues", QUEUES_MAX)?.unwrap_or(1),
         hosts: number("hosts", HOSTS_MAX)?.unwrap_or(1),
+        hosts_line: table.line_of("hosts"),
         duration: times.duration,
         ramp: times.ramp,
         interval: times.interval,
-        seed: times.seed,
+        seed,
     })
 }
 
@@ -369,13 +385,17 @@ fn read_operations(table: &Table<'_>) -> Result<Operations, JobError> {
     let deallocate_percent = percent("deallocate")?.unwrap_or(0.0);
     let flush_percent = percent("flush")?.unwrap_or(0.0);
     let said = read.unwrap_or(0.0) + write.unwrap_or(0.0) + deallocate_percent + flush_percent;
-    if said > 100.0 || (read.is_some() && write.is_some() && said < 100.0) {
+    let rest = 100.0 - said;
+    let all_said = read.is_some() && write.is_some();
+    if rest < -PERCENT_TOLERANCE || (all_said && rest > PERCENT_TOLERANCE) {
+        // Written as decimals, not as what their sum is in binary.
+        let said = (said * 1e6).round() / 1e6;
         return Err(table.wrong(
             &format!("read, write, deallocate and flush make {said} percent together"),
             "they must make 100; read or write may be left out and is then the rest",
         ));
     }
-    let rest = 100.0 - said;
+    let rest = rest.max(0.0);
     let (read_percent, write_percent) = match (read, write) {
         (Some(read), Some(write)) => (read, write),
         (Some(read), None) => (read, rest),

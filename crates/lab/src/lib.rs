@@ -18,3 +18,4 @@ mod model;
 pub mod runner;
 pub mod secret;
 pub mod statistics;
+pub mod sweep;

@@ -1,7 +1,7 @@
 //! What tests measure: devices whose truth is known, in computed time, and the randomness that they and the statistics' tests need.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use hdrhistogram::Histogram;
 
@@ -51,6 +51,8 @@ pub(crate) struct Device {
     pub(crate) delay_seconds: f64,
     /// Beyond so many in flight each further one makes service longer by a hundredth.
     pub(crate) collapses_beyond: Option<u64>,
+    /// One of so many requests fails.
+    pub(crate) fails_one_of: Option<u64>,
 }
 
 impl Device {
@@ -61,6 +63,7 @@ impl Device {
             random: false,
             delay_seconds,
             collapses_beyond: None,
+            fails_one_of: None,
         }
     }
 }
@@ -77,6 +80,10 @@ pub(crate) struct Model {
     pub(crate) level: f64,
     pub(crate) requests: Vec<Request>,
     pub(crate) stop_after: Option<usize>,
+    /// Runs, by their number from 0, in which every request fails.
+    pub(crate) idle: BTreeSet<usize>,
+    /// The run, by its number from 0, that ends with an error.
+    pub(crate) lost_at: Option<usize>,
 }
 
 impl Model {
@@ -90,6 +97,8 @@ impl Model {
             level: 0.0,
             requests: Vec::new(),
             stop_after: None,
+            idle: BTreeSet::new(),
+            lost_at: None,
         }
     }
 
@@ -105,9 +114,17 @@ impl Model {
         }
         let mut random = Random::new(request.seed ^ self.random.next());
         let arrivals = Random::new(request.seed);
-        match request.load {
+        let run = match request.load {
             Load::Closed { .. } => self.closed(&device, request, &mut random),
             Load::Open { .. } => self.open(&device, request, &mut random, arrivals),
+        };
+        match (
+            device.fails_one_of,
+            self.idle.contains(&(self.requests.len() - 1)),
+        ) {
+            (_, true) => failing(run, 1),
+            (Some(one_of), false) => failing(run, one_of),
+            (None, false) => run,
         }
     }
 
@@ -219,6 +236,9 @@ impl Bench for Model {
         if request.side >= self.devices.len() {
             return Err(format!("there is no side {}", request.side));
         }
+        if self.lost_at == Some(self.requests.len() - 1) {
+            return Err("the volume is lost".to_owned());
+        }
         Ok(self.simulate(request))
     }
 
@@ -247,6 +267,19 @@ impl Servers {
         self.0.push(Reverse(end));
         end + nanoseconds(device.delay_seconds)
     }
+}
+
+/// The same run, had one of so many requests failed.
+fn failing(mut run: Run, one_of: u64) -> Run {
+    let read = &mut run.operations.read;
+    read.errors = read.requests / one_of;
+    read.requests -= read.errors;
+    run.ended = run.ended.map(|ended| ended - ended / one_of);
+    if one_of == 1 {
+        (read.service, read.response) = (None, None);
+    }
+    run.first_error = Some("the medium failed".to_owned());
+    run
 }
 
 fn nanoseconds(seconds: f64) -> u64 {

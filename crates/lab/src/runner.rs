@@ -18,7 +18,7 @@ pub struct Request {
 /// Makes load and measures it. What is asked for and for how long is its own matter, and the same in all runs.
 pub trait Bench {
     /// Why there is no run.
-    type Error;
+    type Error: std::fmt::Display;
 
     /// Measures once.
     fn run(&mut self, request: &Request) -> impl Future<Output = Result<Run, Self::Error>>;

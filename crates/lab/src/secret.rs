@@ -47,6 +47,18 @@ pub fn without_in(text: &str) -> String {
     without_password(&result)
 }
 
+/// A sentence, such as an error, in which URLs may stand, without their secrets. What ends with one, a colon perhaps, goes with it.
+#[must_use]
+pub fn without_in_text(text: &str) -> String {
+    let words = text.split_inclusive(char::is_whitespace);
+    words
+        .map(|word| {
+            let bare = word.trim_end();
+            without_in(bare) + &word[bare.len()..]
+        })
+        .collect()
+}
+
 /// `name=` in a text, at any depth of escaping.
 struct Assignment {
     /// Where the value begins.
@@ -135,6 +147,17 @@ mod tests {
             assert_eq!(without_in(text), expected);
             assert_eq!(without_in(expected), expected, "a second time");
         }
+    }
+
+    #[test]
+    fn secrets_in_a_sentence_are_replaced_and_the_rest_is_kept() {
+        let text =
+            "cannot reach nvme+tcp://h/n?secret=abc: refused;\ttwice, iscsi://u:word@h/i too\n";
+        assert_eq!(
+            without_in_text(text),
+            "cannot reach nvme+tcp://h/n?secret=*** refused;\ttwice, iscsi://u:***@h/i too\n"
+        );
+        assert_eq!(without_in_text("lba 3, 8 blocks"), "lba 3, 8 blocks");
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod student;
 pub use knee::{Sample, knee, past_saturation};
 pub use littles_law::littles_law;
 pub use objective::{Attained, Objective, ObjectiveError, Quantity, attained};
-pub use paired::{Estimate, PAIRS_MIN, Pair, difference};
+pub use paired::{Estimate, FRACTION_MAX, PAIRS_MIN, Pair, difference};
 pub use steady_state::{Steady, rounds_of, steady_state};
 pub use student::student_t;
 

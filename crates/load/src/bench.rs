@@ -103,11 +103,20 @@ pub async fn run_on_several(
     Ok(reports.pop().expect("a job has a report"))
 }
 
+/// What phases came to.
+#[derive(Debug)]
+pub struct PhaseReports {
+    /// A report for each job of each phase that was begun and did not fail; fewer phases than were asked for where one failed or a stop was asked for.
+    pub reports: Vec<Vec<BenchReport>>,
+    /// Why the phase after these failed.
+    pub failed: Option<BenchError>,
+}
+
 /// Runs phases one after the other, each when all jobs of the last one are done. `progress` is told the phase, by its place. A stop that was asked for
-/// ends what runs, and what comes after it is not begun.
+/// ends what runs, and what comes after it is not begun; so too where a phase fails.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`check_job`]. Nothing is run where one of the jobs is wrong.
 ///
 /// # Panics
 /// Where a job has no volume.
@@ -116,19 +125,39 @@ pub async fn run_phases(
     reactors: &[Remote],
     phases: &[Phase],
     mut progress: impl FnMut(usize, BenchProgress),
-) -> Result<Vec<Vec<BenchReport>>, BenchError> {
+) -> Result<PhaseReports, BenchError> {
     for job in phases.iter().flat_map(|phase| &phase.jobs) {
-        check(job, reactors.len())?;
+        check_job(job, reactors.len())?;
     }
-    let mut reports = Vec::with_capacity(phases.len());
+    let mut done = PhaseReports {
+        reports: Vec::with_capacity(phases.len()),
+        failed: None,
+    };
     for (index, phase) in phases.iter().enumerate() {
         let tell = |of_job| progress(index, of_job);
-        reports.push(run_jobs(control, reactors, &phase.jobs, tell).await?);
+        match run_jobs(control, reactors, &phase.jobs, tell).await {
+            Ok(reports) => done.reports.push(reports),
+            Err(error) => {
+                done.failed = Some(error);
+                break;
+            }
+        }
         if phase.jobs.iter().any(|job| job.config.stop.is_asked()) {
             break;
         }
     }
-    Ok(reports)
+    Ok(done)
+}
+
+/// Whether a job can be run at all, on so many reactors.
+///
+/// # Errors
+/// [`BenchError`]: the first thing that is wrong.
+///
+/// # Panics
+/// Where it has no volume.
+pub fn check_job(job: &Job, reactors: usize) -> Result<(), BenchError> {
+    check(job, reactors).map(drop)
 }
 
 /// Runs jobs side by side on the same reactors; all begin at the same moment. A report for each, in their order.

@@ -392,7 +392,9 @@ fn phases_follow_each_other_until_one_is_stopped() {
             .await;
             (reports, seen)
         });
-        let reports = reports.expect("the run is sound");
+        let done = reports.expect("the jobs are sound");
+        assert!(done.failed.is_none());
+        let reports = done.reports;
         let requests: Vec<_> = reports.iter().map(|jobs| jobs[0].requests()).collect();
         if stopped {
             assert_eq!((requests.len(), phases), (1, vec![0]));

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use hdrhistogram::Histogram;
-use weir_lab::document::{Body, Latency, LatencyError, Operations, Run};
+use weir_lab::document::{Body, Comparison, Latency, LatencyError, Operations, Run};
 
 use crate::{ReportError, Source};
 
@@ -55,7 +55,7 @@ pub(crate) fn measured(sources: &[Source]) -> Vec<Measured<'_>> {
 fn named(source: &Source) -> Vec<(String, &Run)> {
     match &source.document.body {
         Body::Bench { runs } => runs.iter().map(|run| (run.name.clone(), run)).collect(),
-        Body::Curve { curves } => curves
+        Body::Curve { curves, settings } => curves
             .iter()
             .flat_map(|curve| {
                 let points = curve.points.iter().map(|point| &point.run);
@@ -66,20 +66,23 @@ fn named(source: &Source) -> Vec<(String, &Run)> {
                 "" => (run.name.clone(), run),
                 name => (format!("{name}, {}", run.name), run),
             })
+            .chain(settings.iter().flat_map(compared))
             .collect(),
-        Body::Comparison(comparison) => {
-            let mut runs = Vec::new();
-            for stage in &comparison.stages {
-                for (index, round) in stage.rounds.iter().enumerate() {
-                    for (side, run) in comparison.sides.iter().zip(&round.runs) {
-                        let name = format!("{}, round {}, {}", stage.name, index + 1, side.name);
-                        runs.push((name, run));
-                    }
-                }
+        Body::Comparison(comparison) => compared(comparison),
+    }
+}
+
+fn compared(comparison: &Comparison) -> Vec<(String, &Run)> {
+    let mut runs = Vec::new();
+    for stage in &comparison.stages {
+        for (index, round) in stage.rounds.iter().enumerate() {
+            for (side, run) in comparison.sides.iter().zip(&round.runs) {
+                let name = format!("{}, round {}, {}", stage.name, index + 1, side.name);
+                runs.push((name, run));
             }
-            runs
         }
     }
+    runs
 }
 
 /// Numbers the runs that are called the same.

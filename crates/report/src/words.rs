@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Numbers as people read them, on pages and at terminals. Units are written as command lines take them: `us`.
 
 /// A number with commas between thousands.
 #[must_use]
@@ -42,8 +42,8 @@ pub fn latency(nanoseconds: f64) -> String {
     match nanoseconds {
         ns if !ns.is_finite() => "-".to_owned(),
         ns if ns < 1e3 => format!("{ns:.0} ns"),
-        ns if ns < 1e4 => format!("{:.2} µs", ns / 1e3),
-        ns if ns < 1e6 => format!("{:.1} µs", ns / 1e3),
+        ns if ns < 1e4 => format!("{:.2} us", ns / 1e3),
+        ns if ns < 1e6 => format!("{:.1} us", ns / 1e3),
         ns if ns < 1e9 => format!("{:.2} ms", ns / 1e6),
         ns => format!("{:.2} s", ns / 1e9),
     }
@@ -54,7 +54,7 @@ pub fn latency(nanoseconds: f64) -> String {
 pub fn round_latency(nanoseconds: f64) -> String {
     match nanoseconds {
         ns if ns < 1e3 => format!("{} ns", trimmed(ns, 1)),
-        ns if ns < 1e6 => format!("{} µs", trimmed(ns / 1e3, 1)),
+        ns if ns < 1e6 => format!("{} us", trimmed(ns / 1e3, 1)),
         ns if ns < 1e9 => format!("{} ms", trimmed(ns / 1e6, 1)),
         ns => format!("{} s", trimmed(ns / 1e9, 1)),
     }
@@ -116,11 +116,11 @@ mod tests {
     #[test]
     fn latencies_have_the_unit_that_suits_them() {
         assert_eq!(latency(750.0), "750 ns");
-        assert_eq!(latency(1_500.0), "1.50 µs");
-        assert_eq!(latency(123_456.0), "123.5 µs");
+        assert_eq!(latency(1_500.0), "1.50 us");
+        assert_eq!(latency(123_456.0), "123.5 us");
         assert_eq!(latency(12_345_678.0), "12.35 ms");
         assert_eq!(latency(2e9), "2.00 s");
-        assert_eq!(round_latency(2e5), "200 µs");
+        assert_eq!(round_latency(2e5), "200 us");
         assert_eq!(round_latency(5e9), "5 s");
     }
 

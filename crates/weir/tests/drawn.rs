@@ -136,6 +136,93 @@ fn every_named_workload_runs_everywhere_and_is_drawn() {
     assert_eq!(gateway.end(), Some(0), "{}", gateway.log());
 }
 
+/// Connections under each of several settings, of the initiator and of the listener: a curve for each in one picture, and which is the best.
+#[test]
+fn settings_of_connections_are_swept_and_drawn_together() {
+    let mut gateway = Gateway::prepared("");
+    gateway.start();
+    let ports = [free_port(), free_port()];
+    gateway.ok("volume add memory mem:?size=64M");
+    gateway.ok(&format!("subsystem add {NQN} --allow-any-host"));
+    gateway.ok(&format!("namespace add {NQN} memory"));
+    let listeners = ports.map(|port| format!("127.0.0.1:{port}"));
+    gateway.ok(&format!("listener add {} --send-buffer 64K", listeners[0]));
+    gateway.ok(&format!("listener add {} --send-buffer 1M", listeners[1]));
+    let folder = tempfile::tempdir().expect("a folder");
+    let remote = format!("nvme+tcp://{}/{NQN}?nsid=1", listeners[0]);
+    let sweep = |more: &[&str]| {
+        let mut command = Command::new(WEIR);
+        command.args(["curve", &remote, "--depths", "1,4", "-t", "100ms"]);
+        command.args(["--ramp", "20ms", "--no-refinement", "--rounds", "4"]);
+        command.args(["-o", "sweep.json", "--report", "sweep.html"]);
+        let output = command.args(more).current_dir(folder.path()).output();
+        output.expect("weir runs")
+    };
+    let both = format!("listener={},{}", listeners[0], listeners[1]);
+    let done = sweep(&["--sweep", &both, "--sweep", "receive-buffer=128KiB,1MiB"]);
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said}");
+    let stored = std::fs::read_to_string(folder.path().join("sweep.json")).expect("a result");
+    let Body::Curve { curves, settings } = Document::from_json(&stored).expect("a result").body
+    else {
+        panic!("curves were measured")
+    };
+    let names: Vec<&str> = curves.iter().map(|curve| curve.name.as_str()).collect();
+    let expected: Vec<String> = listeners
+        .iter()
+        .flat_map(|at| {
+            ["128KiB", "1MiB"].map(|size| format!("listener={at}, receive-buffer={size}"))
+        })
+        .collect();
+    assert_eq!(names, expected);
+    for (curve, at) in curves.iter().zip([0, 0, 1, 1]) {
+        let url = &curve.points[0].run.volumes[0].url;
+        assert!(
+            url.contains(&listeners[at]) && url.contains("rcvbuf="),
+            "{url}"
+        );
+        assert_eq!(curve.points.len(), 2);
+    }
+    let settings = settings.expect("the settings were compared");
+    assert_eq!(
+        (settings.sides.len(), settings.stages[0].differences.len()),
+        (4, 9)
+    );
+    // The table on the terminal says the same.
+    let shown = String::from_utf8_lossy(&done.stdout);
+    assert!(shown.contains(&settings.summary), "{shown}");
+    let best = format!("\n{} ", settings.sides[0].name);
+    assert!(shown.contains(&best), "{shown}");
+
+    let refused = sweep(&["--sweep", "congestion-control=cubic,nonesuch"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("nonesuch"),
+        "{said}"
+    );
+    assert_eq!(gateway.end(), Some(0), "{}", gateway.log());
+
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    browser.open(&folder.path().join("sweep.html"));
+    for (index, curve) in curves.iter().enumerate() {
+        let drawn = browser.run(&format!(
+            "return [...document.querySelectorAll('svg[data-plot=\"latency-against-throughput\"] g[data-series=\"subject-{index}\"][data-choice=\"p99\"] circle')]
+                 .map((point) => Number(point.dataset.x))"
+        ));
+        let rates: Vec<f64> = curve.points.iter().map(|point| point.run.rate()).collect();
+        let drawn: Vec<f64> = serde_json::from_value(drawn).expect("points");
+        assert_eq!(drawn, rates, "{}", curve.name);
+    }
+    let ranges = browser.run("return document.querySelectorAll('[data-difference]').length");
+    assert_eq!(ranges.as_u64(), Some(9));
+    let text = browser.run("return document.body.innerText");
+    let text = text.as_str().expect("text");
+    assert!(text.contains(&settings.summary), "{text}");
+    assert_eq!(browser.console(), Vec::<String>::new());
+}
+
 /// What a drawing of latency against throughput shows of a statistic: requests per second and nanoseconds.
 fn against_throughput(browser: &Browser, statistic: &str) -> Vec<(f64, f64)> {
     let drawn = browser.run(&format!(
@@ -201,7 +288,7 @@ fn a_curve_and_a_comparison_draw_themselves() {
     let Some(browser) = Browser::start() else {
         return;
     };
-    let Body::Curve { curves } = read("curve.json").body else {
+    let Body::Curve { curves, .. } = read("curve.json").body else {
         panic!("a curve was measured")
     };
     browser.open(&folder.path().join("curve.html"));

@@ -181,6 +181,75 @@ fn a_side_that_does_not_sustain_the_rate_is_worse_in_throughput() {
     assert_eq!(of(&compared, 0, Metric::Throughput).verdict, Verdict::Worse);
 }
 
+/// What failed was asked for and not done.
+#[test]
+fn a_side_that_fails_half_of_its_requests_does_not_sustain_the_rate() {
+    let mut model = Model::new(vec![device(1.0), device(1.0)], 1);
+    model.devices[1].fails_one_of = Some(2);
+    let mut config = config(6);
+    config.rate = Some(500.0);
+    let compared = compared(&mut model, &config);
+    let throughput = of(&compared, 0, Metric::Throughput);
+    assert_eq!(throughput.verdict, Verdict::Worse, "{throughput:?}");
+    assert!((throughput.percent + 50.0).abs() < 5.0, "{throughput:?}");
+}
+
+/// Of a round in which a side did nothing there is no ratio: neither a difference nor none is shown, and no load is made of it.
+#[test]
+fn a_round_without_figures_leaves_the_difference_unknown() {
+    let mut model = Model::new(vec![device(1.0), device(1.2)], 1);
+    let mut config = config(4);
+    config.depth = Some(32);
+    // The third round of the first stage begins with A; B is the sixth run.
+    model.idle.insert(5);
+    let compared = compared(&mut model, &config);
+    for metric in METRICS {
+        let difference = of(&compared, 2, metric);
+        assert_eq!(difference.verdict, Verdict::Unknown, "{difference:?}");
+        let reason = difference.reason.as_deref().unwrap();
+        assert_eq!(
+            reason,
+            "no request succeeded in round 3 (the medium failed)"
+        );
+    }
+    // B's own maximum is that of the other rounds, and A's is A's.
+    let maxima: Vec<f64> = compared
+        .comparison
+        .sides
+        .iter()
+        .map(|side| side.maximum_rate.round())
+        .collect();
+    assert_eq!(maxima, [2_000.0, 2_400.0]);
+    let loads = &compared.comparison.stages[1].loads;
+    assert_eq!(
+        (loads[0].rate(), loads[1].rate()),
+        (Some(1_600.0), Some(1_920.0))
+    );
+    let part = of(&compared, 1, Metric::Throughput);
+    assert_eq!(part.verdict, Verdict::Unknown, "{part:?}");
+    assert!(part.reason.as_ref().unwrap().contains("maxima"), "{part:?}");
+    let summary = &compared.comparison.summary;
+    assert!(summary.contains("unknown at 100% (no request"), "{summary}");
+    assert!(!summary.contains("no difference shown"), "{summary}");
+    let codes: Vec<_> = compared.caveats.iter().map(|of| of.code.as_str()).collect();
+    assert_eq!(codes, ["unknown-difference", "errors"]);
+}
+
+/// What cannot be told is stored all the same, and read again.
+#[test]
+fn whatever_was_compared_can_be_stored_and_read() {
+    let mut model = Model::new(vec![device(1.0), device(1.0)], 1);
+    model.noise = 0.5;
+    model.idle.insert(5);
+    let mut config = config(4);
+    config.depth = Some(4);
+    let compared = compared(&mut model, &config);
+    let text = serde_json::to_string(&compared.comparison).unwrap();
+    assert!(!text.contains("null"), "{text}");
+    let again: Comparison = serde_json::from_str(&text).unwrap();
+    assert_eq!(again, compared.comparison);
+}
+
 #[test]
 fn a_small_difference_is_not_shown_however_sure() {
     let mut model = Model::new(vec![device(1.0), device(1.005)], 1);

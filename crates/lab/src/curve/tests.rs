@@ -10,6 +10,7 @@ const SPREAD: Spread = Spread {
 
 fn config(steps: Steps) -> CurveConfig {
     CurveConfig {
+        side: 0,
         steps,
         spread: SPREAD,
         bound: None,
@@ -50,6 +51,7 @@ fn servers(servers: usize) -> Device {
         random: true,
         delay_seconds: 0.0,
         collapses_beyond: None,
+        fails_one_of: None,
     }
 }
 
@@ -225,6 +227,73 @@ fn a_curve_that_is_stopped_has_what_was_measured() {
     assert_eq!(curve.stopped, "it was asked to end");
     assert_eq!(curve.knee, None);
     assert_eq!(steps, [(0, 9), (1, 9), (2, 9)]);
+}
+
+/// A volume that ends in the middle costs the points behind it, and none before.
+#[test]
+fn a_point_that_cannot_be_measured_ends_the_curve_and_loses_no_other() {
+    for lost in [false, true] {
+        let mut model = Model::new(vec![Device::throttled(10_000.0, 1e-3)], 1);
+        match lost {
+            true => model.lost_at = Some(5),
+            false => drop(model.idle.insert(5)),
+        }
+        let mut config = config(doubling(256));
+        config.bound = Some("p99<20s".parse().unwrap());
+        config.objectives = vec!["p99<10s".parse().unwrap()];
+        let curve = now(measure(&mut model, &config, |_| {})).unwrap();
+        let [failure] = &curve.failures[..] else {
+            panic!("{:?}", curve.failures)
+        };
+        assert_eq!(
+            (failure.point.as_str(), failure.offered),
+            ("depth 32", 32.0)
+        );
+        assert_eq!(curve.stopped, "depth 32 could not be measured");
+        let offered: Vec<f64> = curve.points.iter().map(|point| point.offered).collect();
+        if lost {
+            assert_eq!(failure.reason, "the volume is lost");
+            assert_eq!(offered, [1.0, 2.0, 4.0, 8.0, 16.0]);
+        } else {
+            assert_eq!(failure.reason, "no request succeeded: the medium failed");
+            // What failed was asked for, and is counted.
+            assert_eq!(offered, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]);
+            assert!(curve.points[5].run.errors() > 0);
+            assert_eq!(curve.objectives[0].broken_rate, Some(0.0));
+        }
+        assert!(curve.objectives[0].rate.unwrap() > 9_000.0);
+        assert_eq!(model.requests.len(), 6, "nothing is asked of it afterwards");
+        let text = serde_json::to_string(&curve).unwrap();
+        assert_eq!(serde_json::from_str::<Curve>(&text).unwrap(), curve);
+    }
+}
+
+#[test]
+fn a_refinement_that_fails_loses_no_point() {
+    let mut model = Model::new(vec![Device::throttled(10_000.0, 1e-3)], 1);
+    model.lost_at = Some(7);
+    let curve = now(measure(&mut model, &config(doubling(64)), |_| {})).unwrap();
+    assert_eq!(curve.points.len(), 7);
+    assert_eq!(curve.failures[0].point, "depth 11");
+    assert!(curve.knee.is_some());
+}
+
+/// A maximum that was given and is too low is passed without saturating anything.
+#[test]
+fn nothing_is_said_to_be_past_saturation_where_nothing_saturated() {
+    for (maximum, saturates) in [(1_000.0, false), (10_000.0, true), (50_000.0, true)] {
+        let mut config = config(Steps::Rates {
+            percents: (1..=16).map(|ten| f64::from(ten * 10)).collect(),
+            arrivals: Arrivals::Uniform,
+            depth_max: 512,
+            maximum: Some(maximum),
+        });
+        config.refine = false;
+        let curve = measured(Device::throttled(10_000.0, 1e-3), &config);
+        let past = curve.past_saturation;
+        assert_eq!(past.is_some(), saturates, "{maximum}: {past:?}");
+        assert!(past.is_none_or(|past| past.throughput_held), "{maximum}");
+    }
 }
 
 #[test]

@@ -19,6 +19,14 @@ pub struct Comparison {
     pub summary: String,
 }
 
+impl Comparison {
+    /// All runs, in the order in which they stand there.
+    pub fn runs(&self) -> impl Iterator<Item = &Run> {
+        let rounds = self.stages.iter().flat_map(|stage| &stage.rounds);
+        rounds.flat_map(|round| &round.runs)
+    }
+}
+
 /// One of what is compared.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Side {
@@ -26,7 +34,7 @@ pub struct Side {
     pub name: String,
     /// What it is.
     pub volumes: Vec<Volume>,
-    /// Requests a second at most: the mean of the rounds of the stage that finds it.
+    /// Requests a second at most: the mean of the rounds of the stage that finds it, without those in which nothing succeeded.
     pub maximum_rate: f64,
 }
 
@@ -63,7 +71,7 @@ pub struct Difference {
     pub baseline: f64,
     /// What this side has.
     pub value: f64,
-    /// By how much that is more.
+    /// By how much that is more; 0 where nothing is known of it.
     pub percent: f64,
     /// The lower end of the confidence interval of that.
     pub percent_low: f64,
@@ -71,6 +79,9 @@ pub struct Difference {
     pub percent_high: f64,
     /// What to say about it.
     pub verdict: Verdict,
+    /// Why nothing is known of it; with [`Verdict::Unknown`] only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// What is compared.
@@ -127,4 +138,20 @@ pub enum Verdict {
     NoDifferenceShown,
     /// The load fixes the metric, so that it says nothing; the same offered rate on both sides, which both sustained.
     Fixed,
+    /// Nothing can be said: there was a round in which a side did nothing, so that there is no ratio.
+    Unknown,
+}
+
+impl Verdict {
+    /// In words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Better => "better",
+            Verdict::Worse => "worse",
+            Verdict::NoDifferenceShown => "no difference shown",
+            Verdict::Fixed => "as offered",
+            Verdict::Unknown => "unknown",
+        }
+    }
 }

@@ -20,6 +20,9 @@ pub struct Curve {
     pub maximum_runs: Vec<Run>,
     /// In the order of what was raised.
     pub points: Vec<Point>,
+    /// What could not be measured; the curve ends with the first. Where requests were made and none succeeded, their run is among the points too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
     /// Where more load begins to buy latency and not throughput; none where the points do not show it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knee: Option<Knee>,
@@ -56,6 +59,17 @@ pub struct Point {
     pub refinement: bool,
     /// What came out.
     pub run: Run,
+}
+
+/// A point that could not be measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What the run was to be called, such as `depth 32`.
+    pub point: String,
+    /// As [`Point::offered`].
+    pub offered: f64,
+    /// Why.
+    pub reason: String,
 }
 
 /// Where more load begins to buy latency and not throughput: requests in flight are as many as keep the volume just busy, highest throughput

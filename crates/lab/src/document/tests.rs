@@ -119,11 +119,27 @@ fn curve() -> Body {
                 refinement: false,
                 run: run("depth 1", &[5]),
             }],
+            failures: vec![Failure {
+                point: "depth 2".to_owned(),
+                offered: 2.0,
+                reason: "no request succeeded".to_owned(),
+            }],
             knee: None,
             objectives: Vec::new(),
             past_saturation: None,
             stopped: "the last depth that was asked for".to_owned(),
         }],
+        settings: None,
+    }
+}
+
+fn sweep() -> Body {
+    match (curve(), comparison()) {
+        (Body::Curve { curves, .. }, Body::Comparison(compared)) => Body::Curve {
+            curves,
+            settings: Some(compared),
+        },
+        _ => unreachable!("they are what they are called"),
     }
 }
 
@@ -157,6 +173,7 @@ fn comparison() -> Body {
                 percent_low: 9.0,
                 percent_high: 11.0,
                 verdict: Verdict::Better,
+                reason: None,
             }],
         }],
         confidence_percent: 99.0,
@@ -165,9 +182,9 @@ fn comparison() -> Body {
     })
 }
 
-fn bodies() -> [Body; 3] {
+fn bodies() -> [Body; 4] {
     let runs = vec![run("a", &[1, 1000, 1_000_000]), run("b", &[])];
-    [Body::Bench { runs }, curve(), comparison()]
+    [Body::Bench { runs }, curve(), sweep(), comparison()]
 }
 
 fn text_of(document: &Document) -> String {
@@ -195,9 +212,10 @@ fn all_runs_of_a_document_are_found() {
         let names: Vec<_> = document.runs().iter().map(|run| run.name.clone()).collect();
         names.join(" ")
     };
-    let [bench, curve, comparison] = bodies();
+    let [bench, curve, sweep, comparison] = bodies();
     assert_eq!(names(bench), "a b");
     assert_eq!(names(curve), "depth 1");
+    assert_eq!(names(sweep), "depth 1 A B");
     assert_eq!(names(comparison), "A B");
 }
 

@@ -4,7 +4,7 @@ use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeInteger, DeTable, DeValue};
 use weir_block::size;
 use weir_load::workload::WorkloadError;
 
@@ -28,6 +28,11 @@ pub(super) struct Table<'a> {
     source: Source<'a>,
     table: &'a DeTable<'a>,
     line: usize,
+}
+
+/// A whole number, however it is written: TOML has 10, 0xa, 0o12 and 0b1010.
+fn whole(number: &DeInteger<'_>) -> Option<u64> {
+    u64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
 impl<'a> Source<'a> {
@@ -91,6 +96,17 @@ impl<'a> Table<'a> {
         found.map(|(_, value)| value)
     }
 
+    /// The line on which it begins.
+    pub(super) fn line(&self) -> usize {
+        self.line
+    }
+
+    /// The line of a key's value, and of the table where it has none.
+    pub(super) fn line_of(&self, key: &str) -> usize {
+        self.value(key)
+            .map_or(self.line, |value| self.source.line(value.span()))
+    }
+
     /// An error of the table as a whole.
     pub(super) fn wrong(&self, wrong: &str, allowed: &str) -> JobError {
         self.source.error(self.line, wrong, allowed)
@@ -98,11 +114,7 @@ impl<'a> Table<'a> {
 
     /// An error of one of its keys.
     pub(super) fn wrong_key(&self, key: &str, wrong: &str, allowed: &str) -> JobError {
-        let line = match self.value(key) {
-            Some(value) => self.source.line(value.span()),
-            None => self.line,
-        };
-        self.source.error(line, wrong, allowed)
+        self.source.error(self.line_of(key), wrong, allowed)
     }
 
     /// An error that a workload's own words describe: they say what is allowed after a semicolon.
@@ -145,7 +157,7 @@ impl<'a> Table<'a> {
             return Ok(None);
         };
         let number = match value.get_ref() {
-            DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
+            DeValue::Integer(number) => whole(number),
             _ => None,
         };
         match number.filter(|number| range.contains(number)) {
@@ -163,7 +175,7 @@ impl<'a> Table<'a> {
             return Ok(None);
         };
         let number = match value.get_ref() {
-            DeValue::Integer(number) => number.as_str().parse::<f64>().ok(),
+            DeValue::Integer(number) => whole(number).map(|number| number as f64),
             DeValue::Float(number) => number.as_str().parse().ok(),
             _ => None,
         };
@@ -180,7 +192,7 @@ impl<'a> Table<'a> {
         };
         let bytes = match value.get_ref() {
             DeValue::String(text) => size::parse(text).ok(),
-            DeValue::Integer(number) => number.as_str().parse().ok(),
+            DeValue::Integer(number) => whole(number),
             _ => None,
         };
         match bytes.filter(|&bytes| bytes > 0) {
@@ -205,7 +217,7 @@ impl<'a> Table<'a> {
         let seconds = |text: &str| Duration::try_from_secs_f64(text.parse().ok()?).ok();
         let time = match value.get_ref() {
             DeValue::String(text) => humantime::parse_duration(text).ok(),
-            DeValue::Integer(number) => seconds(number.as_str()),
+            DeValue::Integer(number) => whole(number).map(Duration::from_secs),
             DeValue::Float(number) => seconds(number.as_str()),
             _ => None,
         };

@@ -72,7 +72,8 @@ access = "random:0.1"
         panic!("{work:?}")
     };
     assert_eq!(database.name, "database");
-    assert_eq!((database.hosts, database.queues, database.seed), (4, 2, 7));
+    assert_eq!((database.hosts, database.queues), (4, 2));
+    assert_eq!(database.hosts_line, 23);
     assert_eq!(database.duration, Duration::from_secs(60));
     assert_eq!(
         database.load,
@@ -93,6 +94,71 @@ access = "random:0.1"
         .collect();
     assert_eq!(shares, [99.0, 1.0]);
     assert_eq!(streams.workload.streams[1].sizes.len(), 2);
+}
+
+/// Jobs that start from one number would ask for the same blocks at the same times, side by side or one after the other.
+#[test]
+fn every_job_has_a_seed_of_its_own_unless_it_says_which() {
+    let job = "[[phase.job]]\nvolume = \"mem:\"\n";
+    let text =
+        format!("seed = 5\n[[phase]]\n{job}{job}[[phase]]\nseed = 6\n{job}seed = 5\n{job}{job}");
+    let file = read(&text).unwrap();
+    let seeds: Vec<u64> = file
+        .phases
+        .iter()
+        .flat_map(|phase| &phase.jobs)
+        .map(|job| job.seed)
+        .collect();
+    assert_eq!((seeds[0], seeds[2]), (5, 5));
+    let others: std::collections::BTreeSet<u64> = seeds.iter().copied().collect();
+    assert_eq!(others.len(), 4, "{seeds:?}");
+    assert_eq!(read(&text).unwrap(), file, "the same file, the same load");
+}
+
+#[test]
+fn numbers_are_what_they_say_in_whatever_base() {
+    let text = job(
+        "volume = \"mem:\"\nblock_size = 0x2000\nread = 0o62\nqueue_depth = 0b110\nrange = 0x100_000\nduration = 0x3c",
+    );
+    let file = read(&text).unwrap();
+    let job = &file.phases[0].jobs[0];
+    let stream = &job.workload.streams[0];
+    assert_eq!(stream.sizes[0].bytes, 8192);
+    assert_eq!(stream.operations.read_percent, 50.0);
+    assert_eq!(job.load, Load::Closed { depth: 6 });
+    assert_eq!(job.workload.range_bytes, Some(1 << 20));
+    assert_eq!(job.duration, Duration::from_secs(60));
+}
+
+/// 0.1 + 0.2 + 99.7 is above 100 in binary, and is 100 as it is written.
+#[test]
+fn percentages_are_added_as_they_are_written() {
+    for lines in [
+        "read = 0.1\nwrite = 0.2\nflush = 99.7",
+        "read = 33.3\nwrite = 33.3\ndeallocate = 33.4",
+        "read = 99.7\nflush = 0.1\ndeallocate = 0.2",
+    ] {
+        let file = read(&job(&format!("volume = \"mem:\"\n{lines}"))).expect(lines);
+        let percents = file.phases[0].jobs[0].workload.streams[0]
+            .operations
+            .percents();
+        assert!(
+            percents.iter().all(|percent| *percent >= 0.0),
+            "{percents:?}"
+        );
+        let sum: f64 = percents.iter().sum();
+        assert!((sum - 100.0).abs() < 1e-9, "{sum}");
+    }
+    let error = read(&job("volume = \"mem:\"\nread = 0.1\nwrite = 0.2")).unwrap_err();
+    assert!(error.wrong.contains("make 0.3 percent"), "{error}");
+}
+
+#[test]
+fn a_job_without_a_name_is_not_called_by_a_secret() {
+    let file = read(&job("volume = \"nvme+tcp://h/n?dhchap_secret=abc\"")).unwrap();
+    let job = &file.phases[0].jobs[0];
+    assert_eq!(job.name, "nvme+tcp://h/n?dhchap_secret=***");
+    assert!(job.volume.contains("abc"), "it is what is opened");
 }
 
 /// A job with these lines from line 3 on.

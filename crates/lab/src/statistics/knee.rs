@@ -48,7 +48,7 @@ pub fn knee(samples: &[Sample]) -> Option<Knee> {
     if !shown {
         return None;
     }
-    let rate = rate_at(samples, outstanding)?;
+    let rate = rate_at(samples, outstanding).filter(|&rate| rate > 0.0)?;
     Some(Knee {
         outstanding,
         rate,

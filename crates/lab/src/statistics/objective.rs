@@ -38,8 +38,8 @@ pub struct ObjectiveError {
 }
 
 impl Objective {
-    /// What the objective bounds, in nanoseconds, of a run of which `answered` requests have `latency`. A percentile is one of all requests: those that
-    /// failed, or were due and never sent, are `missing`, and took longer than any other. Mean and maximum are those of what was answered.
+    /// What the objective bounds, in nanoseconds, of a run of which `answered` requests have `latency`. It is that of all requests: those that failed, or were
+    /// due and never sent, are `missing`, and took longer than any bound. With one of them a mean and a maximum are infinite.
     ///
     /// # Errors
     /// [`LatencyError`], where a stored histogram cannot be read.
@@ -50,6 +50,7 @@ impl Objective {
         missing: u64,
     ) -> Result<f64, LatencyError> {
         Ok(match self.quantity {
+            Quantity::Mean | Quantity::Max if missing > 0 => f64::INFINITY,
             Quantity::Mean => latency.mean_ns,
             Quantity::Max => latency.max_ns as f64,
             Quantity::Percentile(percentile) => {
@@ -186,7 +187,11 @@ mod tests {
         assert!((value("p90<1us", 60) - 9e3).abs() < 90.0);
         assert!(value("p90<1us", 120).is_infinite());
         assert!(!read("p90<60s").holds(f64::INFINITY));
-        assert_eq!(value("mean<1us", 0), value("mean<1us", 120));
+        assert!((value("mean<1us", 0) / 1_400.0 - 1.0).abs() < 0.01);
+        assert!((value("max<1us", 0) - 9e3).abs() < 90.0);
+        for of_all in ["mean<60s", "max<60s"] {
+            assert!(value(of_all, 1).is_infinite(), "{of_all}");
+        }
     }
 
     #[test]

@@ -6,6 +6,9 @@ use super::student::student_t;
 /// Fewer pairs say nothing.
 pub const PAIRS_MIN: usize = 4;
 
+/// The ends of an interval are at most so large. What is beyond says no more, and results are stored as JSON, which knows no infinity.
+pub const FRACTION_MAX: f64 = 1e9;
+
 /// One round: both measured once, close in time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pair {
@@ -57,10 +60,11 @@ pub fn difference(pairs: &[Pair], alpha: f64) -> Option<Estimate> {
     let later: Vec<f64> = pairs.iter().map(|pair| pair.later).collect();
     let (estimate, deviation, degrees) = fit(&ratios, &later);
     let reach = student_t(degrees, alpha) * deviation;
+    let fraction = |ratio: f64| ratio.exp_m1().min(FRACTION_MAX);
     Some(Estimate {
-        fraction: estimate.exp_m1(),
-        low: (estimate - reach).exp_m1(),
-        high: (estimate + reach).exp_m1(),
+        fraction: fraction(estimate),
+        low: fraction(estimate - reach),
+        high: fraction(estimate + reach),
     })
 }
 
@@ -219,6 +223,24 @@ mod tests {
         let same = difference(&[pair(5.0, 5.0); 6], 0.05).unwrap();
         assert_eq!((same.low, same.fraction, same.high), (0.0, 0.0, 0.0));
         assert!(!same.excludes_zero());
+    }
+
+    /// What is wildly noisy has a wide interval, and not one that cannot be stored.
+    #[test]
+    fn no_interval_is_infinite() {
+        for (count, later) in [(4, 1.0), (6, -1.0)] {
+            let pairs: Vec<Pair> = (0..count)
+                .map(|round| Pair {
+                    baseline: 1.0,
+                    value: if round % 2 == 0 { 1e-300 } else { 1e300 },
+                    later: if round % 2 == 0 { later } else { -later },
+                })
+                .collect();
+            let estimate = difference(&pairs, 0.001).unwrap();
+            let ends = [estimate.low, estimate.fraction, estimate.high];
+            assert!(ends.iter().all(|end| end.is_finite()), "{estimate:?}");
+            assert!(!estimate.excludes_zero(), "{estimate:?}");
+        }
     }
 
     proptest! {

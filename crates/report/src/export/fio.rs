@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 use weir_lab::document::{Arrivals, Latency, LatencyError, Load, Operation, Operations, Run};
 
-use super::{asked, one_size, random};
+use super::{Blocks, asked, blocks, distribution, one_size};
 use crate::measured::{Measured, histogram, measured, started};
 use crate::{ReportError, Source};
 
@@ -107,6 +107,15 @@ fn options(run: &Run, name: &str) -> Map<String, Value> {
     if let Some(direction) = direction_name(run) {
         set("rw", direction);
     }
+    match blocks(run) {
+        Some(Blocks::Random(percent)) if percent > 0.0 && percent < 100.0 => {
+            set("percentage_random", percent.to_string());
+        }
+        _ => {}
+    }
+    if let Some(distribution) = distribution(run) {
+        set("random_distribution", distribution);
+    }
     if let Some(percent) = asked(run, |stream| stream.read_percent) {
         set("rwmixread", format!("{percent:.0}"));
     }
@@ -145,7 +154,7 @@ fn direction_name(run: &Run) -> Option<String> {
     let reads = asked(run, |stream| stream.read_percent)?;
     let writes = asked(run, |stream| stream.write_percent)?;
     let trims = asked(run, |stream| stream.deallocate_percent)?;
-    let random = random(run)?;
+    let blocks = blocks(run)?;
     let name = match (reads > 0.0, writes > 0.0, trims > 0.0) {
         (true, false, false) => "read",
         (false, true, false) => "write",
@@ -153,9 +162,11 @@ fn direction_name(run: &Run) -> Option<String> {
         (true, true, false) => "rw",
         _ => return None,
     };
-    Some(match random {
-        true => format!("rand{name}"),
-        false => name.to_owned(),
+    Some(match blocks {
+        Blocks::Random(0.0) => name.to_owned(),
+        Blocks::Random(_) => format!("rand{name}"),
+        // Behind the colon stands what is left out between two requests.
+        Blocks::Strided(bytes) => format!("{name}:{}", bytes.checked_sub(one_size(run)?)?),
     })
 }
 

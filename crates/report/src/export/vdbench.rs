@@ -7,7 +7,7 @@ use std::io;
 
 use weir_lab::document::{Latency, LatencyError, Load, Operations, Run};
 
-use super::{asked, one_size, random};
+use super::{Blocks, asked, blocks, one_size};
 use crate::measured::{Measured, duration, felt, measured, started};
 use crate::words::trimmed;
 use crate::{ReportError, Source};
@@ -180,7 +180,11 @@ fn asked_for(of: &Measured<'_>) -> Asked {
             or_not(asked(run, |stream| stream.read_percent)),
             "0".to_owned(),
             "0".to_owned(),
-            or_not(random(run).map(|random| if random { 100.0 } else { 0.0 })),
+            or_not(match blocks(run) {
+                Some(Blocks::Random(percent)) => Some(percent),
+                // vdbench has strides too, and no column for them.
+                Some(Blocks::Strided(_)) | None => None,
+            }),
             trimmed(bytes as f64 / GIB, 4),
             format!("weir-{}", of.source.document.version),
             trimmed(ratio, 4),

@@ -80,15 +80,13 @@ fn range(comparison: &Comparison, difference: &Difference) -> Range {
     let class = match difference.verdict {
         Verdict::Better => "good",
         Verdict::Worse => "bad",
-        Verdict::NoDifferenceShown | Verdict::Fixed => "neither",
+        Verdict::NoDifferenceShown | Verdict::Fixed | Verdict::Unknown => "neither",
     };
-    let label = format!(
-        "{name}\n{} ({} to {}): {}",
-        percent(difference.percent),
-        percent(difference.percent_low),
-        percent(difference.percent_high),
-        verdict(difference.verdict)
-    );
+    let size = known(difference).map_or_else(String::new, |of| {
+        let (low, high) = (percent(of.percent_low), percent(of.percent_high));
+        format!("{} ({low} to {high}): ", percent(of.percent))
+    });
+    let label = format!("{name}\n{size}{}", verdict(difference));
     Range {
         name,
         low: difference.percent_low,
@@ -103,13 +101,22 @@ fn percent(value: f64) -> String {
     format!("{value:+.2}%")
 }
 
-fn verdict(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Better => "better",
-        Verdict::Worse => "worse",
-        Verdict::NoDifferenceShown => "no difference shown",
-        Verdict::Fixed => "fixed by the load",
+/// In words, with the reason where nothing is known.
+fn verdict(difference: &Difference) -> String {
+    let name = difference.verdict.name();
+    match &difference.reason {
+        Some(reason) => format!("{name}: {reason}"),
+        None => name.to_owned(),
     }
+}
+
+/// A difference of which something is known.
+fn known(difference: &Difference) -> Option<&Difference> {
+    (difference.verdict != Verdict::Unknown).then_some(difference)
+}
+
+fn dash() -> String {
+    "-".to_owned()
 }
 
 fn differences_table(comparison: &Comparison, stage: &Stage) -> Markup {
@@ -129,13 +136,15 @@ fn differences_table(comparison: &Comparison, stage: &Stage) -> Markup {
                 ),
                 in_words(difference.metric, difference.baseline),
                 in_words(difference.metric, difference.value),
-                percent(difference.percent),
-                format!(
-                    "{} to {}",
-                    percent(difference.percent_low),
-                    percent(difference.percent_high)
-                ),
-                verdict(difference.verdict).to_owned(),
+                known(difference).map_or_else(dash, |of| percent(of.percent)),
+                known(difference).map_or_else(dash, |of| {
+                    format!(
+                        "{} to {}",
+                        percent(of.percent_low),
+                        percent(of.percent_high)
+                    )
+                }),
+                verdict(difference),
             ]
         })
         .collect();

@@ -111,7 +111,7 @@ fn subjects(source: &Source, several: bool) -> Vec<Subject<'_>> {
             curve: None,
             runs: runs.iter().collect(),
         }],
-        Body::Curve { curves } => curves
+        Body::Curve { curves, .. } => curves
             .iter()
             .map(|curve| Subject {
                 name: named(&curve.name),
@@ -219,6 +219,9 @@ fn remarks(subject: &Subject<'_>) -> Markup {
             @for objective in &curve.objectives {
                 dt { "Objective " (objective.objective) }
                 dd { (objective_text(objective)) }
+            }
+            @for failure in &curve.failures {
+                dt { "Not measured" } dd { (failure.point) ": " (failure.reason) }
             }
             @if let Some(past) = &curve.past_saturation {
                 dt { "Past saturation" } dd { (past.text) }
@@ -368,7 +371,7 @@ fn is_point(of: &Measured<'_>) -> bool {
 /// The curves of a document.
 pub(super) fn curves(document: &Document) -> &[Curve] {
     match &document.body {
-        Body::Curve { curves } => curves,
+        Body::Curve { curves, .. } => curves,
         _ => &[],
     }
 }

@@ -1,7 +1,7 @@
 //! The page: what is said first, the caveats, the drawings, and how it was measured.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use weir_lab::document::{Body, Caveat, Document, Latency, Run};
+use weir_lab::document::{Body, Caveat, Comparison, Document, Latency, Run};
 
 use super::{compared, curves, details, over_time, tables};
 use crate::measured::{Measured, measured};
@@ -213,11 +213,20 @@ fn tiles(source: &Source) -> Result<Markup, ReportError> {
             .collect(),
     };
     Ok(html! {
-        @if let Body::Comparison(comparison) = &document.body {
+        @if let Some(comparison) = comparison(document) {
             section { h2 { "In a sentence" } p.verdict { (comparison.summary) } }
         }
         @if !tiles.is_empty() { ul.tiles { @for tile in tiles { (tile) } } }
     })
+}
+
+/// What a document compares: volumes, or settings of a curve.
+fn comparison(document: &Document) -> Option<&Comparison> {
+    match &document.body {
+        Body::Comparison(comparison) => Some(comparison),
+        Body::Curve { settings, .. } => settings.as_ref(),
+        Body::Bench { .. } => None,
+    }
 }
 
 fn tile(name: &str, value: String, beside: String) -> Markup {
@@ -355,7 +364,10 @@ fn body(source: &Source, runs: &[&Measured<'_>], several: bool) -> Result<Markup
             html! { section { (over_time::distribution(runs)?) } }
         }
         Body::Bench { .. } => html! {},
-        Body::Curve { .. } => html! { section { (curves::heat(&source.name, runs)?) } },
+        Body::Curve { settings, .. } => html! {
+            @if let Some(settings) = settings { (compared::section(&source.name, settings)?) }
+            section { (curves::heat(&source.name, runs)?) }
+        },
         Body::Comparison(comparison) => compared::section(&source.name, comparison)?,
     };
     let summary = match &source.document.body {

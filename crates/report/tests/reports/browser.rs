@@ -1,6 +1,6 @@
 //! Reports in a real browser: opened from a file, what is drawn read back and compared with the document, nothing asked of a network.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 use weir_lab::document::{Body, Document, Run};
@@ -12,14 +12,21 @@ use crate::webdriver::Browser;
 /// How far a pixel may be from where it should, by how pixels are written.
 const PIXEL: f64 = 0.02;
 
-fn open(browser: &Browser, folder: &Path, name: &str, sources: &[Source]) -> PathBuf {
-    let file = folder.join(name).with_extension("html");
+/// Opens the report of `sources` in a browser and has `check` look at it; the page must have asked for nothing and complained of nothing meanwhile. Where
+/// there is no browser this says so.
+fn look_at(name: &str, sources: &[Source], check: impl FnOnce(&Browser)) {
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(name).with_extension("html");
     let mut text = Vec::new();
     write(Format::Html, sources, &mut text).expect("a report");
     std::fs::write(&file, text).unwrap();
     browser.resize(1280, 1000);
     browser.open(&file);
-    file
+    check(&browser);
+    check_quiet(&browser, &file);
 }
 
 /// The whole page as a picture beside the built tests, where someone may look at it, in light and in dark.
@@ -303,207 +310,167 @@ fn words(browser: &Browser) -> String {
 
 #[test]
 fn a_load_is_drawn_as_it_was_measured() {
-    let Some(browser) = Browser::start() else {
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
     let source = samples::closed_bench("closed", 1, 90_000.0);
-    let file = open(
-        &browser,
-        folder.path(),
-        "load",
-        std::slice::from_ref(&source),
-    );
-    check_load(&browser, &source);
-    keep_pictures(&browser, "load");
+    look_at("load", std::slice::from_ref(&source), |browser| {
+        check_load(browser, &source);
+        keep_pictures(browser, "load");
 
-    // Hostile text of a document stands in the page as text.
-    let text = words(&browser);
-    let caveat = &source.document.caveats[0];
-    assert!(text.contains(&caveat.text), "the caveat");
-    assert!(
-        text.contains("'file:/srv/images/disk 1' --read-percent 70"),
-        "the command"
-    );
-    for said in [
-        "Example Processor 9000 <8-core>",
-        "6.1.0-example",
-        "tsc",
-        "2026-01-31T12:00:00Z",
-        "a=\"<b>\"",
-    ] {
-        assert!(text.contains(said), "{said}");
-    }
-    // The tables have the numbers of the drawings.
-    let rows = browser.run(
-        "return document.querySelectorAll('figure.over-time table')[0].tBodies[0].rows.length",
-    );
-    assert_eq!(rows, 30);
-    check_quiet(&browser, &file);
+        // Hostile text of a document stands in the page as text.
+        let text = words(browser);
+        let caveat = &source.document.caveats[0];
+        assert!(text.contains(&caveat.text), "the caveat");
+        assert!(
+            text.contains("'file:/srv/images/disk 1' --read-percent 70"),
+            "the command"
+        );
+        for said in [
+            "Example Processor 9000 <8-core>",
+            "6.1.0-example",
+            "tsc",
+            "2026-01-31T12:00:00Z",
+            "a=\"<b>\"",
+        ] {
+            assert!(text.contains(said), "{said}");
+        }
+        // The tables have the numbers of the drawings.
+        let rows = browser.run(
+            "return document.querySelectorAll('figure.over-time table')[0].tBodies[0].rows.length",
+        );
+        assert_eq!(rows, 30);
+    });
 }
 
 #[test]
 fn a_load_with_a_rate_keeps_its_two_times_apart() {
-    let Some(browser) = Browser::start() else {
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
     let source = samples::open_bench("open");
-    let file = open(
-        &browser,
-        folder.path(),
-        "open",
-        std::slice::from_ref(&source),
-    );
-    check_load(&browser, &source);
-    let drawn = Drawn::of(&browser, "latency-over-time", 0);
-    let run = only_run(&source.document);
-    let service: Vec<f64> = run
-        .intervals
-        .iter()
-        .map(|interval| interval.operations.service().unwrap().unwrap().max_ns as f64)
-        .collect();
-    let points = drawn.points("max service", None);
-    assert_eq!(
-        points.iter().map(|point| point.1).collect::<Vec<_>>(),
-        service
-    );
-    assert_ne!(points, drawn.points("max", None));
-    keep_pictures(&browser, "open");
-    check_quiet(&browser, &file);
+    look_at("open", std::slice::from_ref(&source), |browser| {
+        check_load(browser, &source);
+        let drawn = Drawn::of(browser, "latency-over-time", 0);
+        let run = only_run(&source.document);
+        let service: Vec<f64> = run
+            .intervals
+            .iter()
+            .map(|interval| interval.operations.service().unwrap().unwrap().max_ns as f64)
+            .collect();
+        let points = drawn.points("max service", None);
+        assert_eq!(
+            points.iter().map(|point| point.1).collect::<Vec<_>>(),
+            service
+        );
+        assert_ne!(points, drawn.points("max", None));
+        keep_pictures(browser, "open");
+    });
 }
 
 #[test]
 fn a_curve_is_drawn_with_its_knee() {
-    let Some(browser) = Browser::start() else {
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
     let source = samples::curve("curve", 10_000.0);
-    let file = open(
-        &browser,
-        folder.path(),
-        "curve",
-        std::slice::from_ref(&source),
-    );
-    let Body::Curve { curves } = &source.document.body else {
-        unreachable!("it is a curve")
-    };
-    let drawn = Drawn::of(&browser, "latency-against-throughput", 0);
-    assert_eq!(drawn.0["y"]["kind"], "logarithmic");
-    for statistic in STATISTICS {
-        let expected: Vec<_> = curves[0]
-            .points
-            .iter()
-            .map(|point| {
-                (
-                    point.run.rate(),
-                    of(&point.run.felt().unwrap().unwrap(), statistic),
-                )
-            })
-            .collect();
-        assert_eq!(drawn.points(statistic, None), expected, "{statistic}");
-    }
-    let marks = drawn.0["marks"].as_array().unwrap();
-    let knee = curves[0].knee.unwrap();
-    assert_eq!(marks[0]["kind"], "knee");
-    assert_eq!(marks[0]["value"].as_f64().unwrap(), knee.rate);
-    assert!((marks[0]["x"].as_f64().unwrap() - drawn.pixel("x", knee.rate)).abs() < PIXEL);
-    assert_eq!(marks[1]["kind"], "objective");
-    assert_eq!(
-        marks[1]["value"].as_f64().unwrap(),
-        curves[0].objectives[0].rate.unwrap()
-    );
+    look_at("curve", std::slice::from_ref(&source), |browser| {
+        let Body::Curve { curves, .. } = &source.document.body else {
+            unreachable!("it is a curve")
+        };
+        let drawn = Drawn::of(browser, "latency-against-throughput", 0);
+        assert_eq!(drawn.0["y"]["kind"], "logarithmic");
+        for statistic in STATISTICS {
+            let expected: Vec<_> = curves[0]
+                .points
+                .iter()
+                .map(|point| {
+                    (
+                        point.run.rate(),
+                        of(&point.run.felt().unwrap().unwrap(), statistic),
+                    )
+                })
+                .collect();
+            assert_eq!(drawn.points(statistic, None), expected, "{statistic}");
+        }
+        let marks = drawn.0["marks"].as_array().unwrap();
+        let knee = curves[0].knee.unwrap();
+        assert_eq!(marks[0]["kind"], "knee");
+        assert_eq!(marks[0]["value"].as_f64().unwrap(), knee.rate);
+        assert!((marks[0]["x"].as_f64().unwrap() - drawn.pixel("x", knee.rate)).abs() < PIXEL);
+        assert_eq!(marks[1]["kind"], "objective");
+        assert_eq!(
+            marks[1]["value"].as_f64().unwrap(),
+            curves[0].objectives[0].rate.unwrap()
+        );
 
-    // A series can be switched off, and on again.
-    assert_eq!(drawn.seen(), STATISTICS);
-    let button = "#latency-against-throughput button[data-series=\"p99\"]";
-    browser.click(button);
-    let without: Vec<_> = STATISTICS
-        .into_iter()
-        .filter(|name| *name != "p99")
-        .collect();
-    assert_eq!(
-        Drawn::of(&browser, "latency-against-throughput", 0).seen(),
-        without
-    );
-    browser.click(button);
-    assert_eq!(
-        Drawn::of(&browser, "latency-against-throughput", 0).seen(),
-        STATISTICS
-    );
-    keep_pictures(&browser, "curve");
-    let text = words(&browser);
-    let past = curves[0].past_saturation.as_ref().unwrap();
-    assert!(
-        text.contains(&past.text) && text.contains("p99<2ms"),
-        "{text}"
-    );
-    check_quiet(&browser, &file);
+        // A series can be switched off, and on again.
+        assert_eq!(drawn.seen(), STATISTICS);
+        let button = "#latency-against-throughput button[data-series=\"p99\"]";
+        browser.click(button);
+        let without: Vec<_> = STATISTICS
+            .into_iter()
+            .filter(|name| *name != "p99")
+            .collect();
+        assert_eq!(
+            Drawn::of(browser, "latency-against-throughput", 0).seen(),
+            without
+        );
+        browser.click(button);
+        assert_eq!(
+            Drawn::of(browser, "latency-against-throughput", 0).seen(),
+            STATISTICS
+        );
+        keep_pictures(browser, "curve");
+        let text = words(browser);
+        let past = curves[0].past_saturation.as_ref().unwrap();
+        assert!(
+            text.contains(&past.text) && text.contains("p99<2ms"),
+            "{text}"
+        );
+    });
 }
 
 #[test]
 fn a_comparison_is_drawn_with_its_intervals() {
-    let Some(browser) = Browser::start() else {
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
     let source = samples::comparison("comparison");
-    let file = open(
-        &browser,
-        folder.path(),
-        "comparison",
-        std::slice::from_ref(&source),
-    );
-    let Body::Comparison(comparison) = &source.document.body else {
-        unreachable!("it is a comparison")
-    };
-    for (index, stage) in comparison.stages.iter().enumerate() {
-        let drawn = Drawn::of(&browser, "differences", index);
-        let ranges = drawn.0["ranges"].as_array().unwrap();
-        assert_eq!(ranges.len(), stage.differences.len());
-        for (range, difference) in ranges.iter().zip(&stage.differences) {
-            let of = |name: &str| range[name].as_f64().unwrap();
-            assert_eq!(range["name"], format!("B: {}", difference.metric.name()));
-            let said = (of("low"), of("middle"), of("high"));
-            assert_eq!(
-                said,
-                (
-                    difference.percent_low,
-                    difference.percent,
-                    difference.percent_high
-                )
-            );
-            assert!((of("x1") - drawn.pixel("x", difference.percent_low)).abs() < PIXEL);
-            assert!((of("x2") - drawn.pixel("x", difference.percent_high)).abs() < PIXEL);
-        }
-        let classes: Vec<_> = ranges
-            .iter()
-            .map(|range| range["class"].as_str().unwrap())
-            .collect();
-        assert_eq!(classes, ["good", "good", "neither"]);
-        let rounds = Drawn::of(&browser, "throughput-by-round", index);
-        for side in 0..2 {
-            let expected: Vec<_> = stage
-                .rounds
+    look_at("comparison", std::slice::from_ref(&source), |browser| {
+        let Body::Comparison(comparison) = &source.document.body else {
+            unreachable!("it is a comparison")
+        };
+        for (index, stage) in comparison.stages.iter().enumerate() {
+            let drawn = Drawn::of(browser, "differences", index);
+            let ranges = drawn.0["ranges"].as_array().unwrap();
+            assert_eq!(ranges.len(), stage.differences.len());
+            for (range, difference) in ranges.iter().zip(&stage.differences) {
+                let of = |name: &str| range[name].as_f64().unwrap();
+                assert_eq!(range["name"], format!("B: {}", difference.metric.name()));
+                let said = (of("low"), of("middle"), of("high"));
+                assert_eq!(
+                    said,
+                    (
+                        difference.percent_low,
+                        difference.percent,
+                        difference.percent_high
+                    )
+                );
+                assert!((of("x1") - drawn.pixel("x", difference.percent_low)).abs() < PIXEL);
+                assert!((of("x2") - drawn.pixel("x", difference.percent_high)).abs() < PIXEL);
+            }
+            let classes: Vec<_> = ranges
                 .iter()
-                .enumerate()
-                .map(|(round, of)| (round as f64 + 1.0, of.runs[side].rate()))
+                .map(|range| range["class"].as_str().unwrap())
                 .collect();
-            assert_eq!(rounds.points(&format!("subject-{side}"), None), expected);
+            assert_eq!(classes, ["good", "good", "neither"]);
+            let rounds = Drawn::of(browser, "throughput-by-round", index);
+            for side in 0..2 {
+                let expected: Vec<_> = stage
+                    .rounds
+                    .iter()
+                    .enumerate()
+                    .map(|(round, of)| (round as f64 + 1.0, of.runs[side].rate()))
+                    .collect();
+                assert_eq!(rounds.points(&format!("subject-{side}"), None), expected);
+            }
         }
-    }
-    keep_pictures(&browser, "comparison");
-    assert!(words(&browser).contains(&comparison.summary));
-    check_quiet(&browser, &file);
+        keep_pictures(browser, "comparison");
+        assert!(words(browser).contains(&comparison.summary));
+    });
 }
 
 #[test]
 fn several_results_stand_in_one_picture() {
-    let Some(browser) = Browser::start() else {
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
     let mut sources = vec![
         samples::curve("gateway", 10_000.0),
         samples::curve("peer", 8_000.0),
@@ -511,111 +478,102 @@ fn several_results_stand_in_one_picture() {
         samples::closed_bench("again", 6, 340_000.0),
     ];
     sources[1].document.machine.kernel = "6.12.0-other".to_owned();
-    let file = open(&browser, folder.path(), "several", &sources);
-    let drawn = Drawn::of(&browser, "latency-against-throughput", 0);
-    assert_eq!(
-        drawn.seen(),
-        [
-            "subject-0 p99",
-            "subject-1 p99",
-            "subject-2 p99",
-            "subject-3 p99"
-        ]
-    );
-    browser.click("#latency-against-throughput button[data-choice=\"p50\"]");
-    let drawn = Drawn::of(&browser, "latency-against-throughput", 0);
-    assert_eq!(
-        drawn.seen(),
-        [
-            "subject-0 p50",
-            "subject-1 p50",
-            "subject-2 p50",
-            "subject-3 p50"
-        ]
-    );
-    let run = only_run(&sources[2].document);
-    let p50 = of(&run.felt().unwrap().unwrap(), "p50");
-    assert_eq!(drawn.points("subject-2", Some("p50")), [(run.rate(), p50)]);
-    // One that is switched off stays so when another statistic is chosen.
-    browser.click("#latency-against-throughput button[data-series=\"subject-1\"]");
-    browser.click("#latency-against-throughput button[data-choice=\"max\"]");
-    let drawn = Drawn::of(&browser, "latency-against-throughput", 0);
-    assert_eq!(
-        drawn.seen(),
-        ["subject-0 max", "subject-2 max", "subject-3 max"]
-    );
-    // Loads are over their time together, and what differs between the results is said.
-    let loads = Drawn::of(&browser, "latency-over-time", 0);
-    let again = only_run(&sources[3].document);
-    assert_eq!(
-        loads.points("subject-1", Some("p99")),
-        over_time(again, "p99")
-    );
-    let said = browser.run(
-        "return [...document.querySelectorAll('[data-caveat]')].map((at) => at.dataset.caveat)",
-    );
-    let said = said.to_string();
-    assert!(
-        said.contains("machines-differ") && said.contains("volatile-cache"),
-        "{said}"
-    );
-    keep_pictures(&browser, "several");
-    check_quiet(&browser, &file);
+    look_at("several", &sources, |browser| {
+        let drawn = Drawn::of(browser, "latency-against-throughput", 0);
+        assert_eq!(
+            drawn.seen(),
+            [
+                "subject-0 p99",
+                "subject-1 p99",
+                "subject-2 p99",
+                "subject-3 p99"
+            ]
+        );
+        browser.click("#latency-against-throughput button[data-choice=\"p50\"]");
+        let drawn = Drawn::of(browser, "latency-against-throughput", 0);
+        assert_eq!(
+            drawn.seen(),
+            [
+                "subject-0 p50",
+                "subject-1 p50",
+                "subject-2 p50",
+                "subject-3 p50"
+            ]
+        );
+        let run = only_run(&sources[2].document);
+        let p50 = of(&run.felt().unwrap().unwrap(), "p50");
+        assert_eq!(drawn.points("subject-2", Some("p50")), [(run.rate(), p50)]);
+        // One that is switched off stays so when another statistic is chosen.
+        browser.click("#latency-against-throughput button[data-series=\"subject-1\"]");
+        browser.click("#latency-against-throughput button[data-choice=\"max\"]");
+        let drawn = Drawn::of(browser, "latency-against-throughput", 0);
+        assert_eq!(
+            drawn.seen(),
+            ["subject-0 max", "subject-2 max", "subject-3 max"]
+        );
+        // Loads are over their time together, and what differs between the results is said.
+        let loads = Drawn::of(browser, "latency-over-time", 0);
+        let again = only_run(&sources[3].document);
+        assert_eq!(
+            loads.points("subject-1", Some("p99")),
+            over_time(again, "p99")
+        );
+        let said = browser.run(
+            "return [...document.querySelectorAll('[data-caveat]')].map((at) => at.dataset.caveat)",
+        );
+        let said = said.to_string();
+        assert!(
+            said.contains("machines-differ") && said.contains("volatile-cache"),
+            "{said}"
+        );
+        keep_pictures(browser, "several");
+    });
 }
 
 #[test]
 fn the_pointer_is_told_what_lies_under_it_and_the_page_turns_dark() {
-    let Some(browser) = Browser::start() else {
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
     let source = samples::curve("curve", 10_000.0);
-    let file = open(
-        &browser,
-        folder.path(),
-        "pointer",
-        std::slice::from_ref(&source),
-    );
-    let hidden = "return document.querySelector('.hover').hidden";
-    assert_eq!(browser.run(hidden), true);
-    let place = browser.run(
-        "const point = [...document.querySelector('svg').querySelectorAll('.point')].at(-2);
+    look_at("pointer", std::slice::from_ref(&source), |browser| {
+        let hidden = "return document.querySelector('.hover').hidden";
+        assert_eq!(browser.run(hidden), true);
+        let place = browser.run(
+            "const point = [...document.querySelector('svg').querySelectorAll('.point')].at(-2);
          point.scrollIntoView({block: 'center'});
          const box = point.getBoundingClientRect();
          return [box.x + box.width / 2 + 3, box.y + box.height / 2 + 3, point.dataset.label]",
-    );
-    browser.point_at(place[0].as_f64().unwrap(), place[1].as_f64().unwrap());
-    assert_eq!(browser.run(hidden), false);
-    assert_eq!(
-        browser.run("return document.querySelector('.hover').textContent"),
-        place[2]
-    );
-    assert!(
-        place[2].as_str().unwrap().contains("per second"),
-        "{}",
-        place[2]
-    );
-    browser.point_at(2.0, 2.0);
-    assert_eq!(browser.run(hidden), true);
+        );
+        browser.point_at(place[0].as_f64().unwrap(), place[1].as_f64().unwrap());
+        assert_eq!(browser.run(hidden), false);
+        assert_eq!(
+            browser.run("return document.querySelector('.hover').textContent"),
+            place[2]
+        );
+        assert!(
+            place[2].as_str().unwrap().contains("per second"),
+            "{}",
+            place[2]
+        );
+        browser.point_at(2.0, 2.0);
+        assert_eq!(browser.run(hidden), true);
 
-    let ground = "return getComputedStyle(document.body).backgroundColor";
-    browser.prefer("light");
-    let light = browser.run(ground);
-    browser.prefer("dark");
-    let dark = browser.run(ground);
-    assert_ne!(light, dark);
-    browser.click("#theme");
-    assert_eq!(browser.run(ground), light);
-    browser.prefer("light");
-    browser.click("#theme");
-    assert_eq!(browser.run(ground), dark);
+        let ground = "return getComputedStyle(document.body).backgroundColor";
+        browser.prefer("light");
+        let light = browser.run(ground);
+        browser.prefer("dark");
+        let dark = browser.run(ground);
+        assert_ne!(light, dark);
+        browser.click("#theme");
+        assert_eq!(browser.run(ground), light);
+        browser.prefer("light");
+        browser.click("#theme");
+        assert_eq!(browser.run(ground), dark);
 
-    // On a narrow screen nothing but drawings and tables is wider than the page.
-    browser.resize(400, 800);
-    let wide = browser.run("return document.documentElement.scrollWidth");
-    assert!(
-        wide.as_u64().unwrap() <= 400,
-        "the page is {wide} pixels wide"
-    );
-    check_quiet(&browser, &file);
+        // On a narrow screen nothing but drawings and tables is wider than the page.
+        browser.resize(400, 800);
+        let wide = browser.run("return document.documentElement.scrollWidth");
+        assert!(
+            wide.as_u64().unwrap() <= 400,
+            "the page is {wide} pixels wide"
+        );
+    });
 }

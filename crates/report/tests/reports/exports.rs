@@ -138,6 +138,56 @@ fn fio_json_says_what_the_document_says() {
     assert_eq!(jobs[1]["write"]["clat_ns"]["N"], 0);
 }
 
+/// What is partly random, or strided, is not called random.
+#[test]
+fn access_is_called_what_it_is() {
+    for (pattern, rw, of_fio, seekpct) in [
+        ("random", "randread", None, "100"),
+        ("sequential", "read", None, "0"),
+        (
+            "random:10",
+            "randread",
+            Some(("percentage_random", "10")),
+            "10",
+        ),
+        ("stride:64KiB", "read:61440", None, "n/a"),
+        (
+            "zipf:1.1",
+            "randread",
+            Some(("random_distribution", "zipf:1.1")),
+            "100",
+        ),
+        (
+            "hot:90/10,10/90",
+            "randread",
+            Some(("random_distribution", "zoned:90/10:10/90")),
+            "100",
+        ),
+    ] {
+        let mut source = samples::open_bench("open");
+        let weir_lab::document::Body::Bench { runs } = &mut source.document.body else {
+            unreachable!("it is a load")
+        };
+        runs[0].workload.streams[0].pattern = pattern.to_owned();
+        let sources = [source];
+        let json: Value = serde_json::from_str(&text(Format::Fio, &sources)).unwrap();
+        let options = json["jobs"][0]["job options"].as_object().unwrap();
+        assert_eq!(options["rw"], rw, "{pattern}");
+        for name in ["percentage_random", "random_distribution"] {
+            let expected = of_fio.filter(|of| of.0 == name).map(|of| of.1);
+            let found = options.get(name).map(|value| value.as_str().unwrap());
+            assert_eq!(found, expected, "{pattern}: {name}");
+        }
+        let flat = text(Format::Vdbench, &sources);
+        let (heading, rows) = flatfile(&flat);
+        let column = heading.iter().position(|name| *name == "seekpct").unwrap();
+        assert!(
+            rows.iter().all(|row| row[column] == seekpct),
+            "{pattern}: {flat}"
+        );
+    }
+}
+
 #[test]
 fn fios_own_reader_makes_tables_of_our_json() {
     let Some(reader) = program("fio_jsonplus_clat2csv") else {

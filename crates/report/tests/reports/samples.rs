@@ -320,6 +320,7 @@ pub(crate) fn curve(name: &str, rate_max: f64) -> Source {
         maximum_rate: Some(rate_max),
         maximum_runs: Vec::new(),
         points,
+        failures: Vec::new(),
         knee: Some(Knee {
             outstanding: rate_max * unloaded_ns / 1e9,
             rate: rate_max * 0.98,
@@ -347,6 +348,7 @@ pub(crate) fn curve(name: &str, rate_max: f64) -> Source {
         document(
             Body::Curve {
                 curves: vec![curve],
+                settings: None,
             },
             &[
                 "weir",
@@ -399,6 +401,7 @@ pub(crate) fn comparison(name: &str) -> Source {
             percent_low: percent - 1.25,
             percent_high: percent + 1.5,
             verdict,
+            reason: None,
         };
         Stage {
             name: stage.to_owned(),

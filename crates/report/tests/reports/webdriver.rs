@@ -3,7 +3,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -30,7 +30,9 @@ impl Browser {
     pub(crate) fn start() -> Option<Browser> {
         let found = (program("chromium"), program("chromedriver"));
         let (Some(chromium), Some(chromedriver)) = found else {
-            eprintln!("skipped: no chromium with chromedriver on this machine");
+            // Not through the test's own output, which is shown of those that fail: a drawing that nobody looked at is to be seen.
+            let why = "no chromium with chromedriver on this machine; scripts/test installs them";
+            let _ = writeln!(std::io::stderr(), "\nskipped: {why}");
             return None;
         };
         Some(Browser::start_with(&chromium, &chromedriver))

@@ -12,9 +12,7 @@ use anyhow::bail;
 use weir_lab::convert::{self, Asked};
 use weir_lab::document::{self, Body, Document};
 use weir_load::Stop;
-use weir_load::bench::{
-    self, Arrivals, BenchConfig, BenchProgress, BenchReport, Caveat, Job, Load,
-};
+use weir_load::bench::{self, Arrivals, BenchConfig, BenchProgress, BenchReport, Caveat, Job};
 use weir_load::workload::{
     Access as Blocks, Named, Operations, SizeShare, Stream, Workload, named, parse_sizes,
 };
@@ -179,7 +177,7 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
         check_hosts(url, arguments.hosts)?;
     }
     let started = SystemTime::now();
-    arguments.result.check()?;
+    arguments.result.check(&[])?;
     let workload = arguments.requests.workload()?;
     let configs = arguments.configs(&workload)?;
     if arguments.agents.are_named() {
@@ -372,22 +370,9 @@ impl BenchArguments {
     ) -> Document {
         let volumes: Vec<_> = driven.iter().map(|of| of.volume.clone()).collect();
         let machines = self.agents.count();
-        let (hosts, depth) = (self.hosts * machines, self.queue_depth);
+        let hosts = self.hosts * machines;
         let queues = driven.iter().map(|of| of.queues).sum();
-        let load = match self.rate {
-            None => document::Load::Closed {
-                depth,
-                queues,
-                hosts,
-            },
-            Some(rate) => document::Load::Open {
-                rate: rate as f64,
-                arrivals: convert::arrivals(self.arrivals),
-                depth_max: depth,
-                queues,
-                hosts,
-            },
-        };
+        let load = self.load(queues, hosts);
         let asked = Asked {
             name: workload.name.unwrap_or("load"),
             workload,
@@ -401,6 +386,25 @@ impl BenchArguments {
         document
     }
 
+    /// How much, of all volumes together.
+    fn load(&self, queues: u32, hosts: u32) -> document::Load {
+        let depth = self.queue_depth;
+        match self.rate {
+            None => document::Load::Closed {
+                depth,
+                queues,
+                hosts,
+            },
+            Some(rate) => document::Load::Open {
+                rate: rate as f64,
+                arrivals: convert::arrivals(self.arrivals),
+                depth_max: depth,
+                queues,
+                hosts,
+            },
+        }
+    }
+
     /// What to do with each volume: of a rate each gets the same part.
     fn configs(&self, workload: &Workload) -> anyhow::Result<Vec<BenchConfig>> {
         let volumes = self.urls.len() as u64;
@@ -409,19 +413,10 @@ impl BenchArguments {
         {
             bail!("--rate {rate} is less than one request a second for each of {volumes} volumes");
         }
-        let load = |index: u64| match self.rate {
-            None => Load::Closed {
-                depth: self.queue_depth,
-            },
-            Some(rate) => Load::Open {
-                rate: rate / volumes + u64::from(index < rate % volumes),
-                arrivals: self.arrivals,
-                depth_max: self.queue_depth,
-            },
-        };
+        let load = self.load(self.queues * self.hosts * volumes as u32, self.hosts);
         let config = |index| BenchConfig {
             workload: workload.clone(),
-            load: load(index),
+            load: convert::load(&load, volumes, index),
             queues: self.queues * self.hosts,
             duration: self.duration,
             ramp: self.ramp,

@@ -115,8 +115,17 @@ pub(crate) fn run(arguments: CompareArguments, json: bool) -> anyhow::Result<Exi
 /// What could make a difference, by name. Which volume it is counts once, whatever its name and protocol.
 fn things(volume: &Volume, with_range: bool) -> BTreeMap<String, String> {
     let (place, parameters) = volume.url.split_once('?').unwrap_or((&volume.url, ""));
+    let parameters: Vec<(&str, &str)> = parameters
+        .split('&')
+        .filter(|parameter| !parameter.is_empty())
+        .map(|parameter| parameter.split_once('=').unwrap_or((parameter, "yes")))
+        .collect();
+    let of_volume = parameters.iter().find(|(name, _)| *name == "nsid");
+    let place = of_volume.map_or(place.to_owned(), |(_, nsid)| {
+        format!("{place}, namespace {nsid}")
+    });
     let mut things = BTreeMap::from([
-        ("volume".to_owned(), place.to_owned()),
+        ("volume".to_owned(), place),
         (
             "block size".to_owned(),
             Size(u64::from(volume.block_size_bytes)).to_string(),
@@ -128,12 +137,13 @@ fn things(volume: &Volume, with_range: bool) -> BTreeMap<String, String> {
     }
     // What these say is the volume, or is looked at above.
     const SAID: [&str; 4] = ["nsid", "size", "block_size", "hostnqn"];
-    let parameters = parameters
-        .split('&')
-        .filter_map(|parameter| parameter.split_once('='))
-        .filter(|(name, _)| !SAID.contains(name));
-    for (name, value) in parameters {
-        things.insert(name.to_owned(), value.to_owned());
+    for (name, value) in parameters.into_iter().filter(|of| !SAID.contains(&of.0)) {
+        // A parameter may be there several times, such as the members of a stripe.
+        let all = things.entry(name.to_owned()).or_default();
+        if !all.is_empty() {
+            all.push_str(", ");
+        }
+        all.push_str(value);
     }
     things
 }
@@ -181,8 +191,8 @@ fn row(comparison: &Comparison, of: &Difference) -> Vec<String> {
         number(of.baseline),
         number(of.value),
     ];
-    if of.verdict == Verdict::Fixed {
-        cells.extend(["-", "-", "as offered"].map(str::to_owned));
+    if matches!(of.verdict, Verdict::Fixed | Verdict::Unknown) {
+        cells.extend(["-", "-", of.verdict.name()].map(str::to_owned));
         return cells;
     }
     cells.push(format!("{:+.2}%", of.percent));
@@ -190,14 +200,7 @@ fn row(comparison: &Comparison, of: &Difference) -> Vec<String> {
         "{:+.2}% to {:+.2}%",
         of.percent_low, of.percent_high
     ));
-    cells.push(
-        match of.verdict {
-            Verdict::Better => "better",
-            Verdict::Worse => "worse",
-            Verdict::NoDifferenceShown | Verdict::Fixed => "no difference shown",
-        }
-        .to_owned(),
-    );
+    cells.push(of.verdict.name().to_owned());
     cells
 }
 
@@ -226,8 +229,36 @@ mod tests {
             .collect();
         assert_eq!(
             listed,
-            ["block size=4 KiB", "queues=4", "volume=nvme+tcp://h/n"]
+            [
+                "block size=4 KiB",
+                "hdgst=yes",
+                "queues=4",
+                "volume=nvme+tcp://h/n, namespace 1"
+            ]
         );
+    }
+
+    /// Two namespaces of one subsystem are two volumes.
+    #[test]
+    fn another_namespace_is_another_volume() {
+        let of = |url: &str| things(&volume(url), true);
+        let differing = |one: &str, other: &str| {
+            let (one, other) = (of(one), of(other));
+            let caveat = compare::differing_things(&[&one, &other]);
+            caveat.map(|caveat| caveat.text)
+        };
+        assert_eq!(
+            differing("nvme+tcp://h/n?nsid=1", "nvme+tcp://h/n?nsid=2"),
+            None
+        );
+        let text = differing("nvme+tcp://h/n?nsid=1&queues=2", "nvme+tcp://h/n?nsid=2");
+        let text = text.expect("the volume and its queues differ");
+        assert!(
+            text.contains("2 things") && text.contains("namespace 2"),
+            "{text}"
+        );
+        let stripe = "stripe:?member=mem%3A%3Fsize%3D1M&member=null%3A";
+        assert_eq!(of(stripe)["member"], "mem%3A%3Fsize%3D1M, null%3A");
     }
 
     #[test]

@@ -3,16 +3,23 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use weir_lab::compare::SideConfig;
 use weir_lab::convert;
 use weir_lab::curve::{self, CurveConfig, Steps};
-use weir_lab::document::{Axis, Body, Curve, Document, Point, Run};
+use weir_lab::document::{Axis, Body, Comparison, Curve, Document, Metric, Point, Run, Verdict};
 use weir_lab::statistics::Objective;
+use weir_lab::sweep::{self, SweepConfig};
 use weir_load::bench::Arrivals;
 use weir_volume::VolumeUrl;
 
 use super::bench::arrivals;
+use super::knobs::{Knob, Setting, settings};
 use super::laboratory::{Laboratory, LaboratoryArguments, latencies};
 use super::present;
+
+/// As those of `weir compare`.
+const CONFIDENCE_PERCENT: f64 = 99.0;
+const LEAST_DIFFERENCE_PERCENT: f64 = 1.0;
 
 /// Measure a volume under more and more load, and find where it bends
 #[derive(Debug, clap::Args)]
@@ -44,6 +51,14 @@ pub(crate) struct CurveArguments {
     /// Add no points where the knee and the objectives are
     #[arg(long)]
     no_refinement: bool,
+    /// Measure a curve under each of these values, such as send-buffer=64KiB,256KiB,1MiB, and tell which is the best. There are send-buffer,
+    /// receive-buffer, congestion-control and dscp of the connections to nvme+tcp: volumes, and listener, HOST:PORT of one
+    /// gateway's listeners, which have socket options of their own. Given several times, every value goes with every other
+    #[arg(long, value_name = "WHAT=VALUE,...")]
+    sweep: Vec<Knob>,
+    /// With --sweep: rounds in which the settings do as much as they can, to be compared
+    #[arg(long, value_name = "N", requires = "sweep", default_value_t = 8, value_parser = clap::value_parser!(u32).range(4..=1000))]
+    rounds: u32,
     #[command(flatten)]
     laboratory: LaboratoryArguments,
 }
@@ -103,8 +118,11 @@ pub(crate) fn run(arguments: CurveArguments, json: bool) -> anyhow::Result<ExitC
             maximum: arguments.maximum.map(f64::from),
         },
     };
-    let laboratory = Laboratory::open(arguments.laboratory, &[arguments.urls], by_rate)?;
+    let settings = settings(&arguments.urls, &arguments.sweep)?;
+    let sides: Vec<Vec<VolumeUrl>> = settings.iter().map(|of| of.urls.clone()).collect();
+    let laboratory = Laboratory::open(arguments.laboratory, &sides, by_rate)?;
     let config = CurveConfig {
+        side: 0,
         steps,
         spread: laboratory.spread(),
         bound: arguments.until,
@@ -112,22 +130,113 @@ pub(crate) fn run(arguments: CurveArguments, json: bool) -> anyhow::Result<ExitC
         refine: !arguments.no_refinement,
         seed,
     };
+    if !arguments.sweep.is_empty() {
+        return swept(&laboratory, config, &settings, arguments.rounds, json);
+    }
     let (curve, caveats) = laboratory
         .run(async move |runner, observe| curve::measure(runner, &config, observe).await)?;
     let body = Body::Curve {
         curves: vec![curve],
+        settings: None,
+    };
+    laboratory.finish(body, caveats, json, text)
+}
+
+fn swept(
+    laboratory: &Laboratory,
+    curve: CurveConfig,
+    settings: &[Setting],
+    rounds: u32,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let side = |(index, setting): (usize, &Setting)| SideConfig {
+        name: setting.name.clone(),
+        volumes: laboratory.stored(index),
+        things: std::collections::BTreeMap::new(),
+        link_bytes_per_second: None,
+    };
+    let config = SweepConfig {
+        curve,
+        settings: settings.iter().enumerate().map(side).collect(),
+        rounds,
+        confidence_percent: CONFIDENCE_PERCENT,
+        least_difference_percent: LEAST_DIFFERENCE_PERCENT,
+    };
+    let (swept, mut caveats) = laboratory
+        .run(async move |runner, observe| sweep::measure(runner, &config, observe).await)?;
+    caveats.extend(swept.caveats);
+    let body = Body::Curve {
+        curves: swept.curves,
+        settings: swept.settings,
     };
     laboratory.finish(body, caveats, json, text)
 }
 
 fn text(document: &Document) -> anyhow::Result<String> {
-    let Body::Curve { curves } = &document.body else {
+    let Body::Curve { curves, settings } = &document.body else {
         anyhow::bail!("a curve was expected");
     };
     let mut text = String::new();
-    for curve in curves {
+    for (index, curve) in curves.iter().enumerate() {
+        if !curve.name.is_empty() {
+            let before = if index == 0 { "" } else { "\n" };
+            writeln!(text, "{before}setting {}", curve.name)?;
+        }
         text += &curve_text(curve)?;
     }
+    if let Some(settings) = settings {
+        text += &settings_text(curves, settings)?;
+    }
+    Ok(text)
+}
+
+/// The settings side by side, the best first.
+fn settings_text(curves: &[Curve], settings: &Comparison) -> anyhow::Result<String> {
+    let Some(stage) = settings.stages.first() else {
+        anyhow::bail!("settings were compared in a stage");
+    };
+    let sure = format!("{}% sure", settings.confidence_percent);
+    let heads = [
+        "",
+        "knee",
+        "without load",
+        "full load",
+        "difference",
+        &sure,
+        "",
+    ];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    for (place, side) in settings.sides.iter().enumerate() {
+        let knee = curves.iter().find(|curve| curve.name == side.name);
+        let knee = knee.and_then(|curve| curve.knee.as_ref());
+        let iops = |rate: f64| format!("{} IOPS", present::grouped(rate as u64));
+        let mut row = vec![
+            side.name.clone(),
+            knee.map_or("-".to_owned(), |knee| iops(knee.rate)),
+            knee.map_or("-".to_owned(), |knee| {
+                present::latency(knee.latency_unloaded_ns)
+            }),
+            iops(side.maximum_rate),
+        ];
+        let mut differences = stage.differences.iter();
+        let throughput =
+            differences.find(|of| of.side as usize == place && of.metric == Metric::Throughput);
+        row.extend(match throughput {
+            None => ["-".to_owned(), "-".to_owned(), String::new()],
+            Some(of) if of.verdict == Verdict::Unknown => {
+                ["-", "-", of.verdict.name()].map(str::to_owned)
+            }
+            Some(of) => [
+                format!("{:+.2}%", of.percent),
+                format!("{:+.2}% to {:+.2}%", of.percent_low, of.percent_high),
+                of.verdict.name().to_owned(),
+            ],
+        });
+        rows.push(row);
+    }
+    let mut text = format!("\n{} ({} rounds)\n", stage.name, stage.rounds.len());
+    text += &present::table(&rows);
+    writeln!(text, "\n{}", settings.summary)?;
     Ok(text)
 }
 
@@ -221,6 +330,9 @@ fn findings(curve: &Curve) -> String {
             format!("held up to {} IOPS", present::grouped(rate as u64))
         });
         lines.push(format!("objective  {} {held}{broken}", objective.objective));
+    }
+    for failure in &curve.failures {
+        lines.push(format!("failed     {}: {}", failure.point, failure.reason));
     }
     if let Some(past) = &curve.past_saturation {
         lines.push(format!("saturation {}", past.text));

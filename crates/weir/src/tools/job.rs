@@ -10,13 +10,17 @@ use anyhow::{Context, bail};
 use weir_block::Volume;
 use weir_lab::convert::{self, Asked};
 use weir_lab::document::{Body, Caveat, Document, Load, Run};
-use weir_lab::job::{Job, JobFile};
-use weir_load::bench::{self, BenchConfig, BenchProgress, BenchReport};
+use weir_lab::job::{Job, JobFile, Phase};
+use weir_lab::secret;
+use weir_load::bench::{self, BenchConfig, BenchProgress, BenchReport, PhaseReports};
+use weir_nvme_host::SCHEME;
 use weir_volume::VolumeUrl;
 
 use super::ReactorArguments;
 use super::bench::tick;
-use super::laboratory::{Usage, document, grouped, judged, latencies, open_as_hosts, show};
+use super::laboratory::{
+    Usage, check_hosts, document, grouped, judged, latencies, open_as_hosts, show,
+};
 use super::live::View;
 use super::present::{self, Line, Progress};
 use super::report::ResultArguments;
@@ -42,17 +46,51 @@ pub(super) fn run(arguments: &JobArguments<'_>, json: bool) -> anyhow::Result<Ex
     let text = std::fs::read_to_string(arguments.file)
         .with_context(|| format!("the job file {name} cannot be read"))?;
     let file = JobFile::read(&name, &text)?;
-    arguments.result.check()?;
+    arguments.result.check(&[arguments.file])?;
     let urls = urls(&name, &file)?;
     let session = start(&file, arguments.reactors)?;
-    let phases = open(&session, &file, &urls, arguments.destroy_data)?;
-    let reports = measure(&session, &file, &phases)?;
-    let (runs, caveats) = stored(&file, &phases, &reports);
+    let phases = open(&session, &name, &file, &urls, arguments.destroy_data)?;
+    let PhaseReports { reports, failed } = measure(&session, &name, &file, &phases)?;
+    let (runs, mut caveats) = stored(&file, &phases, &reports);
+    caveats.extend(cut_short(&file, reports.len(), failed.as_ref()));
+    if let (Some(error), true) = (&failed, runs.is_empty()) {
+        bail!("phase '{}' failed: {error}", file.phases[0].name);
+    }
     let mut document = document(Body::Bench { runs }, started);
     document.caveats = caveats;
     show(&document, json, table)?;
     arguments.result.write(&document)?;
-    Ok(judged(&document))
+    match failed {
+        None => Ok(judged(&document)),
+        Some(_) => Ok(ExitCode::FAILURE),
+    }
+}
+
+/// What has to be said where phases are missing: `done` have their figures, and the one after them failed or was not begun.
+fn cut_short(file: &JobFile, done: usize, failed: Option<&bench::BenchError>) -> Vec<Caveat> {
+    let mut missing = file.phases[done..].iter();
+    let mut caveats = Vec::new();
+    if let (Some(error), Some(phase)) = (failed, missing.as_slice().first()) {
+        missing.next();
+        let error = secret::without_in_text(&error.to_string());
+        let text = format!("phase '{}' failed and has no figures: {error}", phase.name);
+        caveats.push(Caveat::new("phase-failed", text));
+    }
+    let names: Vec<String> = missing.map(|phase| format!("'{}'", phase.name)).collect();
+    if !names.is_empty() {
+        let why = match failed {
+            Some(_) => "since one failed",
+            None => "since it was asked to end",
+        };
+        let text = format!(
+            "{} of {} phases were not begun, {why}: {}",
+            names.len(),
+            file.phases.len(),
+            names.join(", ")
+        );
+        caveats.push(Caveat::new("phases-not-begun", text));
+    }
+    caveats
 }
 
 /// The URLs of all jobs, read. What is wrong with one is told with its line.
@@ -63,6 +101,8 @@ fn urls(name: &str, file: &JobFile) -> anyhow::Result<BTreeMap<String, VolumeUrl
             .volume
             .parse()
             .with_context(|| format!("{name}:{}: volume is no URL", job.volume_line))?;
+        check_hosts(&url, job.hosts)
+            .with_context(|| format!("{name}:{}: hosts is {}", job.hosts_line, job.hosts))?;
         Ok((job.volume.clone(), url))
     })
     .collect()
@@ -91,6 +131,7 @@ fn start(file: &JobFile, reactors: &ReactorArguments) -> anyhow::Result<Session>
 /// carries something.
 fn open(
     session: &Session,
+    name: &str,
     file: &JobFile,
     urls: &BTreeMap<String, VolumeUrl>,
     destroy_data: bool,
@@ -109,7 +150,10 @@ fn open(
         let Some(url) = urls.get(&job.volume) else {
             bail!("{} was not read", job.volume);
         };
-        let volumes = open_as_hosts(session, url, job.hosts, usage, destroy_data)?;
+        let opening = with_queues(url, queues_of_host(file, job))
+            .and_then(|url| open_as_hosts(session, &url, job.hosts, usage, destroy_data));
+        let volumes = opening
+            .with_context(|| format!("{name}:{}: the volume cannot be used", job.volume_line))?;
         opened.insert(key, volumes);
     }
     let ready = |job: &Job| Ready {
@@ -122,11 +166,34 @@ fn open(
         .collect())
 }
 
+/// The queues that each host of a job's volume needs: those of the jobs that use it side by side.
+fn queues_of_host(file: &JobFile, job: &Job) -> u32 {
+    let of_phase = |phase: &Phase| {
+        let sharing = phase
+            .jobs
+            .iter()
+            .filter(|other| (&other.volume, other.hosts) == (&job.volume, job.hosts));
+        sharing
+            .map(|other| other.queues)
+            .fold(0, u32::saturating_add)
+    };
+    file.phases.iter().map(of_phase).max().unwrap_or(1)
+}
+
+/// Where the URL does not say how many queues a controller has, it has as many as are asked for.
+fn with_queues(url: &VolumeUrl, queues: u32) -> anyhow::Result<VolumeUrl> {
+    if url.scheme() != SCHEME || url.parameters().text("queues")?.is_some() {
+        return Ok(url.clone());
+    }
+    Ok(url.clone().with("queues", queues))
+}
+
 fn measure(
     session: &Session,
+    name: &str,
     file: &JobFile,
     phases: &[Vec<Ready>],
-) -> anyhow::Result<Vec<Vec<BenchReport>>> {
+) -> anyhow::Result<PhaseReports> {
     let names = file.phases.iter().map(|phase| phase.name.clone());
     let driven: Vec<bench::Phase> = names
         .zip(phases)
@@ -136,6 +203,11 @@ fn measure(
         })
         .collect();
     let remotes = session.remotes();
+    let jobs = driven.iter().flat_map(|phase| &phase.jobs);
+    for (job, asked) in jobs.zip(file.phases.iter().flat_map(|phase| &phase.jobs)) {
+        bench::check_job(job, remotes.len())
+            .with_context(|| format!("{name}:{}: the job cannot be run", asked.line))?;
+    }
     let progress = Progress::start();
     let mut sink = progress.sink();
     let reports = session.run(move |control| async move {

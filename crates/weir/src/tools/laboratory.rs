@@ -90,7 +90,7 @@ impl Laboratory {
         for url in sides.iter().flatten() {
             check_hosts(url, arguments.hosts)?;
         }
-        arguments.result.check()?;
+        arguments.result.check(&[])?;
         let started = SystemTime::now();
         let workload = arguments.requests.workload()?;
         let volumes = sides.iter().map(Vec::len).max().unwrap_or(1) as u32 * arguments.hosts;
@@ -204,12 +204,22 @@ pub(super) fn document(body: Body, started: SystemTime) -> Document {
     )
 }
 
-/// Success, unless a request failed, which is said.
+/// Success, unless a request failed or a point could not be measured, which is said.
 pub(super) fn judged(document: &Document) -> ExitCode {
     let runs = document.runs();
+    let failures = document.failures();
+    for failure in &failures {
+        eprintln!(
+            "weir: {} could not be measured: {}",
+            failure.point, failure.reason
+        );
+    }
     let errors: u64 = runs.iter().map(|run| run.errors()).sum();
-    if errors == 0 {
+    if errors == 0 && failures.is_empty() {
         return ExitCode::SUCCESS;
+    }
+    if errors == 0 {
+        return ExitCode::FAILURE;
     }
     let first = runs.iter().find_map(|run| run.first_error.as_deref());
     eprintln!(

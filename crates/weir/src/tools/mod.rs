@@ -9,6 +9,7 @@ pub(crate) mod copy;
 pub(crate) mod curve;
 pub(crate) mod discover;
 mod job;
+mod knobs;
 mod laboratory;
 mod live;
 mod present;

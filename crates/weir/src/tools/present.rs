@@ -1,4 +1,4 @@
-//! Numbers and progress for people.
+//! Tables and progress for people.
 
 use std::io::IsTerminal;
 use std::sync::mpsc;
@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use weir_block::size::Size;
+
+// Numbers read the same at a terminal and in a report.
+pub(crate) use weir_report::words::{grouped, latency, rate};
 
 /// Progress is shown as a bar at a terminal. Elsewhere a plain line is written so often.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
@@ -101,40 +104,6 @@ fn show_plain(lines: &mpsc::Receiver<Line>) {
     }
 }
 
-/// A number with commas between thousands.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// Bytes per second.
-pub(crate) fn rate(bytes_per_second: f64) -> String {
-    const MIB: f64 = 1024.0 * 1024.0;
-    let mib = bytes_per_second / MIB;
-    if mib >= 10_240.0 {
-        format!("{:.2} GiB/s", mib / 1024.0)
-    } else {
-        format!("{mib:.1} MiB/s")
-    }
-}
-
-/// A latency in microseconds or milliseconds.
-pub(crate) fn latency(nanoseconds: f64) -> String {
-    match nanoseconds {
-        ns if ns < 1e4 => format!("{:.2} us", ns / 1e3),
-        ns if ns < 1e6 => format!("{:.1} us", ns / 1e3),
-        ns if ns < 1e9 => format!("{:.2} ms", ns / 1e6),
-        ns => format!("{:.2} s", ns / 1e9),
-    }
-}
-
 /// A volume in one line.
 pub(crate) fn volume(of: &weir_lab::document::Volume) -> String {
     let length = Size(of.length_bytes);
@@ -176,22 +145,6 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_grouped_by_thousands() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1000), "1,000");
-        assert_eq!(grouped(1234567), "1,234,567");
-    }
-
-    #[test]
-    fn latencies_have_the_unit_that_suits_them() {
-        assert_eq!(latency(1_500.0), "1.50 us");
-        assert_eq!(latency(123_456.0), "123.5 us");
-        assert_eq!(latency(12_345_678.0), "12.35 ms");
-        assert_eq!(latency(2e9), "2.00 s");
-    }
 
     #[test]
     fn no_line_is_wider_than_the_terminal() {
