@@ -31,7 +31,7 @@ const INTERRUPTED: i32 = 130;
 /// Make load on this machine for a coordinator on another one: weir bench --agent
 #[derive(Debug, clap::Args)]
 pub(crate) struct AgentArguments {
-    /// Where to wait for coordinators, such as 192.0.2.7:4440 or [::]:4440; port 0 takes one that is free, and prints it
+    /// Where to wait for coordinators, such as 192.0.2.7:4440 (an IPv6 address in brackets); port 0 takes one that is free, and prints it
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
     /// A file with the token that coordinators must show: one line of 16 letters or more, readable by its owner only. `openssl rand -hex 32` makes one
