@@ -709,10 +709,11 @@ impl<'a> Search<'a> {
     }
 
     /// Whether it may be better to write `new` later, for what must find another value than one: than this, or than one that
-    /// is written meanwhile.
+    /// is written meanwhile, or that a power failure brings back meanwhile.
     fn may_matter_later(&self, step: &Step, new: Value, done: &Bits) -> bool {
         let meanwhile =
             |index: &usize| !is_set(done, *index) && self.steps[*index].start <= step.end;
+        let power_fails = self.next_power_loss(done) < step.end;
         let differing = self.differing.iter().filter(|index| !is_set(done, **index));
         differing.into_iter().any(|index| {
             let Action::Differs(unexpected) = self.steps[*index].action else {
@@ -721,7 +722,7 @@ impl<'a> Search<'a> {
             let mut writers = self.writers.get(&unexpected).into_iter().flatten();
             match unexpected == new {
                 true => step.optional || meanwhile(index),
-                false => writers.any(meanwhile),
+                false => power_fails || writers.any(meanwhile),
             }
         })
     }
@@ -943,9 +944,15 @@ mod tests {
     fn the_search_finds_an_order_where_there_is_one_and_none_where_there_is_none() {
         let seed = weir_reactor::sim::seed_from_env_or_random();
         println!("WEIR_SEED={seed}");
+        // The first found that a write was done too early before a power failure that brings back what it replaces.
+        some_orders_are_found(13_380_462_386_134_357_307, 1_500);
+        some_orders_are_found(seed, 6_000);
+    }
+
+    fn some_orders_are_found(seed: u64, rounds: u32) {
         let mut random = Random::new(seed, 3);
         let (mut explained, mut not) = (0, 0);
-        for round in 0..6000 {
+        for round in 0..rounds {
             let steps = some_steps(&mut random);
             let blank = Held {
                 value: 0,
@@ -965,7 +972,8 @@ mod tests {
             explained += u32::from(expected);
             not += u32::from(!expected);
         }
-        assert!(explained > 300 && not > 300, "{explained} and {not}");
+        let few = rounds / 20;
+        assert!(explained > few && not > few, "{explained} and {not}");
     }
 
     /// A deallocation that nobody looked at and that may have done nothing was flushed: a power failure may still leave what was
