@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cluster::{
-    Client, Cluster, Completion, EEXIST, EINVAL, ENOENT, EPERM, ERANGE, EROFS, ESHUTDOWN,
-    ETIMEDOUT, Image, Op, Open, Owner, What, cluster, lock, next_number, text,
+    BLOCKLIST_SECONDS, Client, Cluster, Completion, EEXIST, EINVAL, ENOENT, EPERM, ERANGE, EROFS,
+    ESHUTDOWN, ETIMEDOUT, Image, Op, Open, Owner, What, cluster, lock, next_number, text,
 };
 
 type Callback = unsafe extern "C" fn(*mut c_void, *mut c_void);
@@ -168,7 +168,8 @@ pub unsafe extern "C" fn rados_connect(rados: *mut c_void) -> c_int {
         return -(EPERM as c_int);
     }
     drop(state);
-    *lock(&rados.connected) = Some(Client::connect(&cluster));
+    let configuration = lock(&rados.configuration).clone();
+    *lock(&rados.connected) = Some(Client::connect(&cluster, configuration));
     0
 }
 
@@ -266,13 +267,14 @@ fn ask_monitors(cluster: &Cluster) {
 pub unsafe extern "C" fn rados_blocklist_add(
     rados: *mut c_void,
     address: *mut c_char,
-    _seconds: u32,
+    seconds: u32,
 ) -> c_int {
     // SAFETY: as in librados.h.
     let (rados, address) = unsafe { (at::<Rados>(rados), text(address)) };
     result(client_of(rados).map(|client| {
         ask_monitors(&client.cluster);
-        lock(&client.cluster.state).blocklist.insert(address);
+        let mut state = lock(&client.cluster.state);
+        state.blocklist.insert(address, seconds);
     }))
 }
 
@@ -791,11 +793,21 @@ pub unsafe extern "C" fn rbd_lock_break(
 ) -> c_int {
     // SAFETY: as in librbd.h.
     let (open, holder) = unsafe { (opened(image), text(holder)) };
+    let mut state = lock(&open.client.cluster.state);
+    if let Some(errno) = state.break_fails.pop() {
+        return -(errno as c_int);
+    }
     let taken = lock(&open.image.owner).take_if(|owner| owner.address == holder);
     if taken.is_none() {
         return -(ENOENT as c_int);
     }
-    lock(&open.client.cluster.state).blocklist.insert(holder);
+    let options = open.configuration();
+    let option = |name| options.get(name).map(|(value, _)| &**value);
+    if option("rbd_blocklist_on_break_lock") != Some("false") {
+        let seconds = option("rbd_blocklist_expire_seconds").and_then(|text| text.parse().ok());
+        let seconds = seconds.unwrap_or(BLOCKLIST_SECONDS);
+        state.blocklist.insert(holder, seconds);
+    }
     0
 }
 
@@ -878,6 +890,52 @@ pub unsafe extern "C" fn rbd_watchers_list_cleanup(watchers: *mut WatcherInfo, c
     for info in unsafe { std::slice::from_raw_parts(watchers, count) } {
         // SAFETY: as above.
         unsafe { free_text(info.addr) };
+    }
+}
+
+/// `rbd_config_option_t`.
+#[repr(C)]
+pub struct ConfigOption {
+    name: *mut c_char,
+    value: *mut c_char,
+    source: c_int,
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rbd_config_image_list(
+    image: *mut c_void,
+    options: *mut ConfigOption,
+    count: *mut c_int,
+) -> c_int {
+    // SAFETY: as in librbd.h.
+    let configuration = unsafe { opened(image) }.configuration();
+    // SAFETY: the caller says how much room there is.
+    unsafe {
+        if (*count as usize) < configuration.len() {
+            *count = configuration.len() as c_int;
+            return -(ERANGE as c_int);
+        }
+        *count = configuration.len() as c_int;
+        for (at, (name, (value, of_image))) in configuration.iter().enumerate() {
+            options.add(at).write(ConfigOption {
+                name: c_text(name),
+                value: c_text(value),
+                source: if *of_image { 2 } else { 0 },
+            });
+        }
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rbd_config_image_list_cleanup(options: *mut ConfigOption, count: c_int) {
+    // SAFETY: written by `rbd_config_image_list`.
+    for option in unsafe { std::slice::from_raw_parts(options, count as usize) } {
+        // SAFETY: as above.
+        unsafe {
+            free_text(option.name);
+            free_text(option.value);
+        }
     }
 }
 

@@ -17,6 +17,8 @@ pub(crate) const EILSEQ: i64 = 84;
 pub(crate) const ESHUTDOWN: i64 = 108;
 pub(crate) const ETIMEDOUT: i64 = 110;
 
+/// The monitors' `mon_osd_blocklist_default_expire`.
+pub(crate) const BLOCKLIST_SECONDS: u32 = 3600;
 /// As librbd's `rbd_discard_granularity_bytes`: less is skipped.
 const DISCARD_BYTES: u64 = 64 << 10;
 
@@ -43,7 +45,10 @@ pub(crate) fn cluster(name: &str) -> Arc<Cluster> {
 pub(crate) struct State {
     pub(crate) images: BTreeMap<String, Arc<Image>>,
     pub(crate) trash: BTreeMap<String, (String, Arc<Image>)>,
-    pub(crate) blocklist: HashSet<String>,
+    /// For how many seconds each is refused.
+    pub(crate) blocklist: HashMap<String, u32>,
+    /// The next attempts to break a lock end with these.
+    pub(crate) break_fails: Vec<i64>,
     pub(crate) clients: u64,
     latency: Duration,
     hung: HashSet<Class>,
@@ -136,6 +141,7 @@ impl Image {
 pub(crate) struct Client {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) address: String,
+    pub(crate) configuration: HashMap<String, String>,
     queue: Mutex<Queue>,
     arrived: Condvar,
 }
@@ -202,12 +208,16 @@ impl What {
 }
 
 impl Client {
-    pub(crate) fn connect(cluster: &Arc<Cluster>) -> Arc<Self> {
+    pub(crate) fn connect(
+        cluster: &Arc<Cluster>,
+        configuration: HashMap<String, String>,
+    ) -> Arc<Self> {
         let number = next_number();
         lock(&cluster.state).clients += 1;
         let client = Arc::new(Client {
             cluster: Arc::clone(cluster),
             address: format!("127.0.0.1:0/{number}"),
+            configuration,
             queue: Mutex::default(),
             arrived: Condvar::new(),
         });
@@ -226,7 +236,8 @@ impl Client {
     }
 
     pub(crate) fn is_blocklisted(&self) -> bool {
-        lock(&self.cluster.state).blocklist.contains(&self.address)
+        let state = lock(&self.cluster.state);
+        state.blocklist.contains_key(&self.address)
     }
 
     /// Takes an operation, as the cluster was told to.
@@ -318,7 +329,7 @@ impl Client {
     fn perform(&self, op: &Op) -> i64 {
         let class = op.what.class();
         let mut state = lock(&self.cluster.state);
-        if state.blocklist.contains(&self.address) {
+        if state.blocklist.contains_key(&self.address) {
             return -ESHUTDOWN;
         }
         if state.full && class == Class::Write {
@@ -343,6 +354,23 @@ impl Client {
             }
         }
         op.perform()
+    }
+}
+
+impl Open {
+    /// librbd's options: what is configured of the image wins.
+    pub(crate) fn configuration(&self) -> BTreeMap<String, (String, bool)> {
+        let client = self.client.configuration.iter();
+        let client = client.filter(|(key, _)| key.starts_with("rbd_"));
+        let mut options: BTreeMap<_, _> = client
+            .map(|(key, value)| (key.clone(), (value.clone(), false)))
+            .collect();
+        for (key, value) in &*lock(&self.image.metadata) {
+            if let Some(key) = key.strip_prefix("conf_") {
+                options.insert(key.to_owned(), (value.clone(), true));
+            }
+        }
+        options
     }
 }
 
@@ -506,9 +534,31 @@ impl Cluster {
             ["key", what] => state.key_refused = what == "refused",
             ["full", what] => state.full = what == "on",
             ["blocklist", address] => {
-                state.blocklist.insert(address.to_owned());
+                state
+                    .blocklist
+                    .insert(address.to_owned(), BLOCKLIST_SECONDS);
             }
-            ["is_blocklisted", address] => return i64::from(state.blocklist.contains(address)),
+            ["is_blocklisted", address] => return i64::from(state.blocklist.contains_key(address)),
+            ["blocklisted_seconds", address] => {
+                return state.blocklist.get(address).copied().map_or(0, i64::from);
+            }
+            ["break_fails", _] => {
+                let errno = number(1).unwrap_or(0) as i64;
+                state.break_fails.push(errno);
+            }
+            // As `rbd config image set` and `rbd config image rm`.
+            ["configure", name, key, value] => {
+                let Some(image) = state.images.get(name) else {
+                    return -ENOENT;
+                };
+                lock(&image.metadata).insert(format!("conf_{key}"), value.to_owned());
+            }
+            ["unconfigure", name, key] => {
+                let Some(image) = state.images.get(name) else {
+                    return -ENOENT;
+                };
+                lock(&image.metadata).remove(&format!("conf_{key}"));
+            }
             ["image", name, _] => {
                 let image = Image::new(number(2).unwrap_or(0));
                 state.images.insert(name.to_owned(), image);

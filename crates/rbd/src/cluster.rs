@@ -11,8 +11,10 @@ use crate::error::CephError;
 use crate::options::{Cache, Options};
 use crate::sys::{Api, LibraryError, Pool, Rados};
 
-/// How long the cluster refuses a client that was cut off, in seconds: longer than any of its operations can be under way.
-const BLOCKLIST_SECONDS: u32 = 3600;
+/// How long the cluster refuses a client that was cut off, in seconds: five years. librados keeps what was not answered, and sends it
+/// again for as long as the client is there, which may be one that was paused with its whole machine: no time that is short
+/// against the life of a process is long enough. The time at which it ends must fit the cluster's 32 bits of seconds.
+const BLOCKLIST_SECONDS: u32 = 5 * 365 * 24 * 3600;
 /// librbd skips parts of discards that are not multiples of this, in bytes: [`crate::volume::DEALLOCATE_BYTES`].
 const DISCARD_BYTES: &str = "65536";
 /// How long connecting waits for the monitors, in seconds.
@@ -150,6 +152,14 @@ pub(crate) fn connect(
         ("rbd_disable_zero_copy_writes", "false"),
         // As the geometry says.
         ("rbd_discard_granularity_bytes", DISCARD_BYTES),
+        // Or operations would be done on the reactor's thread.
+        ("rbd_non_blocking_aio", "true"),
+        // Where librbd breaks a lock by itself, as one whose holder is dead.
+        ("rbd_blocklist_on_break_lock", "true"),
+        (
+            "rbd_blocklist_expire_seconds",
+            &BLOCKLIST_SECONDS.to_string(),
+        ),
     ] {
         if rados.set(option, value).is_err() {
             tracing::debug!(option, value, "this version of Ceph has no such option");
@@ -302,15 +312,26 @@ impl Client {
         }
         let Credentials { id, .. } = &self.group.key.credentials;
         let other = connect(&self.group.ceph, &self.group.key.credentials, Cache::Off)?;
-        for address in addresses_of(&self.address) {
-            let listed = other.blocklist(address, BLOCKLIST_SECONDS);
-            listed.map_err(|errno| {
-                CephError::new(format!("cannot blocklist {address}"), id, errno)
-            })?;
-        }
+        blocklist(&other, &self.address, id)?;
         *cut_off = true;
         Ok(())
     }
+
+    /// Has the cluster refuse another client. Afterwards nothing of that one can change what this one reads.
+    pub(crate) fn refuse(&self, other: &str) -> Result<(), CephError> {
+        let id = &self.group.key.credentials.id;
+        blocklist(&self.rados, other, id)?;
+        let learnt = self.rados.wait_for_latest_map();
+        learnt.map_err(|errno| CephError::new("cannot learn the state of the cluster", id, errno))
+    }
+}
+
+fn blocklist(rados: &Rados, addresses: &str, id: &str) -> Result<(), CephError> {
+    for address in addresses_of(addresses) {
+        let listed = rados.blocklist(address, BLOCKLIST_SECONDS);
+        listed.map_err(|errno| CephError::new(format!("cannot blocklist {address}"), id, errno))?;
+    }
+    Ok(())
 }
 
 /// One image's share of a client.

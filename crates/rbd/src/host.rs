@@ -13,6 +13,7 @@ use crate::cluster::{Ceph, ClientReport, Group, GroupKey, Libraries, Seat};
 use crate::error::CephError;
 use crate::options::Options;
 use crate::owner;
+use crate::settings;
 use crate::sys::{RawImage, Shape};
 use crate::volume::{RbdVolume, Shared, VolumeReport};
 
@@ -291,6 +292,14 @@ impl RbdHost {
                 .shape()
                 .map_err(|errno| CephError::new(format!("cannot look at image {name}"), id, errno))
         };
+        let settings = image.configuration().map_err(|errno| {
+            CephError::new(
+                format!("cannot look at the configuration of {name}"),
+                id,
+                errno,
+            )
+        })?;
+        settings::check(&settings, name, options.cache)?;
         let shape = look(&image)?;
         if read_only {
             return Ok(Opened { image, seat, shape });

@@ -1,8 +1,8 @@
 //! One reactor's queue of an image: what is in flight, and what comes next for each request.
 //!
 //! What librbd was lent stays lent until it calls back, whatever was answered meanwhile: a request that was answered before is an
-//! orphan, and there are as many at most as the queue is deep. A read may be answered when it has timed out; what may change the
-//! image only when its life is over and fenced.
+//! orphan, and there are as many at most as the queue is deep: what would be one more waits for its answer until one has come
+//! home. A read may be answered when it has timed out; what may change the image only when its life is over and fenced.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,7 +21,8 @@ use weir_block::{
 use weir_memory::{Segment, Segments, Views, copy_views, segments_len};
 use weir_reactor::{Delivery, Instant, Reactor, Recipient, Timer};
 use weir_volume::parts::{
-    Key, Mailbox, Slots, WhenAll, check, compare_views, freeze, pool_landing, pool_segments,
+    Key, Mailbox, Slots, WhenAll, check, check_range, compare_views, freeze, pool_landing,
+    pool_segments,
 };
 
 use crate::error::Fault;
@@ -34,6 +35,8 @@ const RETRY: Duration = Duration::from_millis(1);
 const FENCE_PATIENCE: Duration = Duration::from_secs(2);
 /// The longest range that one operation makes read as zeroes, in bytes.
 const ZERO_BYTES_MAX: u64 = 64 << 20;
+/// The same where they are written as zeroes, which takes as long as a transfer.
+const THICK_ZERO_BYTES_MAX: u64 = 4 << 20;
 /// The longest range that one operation deallocates, in bytes.
 const DISCARD_BYTES_MAX: u64 = 1 << 30;
 /// The longest range that one operation reads to verify it, in bytes.
@@ -71,7 +74,7 @@ enum Place {
     /// librbd has it.
     Below { lent: Lent, life: LocalLife },
     /// librbd gave up on it, and it may be done still, until the life of this number is fenced.
-    InDoubt(u64),
+    InDoubt(LocalLife),
     /// It has ended, and is about to be answered.
     Ended(Result<(), VolumeError>),
 }
@@ -81,6 +84,8 @@ struct Entry {
     operation: Operation,
     step: Step,
     place: Place,
+    /// That of the geometry that it was checked against.
+    generation: u64,
     /// Since when it stands there.
     since: Instant,
     /// Order of submission, for fences.
@@ -123,6 +128,8 @@ struct Lane {
     ended: RefCell<VecDeque<Key>>,
     fences: RefCell<Vec<Fence>>,
     next_number: Cell<u64>,
+    /// The last life that is over: nothing is submitted to it.
+    detached: Cell<u64>,
     /// The last life of which nothing can land any more.
     fenced: Cell<u64>,
     frames: RefCell<Vec<FreeFrame>>,
@@ -138,7 +145,7 @@ impl RbdQueue {
         depth: u32,
         sink: Rc<dyn CompletionSink>,
         mailbox: Arc<Mailbox<Message>>,
-        life: Option<Arc<Life>>,
+        (life, over): (Option<Arc<Life>>, u64),
         volume: Arc<RbdVolume>,
     ) -> Self {
         let depth = depth as usize;
@@ -155,6 +162,7 @@ impl RbdQueue {
             ended: RefCell::default(),
             fences: RefCell::default(),
             next_number: Cell::new(0),
+            detached: Cell::new(over),
             fenced: Cell::new(0),
             frames: RefCell::default(),
             mailbox,
@@ -242,7 +250,7 @@ impl Recipient for Lane {
         }
         // A ticket that was dropped says nothing of what became of its operation.
         let value = delivery.value().unwrap_or(-IN_DOUBT);
-        let end = self.after(entry, value, buffers, life.number);
+        let end = self.after(entry, value, buffers, &life);
         let gone = self.sink.borrow().is_none();
         if gone && !matches!(entry.place, Place::InDoubt(_)) {
             // What goes on would go on unseen.
@@ -255,9 +263,9 @@ impl Recipient for Lane {
         let waits = matches!(entry.place, Place::Waiting);
         drop(slots);
         drop(life);
-        if let Some((number, why)) = end {
-            self.leave(number);
-            self.shared.end_life(number, why);
+        if let Some((life, why)) = end {
+            self.leave(life.number);
+            self.shared.end_life(&life, why);
         }
         if let Some(result) = place {
             self.finish(key, result);
@@ -275,7 +283,7 @@ impl Recipient for Lane {
 const IN_DOUBT: i64 = 110;
 
 /// A life to be ended, and why.
-type EndLife = Option<(u64, &'static str)>;
+type EndLife = Option<(LocalLife, &'static str)>;
 
 impl Lane {
     fn geometry(&self) -> Geometry {
@@ -296,7 +304,12 @@ impl Lane {
     /// Requests in flight are bounded, and so are orphans beside them.
     fn has_room(&self) -> bool {
         let held = self.slots.borrow().len();
-        held - self.orphans.get() < self.depth && held < 2 * self.depth
+        held - self.orphans.get() < self.depth
+    }
+
+    /// Whether another request may be answered of which librbd has the buffers still.
+    fn has_room_for_orphans(&self) -> bool {
+        self.orphans.get() < self.depth
     }
 
     fn count_orphans(&self, change: i32) {
@@ -326,6 +339,7 @@ impl Lane {
             operation: request.operation,
             step,
             place,
+            generation: geometry.generation,
             since: self.reactor.now(),
             number,
             changed: false,
@@ -367,7 +381,16 @@ impl Lane {
             return true;
         }
         let Some(life) = life else { return false };
-        let shift = self.geometry().block_size.shift();
+        let geometry = self.geometry();
+        let shift = geometry.block_size.shift();
+        if entry.generation != geometry.generation
+            && let Err(error) = entry.check_again(&geometry)
+        {
+            entry.place = Place::Ended(Err(entry.failed(error)));
+            self.ended.borrow_mut().push_back(key);
+            self.wake();
+            return true;
+        }
         let Some(io) = entry.io(shift, &self.reactor) else {
             return false;
         };
@@ -388,12 +411,20 @@ impl Lane {
     }
 
     /// What follows the end of an operation: the entry's next place, and a life that is to be ended.
-    fn after(&self, entry: &mut Entry, value: i64, buffers: Buffers, life: u64) -> EndLife {
+    fn after(&self, entry: &mut Entry, value: i64, buffers: Buffers, life: &LocalLife) -> EndLife {
         if value < 0 {
             return self.after_error(entry, -value as i32, buffers, life);
         }
         entry.changed |= entry.operation.modifies();
         let geometry = self.geometry();
+        if entry.step == Step::Flush
+            && geometry.volatile_cache
+            && life.number <= self.detached.get()
+        {
+            // What was cached may be lost with its client, whatever librbd says of it.
+            entry.place = Place::Ended(Err(entry.failed(VolumeError::Lost)));
+            return None;
+        }
         entry.place = match entry.advance(value as usize, buffers, &geometry) {
             Some(result) => Place::Ended(result),
             None => Place::Waiting,
@@ -401,7 +432,14 @@ impl Lane {
         None
     }
 
-    fn after_error(&self, entry: &mut Entry, errno: i32, buffers: Buffers, life: u64) -> EndLife {
+    fn after_error(
+        &self,
+        entry: &mut Entry,
+        errno: i32,
+        buffers: Buffers,
+        life: &LocalLife,
+    ) -> EndLife {
+        let end = |why| Some((Rc::clone(life), why));
         let modifies = entry.operation.modifies();
         let mismatch = mismatch_of(&buffers);
         entry.give_back(buffers);
@@ -418,20 +456,18 @@ impl Lane {
                 }
             }
             // Every part of it was refused or done by now: nothing of it lands later.
-            Fault::Blocklisted if modifies => {
-                (VolumeError::TimedOut, Some((life, WHY_BLOCKLISTED)))
-            }
+            Fault::Blocklisted if modifies => (VolumeError::TimedOut, end(WHY_BLOCKLISTED)),
             Fault::Blocklisted => {
                 entry.place = Place::Waiting;
-                return Some((life, WHY_BLOCKLISTED));
+                return end(WHY_BLOCKLISTED);
             }
             Fault::LockLost if modifies => {
                 entry.place = Place::Waiting;
-                return Some((life, WHY_LOCK_LOST));
+                return end(WHY_LOCK_LOST);
             }
-            Fault::InDoubt if modifies && life > self.fenced.get() => {
-                entry.place = Place::InDoubt(life);
-                return Some((life, WHY_IN_DOUBT));
+            Fault::InDoubt if modifies && life.number > self.fenced.get() => {
+                entry.place = Place::InDoubt(Rc::clone(life));
+                return end(WHY_IN_DOUBT);
             }
             Fault::InDoubt => (VolumeError::TimedOut, None),
             Fault::LockLost | Fault::Failed => {
@@ -478,6 +514,7 @@ impl Lane {
 
     /// Submits nothing more to lives up to this one.
     fn leave(&self, number: u64) {
+        self.detached.set(self.detached.get().max(number));
         let mut life = self.life.borrow_mut();
         if life.as_ref().is_some_and(|life| life.number <= number) {
             let left = life.take();
@@ -490,8 +527,8 @@ impl Lane {
         match message {
             Message::Detach(number) => self.leave(number),
             Message::Fenced(number) => {
+                self.leave(number);
                 self.fenced.set(self.fenced.get().max(number));
-                self.answer_fenced();
             }
             Message::Attach(life) => {
                 let newer = self
@@ -499,10 +536,11 @@ impl Lane {
                     .borrow()
                     .as_ref()
                     .is_none_or(|own| own.number < life.number);
-                if newer && life.number > self.fenced.get() {
+                // It may be over by now: who said so was faster.
+                if newer && life.number > self.detached.get() {
                     *self.life.borrow_mut() = Some(Rc::new(life));
+                    self.lost.set(false);
                 }
-                self.lost.set(false);
             }
             Message::Lost => self.lost.set(true),
             Message::Drain(all) => self.fences.borrow_mut().push(Fence {
@@ -513,39 +551,19 @@ impl Lane {
         }
     }
 
-    /// Answers what was left of lives that are fenced: it may have been done, and can no longer be.
-    fn answer_fenced(&self) {
-        let fenced = self.fenced.get();
-        let (mut early, mut ended) = (Vec::new(), Vec::new());
-        for (key, entry) in self
-            .slots
-            .borrow()
-            .iter()
-            .filter(|(_, entry)| !entry.orphan)
-        {
-            match &entry.place {
-                Place::Below { life, .. }
-                    if life.number <= fenced && entry.operation.modifies() =>
-                {
-                    early.push(key);
-                }
-                Place::InDoubt(number) if *number <= fenced => ended.push(key),
-                _ => {}
-            }
-        }
-        for key in early {
-            self.answer_early(key, VolumeError::TimedOut);
-        }
-        for key in ended {
-            self.finish(key, Err(VolumeError::TimedOut));
-        }
-    }
-
     /// Does what is due; when to look again.
     fn look(&self) -> Option<Instant> {
         let now = self.reactor.now();
-        let mut due = Due::default();
-        let detached = self.life.borrow().is_none();
+        let mut due = Due {
+            now,
+            detached: self.life.borrow().is_none(),
+            fenced: self.fenced.get(),
+            early: Vec::new(),
+            ended: Vec::new(),
+            life: None,
+            overdue: false,
+            next: None,
+        };
         let fences = self.fences.borrow();
         for (key, entry) in self
             .slots
@@ -558,20 +576,23 @@ impl Lane {
                 .filter(|fence| fence.limit > entry.number)
                 .map(|fence| fence.patience)
                 .min();
-            due.add(key, entry, &self.shared, now, patience, detached);
+            due.add(key, entry, &self.shared, patience);
         }
         drop(fences);
         for (key, error) in due.early.drain(..) {
-            self.answer_early(key, error);
+            // The others follow when an orphan has come home.
+            if self.has_room_for_orphans() {
+                self.answer_early(key, error);
+            }
         }
         for (key, error) in due.ended.drain(..) {
             self.waiting.borrow_mut().retain(|&waiting| waiting != key);
             let failed = self.slots.borrow_mut().get_mut(key).failed(error);
             self.finish(key, Err(failed));
         }
-        if let Some(number) = due.life {
-            self.leave(number);
-            self.shared.end_life(number, WHY_TIMED_OUT);
+        if let Some(life) = due.life {
+            self.leave(life.number);
+            self.shared.end_life(&life, WHY_TIMED_OUT);
         }
         if due.overdue {
             self.shared.overdue();
@@ -643,30 +664,36 @@ impl Drop for Lane {
 }
 
 /// What is to be done at one moment.
-#[derive(Default)]
 struct Due {
+    now: Instant,
+    /// There is no life to submit to.
+    detached: bool,
+    /// As [`Lane::fenced`].
+    fenced: u64,
     early: Vec<(Key, VolumeError)>,
     ended: Vec<(Key, VolumeError)>,
-    life: Option<u64>,
+    life: Option<LocalLife>,
     overdue: bool,
     next: Option<Instant>,
 }
 
 impl Due {
-    fn add(
-        &mut self,
-        key: Key,
-        entry: &Entry,
-        shared: &Shared,
-        now: Instant,
-        patience: Option<Instant>,
-        detached: bool,
-    ) {
+    fn add(&mut self, key: Key, entry: &Entry, shared: &Shared, patience: Option<Instant>) {
+        let (now, detached) = (self.now, self.detached);
         let timeout = entry.since + shared.options.io_timeout;
         let timeout = patience.map_or(timeout, |patience| patience.min(timeout));
         match &entry.place {
             Place::Below { .. } if entry.cancelled && !entry.operation.modifies() => {
                 self.early.push((key, VolumeError::Cancelled));
+            }
+            // It may have been done, and can no longer be.
+            Place::Below { life, .. }
+                if life.number <= self.fenced && entry.operation.modifies() =>
+            {
+                self.early.push((key, VolumeError::TimedOut));
+            }
+            Place::InDoubt(life) if life.number <= self.fenced => {
+                self.ended.push((key, VolumeError::TimedOut));
             }
             Place::Below { .. } if now < timeout => self.later(timeout),
             Place::Below { life, .. } => {
@@ -674,10 +701,16 @@ impl Due {
                     self.early.push((key, VolumeError::TimedOut));
                     return;
                 }
-                self.life = self.life.max(Some(life.number));
-                self.bound(timeout + shared.options.fence_timeout, now);
+                if self
+                    .life
+                    .as_ref()
+                    .is_none_or(|other| other.number < life.number)
+                {
+                    self.life = Some(Rc::clone(life));
+                }
+                self.bound(timeout + shared.options.fence_timeout);
             }
-            Place::InDoubt(_) => self.bound(entry.since + shared.options.fence_timeout, now),
+            Place::InDoubt(_) => self.bound(entry.since + shared.options.fence_timeout),
             Place::Waiting if entry.cancelled => self.ended.push((key, VolumeError::Cancelled)),
             Place::Waiting if detached && now >= timeout => {
                 self.ended.push((key, VolumeError::TimedOut));
@@ -688,8 +721,8 @@ impl Due {
     }
 
     /// The second bound of what stays unanswered.
-    fn bound(&mut self, bound: Instant, now: Instant) {
-        if now < bound {
+    fn bound(&mut self, bound: Instant) {
+        if self.now < bound {
             self.later(bound);
         } else {
             self.overdue = true;
@@ -747,7 +780,22 @@ fn mismatch_of(buffers: &Buffers) -> u64 {
     }
 }
 
+/// The longest range that one operation makes read as zeroes, in bytes.
+fn zero_bytes_max(thick: bool) -> u64 {
+    match thick {
+        true => THICK_ZERO_BYTES_MAX,
+        false => ZERO_BYTES_MAX,
+    }
+}
+
 impl Entry {
+    /// Whether it is still within an image that was resized while it waited.
+    fn check_again(&mut self, geometry: &Geometry) -> Result<(), VolumeError> {
+        check_range(geometry, &self.operation)?;
+        self.generation = geometry.generation;
+        Ok(())
+    }
+
     /// What an error says of a request of which a part may be done.
     fn failed(&self, error: VolumeError) -> VolumeError {
         match self.changed {
@@ -762,7 +810,7 @@ impl Entry {
             Step::Transfer => self.transfer(shift, reactor),
             Step::Zero { next, end, thick } => Some(Io::WriteZeroes {
                 offset: next,
-                length: (end - next).min(ZERO_BYTES_MAX) as usize,
+                length: (end - next).min(zero_bytes_max(thick)) as usize,
                 thick,
             }),
             Step::Deallocate { next, end } => Some(Io::Discard {
@@ -867,8 +915,8 @@ impl Entry {
                     (true, false) => {}
                 }
             }
-            Step::Zero { next, end, .. } => {
-                *next += (*end - *next).min(ZERO_BYTES_MAX);
+            Step::Zero { next, end, thick } => {
+                *next += (*end - *next).min(zero_bytes_max(*thick));
                 if next == end {
                     return self.durable(geometry);
                 }

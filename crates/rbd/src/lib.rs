@@ -15,6 +15,7 @@ mod images;
 mod lane;
 mod options;
 mod owner;
+mod settings;
 #[allow(unsafe_code)]
 mod sys;
 mod volume;

@@ -9,7 +9,13 @@ use crate::cluster::{Client, is_same_client};
 use crate::error::CephError;
 use crate::host::Identity;
 use crate::options::ImageName;
-use crate::sys::{Errno, FEATURE_EXCLUSIVE_LOCK, RawImage};
+use crate::sys::{ENOENT, Errno, FEATURE_EXCLUSIVE_LOCK, RawImage};
+
+const EAGAIN: Errno = 11;
+const EBUSY: Errno = 16;
+
+/// How often the lock's holder is looked up where it changes in between.
+const LOOKS_MAX: u32 = 5;
 
 /// Under which key the holder's identity is kept.
 const KEY: &str = "weir.owner";
@@ -64,7 +70,8 @@ pub(crate) fn take(
     }
     let failed =
         |errno: Errno| CephError::new(format!("cannot take the lock of {name}"), id, errno);
-    if let Some(holder) = image.lock_owner().map_err(failed)?
+    let mut looks = 1;
+    while let Some(holder) = image.lock_owner().map_err(failed)?
         && !is_same_client(&holder, &client.address)
     {
         let kept = image.metadata(KEY).map_err(failed)?;
@@ -85,7 +92,18 @@ pub(crate) fn take(
             });
         }
         tracing::info!(image = %name, %holder, "takes the lock over from a client that is gone, and has the cluster refuse it");
-        image.break_lock(&holder).map_err(failed)?;
+        // librbd does so too, unless the image or its pool is configured otherwise.
+        client.refuse(&holder)?;
+        match image.break_lock(&holder) {
+            // librbd's own entry may end earlier, and is the one that counts.
+            Ok(()) => {
+                client.refuse(&holder)?;
+                break;
+            }
+            // It is another's by now, or nobody's.
+            Err(ENOENT | EBUSY | EAGAIN) if looks < LOOKS_MAX => looks += 1,
+            Err(errno) => return Err(failed(errno)),
+        }
     }
     image.acquire_lock().map_err(failed)?;
     let mine = Owner {

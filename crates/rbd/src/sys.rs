@@ -25,6 +25,10 @@ pub(crate) const OPTION_DATA_POOL: c_int = 10;
 pub(crate) const OPTION_CLONE_FORMAT: c_int = 12;
 /// `RBD_FEATURE_EXCLUSIVE_LOCK` (features.h).
 pub(crate) const FEATURE_EXCLUSIVE_LOCK: u64 = 1 << 2;
+/// `RBD_CONFIG_SOURCE_POOL` (librbd.h).
+const CONFIG_SOURCE_POOL: c_int = 1;
+/// `RBD_CONFIG_SOURCE_IMAGE` (librbd.h).
+const CONFIG_SOURCE_IMAGE: c_int = 2;
 /// Bytes that one native compare-and-write takes, all within one sector.
 pub(crate) const COMPARE_WRITE_BYTES: usize = 512;
 
@@ -105,6 +109,14 @@ struct WatcherInfo {
     address: *mut c_char,
     id: i64,
     cookie: u64,
+}
+
+/// `rbd_config_option_t` (librbd.h).
+#[repr(C)]
+struct ConfigOption {
+    name: *mut c_char,
+    value: *mut c_char,
+    source: c_int,
 }
 
 /// `rbd_image_info_t` (librbd.h).
@@ -189,6 +201,8 @@ functions! {
         rbd_metadata_get(Handle, *const c_char, *mut c_char, *mut usize) -> c_int;
         rbd_watchers_list(Handle, *mut WatcherInfo, *mut usize) -> c_int;
         rbd_watchers_list_cleanup(*mut WatcherInfo, usize);
+        rbd_config_image_list(Handle, *mut ConfigOption, *mut c_int) -> c_int;
+        rbd_config_image_list_cleanup(*mut ConfigOption, c_int);
         rbd_update_watch(Handle, *mut u64, Updated, *mut c_void) -> c_int;
         rbd_update_unwatch(Handle, u64) -> c_int;
         rbd_aio_create_completion(*mut c_void, Callback, *mut Handle) -> c_int;
@@ -625,6 +639,22 @@ unsafe impl Send for RawImage {}
 // SAFETY: as above; the watch is changed by who owns the image alone.
 unsafe impl Sync for RawImage {}
 
+/// Where an option of librbd's has its value from. What is nearer to the image wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    Client,
+    Pool,
+    Image,
+}
+
+/// An option of librbd's, as it is for an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Setting {
+    pub(crate) name: String,
+    pub(crate) value: String,
+    pub(crate) source: Source,
+}
+
 /// What an image is like.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
@@ -835,6 +865,39 @@ impl RawImage {
                     let watchers = infos.iter().map(|info| owned(info.address)).collect();
                     (functions.rbd_watchers_list_cleanup)(items, count);
                     watchers
+                }
+            },
+        )
+    }
+
+    /// What librbd's options are for this image.
+    pub(crate) fn configuration(&self) -> Result<Vec<Setting>, Errno> {
+        let functions = self.functions();
+        list(
+            |items, count| {
+                let mut room = c_int::try_from(*count).unwrap_or(c_int::MAX);
+                // SAFETY: there is room for as many as is said.
+                let result =
+                    unsafe { (functions.rbd_config_image_list)(self.raw, items, &raw mut room) };
+                *count = usize::try_from(room).unwrap_or(0);
+                result
+            },
+            |items: *mut ConfigOption, count| {
+                // SAFETY: so many were written; they are copied, then freed.
+                unsafe {
+                    let options = std::slice::from_raw_parts(items, count);
+                    let copy = |option: &ConfigOption| Setting {
+                        name: owned(option.name),
+                        value: owned(option.value),
+                        source: match option.source {
+                            CONFIG_SOURCE_POOL => Source::Pool,
+                            CONFIG_SOURCE_IMAGE => Source::Image,
+                            _ => Source::Client,
+                        },
+                    };
+                    let settings = options.iter().map(copy).collect();
+                    (functions.rbd_config_image_list_cleanup)(items, count as c_int);
+                    settings
                 }
             },
         )

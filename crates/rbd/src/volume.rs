@@ -119,6 +119,8 @@ struct State {
     number: u64,
     life: Option<Arc<Life>>,
     phase: Phase,
+    /// The last life of which the client is cut off, or being cut off.
+    ended: u64,
     /// Watchers were told that it is lost.
     lost: bool,
     /// What went wrong last.
@@ -153,6 +155,9 @@ pub(crate) struct Shared {
     watchers: Watchers,
     mailboxes: Mutex<Vec<Arc<Mailbox<Message>>>>,
     state: Mutex<State>,
+    /// Held while queues and watchers are told that the image is lost or back, so that they hear it in the order in which it came
+    /// about. Taken before `state`.
+    telling: Mutex<()>,
     /// Operations that were answered while librbd has their buffers.
     pub(crate) orphans: AtomicU32,
     /// Something asked for the image's size, and has not had it.
@@ -190,10 +195,12 @@ impl RbdVolume {
                 number: 1,
                 life: None,
                 phase: Phase::Serving,
+                ended: 0,
                 lost: false,
                 trouble: None,
                 claim,
             }),
+            telling: Mutex::default(),
             orphans: AtomicU32::new(0),
             looking: AtomicBool::new(false),
             tail_bytes,
@@ -363,39 +370,54 @@ impl Shared {
         drop((life, claim));
     }
 
-    /// Ends a life whose writes may not be answered, or are refused; nothing where another has begun already.
-    pub(crate) fn end_life(self: &Arc<Self>, number: u64, why: &str) {
+    /// Ends a life whose writes may not be answered, or are refused; nothing where another has begun already. What a volume that is
+    /// closed left in doubt is fenced too.
+    pub(crate) fn end_life(self: &Arc<Self>, life: &Arc<Life>, why: &str) {
+        let number = life.number;
         let mut state = lock(&self.state);
-        if state.number != number || state.phase != Phase::Serving {
+        if state.number != number || state.ended == number {
             return;
         }
-        let Some(life) = state.life.take() else {
-            return;
-        };
-        state.phase = Phase::Fencing;
+        match state.phase {
+            Phase::Serving => state.phase = Phase::Fencing,
+            Phase::Closed => {}
+            Phase::Fencing | Phase::Reopening | Phase::Gone => return,
+        }
+        state.ended = number;
+        let own = state.life.take();
         state.trouble = Some(why.to_owned());
         drop(state);
+        drop(own);
         tracing::error!(
             volume = %self.name, client = %life.client().address, why,
-            "the image's client is cut off, and the image opened again"
+            "the image's client is cut off"
         );
         self.post(|| Message::Detach(number));
-        let (shared, client) = (Arc::clone(self), Arc::clone(life.client()));
-        drop(life);
-        in_background("weir-rbd-fence", move || shared.recover(number, &client));
+        let (shared, life) = (Arc::clone(self), Arc::clone(life));
+        in_background("weir-rbd-fence", move || shared.recover(life));
     }
 
     /// Cuts the client off, then opens the image again. Blocks for as long as that takes.
-    fn recover(self: &Arc<Self>, number: u64, client: &Client) {
+    fn recover(self: &Arc<Self>, life: Arc<Life>) {
+        let (number, client) = (life.number, Arc::clone(life.client()));
         let mut pause = Pause::new();
         while let Err(error) = client.cut_off() {
             self.note(&format!("the client cannot be cut off yet: {error}"));
             pause.wait();
         }
         self.post(|| Message::Fenced(number));
+        // Not before: an image that is closed gives up its lock, and another would write while what is in doubt may land still.
+        drop(life);
         tracing::warn!(volume = %self.name, client = %client.address, "the client is cut off: what it left unanswered can no longer land");
         if !self.enter(Phase::Reopening) {
             return;
+        }
+        if self.options.cache.is_volatile() && !self.read_only {
+            return self.give_up(&CephError::Other {
+                action: format!("cannot go on with {}", self.options.name),
+                reason: "its client was cut off, and with it what was written to the cache and not flushed may be lost".to_owned(),
+                errno: 0,
+            });
         }
         let mut pause = Pause::new();
         loop {
@@ -441,6 +463,8 @@ impl Shared {
     fn begin_life(self: &Arc<Self>, opened: Opened, number: u64) {
         let bytes = opened.shape.bytes;
         let life = self.life_of(opened, number);
+        self.set_bytes(bytes);
+        let _telling = lock(&self.telling);
         let mut state = lock(&self.state);
         if state.phase == Phase::Closed {
             return;
@@ -451,7 +475,6 @@ impl Shared {
         let was_lost = std::mem::replace(&mut state.lost, false);
         drop(state);
         tracing::warn!(volume = %self.name, client = %life.client().address, "the image is open again");
-        self.set_bytes(bytes);
         self.post(|| Message::Attach(Arc::clone(&life)));
         if was_lost {
             self.watchers.tell(VolumeEvent::Restored);
@@ -462,7 +485,7 @@ impl Shared {
         tracing::error!(volume = %self.name, %error, "the image cannot be opened again; it is lost until the volume is opened anew");
         if self.enter(Phase::Gone) {
             lock(&self.state).trouble = Some(error.to_string());
-            self.lose();
+            self.lose(&[Phase::Gone]);
         }
     }
 
@@ -484,14 +507,17 @@ impl Shared {
 
     /// The image was out of reach for too long: what comes fails until it is back.
     pub(crate) fn overdue(&self) {
-        if matches!(lock(&self.state).phase, Phase::Fencing | Phase::Reopening) {
-            self.lose();
-        }
+        self.lose(&[Phase::Fencing, Phase::Reopening]);
     }
 
-    fn lose(&self) {
+    /// Says that the image is lost, where it is in one of these phases.
+    fn lose(&self, phases: &[Phase]) {
+        if lock(&self.state).lost {
+            return;
+        }
+        let _telling = lock(&self.telling);
         let mut state = lock(&self.state);
-        if state.lost || state.phase == Phase::Closed {
+        if state.lost || !phases.contains(&state.phase) {
             return;
         }
         state.lost = true;
@@ -543,6 +569,10 @@ impl Volume for RbdVolume {
             return Err(VolumeError::Lost);
         }
         let life = state.life.clone();
+        let over = match life {
+            Some(_) => state.number - 1,
+            None => state.number,
+        };
         drop(state);
         mailboxes.retain(|mailbox| !mailbox.is_closed());
         mailboxes.push(Arc::clone(&mailbox));
@@ -553,7 +583,7 @@ impl Volume for RbdVolume {
             depth,
             sink,
             mailbox,
-            life,
+            (life, over),
             self,
         )))
     }

@@ -510,3 +510,192 @@ fn snapshots_are_read_only_and_clones_are_not() {
     images.restore(&trashed[0].id, "back").unwrap();
     assert_eq!(images.list().unwrap(), ["back", "image"]);
 }
+
+const YEAR_SECONDS: i64 = 365 * 24 * 3600;
+
+#[test]
+fn a_holder_is_refused_for_years_whatever_is_configured() {
+    for (key, value) in [
+        ("rbd_blocklist_on_break_lock", "false"),
+        ("rbd_blocklist_expire_seconds", "60"),
+    ] {
+        let cluster = Cluster::with_image(4 * MIB);
+        let (harness, host) = (Harness::real(1), host("a"));
+        cluster.tell("lock rbd/image 10.9.9.9:0/1 dead");
+        cluster.tell(&format!("configure rbd/image {key} {value}"));
+        let volume = open(&harness, &host, &cluster.url(""));
+        let seconds = cluster.ask("blocklisted_seconds 10.9.9.9:0/1");
+        assert!(seconds > YEAR_SECONDS, "{key}={value}: {seconds} s");
+        drop(volume);
+        close(&harness, host);
+    }
+}
+
+#[test]
+fn a_lock_that_changes_hands_is_looked_at_again() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    cluster.tell("lock rbd/image 10.9.9.9:0/1 dead");
+    // ENOENT, EBUSY, EAGAIN.
+    for errno in [2, 16, 11] {
+        cluster.tell(&format!("break_fails {errno}"));
+    }
+    let volume = open(&harness, &host, &cluster.url(""));
+    assert_eq!(do_now(&harness, &volume, 1), Ok(()));
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn the_lock_is_kept_until_the_fence_holds() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url("&fence_timeout=60s"));
+    let client = host.clients()[0].address.clone();
+    assert_eq!(do_now(&harness, &volume, 1), Ok(()));
+    cluster.tell("done_later write 700 1");
+    cluster.tell("monitors down");
+    let ended = begin(&harness, &volume, write(2));
+    until("it is in doubt", || host.volumes()[0].phase == "fencing");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(
+        cluster.ask("is_locked rbd/image"),
+        1,
+        "others could write now"
+    );
+    assert_eq!(*ended.lock().unwrap(), None);
+    cluster.tell("monitors up");
+    assert_eq!(wait(&ended), Err(VolumeError::TimedOut));
+    let seconds = cluster.ask(&format!("blocklisted_seconds {client}"));
+    assert!(seconds > YEAR_SECONDS, "{seconds} s");
+    until("it serves again", || host.volumes()[0].phase == "serving");
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn what_a_closed_volume_left_in_doubt_is_fenced_too() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url(""));
+    let client = host.clients()[0].address.clone();
+    cluster.tell("latency_us 500000");
+    cluster.tell("done_later write 60000 1");
+    let ended = begin(&harness, &volume, write(1));
+    drop(volume);
+    close(&harness, host);
+    assert_eq!(wait(&ended), Err(VolumeError::TimedOut));
+    assert_eq!(cluster.ask(&format!("is_blocklisted {client}")), 1);
+}
+
+#[test]
+fn what_a_cache_may_have_lost_is_not_flushed() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url("&cache=writeback"));
+    let client = host.clients()[0].address.clone();
+    assert_eq!(do_now(&harness, &volume, 1), Ok(()));
+    cluster.tell("hang flush");
+    let flushed = begin(&harness, &volume, || Operation::Flush);
+    until("it hangs", || cluster.ask("held") == 1);
+    cluster.tell(&format!("blocklist {client}"));
+    assert_eq!(do_now(&harness, &volume, 2), Err(VolumeError::TimedOut));
+    until("it is given up", || host.volumes()[0].phase == "gone");
+    let trouble = host.volumes()[0].trouble.clone().unwrap();
+    assert!(trouble.contains("the cache"), "{trouble}");
+    cluster.tell("release");
+    assert_eq!(wait(&flushed), Err(VolumeError::Lost));
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn what_is_configured_of_an_image_is_looked_at() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    cluster.tell("configure rbd/image rbd_cache true");
+    let refused = try_open(&harness, &host, &cluster.url(""), Access::READ_WRITE);
+    let error = refused.map(drop).unwrap_err().to_string();
+    assert!(
+        error.contains("`rbd config image rm rbd/image rbd_cache`"),
+        "{error}"
+    );
+    cluster.tell("unconfigure rbd/image rbd_cache");
+    let volume = open(&harness, &host, &cluster.url(""));
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn what_waits_is_checked_again_when_the_image_has_become_shorter() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url("&fence_timeout=60s"));
+    let client = host.clients()[0].address.clone();
+    cluster.tell("monitors down");
+    cluster.tell(&format!("blocklist {client}"));
+    assert_eq!(do_now(&harness, &volume, 1), Err(VolumeError::TimedOut));
+    let waiting = begin(&harness, &volume, || common::write(1023, 1, &block(2)));
+    cluster.tell(&format!("resize rbd/image {MIB}"));
+    assert_eq!(*waiting.lock().unwrap(), None);
+    cluster.tell("monitors up");
+    assert_eq!(wait(&waiting), Err(VolumeError::OutOfRange));
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn zeroes_that_are_written_are_written_in_pieces() {
+    let cluster = Cluster::with_image(16 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url(""));
+    let zeroes = || Operation::WriteZeroes {
+        lba: 0,
+        blocks: 4096,
+        deallocate: false,
+        fua: false,
+    };
+    assert_eq!(wait(&begin(&harness, &volume, zeroes)), Ok(()));
+    assert_eq!(cluster.ask("performed write"), 4);
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn a_queue_has_no_more_orphans_than_it_is_deep_and_goes_on_after_them() {
+    const DEPTH: u32 = 2;
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url("&io_timeout=200ms"));
+    cluster.tell("hang read");
+    let answers = Arc::new(Mutex::new(Vec::new()));
+    let (shared, results) = (Arc::clone(&volume), Arc::clone(&answers));
+    harness.run(0, move |reactor| async move {
+        let client = Client::open(&shared, &reactor, DEPTH);
+        drop(shared);
+        let read = || Operation::Read {
+            lba: 0,
+            blocks: 1,
+            buffers: weir_block::ReadBuffers::Lend,
+        };
+        let tokens: Vec<_> = (0..5).map(|_| client.submit(read())).collect();
+        let task = async move {
+            for token in tokens {
+                let (result, _) = client.completion(token).await;
+                results.lock().unwrap().push(result);
+            }
+        };
+        reactor.spawn(task).detach();
+    });
+    until("two time out", || answers.lock().unwrap().len() == 2);
+    until("two more hang", || cluster.ask("held") == 4);
+    std::thread::sleep(Duration::from_millis(600));
+    assert_eq!(host.volumes()[0].orphans, DEPTH);
+    assert_eq!(answers.lock().unwrap().len(), 2);
+    cluster.tell("release");
+    until("all are answered", || answers.lock().unwrap().len() == 5);
+    assert_eq!(answers.lock().unwrap()[4], Ok(()));
+    until("the orphans come home", || host.volumes()[0].orphans == 0);
+    drop(volume);
+    close(&harness, host);
+}
