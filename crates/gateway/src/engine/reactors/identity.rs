@@ -67,6 +67,8 @@ pub(super) fn of_this_gateway(
     let Some(machine) = read(MACHINE_FILE)? else {
         return Ok(weir_rbd::Identity::random(system, &name));
     };
+    // Two gateways may name theirs alike, from where each was started.
+    let state = std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
     let gateway = format!("{} {}", machine.trim(), state.display());
     let id = Uuid::new_v5(&NAME_SPACE, gateway.as_bytes());
     Ok(weir_rbd::Identity {
