@@ -201,6 +201,31 @@ fn a_stall_is_in_the_response_times_and_not_in_the_service_times_of_what_was_not
     assert!(longest(5).max(longest(6)) > 990_000_000);
 }
 
+/// What is due next may be far away.
+#[test]
+fn a_stop_is_seen_before_anything_is_due() {
+    let report = simulate(|reactor| async move {
+        let volume = open(&reactor, "null:?size=1G").await;
+        let config = BenchConfig {
+            load: offered(1, Arrivals::Uniform),
+            queues: 100,
+            duration: Duration::from_secs(1000),
+            interval: Duration::from_secs(1),
+            ..config()
+        };
+        let remotes = [reactor.remote()];
+        bench::run(&reactor, &remotes, &volume, &config, |progress| {
+            if progress.elapsed >= Duration::from_secs(2) {
+                config.stop.stop();
+            }
+        })
+        .await
+    });
+    let report = report.expect("the run is sound");
+    assert!(report.elapsed < Duration::from_secs(4), "{report:?}");
+    assert_eq!(report.caveats, [Caveat::EndedEarly]);
+}
+
 #[test]
 fn arrivals_are_offered_as_they_were_drawn_whatever_the_reactors() {
     const RATE: u64 = 20_000;

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
+use std::time::Duration;
 
 use weir_block::{Operation, ReadBuffers, VolumeError};
 use weir_memory::{View, Views};
@@ -16,6 +17,9 @@ use crate::Stop;
 use crate::lane::{Ended, Lane};
 use crate::random::Random;
 use crate::workload::{Generator, Kind, Next};
+
+/// How often a lane that waits for what is due looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What a lane has done so far. Only the lane's reactor writes it.
 #[derive(Default)]
@@ -167,13 +171,19 @@ impl Run {
     async fn open(&mut self, mut schedule: Schedule) -> Schedule {
         let end = self.window.end;
         let mut timer = Timer::new(&self.of.reactor);
+        let mut look = self.of.reactor.now() + LOOK;
         while self.of.reactor.precise_now() < end && !self.is_over() {
             self.send_due(&mut schedule);
             // Where there is no room the next completion makes some; nothing is due before that.
-            timer.set(match self.of.lane.has_room() {
+            let next = match self.of.lane.has_room() {
                 true => schedule.next().min(end),
                 false => end,
-            });
+            };
+            let now = self.of.reactor.now();
+            if look <= now {
+                look = now + LOOK;
+            }
+            timer.set(next.min(look));
             if let Some(ended) = self.next_or(&mut timer).await {
                 self.take_all(ended);
             }
