@@ -1,7 +1,7 @@
 //! Comma-separated values: a row for each run, and for each interval of it, by kind of request and for all kinds together.
 //!
 //! `scope` says which: `run` or `interval`. Latencies are in nanoseconds and empty where there are none; what only a whole run
-//! has (lag, processor time) stands in the rows of `scope` run and `operation` all.
+//! has (lag, processor time) stands in the rows of `scope` run and `operation` all. Where a run is not whole every row of it says why (`error`).
 
 use std::io;
 
@@ -88,6 +88,7 @@ fn heading() -> Vec<String> {
             "littles_law_error_percent",
             "generator_seconds",
             "gateway_seconds",
+            "error",
         ]
         .map(str::to_owned),
     );
@@ -184,6 +185,7 @@ impl Scope<'_> {
             Default::default()
         };
         row.extend(last.map(Option::unwrap_or_default));
+        row.push(optional(run.error()));
         Ok(row)
     }
 }

@@ -56,7 +56,7 @@ fn job(of: &Measured<'_>, index: usize) -> Result<Value, LatencyError> {
     let mut job = json!({
         "jobname": of.label,
         "groupid": index,
-        "error": if run.errors() > 0 { EIO } else { 0 },
+        "error": if run.errors() > 0 || run.error().is_some() { EIO } else { 0 },
         "eta": 0,
         "elapsed": (run.ramp_seconds + run.elapsed_seconds).round() as u64,
         "job options": options(run, &of.label),
@@ -86,7 +86,7 @@ fn job(of: &Measured<'_>, index: usize) -> Result<Value, LatencyError> {
     Ok(job)
 }
 
-/// What fio calls a failure of some request.
+/// What fio calls a failure: of some request, or of a machine that was to make a part of the load.
 const EIO: i32 = 5;
 
 fn milliseconds(run: &Run) -> u64 {

@@ -50,6 +50,13 @@ pub(crate) fn write(sources: &[Source], sink: &mut dyn io::Write) -> Result<(), 
         .add_comment(VERSION)
         .with_start_time(began)
         .with_base_time(began);
+    for of in &all {
+        if let Some(error) = of.run.error() {
+            // A comment is one line.
+            let error = error.replace(['\r', '\n'], " ");
+            head.add_comment(&format!("[{} is not whole: {error}]", of.label));
+        }
+    }
     head.begin_log_with(&mut text, &mut serializer)?;
     text.extend_from_slice(LEGEND.as_bytes());
     // The legend stands between the head and the lines, where Java's writer has it.

@@ -84,6 +84,13 @@ pub(crate) fn write(sources: &[Source], sink: &mut dyn io::Write) -> Result<(), 
         "* {NOT_AVAILABLE:<16}: Not measured, or not one value"
     )?;
     writeln!(sink, "*")?;
+    for of in &measured(sources) {
+        if let Some(error) = of.run.error() {
+            // A comment is one line.
+            let error = error.replace(['\r', '\n'], " ");
+            writeln!(sink, "* {} is not whole: {error}\n*", asked_for(of).run)?;
+        }
+    }
     write!(sink, " {:>12} {:>23}", "tod", "timestamp")?;
     for (name, _) in COLUMNS {
         write!(sink, " {name}")?;

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use serde_json::Value;
+use weir_lab::document::{Agents, Body};
 use weir_report::{Format, ReportError, Source, write};
 
 use crate::{samples, webdriver};
@@ -349,6 +350,52 @@ fn csv_has_a_row_for_each_run_interval_and_kind() {
         .map(|row| row[at("requests")].parse::<u64>().unwrap())
         .sum();
     assert_eq!(summed, run.operations.write.requests);
+}
+
+#[test]
+fn a_run_that_is_not_whole_does_not_look_whole() {
+    let whole = samples::closed_bench("whole", 1, 90_000.0);
+    let mut lost = samples::closed_bench("lost", 2, 90_000.0);
+    let Body::Bench { runs } = &mut lost.document.body else {
+        panic!("it is another sort")
+    };
+    runs[0].operations.read.errors = 0;
+    runs[0].operations.write.errors = 0;
+    runs[0].agents = Some(Agents {
+        error: Some("agent two is lost:\nit broke".to_owned()),
+        ..Agents::default()
+    });
+    let sources = [whole, lost];
+    let json: Value = serde_json::from_str(&text(Format::Fio, &sources)).unwrap();
+    assert_eq!(
+        (&json["jobs"][0]["error"], &json["jobs"][1]["error"]),
+        (&0.into(), &5.into())
+    );
+    let csv = text(Format::Csv, &sources);
+    let mut table = csv::Reader::from_reader(csv.as_bytes());
+    let error = table
+        .headers()
+        .unwrap()
+        .iter()
+        .position(|name| name == "error");
+    for row in table.records() {
+        let row = row.unwrap();
+        assert_eq!(
+            &row[0] == "lost",
+            row[error.expect("a column")].contains("two is lost")
+        );
+    }
+    let flat = text(Format::Vdbench, &sources);
+    assert!(
+        flat.contains("* lost__bench is not whole: agent two is lost: it broke\n"),
+        "{flat}"
+    );
+    assert_eq!(flatfile(&flat).1.len(), 2 * 31);
+    let log = text(Format::Hdr, &sources);
+    assert!(
+        log.contains("#[lost: bench is not whole: agent two is lost: it broke]\n"),
+        "{log}"
+    );
 }
 
 #[test]
