@@ -26,8 +26,8 @@ use weir_load::bench::{BenchConfig, BenchReport, Interval};
 
 use crate::frame::{Frames, encode};
 use crate::merge::{self, Began, ShareError, Spread, from_intervals, merged};
-use crate::message::{Code, Open, Progress, ToAgent, ToCoordinator};
-use crate::tls::{TlsError, Trust};
+use crate::message::{Code, Open, Progress, ToAgent, ToCoordinator, plain};
+use crate::tls::{TlsError, Trust, is_agreed};
 use crate::token::Token;
 use crate::wire::{JobOnWire, ReportOnWire, put};
 use crate::{AGENTS_MAX, KEEP_ALIVE, PING_INTERVAL, PROTOCOL};
@@ -42,6 +42,12 @@ const LEAD: Duration = Duration::from_millis(20);
 const WIND_DOWN: Duration = Duration::from_secs(30);
 /// How often it is looked whether the user wants an end.
 const LOOK: Duration = Duration::from_millis(100);
+/// For how long agents may take to open volumes, and for how long to be ready for a run.
+const PREPARE: Duration = Duration::from_secs(120);
+/// For how long an agent whose connection lives may tell nothing of its run.
+const PROGRESS: Duration = Duration::from_secs(3 * KEEP_ALIVE.as_secs());
+/// Messages of agents that wait to be taken up; who sends more waits itself.
+const HEARD_MAX: usize = 64;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;
 
@@ -168,7 +174,7 @@ pub enum AgentError {
     /// The same one twice, or too many.
     #[error("{0}")]
     Agents(String),
-    /// The rate cannot be shared out.
+    /// There are more queues than can be counted.
     #[error(transparent)]
     Share(#[from] ShareError),
     /// Nothing to trust, or what is to be trusted cannot be read.
@@ -200,6 +206,26 @@ pub struct Agents {
     pub name: String,
     /// This version of Weir.
     pub version: String,
+    /// For how long they are waited for.
+    pub patience: Patience,
+}
+
+/// For how long agents are waited for that answer and get nowhere.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Until volumes are open, and again until queues are.
+    pub prepare: Duration,
+    /// Between two words about a run, from its beginning to its end.
+    pub progress: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience {
+            prepare: PREPARE,
+            progress: PROGRESS,
+        }
+    }
 }
 
 /// An agent that answers.
@@ -230,7 +256,7 @@ enum Outgoing {
         at: Instant,
         half_round_trip: Duration,
         /// Told when it is on its way.
-        sent: mpsc::UnboundedSender<(usize, Heard)>,
+        sent: mpsc::Sender<(usize, Heard)>,
         agent: usize,
     },
 }
@@ -247,9 +273,10 @@ enum Heard {
 #[derive(Debug)]
 pub struct Coordinator {
     links: Vec<Link>,
-    heard: mpsc::UnboundedReceiver<(usize, Heard)>,
-    teller: mpsc::UnboundedSender<(usize, Heard)>,
+    heard: mpsc::Receiver<(usize, Heard)>,
+    teller: mpsc::Sender<(usize, Heard)>,
     version: String,
+    patience: Patience,
     pings: u64,
 }
 
@@ -262,7 +289,7 @@ pub struct Part {
     pub version: String,
     /// Its machine.
     pub machine: Machine,
-    /// What its randomness started from, on the first volume.
+    /// What randomness started from, on the first volume; each agent's queues draw their own from it.
     pub seed: u64,
     /// By how much later than the first it began.
     pub start_offset: Option<Duration>,
@@ -309,11 +336,11 @@ pub struct Tick {
 }
 
 impl Coordinator {
-    /// Reaches all agents, and has each to itself. Where one cannot be had, none is.
+    /// Reaches all agents, and has each to itself. Where one cannot be had, none is. `stop` gives up.
     ///
     /// # Errors
     /// [`AgentError`].
-    pub async fn connect(agents: &Agents) -> Result<Self, AgentError> {
+    pub async fn connect(agents: &Agents, stop: &Stop) -> Result<Self, AgentError> {
         let different: BTreeSet<_> = agents.addresses.iter().collect();
         if different.len() < agents.addresses.len() {
             return Err(AgentError::Agents(
@@ -326,18 +353,22 @@ impl Coordinator {
                 agents.addresses.len()
             )));
         }
-        let (teller, heard) = mpsc::unbounded_channel();
+        let (teller, heard) = mpsc::channel(HEARD_MAX);
         let mut coordinator = Coordinator {
             links: Vec::new(),
             heard,
             teller,
             version: agents.version.clone(),
+            patience: agents.patience,
             pings: 0,
         };
         for address in &agents.addresses {
             let place = coordinator.links.len();
             let link = reach(agents, address, place, &coordinator.teller);
-            let link = timeout(REACH, link).await;
+            let link = tokio::select! {
+                link = timeout(REACH, link) => link,
+                () = asked(stop) => return Err(interrupted()),
+            };
             let silent = |_| AgentError::Silent {
                 agent: address.to_string(),
             };
@@ -365,9 +396,16 @@ impl Coordinator {
     pub async fn open(&mut self, open: &Open, stop: &Stop) -> Result<Vec<Vec<Volume>>, AgentError> {
         self.tell_all(|_| ToAgent::Open(open.clone()));
         let mut opened: Vec<Option<Vec<Vec<Volume>>>> = vec![None; self.links.len()];
-        while opened.iter().any(Option::is_none) {
-            let Some((agent, heard)) = self.next(stop).await else {
-                return Err(AgentError::Agents("it was interrupted".to_owned()));
+        let end = Instant::now() + self.patience.prepare;
+        while let Some(missing) = opened.iter().position(Option::is_none) {
+            if stop.is_asked() {
+                return Err(interrupted());
+            }
+            if Instant::now() > end {
+                return Err(self.slow(missing, "did not open its volumes", self.patience.prepare));
+            }
+            let Some((agent, heard)) = self.next().await else {
+                continue;
             };
             match heard {
                 Heard::Said(said, _) => match *said {
@@ -423,7 +461,7 @@ impl Coordinator {
     /// also where an agent is lost; then it says so.
     ///
     /// # Errors
-    /// [`AgentError::Share`]; nothing is run then.
+    /// [`AgentError::Share`], and [`AgentError::Agents`] where `stop` came before the beginning; nothing is measured then.
     pub async fn run(
         &mut self,
         side: usize,
@@ -431,7 +469,7 @@ impl Coordinator {
         stop: &Stop,
         tell: &mut dyn FnMut(Tick),
     ) -> Result<Outcome, AgentError> {
-        let agents = self.links.len() as u64;
+        let agents = self.links.len() as u32;
         let share = |index| {
             let each = configs.iter().map(|of| merge::share(of, index, agents));
             each.collect::<Result<Vec<_>, _>>()
@@ -447,10 +485,13 @@ impl Coordinator {
             self.measure_round_trips(&mut run, stop).await;
         }
         if run.error.is_none() && !stop.is_asked() {
-            self.start(&run);
+            self.start(&mut run);
             run.is_started = true;
         }
         self.finish(&mut run, stop, tell).await;
+        if run.error.is_none() && !run.is_started {
+            return Err(interrupted());
+        }
         Ok(self.outcome(run))
     }
 
@@ -469,22 +510,30 @@ impl Coordinator {
         }
     }
 
-    /// What is heard next; none where the user wants an end.
-    async fn next(&mut self, stop: &Stop) -> Option<(usize, Heard)> {
-        loop {
-            tokio::select! {
-                heard = self.heard.recv() => {
-                    let (agent, heard) = heard.expect("the coordinator itself holds a sender");
-                    if let Heard::Broken(error) = &heard {
-                        self.links[agent].lost.get_or_insert_with(|| error.to_string());
-                    }
-                    return Some((agent, heard));
-                }
-                () = sleep(LOOK) => if stop.is_asked() {
-                    return None;
-                }
-            }
+    /// What is heard next; none where that is nothing for a while.
+    async fn next(&mut self) -> Option<(usize, Heard)> {
+        let heard = timeout(LOOK, self.heard.recv()).await.ok()?;
+        let (agent, heard) = heard.expect("the coordinator itself holds a sender");
+        if let Heard::Broken(error) = &heard {
+            let lost = &mut self.links[agent].lost;
+            lost.get_or_insert_with(|| error.to_string());
         }
+        Some((agent, heard))
+    }
+
+    /// An agent that is there and does not do what it should.
+    fn slow(&self, agent: usize, what: &str, within: Duration) -> AgentError {
+        AgentError::Lost {
+            agent: self.links[agent].name.clone(),
+            text: format!("it {what} within {within:?}"),
+        }
+    }
+
+    /// Nothing more is expected of an agent in a run.
+    fn lose(&mut self, run: &mut Running, agent: usize, error: AgentError) {
+        self.links[agent].lost.get_or_insert(error.to_string());
+        run.agents[agent].error.get_or_insert(error.to_string());
+        run.error.get_or_insert(error);
     }
 
     fn unexpected(&self, agent: usize, said: &ToCoordinator) -> AgentError {
@@ -493,7 +542,7 @@ impl Coordinator {
             ToCoordinator::Refused { code, text } => AgentError::Refused {
                 agent,
                 code: *code,
-                text: plain(text),
+                text: text.clone(),
             },
             _ => AgentError::Protocol {
                 agent,
@@ -504,9 +553,18 @@ impl Coordinator {
 
     /// Whether all have opened their queues.
     async fn all_ready(&mut self, run: &mut Running, stop: &Stop) -> bool {
-        while run.agents.iter().any(|of| !of.is_ready) {
-            let Some((agent, heard)) = self.next(stop).await else {
+        let end = Instant::now() + self.patience.prepare;
+        while let Some(missing) = run.agents.iter().position(|of| !of.is_ready) {
+            if stop.is_asked() {
                 return false;
+            }
+            if Instant::now() > end {
+                let error = self.slow(missing, "was not ready", self.patience.prepare);
+                self.lose(run, missing, error);
+                return false;
+            }
+            let Some((agent, heard)) = self.next().await else {
+                continue;
             };
             self.take(run, agent, heard, &mut |_| {});
             if run.error.is_some() {
@@ -517,6 +575,7 @@ impl Coordinator {
     }
 
     async fn measure_round_trips(&mut self, run: &mut Running, stop: &Stop) {
+        let end = Instant::now() + self.patience.prepare;
         for _ in 0..ROUND_TRIPS {
             self.pings += 1;
             let number = self.pings;
@@ -524,19 +583,28 @@ impl Coordinator {
                 of.pinged = Some((number, Instant::now()));
                 link.tell(ToAgent::Ping { number });
             }
-            while run.error.is_none() && run.agents.iter().any(|of| of.pinged.is_some()) {
-                let Some((agent, heard)) = self.next(stop).await else {
+            while let Some(missing) = run.agents.iter().position(|of| of.pinged.is_some()) {
+                if run.error.is_some() || stop.is_asked() {
                     return;
+                }
+                if Instant::now() > end {
+                    let error = self.slow(missing, "answered no ping", self.patience.prepare);
+                    self.lose(run, missing, error);
+                    return;
+                }
+                let Some((agent, heard)) = self.next().await else {
+                    continue;
                 };
                 self.take(run, agent, heard, &mut |_| {});
             }
         }
     }
 
-    fn start(&self, run: &Running) {
+    fn start(&self, run: &mut Running) {
         let longest = run.agents.iter().filter_map(|of| of.round_trip).max();
         let at = Instant::now() + LEAD + 4 * longest.unwrap_or_default();
-        for (agent, (link, of)) in self.links.iter().zip(&run.agents).enumerate() {
+        for (agent, (link, of)) in self.links.iter().zip(&mut run.agents).enumerate() {
+            of.told = Some(at);
             // Where nobody writes any more, the agent is lost, and that is heard of.
             let _ = link.writer.send(Outgoing::Start {
                 at,
@@ -556,35 +624,41 @@ impl Coordinator {
                 self.tell_all(|_| ToAgent::Stop);
                 deadline = Some(Instant::now() + WIND_DOWN);
             }
-            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
-                self.give_up(run);
-                return;
+            match deadline {
+                None => self.lose_who_stands_still(run),
+                Some(deadline) if Instant::now() > deadline => {
+                    self.give_up(run);
+                    return;
+                }
+                Some(_) => {}
             }
-            let asked = Stop::new();
-            // While it winds down the user's wish is known already; the look is only at the time.
-            if deadline.is_some() {
-                asked.stop();
-            }
-            let heard = match deadline {
-                None => self.next(stop).await,
-                Some(_) => self.next(&asked).await,
-            };
-            if let Some((agent, heard)) = heard {
+            if let Some((agent, heard)) = self.next().await {
                 self.take(run, agent, heard, tell);
+            }
+        }
+    }
+
+    /// An agent may answer pings and do nothing else.
+    fn lose_who_stands_still(&mut self, run: &mut Running) {
+        for agent in 0..self.links.len() {
+            let of = &run.agents[agent];
+            let still = of.told.map(|told| told.elapsed()).unwrap_or_default();
+            let is_open = self.links[agent].lost.is_none() && !of.has_ended;
+            if is_open && still > self.patience.progress {
+                let error = self.slow(agent, "made no progress", self.patience.progress);
+                self.lose(run, agent, error);
             }
         }
     }
 
     /// Of those that go on although they were stopped nothing more is heard.
     fn give_up(&mut self, run: &mut Running) {
-        for (link, of) in self.links.iter_mut().zip(&mut run.agents) {
-            if link.lost.is_none() && !of.has_ended {
+        for agent in 0..self.links.len() {
+            if self.links[agent].lost.is_none() && !run.agents[agent].has_ended {
                 let error = AgentError::Endless {
-                    agent: link.name.clone(),
+                    agent: self.links[agent].name.clone(),
                 };
-                link.lost = Some(error.to_string());
-                of.error = Some(error.to_string());
-                run.error.get_or_insert(error);
+                self.lose(run, agent, error);
             }
         }
     }
@@ -606,7 +680,7 @@ impl Coordinator {
                     Some(AgentError::Refused {
                         agent: self.links[agent].name.clone(),
                         code,
-                        text: plain(&text),
+                        text,
                     })
                 }
                 Err(Misheard::Senseless(text)) => {
@@ -710,6 +784,8 @@ struct Hearing {
     round_trip: Option<Duration>,
     /// When the word to start left.
     started: Option<Instant>,
+    /// When it was last told how the run goes on; from the beginning on.
+    told: Option<Instant>,
     /// How long after it came the agent began; and when that was known here, less what telling took.
     began: Option<(Duration, Instant)>,
     volumes: Vec<VolumeHearing>,
@@ -754,6 +830,9 @@ impl Hearing {
         at: Instant,
         tell: &mut dyn FnMut(Tick),
     ) -> Result<(), Misheard> {
+        if let (Some(told), false) = (&mut self.told, matches!(said, ToCoordinator::Pong { .. })) {
+            *told = at.max(*told);
+        }
         match said {
             ToCoordinator::Pong { number } => {
                 if let Some((_, sent)) = self.pinged.take_if(|(pinged, _)| *pinged == number) {
@@ -874,19 +953,24 @@ impl Hearing {
 /// A moment that others are measured from.
 static BASE: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
 
-/// Text from elsewhere, in one line and without what a terminal might obey.
-fn plain(text: &str) -> String {
-    text.chars()
-        .map(|letter| if letter.is_control() { ' ' } else { letter })
-        .take(2000)
-        .collect()
+/// Until the user wants an end.
+async fn asked(stop: &Stop) {
+    while !stop.is_asked() {
+        sleep(LOOK).await;
+    }
+}
+
+fn interrupted() -> AgentError {
+    AgentError::Agents(
+        "it was interrupted before the agents began: nothing was measured".to_owned(),
+    )
 }
 
 async fn reach(
     agents: &Agents,
     address: &Address,
     place: usize,
-    teller: &mpsc::UnboundedSender<(usize, Heard)>,
+    teller: &mpsc::Sender<(usize, Heard)>,
 ) -> Result<Link, AgentError> {
     // That there is a moment to measure from before anything is measured.
     let _ = *BASE;
@@ -910,7 +994,7 @@ async fn reach(
             agent: agent(),
             text: error.to_string(),
         })? {
-            break said;
+            break said.plain();
         }
         let mut bytes = vec![0; READ_BYTES];
         let read = stream.read(&mut bytes).await.map_err(lost)?;
@@ -923,12 +1007,12 @@ async fn reach(
         frames.push(&bytes[..read]);
     };
     let (version, machine) = match said {
-        ToCoordinator::Welcome { version, machine } => (plain(&version), machine),
+        ToCoordinator::Welcome { version, machine } => (version, machine),
         ToCoordinator::Refused { code, text } => {
             return Err(AgentError::Refused {
                 agent: agent(),
                 code,
-                text: plain(&text),
+                text,
             });
         }
         _ => {
@@ -965,16 +1049,28 @@ async fn secure(agents: &Agents, address: &Address) -> Result<TlsStream<TcpStrea
     let name = ServerName::try_from(address.host.clone());
     let name = name.expect("an address was checked when it was read");
     let secured = TlsConnector::from(config).connect(name, stream).await;
-    secured.map_err(
-        |source| match (certificate_error(&source), seen.fingerprint()) {
-            (Some(reason), Some(fingerprint)) => AgentError::Certificate {
-                agent,
-                reason,
-                fingerprint: fingerprint.to_string(),
+    let secured =
+        secured.map_err(
+            |source| match (certificate_error(&source), seen.fingerprint()) {
+                (Some(reason), Some(fingerprint)) => AgentError::Certificate {
+                    agent: agent.clone(),
+                    reason,
+                    fingerprint: fingerprint.to_string(),
+                },
+                _ => AgentError::Tls {
+                    agent: agent.clone(),
+                    source,
+                },
             },
-            _ => AgentError::Tls { agent, source },
-        },
-    )
+        )?;
+    if !is_agreed(secured.get_ref().1.alpn_protocol()) {
+        let text = format!("it has not agreed to speak {PROTOCOL}");
+        return Err(AgentError::Tls {
+            agent,
+            source: io::Error::other(text),
+        });
+    }
+    Ok(secured)
 }
 
 /// What is wrong with a certificate, where that is what is wrong.
@@ -985,7 +1081,7 @@ fn certificate_error(error: &io::Error) -> Option<String> {
         rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
             Some("its fingerprint is none of those that were named".to_owned())
         }
-        rustls::Error::InvalidCertificate(error) => Some(error.to_string()),
+        rustls::Error::InvalidCertificate(error) => Some(plain(&error.to_string())),
         _ => None,
     }
 }
@@ -1001,7 +1097,7 @@ async fn read_all(
     mut frames: Frames,
     place: usize,
     agent: String,
-    teller: mpsc::UnboundedSender<(usize, Heard)>,
+    teller: mpsc::Sender<(usize, Heard)>,
 ) {
     let mut bytes = vec![0; READ_BYTES];
     let error = loop {
@@ -1034,9 +1130,12 @@ async fn read_all(
         let broken = loop {
             match frames.take::<ToCoordinator>() {
                 Ok(None) => break None,
+                // The answer to what only says that the coordinator is there.
+                Ok(Some(ToCoordinator::Pong { number: 0 })) => {}
                 Ok(Some(said)) => {
+                    let said = Heard::Said(Box::new(said.plain()), at);
                     // Where nobody listens any more, the task is being ended.
-                    let _ = teller.send((place, Heard::Said(Box::new(said), at)));
+                    let _ = teller.send((place, said)).await;
                 }
                 Err(error) => break Some(error.to_string()),
             }
@@ -1045,7 +1144,7 @@ async fn read_all(
             break AgentError::Protocol { agent, text };
         }
     };
-    let _ = teller.send((place, Heard::Broken(error)));
+    let _ = teller.send((place, Heard::Broken(error))).await;
 }
 
 /// Writes what is told it, and in between that the coordinator is there. Ends with a goodbye.
@@ -1054,7 +1153,7 @@ async fn write_all(
     mut outgoing: mpsc::UnboundedReceiver<Outgoing>,
     place: usize,
     agent: String,
-    teller: mpsc::UnboundedSender<(usize, Heard)>,
+    teller: mpsc::Sender<(usize, Heard)>,
 ) {
     loop {
         let next = tokio::select! {
@@ -1080,7 +1179,7 @@ async fn write_all(
             }
         };
         if let Some((sent, agent, now)) = sent {
-            let _ = sent.send((agent, Heard::Started(now)));
+            let _ = sent.send((agent, Heard::Started(now))).await;
         }
         let written = timeout(KEEP_ALIVE, write(&mut writer, &message)).await;
         let failed = match written {
@@ -1092,7 +1191,8 @@ async fn write_all(
             )),
         };
         if let Some(text) = failed {
-            let _ = teller.send((place, Heard::Broken(AgentError::Lost { agent, text })));
+            let lost = Heard::Broken(AgentError::Lost { agent, text });
+            let _ = teller.send((place, lost)).await;
             return;
         }
         if is_last {

@@ -5,6 +5,8 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::message::plain;
+
 /// Bytes of the number that begins a frame.
 const HEAD_BYTES: usize = 4;
 /// Bytes of a frame from somebody who is not known yet.
@@ -26,12 +28,16 @@ pub enum FrameError {
     /// A frame of nothing.
     #[error("an empty message was announced")]
     Empty,
-    /// No message.
-    #[error("this is no message: {0}")]
+    /// No message. Why is told without what a terminal might obey.
+    #[error("this is no message: {}", shown(.0))]
     Message(#[from] serde_json::Error),
     /// The end came within a frame.
     #[error("the connection ended within a message")]
     Truncated,
+}
+
+fn shown(error: &serde_json::Error) -> String {
+    plain(&error.to_string())
 }
 
 /// A message as a frame.
@@ -147,6 +153,15 @@ mod tests {
             frames.take::<String>(),
             Err(FrameError::Message(_))
         ));
+        let mut frames = Frames::of_known();
+        let hostile = serde_json::json!({"message": "\u{1b}[31m"});
+        frames.push(&encode(&hostile).expect("it is short"));
+        let error = frames.take::<crate::message::ToAgent>().unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("[31m") && !text.contains('\u{1b}'),
+            "{text:?}"
+        );
         let mut frames = Frames::of_known();
         frames.push(&[0, 0, 0, 9, b'"']);
         assert!(matches!(frames.take::<String>(), Ok(None)));

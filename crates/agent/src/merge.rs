@@ -6,63 +6,38 @@
 use std::time::Duration;
 
 use weir_load::bench::{
-    BenchConfig, BenchReport, Caveat, GeneratorReport, Interval, LittlesLaw, Load, OperationReport,
-    histogram,
+    Among, BenchConfig, BenchReport, Caveat, GeneratorReport, Interval, LittlesLaw,
+    OperationReport, histogram,
 };
 
-/// A rate too low to be shared out.
+/// More queues than can be counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a rate of {rate} requests a second for each volume is less than one for each of {agents} agents"
-)]
+#[error("{queues} queues of a volume on each of {agents} agents are too many")]
 pub struct ShareError {
-    /// Of a volume.
-    pub rate: u64,
+    /// Of a volume, of each agent.
+    pub queues: u32,
     /// Agents.
-    pub agents: u64,
+    pub agents: u32,
 }
 
-/// What agent `index` of so many does of a job: all of it has the whole depth and every queue, and of a rate a part; the remainder goes to the first
-/// ones. Its randomness is its own, and the first one's is that of a load without agents.
+/// What agent `index` of so many does of a job: it has as many queues as are asked for, of which each is one among those of all agents. So all of them
+/// together do what one machine with all of these queues would: the same requests, and by a rate at the same times.
 ///
 /// # Errors
 /// [`ShareError`].
-pub fn share(config: &BenchConfig, index: u64, agents: u64) -> Result<BenchConfig, ShareError> {
-    let load = match config.load {
-        Load::Open { rate, .. } if rate < agents => return Err(ShareError { rate, agents }),
-        Load::Open {
-            rate,
-            arrivals,
-            depth_max,
-        } => Load::Open {
-            rate: rate / agents + u64::from(index < rate % agents),
-            arrivals,
-            depth_max,
-        },
-        closed @ Load::Closed { .. } => closed,
+pub fn share(config: &BenchConfig, index: u32, agents: u32) -> Result<BenchConfig, ShareError> {
+    let wrong = ShareError {
+        queues: config.queues,
+        agents,
     };
+    let of = |agents: u32| config.queues.checked_mul(agents).ok_or(wrong);
     Ok(BenchConfig {
-        load,
-        seed: seed(config.seed, index),
+        among: Some(Among {
+            before: of(index)?,
+            queues: of(agents)?,
+        }),
         ..config.clone()
     })
-}
-
-/// What the randomness of agent `index` starts from.
-#[must_use]
-pub fn seed(seed: u64, index: u64) -> u64 {
-    match index {
-        0 => seed,
-        index => mix(seed ^ mix(index)),
-    }
-}
-
-/// SplitMix64's finalizer: neighbouring numbers come out unlike each other.
-fn mix(number: u64) -> u64 {
-    let mut number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    number = (number ^ (number >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    number ^ (number >> 31)
 }
 
 /// The reports of one volume by several agents, as one. Processor time is the sum, and every agent's reactors stand there. None where there are none.
@@ -187,7 +162,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use weir_load::Stop;
-    use weir_load::bench::{Arrivals, IntervalOperation, Latencies};
+    use weir_load::bench::{Arrivals, IntervalOperation, Latencies, Load};
     use weir_load::workload::{Access, Workload};
 
     fn config(load: Load) -> BenchConfig {
@@ -195,6 +170,7 @@ mod tests {
             workload: Workload::simple(4096, 100, Access::Random),
             load,
             queues: 2,
+            among: None,
             duration: Duration::from_secs(1),
             ramp: Duration::ZERO,
             interval: Duration::from_secs(1),
@@ -204,33 +180,27 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_shared_out_and_a_depth_is_not() {
-        let open = config(Load::Open {
-            rate: 11,
+    fn queues_are_those_of_one_machine_that_has_all_of_them() {
+        let one = config(Load::Open {
+            rate: 1,
             arrivals: Arrivals::Exponential,
             depth_max: 5,
         });
-        let rates: Vec<_> = (0..3)
-            .map(|index| share(&open, index, 3).unwrap().load.rate().unwrap())
-            .collect();
-        assert_eq!(rates, [4, 4, 3]);
-        assert!(
-            share(&open, 0, 12)
-                .unwrap_err()
-                .to_string()
-                .contains("12 agents")
-        );
-        let closed = config(Load::Closed { depth: 5 });
-        assert_eq!(share(&closed, 2, 3).unwrap().load, closed.load);
-    }
-
-    #[test]
-    fn seeds_differ_and_the_first_is_as_without_agents() {
-        assert_eq!(seed(7, 0), 7);
-        let seeds: std::collections::BTreeSet<_> = (0..100)
-            .flat_map(|of| (0..100).map(move |index| seed(of, index)))
-            .collect();
-        assert_eq!(seeds.len(), 100 * 100);
+        for index in 0..3 {
+            let shared = share(&one, index, 3).unwrap();
+            assert_eq!((shared.load, shared.seed), (one.load, one.seed));
+            let among = Among {
+                before: 2 * index,
+                queues: 6,
+            };
+            assert_eq!((shared.queues, shared.among), (2, Some(among)));
+        }
+        let many = BenchConfig {
+            queues: 1 << 31,
+            ..one
+        };
+        let error = share(&many, 0, 2).unwrap_err().to_string();
+        assert!(error.contains("2 agents"), "{error}");
     }
 
     #[test]

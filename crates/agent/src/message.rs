@@ -142,6 +142,51 @@ pub enum ToCoordinator {
     },
 }
 
+impl ToCoordinator {
+    /// With texts that may be printed.
+    #[must_use]
+    pub(crate) fn plain(mut self) -> Self {
+        let clean = |text: &mut String| *text = plain(text);
+        match &mut self {
+            ToCoordinator::Welcome { version, machine } => {
+                clean(version);
+                clean(&mut machine.processor);
+                clean(&mut machine.kernel);
+                clean(&mut machine.operating_system);
+                clean(&mut machine.clock_source);
+            }
+            ToCoordinator::Refused { text, .. } => clean(text),
+            ToCoordinator::Opened { sides } => {
+                for volume in sides.iter_mut().flatten() {
+                    clean(&mut volume.url);
+                    clean(&mut volume.name);
+                }
+            }
+            ToCoordinator::Report { report, .. } => report.first_error.iter_mut().for_each(clean),
+            ToCoordinator::Ready
+            | ToCoordinator::Began { .. }
+            | ToCoordinator::Progress(_)
+            | ToCoordinator::Intervals { .. }
+            | ToCoordinator::Ended
+            | ToCoordinator::Pong { .. } => {}
+        }
+        self
+    }
+}
+
+/// Letters of a text from elsewhere that are kept.
+const TEXT_MAX: usize = 2000;
+
+/// Text from elsewhere: short, in one line, and without what a terminal might obey or show in another order.
+pub(crate) fn plain(text: &str) -> String {
+    let letter = |letter: char| match letter {
+        '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => ' ',
+        letter if letter.is_control() => ' ',
+        letter => letter,
+    };
+    text.chars().map(letter).take(TEXT_MAX).collect()
+}
+
 /// What happened on one volume since it was last told.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Progress {
@@ -189,6 +234,20 @@ pub enum Code {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_from_elsewhere_are_plain() {
+        assert_eq!(plain("a\u{1b}[31mb\r\n\u{9b}c\u{202e}d"), "a [31mb   c d");
+        assert_eq!(plain(&"x".repeat(5000)).len(), TEXT_MAX);
+        let refused = ToCoordinator::Refused {
+            code: Code::Run,
+            text: "\u{7}no".to_owned(),
+        };
+        let ToCoordinator::Refused { text, .. } = refused.plain() else {
+            panic!("it is another message");
+        };
+        assert_eq!(text, " no");
+    }
 
     #[test]
     fn what_a_later_version_adds_is_passed_over() {

@@ -23,7 +23,8 @@ use weir_load::bench::{BenchConfig, BenchProgress, BenchReport, Interval};
 use weir_reactor::{Receiver, Sender, oneshot};
 
 use crate::frame::{FrameError, Frames, encode};
-use crate::message::{Code, Open, Progress, ToAgent, ToCoordinator};
+use crate::message::{Code, Open, Progress, ToAgent, ToCoordinator, plain};
+use crate::tls::is_agreed;
 use crate::token::Token;
 use crate::wire::{ReportOnWire, in_parts};
 use crate::{KEEP_ALIVE, PROTOCOL, VOLUMES_MAX};
@@ -40,6 +41,8 @@ const WRONG_TOKEN_PAUSE: Duration = Duration::from_millis(500);
 const LINGER: Duration = Duration::from_secs(1);
 /// See [`LINGER`].
 const LINGER_READS: usize = 256;
+/// How long after the word to start a run may begin: nobody else has the agent until then.
+const START_AFTER_MAX: Duration = Duration::from_secs(60);
 /// How long it is waited after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Letters of a coordinator's name that are kept.
@@ -283,7 +286,7 @@ fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Shared {
     fn say(&self, line: &str) {
-        (self.agent.log)(line);
+        (self.agent.log)(&plain(line));
     }
 
     /// Says a line that anybody can cause, and not too many of them.
@@ -377,6 +380,9 @@ impl Shared {
             .accept(stream)
             .await
             .map_err(|error| format!("no TLS as it is spoken here: {error}"))?;
+        if !is_agreed(stream.get_ref().1.alpn_protocol()) {
+            return Err(format!("does not ask for {PROTOCOL}"));
+        }
         let mut frames = Frames::of_stranger();
         let hello = match read(&mut stream, &mut frames).await {
             Ok(Some(hello)) => hello,
@@ -405,8 +411,8 @@ impl Shared {
             let text = format!(
                 "it speaks {PROTOCOL}, as Weir {} does, and not {}, as Weir {} does",
                 self.agent.version,
-                plain(&protocol),
-                plain(&version)
+                named(&protocol),
+                named(&version)
             );
             refuse(&mut stream, Code::Protocol, &text).await;
             return Err(format!("refused, {text}"));
@@ -420,8 +426,8 @@ impl Shared {
         Ok(Known {
             stream,
             frames,
-            name: plain(&name),
-            version: plain(&version),
+            name: named(&name),
+            version: named(&version),
         })
     }
 
@@ -468,6 +474,12 @@ impl Shared {
                 }
             }
             tokio::select! {
+                // What has come is read before it is looked whether nothing came.
+                biased;
+                () = ends(&mut is_ending) => {
+                    refuse(&mut stream, Code::Ending, "it was told to end").await;
+                    break "this agent ends".to_owned();
+                }
                 read = stream.read(&mut bytes) => match read {
                     Ok(0) => break match frames.finish() {
                         Ok(()) => "it hung up".to_owned(),
@@ -490,10 +502,6 @@ impl Shared {
                 },
                 () = sleep_until(heard + KEEP_ALIVE) => {
                     break format!("nothing was heard of it for {} seconds", KEEP_ALIVE.as_secs());
-                }
-                () = ends(&mut is_ending) => {
-                    refuse(&mut stream, Code::Ending, "it was told to end").await;
-                    break "this agent ends".to_owned();
                 }
             }
         };
@@ -586,10 +594,17 @@ impl Service {
                 Ok(Reply::Nothing)
             }
             (ToAgent::Start { after_ns }, Stage::Running) => {
+                let after = Duration::from_nanos(after_ns);
+                if after > START_AFTER_MAX {
+                    let seconds = START_AFTER_MAX.as_secs();
+                    return Err(format!(
+                        "a run begins within {seconds} seconds of the word to start"
+                    ));
+                }
                 if let Some(start) = self.start.take() {
                     start.send(Beginning {
                         heard: Instant::now(),
-                        after: Duration::from_nanos(after_ns),
+                        after,
                     });
                 }
                 Ok(Reply::Nothing)
@@ -824,11 +839,7 @@ async fn refuse(stream: &mut TlsStream<TcpStream>, code: Code, text: &str) {
     .await;
 }
 
-/// A word from elsewhere, short and without what a terminal might obey.
-fn plain(text: &str) -> String {
-    let letter = |letter: char| match letter.is_control() {
-        true => ' ',
-        false => letter,
-    };
-    text.chars().map(letter).take(NAME_MAX).collect()
+/// A name from elsewhere.
+fn named(text: &str) -> String {
+    plain(text).chars().take(NAME_MAX).collect()
 }

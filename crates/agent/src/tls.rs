@@ -26,6 +26,11 @@ use crate::token::{TokenError, check_private};
 
 /// What both sides say that they speak, so that no other service on TLS is taken for an agent.
 const APPLICATION: &[u8] = b"weir-agent/1";
+
+/// Whether both sides have agreed on this protocol (RFC 7301, section 3.2: a side that names none gets none).
+pub(crate) fn is_agreed(protocol: Option<&[u8]>) -> bool {
+    protocol == Some(APPLICATION)
+}
 /// The file with the certificate that an agent made for itself, and its key.
 const OWN_FILE: &str = "agent.pem";
 /// Bytes of a SHA-256 digest.

@@ -5,15 +5,12 @@
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 use weir_load::Stop;
 use weir_load::bench::{
-    Arrivals, BenchConfig, BenchReport, Caveat, GeneratorReport, INTERVALS_MAX, Interval,
-    IntervalOperation, LATENCY_NS_MAX, Latencies, LittlesLaw, Load, OperationReport, histogram,
+    Among, Arrivals, BenchConfig, BenchReport, Caveat, GeneratorReport, INTERVALS_MAX, Interval,
+    IntervalOperation, LATENCY_NS_MAX, Latencies, LittlesLaw, Load, OperationReport,
 };
 use weir_load::workload::{self, Operations, SizeShare, Stream, Workload};
 
@@ -44,7 +41,11 @@ fn wrong(what: &'static str, reason: impl ToString) -> WireError {
 pub struct JobOnWire {
     workload: WorkloadOnWire,
     load: LoadOnWire,
+    /// Of this agent.
     queues: u32,
+    /// Queues of all agents together, and how many of them stand before this agent's.
+    queues_of_all: u32,
+    first_queue: u32,
     duration_ns: u64,
     ramp_ns: u64,
     interval_ns: u64,
@@ -115,6 +116,8 @@ impl JobOnWire {
                 },
             },
             queues: config.queues,
+            queues_of_all: config.among().queues,
+            first_queue: config.among().before,
             duration_ns: nanoseconds(config.duration),
             ramp_ns: nanoseconds(config.ramp),
             interval_ns: nanoseconds(config.interval),
@@ -155,6 +158,10 @@ impl JobOnWire {
             workload: self.workload.workload()?,
             load,
             queues: self.queues,
+            among: Some(Among {
+                before: self.first_queue,
+                queues: self.queues_of_all,
+            }),
             duration: Duration::from_nanos(self.duration_ns),
             ramp: Duration::from_nanos(self.ramp_ns),
             interval: Duration::from_nanos(self.interval_ns),
@@ -281,9 +288,9 @@ pub struct ReportOnWire {
     unfinished_ns_max: u64,
     #[serde(default)]
     ramp_errors: u64,
-    first_error: Option<String>,
+    pub(crate) first_error: Option<String>,
     queue_requests: Vec<u64>,
-    lag: Option<String>,
+    lag: Option<Vec<u64>>,
     ended: u64,
     waited: u64,
     in_flight: f64,
@@ -298,8 +305,9 @@ struct OperationOnWire {
     requests: u64,
     bytes: u64,
     errors: u64,
-    service: String,
-    response: Option<String>,
+    /// As in [`IntervalOnWire`].
+    service: Vec<u64>,
+    response: Option<Vec<u64>>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -328,8 +336,8 @@ impl ReportOnWire {
                 requests: of.requests,
                 bytes: of.bytes,
                 errors: of.errors,
-                service: encode(&of.service_ns),
-                response: of.response_ns.as_ref().map(encode),
+                service: numbers(&of.service_ns),
+                response: of.response_ns.as_ref().map(numbers),
             }),
             unsent: of.unsent,
             unfinished: of.unfinished,
@@ -337,7 +345,7 @@ impl ReportOnWire {
             ramp_errors: of.ramp_errors,
             first_error: of.first_error.clone(),
             queue_requests: of.queue_requests.clone(),
-            lag: of.lag_ns.as_ref().map(encode),
+            lag: of.lag_ns.as_ref().map(numbers),
             ended: of.ended,
             waited: of.waited,
             in_flight: of.littles_law.in_flight,
@@ -360,7 +368,7 @@ impl ReportOnWire {
             deallocate.report()?,
             flush.report()?,
         ];
-        let lag_ns = self.lag.as_deref().map(decode).transpose()?;
+        let lag_ns = self.lag.as_deref().map(histogram_of).transpose()?;
         Ok(BenchReport {
             elapsed: Duration::from_nanos(self.elapsed_ns),
             operations,
@@ -393,8 +401,8 @@ impl OperationOnWire {
             requests: self.requests,
             bytes: self.bytes,
             errors: self.errors,
-            service_ns: decode(&self.service)?,
-            response_ns: self.response.as_deref().map(decode).transpose()?,
+            service_ns: histogram_of(&self.service)?,
+            response_ns: self.response.as_deref().map(histogram_of).transpose()?,
         })
     }
 }
@@ -566,24 +574,16 @@ fn nanoseconds(of: Duration) -> u64 {
     u64::try_from(of.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn encode(histogram: &Histogram<u64>) -> String {
-    let mut bytes = Vec::new();
-    V2DeflateSerializer::new()
-        .serialize(histogram, &mut bytes)
-        .expect("a histogram of counts below 2^63 is written to memory");
-    STANDARD.encode(bytes)
+/// A histogram's values and counts: it is as long as what stands in it, whatever its writer says.
+fn numbers(histogram: &Histogram<u64>) -> Vec<u64> {
+    let seen = histogram.iter_recorded();
+    let values = seen.map(|of| (of.value_iterated_to(), of.count_at_value()));
+    spread(&Latencies::pack(values))
 }
 
 /// A histogram of the shape that all have, so that it can be added to others.
-fn decode(text: &str) -> Result<Histogram<u64>, WireError> {
-    const WHAT: &str = "a histogram";
-    let bytes = STANDARD.decode(text).map_err(|error| wrong(WHAT, error))?;
-    let read: Histogram<u64> = Deserializer::new()
-        .deserialize(&mut bytes.as_slice())
-        .map_err(|error| wrong(WHAT, error))?;
-    let mut own = histogram();
-    own.add(&read).map_err(|error| wrong(WHAT, error))?;
-    Ok(own)
+fn histogram_of(numbers: &[u64]) -> Result<Histogram<u64>, WireError> {
+    Ok(gathered(numbers)?.histogram())
 }
 
 fn spread(latencies: &Latencies) -> Vec<u64> {
@@ -621,6 +621,7 @@ fn gathered(numbers: &[u64]) -> Result<Latencies, WireError> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use weir_load::bench::histogram;
     use weir_load::workload::NAMED;
 
     fn there_and_back<T: Serialize + serde::de::DeserializeOwned>(of: &T) -> T {
@@ -649,6 +650,10 @@ mod tests {
                     depth_max: 64,
                 },
                 queues: 3,
+                among: Some(Among {
+                    before: 6,
+                    queues: 12,
+                }),
                 duration: Duration::from_millis(1500),
                 ramp: Duration::from_millis(7),
                 interval: Duration::from_millis(100),
@@ -659,6 +664,7 @@ mod tests {
             let read = sent.config(&Stop::new()).expect("it makes sense");
             assert_eq!(read.workload, config.workload);
             assert_eq!((read.load, read.seed), (config.load, config.seed));
+            assert_eq!(read.among, config.among);
             assert_eq!(
                 (read.duration, read.ramp, read.interval, read.queues),
                 (config.duration, config.ramp, config.interval, config.queues)
@@ -673,16 +679,17 @@ mod tests {
         assert!(gathered(&[1, 0]).is_err());
         assert!(gathered(&[1, u64::MAX, 1, 1]).is_err());
         assert!(gathered(&[1, 2, 3, 4]).is_ok());
-        assert!(decode("").is_err() && decode("AAAA").is_err() && decode("!").is_err());
+        assert!(histogram_of(&[VALUE_MAX + 1, 1]).is_err());
         let mut wide = Histogram::<u64>::new_with_bounds(1, u64::MAX / 2, 3).unwrap();
         wide.record(u64::MAX / 2).unwrap();
-        assert!(decode(&encode(&wide)).is_err());
+        assert!(histogram_of(&numbers(&wide)).is_err());
         let mut all = Vec::new();
         assert!(put(&mut all, 1, Vec::new()).is_err());
         let job = JobOnWire::of(&BenchConfig {
             workload: Workload::simple(4096, 70, workload::Access::Random),
             load: Load::Closed { depth: 1 << 20 },
             queues: 1,
+            among: None,
             duration: Duration::from_secs(1),
             ramp: Duration::ZERO,
             interval: Duration::from_secs(1),
@@ -710,7 +717,7 @@ mod tests {
         ) {
             let mut of = histogram();
             values.iter().for_each(|value| of.record(*value).unwrap());
-            let read = decode(&encode(&of)).unwrap();
+            let read = histogram_of(&numbers(&of)).unwrap();
             prop_assert_eq!(&read, &of);
             prop_assert_eq!((read.max(), read.min(), read.mean()), (of.max(), of.min(), of.mean()));
 

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
-use weir_agent::coordinator::{AgentError, Agents, Coordinator, Outcome};
+use weir_agent::coordinator::{AgentError, Agents, Coordinator, Outcome, Patience};
 use weir_agent::frame::{BYTES_MAX, FIRST_BYTES_MAX, Frames, encode};
 use weir_agent::merge;
 use weir_agent::message::{Code, Open, ToAgent, ToCoordinator, Usage};
@@ -23,7 +23,7 @@ use weir_agent::{KEEP_ALIVE, PROTOCOL};
 use weir_lab::document::{Machine, Volume};
 use weir_load::Stop;
 use weir_load::bench::{
-    Arrivals, BenchConfig, BenchProgress, BenchReport, Interval, IntervalOperation, Latencies, Load,
+    BenchConfig, BenchProgress, BenchReport, Interval, IntervalOperation, Latencies, Load,
 };
 use weir_load::workload::{Access, Workload};
 
@@ -32,13 +32,17 @@ const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a run of the fake worker takes where it is to last.
 const LONG: Duration = Duration::from_secs(600);
+/// How long a fake volume takes that is to be slow to open.
+const SLOW: Duration = Duration::from_secs(2);
 /// Requests of each interval of a fake run.
 const REQUESTS: u64 = 100;
 
-/// Reports what its seed says, without making any load.
+/// Reports what its seed and its place say, without making any load.
 struct Fake {
     /// Set when a worker is dropped.
     gone: Arc<AtomicBool>,
+    /// Whether it does nothing when it should begin, until it is stopped.
+    is_still: bool,
 }
 
 impl Drop for Fake {
@@ -67,7 +71,12 @@ fn interval(seed: u64, second: u64) -> Interval {
 
 impl Worker for Fake {
     fn open(&mut self, asked: &Open) -> Result<Vec<Vec<Volume>>, Refusal> {
+        self.is_still = asked.sides.iter().flatten().any(|url| url == "null:still");
         let volume = |url: &String| match url.as_str() {
+            "null:slow" => {
+                std::thread::sleep(SLOW);
+                Err(Refusal::new(Code::Open, "too late"))
+            }
             "null:secret" => Err(Refusal::new(Code::Address, "not this one")),
             url => Ok(Volume {
                 url: url.to_owned(),
@@ -103,6 +112,9 @@ impl Worker for Fake {
         std::thread::sleep(beginning.remaining());
         let teller = conductor.teller();
         teller.began(beginning);
+        while self.is_still && !configs[0].stop.is_asked() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let lasts = configs[0].duration;
         let began = Instant::now();
         let mut second = 0;
@@ -110,7 +122,9 @@ impl Worker for Fake {
             || (lasts >= LONG && began.elapsed() < lasts && !configs[0].stop.is_asked())
         {
             for (job, (config, report)) in configs.iter().zip(&mut reports).enumerate() {
-                let next = interval(config.seed, second);
+                // Each agent has another place.
+                let place = u64::from(config.among().before);
+                let next = interval(config.seed + place, second);
                 let mut intervals = std::mem::take(&mut report.intervals);
                 intervals.push(next.clone());
                 *report = merge::from_intervals(intervals, false);
@@ -168,6 +182,7 @@ impl Running {
                 worker_gone.store(false, Ordering::SeqCst);
                 Box::new(Fake {
                     gone: Arc::clone(&worker_gone),
+                    is_still: false,
                 })
             }),
             log: Arc::new(move |line| lines.lock().unwrap().push(line.to_owned())),
@@ -242,6 +257,7 @@ fn agents(of: &[&Running]) -> Agents {
         },
         name: "first@here".to_owned(),
         version: "0.0.1".to_owned(),
+        patience: Patience::default(),
     }
 }
 
@@ -262,12 +278,17 @@ fn config(duration: Duration) -> BenchConfig {
         workload: Workload::simple(4096, 100, Access::Random),
         load: Load::Closed { depth: 1 },
         queues: 1,
+        among: None,
         duration,
         ramp: Duration::ZERO,
         interval: Duration::from_secs(1),
         seed: 7,
         stop: Stop::new(),
     }
+}
+
+async fn connect(agents: &Agents) -> Result<Coordinator, AgentError> {
+    Coordinator::connect(agents, &Stop::new()).await
 }
 
 async fn run(coordinator: &mut Coordinator, duration: Duration) -> Outcome {
@@ -279,7 +300,7 @@ async fn run(coordinator: &mut Coordinator, duration: Duration) -> Outcome {
 }
 
 async fn refused(agents: &Agents) -> AgentError {
-    match Coordinator::connect(agents).await {
+    match connect(agents).await {
         Ok(_) => panic!("it was let in"),
         Err(error) => error,
     }
@@ -289,9 +310,7 @@ async fn refused(agents: &Agents) -> AgentError {
 fn what_several_agents_measured_is_merged() {
     let (one, two, three) = (Running::start(), Running::start(), Running::start());
     block_on(async {
-        let mut coordinator = Coordinator::connect(&agents(&[&one, &two, &three]))
-            .await
-            .unwrap();
+        let mut coordinator = connect(&agents(&[&one, &two, &three])).await.unwrap();
         let sides = coordinator.open(&open(), &Stop::new()).await.unwrap();
         assert_eq!(sides[0].len(), 2);
         assert_eq!(coordinator.strangers().count(), 0);
@@ -319,11 +338,10 @@ fn what_several_agents_measured_is_merged() {
                 }
                 assert_eq!(report.latency_ns(), sum);
             }
-            let seeds: Vec<_> = outcome.parts.iter().map(|part| part.seed).collect();
-            assert_eq!(
-                seeds,
-                [merge::seed(7, 0), merge::seed(7, 1), merge::seed(7, 2)]
-            );
+            assert!(outcome.parts.iter().all(|part| part.seed == 7));
+            // Each had its own queues.
+            let latency = |part: usize| outcome.parts[part].reports[0].latency_ns().min();
+            assert!(latency(0) < latency(1) && latency(1) < latency(2));
             let told: u64 = ticks.iter().map(|tick| tick.requests).sum();
             assert_eq!(told, 3 * 2 * 2 * REQUESTS);
             let measured: u64 = ticks
@@ -339,17 +357,13 @@ fn what_several_agents_measured_is_merged() {
 }
 
 #[test]
-fn a_rate_that_cannot_be_shared_out_is_refused() {
+fn more_queues_than_can_be_counted_are_refused() {
     let (one, two) = (Running::start(), Running::start());
     block_on(async {
-        let mut coordinator = Coordinator::connect(&agents(&[&one, &two])).await.unwrap();
+        let mut coordinator = connect(&agents(&[&one, &two])).await.unwrap();
         coordinator.open(&open(), &Stop::new()).await.unwrap();
         let config = BenchConfig {
-            load: Load::Open {
-                rate: 1,
-                arrivals: Arrivals::Uniform,
-                depth_max: 1,
-            },
+            queues: 1 << 31,
             ..config(Duration::from_secs(1))
         };
         let error = coordinator
@@ -361,12 +375,113 @@ fn a_rate_that_cannot_be_shared_out_is_refused() {
 }
 
 #[test]
+fn a_user_who_ends_it_before_it_begins_gets_an_error() {
+    let one = Running::start();
+    block_on(async {
+        let stop = Stop::new();
+        stop.stop();
+        let connected = Coordinator::connect(&agents(&[&one]), &stop).await;
+        let error = connected.map(drop).unwrap_err();
+        assert!(error.to_string().contains("interrupted"), "{error}");
+        let began = Instant::now();
+        let mut coordinator = loop {
+            match connect(&agents(&[&one])).await {
+                Ok(coordinator) => break coordinator,
+                Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
+            }
+        };
+        let error = coordinator.open(&open(), &stop).await.unwrap_err();
+        assert!(error.to_string().contains("interrupted"), "{error}");
+    });
+    let other = Running::start();
+    block_on(async {
+        let mut coordinator = connect(&agents(&[&other])).await.unwrap();
+        coordinator.open(&open(), &Stop::new()).await.unwrap();
+        let (configs, stop) = ([config(LONG), config(LONG)], Stop::new());
+        stop.stop();
+        let mut nothing = |_| {};
+        let run = coordinator.run(0, &configs, &stop, &mut nothing);
+        let run = tokio::time::timeout(PATIENCE, run).await;
+        let error = run.expect("it ends").expect_err("nothing was measured");
+        assert!(
+            error.to_string().contains("nothing was measured"),
+            "{error}"
+        );
+    });
+}
+
+/// It answers pings all the while.
+#[test]
+fn an_agent_that_stands_still_is_lost() {
+    let one = Running::start();
+    let asked = |url: &str| Open {
+        sides: vec![vec![url.to_owned()]],
+        ..open()
+    };
+    block_on(async {
+        let short = |prepare, progress| Agents {
+            patience: Patience { prepare, progress },
+            ..agents(&[&one])
+        };
+        let (moment, long) = (Duration::from_millis(300), PATIENCE);
+        let mut coordinator = connect(&short(moment, long)).await.unwrap();
+        let error = coordinator.open(&asked("null:slow"), &Stop::new()).await;
+        let error = error.unwrap_err();
+        assert!(matches!(error, AgentError::Lost { .. }), "{error}");
+        assert!(error.to_string().contains("did not open"), "{error}");
+        drop(coordinator);
+        let began = Instant::now();
+        let mut coordinator = loop {
+            match connect(&short(long, moment)).await {
+                Ok(coordinator) => break coordinator,
+                Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        let opened = coordinator.open(&asked("null:still"), &Stop::new()).await;
+        opened.unwrap();
+        let (configs, stop) = ([config(LONG)], Stop::new());
+        let mut nothing = |_| {};
+        let run = coordinator.run(0, &configs, &stop, &mut nothing);
+        let run = tokio::time::timeout(PATIENCE, run).await;
+        let outcome = run.expect("it ends").expect("it was run");
+        let error = outcome.error.expect("it is lost").to_string();
+        assert!(error.contains("made no progress"), "{error}");
+        assert!(error.contains(&one.address.to_string()), "{error}");
+    });
+}
+
+#[test]
+fn who_does_not_ask_for_the_protocol_is_not_heard() {
+    let one = Running::start();
+    let trust = Trust {
+        fingerprints: vec![one.fingerprint],
+        authorities: None,
+    };
+    block_on(async {
+        let (config, _) = trust.client().unwrap();
+        let mut config = rustls::ClientConfig::clone(&config);
+        config.alpn_protocols.clear();
+        let stream = TcpStream::connect(one.address).await.unwrap();
+        let name = "localhost".try_into().unwrap();
+        let connector = TlsConnector::from(Arc::new(config));
+        let mut stream = connector.connect(name, stream).await.unwrap();
+        // It may have hung up already.
+        let _ = stream.write_all(&hello(TOKEN, PROTOCOL, "x")).await;
+        let mut said = Vec::new();
+        let _ = stream.read_to_end(&mut said).await;
+        assert_eq!(said, b"");
+    });
+    one.until_logged("does not ask for weir-agent/1");
+}
+
+#[test]
 fn a_lost_agent_is_an_error_and_what_was_measured_is_kept() {
     let (one, mut two) = (Running::start(), Running::start());
     let name = two.address.to_string();
     let both = agents(&[&one, &two]);
     let outcome = block_on(async {
-        let mut coordinator = Coordinator::connect(&both).await.unwrap();
+        let mut coordinator = connect(&both).await.unwrap();
         coordinator.open(&open(), &Stop::new()).await.unwrap();
         let configs = [config(LONG), config(LONG)];
         let (seen, is_seen) = oneshot::channel::<()>();
@@ -405,7 +520,7 @@ fn a_lost_agent_is_an_error_and_what_was_measured_is_kept() {
 fn a_user_ends_a_run_and_that_is_no_error() {
     let one = Running::start();
     block_on(async {
-        let mut coordinator = Coordinator::connect(&agents(&[&one])).await.unwrap();
+        let mut coordinator = connect(&agents(&[&one])).await.unwrap();
         coordinator.open(&open(), &Stop::new()).await.unwrap();
         let stop = Stop::new();
         let configs = [config(LONG), config(LONG)];
@@ -456,7 +571,7 @@ fn a_wrong_token_a_wrong_certificate_and_a_second_coordinator_are_refused_in_wor
         assert!(said.contains(&one.fingerprint.to_string()), "{said}");
         assert!(refused(&twice).await.to_string().contains("named twice"));
 
-        let mut first = Coordinator::connect(&right).await.unwrap();
+        let mut first = connect(&right).await.unwrap();
         let error = refused(&right).await;
         let said = error.to_string();
         assert!(
@@ -476,9 +591,7 @@ fn a_wrong_token_a_wrong_certificate_and_a_second_coordinator_are_refused_in_wor
         assert!(outcome.error.is_none());
         first.close().await;
         one.until_logged("it is done");
-        Coordinator::connect(&right)
-            .await
-            .expect("it is free again");
+        connect(&right).await.expect("it is free again");
     });
 }
 
@@ -486,7 +599,7 @@ fn a_wrong_token_a_wrong_certificate_and_a_second_coordinator_are_refused_in_wor
 fn what_an_agent_may_not_open_is_refused_with_its_name() {
     let one = Running::start();
     block_on(async {
-        let mut coordinator = Coordinator::connect(&agents(&[&one])).await.unwrap();
+        let mut coordinator = connect(&agents(&[&one])).await.unwrap();
         let asked = Open {
             sides: vec![vec!["null:secret".to_owned()]],
             ..open()
@@ -564,6 +677,44 @@ fn a_run_ends_when_its_coordinator_goes_or_falls_silent() {
         }
     });
     one.until_logged("nothing was heard of it");
+}
+
+/// Nobody else could have the agent until then.
+#[test]
+fn a_run_begins_soon_or_is_refused() {
+    let one = Running::start();
+    let job = weir_agent::wire::JobOnWire::of(&config(LONG));
+    block_on(async {
+        let mut stream = secured(&one).await;
+        let (mut frames, run) = (
+            Frames::of_known(),
+            ToAgent::Run {
+                side: 0,
+                jobs: vec![job.clone(), job],
+            },
+        );
+        let begin = hello(TOKEN, PROTOCOL, "far@away");
+        stream.write_all(&begin).await.unwrap();
+        let asked = encode(&ToAgent::Open(open())).unwrap();
+        stream.write_all(&asked).await.unwrap();
+        let is_open = |said: &ToCoordinator| matches!(said, ToCoordinator::Opened { .. });
+        until(&mut stream, &mut frames, is_open).await;
+        stream.write_all(&encode(&run).unwrap()).await.unwrap();
+        let start = ToAgent::Start { after_ns: u64::MAX };
+        stream.write_all(&encode(&start).unwrap()).await.unwrap();
+        let is_refused = |said: &ToCoordinator| {
+            matches!(
+                said,
+                ToCoordinator::Refused {
+                    code: Code::Message,
+                    ..
+                }
+            )
+        };
+        until(&mut stream, &mut frames, is_refused).await;
+        drop(stream);
+        still_serves(&one).await;
+    });
 }
 
 fn hello(token: &str, protocol: &str, name: &str) -> Vec<u8> {
@@ -648,7 +799,7 @@ fn codes(said: &[ToCoordinator]) -> Vec<Code> {
 async fn still_serves(of: &Running) {
     let began = Instant::now();
     loop {
-        match Coordinator::connect(&agents(&[of])).await {
+        match connect(&agents(&[of])).await {
             Ok(mut coordinator) => {
                 coordinator.open(&open(), &Stop::new()).await.unwrap();
                 let outcome = run(&mut coordinator, Duration::from_secs(2)).await;
@@ -754,8 +905,11 @@ struct Noise(u64);
 
 impl Noise {
     fn next(&mut self) -> u64 {
-        self.0 = merge::seed(self.0, 1);
-        self.0
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
     }
 
     fn bytes(&mut self, most: u64) -> Vec<u8> {
@@ -869,7 +1023,7 @@ fn an_authority_vouches_for_a_name_and_for_a_time() {
         };
         block_on(async {
             let Some(wrong) = wrong else {
-                Coordinator::connect(&asked).await.expect("it is trusted");
+                connect(&asked).await.expect("it is trusted");
                 return;
             };
             let error = refused(&asked).await;
@@ -877,9 +1031,7 @@ fn an_authority_vouches_for_a_name_and_for_a_time() {
             assert!(matches!(error, AgentError::Certificate { .. }), "{said}");
             assert!(said.contains(wrong), "{said}");
             // Whom a fingerprint was told of is trusted whatever the time.
-            Coordinator::connect(&agents(&[&one]))
-                .await
-                .expect("it is trusted");
+            connect(&agents(&[&one])).await.expect("it is trusted");
         });
         let other = tempfile::tempdir().unwrap();
         let (_, authority) = signed(other.path(), name, 4000);
@@ -910,6 +1062,7 @@ fn who_is_no_agent_is_told_apart_from_who_is_not_there() {
             },
             name: "x".to_owned(),
             version: "0.0.1".to_owned(),
+            patience: Patience::default(),
         };
         let talk = async {
             let (mut stream, _) = listener.accept().await.unwrap();

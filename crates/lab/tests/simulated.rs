@@ -49,6 +49,7 @@ impl Bench for Volumes {
                 workload: self.workload.clone(),
                 load: convert::load(&request.load, 1, 0),
                 queues: request.load.queues(),
+                among: None,
                 duration: Duration::from_millis(500),
                 ramp,
                 interval: Duration::from_millis(500),

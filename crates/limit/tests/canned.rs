@@ -54,6 +54,7 @@ fn measure(request_bytes: u64, read_percent: u8) -> (BenchReport, CannedReport) 
             workload: Workload::simple(request_bytes, read_percent, Blocks::Random),
             load: Load::Closed { depth: 16 },
             queues: 2,
+            among: None,
             duration: Duration::from_millis(200),
             ramp: Duration::ZERO,
             interval: INTERVAL,

@@ -25,8 +25,8 @@ use weir_memory::{Segment, View};
 use weir_reactor::{Instant, Reactor, Receiver, Remote, Sender, Task, oneshot};
 
 pub use config::{
-    Arrivals, BenchConfig, BenchError, BenchProgress, INTERVAL, INTERVALS_MAX, Job, Load, Phase,
-    RATE_MAX,
+    Among, Arrivals, BenchConfig, BenchError, BenchProgress, INTERVAL, INTERVALS_MAX, Job, Load,
+    Phase, RATE_MAX,
 };
 pub use report::{
     BenchReport, Caveat, GeneratorReport, Interval, IntervalOperation, LATENCY_DIGITS,
@@ -253,6 +253,17 @@ fn check(job: &Job, reactors: usize) -> Result<Vec<Caveat>, BenchError> {
             config.interval.as_nanos() as u64,
         ),
     ])?;
+    let among = config.among();
+    if among
+        .before
+        .checked_add(config.queues)
+        .is_none_or(|end| end > among.queues)
+    {
+        return Err(BenchError::Among {
+            among,
+            queues: config.queues,
+        });
+    }
     config.workload.check()?;
     if let Some(rate) = config.load.rate()
         && rate > RATE_MAX
@@ -275,7 +286,7 @@ fn check(job: &Job, reactors: usize) -> Result<Vec<Caveat>, BenchError> {
             &config.workload,
             volume,
             &geometry,
-            config.queues,
+            config.among().queues,
             bytes_max,
         )?;
         let block_bytes = u64::from(geometry.block_size.bytes());
@@ -433,7 +444,7 @@ fn write_pool(plan: &StationPlan) -> View {
     if !workload.does(Kind::Write) {
         return View::empty();
     }
-    let first = u64::from(plan.seat.queues[0]);
+    let first = u64::from(plan.config.among().before) + u64::from(plan.seat.queues[0]);
     let mut random = Random::new(mix(plan.config.seed ^ mix(!first)));
     let mut pool = Segment::heap(WRITE_POOL_BYTES);
     let block_bytes = plan.volumes[0].geometry().block_size.bytes() as usize;
@@ -536,19 +547,20 @@ fn start_lane(
     (began, window): (Instant, Window),
 ) -> Task<LaneEnd> {
     let config = &plan.config;
-    let queues = config.queues;
-    let generator = Generator::new(
-        &config.workload,
-        &geometry,
-        Part { queue, queues },
-        config.seed,
-    );
+    let Among { before, queues } = config.among();
+    // What is drawn depends on the place among all queues, and not on the machine.
+    let place = before + queue;
+    let part = Part {
+        queue: place,
+        queues,
+    };
+    let generator = Generator::new(&config.workload, &geometry, part, config.seed);
     let schedule = match config.load {
         Load::Closed { .. } => None,
         Load::Open { rate, arrivals, .. } => {
             let share = Share {
                 rate,
-                queue,
+                queue: place,
                 queues,
             };
             Some(Schedule::new(began, share, arrivals, config.seed))
@@ -560,7 +572,7 @@ fn start_lane(
         generator,
         data: Data {
             pool: pool.clone(),
-            random: Random::new(mix(config.seed ^ mix(u64::from(queue) << 32 | 1))),
+            random: Random::new(mix(config.seed ^ mix(u64::from(place) << 32 | 1))),
         },
         recorder: Rc::clone(recorder),
         counters: Arc::clone(&plan.counters),
@@ -821,6 +833,7 @@ mod tests {
             workload: Workload::simple(4096, 100, Access::Random),
             load,
             queues: 1,
+            among: None,
             duration: Duration::from_secs(1),
             ramp: Duration::ZERO,
             interval: INTERVAL,

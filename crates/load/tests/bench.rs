@@ -13,7 +13,7 @@ use weir_block::{
     ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, Watcher,
 };
 use weir_load::bench::{
-    self, Arrivals, BenchConfig, BenchError, BenchReport, Caveat, Job, Load, Phase,
+    self, Among, Arrivals, BenchConfig, BenchError, BenchReport, Caveat, Job, Load, Phase,
 };
 use weir_load::workload::{Access as Blocks, Kind, NAMED, Operations, Workload, WorkloadError};
 use weir_load::{PlanError, Stop};
@@ -43,6 +43,7 @@ fn config() -> BenchConfig {
         workload: Workload::simple(4096, 70, Blocks::Random),
         load: Load::Closed { depth: 4 },
         queues: 2,
+        among: None,
         duration: Duration::from_millis(50),
         ramp: Duration::from_millis(5),
         interval: Duration::from_millis(20),
@@ -199,6 +200,55 @@ fn a_stall_is_in_the_response_times_and_not_in_the_service_times_of_what_was_not
     let longest = |index: usize| report.intervals[index].latency().max();
     assert!(longest(0) < 2_000_000 && longest(8) < 2_000_000);
     assert!(longest(5).max(longest(6)) > 990_000_000);
+}
+
+/// Each of two machines does what one with all four queues would do with its two.
+#[test]
+fn queues_among_those_of_other_machines_have_their_own_requests_and_times() {
+    const HALF: usize = 512 << 10;
+    for before in [0, 2] {
+        let config = BenchConfig {
+            among: Some(Among { before, queues: 4 }),
+            ramp: Duration::ZERO,
+            ..config()
+        };
+        let timed = BenchConfig {
+            load: offered(4, Arrivals::Uniform),
+            duration: Duration::from_secs(1),
+            interval: Duration::from_millis(250),
+            ..config.clone()
+        };
+        let report = run("null:?size=1G", timed).expect("the run is sound");
+        let counts: Vec<_> = report.intervals.iter().map(|of| of.requests()).collect();
+        match before {
+            0 => assert_eq!(counts, [1, 1, 0, 0]),
+            _ => assert_eq!(counts, [0, 0, 1, 1]),
+        }
+        let written = simulate(move |reactor| async move {
+            let volume = open(&reactor, "mem:?size=1M").await;
+            let config = BenchConfig {
+                workload: Workload::simple(16_384, 0, Blocks::Sequential),
+                load: offered(2000, Arrivals::Uniform),
+                ..config
+            };
+            let ran = bench::run(&reactor, &[reactor.remote()], &volume, &config, |_| {}).await;
+            ran.expect("the run is sound");
+            read_all(&reactor, &volume).await
+        });
+        let (first, second) = written.split_at(HALF);
+        let is_touched = |half: &[u8]| half.iter().any(|byte| *byte != 0);
+        assert_eq!(is_touched(first), before == 0);
+        assert_eq!(is_touched(second), before == 2);
+    }
+    let beyond = BenchConfig {
+        among: Some(Among {
+            before: 3,
+            queues: 4,
+        }),
+        ..config()
+    };
+    let error = run("null:?size=1G", beyond).expect_err("it has no place");
+    assert!(error.to_string().contains("4 queues"), "{error}");
 }
 
 /// What is due next may be far away.

@@ -336,6 +336,7 @@ fn bench_config() -> BenchConfig {
         workload: Workload::simple(4096, 70, Blocks::Random),
         load: Load::Closed { depth: 8 },
         queues: 3,
+        among: None,
         duration: Duration::from_millis(300),
         ramp: Duration::from_millis(50),
         interval: Duration::from_millis(100),

@@ -26,6 +26,8 @@ pub struct BenchConfig {
     pub load: Load,
     /// Queues, spread evenly over the reactors.
     pub queues: u32,
+    /// Which these are of the queues of several machines; none where this one makes all of the load.
+    pub among: Option<Among>,
     /// For how long it is measured.
     pub duration: Duration,
     /// For how long it runs before that, unmeasured.
@@ -38,6 +40,27 @@ pub struct BenchConfig {
     pub stop: Stop,
 }
 
+/// The queues of one machine among those of several that make one load: their requests, and when these are due, are those of a machine that has all of
+/// these queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Among {
+    /// Queues that stand before the first of this machine.
+    pub before: u32,
+    /// Queues of all machines.
+    pub queues: u32,
+}
+
+impl BenchConfig {
+    /// The queues of all machines that make this load, and which of them the first one here is.
+    #[must_use]
+    pub fn among(&self) -> Among {
+        self.among.unwrap_or(Among {
+            before: 0,
+            queues: self.queues,
+        })
+    }
+}
+
 /// How many requests, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
@@ -48,7 +71,7 @@ pub enum Load {
     },
     /// Open loop: offered at times that are fixed by the seed before the run, whatever becomes of them.
     Open {
-        /// Requests per second, of all queues together.
+        /// Requests per second, of all queues together; those of other machines too, where there are some.
         rate: u64,
         /// How they are spread over time.
         arrivals: Arrivals,
@@ -134,6 +157,14 @@ pub enum BenchError {
     Rate {
         /// What was asked for.
         rate: u64,
+    },
+    /// A place that is not among all queues.
+    #[error("{queues} queues behind {} others are more than {} queues of all machines", among.before, among.queues)]
+    Among {
+        /// What was asked for.
+        among: Among,
+        /// Queues of this machine.
+        queues: u32,
     },
     /// More intervals than are kept.
     #[error(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
-use weir_agent::coordinator::{Address, AgentError, Agents, Outcome, Part, Tick};
+use weir_agent::coordinator::{Address, AgentError, Agents, Outcome, Part, Patience, Tick};
 use weir_agent::message::Usage as Asked;
 use weir_agent::tls::{Fingerprint, Trust};
 use weir_agent::token::Token;
@@ -63,6 +63,7 @@ impl AgentsArguments {
             },
             name: own_name(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            patience: Patience::default(),
         })
     }
 }

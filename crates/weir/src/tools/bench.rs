@@ -418,6 +418,7 @@ impl BenchArguments {
             workload: workload.clone(),
             load: convert::load(&load, volumes, index),
             queues: self.queues * self.hosts,
+            among: None,
             duration: self.duration,
             ramp: self.ramp,
             interval: self.interval,

@@ -245,6 +245,7 @@ fn driven(ready: &Ready, session: &Session) -> bench::Job {
             workload: job.workload.clone(),
             load: job.load,
             queues: job.queues * job.hosts,
+            among: None,
             duration: job.duration,
             ramp: job.ramp,
             interval: job.interval,

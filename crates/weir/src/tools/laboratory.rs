@@ -377,6 +377,7 @@ impl Plan {
                 workload: self.workload.clone(),
                 load: convert::load(&request.load, count, index),
                 queues: self.queues,
+                among: None,
                 duration: self.duration,
                 ramp: self.ramp,
                 interval: bench::INTERVAL.min(self.duration),

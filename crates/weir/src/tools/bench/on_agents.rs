@@ -42,12 +42,6 @@ pub(super) fn run(
     let caveats = agents::caveats(&outcome);
     let mut document = arguments.stored(workload, &driven, &outcome.merged, started);
     document.caveats.clone_from(&caveats);
-    if let weir_lab::document::Body::Bench { runs } = &mut document.body {
-        runs.iter_mut()
-            .for_each(|run| run.agents = Some(parts.clone()));
-    }
-    let mut document = arguments.stored(workload, &driven, &outcome.merged, started);
-    document.caveats.clone_from(&caveats);
     if let Body::Bench { runs } = &mut document.body {
         runs.iter_mut()
             .for_each(|run| run.agents = Some(parts.clone()));
@@ -58,7 +52,6 @@ pub(super) fn run(
     let mut shown = Shown::new(arguments, workload, &driven, &outcome.merged);
     if json {
         let mut json = shown.json();
-        json["result"] = serde_json::to_value(&document)?;
         json["agents"] = agents::json(&parts)?;
         json["result"] = serde_json::to_value(&document)?;
         json["caveats"] = serde_json::to_value(&caveats)?;
@@ -104,7 +97,7 @@ fn measure(
     let progress = Progress::start();
     let mut sink = progress.sink();
     agents::block_on(async {
-        let mut coordinator = Coordinator::connect(&agents).await?;
+        let mut coordinator = Coordinator::connect(&agents, &stop).await?;
         let mut sides = coordinator.open(&open, &stop).await?;
         let mut view = View::new(coordinator.names().map(str::to_owned));
         let mut tell = |tick| {
