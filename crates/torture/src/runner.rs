@@ -362,6 +362,12 @@ impl Runner {
                 .map_err(|why| (Outcome::TargetGone, why))?;
             let differences = now.compare(&before, growth_max);
             if differences.is_empty() {
+                // What was there only because somebody looked leaves no room for what a later case leaves behind.
+                let descriptors = now.descriptors.min(before.descriptors);
+                self.before = Some(Resources {
+                    descriptors,
+                    ..before
+                });
                 return Ok(());
             }
             if began.elapsed() > SETTLE_TIME_MAX {

@@ -331,18 +331,18 @@ impl QueuePair {
 
     /// Takes bytes for a command, where there is room.
     #[inline]
-    fn take_bytes(&mut self, bytes: u32) -> bool {
-        let all = self.bytes + u64::from(bytes);
+    fn take_bytes(&mut self, bytes: u64) -> bool {
+        let all = self.bytes + bytes;
         if all > self.bytes_max && self.bytes > 0 {
             self.lack = Lack::Own;
             return false;
         }
-        if !(self.may_take_bytes && self.account.take(u64::from(bytes))) {
-            if self.bytes > 0 || bytes > self.bytes_alone {
+        if !(self.may_take_bytes && self.account.take(bytes)) {
+            if self.bytes > 0 || bytes > u64::from(self.bytes_alone) {
                 self.lack = Lack::Account;
                 return false;
             }
-            self.account.add(u64::from(bytes));
+            self.account.add(bytes);
         }
         self.bytes = all;
         true
@@ -620,10 +620,7 @@ impl QueuePair {
             Phase::WaitsForBuffer if fuse == Fuse::First => {
                 self.slots[usize::from(slot)].phase = Phase::Held;
             }
-            // The halves of a fused pair have the reserve, and could wait for each other behind others.
-            Phase::WaitsForBuffer
-                if self.waits_for_buffer() && self.slots[usize::from(slot)].partner.is_none() =>
-            {
+            Phase::WaitsForBuffer if self.waits_for_buffer() && !self.is_part_of_held(slot) => {
                 self.wait_for_buffer(slot);
             }
             Phase::WaitsForBuffer => self.ask_for_buffer(slot, env),
@@ -651,7 +648,7 @@ impl QueuePair {
         let entry = &mut self.slots[usize::from(slot)];
         let bytes = entry.buffer;
         entry.held = bytes;
-        if self.take_bytes(bytes) {
+        if self.take_bytes(u64::from(bytes)) {
             return true;
         }
         self.slots[usize::from(slot)].held = 0;
@@ -791,26 +788,50 @@ impl QueuePair {
         matches!(self.fused, Fused::First(first) if self.slots[usize::from(first)].reserve)
     }
 
-    /// A buffer for data that a command brings, by the bounds and in turn.
-    fn take_buffer(&mut self, slot: SlotIndex, env: &Env<'_>) -> Option<Segments> {
+    /// Buffers for data that commands of one length bring, by the bounds and in turn: for all of them or for none. The halves of
+    /// a fused pair are asked for together, for each of them could have what the other, or another pair's, waits for.
+    fn take_buffers<const N: usize>(
+        &mut self,
+        slots: [SlotIndex; N],
+        env: &Env<'_>,
+    ) -> Option<[Segments; N]> {
         if !self.may_take_buffers {
             self.lack = Lack::Buffer;
             return None;
         }
-        let length = self.slots[usize::from(slot)].length;
-        if !self.take_bytes(length) {
+        let length = self.slots[usize::from(slots[0])].length;
+        let bytes = N as u64 * u64::from(length);
+        if !self.take_bytes(bytes) {
             return None;
         }
-        let entry = &mut self.slots[usize::from(slot)];
-        let landing = find_landing(entry.work.space(), length, entry.namespace.as_ref(), env);
-        let landing = buffer_of(landing, length, env);
-        if landing.is_some() {
-            entry.held = length;
-        } else {
-            self.lack = Lack::Buffer;
-            self.give_bytes_back(u64::from(length));
+        let mut landings: [Segments; N] = std::array::from_fn(|_| Segments::new());
+        for (landing, slot) in landings.iter_mut().zip(slots) {
+            let entry = &self.slots[usize::from(slot)];
+            assert_eq!(entry.length, length, "halves of a pair are of one range");
+            let place = find_landing(entry.work.space(), length, entry.namespace.as_ref(), env);
+            let Some(segments) = buffer_of(place, length, env) else {
+                self.lack = Lack::Buffer;
+                self.give_bytes_back(bytes);
+                return None;
+            };
+            *landing = segments;
         }
-        landing
+        for slot in slots {
+            self.slots[usize::from(slot)].held = length;
+        }
+        Some(landings)
+    }
+
+    /// The other half of this one's pair, where its data was not asked for either.
+    fn held_with(&self, slot: SlotIndex) -> Option<SlotIndex> {
+        let partner = self.slots[usize::from(slot)].partner?;
+        let other = &self.slots[usize::from(partner)];
+        (other.phase == Phase::Held && segments_len(&other.landing) == 0).then_some(partner)
+    }
+
+    /// Whether it belongs to a pair whose other half has its room already, so that it may not wait for its own.
+    fn is_part_of_held(&self, slot: SlotIndex) -> bool {
+        self.slots[usize::from(slot)].partner.is_some() && self.held_with(slot).is_none()
     }
 
     fn ask_for_buffer(&mut self, slot: SlotIndex, env: &Env<'_>) {
@@ -823,26 +844,60 @@ impl QueuePair {
             }
             return;
         }
-        let mut landing = self.take_buffer(slot, env);
-        let entry = &mut self.slots[usize::from(slot)];
-        let length = entry.length as usize;
-        let fits = |reserve: &Segment| reserve.capacity() >= length;
-        if landing.is_none() && entry.partner.is_some() && self.reserve.as_ref().is_some_and(fits) {
-            // Halves of fused pairs could wait for each other's buffers for ever.
-            let mut reserve = self.reserve.take().expect("just seen");
-            reserve.set_len(length);
-            self.reserve_out = true;
-            entry.reserve = true;
-            landing = Some(Segments::from_iter([reserve]));
-        }
-        match landing {
-            Some(landing) => {
-                entry.landing = landing;
-                entry.phase = Phase::ToFetch;
-                entry.course.spend(Stage::Queue, self.now);
-                self.to_fetch.push_back(slot);
+        if let Some(first) = self.held_with(slot) {
+            match self.take_buffers([first, slot], env) {
+                Some([of_first, of_second]) => {
+                    self.fetch_into(first, of_first);
+                    self.fetch_into(slot, of_second);
+                }
+                None => self.wait_for_buffer(slot),
             }
-            None => self.wait_for_buffer(slot),
+            return;
+        }
+        if let Some([landing]) = self.take_buffers([slot], env) {
+            self.fetch_into(slot, landing);
+        } else if !self.is_part_of_held(slot) {
+            self.wait_for_buffer(slot);
+        } else if let Some(landing) = self.take_reserve(slot) {
+            self.fetch_into(slot, landing);
+        } else {
+            self.interrupt_pair(slot);
+        }
+    }
+
+    /// Has the data of a command asked for.
+    fn fetch_into(&mut self, slot: SlotIndex, landing: Segments) {
+        let entry = &mut self.slots[usize::from(slot)];
+        entry.landing = landing;
+        entry.phase = Phase::ToFetch;
+        entry.course.spend(Stage::Queue, self.now);
+        self.to_fetch.push_back(slot);
+    }
+
+    /// The reserve, for the half of a pair whose other half came in its capsule.
+    fn take_reserve(&mut self, slot: SlotIndex) -> Option<Segments> {
+        let length = self.slots[usize::from(slot)].length as usize;
+        let fits = |reserve: &mut Segment| reserve.capacity() >= length;
+        let mut reserve = self.reserve.take_if(fits)?;
+        reserve.set_len(length);
+        self.reserve_out = true;
+        self.slots[usize::from(slot)].reserve = true;
+        Some(Segments::from_iter([reserve]))
+    }
+
+    /// Ends a pair of which one half has its room, and this one would have to wait for its own: many such would wait for each other.
+    #[cold]
+    fn interrupt_pair(&mut self, slot: SlotIndex) {
+        let status = Status::COMMAND_INTERRUPTED;
+        let partner = self.slots[usize::from(slot)]
+            .partner
+            .expect("half of a pair");
+        if self.slots[usize::from(partner)].phase == Phase::InCapsule {
+            // It keeps its slot until all of it is there, and then fails together with this one.
+            self.slots[usize::from(slot)].phase = Phase::Held;
+            self.slots[usize::from(partner)].status = status;
+        } else {
+            self.fail_with_partner(slot, status);
         }
     }
 
@@ -1076,9 +1131,10 @@ impl QueuePair {
     fn pair(&mut self, first: SlotIndex, second: SlotIndex) {
         self.slots[usize::from(first)].partner = Some(second);
         self.slots[usize::from(second)].partner = Some(first);
+        let comes_in_capsule = self.slots[usize::from(second)].phase == Phase::InCapsule;
         let entry = &mut self.slots[usize::from(first)];
-        if entry.phase == Phase::Held && segments_len(&entry.landing) == 0 {
-            // Its data was not asked for while it was alone.
+        // Its data was not asked for while it was alone; now it is, together with that of the second.
+        if comes_in_capsule && entry.phase == Phase::Held && segments_len(&entry.landing) == 0 {
             entry.phase = Phase::WaitsForBuffer;
             self.waiting_for_buffer.push_back(first);
         }

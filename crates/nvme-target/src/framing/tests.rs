@@ -44,7 +44,7 @@ fn geometry() -> Geometry {
         read_only: false,
         atomic_blocks: 1,
         atomic_blocks_power_fail: 1,
-        compare_write_blocks: 8,
+        compare_write_blocks: 32,
     }
 }
 
@@ -963,10 +963,12 @@ fn what_has_not_left_is_not_awaited() {
 
 /// A half of a fused pair whose data does not come in its capsule.
 fn half(command: fn(Blocks) -> NvmCommand, cid: u16, fuse: Fuse) -> Vec<u8> {
-    let sgl = SglDescriptor::Transport {
-        length: AWAITED_BYTES,
-    };
-    let at = Blocks::new(0, AWAITED_BYTES / BLOCK_BYTES);
+    half_of(AWAITED_BYTES, command, cid, fuse)
+}
+
+fn half_of(length: u32, command: fn(Blocks) -> NvmCommand, cid: u16, fuse: Fuse) -> Vec<u8> {
+    let sgl = SglDescriptor::Transport { length };
+    let at = Blocks::new(0, length / BLOCK_BYTES);
     let sqe = Sqe {
         fuse,
         ..command(at).sqe(cid, 1, sgl)
@@ -1017,5 +1019,88 @@ fn a_half_that_finds_no_slot_ends_the_other() {
             peer.read(&bench.feed(&awaited).expect("a good host"));
         }
         assert_eq!(bench.queue.in_flight(), 0);
+    }
+}
+
+/// As many pairs as would have all the room by one of their halves each, and so would wait for each other for ever.
+#[test]
+fn fused_pairs_do_not_wait_for_each_other() {
+    const PAIRS: u16 = 4;
+    // Longer than a queue's reserve.
+    const BYTES: u32 = 16 << 10;
+    // Room for so many halves: of one queue, of all queues; not enough for one pair, and for one and a half.
+    for (own, all) in [(1, 8), (3, 8), (8, 1), (8, 3)] {
+        let (mut bench, mut peer) = (Bench::new(Setup::PLAIN), Peer::new(false));
+        peer.read(&bench.feed(&icreq(false)).expect("a good host"));
+        let account = crate::account::Account::new(all * u64::from(BYTES));
+        let own = own * u64::from(BYTES);
+        bench.queue.bound_bytes(&account, own, 0);
+        let mut asked = Vec::new();
+        for pair in 0..PAIRS {
+            let first = half_of(BYTES, NvmCommand::Compare, 2 * pair, Fuse::First);
+            let second = half_of(BYTES, NvmCommand::Write, 2 * pair + 1, Fuse::Second);
+            asked.extend(peer.read(&bench.feed(&first).expect("a good host")));
+            asked.extend(peer.read(&bench.feed(&second).expect("a good host")));
+        }
+        for _ in 0..PAIRS {
+            let sent = bench
+                .feed(&std::mem::take(&mut asked))
+                .expect("a good host");
+            asked.extend(peer.read(&sent));
+            asked.extend(peer.read(&leave(&mut bench)));
+        }
+        assert_eq!(bench.queue.in_flight(), 0, "room for {own} of {all}");
+        assert_eq!(peer.answers.len(), usize::from(2 * PAIRS));
+        assert!(peer.answers.values().all(|status| *status == 0));
+        assert_eq!(account.used(), 0);
+    }
+}
+
+/// A pair of which one half has a buffer, and the other would have to wait for one, is to be sent again: many such could have all
+/// buffers by one half each.
+#[test]
+fn a_pair_of_which_half_is_there_does_not_wait() {
+    let at = Blocks::new(0, AWAITED_BYTES / BLOCK_BYTES);
+    let arrives = |command: fn(Blocks) -> NvmCommand, cid, fuse| {
+        with_data(&command(at), cid, fuse, AWAITED_BYTES)
+    };
+    for first_arrives in [true, false] {
+        let (mut bench, mut peer) = (Bench::new(Setup::PLAIN), Peer::new(false));
+        peer.read(&bench.feed(&icreq(false)).expect("a good host"));
+        let mut taken = Vec::new();
+        for length in [1 << 20, 64 << 10, 8192, AWAITED_BYTES as usize] {
+            taken.extend(std::iter::from_fn(|| bench.pool.segment(length).ok()));
+        }
+        let [first, second] = if first_arrives {
+            let second = half(NvmCommand::Write, 2, Fuse::Second);
+            [arrives(NvmCommand::Compare, 1, Fuse::First), second]
+        } else {
+            let first = half(NvmCommand::Compare, 1, Fuse::First);
+            [first, arrives(NvmCommand::Write, 2, Fuse::Second)]
+        };
+        // The half that arrives has the queue's reserve.
+        peer.read(&bench.feed(&first).expect("a good host"));
+        peer.read(&bench.feed(&second).expect("a good host"));
+        let answer = |cid| Status::from_bits(peer.answers[&cid]);
+        // The one that would have waited; when the second arrives whole it has its room at once.
+        let (interrupted, failed) = if first_arrives { (2, 1) } else { (1, 2) };
+        assert!(answer(interrupted).is(Status::COMMAND_INTERRUPTED));
+        assert!(answer(failed).is(Status::ABORTED_FAILED_FUSED_COMMAND));
+        assert_eq!(bench.queue.in_flight(), 0);
+        // The next one goes.
+        drop(taken);
+        let first = peer.read(
+            &bench
+                .feed(&half(NvmCommand::Compare, 3, Fuse::First))
+                .expect("a good host"),
+        );
+        assert!(first.is_empty());
+        let data = peer.read(
+            &bench
+                .feed(&half(NvmCommand::Write, 4, Fuse::Second))
+                .expect("a good host"),
+        );
+        peer.read(&bench.feed(&data).expect("a good host"));
+        assert_eq!((peer.answers[&3], peer.answers[&4]), (0, 0));
     }
 }
