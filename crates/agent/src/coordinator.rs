@@ -29,7 +29,7 @@ use crate::merge::{self, Began, ShareError, Spread, from_intervals, merged};
 use crate::message::{Code, Open, Progress, ToAgent, ToCoordinator, plain};
 use crate::tls::{TlsError, Trust, is_agreed};
 use crate::token::Token;
-use crate::wire::{JobOnWire, ReportOnWire, put};
+use crate::wire::{JobOnWire, Most, ReportOnWire, Told, WireError};
 use crate::{AGENTS_MAX, KEEP_ALIVE, PING_INTERVAL, PROTOCOL};
 
 /// For how long an agent may take to be reached and to say who it is.
@@ -760,7 +760,10 @@ impl Running {
     fn new(shares: &[Vec<BenchConfig>]) -> Self {
         let open = |config: &BenchConfig| config.load.rate().is_some();
         Running {
-            agents: shares.iter().map(|configs| Hearing::new(configs)).collect(),
+            agents: shares
+                .iter()
+                .map(|configs| Hearing::new(configs, Most::of(shares.len(), configs.len())))
+                .collect(),
             volumes: shares.first().map_or(0, Vec::len),
             is_open_loop: shares.iter().flatten().any(open),
             is_started: false,
@@ -776,9 +779,10 @@ impl Running {
 }
 
 /// What was heard of one agent in a run.
-#[derive(Default)]
 struct Hearing {
     seed: u64,
+    /// Of any figure of a volume.
+    most: Most,
     is_ready: bool,
     pinged: Option<(u64, Instant)>,
     round_trip: Option<Duration>,
@@ -799,9 +803,9 @@ struct Hearing {
 #[derive(Default)]
 struct VolumeHearing {
     open: bool,
-    intervals: Vec<Interval>,
+    intervals: Told,
     /// Intervals that ticks have told of.
-    told: usize,
+    ticked: usize,
     report: Option<BenchReport>,
 }
 
@@ -810,16 +814,32 @@ enum Misheard {
     Senseless(String),
 }
 
+impl Misheard {
+    fn of(error: WireError) -> Self {
+        Misheard::Senseless(error.to_string())
+    }
+}
+
 impl Hearing {
-    fn new(configs: &[BenchConfig]) -> Self {
+    fn new(configs: &[BenchConfig], most: Most) -> Self {
         let volume = |config: &BenchConfig| VolumeHearing {
             open: config.load.rate().is_some(),
             ..VolumeHearing::default()
         };
         Hearing {
             seed: configs.first().map_or(0, |config| config.seed),
+            most,
+            is_ready: false,
+            pinged: None,
+            round_trip: None,
+            started: None,
+            told: None,
+            began: None,
             volumes: configs.iter().map(volume).collect(),
-            ..Hearing::default()
+            tick: [0; 3],
+            tick_intervals: Vec::new(),
+            has_ended: false,
+            error: None,
         }
     }
 
@@ -852,9 +872,9 @@ impl Hearing {
                 first,
                 intervals,
             } => {
-                let volume = self.volume(job)?;
-                let put = put(&mut volume.intervals, first, intervals);
-                put.map_err(|error| Misheard::Senseless(error.to_string()))?;
+                let most = self.most;
+                let told = &mut self.volume(job)?.intervals;
+                told.put(first, intervals, most).map_err(Misheard::of)?;
             }
             ToCoordinator::Ended => {
                 if !self.volumes.iter().all(|volume| volume.report.is_some()) {
@@ -881,8 +901,7 @@ impl Hearing {
     }
 
     fn report(&mut self, job: usize, report: ReportOnWire) -> Result<(), Misheard> {
-        let report = report.report(Vec::new());
-        let report = report.map_err(|error| Misheard::Senseless(error.to_string()))?;
+        let report = report.report(self.most).map_err(Misheard::of)?;
         self.volume(job)?.report = Some(report);
         Ok(())
     }
@@ -894,10 +913,17 @@ impl Hearing {
         progress: &Progress,
         tell: &mut dyn FnMut(Tick),
     ) -> Result<(), Misheard> {
+        for (what, figure) in [
+            ("the requests since it was last told", progress.requests),
+            ("the bytes since it was last told", progress.bytes),
+            ("the failures since it was last told", progress.errors),
+        ] {
+            self.most.check(what, figure).map_err(Misheard::of)?;
+        }
         let volume = self.volume(progress.job)?;
-        let from = volume.told.min(volume.intervals.len());
-        let fresh = volume.intervals[from..].to_vec();
-        volume.told = volume.intervals.len();
+        let told = volume.intervals.intervals();
+        let fresh = told[volume.ticked.min(told.len())..].to_vec();
+        volume.ticked = told.len();
         self.tick_intervals.extend(fresh);
         for (sum, more) in
             self.tick
@@ -936,12 +962,15 @@ impl Hearing {
     }
 
     fn reports(self) -> Vec<BenchReport> {
-        let each = self.volumes.into_iter().map(|volume| match volume.report {
-            Some(report) if self.has_ended => BenchReport {
-                intervals: volume.intervals,
-                ..report
-            },
-            _ => from_intervals(volume.intervals, volume.open),
+        let each = self.volumes.into_iter().map(|volume| {
+            let intervals = volume.intervals.into_intervals();
+            match volume.report {
+                Some(report) if self.has_ended => BenchReport {
+                    intervals,
+                    ..report
+                },
+                _ => from_intervals(intervals, volume.open),
+            }
         });
         match self.started {
             Some(_) => each.collect(),

@@ -21,6 +21,128 @@ const QUEUES_MAX: u32 = 65_535;
 /// The longest latency that a histogram takes: its last bucket goes on to a power of two.
 const VALUE_MAX: u64 = LATENCY_NS_MAX.next_power_of_two();
 
+/// What all agents together may tell of one figure at most, so that every sum of it is a number.
+const SUM_MAX: u64 = 1 << 62;
+/// The longest time that can be told, in nanoseconds: 146 years.
+const TIME_NS_MAX: u64 = 1 << 62;
+/// Reactors of an agent at most.
+const REACTORS_MAX: usize = 65_536;
+
+/// The most that one agent may tell of a figure of one volume: requests, bytes or anything else that is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Most(u64);
+
+impl Most {
+    /// Where so many agents tell of so many volumes each.
+    #[must_use]
+    pub fn of(agents: usize, volumes: usize) -> Self {
+        let parts = agents.saturating_mul(volumes).max(1);
+        Most(SUM_MAX / u64::try_from(parts).unwrap_or(u64::MAX))
+    }
+
+    /// Whether a figure is not beyond it.
+    ///
+    /// # Errors
+    /// [`WireError`] with what it is of.
+    pub fn check(self, what: &'static str, figure: u64) -> Result<u64, WireError> {
+        self.check_sum(what, u128::from(figure))?;
+        Ok(figure)
+    }
+
+    fn check_sum(self, what: &'static str, sum: u128) -> Result<(), WireError> {
+        match sum > u128::from(self.0) {
+            true => Err(wrong(what, format!("it is above {}", self.0))),
+            false => Ok(()),
+        }
+    }
+
+    /// So that sums of them are numbers too.
+    fn check_real(self, what: &'static str, figure: f64) -> Result<f64, WireError> {
+        match (0.0..=self.0 as f64).contains(&figure) {
+            true => Ok(figure),
+            false => Err(wrong(what, format!("it is not within 0 and {}", self.0))),
+        }
+    }
+}
+
+fn time(what: &'static str, ns: u64) -> Result<Duration, WireError> {
+    match ns > TIME_NS_MAX {
+        true => Err(wrong(what, format!("it is above {TIME_NS_MAX} ns"))),
+        false => Ok(Duration::from_nanos(ns)),
+    }
+}
+
+/// What is counted of requests, those of every kind together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Sums {
+    requests: u128,
+    bytes: u128,
+    errors: u128,
+    services: u128,
+    responses: u128,
+    lags: u128,
+}
+
+impl Sums {
+    fn of_interval(of: &Interval) -> Self {
+        let mut sums = Sums {
+            lags: of.lag.count().into(),
+            ..Sums::default()
+        };
+        for operation in &of.operations {
+            sums.requests += u128::from(operation.requests);
+            sums.bytes += u128::from(operation.bytes);
+            sums.errors += u128::from(operation.errors);
+            sums.services += u128::from(operation.service.count());
+            let response = operation.response.as_ref();
+            sums.responses += u128::from(response.map_or(0, Latencies::count));
+        }
+        sums
+    }
+
+    fn of_report(of: &BenchReport) -> Self {
+        let count = |of: &Option<Histogram<u64>>| u128::from(of.as_ref().map_or(0, Histogram::len));
+        let mut sums = Sums {
+            lags: count(&of.lag_ns),
+            ..Sums::default()
+        };
+        for operation in &of.operations {
+            sums.requests += u128::from(operation.requests);
+            sums.bytes += u128::from(operation.bytes);
+            sums.errors += u128::from(operation.errors);
+            sums.services += u128::from(operation.service_ns.len());
+            sums.responses += count(&operation.response_ns);
+        }
+        sums
+    }
+
+    /// Each figure of both, put together so.
+    fn with(self, other: Sums, together: impl Fn(u128, u128) -> u128) -> Self {
+        Sums {
+            requests: together(self.requests, other.requests),
+            bytes: together(self.bytes, other.bytes),
+            errors: together(self.errors, other.errors),
+            services: together(self.services, other.services),
+            responses: together(self.responses, other.responses),
+            lags: together(self.lags, other.lags),
+        }
+    }
+
+    fn check(&self, most: Most) -> Result<(), WireError> {
+        for (what, sum) in [
+            ("the number of requests", self.requests),
+            ("the number of bytes", self.bytes),
+            ("the number of failures", self.errors),
+            ("the number of service times", self.services),
+            ("the number of response times", self.responses),
+            ("the number of lags", self.lags),
+        ] {
+            most.check_sum(what, sum)?;
+        }
+        Ok(())
+    }
+}
+
 /// Why a message is no job or no report.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} is not what it must be: {reason}")]
@@ -356,11 +478,11 @@ impl ReportOnWire {
         }
     }
 
-    /// The report, with these intervals.
+    /// The report, without intervals.
     ///
     /// # Errors
-    /// [`WireError`].
-    pub fn report(self, intervals: Vec<Interval>) -> Result<BenchReport, WireError> {
+    /// [`WireError`] with what is above `most`, or what else cannot be.
+    pub fn report(self, most: Most) -> Result<BenchReport, WireError> {
         let [read, write, deallocate, flush] = self.operations;
         let operations = [
             read.report()?,
@@ -369,29 +491,44 @@ impl ReportOnWire {
             flush.report()?,
         ];
         let lag_ns = self.lag.as_deref().map(histogram_of).transpose()?;
-        Ok(BenchReport {
-            elapsed: Duration::from_nanos(self.elapsed_ns),
+        let of_queues = self.queue_requests.iter().map(|of| u128::from(*of));
+        most.check_sum("the number of requests of queues", of_queues.sum())?;
+        let slowest = time("the slowest unfinished request", self.unfinished_ns_max)?;
+        let processor = self.processor_ns.map(|ns| time("the processor time", ns));
+        if self.busy_shares.len() > REACTORS_MAX {
+            let reason = format!("it is above {REACTORS_MAX}");
+            return Err(wrong("the number of reactors", reason));
+        }
+        for share in &self.busy_shares {
+            most.check_real("a reactor's share of work", *share)?;
+        }
+        let caveats = self.caveats.into_iter().map(|of| of.caveat(most));
+        let report = BenchReport {
+            elapsed: time("the measured time", self.elapsed_ns)?,
             operations,
-            unsent: self.unsent,
-            unfinished: self.unfinished,
-            unfinished_ns_max: self.unfinished_ns_max,
-            ramp_errors: self.ramp_errors,
+            unsent: most.check("the number of unsent requests", self.unsent)?,
+            unfinished: most.check("the number of unfinished requests", self.unfinished)?,
+            unfinished_ns_max: nanoseconds(slowest),
+            ramp_errors: most.check("the number of failures of the ramp", self.ramp_errors)?,
             first_error: self.first_error,
             queue_requests: self.queue_requests,
-            intervals,
+            intervals: Vec::new(),
             lag_ns,
-            ended: self.ended,
-            waited: self.waited,
+            ended: most.check("the number of requests that ended", self.ended)?,
+            waited: most.check("the number of requests that waited", self.waited)?,
             littles_law: LittlesLaw {
-                in_flight: self.in_flight,
-                rate_times_service: self.rate_times_service,
+                in_flight: most.check_real("what was in flight", self.in_flight)?,
+                rate_times_service: most
+                    .check_real("the rate times the service time", self.rate_times_service)?,
             },
             generator: GeneratorReport {
-                processor: self.processor_ns.map(Duration::from_nanos),
+                processor: processor.transpose()?,
                 busy_shares: self.busy_shares,
             },
-            caveats: self.caveats.into_iter().map(CaveatOnWire::caveat).collect(),
-        })
+            caveats: caveats.collect::<Result<_, _>>()?,
+        };
+        Sums::of_report(&report).check(most)?;
+        Ok(report)
     }
 }
 
@@ -427,24 +564,38 @@ impl CaveatOnWire {
         }
     }
 
-    fn caveat(self) -> Caveat {
-        match self {
-            Self::GeneratorSaturated(busy_share) => Caveat::GeneratorSaturated { busy_share },
-            Self::Unsent(requests) => Caveat::Unsent { requests },
-            Self::DepthReached(requests) => Caveat::DepthReached { requests },
-            Self::Late(requests) => Caveat::Late { requests },
-            Self::LittlesLaw(error) => Caveat::LittlesLaw { error },
+    fn caveat(self, most: Most) -> Result<Caveat, WireError> {
+        let counted = |requests| most.check("the number of requests of a caveat", requests);
+        let real = |figure| most.check_real("the figure of a caveat", figure);
+        Ok(match self {
+            Self::GeneratorSaturated(busy_share) => Caveat::GeneratorSaturated {
+                busy_share: real(busy_share)?,
+            },
+            Self::Unsent(requests) => Caveat::Unsent {
+                requests: counted(requests)?,
+            },
+            Self::DepthReached(requests) => Caveat::DepthReached {
+                requests: counted(requests)?,
+            },
+            Self::Late(requests) => Caveat::Late {
+                requests: counted(requests)?,
+            },
+            Self::LittlesLaw(error) => Caveat::LittlesLaw {
+                error: real(error)?,
+            },
             Self::RoundedUp(block_bytes) => Caveat::RoundedUp { block_bytes },
             Self::Unfinished(requests, longest_ns) => Caveat::Unfinished {
-                requests,
-                longest: Duration::from_nanos(longest_ns),
+                requests: counted(requests)?,
+                longest: time("the longest of a caveat", longest_ns)?,
             },
-            Self::RampErrors(requests) => Caveat::RampErrors { requests },
+            Self::RampErrors(requests) => Caveat::RampErrors {
+                requests: counted(requests)?,
+            },
             Self::DeallocatedInPart(granularity_bytes) => {
                 Caveat::DeallocatedInPart { granularity_bytes }
             }
             Self::EndedEarly => Caveat::EndedEarly,
-        }
+        })
     }
 }
 
@@ -492,8 +643,8 @@ impl IntervalOnWire {
     pub fn interval(self) -> Result<Interval, WireError> {
         let [read, write, deallocate, flush] = self.operations;
         Ok(Interval {
-            start: Duration::from_nanos(self.start_ns),
-            length: Duration::from_nanos(self.length_ns),
+            start: time("the beginning of an interval", self.start_ns)?,
+            length: time("the length of an interval", self.length_ns)?,
             operations: [
                 read.operation()?,
                 write.operation()?,
@@ -548,26 +699,58 @@ pub fn in_parts(first: usize, intervals: &[Interval]) -> Vec<(usize, Vec<Interva
     parts
 }
 
-/// Puts intervals where they belong: those from `first` on are replaced.
-///
-/// # Errors
-/// [`WireError`], where there would be a gap, or too many.
-pub fn put(
-    all: &mut Vec<Interval>,
-    first: usize,
-    part: Vec<IntervalOnWire>,
-) -> Result<(), WireError> {
-    // Behind the measured time lie those of what ended late; there are never more than of the time itself.
-    let most = 2 * INTERVALS_MAX as usize;
-    if first > all.len() || first + part.len() > most {
-        let reason = format!("there are {} before the one of place {first}", all.len());
-        return Err(wrong("a list of intervals", reason));
+/// The intervals of a volume that one agent has told.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Told {
+    intervals: Vec<Interval>,
+    sums: Sums,
+}
+
+impl Told {
+    /// One after the other.
+    #[must_use]
+    pub fn intervals(&self) -> &[Interval] {
+        &self.intervals
     }
-    all.truncate(first);
-    for interval in part {
-        all.push(interval.interval()?);
+
+    /// The same, to keep.
+    #[must_use]
+    pub fn into_intervals(self) -> Vec<Interval> {
+        self.intervals
     }
-    Ok(())
+
+    /// Puts intervals where they belong: those from `first` on are replaced.
+    ///
+    /// # Errors
+    /// [`WireError`], where there would be a gap, or too many, or all together have more than `most` of anything.
+    pub fn put(
+        &mut self,
+        first: usize,
+        part: Vec<IntervalOnWire>,
+        most: Most,
+    ) -> Result<(), WireError> {
+        // Behind the measured time lie those of what ended late; there are never more than of the time itself.
+        let longest = 2 * INTERVALS_MAX as usize;
+        let there = self.intervals.len();
+        if first > there || first + part.len() > longest {
+            let reason = format!("there are {there} before the one of place {first}");
+            return Err(wrong("a list of intervals", reason));
+        }
+        for replaced in self.intervals.drain(first..) {
+            let sums = Sums::of_interval(&replaced);
+            self.sums = self.sums.with(sums, |sum, less| sum - less);
+        }
+        for interval in part {
+            let interval = interval.interval()?;
+            let sums = Sums::of_interval(&interval);
+            let sums = self.sums.with(sums, |sum, more| sum + more);
+            // What was told before is kept, and added up.
+            sums.check(most)?;
+            self.sums = sums;
+            self.intervals.push(interval);
+        }
+        Ok(())
+    }
 }
 
 fn nanoseconds(of: Duration) -> u64 {
@@ -683,8 +866,7 @@ mod tests {
         let mut wide = Histogram::<u64>::new_with_bounds(1, u64::MAX / 2, 3).unwrap();
         wide.record(u64::MAX / 2).unwrap();
         assert!(histogram_of(&numbers(&wide)).is_err());
-        let mut all = Vec::new();
-        assert!(put(&mut all, 1, Vec::new()).is_err());
+        assert!(Told::default().put(1, Vec::new(), Most::of(1, 1)).is_err());
         let job = JobOnWire::of(&BenchConfig {
             workload: Workload::simple(4096, 70, workload::Access::Random),
             load: Load::Closed { depth: 1 << 20 },
@@ -699,6 +881,91 @@ mod tests {
         assert!(job.config(&Stop::new()).is_err());
     }
 
+    /// A report in which every figure may be set, as an agent could send it.
+    fn empty_report() -> serde_json::Value {
+        let report = crate::merge::from_intervals(Vec::new(), true);
+        serde_json::to_value(ReportOnWire::of(&report)).unwrap()
+    }
+
+    fn read(report: &serde_json::Value, most: Most) -> Result<BenchReport, WireError> {
+        let report: ReportOnWire = serde_json::from_value(report.clone()).unwrap();
+        report.report(most)
+    }
+
+    #[test]
+    fn a_figure_that_is_too_great_is_refused_by_name() {
+        use serde_json::{Value, json};
+        let most = Most::of(3, 5);
+        let above = most.0 + 1;
+        let figures: [(&str, Value, &str); 20] = [
+            ("/elapsed_ns", json!(TIME_NS_MAX + 1), "measured time"),
+            ("/operations/0/requests", json!(above), "number of requests"),
+            ("/operations/1/bytes", json!(above), "number of bytes"),
+            ("/operations/2/errors", json!(above), "number of failures"),
+            ("/operations/3/service", json!([1, above]), "service times"),
+            (
+                "/operations/3/response",
+                json!([1, above]),
+                "response times",
+            ),
+            ("/unsent", json!(above), "unsent"),
+            ("/unfinished", json!(above), "unfinished requests"),
+            ("/unfinished_ns_max", json!(u64::MAX), "slowest unfinished"),
+            ("/ramp_errors", json!(above), "failures of the ramp"),
+            (
+                "/queue_requests",
+                json!([u64::MAX, 1]),
+                "requests of queues",
+            ),
+            ("/lag", json!([5, above]), "number of lags"),
+            ("/ended", json!(above), "requests that ended"),
+            ("/waited", json!(above), "requests that waited"),
+            ("/in_flight", json!(1e300), "what was in flight"),
+            ("/rate_times_service", json!(-1.0), "the rate times"),
+            ("/processor_ns", json!(u64::MAX), "processor time"),
+            ("/busy_shares", json!([0.5, 1e300]), "share of work"),
+            ("/caveats", json!([{"late": above}]), "requests of a caveat"),
+            (
+                "/caveats",
+                json!([{"littles_law": 1e300}]),
+                "figure of a caveat",
+            ),
+        ];
+        assert!(read(&empty_report(), most).is_ok());
+        for (place, figure, what) in figures {
+            let mut report = empty_report();
+            *report.pointer_mut(place).unwrap() = figure;
+            let error = read(&report, most).unwrap_err().to_string();
+            assert!(error.contains(what), "{place}: {error}");
+        }
+        // What is just possible is, and more of another kind is not.
+        let mut report = empty_report();
+        report["operations"][0]["requests"] = json!(most.0 - 1);
+        report["operations"][1]["requests"] = json!(1);
+        assert_eq!(read(&report, most).unwrap().requests(), most.0);
+        report["operations"][1]["requests"] = json!(2);
+        assert!(read(&report, most).is_err());
+    }
+
+    #[test]
+    fn intervals_that_come_to_too_much_are_refused_and_those_before_kept() {
+        let most = Most::of(2, 1);
+        let interval = |requests| {
+            let mut interval = Interval::default();
+            interval.operations[1].requests = requests;
+            IntervalOnWire::of(&interval)
+        };
+        let mut told = Told::default();
+        told.put(0, vec![interval(most.0 - 1)], most).unwrap();
+        told.put(1, vec![interval(1)], most).unwrap();
+        let error = told.put(2, vec![interval(1)], most).unwrap_err();
+        assert!(error.to_string().contains("number of requests"), "{error}");
+        assert_eq!(told.intervals().len(), 2);
+        // What is replaced no longer counts.
+        told.put(0, vec![interval(most.0)], most).unwrap();
+        assert_eq!(told.intervals().len(), 1);
+    }
+
     fn latencies() -> impl Strategy<Value = Vec<u64>> {
         proptest::collection::vec(prop_oneof![1..2000u64, 1..LATENCY_NS_MAX], 0..60)
     }
@@ -710,7 +977,60 @@ mod tests {
         Latencies::pack(seen.map(|of| (of.value_iterated_to(), of.count_at_value())))
     }
 
+    /// Any figure at all, great ones more often than by chance.
+    fn figure() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            0..1000u64,
+            Just(u64::MAX),
+            (0..64u32).prop_map(|shift| 1 << shift),
+            any::<u64>()
+        ]
+    }
+
     proptest! {
+        /// Whatever agents tell: either it is refused, or it can be added up and drawn.
+        #[test]
+        fn what_is_not_refused_can_be_added_up(
+            each in proptest::collection::vec(proptest::collection::vec(figure(), 16), 1..6),
+        ) {
+            use serde_json::json;
+            let most = Most::of(each.len(), 1);
+            let mut reports = Vec::new();
+            for of in &each {
+                let mut sent = empty_report();
+                let place = (of[15] % 4) as usize;
+                sent["operations"][place]["requests"] = json!(of[0]);
+                sent["operations"][place]["bytes"] = json!(of[1]);
+                sent["operations"][0]["errors"] = json!(of[2]);
+                sent["operations"][1]["errors"] = json!(of[3]);
+                sent["operations"][place]["service"] = json!([of[4] >> 22, of[5].max(1)]);
+                sent["queue_requests"] = json!([of[6], of[7]]);
+                sent["ended"] = json!(of[8]);
+                sent["elapsed_ns"] = json!(of[9]);
+                sent["processor_ns"] = json!(of[10]);
+                sent["in_flight"] = json!(of[11] as f64);
+                sent["caveats"] = json!([{"late": of[12]}]);
+                let mut told = Told::default();
+                for requests in [of[13], of[14]] {
+                    let mut interval = Interval::default();
+                    interval.operations[place].requests = requests;
+                    let place = told.intervals().len();
+                    // What was told before it stays.
+                    let _ = told.put(place, vec![IntervalOnWire::of(&interval)], most);
+                }
+                let intervals = told.into_intervals();
+                reports.push(crate::merge::from_intervals(intervals.clone(), true));
+                if let Ok(report) = read(&sent, most) {
+                    *reports.last_mut().unwrap() = BenchReport { intervals, ..report };
+                }
+            }
+            let sum = crate::merge::merged(&reports).unwrap();
+            let _ = (sum.total(), sum.requests(), sum.errors(), sum.bytes(), sum.latency_ns());
+            prop_assert!(sum.littles_law.in_flight.is_finite());
+            prop_assert!(sum.queue_requests.iter().sum::<u64>() <= SUM_MAX);
+            prop_assert!(sum.requests() <= SUM_MAX && sum.bytes() <= SUM_MAX);
+        }
+
         #[test]
         fn histograms_and_intervals_arrive_as_they_were_sent(
             values in latencies(), lag in latencies(), parts in 1..5usize, start in 0..1_000_000u64,
@@ -731,16 +1051,18 @@ mod tests {
             interval.operations[1].service = packed(&values);
             interval.operations[1].response = Some(packed(&lag));
             let sent = vec![interval; parts];
-            let mut all = Vec::new();
+            let (mut all, most) = (Told::default(), Most::of(1, 1));
             for (first, part) in in_parts(0, &sent) {
-                put(&mut all, first, there_and_back(&part)).unwrap();
+                all.put(first, there_and_back(&part), most).unwrap();
             }
-            prop_assert_eq!(&all, &sent);
+            prop_assert_eq!(all.intervals(), &sent);
+            let whole = all.clone();
             // A second telling of the last ones changes nothing.
             for (first, part) in in_parts(parts - 1, &sent[parts - 1..]) {
-                put(&mut all, first, part).unwrap();
+                all.put(first, part, most).unwrap();
             }
-            prop_assert_eq!(all, sent);
+            prop_assert_eq!(&all, &whole);
+            prop_assert_eq!(all.into_intervals(), sent);
         }
     }
 }

@@ -43,6 +43,8 @@ struct Fake {
     gone: Arc<AtomicBool>,
     /// Whether it does nothing when it should begin, until it is stopped.
     is_still: bool,
+    /// Whether it tells of more requests than there can be.
+    is_boastful: bool,
 }
 
 impl Drop for Fake {
@@ -71,7 +73,9 @@ fn interval(seed: u64, second: u64) -> Interval {
 
 impl Worker for Fake {
     fn open(&mut self, asked: &Open) -> Result<Vec<Vec<Volume>>, Refusal> {
-        self.is_still = asked.sides.iter().flatten().any(|url| url == "null:still");
+        let is_asked = |name| asked.sides.iter().flatten().any(|url| url == name);
+        self.is_still = is_asked("null:still");
+        self.is_boastful = is_asked("null:boastful");
         let volume = |url: &String| match url.as_str() {
             "null:slow" => {
                 std::thread::sleep(SLOW);
@@ -146,6 +150,9 @@ impl Worker for Fake {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
+        if self.is_boastful {
+            reports[0].operations[0].requests = u64::MAX;
+        }
         Ok(reports)
     }
 }
@@ -183,6 +190,7 @@ impl Running {
                 Box::new(Fake {
                     gone: Arc::clone(&worker_gone),
                     is_still: false,
+                    is_boastful: false,
                 })
             }),
             log: Arc::new(move |line| lines.lock().unwrap().push(line.to_owned())),
@@ -514,6 +522,27 @@ fn a_lost_agent_is_an_error_and_what_was_measured_is_kept() {
         outcome.merged[0].requests(),
         outcome.parts[0].reports[0].requests() + outcome.parts[1].reports[0].requests()
     );
+}
+
+#[test]
+fn agents_that_tell_of_more_than_can_be_are_lost() {
+    let (one, two) = (Running::start(), Running::start());
+    let both = agents(&[&one, &two]);
+    let outcome = block_on(async {
+        let mut coordinator = connect(&both).await.unwrap();
+        let boastful = Open {
+            sides: vec![vec!["null:boastful".to_owned(), "null:b".to_owned()]],
+            ..open()
+        };
+        coordinator.open(&boastful, &Stop::new()).await.unwrap();
+        run(&mut coordinator, Duration::from_secs(2)).await
+    });
+    let error = outcome.error.as_ref().expect("an error").to_string();
+    assert!(error.contains("the number of requests"), "{error}");
+    assert!(outcome.parts.iter().all(|part| part.error.is_some()));
+    // What they told before holds.
+    let told = outcome.parts.iter().map(|part| part.reports[0].requests());
+    assert_eq!(outcome.merged[0].requests(), told.sum::<u64>());
 }
 
 #[test]

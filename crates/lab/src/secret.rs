@@ -151,13 +151,24 @@ mod tests {
 
     #[test]
     fn secrets_in_a_sentence_are_replaced_and_the_rest_is_kept() {
-        let text =
-            "cannot reach nvme+tcp://h/n?secret=abc: refused;\ttwice, iscsi://u:word@h/i too\n";
-        assert_eq!(
-            without_in_text(text),
-            "cannot reach nvme+tcp://h/n?secret=*** refused;\ttwice, iscsi://u:***@h/i too\n"
-        );
-        assert_eq!(without_in_text("lba 3, 8 blocks"), "lba 3, 8 blocks");
+        for (text, expected) in [
+            ("lba 3, 8 blocks", "lba 3, 8 blocks"),
+            ("nothing  here\n", "nothing  here\n"),
+            (
+                "cannot reach nvme+tcp://h/n?secret=abc: refused;\ttwice, iscsi://u:word@h/i too\n",
+                "cannot reach nvme+tcp://h/n?secret=*** refused;\ttwice, iscsi://u:***@h/i too\n",
+            ),
+            (
+                "cannot open a?psk=x&y=1: the token is 3",
+                "cannot open a?psk=***&y=1: the token is 3",
+            ),
+            (
+                "member 1 of x://u:w@h/n?a=1 is\n  as b?secret=z",
+                "member 1 of x://u:***@h/n?a=1 is\n  as b?secret=***",
+            ),
+        ] {
+            assert_eq!(without_in_text(text), expected);
+        }
     }
 
     #[test]

@@ -86,7 +86,7 @@ fn finish(result: anyhow::Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
         eprintln!(
             "error: {}",
-            tools::secrets::without_secrets(&in_words(&error))
+            weir_lab::secret::without_in_text(&in_words(&error))
         );
         ExitCode::FAILURE
     })

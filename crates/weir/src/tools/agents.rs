@@ -13,8 +13,8 @@ use weir_lab::convert;
 use weir_lab::document::{self, Caveat};
 
 use super::laboratory::{Usage, grouped};
-use super::secrets::without_secrets;
 use super::{live, present};
+use weir_lab::secret::without_in_text;
 
 /// Beginnings that are further apart than this are worth a word.
 const SPREAD_MAX: Duration = Duration::from_millis(10);
@@ -135,7 +135,7 @@ pub(super) fn stored(outcome: &Outcome) -> document::Agents {
             seed: part.seed,
             start_offset_seconds: part.start_offset.as_ref().map(seconds),
             round_trip_seconds: part.round_trip.as_ref().map(seconds),
-            error: part.error.as_deref().map(without_secrets),
+            error: part.error.as_deref().map(without_in_text),
             ..document::Agent::default()
         };
         convert::agent(agent, &part.reports)
@@ -148,7 +148,7 @@ pub(super) fn stored(outcome: &Outcome) -> document::Agents {
         error: outcome
             .error
             .as_ref()
-            .map(|error| without_secrets(&error.to_string())),
+            .map(|error| without_in_text(&error.to_string())),
     }
 }
 
@@ -177,7 +177,7 @@ pub(super) fn caveats(outcome: &Outcome) -> Vec<Caveat> {
     if let Some(error) = &outcome.error {
         let text = format!(
             "the run is not whole: {}. Its numbers are of what was measured until then, and no result",
-            without_secrets(&error.to_string())
+            without_in_text(&error.to_string())
         );
         caveats.insert(0, Caveat::new("agent-lost", text));
     }

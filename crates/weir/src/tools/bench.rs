@@ -25,9 +25,9 @@ use super::laboratory::{self, Usage, check_hosts, open_as_hosts};
 use super::live::{Tick, View};
 use super::present::{self, Progress};
 use super::report::ResultArguments;
-use super::secrets::without_secrets;
 use super::session::Session;
 use super::{ReactorArguments, duration, size};
+use weir_lab::secret::without_in_text;
 
 /// The size of requests where nothing else is asked for.
 const REQUEST_BYTES: u64 = 4 << 10;
@@ -202,7 +202,7 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
     for (url, config) in arguments.urls.iter().zip(configs) {
         let (hosts, usage) = (arguments.hosts, Usage::of(&workload));
         jobs.push(Job {
-            name: without_secrets(&url.to_string()),
+            name: without_in_text(&url.to_string()),
             volumes: open_as_hosts(&session, url, hosts, usage, arguments.destroy_data)?,
             config: BenchConfig {
                 stop: stop.clone(),
@@ -272,7 +272,7 @@ fn judge(sum: &BenchReport) -> ExitCode {
     eprintln!(
         "weir: {} requests failed; the first: {}",
         present::grouped(sum.errors()),
-        without_secrets(first)
+        without_in_text(first)
     );
     ExitCode::FAILURE
 }

@@ -11,9 +11,9 @@ use weir_load::Stop;
 use weir_load::verified::{self, ConclusionProgress, Verification, VerifiedError};
 
 use super::present::{self, Line, Progress};
-use super::secrets::without_secrets;
 use super::session::Session;
 use super::verify::finding_json;
+use weir_lab::secret::without_in_text;
 
 /// A conclusion that takes longer says what it does, also where no bar is shown.
 const TOLD_AFTER: Duration = Duration::from_secs(2);
@@ -90,7 +90,7 @@ impl Checked {
                 findings,
                 requests,
             }) => {
-                let volume = without_secrets(&volume);
+                let volume = without_in_text(&volume);
                 eprintln!("weir: {volume} is at fault (seed {seed:#018x}):");
                 findings.iter().for_each(|finding| eprintln!("  {finding}"));
                 let json = json!({
@@ -132,8 +132,8 @@ pub(crate) fn refuse_same_medium(
         None => Ok(()),
         Some((one, other)) => bail!(
             "{} and {} are the same medium, and --verify would take what is written through one for a fault of the other; name it once, with more --queues or --hosts",
-            without_secrets(&names[one]),
-            without_secrets(&names[other])
+            without_in_text(&names[one]),
+            without_in_text(&names[other])
         ),
     }
 }

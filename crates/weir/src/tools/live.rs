@@ -103,9 +103,10 @@ impl View {
 
     /// A line, when the last volume has been told of.
     pub(crate) fn add(&mut self, tick: &Tick) -> Option<Line> {
-        self.requests += tick.requests;
-        self.bytes += tick.bytes;
-        self.errors += tick.errors;
+        // Ticks come from other machines too, as often as they like.
+        self.requests = self.requests.saturating_add(tick.requests);
+        self.bytes = self.bytes.saturating_add(tick.bytes);
+        self.errors = self.errors.saturating_add(tick.errors);
         if let Some(own) = &tick.latency_ns {
             match &mut self.latency_ns {
                 None => self.latency_ns = Some(own.clone()),
@@ -173,7 +174,7 @@ impl Row {
         let seconds = interval.as_secs_f64().max(f64::MIN_POSITIVE);
         self.rate = requests as f64 / seconds;
         self.bytes_per_second = bytes as f64 / seconds;
-        self.errors += errors;
+        self.errors = self.errors.saturating_add(errors);
         push(&mut self.rates, self.rate);
         // Latencies come once an interval; the last ones are shown until then.
         if let Some(latency) = latency {

@@ -14,7 +14,6 @@ mod laboratory;
 mod live;
 mod present;
 pub(crate) mod report;
-pub(crate) mod secrets;
 mod session;
 pub(crate) mod torture;
 pub(crate) mod verify;

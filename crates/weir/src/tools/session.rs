@@ -15,7 +15,7 @@ use weir_volume::probe::{contents_of, holders_of};
 use weir_volume::{Access, Gate, Registry, VolumeUrl};
 
 use super::ReactorArguments;
-use super::secrets::without_secrets;
+use weir_lab::secret::without_in_text;
 
 /// For how long a reactor that is to act on time looks for work before it sleeps: waking up takes tens of microseconds.
 const AWAKE: Duration = Duration::from_millis(1);
@@ -143,7 +143,7 @@ impl Session {
             registry.open(&reactor, &url, access).await
         })??;
         for notice in self.registry.take_notices() {
-            eprintln!("note: {}", without_secrets(&notice.to_string()));
+            eprintln!("note: {}", without_in_text(&notice.to_string()));
         }
         Ok(volume)
     }

@@ -10,9 +10,9 @@ use weir_load::verify::{self, Until, VerifyConfig, VerifyError, VerifyProgress};
 use weir_volume::{Access, VolumeUrl};
 
 use super::present::{self, Line, Progress};
-use super::secrets::without_secrets;
 use super::session::Session;
 use super::{ReactorArguments, duration, size};
+use weir_lab::secret::without_in_text;
 
 /// Write stamped blocks to a volume, read them back, and say of what is wrong whether a write was lost, torn or misdirected, a read stale,
 /// or a bit flipped
@@ -101,8 +101,8 @@ pub(crate) fn run(arguments: VerifyArguments, json: bool) -> anyhow::Result<Exit
         .min(volume.geometry().length_bytes());
     eprintln!("seed {seed:#018x}");
     let (named, name) = (
-        without_secrets(&arguments.url.to_string()),
-        without_secrets(&volume.name()),
+        without_in_text(&arguments.url.to_string()),
+        without_in_text(&volume.name()),
     );
     let (remotes, driven) = (session.remotes(), volume.clone());
     let progress = Progress::start();
@@ -131,7 +131,7 @@ pub(crate) fn run(arguments: VerifyArguments, json: bool) -> anyhow::Result<Exit
                     "first_wrong_lba": findings[0].lba,
                     "wrong_requests": requests,
                     "findings": findings.iter().map(finding_json).collect::<Vec<_>>(),
-                    "error": without_secrets(&error.to_string()),
+                    "error": without_in_text(&error.to_string()),
                 });
                 println!("{}", serde_json::to_string_pretty(&wrong)?);
             } else {

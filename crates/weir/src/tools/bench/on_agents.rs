@@ -16,8 +16,8 @@ use crate::tools::agents;
 use crate::tools::laboratory::Usage;
 use crate::tools::live::View;
 use crate::tools::present::Progress;
-use crate::tools::secrets::without_secrets;
 use crate::tools::session::end_on_interrupt;
+use weir_lab::secret::without_in_text;
 
 /// Measures and tells. A run that an agent did not make to the end is told too, and is a failure.
 pub(super) fn run(
@@ -33,7 +33,7 @@ pub(super) fn run(
         .into_iter()
         .zip(&arguments.urls)
         .map(|(volume, url)| Driven {
-            name: without_secrets(&url.to_string()),
+            name: without_in_text(&url.to_string()),
             volume,
             queues,
         })
@@ -68,7 +68,7 @@ pub(super) fn run(
     Ok(match &outcome.error {
         None => judged,
         Some(error) => {
-            let error = without_secrets(&error.to_string());
+            let error = without_in_text(&error.to_string());
             eprintln!("error: the run is not whole: {error}");
             ExitCode::FAILURE
         }

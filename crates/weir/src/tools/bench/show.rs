@@ -8,7 +8,7 @@ use weir_lab::document::Volume;
 use weir_load::bench::{BenchReport, Interval, Job, Latencies, OperationReport};
 use weir_load::workload::{Kind, NAMED, Stream, Workload, named, sizes_text};
 
-use super::{BenchArguments, present, without_secrets};
+use super::{BenchArguments, present, without_in_text};
 
 /// Percentiles that a report shows.
 const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 99.99];
@@ -345,7 +345,7 @@ fn report_json(report: &BenchReport) -> Map<String, Value> {
     put("unfinished", json!(report.unfinished));
     put("ramp_errors", json!(report.ramp_errors));
     put("waited", json!(report.waited));
-    let first = report.first_error.as_deref().map(without_secrets);
+    let first = report.first_error.as_deref().map(without_in_text);
     put("first_error", json!(first));
     let lag = report.lag_ns.as_ref().map(latency_json);
     put("lag_ns", json!(lag));
