@@ -18,6 +18,11 @@ pub enum VolumeEvent {
     Lost,
     /// Its medium can be reached again.
     Restored,
+    /// It is lost, and requests that it has stay unanswered, for they may take effect still: whoever waits for them is to be told
+    /// otherwise, and nothing new is to be begun, until [`VolumeEvent::Fenced`].
+    Unfenced,
+    /// What stayed unanswered can no longer take effect, and is being answered.
+    Fenced,
 }
 
 /// Is told what happens to a volume, on any thread. It must not block.

@@ -8,11 +8,11 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use weir_block::{CompletionSink, Completions};
+use weir_block::{CompletionSink, Completions, Volume};
 use weir_memory::{Gather, View};
 use weir_nvme::command::{Connect, ConnectData, ConnectResponse};
 use weir_nvme::tcp::FramingError;
@@ -72,6 +72,8 @@ pub(crate) enum Message {
     ControllerEnds,
     /// End it.
     End(&'static str),
+    /// What this volume has not answered stays so for now.
+    Unfenced(Weak<dyn Volume>),
     /// The target is about to shut down.
     ShuttingDown,
     /// Abort a command of this I/O queue.
@@ -107,6 +109,10 @@ pub(crate) enum End {
     ControllerEnded,
     #[error("the host disconnected")]
     Disconnected,
+    #[error(
+        "a volume that is lost has not answered its commands, and cannot say yet that they take no effect any more"
+    )]
+    Unfenced,
     #[error("{0}")]
     Told(&'static str),
 }
@@ -671,6 +677,11 @@ impl Connection {
             }
             Message::ControllerEnds => return Err(End::ControllerEnded),
             Message::End(reason) => return Err(End::Told(reason)),
+            Message::Unfenced(volume) => {
+                if self.queue.waits_for_volume(&volume) {
+                    return Err(End::Unfenced);
+                }
+            }
             Message::ShuttingDown => {
                 if let Some(controller) = self.queue.controller() {
                     controller.shutting_down();
@@ -1113,7 +1124,7 @@ impl Connection {
             Ok(false) => self.connect = Some((slot, connect, data)),
             Err(refusal) => {
                 self.shard().counters.refused.add(1);
-                if refusal.status.is(Status::CONNECT_CONTROLLER_BUSY) {
+                if connect.qid == 0 && refusal.status.is(Status::CONNECT_CONTROLLER_BUSY) {
                     self.shard().counters.over_controllers.add(1);
                 }
                 tracing::info!(
@@ -1189,7 +1200,14 @@ impl Connection {
         identity: &ConnectIdentity,
         qid: u16,
     ) -> Result<Option<(Arc<Shared>, usize)>, ConnectRefusal> {
-        let registry = &self.shard().target.registry;
+        let target = &self.shard().target;
+        if target.sees_unfenced(&identity.subsystem_nqn, &identity.host_nqn) {
+            return Err(ConnectRefusal::status(
+                Status::CONNECT_CONTROLLER_BUSY,
+                "commands that a volume has left unanswered may take effect still",
+            ));
+        }
+        let registry = &target.registry;
         let grant = registry.add_queue(identity, qid, self.entry.local, &self.entry.handle)?;
         Ok(match grant {
             QueueGrant::Wait => None,

@@ -355,7 +355,13 @@ impl Registry {
             state.ending.remove(&shared.host);
         }
         state.settle(&key);
-        for waiting in std::mem::take(&mut state.waiting) {
+        drop(state);
+        self.retry_waiting();
+    }
+
+    /// Has every Connect that waits tried again.
+    pub(crate) fn retry_waiting(&self) {
+        for waiting in std::mem::take(&mut self.lock().waiting) {
             let _ = waiting.mailbox.send(Message::Retry);
         }
     }

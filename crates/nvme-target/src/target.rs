@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -376,6 +376,14 @@ pub(crate) struct Waiting {
 struct VolumeWatch {
     target: Weak<TargetShared>,
     volume: Arc<dyn Volume>,
+    /// What the volume has left unanswered may take effect still.
+    unfenced: AtomicBool,
+}
+
+impl VolumeWatch {
+    fn is_of(&self, volume: &Arc<dyn Volume>) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.volume), Arc::as_ptr(volume))
+    }
 }
 
 impl Watcher for VolumeWatch {
@@ -388,6 +396,13 @@ impl Watcher for VolumeWatch {
             }
             // Requests say so themselves.
             VolumeEvent::Lost | VolumeEvent::Restored => {}
+            VolumeEvent::Unfenced => {
+                self.unfenced.store(true, Ordering::Release);
+                if let Some(target) = self.target.upgrade() {
+                    target.volume_unfenced(&self.volume);
+                }
+            }
+            VolumeEvent::Fenced => self.unfenced.store(false, Ordering::Release),
         }
     }
 }
@@ -513,6 +528,31 @@ impl TargetShared {
         });
     }
 
+    /// Commands on a volume stay unanswered, and no time can be named: connections that have any are ended, and hosts that wait
+    /// to connect to a queue are told why they cannot.
+    fn volume_unfenced(&self, volume: &Arc<dyn Volume>) {
+        let volume = Arc::downgrade(volume);
+        self.tell_every(move |shard| shard.tell_all(|| Message::Unfenced(Weak::clone(&volume))));
+        self.registry.retry_waiting();
+    }
+
+    /// Whether what `host` sees of a subsystem includes a volume that has left commands unanswered, which may take effect still.
+    pub(crate) fn sees_unfenced(&self, subsystem: &Nqn, host: &Nqn) -> bool {
+        let state = self.lock();
+        let unfenced = |watch: &&Arc<VolumeWatch>| watch.unfenced.load(Ordering::Acquire);
+        let mut unfenced = state.watches.iter().filter(unfenced).peekable();
+        if unfenced.peek().is_none() {
+            return false;
+        }
+        let Some(subsystem) = state.snapshot.subsystem(subsystem.as_str()) else {
+            return false;
+        };
+        unfenced.any(|watch| {
+            let mut namespaces = subsystem.namespaces.iter();
+            namespaces.any(|one| one.visible_to.allows(host) && watch.is_of(&one.volume))
+        })
+    }
+
     fn announce(&self) {
         self.tell_every(|shard| shard.tell_all(|| Message::Announce));
     }
@@ -606,9 +646,7 @@ impl Target {
                     Arc::new(SubsystemCounters { by_reactor })
                 });
             for namespace in &subsystem.namespaces {
-                let same = |watch: &&Arc<VolumeWatch>| {
-                    std::ptr::addr_eq(Arc::as_ptr(&watch.volume), Arc::as_ptr(&namespace.volume))
-                };
+                let same = |watch: &&Arc<VolumeWatch>| watch.is_of(&namespace.volume);
                 if watches.iter().any(|watch| same(&watch)) {
                     continue;
                 }
@@ -624,6 +662,7 @@ impl Target {
         let watch = Arc::new(VolumeWatch {
             target: Arc::downgrade(&self.shared),
             volume: Arc::clone(volume),
+            unfenced: AtomicBool::new(false),
         });
         let watcher: Arc<dyn Watcher> = watch.clone();
         volume.watch(Arc::downgrade(&watcher));

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use common::slow::SlowVolume;
 use common::*;
-use weir_block::Volume;
-use weir_nvme::Status;
+use weir_block::{Volume, VolumeEvent};
 use weir_nvme::command::{AdminCommand, Blocks, ConnectData, NvmCommand, SetFeatures};
 use weir_nvme::event::{AsynchronousEvent, EventType};
 use weir_nvme::feature::{AsynchronousEventConfiguration, FeatureId};
 use weir_nvme::identify::{Cns, decode_namespace_list};
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::sqe::Fuse;
+use weir_nvme::{HostId, Status};
 use weir_nvme_target::{
     Allowed, AnaState, ControllerModel, HostOptions as PeerOptions, ListenerConfig, Namespace,
     Subsystem, Target, TargetConfig,
@@ -27,6 +27,7 @@ use weir_reactor::{
 use weir_volume::{Access, Guard, GuardConfig, MemVolume};
 
 const BLOCK: usize = 512;
+const OTHER: &str = "nqn.2024-01.org.weir:other";
 
 fn slow_subsystem() -> (Subsystem, Arc<SlowVolume>) {
     let volume = SlowVolume::new(memory_volume("4M", BLOCK as u32));
@@ -213,6 +214,97 @@ fn a_connection_that_ends_lets_go_of_what_it_received() {
             target.stats().connections == 0
         })
         .await;
+    });
+}
+
+/// What a volume cannot answer for as long as it is not fenced ends the connections that wait for it, and no I/O queue is opened
+/// to it meanwhile, by whatever host.
+#[test]
+fn what_a_volume_leaves_unanswered_ends_connections_and_refuses_queues() {
+    let simulation = simulation();
+    let remotes = start_reactors(&simulation, 2);
+    let server = simulation.address(SERVER);
+    simulation.run(CLIENT, move |reactor| async move {
+        let (mut subsystem, volume) = slow_subsystem();
+        let beside = memory_volume("4M", BLOCK as u32);
+        subsystem
+            .namespaces
+            .push(Namespace::new(2, beside, [2; 16]));
+        let mut another = Subsystem::new(nqn(OTHER), "WEIR-OTHER");
+        let beside = memory_volume("4M", BLOCK as u32);
+        another.namespaces.push(Namespace::new(1, beside, [3; 16]));
+        let (target, address) = serve(remotes, TargetConfig::default(), &[], server).await;
+        let served = snapshot(2, vec![subsystem, another], address);
+        target.apply(served).await.expect("applied");
+        let options = HostOptions::default();
+        let (_admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+        let mut waits = io_queue(&reactor, address, id, 1, options).await;
+        let mut idle = io_queue(&reactor, address, id, 2, options).await;
+        // Its host has given up already, and waits to be let in again.
+        let mut gone = io_queue(&reactor, address, id, 3, options).await;
+        volume.set_delay(Duration::from_secs(2));
+        let write = NvmCommand::Write(Blocks::new(0, 1)).sqe(0, 1, SglDescriptor::NONE);
+        let data = pattern(1, BLOCK);
+        let cid = waits.submit(write, &data, 0).await.expect("open");
+        gone.submit(write, &data, 0).await.expect("open");
+        reactor.sleep(Duration::from_millis(10)).await;
+        drop(gone);
+        let again = |qid: u16, subsystem: &'static str, id| {
+            let reactor = reactor.clone();
+            async move {
+                let opened = Queue::open(&reactor, address, options).await;
+                let mut queue = opened.expect("open");
+                let connect = queue.connect_as(qid, &connect_data(id, subsystem)).await;
+                (connect.expect("an answer").status, queue)
+            }
+        };
+        let waiting = reactor.spawn(again(3, SUBSYSTEM, id));
+        reactor.sleep(Duration::from_millis(10)).await;
+        assert_eq!(
+            target.connections().await.len(),
+            5,
+            "one ends, and one waits"
+        );
+
+        volume.tell(VolumeEvent::Lost);
+        volume.tell(VolumeEvent::Unfenced);
+        assert!(waits.answer(cid).await.is_err(), "it was answered");
+        let busy = Status::CONNECT_CONTROLLER_BUSY;
+        let (refused, _queue) = waiting.await;
+        assert!(refused.is(busy) && !refused.do_not_retry(), "{refused:?}");
+        let (refused, _queue) = again(4, SUBSYSTEM, id).await;
+        assert!(refused.is(busy), "{refused:?}");
+        assert_eq!(
+            target
+                .stats()
+                .reactors
+                .iter()
+                .map(|r| r.over_controllers)
+                .sum::<u64>(),
+            0
+        );
+        // Who waits for nothing there goes on; and so does what another host has to do with another subsystem.
+        let flush = NvmCommand::Flush;
+        assert!(idle.nvm(flush, 2, &[], 0).await.0.status.is_success());
+        for (subsystem, is_refused) in [(SUBSYSTEM, true), (OTHER, false)] {
+            let host = nqn("nqn.2024-01.org.weir:host-2");
+            let data = |id| ConnectData::new(HostId([8; 16]), id, &nqn(subsystem), &host);
+            let mut admin = Queue::open(&reactor, address, options).await.expect("open");
+            let any = data(ConnectData::ANY_CONTROLLER);
+            let made = admin.connect_as(0, &any).await.expect("an answer");
+            assert!(made.status.is_success());
+            admin.set_configuration(enabled()).await;
+            let mut queue = Queue::open(&reactor, address, options).await.expect("open");
+            let connected = queue.connect_as(1, &data(made.dw0() as u16)).await;
+            let status = connected.expect("an answer").status;
+            assert_eq!(status.is(busy), is_refused, "{subsystem}: {status:?}");
+        }
+
+        volume.tell(VolumeEvent::Fenced);
+        let (granted, mut queue) = again(1, SUBSYSTEM, id).await;
+        assert!(granted.is_success(), "{granted:?}");
+        volume.set_delay(Duration::ZERO);
+        assert!(queue.nvm(flush, 1, &[], 0).await.0.status.is_success());
     });
 }
 

@@ -123,6 +123,8 @@ struct State {
     ended: u64,
     /// Watchers were told that it is lost.
     lost: bool,
+    /// Watchers were told that what is unanswered may land still.
+    unfenced: bool,
     /// What went wrong last.
     trouble: Option<String>,
     claim: Option<Arc<Claim>>,
@@ -197,6 +199,7 @@ impl RbdVolume {
                 phase: Phase::Serving,
                 ended: 0,
                 lost: false,
+                unfenced: false,
                 trouble: None,
                 claim,
             }),
@@ -409,7 +412,9 @@ impl Shared {
         // Not before: an image that is closed gives up its lock, and another would write while what is in doubt may land still.
         drop(life);
         tracing::warn!(volume = %self.name, client = %client.address, "the client is cut off: what it left unanswered can no longer land");
-        if !self.enter(Phase::Reopening) {
+        let goes_on = self.enter(Phase::Reopening);
+        self.say_fenced();
+        if !goes_on {
             return;
         }
         if self.options.cache.is_volatile() && !self.read_only {
@@ -521,9 +526,23 @@ impl Shared {
             return;
         }
         state.lost = true;
+        state.unfenced = state.phase == Phase::Fencing;
+        let unfenced = state.unfenced;
         drop(state);
         self.post(|| Message::Lost);
         self.watchers.tell(VolumeEvent::Lost);
+        if unfenced {
+            self.watchers.tell(VolumeEvent::Unfenced);
+        }
+    }
+
+    /// Says that the fence holds, to those who were told that it did not. Nobody is told so any more.
+    fn say_fenced(&self) {
+        let _telling = lock(&self.telling);
+        let unfenced = std::mem::take(&mut lock(&self.state).unfenced);
+        if unfenced {
+            self.watchers.tell(VolumeEvent::Fenced);
+        }
     }
 }
 

@@ -89,6 +89,9 @@ fn a_write_that_timed_out_is_answered_only_when_it_can_no_longer_land() {
     until("the volume is lost", || {
         events.0.lock().unwrap().contains(&VolumeEvent::Lost)
     });
+    until("it is said that the fence does not hold", || {
+        events.0.lock().unwrap().contains(&VolumeEvent::Unfenced)
+    });
     assert_eq!(*ended.lock().unwrap(), None, "it may land still");
     let queue = {
         let volume = Arc::clone(&volume);
@@ -114,6 +117,16 @@ fn a_write_that_timed_out_is_answered_only_when_it_can_no_longer_land() {
     until("it is said", || {
         events.0.lock().unwrap().contains(&VolumeEvent::Restored)
     });
+    let said = events.0.lock().unwrap().clone();
+    assert_eq!(
+        said,
+        [
+            VolumeEvent::Lost,
+            VolumeEvent::Unfenced,
+            VolumeEvent::Fenced,
+            VolumeEvent::Restored
+        ]
+    );
     assert_eq!(host.volumes()[0].orphans, 1, "librbd has its buffer still");
     // What hung goes on now: too late, and nothing is changed by it.
     cluster.tell("release");

@@ -32,10 +32,27 @@ pub struct StripeVolume {
     layout: Layout,
     geometry: Geometry,
     watchers: Watchers,
-    /// Which members are lost now.
-    lost: Mutex<Vec<bool>>,
+    /// Where each member stands.
+    standings: Mutex<Vec<Standing>>,
     /// Kept, because members refer to their watchers weakly.
     member_watchers: Vec<Arc<MemberWatcher>>,
+}
+
+/// Where a member stands: whether it is lost, and whether it has left requests unanswered that may take effect still.
+#[derive(Clone, Copy, Default)]
+struct Standing {
+    lost: bool,
+    unfenced: bool,
+}
+
+impl Standing {
+    /// Of all members together.
+    fn of_all(members: &[Standing]) -> Self {
+        Standing {
+            lost: members.iter().any(|member| member.lost),
+            unfenced: members.iter().any(|member| member.unfenced),
+        }
+    }
 }
 
 /// Tells the set what happens to one member.
@@ -64,7 +81,7 @@ impl StripeVolume {
             layout,
             geometry,
             watchers: Watchers::default(),
-            lost: Mutex::new(vec![false; members.len()]),
+            standings: Mutex::new(vec![Standing::default(); members.len()]),
             member_watchers: (0..members.len())
                 .map(|member| {
                     let set = Weak::clone(set);
@@ -80,19 +97,22 @@ impl StripeVolume {
         set
     }
 
-    /// The set is lost with the first member that is, and restored with the last. Its size is the label's, whatever its
-    /// members' are.
+    /// The set is lost with the first member that is, and restored with the last; and so with what is unfenced. Its size is the
+    /// label's, whatever its members' are.
     fn member_event(&self, member: usize, event: VolumeEvent) {
-        let mut lost = lock(&self.lost);
-        let before = lost.contains(&true);
+        let mut standings = lock(&self.standings);
+        let before = Standing::of_all(&standings);
+        let one = &mut standings[member];
         match event {
-            VolumeEvent::Lost => lost[member] = true,
-            VolumeEvent::Restored => lost[member] = false,
+            VolumeEvent::Lost => one.lost = true,
+            VolumeEvent::Restored => one.lost = false,
+            VolumeEvent::Unfenced => one.unfenced = true,
+            VolumeEvent::Fenced => one.unfenced = false,
             VolumeEvent::Resized => {}
         }
-        let changed = lost.contains(&true) != before;
-        drop(lost);
-        if changed {
+        let now = Standing::of_all(&standings);
+        drop(standings);
+        if (now.lost, now.unfenced) != (before.lost, before.unfenced) {
             self.watchers.tell(event);
         }
     }

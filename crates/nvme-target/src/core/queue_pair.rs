@@ -7,8 +7,11 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::{Arc, Weak};
 
-use weir_block::{Completion, Landing, Operation, OperationKind, Request, Token, VolumeError};
+use weir_block::{
+    Completion, Landing, Operation, OperationKind, Request, Token, Volume, VolumeError,
+};
 use weir_memory::{Pool, Segment, Segments, View, Views, segments_len};
 use weir_nvme::command::{Connect, ConnectData, FabricsCommand};
 use weir_nvme::sgl::TcpData;
@@ -1407,6 +1410,15 @@ impl QueuePair {
                 self.running.set(self.running.get() - 1);
             }
         }
+    }
+
+    /// Whether a request has not ended that went to this volume.
+    pub(crate) fn waits_for_volume(&self, volume: &Weak<dyn Volume>) -> bool {
+        let is_of = |namespace: &Rc<Attached>| {
+            std::ptr::addr_eq(volume.as_ptr(), Arc::as_ptr(&namespace.namespace.volume))
+        };
+        let mut slots = self.slots.iter();
+        slots.any(|slot| slot.outstanding > 0 && slot.namespace.as_ref().is_some_and(is_of))
     }
 
     /// A request ended after the connection was lost: nobody is told.

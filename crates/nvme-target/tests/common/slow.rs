@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use weir_block::{
     CompletionSink, FenceReply, Geometry, Landing, Operation, Queue, ReadBuffers, Request,
-    ResizeError, Token, Volume, VolumeError, Watcher,
+    ResizeError, Token, Volume, VolumeError, VolumeEvent, Watcher,
 };
 use weir_memory::{View, Views};
 use weir_reactor::Reactor;
@@ -19,6 +19,7 @@ pub(crate) struct SlowVolume {
     inner: Arc<dyn Volume>,
     delay_ms: AtomicU64,
     forced: AtomicU64,
+    watchers: Mutex<Vec<Weak<dyn Watcher>>>,
 }
 
 impl SlowVolume {
@@ -32,7 +33,15 @@ impl SlowVolume {
             inner,
             delay_ms: AtomicU64::new(0),
             forced: AtomicU64::new(0),
+            watchers: Mutex::default(),
         })
+    }
+
+    /// Tells whoever watches it of an event that did not happen below.
+    pub(crate) fn tell(&self, event: VolumeEvent) {
+        let watchers = self.watchers.lock().expect("nobody panicked").clone();
+        let alive = watchers.iter().filter_map(Weak::upgrade);
+        alive.for_each(|watcher| watcher.notice(event));
     }
 
     /// Requests with Force Unit Access that came.
@@ -56,7 +65,8 @@ impl Volume for SlowVolume {
     }
 
     fn watch(&self, watcher: Weak<dyn Watcher>) {
-        self.inner.watch(watcher);
+        self.inner.watch(Weak::clone(&watcher));
+        self.watchers.lock().expect("nobody panicked").push(watcher);
     }
 
     fn open_queue(

@@ -35,7 +35,7 @@ impl Watcher for Lost {
         match event {
             VolumeEvent::Lost => self.0.store(true, Ordering::Relaxed),
             VolumeEvent::Restored => self.0.store(false, Ordering::Relaxed),
-            VolumeEvent::Resized => {}
+            VolumeEvent::Resized | VolumeEvent::Unfenced | VolumeEvent::Fenced => {}
         }
     }
 }
