@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -256,7 +257,7 @@ fn an_agent_that_is_killed_fails_the_run_by_name() {
     let commands = |of: &Agent| of.log().matches("has this agent now").count();
     until("both work", || commands(&one) == 1 && commands(&two) == 1);
     // Some intervals are told.
-    std::thread::sleep(std::time::Duration::from_secs(4));
+    std::thread::sleep(Duration::from_secs(4));
     two.process.kill().unwrap();
     let output = running.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
@@ -297,6 +298,140 @@ fn an_agent_that_is_killed_fails_the_run_by_name() {
     )
     .output();
     assert!(output.as_ref().unwrap().status.success(), "{output:?}");
+}
+
+#[test]
+fn an_agent_that_falls_silent_fails_the_run_by_name_and_is_free_when_it_is_back() {
+    /// Silence is noticed after 10 s, and whoever is stopped has 30 s more.
+    const BOUND: Duration = Duration::from_secs(60);
+    let folder = tempfile::tempdir().unwrap();
+    let (_gateway, url) = served();
+    let agents = ["one", "two", "three"].map(|name| Agent::start(folder.path(), name, &[]));
+    let [one, two, three] = &agents;
+    let arguments = [
+        &*url,
+        "--queue-depth",
+        "2",
+        "--duration",
+        "10m",
+        "--interval",
+        "100ms",
+    ];
+    let running = bench(folder.path(), &[one, two, three], &arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("all work", || {
+        agents
+            .iter()
+            .all(|of| of.log().contains("has this agent now"))
+    });
+    // Some intervals are told.
+    std::thread::sleep(Duration::from_secs(4));
+    two.signal(Signal::STOP);
+    let silent = Instant::now();
+    let output = running.wait_with_output().unwrap();
+    let took = silent.elapsed();
+    assert!(took < BOUND, "{took:?}");
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let lost = format!("agent {} is lost: nothing was heard of it", two.address);
+    assert!(said(&output).contains(&lost), "{}", said(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let error = report["agents"]["error"].as_str().expect("an error");
+    assert!(error.contains(&two.address), "{error}");
+    let each = report["agents"]["each"].as_array().expect("a list");
+    let failed: Vec<_> = each.iter().map(|of| of["error"].is_string()).collect();
+    assert_eq!(failed, [false, true, false], "{each:?}");
+    assert!(each.iter().all(|of| count(of, "/requests") > 0), "{each:?}");
+    // The others are stopped, and told all that they measured.
+    for other in [one, three] {
+        until("it is free", || other.log().contains("it is done"));
+    }
+    let sum: u64 = each.iter().map(|of| count(of, "/requests")).sum();
+    assert_eq!(count(&report, "/total/requests"), sum);
+    // The silent one finds its coordinator gone, and serves the next.
+    two.signal(Signal::CONT);
+    until("it lets go", || {
+        let short = ["null:?size=1G", "--duration", "200ms"];
+        let output = bench(folder.path(), &[two], &short).output().unwrap();
+        output.status.success()
+    });
+}
+
+/// Blocks of a file that something was written to.
+fn written(file: &Path) -> Vec<usize> {
+    let bytes = fs::read(file).unwrap();
+    let blocks = bytes.chunks(4096).enumerate();
+    blocks
+        .filter(|(_, block)| block.iter().any(|byte| *byte != 0))
+        .map(|(place, _)| place)
+        .collect()
+}
+
+/// The same blocks are hot for all: two agents write to the blocks that one machine with all their queues writes to, and to no other.
+#[test]
+fn a_load_with_hot_blocks_is_one_load_on_several_agents() {
+    const BLOCKS: usize = 16_384;
+    let folder = tempfile::tempdir().unwrap();
+    let (gateway, _) = served();
+    let port = free_port();
+    gateway.ok(&format!("listener add 127.0.0.1:{port}"));
+    let agents = ["one", "two"].map(|name| Agent::start(folder.path(), name, &[]));
+    let agents: Vec<_> = agents.iter().collect();
+    for (number, access) in ["hot:80/20,20/80", "zipf:1.1", "pareto:0.2"]
+        .into_iter()
+        .enumerate()
+    {
+        let mut sets = Vec::new();
+        for (machines, queues) in [(&agents[..0], "4"), (&agents[..], "2")] {
+            let name = format!("disk{number}-{queues}");
+            let file = gateway.path(&name);
+            let subsystem = format!("{SUBSYSTEM}-{number}-{queues}");
+            gateway.ok(&format!(
+                "volume add {name} file:{}?size=64M",
+                file.display()
+            ));
+            gateway.ok(&format!("subsystem add {subsystem} --allow-any-host"));
+            gateway.ok(&format!("namespace add {subsystem} {name}"));
+            let url = format!("nvme+tcp://127.0.0.1:{port}/{subsystem}?nsid=1");
+            let arguments = [
+                &*url,
+                "--read-percent",
+                "0",
+                "--access",
+                access,
+                "--rate",
+                "600",
+                "--queues",
+                queues,
+                "--duration",
+                "1s",
+                "--seed",
+                "11",
+            ];
+            let mut command = match machines {
+                [] => {
+                    let mut command = Command::new(WEIR);
+                    command.args(["--json", "bench"]).args(arguments);
+                    command
+                }
+                machines => bench(folder.path(), machines, &arguments),
+            };
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{}", said(&output));
+            let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            let sent = (count(&report, "/write/requests"), count(&report, "/unsent"));
+            assert_eq!(sent, (600, 0), "{access}");
+            sets.push(written(&file));
+        }
+        assert_eq!(sets[0], sets[1], "{access}");
+        if number == 0 {
+            let hot = sets[1].iter().filter(|block| **block < BLOCKS / 5).count();
+            let share = hot as f64 / sets[1].len() as f64;
+            assert!((0.7..0.9).contains(&share), "{share} of the blocks are hot");
+        }
+    }
 }
 
 #[test]
@@ -342,7 +477,7 @@ fn an_interrupted_coordinator_stops_its_agents_and_tells_what_there_is() {
         .spawn()
         .unwrap();
     until("it works", || one.log().contains("has this agent now"));
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    std::thread::sleep(Duration::from_secs(2));
     kill_process(Pid::from_child(&running), Signal::INT).unwrap();
     let output = running.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
