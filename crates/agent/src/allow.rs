@@ -2,6 +2,7 @@
 //!
 //! A rule is the beginning of a URL. Of a host it must be the whole name, and the port where the rule has one; of a path of `file:` whole
 //! components, and the file is looked at where its links lead. A volume that is made of others is opened where it and each of them is allowed.
+//! Parameters that name files of the agent's machine, or who it is elsewhere, must be those of the rule; others are the coordinator's.
 
 use std::fmt;
 use std::fs;
@@ -12,6 +13,14 @@ use weir_volume::VolumeUrl;
 
 /// What is allowed where nothing else is said: volumes of other machines, which say themselves who may use them, and those that hold nothing.
 pub const DEFAULT: [&str; 2] = ["nvme+tcp:", "null:"];
+
+/// Parameters that are a rule's: what they say is read on the agent's machine, or is in the name of its owner.
+fn own_parameters(scheme: &str) -> &'static [&'static str] {
+    match scheme {
+        "rbd" => &["conf", "id", "keyring"],
+        _ => &[],
+    }
+}
 
 /// The beginning of URLs that may be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,10 +45,16 @@ impl FromStr for Rule {
             text: text.to_owned(),
             reason,
         };
-        if text.contains('?') {
-            return Err(wrong("parameters make no difference to a rule".to_owned()));
-        }
         let url: VolumeUrl = text.parse().map_err(|error| wrong(format!("{error}")))?;
+        let parameters = url.parameters();
+        for name in own_parameters(url.scheme()) {
+            let value = parameters.text(name);
+            value.map_err(|error| wrong(format!("{error}")))?;
+        }
+        if parameters.finish().is_err() {
+            let reason = "of parameters only conf, id and keyring of rbd: make a difference";
+            return Err(wrong(reason.to_owned()));
+        }
         let is_relative =
             url.scheme() == "file" && !url.path().is_empty() && !url.path().starts_with('/');
         if is_relative || has_dots(url.path()) {
@@ -84,6 +99,15 @@ impl Allowed {
         if self.0.iter().any(|rule| rule.allows(url)) {
             return Ok(());
         }
+        let own = own_parameters(url.scheme());
+        if !own.is_empty() && self.0.iter().any(|rule| rule.allows_place(url)) {
+            return Err(format!(
+                "this agent opens {self} only, and {} must be as one of these says, or absent where it says nothing; start it with --allow '{}:?{}=...'",
+                own.join(", "),
+                url.scheme(),
+                own[0]
+            ));
+        }
         Err(format!(
             "this agent opens {self} only; start it with --allow {}: or a longer beginning of the URL",
             url.scheme()
@@ -100,6 +124,16 @@ impl fmt::Display for Allowed {
 
 impl Rule {
     fn allows(&self, url: &VolumeUrl) -> bool {
+        let of = |url: &VolumeUrl, name| -> Vec<String> {
+            let values = url.parameters().all(name);
+            values.into_iter().map(str::to_owned).collect()
+        };
+        let mut own = own_parameters(url.scheme()).iter();
+        self.allows_place(url) && own.all(|name| of(&self.url, name) == of(url, name))
+    }
+
+    /// Whether it does but for the parameters.
+    fn allows_place(&self, url: &VolumeUrl) -> bool {
         if url.scheme() != self.url.scheme() {
             return false;
         }
@@ -207,6 +241,55 @@ mod tests {
     }
 
     #[test]
+    fn what_is_read_of_this_machine_is_as_the_rule_says() {
+        let any = allowed(&["rbd:pool/"]);
+        for (url, expected) in [
+            ("rbd:pool/image", true),
+            ("rbd:pool/image?cache=writeback&block_size=512", true),
+            ("rbd:other/image", false),
+            ("rbd:pool/image?conf=/etc/shadow", false),
+            ("rbd:pool/image?CONF=/etc/shadow", true), // No parameter at all: whoever opens it refuses it.
+            ("rbd:pool/image?%63onf=/etc/shadow", false),
+            ("rbd:pool/image?keyring=/root/key", false),
+            ("rbd:pool/image?id=other", false),
+            ("rbd:pool/image?conf=", false),
+        ] {
+            assert_eq!(allows(&any, url), expected, "{url}");
+        }
+        let said = any.check(&"rbd:pool/image?conf=/etc/shadow".parse().unwrap());
+        let said = said.unwrap_err();
+        assert!(
+            said.contains("rbd:pool/") && said.contains("conf, id, keyring"),
+            "{said}"
+        );
+        let one = allowed(&["rbd:pool/?conf=/etc/ceph/b.conf&id=bench", "rbd:open/"]);
+        for (url, expected) in [
+            ("rbd:pool/image?conf=/etc/ceph/b.conf&id=bench", true),
+            (
+                "rbd:pool/image?id=bench&cache=off&conf=/etc/ceph/b.conf",
+                true,
+            ),
+            ("rbd:pool/image?conf=%2Fetc%2Fceph%2Fb.conf&id=bench", true),
+            // Another client, or the one that is there where none is named.
+            ("rbd:pool/image?conf=/etc/ceph/b.conf", false),
+            ("rbd:pool/image", false),
+            ("rbd:pool/image?conf=/etc/ceph/b.conf&id=admin", false),
+            (
+                "rbd:pool/image?conf=/etc/ceph/b.conf&id=bench&keyring=/k",
+                false,
+            ),
+            (
+                "rbd:pool/image?conf=/etc/ceph/b.conf&conf=/etc/shadow&id=bench",
+                false,
+            ),
+            ("rbd:open/image", true),
+            ("rbd:open/image?id=bench", false),
+        ] {
+            assert_eq!(allows(&one, url), expected, "{url}");
+        }
+    }
+
+    #[test]
     fn a_file_lies_where_its_links_lead() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let real = folder.path().canonicalize().unwrap();
@@ -251,6 +334,9 @@ mod tests {
             "file:data",
             "file:/a/../b",
             "file:/a?size=1G",
+            "rbd:pool/?cache=writeback",
+            "rbd:pool/?id=a&id=b",
+            "nvme+tcp:?conf=/a",
         ] {
             assert!(wrong.parse::<Rule>().is_err(), "{wrong}");
         }

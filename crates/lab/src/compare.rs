@@ -37,7 +37,7 @@ pub struct SideConfig {
     pub volumes: Vec<Volume>,
     /// What could make a difference, by name: protocol, connections, block size, ...
     pub things: BTreeMap<String, String>,
-    /// What the link to it carries, in bytes a second, where there is one and that is known.
+    /// What the link to it carries in each direction, in bytes a second, where there is one and that is known.
     pub link_bytes_per_second: Option<f64>,
 }
 
@@ -662,8 +662,12 @@ fn same_limit(sides: &[SideConfig], full: &Stage) -> Vec<Caveat> {
         ));
     }
     let of_link = |side: usize| {
-        let bytes: Vec<f64> = runs(side).map(Run::bytes_per_second).collect();
-        Some(mean(&bytes) / sides[side].link_bytes_per_second?)
+        // A link carries as much in one direction as in the other at the same time.
+        let directions = [0, 1].map(|direction| {
+            let bytes = runs(side).map(|run| run.directions_bytes_per_second()[direction]);
+            mean(&bytes.collect::<Vec<_>>())
+        });
+        Some(directions[0].max(directions[1]) / sides[side].link_bytes_per_second?)
     };
     let parts: Option<Vec<f64>> = (0..sides.len()).map(of_link).collect();
     if let Some(parts) = parts.filter(|parts| parts.iter().all(|&part| part >= AT_LIMIT)) {

@@ -501,7 +501,7 @@ fn an_agent_opens_what_it_may_and_looks_before_it_overwrites() {
     let files = Agent::start(
         folder.path(),
         "files",
-        &["--allow", &allow, "--allow", "stripe:"],
+        &["--allow", &allow, "--allow", "stripe:", "--allow", "rbd:"],
     );
     let inside = format!("file:{}/image?size=16M", data.display());
     let outside = format!("file:{}/outside?size=16M", folder.path().display());
@@ -530,6 +530,13 @@ fn an_agent_opens_what_it_may_and_looks_before_it_overwrites() {
     let errors = refused(&files, &striped, &[]);
     assert!(errors.contains("this agent opens"), "{errors}");
     assert!(!folder.path().join("outside").exists());
+    // Nor is any other file read because it is said to configure something.
+    let errors = refused(&files, "rbd:pool/image?conf=/etc/hostname", &[]);
+    assert!(errors.contains("conf, id, keyring must be"), "{errors}");
+    let member = "rbd%3Apool/image%3Fkeyring%3D/etc/hostname";
+    let striped = format!("stripe:?chunk=64k&member={member}&member={member}");
+    let errors = refused(&files, &striped, &[]);
+    assert!(errors.contains("conf, id, keyring must be"), "{errors}");
 
     let ran = |more: &[&str]| {
         let arguments = [&[&*inside][..], &short, more].concat();

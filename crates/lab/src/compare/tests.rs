@@ -1,6 +1,7 @@
 //! Comparisons of devices whose difference is known.
 
 use super::*;
+use crate::document::{Operation, Operations};
 use crate::model::{Device, Model, now};
 
 fn side(name: &str) -> SideConfig {
@@ -301,6 +302,37 @@ fn a_limit_that_all_share_is_told() {
     assert_eq!(codes(&compared(&mut model, &config)), ["same-limit-link"]);
     config.sides[1].link_bytes_per_second = Some(1e9);
     assert!(codes(&compared(&mut model, &config)).is_empty());
+}
+
+/// A link that is half full in both directions is not full, and what is deallocated does not pass over it.
+#[test]
+fn each_direction_of_a_link_has_its_own_limit() {
+    let mut model = Model::new(vec![device(1.0), device(1.0)], 1);
+    let stages = compared(&mut model, &config(4)).comparison.stages;
+    let full = stages.last().expect("at their maximum is the last");
+    // 2,000 requests of 4 KiB a second, of which a part is of another kind.
+    let is_full = |kind: fn(&mut Operations) -> &mut Operation, part: u64, link: f64| {
+        let mut stage = full.clone();
+        for run in stage.rounds.iter_mut().flat_map(|round| &mut round.runs) {
+            let all = run.operations.read.clone();
+            let read = &mut run.operations.read;
+            (read.requests, read.bytes) = (all.requests - part, all.bytes - part * 4096);
+            let other = kind(&mut run.operations);
+            (other.requests, other.bytes) = (part, part * 4096);
+        }
+        let mut sides = config(4).sides;
+        sides
+            .iter_mut()
+            .for_each(|side| side.link_bytes_per_second = Some(link));
+        !same_limit(&sides, &stage).is_empty()
+    };
+    let written: fn(&mut Operations) -> &mut Operation = |of| &mut of.write;
+    let deallocated: fn(&mut Operations) -> &mut Operation = |of| &mut of.deallocate;
+    assert!(is_full(written, 0, 8.2e6));
+    assert!(!is_full(written, 1000, 8.2e6));
+    assert!(is_full(written, 1000, 4.2e6));
+    assert!(!is_full(deallocated, 1000, 8.2e6));
+    assert!(is_full(deallocated, 1000, 4.2e6));
 }
 
 #[test]

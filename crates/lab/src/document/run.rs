@@ -247,10 +247,10 @@ impl Operations {
         self.each().iter().map(|(_, of)| of.requests).sum()
     }
 
-    /// Bytes of all kinds.
+    /// Bytes read and written. What is deallocated goes nowhere.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.each().iter().map(|(_, of)| of.bytes).sum()
+        self.read.bytes + self.write.bytes
     }
 
     /// Requests of all kinds that failed.
@@ -390,14 +390,20 @@ impl Run {
         )
     }
 
-    /// Bytes a second.
+    /// Bytes read and written a second.
     #[must_use]
     pub fn bytes_per_second(&self) -> f64 {
+        self.directions_bytes_per_second().iter().sum()
+    }
+
+    /// Bytes read a second, and written: what a link carries in each of its directions.
+    #[must_use]
+    pub fn directions_bytes_per_second(&self) -> [f64; 2] {
         let requests = self.operations.requests();
-        match requests {
+        [&self.operations.read, &self.operations.write].map(|of| match requests {
             0 => 0.0,
-            _ => self.rate() * self.operations.bytes() as f64 / requests as f64,
-        }
+            _ => self.rate() * of.bytes as f64 / requests as f64,
+        })
     }
 
     /// Requests that failed.

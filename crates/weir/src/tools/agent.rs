@@ -48,8 +48,8 @@ pub(crate) struct AgentArguments {
     /// $XDG_STATE_HOME/weir-agent or ~/.local/state/weir-agent]
     #[arg(long, value_name = "FOLDER", conflicts_with = "tls_certificate")]
     state_folder: Option<PathBuf>,
-    /// Open volumes whose URL begins so, such as nvme+tcp://192.0.2.1 or file:/data/; may be given several times [default: nvme+tcp:
-    /// and null:]
+    /// Open volumes whose URL begins so, such as nvme+tcp://192.0.2.1 or file:/data/; may be given several times. Of rbd: it also says
+    /// which conf, id and keyring, as in rbd:pool/?id=bench [default: nvme+tcp: and null:]
     #[arg(long, value_name = "PREFIX")]
     allow: Vec<Rule>,
 }

@@ -46,7 +46,7 @@ pub(crate) struct CompareArguments {
     /// Differences below this are not shown, in percent
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = least)]
     least: f64,
-    /// What the link to the volumes carries, in Gb/s, to be told when that is what is measured
+    /// What the link to the volumes carries in each direction, in Gb/s, to be told when that is what is measured
     #[arg(long, value_name = "GBIT", value_parser = link)]
     link: Option<f64>,
     #[command(flatten)]
