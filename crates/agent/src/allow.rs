@@ -250,7 +250,7 @@ mod tests {
             ("rbd:pool/image?conf=/etc/shadow", false),
             ("rbd:pool/image?CONF=/etc/shadow", true), // No parameter at all: whoever opens it refuses it.
             ("rbd:pool/image?%63onf=/etc/shadow", false),
-            ("rbd:pool/image?keyring=/root/key", false),
+            ("rbd:pool/image?keyring=/etc/key", false),
             ("rbd:pool/image?id=other", false),
             ("rbd:pool/image?conf=", false),
         ] {
