@@ -804,9 +804,12 @@ pub unsafe extern "C" fn rbd_lock_break(
     let options = open.configuration();
     let option = |name| options.get(name).map(|(value, _)| &**value);
     if option("rbd_blocklist_on_break_lock") != Some("false") {
-        let seconds = option("rbd_blocklist_expire_seconds").and_then(|text| text.parse().ok());
-        let seconds = seconds.unwrap_or(BLOCKLIST_SECONDS);
-        state.blocklist.insert(holder, seconds);
+        // As librbd 16 does: monitors refuse what it makes of the option.
+        if option("rbd_blocklist_expire_seconds").is_some_and(|seconds| seconds != "0") {
+            lock(&open.image.owner).clone_from(&taken);
+            return -(EINVAL as c_int);
+        }
+        state.blocklist.insert(holder, BLOCKLIST_SECONDS);
     }
     0
 }

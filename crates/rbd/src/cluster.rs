@@ -156,10 +156,9 @@ pub(crate) fn connect(
         ("rbd_non_blocking_aio", "true"),
         // Where librbd breaks a lock by itself, as one whose holder is dead.
         ("rbd_blocklist_on_break_lock", "true"),
-        (
-            "rbd_blocklist_expire_seconds",
-            &BLOCKLIST_SECONDS.to_string(),
-        ),
+        // For how long is said by who takes a lock over: librbd 16 writes a time of its own to the monitors as a string, which they
+        // refuse, and then the lock cannot be broken.
+        ("rbd_blocklist_expire_seconds", "0"),
     ] {
         if rados.set(option, value).is_err() {
             tracing::debug!(option, value, "this version of Ceph has no such option");

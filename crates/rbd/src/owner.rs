@@ -13,6 +13,7 @@ use crate::sys::{ENOENT, Errno, FEATURE_EXCLUSIVE_LOCK, RawImage};
 
 const EAGAIN: Errno = 11;
 const EBUSY: Errno = 16;
+const EINVAL: Errno = 22;
 
 /// How often the lock's holder is looked up where it changes in between.
 const LOOKS_MAX: u32 = 5;
@@ -102,6 +103,15 @@ pub(crate) fn take(
             }
             // It is another's by now, or nobody's.
             Err(ENOENT | EBUSY | EAGAIN) if looks < LOOKS_MAX => looks += 1,
+            Err(errno @ EINVAL) => {
+                return Err(CephError::Other {
+                    action: format!("cannot take the lock of {name}"),
+                    reason: format!(
+                        "librbd could not have its holder blocklisted; librbd 16 cannot where rbd_blocklist_expire_seconds is configured: `rbd config image rm {name} rbd_blocklist_expire_seconds` (or `rbd config pool rm`) is the way out"
+                    ),
+                    errno,
+                });
+            }
             Err(errno) => return Err(failed(errno)),
         }
     }

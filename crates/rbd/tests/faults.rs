@@ -528,20 +528,34 @@ const YEAR_SECONDS: i64 = 365 * 24 * 3600;
 
 #[test]
 fn a_holder_is_refused_for_years_whatever_is_configured() {
-    for (key, value) in [
-        ("rbd_blocklist_on_break_lock", "false"),
-        ("rbd_blocklist_expire_seconds", "60"),
-    ] {
+    for value in ["true", "false"] {
         let cluster = Cluster::with_image(4 * MIB);
         let (harness, host) = (Harness::real(1), host("a"));
         cluster.tell("lock rbd/image 10.9.9.9:0/1 dead");
-        cluster.tell(&format!("configure rbd/image {key} {value}"));
+        cluster.tell(&format!(
+            "configure rbd/image rbd_blocklist_on_break_lock {value}"
+        ));
         let volume = open(&harness, &host, &cluster.url(""));
         let seconds = cluster.ask("blocklisted_seconds 10.9.9.9:0/1");
-        assert!(seconds > YEAR_SECONDS, "{key}={value}: {seconds} s");
+        assert!(seconds > YEAR_SECONDS, "{value}: {seconds} s");
         drop(volume);
         close(&harness, host);
     }
+}
+
+#[test]
+fn a_lock_that_librbd_cannot_break_is_told_with_the_way_out() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    cluster.tell("lock rbd/image 10.9.9.9:0/1 dead");
+    cluster.tell("configure rbd/image rbd_blocklist_expire_seconds 60");
+    let refused = try_open(&harness, &host, &cluster.url(""), Access::READ_WRITE);
+    let refused = refused.map(drop).unwrap_err().to_string();
+    let way_out = "rbd config image rm rbd/image rbd_blocklist_expire_seconds";
+    assert!(refused.contains(way_out), "{refused}");
+    cluster.tell("unconfigure rbd/image rbd_blocklist_expire_seconds");
+    drop(open(&harness, &host, &cluster.url("")));
+    close(&harness, host);
 }
 
 #[test]
