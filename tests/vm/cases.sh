@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Named test cases, one process each, for the suites that run in the guest.
+# Named test cases, one process each, for the suites that run in the guest, and those of
+# tests/ceph, which run beside a cluster.
 #
 #   run_case NAME [SECONDS]   runs the function NAME under `set -e` and prints
 #                             "ok NAME" or "not ok NAME" with the end of its log
@@ -16,8 +17,9 @@ LOG=${LOG:-/dev/null}
 
 note() { printf '# %s\n' "$*" | tee -a "$LOG"; }
 
-# What the kernel knows about a case that hangs: blocked tasks and the log's end.
+# What the kernel knows about a case that hangs: blocked tasks and the log's end. Only the guest's own is asked.
 kernel_view() {
+    [ -n "${LINUX_VM-}" ] || return 0
     echo w >/proc/sysrq-trigger
     dmesg | tail -n 40
 }
@@ -56,7 +58,7 @@ run_case() {
         failed=$((failed + 1))
         echo "not ok $name$late: exit status $rc" | tee -a "$LOG"
         tail -n 30 "$log" | sed 's/^/# /'
-        dmesg | tail -n 10 | sed 's/^/# kernel: /'
+        [ -z "${LINUX_VM-}" ] || dmesg | tail -n 10 | sed 's/^/# kernel: /'
     fi
     rm -f "$log"
 }
