@@ -89,6 +89,16 @@ pub enum CompareError<E> {
         /// What was asked for.
         sides: usize,
     },
+    /// More is asked for than there may be.
+    #[error(
+        "a depth of {depth} is above the highest depth, {depth_max}; ask for less, or for a higher one"
+    )]
+    Depth {
+        /// Requests in flight of each queue that were asked for.
+        depth: u32,
+        /// Those that there may be.
+        depth_max: u32,
+    },
     /// A side does nothing.
     #[error("no request succeeded on {side}{}", first_error.as_ref().map_or(String::new(), |error| format!(": {error}")))]
     Nothing {
@@ -129,6 +139,10 @@ pub async fn measure<B: Bench>(
         return Err(CompareError::Rounds {
             rounds: config.rounds,
         });
+    }
+    let depth_max = config.depth_max;
+    if let Some(depth) = config.depth.filter(|depth| *depth > depth_max) {
+        return Err(CompareError::Depth { depth, depth_max });
     }
     let mut driver = Driver {
         bench,
@@ -255,9 +269,9 @@ impl<B: Bench, O: FnMut(Step<'_>)> Driver<'_, B, O> {
     }
 
     fn open(&self, rate: f64) -> Load {
-        let Spread { queues, hosts } = self.config.spread;
+        let Spread { queues, hosts, .. } = self.config.spread;
         Load::Open {
-            rate: rate.round().max(1.0),
+            rate: self.config.spread.rate(rate),
             arrivals: self.config.arrivals,
             depth_max: self.config.depth_max,
             queues,

@@ -234,7 +234,8 @@ pub fn arrivals(of: bench::Arrivals) -> Arrivals {
     }
 }
 
-/// The load of one of several volumes that share a stored one. Of a rate each has the same part, and what does not divide goes to the first ones.
+/// The load of one of several volumes that share a stored one. Of a rate each has the same part, and what does not divide goes to the first ones. With
+/// less than one request a second for each volume, the last ones have a rate of 0, which nobody runs.
 #[must_use]
 pub fn load(of: &Load, volumes: u64, index: u64) -> bench::Load {
     match *of {
@@ -247,7 +248,7 @@ pub fn load(of: &Load, volumes: u64, index: u64) -> bench::Load {
         } => {
             let rate = rate.round() as u64;
             bench::Load::Open {
-                rate: (rate / volumes + u64::from(index < rate % volumes)).max(1),
+                rate: rate / volumes + u64::from(index < rate % volumes),
                 arrivals: match arrivals {
                     Arrivals::Uniform => bench::Arrivals::Uniform,
                     Arrivals::Exponential => bench::Arrivals::Exponential,

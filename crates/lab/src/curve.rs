@@ -173,7 +173,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
                 };
                 let mut rates: Vec<f64> = percents
                     .iter()
-                    .map(|percent| whole_rate(self.maximum * percent / 100.0))
+                    .map(|percent| self.config.spread.rate(self.maximum * percent / 100.0))
                     .collect();
                 rates.dedup();
                 Ok(rates)
@@ -206,7 +206,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
     }
 
     fn request(&self, offered: f64) -> Request {
-        let Spread { queues, hosts } = self.config.spread;
+        let Spread { queues, hosts, .. } = self.config.spread;
         let runs = self.maximum_runs.len() + self.points.len() + self.failures.len();
         let (name, load) = match self.config.steps {
             Steps::Depths(_) => {
@@ -387,7 +387,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
                 let queues = f64::from(self.config.spread.queues);
                 (offered / queues).round().max(1.0) * queues
             }
-            Axis::Rate => whole_rate(offered),
+            Axis::Rate => self.config.spread.rate(offered),
         }
     }
 
@@ -458,11 +458,6 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
         })
         .collect()
     }
-}
-
-/// Rates are whole numbers of requests a second.
-fn whole_rate(rate: f64) -> f64 {
-    rate.round().max(1.0)
 }
 
 /// Whether about all that was due ended in time.

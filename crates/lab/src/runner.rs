@@ -51,6 +51,8 @@ pub enum Step<'a> {
 /// The load that one queue carries, so that outstanding requests are spread evenly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spread {
+    /// Volumes that are driven at the same time.
+    pub volumes: u32,
     /// Queues in all.
     pub queues: u32,
     /// Hosts that they are spread over.
@@ -64,6 +66,11 @@ impl Spread {
             queues: self.queues,
             hosts: self.hosts,
         }
+    }
+
+    /// The nearest rate that can be offered: a whole number of requests a second, and one at least for each volume.
+    pub(crate) fn rate(self, wanted: f64) -> f64 {
+        wanted.round().max(f64::from(self.volumes.max(1)))
     }
 }
 

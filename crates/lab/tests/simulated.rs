@@ -21,6 +21,7 @@ const RATE: f64 = 2_000.0;
 const DELAY: Duration = Duration::from_millis(4);
 const KNEE: f64 = 9.0;
 const SPREAD: Spread = Spread {
+    volumes: 1,
     queues: 1,
     hosts: 1,
 };

@@ -371,11 +371,63 @@ fn a_load_is_stored() {
     assert!(of_volume(0) > 0 && of_volume(1) > 0);
 }
 
+/// Three volumes cannot share one request a second: they are offered three, and the point says so.
+#[test]
+fn a_small_rate_of_several_volumes_is_what_is_offered() {
+    let curve = curve(&[
+        "curve",
+        SLOW,
+        SLOW,
+        SLOW,
+        "--maximum",
+        "10",
+        "--rates",
+        "10",
+        "--arrivals",
+        "uniform",
+        "--no-refinement",
+        "--duration",
+        "1s",
+    ]);
+    let [point] = &curve.points[..] else {
+        panic!("one point was asked for: {:?}", curve.points);
+    };
+    assert_eq!((point.offered, point.percent_of_maximum), (3.0, Some(30.0)));
+    assert_eq!(point.run.operations.requests(), 3);
+}
+
+/// A depth that is asked for raises the highest one, where that is not said.
+#[test]
+fn a_comparison_may_be_at_a_greater_depth_than_the_usual_highest() {
+    let (comparison, _) = comparison(&[
+        "compare",
+        SLOW,
+        SLOW,
+        "-d",
+        "300",
+        "--rounds",
+        "4",
+        "--duration",
+        "200ms",
+    ]);
+    let depths: Vec<_> = comparison
+        .stages
+        .iter()
+        .flat_map(|stage| &stage.loads)
+        .map(|load| load.outstanding())
+        .collect();
+    assert!(!depths.is_empty() && depths.iter().all(|depth| *depth == 300));
+}
+
 #[test]
 fn what_cannot_be_measured_is_refused() {
     for (arguments, part) in [
         (&["compare", SLOW][..], "URL"),
         (&["compare", SLOW, SLOW, "--rounds", "3"], "4..=1000"),
+        (
+            &["compare", SLOW, SLOW, "-d", "9", "--depth-max", "8"],
+            "a depth of 9 is above the highest depth, 8",
+        ),
         (&["curve", SLOW, "--depths", "8..1"], "more than"),
         (&["curve", SLOW, "--objective", "p99=2ms"], "p99<2ms"),
         (&["curve", SLOW, "--maximum", "5"], "--rates"),

@@ -17,6 +17,7 @@ fn config(rounds: u32) -> CompareConfig {
     CompareConfig {
         sides: vec![side("A"), side("B")],
         spread: Spread {
+            volumes: 1,
             queues: 1,
             hosts: 1,
         },
@@ -342,6 +343,10 @@ fn what_cannot_be_compared_is_refused() {
         now(measure(model, config, |_| {})).unwrap_err().to_string()
     };
     assert!(refused(&mut model, &config(3)).contains("4 are needed"));
+    let mut deep = config(4);
+    (deep.depth, deep.depth_max) = (Some(9), 8);
+    let said = refused(&mut model, &deep);
+    assert!(said.contains("a depth of 9 is above"), "{said}");
     let mut alone = config(4);
     alone.sides.pop();
     assert!(refused(&mut model, &alone).contains("two at least"));

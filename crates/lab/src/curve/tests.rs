@@ -4,6 +4,7 @@ use super::*;
 use crate::model::{Device, Model, now};
 
 const SPREAD: Spread = Spread {
+    volumes: 1,
     queues: 1,
     hosts: 1,
 };
@@ -141,10 +142,32 @@ fn points_are_in_order_and_added_only_where_wanted() {
     assert!(curve.points.is_sorted_by_key(|of| of.offered as u64));
 }
 
+/// A point is what was offered, and not what could not be: three volumes are offered three requests a second at least.
+#[test]
+fn each_volume_is_offered_a_request_a_second_at_least() {
+    let mut config = config(Steps::Rates {
+        percents: vec![10.0, 20.0, 30.0, 50.0, 100.0],
+        arrivals: Arrivals::Uniform,
+        depth_max: 8,
+        maximum: Some(10.0),
+    });
+    config.spread.volumes = 3;
+    let curve = measured(Device::throttled(10_000.0, 1e-3), &config);
+    let points: Vec<_> = curve
+        .points
+        .iter()
+        .filter(|point| !point.refinement)
+        .map(|point| (point.offered, &*point.run.name))
+        .collect();
+    assert_eq!(points, [(3.0, "30%"), (5.0, "50%"), (10.0, "100%")]);
+    assert!(curve.points.iter().all(|point| point.offered >= 3.0));
+}
+
 #[test]
 fn outstanding_requests_are_spread_over_the_queues() {
     let mut config = config(Steps::Depths(vec![1, 8, 64]));
     config.spread = Spread {
+        volumes: 1,
         queues: 4,
         hosts: 2,
     };

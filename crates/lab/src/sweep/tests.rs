@@ -19,6 +19,7 @@ fn config(settings: &[&str], steps: Steps) -> SweepConfig {
             side: 0,
             steps,
             spread: Spread {
+                volumes: 1,
                 queues: 2,
                 hosts: 1,
             },

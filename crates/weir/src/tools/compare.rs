@@ -18,6 +18,8 @@ use super::present;
 
 /// Sides are called by letters.
 const SIDES_MAX: usize = 26;
+/// Requests in flight of each queue at most, where nothing is said.
+const DEPTH_MAX: u32 = 256;
 
 /// Measure volumes side by side in alternating rounds, and tell differences from chance
 #[derive(Debug, clap::Args)]
@@ -28,9 +30,9 @@ pub(crate) struct CompareArguments {
     /// Requests in flight per queue when each does as much as it can [default: found]
     #[arg(long, short = 'd', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     queue_depth: Option<u32>,
-    /// Requests in flight per queue at most
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65536))]
-    depth_max: u32,
+    /// Requests in flight per queue at most [default: 256, or --queue-depth where that is more]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    depth_max: Option<u32>,
     /// Requests a second that all are offered alike [default: half of what the slowest can]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
@@ -97,7 +99,9 @@ pub(crate) fn run(arguments: CompareArguments, json: bool) -> anyhow::Result<Exi
         sides: (0..sides.len()).map(side).collect(),
         spread: laboratory.spread(),
         depth: arguments.queue_depth,
-        depth_max: arguments.depth_max,
+        depth_max: arguments
+            .depth_max
+            .unwrap_or(DEPTH_MAX.max(arguments.queue_depth.unwrap_or(0))),
         rate: arguments.rate.map(f64::from),
         arrivals: convert::arrivals(arguments.arrivals),
         rounds: arguments.rounds,

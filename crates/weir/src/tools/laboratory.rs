@@ -124,6 +124,7 @@ impl Laboratory {
     pub(super) fn spread(&self) -> Spread {
         let volumes = self.sides[0].urls.len() as u32;
         Spread {
+            volumes,
             queues: self.arguments.queues * self.arguments.hosts * volumes,
             hosts: self.arguments.hosts,
         }
