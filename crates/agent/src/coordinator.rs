@@ -923,7 +923,8 @@ impl Hearing {
         let volume = self.volume(progress.job)?;
         let told = volume.intervals.intervals();
         let fresh = told[volume.ticked.min(told.len())..].to_vec();
-        volume.ticked = told.len();
+        // Those that were taken back are not told of again, however often they come.
+        volume.ticked = volume.ticked.max(told.len());
         self.tick_intervals.extend(fresh);
         for (sum, more) in
             self.tick
@@ -1229,5 +1230,76 @@ async fn write_all(
             let _ = timeout(PING_INTERVAL, writer.shutdown()).await;
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::IntervalOnWire;
+    use weir_load::bench::Load;
+    use weir_load::workload::{Access, Workload};
+
+    fn hearing(volumes: usize) -> Hearing {
+        let config = BenchConfig {
+            workload: Workload::simple(4096, 100, Access::Random),
+            load: Load::Closed { depth: 1 },
+            queues: 1,
+            among: None,
+            duration: Duration::from_secs(1),
+            ramp: Duration::ZERO,
+            interval: Duration::from_secs(1),
+            seed: 7,
+            stop: Stop::new(),
+        };
+        Hearing::new(&vec![config; volumes], Most::of(1, volumes))
+    }
+
+    fn progress(job: usize, requests: u64) -> ToCoordinator {
+        ToCoordinator::Progress(Progress {
+            job,
+            elapsed_ns: 1,
+            ramping: false,
+            interval_ns: 1,
+            requests,
+            bytes: 0,
+            errors: 0,
+        })
+    }
+
+    fn intervals(first: usize, count: usize) -> ToCoordinator {
+        ToCoordinator::Intervals {
+            job: 0,
+            first,
+            intervals: vec![IntervalOnWire::of(&Interval::default()); count],
+        }
+    }
+
+    /// An agent that takes back what it told and tells it again makes nobody keep more.
+    #[test]
+    fn intervals_that_are_told_again_are_not_kept_for_the_user() {
+        let mut hearing = hearing(2);
+        for _ in 0..5 {
+            for said in [
+                intervals(0, 0),
+                progress(0, 1),
+                intervals(0, 3),
+                progress(0, 1),
+            ] {
+                let heard = hearing.hear(0, said, Instant::now(), &mut |_| {});
+                assert!(heard.is_ok());
+            }
+        }
+        assert_eq!(hearing.tick_intervals.len(), 3);
+    }
+
+    #[test]
+    fn progress_that_cannot_be_is_senseless() {
+        let mut hearing = hearing(1);
+        let heard = hearing.hear(0, progress(0, u64::MAX), Instant::now(), &mut |_| {});
+        let Err(Misheard::Senseless(text)) = heard else {
+            panic!("it was heard");
+        };
+        assert!(text.contains("the requests since"), "{text}");
     }
 }
