@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cluster::{
-    BLOCKLIST_SECONDS, Client, Cluster, Completion, EEXIST, EINVAL, ENOENT, EPERM, ERANGE, EROFS,
-    ESHUTDOWN, ETIMEDOUT, Image, Op, Open, Owner, What, cluster, lock, next_number, text,
+    BLOCKLIST_SECONDS, Client, Cluster, Completion, EBUSY, EEXIST, EINVAL, ENOENT, EPERM, ERANGE,
+    EROFS, ESHUTDOWN, ETIMEDOUT, Image, Op, Open, Owner, What, cluster, lock, next_number, text,
 };
 
 type Callback = unsafe extern "C" fn(*mut c_void, *mut c_void);
@@ -169,6 +169,9 @@ pub unsafe extern "C" fn rados_connect(rados: *mut c_void) -> c_int {
     }
     drop(state);
     let configuration = lock(&rados.configuration).clone();
+    if let Some(file) = configuration.get("fake_commands") {
+        cluster.follow(file);
+    }
     *lock(&rados.connected) = Some(Client::connect(&cluster, configuration));
     0
 }
@@ -578,9 +581,14 @@ pub unsafe extern "C" fn rbd_trash_move(
     // SAFETY: as in librbd.h.
     let (context, name) = unsafe { (at::<IoContext>(context), text(name)) };
     let mut state = lock(&context.client.cluster.state);
-    let Some(image) = state.images.remove(&context.path(&name)) else {
+    let path = context.path(&name);
+    let Some(image) = state.images.get(&path) else {
         return -(ENOENT as c_int);
     };
+    if !lock(&image.watchers).is_empty() {
+        return -(EBUSY as c_int);
+    }
+    let image = state.images.remove(&path).expect("it is there");
     let id = format!("{:x}", next_number());
     state.trash.insert(id, (name, image));
     0
@@ -636,12 +644,15 @@ pub unsafe extern "C" fn rbd_trash_restore(
 ) -> c_int {
     // SAFETY: as in librbd.h.
     let (context, id, name) = unsafe { (at::<IoContext>(context), text(id), text(name)) };
-    let found = lock(&context.client.cluster.state).trash.remove(&id);
-    result(
-        found
-            .ok_or(ENOENT)
-            .and_then(|(_, image)| add(context, &name, image)),
-    )
+    let cluster = &context.client.cluster;
+    let found = lock(&cluster.state).trash.get(&id).cloned();
+    let restored = found
+        .ok_or(ENOENT)
+        .and_then(|(_, image)| add(context, &name, image));
+    if restored.is_ok() {
+        lock(&cluster.state).trash.remove(&id);
+    }
+    result(restored)
 }
 
 #[unsafe(no_mangle)]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) const EPERM: i64 = 1;
 pub(crate) const ENOENT: i64 = 2;
+pub(crate) const EBUSY: i64 = 16;
 pub(crate) const EEXIST: i64 = 17;
 pub(crate) const EINVAL: i64 = 22;
 pub(crate) const ENOSPC: i64 = 28;
@@ -57,6 +58,8 @@ pub(crate) struct State {
     pub(crate) monitors_down: bool,
     pub(crate) key_refused: bool,
     full: bool,
+    /// A file of commands is being read.
+    followed: bool,
     performed: HashMap<Class, u64>,
 }
 
@@ -483,6 +486,28 @@ fn read(data: &[u8], offset: u64, pieces: &Pieces) -> i64 {
 }
 
 impl Cluster {
+    /// Does what is written to a file, line by line, for as long as the process lives: for those who cannot call it.
+    pub(crate) fn follow(self: &Arc<Self>, file: &str) {
+        const PAUSE: Duration = Duration::from_millis(5);
+        if std::mem::replace(&mut lock(&self.state).followed, true) {
+            return;
+        }
+        let (cluster, file) = (Arc::clone(self), file.to_owned());
+        let mut done = 0;
+        let read = move || loop {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            // What is not a whole line yet is being written.
+            let whole = text.rfind('\n').map_or(0, |at| at + 1);
+            for line in text[..whole].lines().skip(done) {
+                cluster.command(line);
+                done += 1;
+            }
+            std::thread::sleep(PAUSE);
+        };
+        let thread = std::thread::Builder::new().name("fake-commands".to_owned());
+        thread.spawn(read).expect("a thread can be had");
+    }
+
     /// What goes wrong from now on, or a question. See the branches.
     pub(crate) fn command(&self, command: &str) -> i64 {
         let words: Vec<&str> = command.split_whitespace().collect();

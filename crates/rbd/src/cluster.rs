@@ -2,7 +2,7 @@
 //!
 //! Everything here blocks, and belongs on threads that may.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use weir_volume::parts::lock;
@@ -10,6 +10,7 @@ use weir_volume::parts::lock;
 use crate::error::CephError;
 use crate::options::{Cache, Options};
 use crate::sys::{Api, LibraryError, Pool, Rados};
+use crate::usage::{ClientCost, Usage};
 
 /// How long the cluster refuses a client that was cut off, in seconds: five years. librados keeps what was not answered, and sends it
 /// again for as long as the client is there, which may be one that was paused with its whole machine: no time that is short
@@ -123,6 +124,7 @@ pub(crate) fn connect(
     credentials: &Credentials,
     cache: Cache,
 ) -> Result<Rados, CephError> {
+    let _connecting = Connecting::begin();
     let id = &credentials.id;
     let failed = |action: String| move |errno| CephError::new(action, id, errno);
     let rados = Rados::create(ceph.api()?, &format!("client.{id}"))
@@ -198,6 +200,9 @@ pub struct ClientReport {
     pub images_max: u32,
     /// Whether the cluster was told to refuse it. It is gone as soon as librbd has let go of what it was lent.
     pub fenced: bool,
+    /// What it has added to this process; none where that could not be told apart from other clients that connected at the same time,
+    /// or its first image is not open yet.
+    pub cost: Option<ClientCost>,
 }
 
 impl Group {
@@ -240,6 +245,7 @@ impl Group {
     }
 
     fn connect(self: &Arc<Self>) -> Result<Client, CephError> {
+        let before = Before::now();
         let rados = connect(&self.ceph, &self.key.credentials, self.key.cache)?;
         let id = &self.key.credentials.id;
         let failed = |errno| CephError::new("cannot learn this client's address", id, errno);
@@ -250,6 +256,8 @@ impl Group {
             images: AtomicU32::new(0),
             fenced: AtomicBool::new(false),
             cut_off: Mutex::new(false),
+            before,
+            cost: OnceLock::new(),
             group: Arc::clone(self),
         })
     }
@@ -264,6 +272,7 @@ impl Group {
             images: client.images.load(Ordering::Relaxed),
             images_max: self.key.images_max,
             fenced: client.is_fenced(),
+            cost: client.cost.get().copied().flatten(),
         };
         clients.map(report).collect()
     }
@@ -287,10 +296,64 @@ pub(crate) struct Client {
     fenced: AtomicBool,
     /// Whether the cluster refuses it. Held while that is brought about.
     cut_off: Mutex<bool>,
+    before: Before,
+    /// Set when its first image is open.
+    cost: OnceLock<Option<ClientCost>>,
     group: Arc<Group>,
 }
 
+/// The process before a client connected.
+struct Before {
+    /// None where another client was connecting.
+    usage: Option<Usage>,
+    begun: u64,
+}
+
+/// How many clients have begun to connect in this process, ever, and how many are at it.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+static CONNECTING: AtomicU64 = AtomicU64::new(0);
+
+/// A client that connects.
+struct Connecting;
+
+impl Connecting {
+    fn begin() -> Self {
+        CONNECTING.fetch_add(1, Ordering::Relaxed);
+        BEGUN.fetch_add(1, Ordering::Relaxed);
+        Connecting
+    }
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        CONNECTING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Before {
+    fn now() -> Self {
+        let begun = BEGUN.load(Ordering::Relaxed);
+        let alone = CONNECTING.load(Ordering::Relaxed) == 0;
+        Before {
+            usage: Usage::now().filter(|_| alone),
+            begun,
+        }
+    }
+
+    /// What there is more now, where none but this client has begun to connect since.
+    fn cost(&self) -> Option<ClientCost> {
+        let (before, now) = (self.usage?, Usage::now()?);
+        let alone = BEGUN.load(Ordering::Relaxed) == self.begun + 1;
+        alone.then(|| before.added_until(&now))
+    }
+}
+
 impl Client {
+    /// An image of it is open: where it is the first, the client is as large as it is going to be.
+    pub(crate) fn has_image(&self) {
+        self.cost.get_or_init(|| self.before.cost());
+    }
+
     pub(crate) fn is_fenced(&self) -> bool {
         self.fenced.load(Ordering::Relaxed)
     }

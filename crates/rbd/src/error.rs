@@ -160,6 +160,15 @@ impl CephError {
         matches!(self, CephError::Other { errno: EEXIST, .. })
     }
 
+    /// Whether what was to be taken away or changed is in use.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        matches!(
+            self,
+            CephError::Locked { .. } | CephError::Other { errno: EBUSY, .. }
+        )
+    }
+
     /// Whether trying again later is in vain until someone changes something.
     pub(crate) fn is_final(&self) -> bool {
         match self {

@@ -9,8 +9,9 @@ use weir_reactor::{System, oneshot};
 use weir_volume::parts::lock;
 use weir_volume::{Factory, OpenError, OpenRequest};
 
-use crate::cluster::{Ceph, ClientReport, Group, GroupKey, Libraries, Seat};
+use crate::cluster::{Ceph, ClientReport, Credentials, Group, GroupKey, Libraries, Seat};
 use crate::error::CephError;
+use crate::images::Images;
 use crate::options::Options;
 use crate::owner;
 use crate::settings;
@@ -292,6 +293,7 @@ impl RbdHost {
                 .shape()
                 .map_err(|errno| CephError::new(format!("cannot look at image {name}"), id, errno))
         };
+        seat.client.has_image();
         let settings = image.configuration().map_err(|errno| {
             CephError::new(
                 format!("cannot look at the configuration of {name}"),
@@ -321,6 +323,19 @@ impl RbdHost {
     /// Whether an image should wait with being opened again, until less is left of clients that were cut off.
     pub(crate) fn has_too_many_fenced(&self, options: &Options) -> bool {
         self.group(options).fenced() > FENCED_CLIENTS_MAX
+    }
+
+    /// The images of a pool, or of a namespace in it, by way of a client of their own. Blocks until the cluster has answered.
+    ///
+    /// # Errors
+    /// [`CephError`].
+    pub fn images(
+        &self,
+        credentials: &Credentials,
+        pool: &str,
+        namespace: &str,
+    ) -> Result<Images, CephError> {
+        Images::connect(&self.ceph, credentials, pool, namespace)
     }
 
     /// The clients of clusters that there are, and what they serve.

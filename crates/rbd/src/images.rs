@@ -203,7 +203,7 @@ impl Images {
     pub fn restore(&self, id: &str, name: &str) -> Result<(), CephError> {
         self.pool
             .restore(id, name)
-            .map_err(self.failed("restore from the trash", name))
+            .map_err(self.failed(&format!("restore {id} from the trash as"), name))
     }
 
     /// The snapshots of an image, from the oldest on.

@@ -27,6 +27,7 @@ use weir_volume::parts::{
 
 use crate::error::Fault;
 use crate::sys::{Buffers, COMPARE_WRITE_BYTES, CompareWrite, FreeFrame, Io, Lent};
+use crate::usage::QueueTimes;
 use crate::volume::{Life, Message, RbdVolume, Shared};
 
 /// How long a request waits before it looks for a buffer or a place in the inbox again, when nothing of this queue ends meanwhile.
@@ -133,6 +134,7 @@ struct Lane {
     /// The last life of which nothing can land any more.
     fenced: Cell<u64>,
     frames: RefCell<Vec<FreeFrame>>,
+    times: Arc<QueueTimes>,
     mailbox: Arc<Mailbox<Message>>,
     waker: RefCell<Option<Waker>>,
     this: std::rc::Weak<Lane>,
@@ -149,8 +151,10 @@ impl RbdQueue {
         volume: Arc<RbdVolume>,
     ) -> Self {
         let depth = depth as usize;
+        let times = shared.new_times();
         let lane = Rc::new_cyclic(|this| Lane {
             shared,
+            times,
             reactor: reactor.clone(),
             depth,
             sink: RefCell::new(Some(sink)),
@@ -239,6 +243,9 @@ impl Recipient for Lane {
         };
         let (buffers, frame) = lent.reclaim(&delivery);
         self.frames.borrow_mut().push(frame);
+        let took = self.reactor.now() - entry.since;
+        self.times
+            .took(entry.operation.kind(), took.as_nanos() as u64);
         if entry.orphan {
             let orphan = slots.remove(key);
             drop(slots);
@@ -660,6 +667,7 @@ impl Drop for Lane {
         drop(self.mailbox.close());
         let orphans = self.orphans.get() as u32;
         self.shared.orphans.fetch_sub(orphans, Ordering::Relaxed);
+        self.shared.retire_times(&self.times);
     }
 }
 

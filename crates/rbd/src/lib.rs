@@ -18,6 +18,7 @@ mod owner;
 mod settings;
 #[allow(unsafe_code)]
 mod sys;
+mod usage;
 mod volume;
 
 pub use cluster::{Ceph, ClientReport, Credentials, Libraries};
@@ -26,4 +27,5 @@ pub use host::{Identity, RbdHost, SCHEME};
 pub use images::{ImageInfo, Images, NewImage, Snapshot, Trashed};
 pub use options::{Cache, ImageName, Options};
 pub use sys::LibraryError;
+pub use usage::{ClientCost, LibrbdTimes, Taken};
 pub use volume::{RbdVolume, VolumeReport};

@@ -28,6 +28,7 @@ use crate::host::{Claim, Closing, Opened, RbdHost, in_background};
 use crate::lane::RbdQueue;
 use crate::options::Options;
 use crate::sys::{RawImage, Shape};
+use crate::usage::{LibrbdTimes, QueueTimes};
 
 /// The longest transfer, in bytes.
 const TRANSFER_BYTES_MAX: u64 = 4 << 20;
@@ -145,6 +146,8 @@ pub struct VolumeReport {
     pub orphans: u32,
     /// What went wrong last.
     pub trouble: Option<String>,
+    /// How long librbd took.
+    pub times: LibrbdTimes,
 }
 
 /// What all queues of a volume have in common.
@@ -162,6 +165,8 @@ pub(crate) struct Shared {
     telling: Mutex<()>,
     /// Operations that were answered while librbd has their buffers.
     pub(crate) orphans: AtomicU32,
+    /// How long librbd took, by queue; and of the queues that are gone.
+    times: Mutex<(Vec<Arc<QueueTimes>>, LibrbdTimes)>,
     /// Something asked for the image's size, and has not had it.
     looking: AtomicBool,
     tail_bytes: u64,
@@ -205,6 +210,7 @@ impl RbdVolume {
             }),
             telling: Mutex::default(),
             orphans: AtomicU32::new(0),
+            times: Mutex::default(),
             looking: AtomicBool::new(false),
             tail_bytes,
         });
@@ -332,7 +338,31 @@ impl Shared {
         }
     }
 
+    /// Where a new queue counts how long librbd takes.
+    pub(crate) fn new_times(&self) -> Arc<QueueTimes> {
+        let times = Arc::default();
+        lock(&self.times).0.push(Arc::clone(&times));
+        times
+    }
+
+    /// A queue is gone.
+    pub(crate) fn retire_times(&self, gone: &Arc<QueueTimes>) {
+        let (queues, past) = &mut *lock(&self.times);
+        queues.retain(|times| !Arc::ptr_eq(times, gone));
+        past.add(&mut gone.read());
+    }
+
+    fn times(&self) -> LibrbdTimes {
+        let times = lock(&self.times);
+        let mut all = times.1;
+        for queue in &times.0 {
+            all.add(&mut queue.read());
+        }
+        all
+    }
+
     pub(crate) fn report(&self) -> VolumeReport {
+        let times = self.times();
         let state = lock(&self.state);
         VolumeReport {
             url: self.name.clone(),
@@ -350,6 +380,7 @@ impl Shared {
             reopened: state.number - 1,
             orphans: self.orphans.load(Ordering::Relaxed),
             trouble: state.trouble.clone(),
+            times,
         }
     }
 

@@ -8,6 +8,7 @@ use weir_gateway::name::{
     Eui64, ListenerAddress, Model, NameError, Nguid, Nqn, Serial, VolumeName,
 };
 use weir_gateway::state::{ControllerIds, SocketOptions};
+use weir_rbd::ImageName;
 
 use crate::tools::{
     AgentArguments, BenchArguments, CompareArguments, CopyArguments, CurveArguments,
@@ -50,6 +51,8 @@ pub(crate) enum Command {
     /// What is served: files, devices, memory
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// Images in the pools of Ceph clusters: made, listed, resized, put into the trash, snapshots and clones
+    Image(ImageCommandArguments),
     /// How it is served: NVMe subsystems, and which hosts may connect
     #[command(subcommand)]
     Subsystem(SubsystemCommand),
@@ -137,6 +140,216 @@ pub(crate) enum VolumeCommand {
         /// Its name
         name: VolumeName,
     },
+}
+
+/// The images of a cluster, as the gateway reaches it.
+#[derive(Debug, Args)]
+pub(crate) struct ImageCommandArguments {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArguments,
+    #[command(subcommand)]
+    pub(crate) command: ImageCommand,
+}
+
+/// Which cluster, and as whom. Files are those of the gateway's machine.
+#[derive(Debug, Args)]
+pub(crate) struct ClusterArguments {
+    /// The cluster's configuration file [default: the one that Ceph's tools read]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) conf: Option<PathBuf>,
+    /// The client's name at the cluster, without 'client.' [default: admin]
+    #[arg(long, global = true)]
+    pub(crate) id: Option<String>,
+    /// The file with the client's key [default: where the configuration says]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) keyring: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImageCommand {
+    /// List the images of a pool
+    List {
+        /// The pool, POOL or POOL/NAMESPACE
+        pool: PoolPlace,
+    },
+    /// Show an image: its size, who has its lock, its snapshots
+    Show {
+        /// The image, POOL/IMAGE or POOL/NAMESPACE/IMAGE
+        image: ImagePlace,
+    },
+    /// Make an image
+    Create {
+        /// The image, POOL/IMAGE or POOL/NAMESPACE/IMAGE
+        image: ImagePlace,
+        /// Its size, such as 100G
+        #[arg(long, value_parser = parse_size)]
+        size: u64,
+        /// The size of its objects, a power of two [default: the cluster's, 4M]
+        #[arg(long, value_parser = parse_size)]
+        object_size: Option<u64>,
+        /// A pool for its data [default: the pool that it is in]
+        #[arg(long, value_name = "POOL")]
+        data_pool: Option<String>,
+    },
+    /// Change an image's size; hosts of a volume that is made of it are told
+    Resize {
+        /// The image, POOL/IMAGE or POOL/NAMESPACE/IMAGE
+        image: ImagePlace,
+        /// The new size, such as 200G
+        #[arg(value_parser = parse_size)]
+        size: u64,
+        /// Destroy what lies behind a smaller end
+        #[arg(long)]
+        force: bool,
+    },
+    /// Move an image that no volume is made of to the pool's trash
+    Delete {
+        /// The image, POOL/IMAGE or POOL/NAMESPACE/IMAGE
+        image: ImagePlace,
+    },
+    /// List the trash of a pool
+    Trash {
+        /// The pool, POOL or POOL/NAMESPACE
+        pool: PoolPlace,
+    },
+    /// Take an image out of the trash
+    Restore {
+        /// The pool, POOL or POOL/NAMESPACE
+        pool: PoolPlace,
+        /// What the trash knows it by
+        id: String,
+        /// What it is to be called, a name that is free
+        name: String,
+    },
+    /// Make a writable image of a snapshot, which it needs from then on
+    Clone {
+        /// The snapshot, POOL/IMAGE@SNAPSHOT
+        #[arg(value_parser = parse_snapshot)]
+        snapshot: (ImagePlace, String),
+        /// The new image, POOL/IMAGE or POOL/NAMESPACE/IMAGE
+        to: ImagePlace,
+    },
+    /// What an image held at some time, to read or to clone
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapshotCommand {
+    /// List the snapshots of an image
+    List {
+        /// The image, POOL/IMAGE or POOL/NAMESPACE/IMAGE
+        image: ImagePlace,
+    },
+    /// Make a snapshot: what was acknowledged by then is in it
+    Create {
+        /// The snapshot, POOL/IMAGE@SNAPSHOT
+        #[arg(value_parser = parse_snapshot)]
+        snapshot: (ImagePlace, String),
+    },
+    /// Delete a snapshot that no volume is made of
+    Delete {
+        /// The snapshot, POOL/IMAGE@SNAPSHOT
+        #[arg(value_parser = parse_snapshot)]
+        snapshot: (ImagePlace, String),
+    },
+}
+
+/// A pool, or a namespace in one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PoolPlace {
+    pub(crate) pool: String,
+    /// Empty for that without a name.
+    pub(crate) namespace: String,
+}
+
+impl std::fmt::Display for PoolPlace {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.pool)?;
+        match &*self.namespace {
+            "" => Ok(()),
+            namespace => write!(formatter, "/{namespace}"),
+        }
+    }
+}
+
+impl std::str::FromStr for PoolPlace {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (pool, namespace) = text.split_once('/').unwrap_or((text, ""));
+        if pool.is_empty() || text.ends_with('/') || namespace.contains('/') {
+            return Err("write POOL or POOL/NAMESPACE");
+        }
+        Ok(PoolPlace {
+            pool: pool.to_owned(),
+            namespace: namespace.to_owned(),
+        })
+    }
+}
+
+/// An image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ImagePlace {
+    pub(crate) pool: String,
+    /// Empty for that without a name.
+    pub(crate) namespace: String,
+    pub(crate) image: String,
+}
+
+impl ImagePlace {
+    /// Where it is.
+    pub(crate) fn place(&self) -> PoolPlace {
+        PoolPlace {
+            pool: self.pool.clone(),
+            namespace: self.namespace.clone(),
+        }
+    }
+}
+
+impl std::fmt::Display for ImagePlace {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}/{}", self.place(), self.image)
+    }
+}
+
+impl std::str::FromStr for ImagePlace {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match ImageName::parse(text) {
+            Some(ImageName {
+                pool,
+                namespace,
+                image,
+                snapshot: None,
+            }) => Ok(ImagePlace {
+                pool,
+                namespace,
+                image,
+            }),
+            _ => Err("write POOL/IMAGE or POOL/NAMESPACE/IMAGE"),
+        }
+    }
+}
+
+fn parse_snapshot(text: &str) -> Result<(ImagePlace, String), &'static str> {
+    match ImageName::parse(text) {
+        Some(ImageName {
+            pool,
+            namespace,
+            image,
+            snapshot: Some(snapshot),
+        }) => {
+            let image = ImagePlace {
+                pool,
+                namespace,
+                image,
+            };
+            Ok((image, snapshot))
+        }
+        _ => Err("write POOL/IMAGE@SNAPSHOT or POOL/NAMESPACE/IMAGE@SNAPSHOT"),
+    }
 }
 
 #[derive(Debug, Subcommand)]

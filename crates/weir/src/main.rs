@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::serve(&arguments, global.socket, global.json),
         Command::Status => commands::status::run(&asked),
         Command::Volume(command) => commands::volume::run(&asked, command),
+        Command::Image(arguments) => commands::image::run(&asked, arguments),
         Command::Subsystem(command) => commands::subsystem::run(&asked, command),
         Command::Namespace(command) => commands::namespace::run(&asked, command),
         Command::Host(command) => commands::host::run(&asked, command),

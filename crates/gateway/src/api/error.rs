@@ -72,7 +72,7 @@ impl ApiError {
         }
     }
 
-    fn with_hint(mut self, hint: Option<String>) -> Self {
+    pub(super) fn with_hint(mut self, hint: Option<String>) -> Self {
         self.detail.hint = hint;
         self
     }

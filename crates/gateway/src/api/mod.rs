@@ -6,11 +6,13 @@
 //! name: a mistyped name is not taken for success. A change is answered when it is stored and in
 //! force on every reactor. Every refusal has the body of [`error::ErrorBody`].
 
+pub mod ceph;
 pub mod error;
 pub mod latency;
 pub mod views;
 
 mod hosts;
+pub mod images;
 mod input;
 mod listeners;
 mod running;
@@ -56,6 +58,7 @@ pub struct About {
 struct Context {
     control: Arc<Control>,
     about: About,
+    calls: images::Calls,
 }
 
 type Shared = axum::extract::State<Arc<Context>>;
@@ -75,6 +78,7 @@ type Shared = axum::extract::State<Arc<Context>>;
     servers((url = "http://localhost", description = "On the control socket")),
     tags(
         (name = "volumes", description = "What is served"),
+        (name = "images", description = "Images in the pools of Ceph clusters"),
         (name = "subsystems", description = "How it is served: subsystems and their namespaces"),
         (name = "hosts", description = "To whom"),
         (name = "listeners", description = "Where"),
@@ -89,6 +93,14 @@ fn open_api_router() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(volumes::show, volumes::add, volumes::remove))
         .routes(routes!(volumes::resize))
         .routes(routes!(volumes::retry))
+        .routes(routes!(images::list))
+        .routes(routes!(images::show, images::create, images::remove))
+        .routes(routes!(images::resize))
+        .routes(routes!(images::snapshots))
+        .routes(routes!(images::create_snapshot, images::remove_snapshot))
+        .routes(routes!(images::clone_snapshot))
+        .routes(routes!(images::trashed))
+        .routes(routes!(images::restore))
         .routes(routes!(subsystems::list))
         .routes(routes!(
             subsystems::show,
@@ -151,7 +163,11 @@ pub fn router(control: Arc<Control>, about: About) -> Router {
         .fallback(|| async { ApiError::no_such_path() })
         .method_not_allowed_fallback(|| async { ApiError::no_such_method() })
         .layer(DefaultBodyLimit::max(BODY_LENGTH_MAX))
-        .with_state(Arc::new(Context { control, about }))
+        .with_state(Arc::new(Context {
+            control,
+            about,
+            calls: images::Calls::default(),
+        }))
 }
 
 /// The answer to a PUT: the thing, with 201 if it is new.

@@ -88,6 +88,7 @@ pub(super) async fn status(extract::State(context): Shared) -> Result<Json<Statu
         reactors: engine.reactors().await?.len(),
         memory: about.budget.clone(),
         resident_bytes: limits::resident_memory(),
+        ceph: super::ceph::view(&context).await?,
         problems: problems(&context),
     }))
 }
@@ -191,6 +192,7 @@ pub(super) async fn metrics(
 ) -> Result<impl IntoResponse, ApiError> {
     let mut families = own_families(&context);
     families.extend(limit_families(&context));
+    families.extend(super::ceph::families(&context).await?);
     families.extend(context.control.engine().counters().await?);
     Ok((
         [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)],

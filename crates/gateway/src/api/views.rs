@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::ceph::CephView;
 use crate::control::Failures;
 use crate::engine::{Engine, ThrottledReport, VolumeReport};
 use crate::limits::Budget;
@@ -312,6 +313,9 @@ pub struct StatusView {
     pub memory: Budget,
     /// Memory of its process that is in the machine's now, in bytes; none where the system does not tell.
     pub resident_bytes: Option<u64>,
+    /// The clients of Ceph clusters, and the images that they serve.
+    #[serde(default)]
+    pub ceph: CephView,
     /// What an operator should look at, a sentence each; empty if all is well.
     pub problems: Vec<String>,
 }

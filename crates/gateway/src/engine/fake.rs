@@ -246,6 +246,10 @@ impl Engine for FakeEngine {
         self.books().volumes.get(name).cloned()
     }
 
+    fn ceph(&self) -> Option<Arc<weir_rbd::RbdHost>> {
+        None
+    }
+
     fn open_listener<'a>(
         &'a self,
         address: &'a ListenerAddress,

@@ -61,6 +61,9 @@ pub trait Engine: Send + Sync {
     /// What an open volume is like; none if it is not open.
     fn volume(&self, name: &VolumeName) -> Option<VolumeReport>;
 
+    /// This gateway as a user of Ceph; none where the engine knows no Ceph.
+    fn ceph(&self) -> Option<Arc<weir_rbd::RbdHost>>;
+
     /// Listens at `address`.
     fn open_listener<'a>(
         &'a self,

@@ -2,6 +2,7 @@
 
 pub(crate) mod connection;
 pub(crate) mod host;
+pub(crate) mod image;
 pub(crate) mod latency;
 pub(crate) mod listener;
 pub(crate) mod namespace;

@@ -1,12 +1,13 @@
 //! `weir status`.
 
 use weir_block::size::Size;
+use weir_gateway::api::ceph::{CephClientView, CephImageView, TimeSplit};
 use weir_gateway::api::views::StatusView;
 use weir_gateway::engine::ThrottledReport;
 
 use super::Asked;
 use crate::client::Failure;
-use crate::table::values;
+use crate::table::{lines, values};
 
 pub(crate) fn run(asked: &Asked) -> Result<String, Failure> {
     asked.show(&asked.client.get("/v1/status")?, show)
@@ -53,7 +54,59 @@ fn memory(view: &StatusView) -> String {
     format!("{now}{}", view.memory)
 }
 
+/// A client of Ceph: what it costs, and who shares it.
+fn ceph_client(client: &CephClientView) -> String {
+    let cost = match &client.cost {
+        Some(cost) => format!(
+            "{} threads, {}, {} descriptors",
+            cost.threads,
+            Size(cost.resident_bytes),
+            cost.descriptors
+        ),
+        None => "cost not measured".to_owned(),
+    };
+    let fenced = if client.fenced { "; cut off" } else { "" };
+    let volumes = client.volumes.iter().map(ToString::to_string);
+    let volumes = match volumes.collect::<Vec<_>>() {
+        none if none.is_empty() => String::new(),
+        some => format!(": {}", some.join(", ")),
+    };
+    format!(
+        "client.{} at {}: {cost}; {} of {} images{volumes}{fenced}",
+        client.id, client.address, client.images, client.images_max
+    )
+}
+
+/// Where the mean time of an image's commands went.
+fn ceph_image(image: &CephImageView) -> String {
+    let micros = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
+    let split = |what, split: Option<TimeSplit>| {
+        let TimeSplit {
+            network_ns,
+            reactor_ns,
+            librbd_ns,
+            ..
+        } = split?;
+        Some(format!(
+            "; {what} network {} us, reactor {} us, librbd {} us",
+            micros(network_ns),
+            micros(reactor_ns),
+            micros(librbd_ns)
+        ))
+    };
+    let orphans = (image.orphans > 0).then(|| format!("; {} orphans", image.orphans));
+    let parts = [
+        split("reads", image.reads),
+        split("writes", image.writes),
+        orphans,
+    ];
+    let parts: String = parts.into_iter().flatten().collect();
+    format!("{}: {}{parts}", image.volume, image.phase)
+}
+
 fn show(view: StatusView) -> String {
+    let clients = lines(view.ceph.clients.iter().map(ceph_client));
+    let images = lines(view.ceph.images.iter().map(ceph_image));
     let problems = match view.problems.is_empty() {
         true => "none".to_owned(),
         false => view.problems.join("\n"),
@@ -76,6 +129,8 @@ fn show(view: StatusView) -> String {
         ("connections", view.connections.to_string()),
         ("reactors", view.reactors.to_string()),
         ("memory", memory),
+        ("ceph clients", clients),
+        ("images", images),
         ("problems", problems),
     ])
 }

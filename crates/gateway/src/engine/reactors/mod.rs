@@ -388,6 +388,10 @@ impl Engine for ReactorEngine {
         self.books().volumes.get(name).map(volumes::Open::report)
     }
 
+    fn ceph(&self) -> Option<Arc<RbdHost>> {
+        Some(Arc::clone(&self.rbd))
+    }
+
     fn open_listener<'a>(
         &'a self,
         address: &'a ListenerAddress,

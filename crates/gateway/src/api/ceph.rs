@@ -1,0 +1,340 @@
+//! What is told of the gateway's part in Ceph: its clients, what each costs, which images share it, and where the time of an image's
+//! commands goes.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use weir_nvme_target::{CommandKind, Latency, Stage};
+use weir_rbd::{ClientReport, LibrbdTimes, RbdHost, Taken, VolumeReport};
+use weir_volume::VolumeUrl;
+
+use super::{ApiError, Context};
+use crate::metrics::{Family, Kind};
+use crate::name::VolumeName;
+
+/// A client of a Ceph cluster, which images share.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CephClientView {
+    /// Its name at the cluster, without `client.`.
+    pub id: String,
+    /// Its address, as the cluster has it.
+    pub address: String,
+    /// The cluster's configuration file, where a URL named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conf: Option<String>,
+    /// How many images it serves.
+    pub images: u32,
+    /// How many it would serve at most.
+    pub images_max: u32,
+    /// The volumes that it serves.
+    pub volumes: Vec<VolumeName>,
+    /// Whether the cluster was told to refuse it; it is gone when librbd has let go of what it was lent.
+    pub fenced: bool,
+    /// What it has added to the process, as the system told before it connected and when its first image was open; missing where another
+    /// one connected at the same time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<CephClientCost>,
+}
+
+/// What a client of a Ceph cluster has added to the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CephClientCost {
+    /// Threads.
+    pub threads: u32,
+    /// Memory in the machine's, in bytes.
+    pub resident_bytes: u64,
+    /// Descriptors.
+    pub descriptors: u32,
+}
+
+/// An image that a volume is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CephImageView {
+    /// The volume.
+    pub volume: VolumeName,
+    /// What it is doing: `serving`, `fencing`, `reopening`, `gone` or `closed`.
+    pub phase: String,
+    /// The address of the client that serves it, while one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// How often it was opened again, on another client.
+    pub reopened: u64,
+    /// Operations that were answered while librbd has their buffers still.
+    pub orphans: u32,
+    /// What went wrong last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+    /// Where the time of commands that read went, where there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reads: Option<TimeSplit>,
+    /// Where the time of commands that write went, where there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writes: Option<TimeSplit>,
+}
+
+/// Where the mean time of a command went, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TimeSplit {
+    /// How many commands there were since the image's namespaces are served.
+    pub commands: u64,
+    /// On the wire: until all of a command had come, and until the kernel had taken the last of its answer.
+    pub network_ns: u64,
+    /// In the gateway: for a slot, a buffer, a limit, a lock, a client that is to be opened again.
+    pub reactor_ns: u64,
+    /// In librbd, from the turn of the reactor in which it had the operation until that in which its end was seen.
+    pub librbd_ns: u64,
+}
+
+/// What the gateway has of Ceph.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CephView {
+    /// Its clients.
+    pub clients: Vec<CephClientView>,
+    /// The images that are open.
+    pub images: Vec<CephImageView>,
+}
+
+/// An image, and how its commands did.
+struct Image {
+    volume: VolumeName,
+    report: VolumeReport,
+    latency: Latency,
+}
+
+/// The images that are open, by volume. One below a volume of volumes is not among them.
+async fn images(context: &Context, ceph: &RbdHost) -> Result<Vec<Image>, ApiError> {
+    let mut reports: BTreeMap<String, VolumeReport> = ceph
+        .volumes()
+        .into_iter()
+        .map(|report| (report.url.clone(), report))
+        .collect();
+    if reports.is_empty() {
+        return Ok(Vec::new());
+    }
+    let engine = context.control.engine();
+    let latencies = engine.namespace_latencies(None).await?;
+    let state = context.control.state();
+    let image = |(name, url): (&VolumeName, &str)| {
+        let url: VolumeUrl = url.parse().ok()?;
+        let report = reports.remove(&url.to_string())?;
+        let mut latency = Latency::default();
+        for (nqn, nsid) in state.users_of(name) {
+            if let Some(own) = latencies.get(&(nqn.clone(), nsid.get())) {
+                latency.merge(own);
+            }
+        }
+        Some(Image {
+            volume: name.clone(),
+            report,
+            latency,
+        })
+    };
+    let volumes = state.volumes.iter();
+    Ok(volumes
+        .map(|(name, volume)| (name, volume.url.as_str()))
+        .filter_map(image)
+        .collect())
+}
+
+/// What commands of one kind took on the wire, in all, and how many there were.
+struct Spent {
+    commands: u64,
+    network_ns: u64,
+    total_ns: u64,
+}
+
+fn spent(latency: &Latency, kind: CommandKind) -> Option<Spent> {
+    let times = latency.kind(kind)?;
+    let sum = |stage| times.stage(stage).sum_ns();
+    (times.count() > 0).then(|| Spent {
+        commands: times.count(),
+        network_ns: sum(Stage::WireIn) + sum(Stage::WireOut),
+        total_ns: sum(Stage::Total),
+    })
+}
+
+/// librbd's share is that of all its operations on the image, by command: those that ended with no command's answer are among them.
+fn split(latency: &Latency, kind: CommandKind, librbd: Taken) -> Option<TimeSplit> {
+    let Spent {
+        commands,
+        network_ns,
+        total_ns,
+    } = spent(latency, kind)?;
+    let inside_ns = total_ns.saturating_sub(network_ns);
+    let librbd_ns = librbd.nanoseconds.min(inside_ns);
+    Some(TimeSplit {
+        commands,
+        network_ns: network_ns / commands,
+        reactor_ns: (inside_ns - librbd_ns) / commands,
+        librbd_ns: librbd_ns / commands,
+    })
+}
+
+fn image_view(image: &Image) -> CephImageView {
+    let LibrbdTimes { reads, writes, .. } = image.report.times;
+    let report = &image.report;
+    CephImageView {
+        volume: image.volume.clone(),
+        phase: report.phase.to_owned(),
+        client: report.client.clone(),
+        reopened: report.reopened,
+        orphans: report.orphans,
+        trouble: report.trouble.clone(),
+        reads: split(&image.latency, CommandKind::Read, reads),
+        writes: split(&image.latency, CommandKind::Write, writes),
+    }
+}
+
+fn client_view(client: ClientReport, images: &[Image]) -> CephClientView {
+    let served = images
+        .iter()
+        .filter(|image| image.report.client.as_deref() == Some(client.address.as_str()));
+    CephClientView {
+        volumes: served.map(|image| image.volume.clone()).collect(),
+        id: client.id,
+        address: client.address,
+        conf: client.conf,
+        images: client.images,
+        images_max: client.images_max,
+        fenced: client.fenced,
+        cost: client.cost.map(|cost| CephClientCost {
+            threads: cost.threads,
+            resident_bytes: cost.resident_bytes,
+            descriptors: cost.descriptors,
+        }),
+    }
+}
+
+/// What the gateway has of Ceph now.
+pub(super) async fn view(context: &Context) -> Result<CephView, ApiError> {
+    let Some(ceph) = context.control.engine().ceph() else {
+        return Ok(CephView::default());
+    };
+    let images = images(context, &ceph).await?;
+    let clients = ceph.clients().into_iter();
+    Ok(CephView {
+        clients: clients.map(|client| client_view(client, &images)).collect(),
+        images: images.iter().map(image_view).collect(),
+    })
+}
+
+/// The same for the metrics page; nothing where there is no Ceph.
+pub(super) async fn families(context: &Context) -> Result<Vec<Family>, ApiError> {
+    let Some(ceph) = context.control.engine().ceph() else {
+        return Ok(Vec::new());
+    };
+    let clients = ceph.clients();
+    if clients.is_empty() {
+        return Ok(Vec::new());
+    }
+    let images = images(context, &ceph).await?;
+    let mut all = client_families(&clients);
+    all.extend(image_families(&images));
+    Ok(all)
+}
+
+fn client_families(clients: &[ClientReport]) -> Vec<Family> {
+    let gauge = |name, help| Family::new(name, Kind::Gauge, help);
+    let mut count = gauge("weir_ceph_client_images", "Images that a client serves.");
+    let mut threads = gauge(
+        "weir_ceph_client_threads",
+        "Threads that a client has added to the process.",
+    );
+    let mut memory = gauge(
+        "weir_ceph_client_resident_bytes",
+        "Memory that a client has added to the process.",
+    );
+    let mut fenced = gauge(
+        "weir_ceph_client_fenced",
+        "Whether the cluster was told to refuse a client.",
+    );
+    for client in clients {
+        let labels = || {
+            [
+                ("client", client.address.as_str()),
+                ("id", client.id.as_str()),
+            ]
+        };
+        count.add(labels(), client.images);
+        fenced.add(labels(), u64::from(client.fenced));
+        if let Some(cost) = client.cost {
+            threads.add(labels(), cost.threads);
+            memory.add(labels(), cost.resident_bytes);
+        }
+    }
+    vec![count, threads, memory, fenced]
+}
+
+fn image_families(images: &[Image]) -> Vec<Family> {
+    let mut orphans = Family::new(
+        "weir_image_orphans",
+        Kind::Gauge,
+        "Operations that were answered while librbd has their buffers still.",
+    );
+    let mut reopened = Family::new(
+        "weir_image_reopened_total",
+        Kind::Counter,
+        "Times that an image was opened again on another client.",
+    );
+    let mut seconds = Family::new(
+        "weir_image_librbd_seconds_total",
+        Kind::Counter,
+        "Time that librbd had operations of an image, by what they do.",
+    );
+    let mut operations = Family::new(
+        "weir_image_librbd_operations_total",
+        Kind::Counter,
+        "Operations of an image that librbd had, by what they do.",
+    );
+    for Image { volume, report, .. } in images {
+        let volume = [("volume", volume.as_str())];
+        orphans.add(volume, report.orphans);
+        reopened.add(volume, report.reopened);
+        let LibrbdTimes {
+            reads,
+            writes,
+            others,
+        } = report.times;
+        for (name, taken) in [("read", reads), ("write", writes), ("other", others)] {
+            let with = || volume.into_iter().chain([("operation", name)]);
+            seconds.add(with(), taken.nanoseconds as f64 / 1e9);
+            operations.add(with(), taken.operations);
+        }
+    }
+    vec![orphans, reopened, seconds, operations]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_commands_time_are_all_of_it() {
+        let mut latency = Latency::default();
+        // Ten reads: 1 us in, 2 us queued, 90 us in the volume, 4 us out.
+        latency.add(CommandKind::Read, [1000, 2000, 90_000, 4000], 10);
+        let librbd = Taken {
+            operations: 11,
+            nanoseconds: 800_000,
+        };
+        let split = |librbd| super::split(&latency, CommandKind::Read, librbd);
+        assert_eq!(
+            split(librbd),
+            Some(TimeSplit {
+                commands: 10,
+                network_ns: 5000,
+                reactor_ns: 12_000,
+                librbd_ns: 80_000
+            })
+        );
+        // Orphans took longer than their commands.
+        let longer = Taken {
+            operations: 11,
+            nanoseconds: 80_000_000,
+        };
+        let all = split(longer).expect("there were some");
+        assert_eq!((all.reactor_ns, all.librbd_ns), (0, 92_000));
+        assert_eq!(super::split(&latency, CommandKind::Write, librbd), None);
+    }
+}

@@ -1,0 +1,311 @@
+//! Images of a Ceph cluster by way of a real gateway, on the library that stands for Ceph's.
+
+mod common;
+#[path = "common/gateway.rs"]
+mod gateway;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use common::free_port;
+use gateway::{Gateway, WEIR, until};
+
+const SUBSYSTEM: &str = "nqn.2026-01.com.example:s";
+
+/// A gateway whose Ceph is the library that cargo has built beside this test.
+struct WithCeph {
+    gateway: Gateway,
+    conf: PathBuf,
+}
+
+impl WithCeph {
+    fn started() -> Self {
+        let test = std::env::current_exe().expect("a test is a file");
+        let library = test.with_file_name("libweir_fake_librbd.so");
+        assert!(library.is_file(), "{} was not built", library.display());
+        let mut gateway = Gateway::prepared("");
+        let (conf, commands) = (gateway.path("ceph.conf"), gateway.path("commands"));
+        let text = format!(
+            "[global]\nmon host = test\nfake commands = {}\n",
+            commands.display()
+        );
+        std::fs::write(&conf, text).expect("it can be written to");
+        let mut command = gateway.serving(WEIR);
+        command
+            .env("WEIR_LIBRADOS", &library)
+            .env("WEIR_LIBRBD", &library);
+        gateway.start_with(command);
+        WithCeph { gateway, conf }
+    }
+
+    /// `weir image ...` on this cluster.
+    fn image(&self, arguments: &str) -> String {
+        format!("image {arguments} --conf {}", self.conf.display())
+    }
+
+    #[track_caller]
+    fn ok(&self, arguments: &str) -> String {
+        self.gateway.ok(&self.image(arguments))
+    }
+
+    #[track_caller]
+    fn json(&self, arguments: &str) -> Value {
+        serde_json::from_str(&self.ok(&format!("{arguments} --json"))).expect("JSON")
+    }
+
+    #[track_caller]
+    fn fails(&self, arguments: &str, pieces: &[&str]) {
+        let output = self.gateway.weir(&self.image(arguments));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments}: {output:?}");
+        for piece in pieces {
+            assert!(text.contains(piece), "{arguments}: no {piece:?}:\n{text}");
+        }
+    }
+
+    fn url(&self, image: &str, more: &str) -> String {
+        format!("rbd:{image}?conf={}{more}", self.conf.display())
+    }
+
+    /// Tells the cluster what to do wrong.
+    fn tell(&self, command: &str) {
+        let file = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.gateway.path("commands"));
+        let line = format!("{command}\n");
+        let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
+        written.expect("it can be written to");
+    }
+}
+
+#[test]
+fn images_are_made_listed_resized_deleted_and_restored() {
+    let ceph = WithCeph::started();
+    let made = ceph.json("create rbd/a --size 8M");
+    assert_eq!((&made["pool"], &made["name"]), (&json!("rbd"), &json!("a")));
+    assert_eq!(made["size_bytes"], 8 << 20);
+    assert!(
+        ceph.ok("create rbd/b --size 1M")
+            .starts_with("added image rbd/b")
+    );
+    let again = ceph.ok("create rbd/b --size 1M");
+    assert!(again.starts_with("nothing to do"), "{again}");
+    ceph.fails(
+        "create rbd/b --size 2M",
+        &["rbd/b", "1048576", "weir image resize"],
+    );
+    ceph.fails("create rbd/c --size 0", &["no bytes"]);
+    ceph.fails(
+        "create rbd/c --size 1M --object-size 5000",
+        &["5000", "power of two"],
+    );
+    // A namespace has images of its own.
+    ceph.ok("create rbd/n/a --size 2M");
+    assert_eq!(ceph.json("show rbd/n/a")["size_bytes"], 2 << 20);
+    let names = |pool: &str| {
+        let all = ceph.json(&format!("list {pool}"));
+        let all = all.as_array().expect("a list").iter();
+        all.map(|image| image["name"].as_str().expect("a name").to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names("rbd"), ["a", "b"]);
+    assert_eq!(names("rbd/n"), ["a"]);
+
+    assert_eq!(ceph.json("resize rbd/b 4M")["size_bytes"], 4 << 20);
+    ceph.fails("resize rbd/b 1M", &["rbd/b", "4194304", "--force"]);
+    assert_eq!(ceph.json("resize rbd/b 1M --force")["size_bytes"], 1 << 20);
+
+    let done = ceph.ok("delete rbd/b");
+    assert!(done.contains("weir image trash rbd"), "{done}");
+    assert_eq!(names("rbd"), ["a"]);
+    let trash = ceph.json("trash rbd");
+    assert_eq!(trash[0]["name"], "b");
+    let id = trash[0]["id"].as_str().expect("an identifier");
+    ceph.fails(&format!("restore rbd {id} a"), &["rbd/a", "exists already"]);
+    ceph.ok(&format!("restore rbd {id} c"));
+    assert_eq!(names("rbd"), ["a", "c"]);
+
+    for arguments in [
+        "show rbd/x",
+        "delete rbd/x",
+        "resize rbd/x 1M",
+        "snapshot list rbd/x",
+    ] {
+        ceph.fails(arguments, &["rbd/x", "does not exist"]);
+    }
+    ceph.tell("key refused");
+    until("the key is refused", || {
+        !ceph.gateway.weir(&ceph.image("list rbd")).status.success()
+    });
+    ceph.fails("list rbd", &["client.admin", "ceph auth get"]);
+    ceph.fails("list rbd --id client.admin", &["without 'client.'"]);
+}
+
+#[test]
+fn snapshots_are_made_listed_cloned_and_deleted() {
+    let ceph = WithCeph::started();
+    ceph.ok("create rbd/a --size 4M");
+    let made = ceph.ok("snapshot create rbd/a@one");
+    assert!(made.starts_with("added snapshot rbd/a@one"), "{made}");
+    ceph.ok("resize rbd/a 8M");
+    ceph.ok("snapshot create rbd/a@two");
+    let all = ceph.json("snapshot list rbd/a");
+    assert_eq!(
+        (&all[0]["name"], &all[0]["size_bytes"]),
+        (&json!("one"), &json!(4 << 20))
+    );
+    assert_eq!(
+        (&all[1]["name"], &all[1]["size_bytes"]),
+        (&json!("two"), &json!(8 << 20))
+    );
+    let clone = ceph.json("clone rbd/a@one other/n/b");
+    assert_eq!(clone["size_bytes"], 4 << 20);
+    assert_eq!(ceph.json("show other/n/b")["namespace"], "n");
+    ceph.fails("clone rbd/a@one other/n/b", &["exists already"]);
+    ceph.fails(
+        "clone rbd/a@three rbd/c",
+        &["no snapshot rbd/a@three", "snapshot list rbd/a"],
+    );
+    // A snapshot is a volume to read, a clone one to write.
+    let gateway = &ceph.gateway;
+    gateway.ok(&format!("volume add then {}", ceph.url("rbd/a@one", "")));
+    gateway.ok(&format!("volume add copy {}", ceph.url("other/n/b", "")));
+    let report = |name: &str| -> Value {
+        let text = gateway.ok(&format!("volume show {name} --json"));
+        serde_json::from_str::<Value>(&text).expect("JSON")["report"].clone()
+    };
+    assert_eq!(report("then")["read_only"], true);
+    assert_eq!(report("copy")["read_only"], false);
+    ceph.fails(
+        "snapshot delete rbd/a@one",
+        &["rbd/a@one", "volume then", "weir volume remove then"],
+    );
+    ceph.ok("snapshot delete rbd/a@two");
+    ceph.fails("snapshot delete rbd/a@two", &["no snapshot rbd/a@two"]);
+    gateway.ok("volume remove then");
+    ceph.ok("snapshot delete rbd/a@one");
+    assert_eq!(ceph.json("snapshot list rbd/a"), json!([]));
+}
+
+#[test]
+fn an_image_that_is_served_is_not_deleted_and_is_resized_with_its_volume() {
+    let ceph = WithCeph::started();
+    ceph.ok("create rbd/a --size 4M");
+    ceph.gateway
+        .ok(&format!("volume add v {}", ceph.url("rbd/a", "")));
+    assert_eq!(ceph.json("list rbd")[0]["volumes"], json!(["v"]));
+    let shown = ceph.json("show rbd/a");
+    assert_eq!(shown["volumes"], json!(["v"]));
+    assert!(shown["locked_by"].is_string(), "{shown}");
+    let status = || -> Value {
+        let text = ceph.gateway.ok("status --json");
+        serde_json::from_str::<Value>(&text).expect("JSON")["ceph"].clone()
+    };
+    let client = status()["clients"][0].clone();
+    assert_eq!(client["volumes"], json!(["v"]));
+    assert_eq!(
+        (&client["images"], &client["images_max"]),
+        (&json!(1), &json!(32))
+    );
+    assert!(client["cost"]["threads"].is_u64(), "{client}");
+    assert_eq!(status()["images"][0]["client"], client["address"]);
+    assert_eq!(status()["images"][0]["phase"], "serving");
+    let refusal = ["rbd/a", "volume v", "weir volume remove v"];
+    ceph.fails("delete rbd/a", &refusal);
+    assert_eq!(ceph.json("resize rbd/a 8M")["size_bytes"], 8 << 20);
+    let volume = ceph.gateway.ok("volume show v --json");
+    let volume: Value = serde_json::from_str(&volume).expect("JSON");
+    assert_eq!(
+        volume["report"]["size_bytes"],
+        8 << 20,
+        "the volume knows at once"
+    );
+    ceph.fails("resize rbd/a 4M", &["--force"]);
+    // By another name of the same file, it is the same cluster; what the gateway does not see, librbd refuses.
+    let link = ceph.gateway.path("link.conf");
+    std::os::unix::fs::symlink(&ceph.conf, &link).expect("a link");
+    let by = |conf: &str| {
+        ceph.gateway
+            .weir(&format!("image delete rbd/a --conf {conf}"))
+    };
+    let said = |output: std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let refused = said(by(link.to_str().expect("UTF-8")));
+    assert!(
+        refusal.iter().all(|piece| refused.contains(piece)),
+        "{refused}"
+    );
+    let copy = ceph.gateway.path("copy.conf");
+    std::fs::copy(&ceph.conf, &copy).expect("a copy");
+    let refused = said(by(copy.to_str().expect("UTF-8")));
+    assert!(refused.contains("in use"), "{refused}");
+    ceph.gateway.ok("volume remove v");
+    ceph.ok("delete rbd/a");
+}
+
+/// Load that goes on until it is dropped.
+struct Load(Child);
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn what_cannot_be_fenced_ends_its_connections_and_queues_are_refused_until_it_is() {
+    let ceph = WithCeph::started();
+    let gateway = &ceph.gateway;
+    ceph.ok("create rbd/a --size 4M");
+    let url = ceph.url("rbd/a", "&io_timeout=200ms&fence_timeout=300ms");
+    gateway.ok(&format!("volume add v {url}"));
+    gateway.ok(&format!("subsystem add {SUBSYSTEM} --allow-any-host"));
+    gateway.ok(&format!("namespace add {SUBSYSTEM} v"));
+    let port = free_port();
+    gateway.ok(&format!("listener add 127.0.0.1:{port}"));
+    let target = format!("nvme+tcp://127.0.0.1:{port}/{SUBSYSTEM}?nsid=1");
+    let bench = format!("bench --read-percent 0 --duration 120 --destroy-data {target}");
+    let load = Command::new(WEIR)
+        .args(bench.split_whitespace())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let load = Load(load.expect("the command runs"));
+    let log = |text: &str| gateway.log().contains(text);
+    until("it writes", || {
+        gateway.metric("weir_subsystem_writes_total") > 0.0
+    });
+    until("it is told where the time goes", || {
+        let shown: Value = serde_json::from_str(&gateway.ok("status --json")).expect("JSON");
+        let writes = &shown["ceph"]["images"][0]["writes"];
+        writes["commands"].as_u64() > Some(0) && writes["librbd_ns"].as_u64() > Some(0)
+    });
+    assert!(gateway.ok("status").contains("writes network "));
+    assert!(gateway.metric("weir_image_librbd_operations_total") > 0.0);
+    assert!(gateway.metric("weir_ceph_client_images") > 0.0);
+    ceph.tell("monitors down");
+    ceph.tell("hang write");
+    until("its connection ends", || {
+        log("connection ended: a volume that is lost has not answered its commands")
+    });
+    let refused =
+        "Connect refused: commands that a volume has left unanswered may take effect still";
+    until("its host is refused", || log(refused));
+    let status = || {
+        let shown = gateway.ok("volume show v --json");
+        let shown: Value = serde_json::from_str(&shown).expect("JSON");
+        shown["status"].as_str().expect("a status").to_owned()
+    };
+    assert_eq!(status(), "lost");
+    drop(load);
+    ceph.tell("monitors up");
+    ceph.tell("release");
+    until("it is back", || status() == "online");
+    gateway.ok(&format!("bench --duration 1 {target}"));
+}
