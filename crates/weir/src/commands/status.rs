@@ -105,14 +105,17 @@ fn ceph_image(image: &CephImageView) -> String {
 }
 
 fn show(view: StatusView) -> String {
-    let clients = lines(view.ceph.clients.iter().map(ceph_client));
-    let images = lines(view.ceph.images.iter().map(ceph_image));
+    let mut ceph = Vec::new();
+    if !view.ceph.clients.is_empty() {
+        ceph.push(("ceph", lines(view.ceph.clients.iter().map(ceph_client))));
+        ceph.push(("images", lines(view.ceph.images.iter().map(ceph_image))));
+    }
     let problems = match view.problems.is_empty() {
         true => "none".to_owned(),
         false => view.problems.join("\n"),
     };
     let (memory, limits) = (memory(&view), limits(&view));
-    values(&[
+    let mut pairs = vec![
         ("version", view.version),
         ("process", view.process.to_string()),
         ("up", uptime(view.uptime_seconds)),
@@ -129,10 +132,10 @@ fn show(view: StatusView) -> String {
         ("connections", view.connections.to_string()),
         ("reactors", view.reactors.to_string()),
         ("memory", memory),
-        ("ceph clients", clients),
-        ("images", images),
-        ("problems", problems),
-    ])
+    ];
+    pairs.extend(ceph);
+    pairs.push(("problems", problems));
+    values(&pairs)
 }
 
 #[cfg(test)]
