@@ -278,6 +278,11 @@ impl Client {
 
     fn put(&self, due: Instant, step: Step) {
         let mut queue = lock(&self.queue);
+        if queue.ended {
+            // Its thread is gone, or about to be: what hung until now is done by whoever lets it go.
+            drop(queue);
+            return self.take(step);
+        }
         let at = queue
             .due
             .iter()

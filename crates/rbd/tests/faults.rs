@@ -409,6 +409,7 @@ fn a_reactor_that_stops_leaves_what_librbd_has_alone() {
     drop(volume);
     drop(harness);
     assert_eq!(*ended.lock().unwrap(), None);
+    until("its client is gone", || cluster.ask("clients") == 0);
     // librbd writes to the buffer now.
     cluster.tell("release");
     until("it was read", || cluster.ask("performed read") == 1);
