@@ -106,14 +106,15 @@ free_port() {
 
 # ------------------------------------------------- a gateway of our own --
 
-# gateway_start FOLDER [TABLES]: weir serve with its state, socket and log in FOLDER,
-# and further tables of its configuration; sets gateway_pid and gateway_socket.
+# gateway_start FOLDER [TABLES [KEYS]]: weir serve with its state, socket and log in FOLDER,
+# further tables of its configuration, and keys before all tables; sets gateway_pid and gateway_socket.
 # $weir is the binary.
 gateway_start() {
-    local folder=$1 tables=${2-} i
+    local folder=$1 tables=${2-} keys=${3-} i
     gateway_socket=$folder/weir.sock
     cat >"$folder/weir.toml" <<TOML
 state = "$folder/state.json"
+$keys
 
 [control]
 socket = "$gateway_socket"

@@ -37,6 +37,8 @@ pub(crate) fn cluster(name: &str) -> Arc<Cluster> {
             name: name.to_owned(),
             state: Mutex::default(),
             changed: Condvar::new(),
+            ended: AtomicU64::new(0),
+            spent_ns: AtomicU64::new(0),
         })
     });
     Arc::clone(found)
@@ -67,6 +69,9 @@ pub(crate) struct Cluster {
     pub(crate) name: String,
     pub(crate) state: Mutex<State>,
     pub(crate) changed: Condvar,
+    /// Operations that nothing went wrong with, and nanoseconds from when they came to when their callers were told.
+    ended: AtomicU64,
+    spent_ns: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -157,7 +162,8 @@ struct Queue {
 }
 
 enum Step {
-    Perform(Op),
+    /// With when it came.
+    Perform(Op, Instant),
     End(Completion, i64),
     /// Do it, and tell nobody.
     Quietly(Op),
@@ -251,7 +257,8 @@ impl Client {
             state.held.push((Arc::clone(self), op));
             return;
         }
-        let due = Instant::now() + state.latency;
+        let now = Instant::now();
+        let due = now + state.latency;
         let rule = state
             .rules
             .iter_mut()
@@ -262,7 +269,7 @@ impl Client {
         });
         drop(state);
         match action {
-            None => self.put(due, Step::Perform(op)),
+            None => self.put(due, Step::Perform(op, now)),
             Some(Action::Fail(errno)) => self.put(due, Step::End(op.completion, -errno)),
             Some(Action::Late(by)) => {
                 let (completion, result) = (op.completion, self.perform(&op));
@@ -321,8 +328,11 @@ impl Client {
 
     fn take(&self, step: Step) {
         match step {
-            Step::Perform(op) => {
+            Step::Perform(op, came) => {
                 let result = self.perform(&op);
+                self.cluster.ended.fetch_add(1, Ordering::Relaxed);
+                let spent = came.elapsed().as_nanos() as u64;
+                self.cluster.spent_ns.fetch_add(spent, Ordering::Relaxed);
                 crate::c::complete(op.completion, result);
             }
             Step::End(completion, result) => crate::c::complete(completion, result),
@@ -526,6 +536,8 @@ impl Cluster {
         let mut state = lock(&self.state);
         match words[..] {
             ["latency_us", _] => state.latency = Duration::from_micros(number(1).unwrap_or(0)),
+            ["ended"] => return self.ended.load(Ordering::Relaxed) as i64,
+            ["spent_ns"] => return self.spent_ns.load(Ordering::Relaxed) as i64,
             ["hang", _] => {
                 let Some(class) = class(1) else {
                     return -EINVAL;
@@ -538,7 +550,8 @@ impl Cluster {
                 let held = std::mem::take(&mut state.held);
                 drop(state);
                 for (client, op) in held {
-                    client.put(Instant::now(), Step::Perform(op));
+                    let now = Instant::now();
+                    client.put(now, Step::Perform(op, now));
                 }
             }
             [what @ ("fail" | "late" | "done_later"), _, value, count] => {
