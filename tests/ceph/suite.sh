@@ -75,9 +75,12 @@ under_load() {
 # result NAME FILTER: of a load that has ended.
 result() { jq -r "$2" "$folder/$1.json"; }
 
-# whole NAME: all that it wrote was read once more at the end, and was as it should be.
+# verified NAME: all that it wrote was read once more at the end, and was as it should be.
+verified() { equal "verification of $1" "$(result "$1" '[.verification[] | .ok and .whole] | all')" true; }
+
+# whole NAME: and that was something.
 whole() {
-    equal "verification of $1" "$(result "$1" '[.verification[] | .ok and .whole] | all')" true
+    verified "$1"
     [ "$(result "$1" .total.requests)" -gt 100 ] || fail "the load $1 did next to nothing"
 }
 
@@ -89,7 +92,7 @@ stall() { result "$1" '.total.latency_ns.max / 1e6 | floor'; }
 
 # speed NAME: requests per second of a short load for which nothing happens.
 speed() {
-    load 4 "$1"
+    load 3 "$1"
     whole "$1"
     without_errors "$1"
     result "$1" .total.iops
