@@ -112,6 +112,7 @@ try() {
     : >"$SAID"
     run_case "$@"
     sed 's/^/#   /' "$SAID" | tee -a "$LOG"
+    rm -f "$SAID"
 }
 
 # long NAME: a case that is tried with --long alone.

@@ -361,7 +361,8 @@ impl Registry {
 
     /// Has every Connect that waits tried again.
     pub(crate) fn retry_waiting(&self) {
-        for waiting in std::mem::take(&mut self.lock().waiting) {
+        let waiting = std::mem::take(&mut self.lock().waiting);
+        for waiting in waiting {
             let _ = waiting.mailbox.send(Message::Retry);
         }
     }

@@ -6,7 +6,7 @@
 
 #[path = "../../volume/tests/common/mod.rs"]
 mod common;
-#[path = "../tests/fake/mod.rs"]
+#[path = "../../rbd/tests/fake/mod.rs"]
 mod fake;
 
 use std::process::ExitCode;
