@@ -189,6 +189,25 @@ impl<T> Lane<T> {
         }
     }
 
+    /// Wishes that all that is in flight end early. What the queue had no room for yet is not sent any more.
+    pub(crate) fn cancel_all(&mut self) {
+        for Request { token, .. } in self.batch.drain(..) {
+            let slot = &mut self.slots[token.slot as usize];
+            slot.generation = slot.generation.wrapping_add(1);
+            slot.tag = None;
+            self.free.push(token.slot);
+        }
+        for (index, slot) in self.slots.iter().enumerate() {
+            if slot.tag.is_some() {
+                self.queue.cancel(Token {
+                    owner: 0,
+                    slot: index as u32,
+                    generation: slot.generation,
+                });
+            }
+        }
+    }
+
     /// The error of a failed request, in words.
     pub(crate) fn error(&self, operation: &Operation, error: VolumeError) -> LaneError {
         let (lba, blocks) = operation.range().unwrap_or_default();

@@ -276,6 +276,103 @@ fn a_stop_is_seen_before_anything_is_due() {
     assert_eq!(report.caveats, [Caveat::EndedEarly]);
 }
 
+/// A volume that answers nothing: it takes two requests of a queue, which end when they are cancelled.
+struct Silent(Arc<dyn Volume>);
+
+struct SilentQueue {
+    taken: VecDeque<Request>,
+    sink: Rc<dyn CompletionSink>,
+}
+
+impl Volume for Silent {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn name(&self) -> String {
+        "silent".to_owned()
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.0.watch(watcher);
+    }
+
+    fn open_queue(
+        self: Arc<Self>,
+        _: &Reactor,
+        _: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError> {
+        let taken = VecDeque::new();
+        Ok(Box::new(SilentQueue { taken, sink }))
+    }
+
+    fn fence(&self, reply: FenceReply) {
+        self.0.fence(reply);
+    }
+
+    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
+        self.0.resize(blocks, force)
+    }
+}
+
+impl Queue for SilentQueue {
+    fn landing(&mut self, _: u64, _: u32) -> Landing {
+        Landing::Anywhere
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        let room = 2 - self.taken.len();
+        self.taken.extend(batch.drain(..room.min(batch.len())));
+    }
+
+    fn cancel(&mut self, token: Token) {
+        let at = self.taken.iter().position(|one| one.token == token);
+        let request = at.and_then(|at| self.taken.remove(at));
+        if let Some(Request { token, operation }) = request {
+            let result = Err(VolumeError::Cancelled);
+            self.sink.complete(Completion {
+                token,
+                result,
+                operation,
+            });
+        }
+    }
+}
+
+/// What a volume never answers does not keep a run that is to end; it is in no figure but its own.
+#[test]
+fn a_run_that_is_stopped_does_not_wait_for_what_never_ends() {
+    for load in [Load::Closed { depth: 4 }, offered(1000, Arrivals::Uniform)] {
+        let report = simulate(move |reactor| async move {
+            let volume: Arc<dyn Volume> = Arc::new(Silent(open(&reactor, "null:?size=1G").await));
+            let config = BenchConfig {
+                load,
+                queues: 3,
+                duration: Duration::from_secs(1000),
+                interval: Duration::from_secs(1),
+                ..config()
+            };
+            let remotes = [reactor.remote()];
+            let began = reactor.now();
+            let report = bench::run(&reactor, &remotes, &volume, &config, |progress| {
+                if progress.elapsed >= Duration::from_secs(2) {
+                    config.stop.stop();
+                }
+            })
+            .await;
+            let took = reactor.now() - began;
+            assert!(took < Duration::from_secs(9), "{took:?}");
+            report
+        });
+        let report = report.expect("the run is sound");
+        assert_eq!((report.requests(), report.errors()), (0, 0));
+        assert_eq!(report.unfinished, 2 * 3);
+        assert!(report.unfinished_ns_max >= 5_000_000_000, "{report:?}");
+        assert!(report.caveats.contains(&Caveat::EndedEarly));
+    }
+}
+
 #[test]
 fn arrivals_are_offered_as_they_were_drawn_whatever_the_reactors() {
     const RATE: u64 = 20_000;

@@ -207,6 +207,15 @@ impl Recorder {
         }
     }
 
+    /// Notes what was cancelled when the run was stopped.
+    #[cold]
+    pub(super) fn give_up(&mut self, issued: &Issued, now: Instant) {
+        self.unfinished.add(Unfinished {
+            requests: 1,
+            ns_max: (now - issued.at).as_nanos() as u64,
+        });
+    }
+
     /// Notes a failure that was seen at `now`. It counts, unless it is of the ramp: what was in flight at the end and failed is not passed over.
     #[cold]
     pub(super) fn fail(&mut self, issued: &Issued, now: Instant) {

@@ -518,7 +518,8 @@ pub struct BenchReport {
     /// Requests that were due before the end and could not be sent by then; only open-loop. They are in no other number, so
     /// that the latencies are too good where this is not zero.
     pub unsent: u64,
-    /// Requests that were in flight at the end and ended well behind it; only closed-loop. They are in no other number.
+    /// Requests that were in flight at the end and ended well behind it, closed-loop; and what was cancelled when the run was stopped. They are in no
+    /// other number.
     pub unfinished: u64,
     /// The longest service time of one of them, in nanoseconds.
     pub unfinished_ns_max: u64,

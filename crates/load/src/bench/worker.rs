@@ -20,6 +20,8 @@ use crate::workload::{Generator, Kind, Next};
 
 /// How often a lane that waits for what is due looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long a run that was stopped waits for what is in flight.
+const STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// What a lane has done so far. Only the lane's reactor writes it.
 #[derive(Default)]
@@ -109,6 +111,8 @@ struct Run {
     done: Done,
     first_error: Option<String>,
     fatal: bool,
+    /// What was in flight is to end early.
+    cancelled: bool,
 }
 
 impl Worker {
@@ -126,6 +130,7 @@ impl Worker {
             done: Done::default(),
             first_error: None,
             fatal: false,
+            cancelled: false,
         };
         let left = match schedule {
             None => {
@@ -137,10 +142,7 @@ impl Worker {
         let sent_until = run.of.reactor.precise_now().min(window.end);
         // What ends from here on was not measured to its end.
         run.window.end = sent_until;
-        while !run.of.lane.is_idle() {
-            let ended = run.of.lane.next().await;
-            run.take_all(ended);
-        }
+        run.drain().await;
         // Counting what is left takes time: nothing is waited for any more.
         let left = left.filter(|_| !run.is_over());
         LaneEnd {
@@ -160,10 +162,36 @@ impl Run {
     }
 
     async fn closed(&mut self) {
+        let mut timer = Timer::new(&self.of.reactor);
+        timer.set(self.of.reactor.now() + LOOK);
         while self.of.reactor.now() < self.window.end && !self.is_over() {
             self.fill();
-            let ended = self.of.lane.next().await;
-            self.take_all(ended);
+            match self.next_or(&mut timer).await {
+                Some(ended) => self.take_all(ended),
+                None => timer.set(self.of.reactor.now() + LOOK),
+            }
+        }
+    }
+
+    /// Waits for what is in flight. Where the run was stopped it waits for [`STOP_GRACE`], and then wishes that the rest end early.
+    async fn drain(&mut self) {
+        let mut timer = Timer::new(&self.of.reactor);
+        let mut cancel_at = None;
+        self.of.lane.submit();
+        while !self.of.lane.is_idle() {
+            let now = self.of.reactor.now();
+            if self.of.stop.is_asked() && !self.cancelled {
+                let at = *cancel_at.get_or_insert(now + STOP_GRACE);
+                if at <= now {
+                    self.cancelled = true;
+                    self.of.lane.cancel_all();
+                    continue;
+                }
+            }
+            timer.set(now + LOOK);
+            if let Some(ended) = self.next_or(&mut timer).await {
+                self.take_all(ended);
+            }
         }
     }
 
@@ -304,6 +332,9 @@ impl Run {
     fn take(&mut self, ended: Ended<Issued>, now: Instant, recorder: &mut Recorder) {
         let issued = ended.tag;
         if let Err(error) = ended.result {
+            if self.cancelled && error == VolumeError::Cancelled {
+                return recorder.give_up(&issued, now);
+            }
             recorder.fail(&issued, now);
             self.fail(&ended.operation, error);
             return;
