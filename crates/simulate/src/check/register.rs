@@ -701,7 +701,7 @@ impl<'a> Search<'a> {
             Action::Write(new) => {
                 !self.readers.contains_key(&new)
                     && !self.is_wanted(value, done)
-                    && !self.may_matter_later(step, new, done)
+                    && !self.may_matter_later(step, new, done, state)
                     && !self.may_bury(step, done)
             }
             Action::Exchange(..) | Action::PowerLoss => false,
@@ -710,10 +710,15 @@ impl<'a> Search<'a> {
 
     /// Whether it may be better to write `new` later, for what must find another value than one: than this, or than one that
     /// is written meanwhile, or that a power failure brings back meanwhile.
-    fn may_matter_later(&self, step: &Step, new: Value, done: &Bits) -> bool {
+    fn may_matter_later(&self, step: &Step, new: Value, done: &Bits, state: &State) -> bool {
         let meanwhile =
             |index: &usize| !is_set(done, *index) && self.steps[*index].start <= step.end;
-        let power_fails = self.next_power_loss(done) < step.end;
+        let power_loss = self.next_power_loss(done);
+        // What is not held, and not written meanwhile, is not brought back.
+        let is_brought_back = |unexpected: Value, index: &usize| {
+            power_loss < step.end.min(self.steps[*index].end)
+                && state.iter().any(|held| held.value == unexpected)
+        };
         let differing = self.differing.iter().filter(|index| !is_set(done, **index));
         differing.into_iter().any(|index| {
             let Action::Differs(unexpected) = self.steps[*index].action else {
@@ -722,7 +727,7 @@ impl<'a> Search<'a> {
             let mut writers = self.writers.get(&unexpected).into_iter().flatten();
             match unexpected == new {
                 true => step.optional || meanwhile(index),
-                false => power_fails || writers.any(meanwhile),
+                false => is_brought_back(unexpected, index) || writers.any(meanwhile),
             }
         })
     }
