@@ -16,6 +16,8 @@ import subprocess
 import sys
 
 BLOCK = 4096
+# Where two programs are to measure the same: so that the drive is the limit, and neither of them.
+LARGE_BLOCK = 65536
 DEPTH = 32
 # How far two programs that measure the same may be apart, and how late requests may be.
 AGREE = 0.05
@@ -28,6 +30,7 @@ options.add_argument("--folder", required=True, help="where the file is made, an
 options.add_argument("--pairs", type=int, required=True)
 options.add_argument("--seconds", type=int, required=True)
 options.add_argument("--tcp", required=True, help="URL of a namespace of 4096-byte blocks")
+options.add_argument("--tcp-limited", required=True, help="and of one that is its own limit")
 options.add_argument("--initiator", default="")
 options.add_argument("--only", default="")
 asked = options.parse_args()
@@ -71,9 +74,9 @@ def run(command, processor):
     return out, spent
 
 
-def weir(url, *more, processor=1):
+def weir(url, *more, processor=1, block=BLOCK):
     """A run of weir bench: requests a second, p50 and p99 in ns, processor ns of a request, the report."""
-    command = [asked.weir, "bench", url, "--block-size", str(BLOCK), "--queue-depth", str(DEPTH)]
+    command = [asked.weir, "bench", url, "--block-size", str(block), "--queue-depth", str(DEPTH)]
     out, spent = run([*command, "--duration", f"{asked.seconds}s", *more, "--json"], processor)
     report = json.loads(out)
     total, latency = report["total"], report["total"]["latency_ns"]
@@ -86,9 +89,9 @@ def weir(url, *more, processor=1):
     }
 
 
-def fio(*more):
+def fio(*more, block=BLOCK):
     """The same of a run of fio."""
-    command = ["fio", "--name=peer", "--thread", "--rw=randread", f"--bs={BLOCK}", f"--iodepth={DEPTH}"]
+    command = ["fio", "--name=peer", "--thread", "--rw=randread", f"--bs={block}", f"--iodepth={DEPTH}"]
     limits = ["--time_based", f"--runtime={asked.seconds}", "--norandommap", "--randrepeat=0"]
     out, spent = run([*command, *limits, *more, "--output-format=json"], 1)
     job = json.loads(out[out.index("{") :])["jobs"][0]
@@ -102,9 +105,9 @@ def fio(*more):
     }
 
 
-def initiator():
+def initiator(url):
     """The same of a run of another initiator, from the table and the percentiles that it prints."""
-    address, name, nsid = re.fullmatch(r"nvme\+tcp://([^/]+)/([^?]+)\?nsid=(\d+)", asked.tcp).groups()
+    address, name, nsid = re.fullmatch(r"nvme\+tcp://([^/]+)/([^?]+)\?nsid=(\d+)", url).groups()
     host, port = address.rsplit(":", 1)
     transport = f"trtype:TCP adrfam:IPv4 traddr:{host} trsvcid:{port} subnqn:{name} ns:{nsid}"
     command = [asked.initiator, "--no-huge", "-s", "1024", "-c", "0x2", "-q", str(DEPTH), "-o", str(BLOCK)]
@@ -154,11 +157,13 @@ if wanted("file-processor-ratio", "file-iops", "file-p50", "file-p99"):
     uring = ("--ioengine=io_uring", "--direct=1", f"--filename={path}", f"--size={FILE_BYTES}")
     ratio = pairs("file", lambda: weir(f"file:{path}"), lambda: fio(*uring))
     bar("file-processor-ratio", ratio["processor"], 1)
-    agreement("file", ratio)
+    large = {"block": LARGE_BLOCK}
+    agreement("file", pairs("file, 64 KiB", lambda: weir(f"file:{path}", **large), lambda: fio(*uring, **large)))
 
 if wanted("tcp-iops", "tcp-p50", "tcp-p99"):
     if asked.initiator:
-        agreement("tcp", pairs("tcp", lambda: weir(asked.tcp), initiator))
+        pairs("tcp, as fast as can be", lambda: weir(asked.tcp), lambda: initiator(asked.tcp))
+        agreement("tcp", pairs("tcp", lambda: weir(asked.tcp_limited), lambda: initiator(asked.tcp_limited)))
     else:
         for figure in ("iops", "p50", "p99"):
             print(f"tcp-{figure} - {AGREE} skipped")
