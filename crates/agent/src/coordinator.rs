@@ -48,6 +48,8 @@ const PREPARE: Duration = Duration::from_secs(120);
 const PROGRESS: Duration = Duration::from_secs(3 * KEEP_ALIVE.as_secs());
 /// Messages of agents that wait to be taken up; who sends more waits itself.
 const HEARD_MAX: usize = 64;
+/// How long agents that were told goodbye are waited for.
+const PARTING: Duration = Duration::from_secs(5);
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;
 
@@ -495,12 +497,15 @@ impl Coordinator {
         Ok(self.outcome(run))
     }
 
-    /// Says goodbye, and waits a moment for that to be sent.
+    /// Says goodbye, and waits for the agents to be free for others: each closes its volumes, and then the connection. Not for
+    /// long; one that takes longer is told by the connection's end.
     pub async fn close(mut self) {
         self.tell_all(|_| ToAgent::Goodbye);
+        let end = Instant::now() + PARTING;
         for link in &mut self.links {
-            // Who does not take it hears from the connection's end.
-            let _ = timeout(PING_INTERVAL, &mut link.tasks[1]).await;
+            // Its reader ends with the connection.
+            let left = end.saturating_duration_since(Instant::now());
+            let _ = timeout(left, &mut link.tasks[0]).await;
         }
     }
 

@@ -329,7 +329,7 @@ impl Shared {
             }
         };
         drop(stranger);
-        let _hold = match self.hold(&known.name, address) {
+        let hold = match self.hold(&known.name, address) {
             Ok(hold) => hold,
             Err(refusal) => {
                 self.say(&format!(
@@ -345,8 +345,13 @@ impl Shared {
             known.name, known.version
         ));
         let name = known.name.clone();
-        let why = self.serve(known, is_ending).await;
+        let (why, parting) = self.serve(known, is_ending).await;
+        drop(hold);
         self.say(&format!("{name} ({address}): {why}"));
+        // Who said goodbye sees by this that the agent is free.
+        if let Some(mut stream) = parting {
+            let _ = timeout(KEEP_ALIVE, stream.shutdown()).await;
+        }
     }
 
     /// Takes the agent for a coordinator.
@@ -431,8 +436,13 @@ impl Shared {
         })
     }
 
-    /// Does what the coordinator asks until one of the two has enough; why.
-    async fn serve(&self, known: Known, mut is_ending: watch::Receiver<bool>) -> String {
+    /// Does what the coordinator asks until one of the two has enough; why. Also the connection to one who said goodbye, and waits for the
+    /// agent to be free.
+    async fn serve(
+        &self,
+        known: Known,
+        mut is_ending: watch::Receiver<bool>,
+    ) -> (String, Option<TlsStream<TcpStream>>) {
         let Known {
             mut stream,
             mut frames,
@@ -443,7 +453,7 @@ impl Shared {
             machine: self.agent.machine.clone(),
         };
         if let Err(why) = write(&mut stream, &welcome).await {
-            return why;
+            return (why, None);
         }
         let mut service = Service::start(&self.agent.workers);
         let mut heard = tokio::time::Instant::now();
@@ -459,7 +469,10 @@ impl Shared {
                                 break why;
                             }
                         }
-                        Ok(Reply::Goodbye) => break "it is done".to_owned(),
+                        Ok(Reply::Goodbye) => {
+                            service.end().await;
+                            return ("it is done".to_owned(), Some(stream));
+                        }
                         Err(text) => {
                             refuse(&mut stream, Code::Message, &text).await;
                             break format!("refused, {text}");
@@ -509,7 +522,7 @@ impl Shared {
         let _ = timeout(KEEP_ALIVE, stream.shutdown()).await;
         drop(stream);
         service.end().await;
-        why
+        (why, None)
     }
 }
 

@@ -255,6 +255,8 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
             Ok(run) => run,
             // With nothing measured before there is no curve.
             Err(error) if self.points.is_empty() => return Err(CurveError::Run(error)),
+            // It was asked to end while the run was being prepared.
+            Err(_) if self.bench.is_stopped() => return Ok(None),
             Err(error) => {
                 self.fail(request.name, offered, error.to_string());
                 return Ok(None);

@@ -1,4 +1,4 @@
-//! `weir agent` and `weir bench --agent` as processes: one gateway, several agents, and what is told when one of them dies.
+//! `weir agent`, and `weir bench`, `curve` and `compare` with `--agent`, as processes: one gateway, several agents, and what is told when one of them dies.
 
 mod common;
 #[path = "common/gateway.rs"]
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use weir_lab::document::{Body, Document};
 
 use common::free_port;
 use gateway::{Gateway, WEIR, until};
@@ -86,8 +87,13 @@ fn token(folder: &Path) -> PathBuf {
 
 /// `weir bench` with agents.
 fn bench(folder: &Path, agents: &[&Agent], arguments: &[&str]) -> Command {
+    on_agents("bench", folder, agents, arguments)
+}
+
+/// A tool with agents.
+fn on_agents(tool: &str, folder: &Path, agents: &[&Agent], arguments: &[&str]) -> Command {
     let mut command = Command::new(WEIR);
-    command.args(["--json", "bench"]).args(arguments);
+    command.args(["--json", tool]).args(arguments);
     for agent in agents {
         command.args(["--agent", &agent.address]);
         command.args(["--agent-fingerprint", &agent.fingerprint]);
@@ -122,6 +128,11 @@ fn served() -> (Gateway, String) {
 
 /// Requests of an operation that the gateway's volume has carried out.
 fn requests(gateway: &Gateway, operation: &str) -> u64 {
+    counted(gateway, operation).expect("the gateway counts what its volume did")
+}
+
+/// The same; none before the first.
+fn counted(gateway: &Gateway, operation: &str) -> Option<u64> {
     use std::io::{Read, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(gateway.path("weir.sock")).unwrap();
     stream
@@ -133,10 +144,7 @@ fn requests(gateway: &Gateway, operation: &str) -> u64 {
         "weir_volume_requests_total{{volume=\"disk\",operation=\"{operation}\",result=\"succeeded\"}} "
     );
     let mut values = text.lines().filter_map(|line| line.strip_prefix(&series));
-    let value = values
-        .next()
-        .unwrap_or_else(|| panic!("no {series} in:\n{text}"));
-    value.parse().expect("a number")
+    values.next().map(|value| value.parse().expect("a number"))
 }
 
 #[test]
@@ -225,6 +233,122 @@ fn what_agents_measure_is_what_the_gateway_counts() {
     assert_eq!((run.load.queues(), run.load.hosts()), (3, 3));
     let page = fs::read_to_string(&page).unwrap();
     assert!(agents.iter().all(|agent| page.contains(&agent.address)));
+}
+
+/// A result on standard output.
+fn result(output: &Output) -> Document {
+    Document::from_json(std::str::from_utf8(&output.stdout).expect("text")).expect("a result")
+}
+
+#[test]
+fn a_curve_and_a_comparison_are_of_all_agents_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gateway, url) = served();
+    let agents = ["one", "two"].map(|name| Agent::start(folder.path(), name, &[]));
+    let agents = agents.iter().collect::<Vec<_>>();
+    let common = ["--ramp", "0s", "--duration", "300ms", "--hosts", "2"];
+
+    let depths = [&[&*url, "--depths", "1,4", "--no-refinement"], &common[..]].concat();
+    let output = on_agents("curve", folder.path(), &agents, &depths)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let document = result(&output);
+    let Body::Curve { curves, .. } = &document.body else {
+        panic!("no curve: {:?}", document.body);
+    };
+    // Two agents, each with two hosts of one queue.
+    let offered: Vec<_> = curves[0].points.iter().map(|of| of.offered).collect();
+    assert_eq!(offered, [4.0, 16.0]);
+    let runs: Vec<_> = curves[0].points.iter().map(|of| &of.run).collect();
+    for run in &runs {
+        assert_eq!((run.load.queues(), run.load.hosts()), (4, 4));
+        let parts = run.agents.as_ref().expect("agents");
+        let each: Vec<_> = parts
+            .each
+            .iter()
+            .map(|of| of.operations.requests())
+            .collect();
+        assert!(each.len() == 2 && each.iter().all(|&of| of > 0), "{each:?}");
+        assert_eq!(each.iter().sum::<u64>(), run.operations.requests());
+    }
+    // Nothing was sent that is not in a point, but for what was in flight when each ended, or just then did.
+    let in_points: u64 = runs.iter().map(|run| run.operations.requests()).sum();
+    let served = requests(&gateway, "read");
+    assert!(
+        (in_points..=in_points + 40).contains(&served),
+        "{served}, {in_points} in points"
+    );
+
+    let rates = ["--rates", "50,100", "--maximum", "2000", "--no-refinement"];
+    let rates = [&[&*url], &rates[..], &common[..]].concat();
+    let output = on_agents("curve", folder.path(), &agents, &rates)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let document = result(&output);
+    for (run, rate) in document.runs().iter().zip([1000.0, 2000.0]) {
+        assert_eq!(run.load.rate(), Some(rate), "of all together");
+        let due = rate * 0.3;
+        let sent = run.operations.requests() as f64;
+        assert!((0.5 * due..1.5 * due).contains(&sent), "{sent} of {due}");
+    }
+
+    let compared = [
+        &[&*url, &*url, "--rounds", "4", "--queue-depth", "2"],
+        &common[..],
+    ]
+    .concat();
+    let output = on_agents("compare", folder.path(), &agents, &compared)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let document = result(&output);
+    let Body::Comparison(comparison) = &document.body else {
+        panic!("no comparison: {:?}", document.body);
+    };
+    assert_eq!(comparison.stages.len(), 3);
+    let runs = document.runs();
+    assert!(runs.len() >= 3 * 4 * 2, "{} runs", runs.len());
+    assert!(
+        runs.iter()
+            .all(|run| run.agents.as_ref().is_some_and(|of| of.each.len() == 2))
+    );
+}
+
+#[test]
+fn a_curve_ends_with_the_points_before_an_agent_was_lost() {
+    /// Of a point. Half of that into the second one, an agent is lost.
+    const POINT: Duration = Duration::from_secs(5);
+    let folder = tempfile::tempdir().unwrap();
+    let (gateway, url) = served();
+    let one = Agent::start(folder.path(), "one", &[]);
+    let mut two = Agent::start(folder.path(), "two", &[]);
+    let arguments = [&*url, "--depths", "1,2", "--ramp", "0s", "--duration", "5s"];
+    let running = on_agents("curve", folder.path(), &[&one, &two], &arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("the first point is measured", || {
+        counted(&gateway, "read") > Some(0)
+    });
+    std::thread::sleep(POINT * 3 / 2);
+    two.process.kill().unwrap();
+    let output = running.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let lost = format!("agent {} is lost", two.address);
+    assert!(said(&output).contains(&lost), "{}", said(&output));
+    let document = result(&output);
+    let Body::Curve { curves, .. } = &document.body else {
+        panic!("no curve: {:?}", document.body);
+    };
+    let (points, failures) = (&curves[0].points, &curves[0].failures);
+    assert_eq!((points.len(), failures.len()), (1, 1));
+    assert!(
+        failures[0].point == "depth 2" && failures[0].reason.contains(&lost),
+        "{failures:?}"
+    );
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
+use tokio::runtime::{Builder, Runtime};
 use weir_agent::coordinator::{Address, AgentError, Agents, Outcome, Part, Patience, Tick};
 use weir_agent::message::Usage as Asked;
 use weir_agent::tls::{Fingerprint, Trust};
@@ -84,13 +85,12 @@ pub(super) fn usage(of: Usage) -> Asked {
     }
 }
 
-/// Runs what talks to agents.
-pub(super) fn block_on<T>(talk: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+/// What runs what talks to agents.
+pub(super) fn runtime() -> anyhow::Result<Runtime> {
+    Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("the coordinator's event loop cannot be made")?;
-    runtime.block_on(talk)
+        .context("the coordinator's event loop cannot be made")
 }
 
 /// What the live view is told of an agent.

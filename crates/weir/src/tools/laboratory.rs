@@ -1,6 +1,6 @@
 //! What `weir curve` and `weir compare` have in common: their arguments, volumes that are measured again and again, and the result.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -8,6 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
+use tokio::runtime::Runtime;
+use weir_agent::coordinator::{AgentError, Coordinator, Tick};
+use weir_agent::message::Open;
 use weir_block::Volume;
 use weir_lab::convert::{self, Asked};
 use weir_lab::document::{self, Body, Caveat, Document, Latency, Machine, Run};
@@ -20,10 +23,11 @@ use weir_nvme_host::SCHEME;
 use weir_reactor::{Reactor, Remote};
 use weir_volume::{Access, VolumeUrl};
 
+use super::agents::{self, AgentsArguments};
 use super::bench::RequestArguments;
 use super::present::{self, Line, Progress};
 use super::report::ResultArguments;
-use super::session::Session;
+use super::session::{Session, end_on_interrupt};
 use super::{ReactorArguments, duration};
 
 /// Ticks of `/proc/PID/stat` in a second: USER_HZ, which is the same on every machine that Linux runs on today.
@@ -61,23 +65,103 @@ pub(crate) struct LaboratoryArguments {
     gateway_pid: Option<u32>,
     #[command(flatten)]
     reactors: ReactorArguments,
+    #[command(flatten)]
+    agents: AgentsArguments,
 }
 
-/// One side of a comparison, or what a curve is of: volumes that are driven at the same time.
-#[derive(Clone)]
-struct Opened {
-    urls: Vec<String>,
-    /// Of each URL, the volume once as each host sees it.
-    volumes: Vec<Vec<Arc<dyn Volume>>>,
-}
+/// One side of a comparison, or what a curve is of: of each URL, the volume once as each host sees it.
+type Opened = Vec<Vec<Arc<dyn Volume>>>;
 
 /// Volumes that stand ready to be measured.
 pub(super) struct Laboratory {
     arguments: LaboratoryArguments,
-    session: Session,
     workload: Workload,
-    sides: Vec<Opened>,
+    /// Of each side, volumes that are driven at the same time.
+    sides: Vec<Vec<document::Volume>>,
+    place: Place,
+    stop: Stop,
     started: SystemTime,
+}
+
+/// Where the volumes are open, and the load is made.
+enum Place {
+    /// On reactors of this process.
+    Here {
+        session: Session,
+        opened: Vec<Opened>,
+    },
+    /// On other machines.
+    There {
+        runtime: Runtime,
+        /// Taken by what is run.
+        coordinator: RefCell<Option<Coordinator>>,
+    },
+}
+
+impl Place {
+    fn here(
+        arguments: &LaboratoryArguments,
+        sides: &[Vec<VolumeUrl>],
+        workload: &Workload,
+        by_rate: bool,
+    ) -> anyhow::Result<Self> {
+        let volumes = sides.iter().map(Vec::len).max().unwrap_or(1) as u32 * arguments.hosts;
+        let Some(queues) = arguments.queues.checked_mul(volumes) else {
+            bail!("{volumes} times {} queues are too many", arguments.queues);
+        };
+        let session = if by_rate {
+            Session::start_awake(&arguments.reactors, queues, volumes)?
+        } else {
+            Session::start_for(&arguments.reactors, queues, volumes)?
+        };
+        let usage = Usage::of(workload);
+        let open = |url| {
+            open_as_hosts(
+                &session,
+                url,
+                arguments.hosts,
+                usage,
+                arguments.destroy_data,
+            )
+        };
+        let opened = sides.iter().map(|urls| urls.iter().map(open).collect());
+        let opened = opened.collect::<anyhow::Result<_>>()?;
+        Ok(Place::Here { session, opened })
+    }
+
+    /// Also what the volumes are.
+    fn there(
+        arguments: &LaboratoryArguments,
+        sides: &[Vec<VolumeUrl>],
+        workload: &Workload,
+        by_rate: bool,
+        stop: &Stop,
+    ) -> anyhow::Result<(Self, Vec<Vec<document::Volume>>)> {
+        let agents = arguments.agents.agents()?;
+        end_on_interrupt(stop)?;
+        let texts = |urls: &Vec<VolumeUrl>| urls.iter().map(ToString::to_string).collect();
+        let open = Open {
+            sides: sides.iter().map(texts).collect(),
+            hosts: arguments.hosts,
+            queues: arguments.queues * arguments.hosts,
+            usage: agents::usage(Usage::of(workload)),
+            destroy_data: arguments.destroy_data,
+            reactors: arguments.reactors.asked(),
+            by_rate,
+        };
+        let runtime = agents::runtime()?;
+        let (coordinator, opened) = runtime.block_on(async {
+            let mut coordinator = Coordinator::connect(&agents, stop).await?;
+            let opened = coordinator.open(&open, stop).await?;
+            Ok::<_, AgentError>((coordinator, opened))
+        })?;
+        let coordinator = RefCell::new(Some(coordinator));
+        let place = Place::There {
+            runtime,
+            coordinator,
+        };
+        Ok((place, opened))
+    }
 }
 
 impl Laboratory {
@@ -93,40 +177,58 @@ impl Laboratory {
         arguments.result.check(&[])?;
         let started = SystemTime::now();
         let workload = arguments.requests.workload()?;
-        let volumes = sides.iter().map(Vec::len).max().unwrap_or(1) as u32 * arguments.hosts;
-        let Some(queues) = arguments.queues.checked_mul(volumes) else {
-            bail!("{volumes} times {} queues are too many", arguments.queues);
-        };
-        let session = if by_rate {
-            Session::start_awake(&arguments.reactors, queues, volumes)?
+        let (place, stop, stored);
+        if arguments.agents.are_named() {
+            stop = Stop::new();
+            (place, stored) = Place::there(&arguments, sides, &workload, by_rate, &stop)?;
         } else {
-            Session::start_for(&arguments.reactors, queues, volumes)?
-        };
-        let opened = sides
-            .iter()
-            .map(|urls| arguments.open(&session, urls, &workload))
-            .collect::<anyhow::Result<_>>()?;
+            place = Place::here(&arguments, sides, &workload, by_rate)?;
+            let Place::Here { session, opened } = &place else {
+                unreachable!("it was just made so")
+            };
+            stop = session.stop.clone();
+            stored = sides
+                .iter()
+                .zip(opened)
+                .map(|(urls, opened)| self::stored(urls, opened))
+                .collect();
+        }
         Ok(Laboratory {
             arguments,
-            session,
             workload,
-            sides: opened,
+            sides: stored,
+            place,
+            stop,
             started,
         })
     }
 
     /// The volumes of a side, as they are stored.
     pub(super) fn stored(&self, side: usize) -> Vec<document::Volume> {
-        self.sides[side].stored()
+        self.sides[side].clone()
     }
 
-    /// Over what the load is spread, all volumes of a side together.
+    /// Over what the load is spread, all volumes of a side and all machines together.
     pub(super) fn spread(&self) -> Spread {
-        let volumes = self.sides[0].urls.len() as u32;
+        let volumes = self.sides[0].len() as u32;
+        let hosts = self.arguments.hosts * self.arguments.agents.count();
         Spread {
             volumes,
-            queues: self.arguments.queues * self.arguments.hosts * volumes,
-            hosts: self.arguments.hosts,
+            queues: self.arguments.queues * hosts * volumes,
+            hosts,
+        }
+    }
+
+    fn plan(&self) -> Plan {
+        let arguments = &self.arguments;
+        Plan {
+            sides: self.sides.clone(),
+            workload: self.workload.clone(),
+            queues: arguments.queues * arguments.hosts,
+            duration: arguments.duration,
+            ramp: arguments.ramp,
+            stop: self.stop.clone(),
+            gateway_pid: arguments.gateway_pid,
         }
     }
 
@@ -140,38 +242,42 @@ impl Laboratory {
     where
         E: Send + Into<anyhow::Error> + 'static,
     {
-        let arguments = &self.arguments;
-        let plan = Plan {
-            remotes: self.session.remotes(),
-            sides: self.sides.clone(),
-            workload: self.workload.clone(),
-            queues: arguments.queues * arguments.hosts,
-            duration: arguments.duration,
-            ramp: arguments.ramp,
-            stop: self.session.stop.clone(),
-            gateway_pid: arguments.gateway_pid,
-        };
+        let plan = self.plan();
         let progress = Progress::start();
         let sink = progress.sink();
-        let outcome = self.session.run(move |control| async move {
-            let far = Rc::new(Cell::new((0, 0)));
-            let told = Rc::clone(&far);
-            let mut observe = move |step: Step<'_>| {
-                if let Step::Begins { done, planned, .. } = step {
-                    told.set((done, planned));
-                }
-            };
-            let mut runner = Runner {
-                control,
-                plan,
-                sink: Box::new(sink),
-                far,
-                before: Duration::ZERO,
-                caveats: Vec::new(),
-            };
-            let measured = measure(&mut runner, &mut observe).await;
-            measured.map(|measured| (measured, grouped(&runner.caveats)))
-        })?;
+        let outcome = match &self.place {
+            Place::Here { session, opened } => {
+                let (remotes, opened) = (session.remotes(), opened.clone());
+                session.run(move |control| async move {
+                    let maker = Maker::Here {
+                        control,
+                        remotes,
+                        opened,
+                    };
+                    Runner::new(maker, plan, Box::new(sink))
+                        .drive(measure)
+                        .await
+                        .0
+                })?
+            }
+            Place::There {
+                runtime,
+                coordinator,
+            } => {
+                let Some(coordinator) = coordinator.take() else {
+                    bail!("the agents have done what they were connected for");
+                };
+                runtime.block_on(async {
+                    let maker = Maker::There(coordinator);
+                    let runner = Runner::new(maker, plan, Box::new(sink));
+                    let (outcome, maker) = runner.drive(measure).await;
+                    if let Maker::There(coordinator) = maker {
+                        coordinator.close().await;
+                    }
+                    outcome
+                })
+            }
+        };
         drop(progress);
         outcome.map_err(Into::into)
     }
@@ -261,27 +367,6 @@ pub(super) fn latencies(latency: Option<&Latency>) -> anyhow::Result<Vec<String>
     Ok(cells)
 }
 
-impl LaboratoryArguments {
-    fn open(
-        &self,
-        session: &Session,
-        urls: &[VolumeUrl],
-        workload: &Workload,
-    ) -> anyhow::Result<Opened> {
-        let volumes = urls
-            .iter()
-            .map(|url| {
-                let usage = Usage::of(workload);
-                open_as_hosts(session, url, self.hosts, usage, self.destroy_data)
-            })
-            .collect::<anyhow::Result<_>>()?;
-        Ok(Opened {
-            urls: urls.iter().map(VolumeUrl::to_string).collect(),
-            volumes,
-        })
-    }
-}
-
 /// What a load needs of a volume, the least first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Usage {
@@ -345,20 +430,18 @@ pub(super) fn check_hosts(url: &VolumeUrl, hosts: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Opened {
-    fn stored(&self) -> Vec<document::Volume> {
-        let each = self.urls.iter().zip(&self.volumes);
-        each.map(|(url, volumes)| convert::volume(url, &volumes[0].name(), &volumes[0].geometry()))
-            .collect()
-    }
+/// Volumes of this process, as they are stored.
+fn stored(urls: &[VolumeUrl], opened: &Opened) -> Vec<document::Volume> {
+    let each = urls.iter().zip(opened);
+    each.map(|(url, seen)| convert::volume(&url.to_string(), &seen[0].name(), &seen[0].geometry()))
+        .collect()
 }
 
 /// What is the same in every run.
 struct Plan {
-    remotes: Vec<Remote>,
-    sides: Vec<Opened>,
+    sides: Vec<Vec<document::Volume>>,
     workload: Workload,
-    /// Of each volume.
+    /// Of each volume, on each machine.
     queues: u32,
     duration: Duration,
     ramp: Duration,
@@ -367,32 +450,50 @@ struct Plan {
 }
 
 impl Plan {
-    fn jobs(&self, request: &Request) -> Vec<Job> {
-        let opened = &self.sides[request.side];
-        let count = opened.urls.len() as u64;
-        let each = opened.urls.iter().zip(&opened.volumes).zip(0..);
-        each.map(|((url, volumes), index)| Job {
-            name: url.clone(),
-            volumes: volumes.clone(),
-            config: BenchConfig {
-                workload: self.workload.clone(),
-                load: convert::load(&request.load, count, index),
-                queues: self.queues,
-                among: None,
-                duration: self.duration,
-                ramp: self.ramp,
-                interval: bench::INTERVAL.min(self.duration),
-                seed: request.seed.wrapping_add(index),
-                stop: self.stop.clone(),
-            },
-        })
-        .collect()
+    /// What to do with each volume.
+    fn configs(&self, request: &Request) -> Vec<BenchConfig> {
+        let count = self.sides[request.side].len() as u64;
+        let config = |index| BenchConfig {
+            workload: self.workload.clone(),
+            load: convert::load(&request.load, count, index),
+            queues: self.queues,
+            among: None,
+            duration: self.duration,
+            ramp: self.ramp,
+            interval: bench::INTERVAL.min(self.duration),
+            seed: request.seed.wrapping_add(index),
+            stop: self.stop.clone(),
+        };
+        (0..count).map(config).collect()
     }
 }
 
-/// Measures opened volumes, on the tool's reactors.
+/// Who makes the load.
+enum Maker {
+    /// The tool's own reactors.
+    Here {
+        control: Reactor,
+        remotes: Vec<Remote>,
+        opened: Vec<Opened>,
+    },
+    /// Other machines.
+    There(Coordinator),
+}
+
+/// Why there is no run.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RunError {
+    /// The load could not be made here.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+    /// An agent was lost, or could not make its part. What was measured until then is no result.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+}
+
+/// Measures opened volumes.
 pub(super) struct Runner {
-    control: Reactor,
+    maker: Maker,
     plan: Plan,
     sink: Box<dyn FnMut(Line)>,
     /// Runs that have ended, and how many there will be.
@@ -403,27 +504,56 @@ pub(super) struct Runner {
 }
 
 impl Bench for Runner {
-    type Error = BenchError;
+    type Error = RunError;
 
-    async fn run(&mut self, request: &Request) -> Result<Run, BenchError> {
-        let jobs = self.plan.jobs(request);
+    async fn run(&mut self, request: &Request) -> Result<Run, RunError> {
+        let configs = self.plan.configs(request);
         let gateway_before = self.gateway_seconds();
-        let (far, before) = (self.far.get(), self.before);
-        let mut sums = (0, 0);
-        let sink = &mut self.sink;
-        let tell = |progress: BenchProgress| {
-            sums = (sums.0 + progress.requests, sums.1 + progress.bytes);
-            if progress.job + 1 == jobs.len() {
-                sink(line(&request.name, far, before, &progress, sums));
-                sums = (0, 0);
+        let mut told = Told::new(request, self.far.get(), self.before);
+        let (sink, stop) = (&mut self.sink, &self.plan.stop);
+        let volumes = &self.plan.sides[request.side];
+        let (reports, parts) = match &mut self.maker {
+            Maker::Here {
+                control,
+                remotes,
+                opened,
+            } => {
+                let jobs = jobs(configs, volumes, &opened[request.side]);
+                let tell = |progress: BenchProgress| {
+                    let is_last = progress.job + 1 == jobs.len();
+                    told.add(progress.requests, progress.bytes);
+                    if is_last {
+                        let part = progress.elapsed.as_secs_f64() / progress.total.as_secs_f64();
+                        sink(told.line(progress.elapsed, part, progress.interval));
+                    }
+                };
+                let reports = bench::run_jobs(control, remotes, &jobs, tell).await?;
+                (reports, None)
+            }
+            Maker::There(coordinator) => {
+                let agents = coordinator.names().count();
+                let total = self.plan.ramp + self.plan.duration;
+                let mut tell = |tick: Tick| {
+                    told.add(tick.requests, tick.bytes);
+                    if tick.agent + 1 == agents {
+                        let part = tick.elapsed.as_secs_f64() / total.as_secs_f64();
+                        sink(told.line(tick.elapsed, part, tick.interval));
+                    }
+                };
+                let outcome = coordinator
+                    .run(request.side, &configs, stop, &mut tell)
+                    .await?;
+                let parts = agents::stored(&outcome);
+                let caveats = agents::caveats(&outcome);
+                // Less than was asked for is no point of a curve, and no side of a comparison.
+                if let Some(error) = outcome.error {
+                    return Err(error.into());
+                }
+                (outcome.merged, Some((parts, caveats)))
             }
         };
-        let reports = bench::run_jobs(&self.control, &self.plan.remotes, &jobs, tell).await?;
         let took = self.plan.ramp + self.plan.duration;
         self.before += took;
-        for caveat in convert::caveats(&reports) {
-            self.caveats.push((request.name.clone(), caveat));
-        }
         let asked = Asked {
             name: &request.name,
             workload: &self.plan.workload,
@@ -431,7 +561,17 @@ impl Bench for Runner {
             seed: request.seed,
             ramp: self.plan.ramp,
         };
-        let mut run = convert::run(&asked, &self.plan.sides[request.side].stored(), &reports);
+        let mut run = convert::run(&asked, volumes, &reports);
+        let caveats = match parts {
+            None => convert::caveats(&reports),
+            Some((parts, caveats)) => {
+                run.agents = Some(parts);
+                caveats
+            }
+        };
+        for caveat in caveats {
+            self.caveats.push((request.name.clone(), caveat));
+        }
         // What the ramp took is not told apart, and is taken to be its part of the time.
         let measured = self.plan.duration.as_secs_f64() / took.as_secs_f64();
         run.processor.gateway_seconds = gateway_before
@@ -445,7 +585,45 @@ impl Bench for Runner {
     }
 }
 
+/// The volumes of this process, each with what to do.
+fn jobs(configs: Vec<BenchConfig>, volumes: &[document::Volume], opened: &Opened) -> Vec<Job> {
+    let each = volumes.iter().zip(opened).zip(configs);
+    each.map(|((volume, seen), config)| Job {
+        name: volume.url.clone(),
+        volumes: seen.clone(),
+        config,
+    })
+    .collect()
+}
+
 impl Runner {
+    fn new(maker: Maker, plan: Plan, sink: Box<dyn FnMut(Line)>) -> Self {
+        Runner {
+            maker,
+            plan,
+            sink,
+            far: Rc::new(Cell::new((0, 0))),
+            before: Duration::ZERO,
+            caveats: Vec::new(),
+        }
+    }
+
+    /// Measures; also what must be said with its runs, and who made the load.
+    async fn drive<T, E>(
+        mut self,
+        measure: impl AsyncFnOnce(&mut Runner, &mut dyn FnMut(Step<'_>)) -> Result<T, E>,
+    ) -> (Result<(T, Vec<Caveat>), E>, Maker) {
+        let told = Rc::clone(&self.far);
+        let mut observe = move |step: Step<'_>| {
+            if let Step::Begins { done, planned, .. } = step {
+                told.set((done, planned));
+            }
+        };
+        let measured = measure(&mut self, &mut observe).await;
+        let outcome = measured.map(|measured| (measured, grouped(&self.caveats)));
+        (outcome, self.maker)
+    }
+
     /// Processor time that the watched gateway has had; none where there is none any more.
     fn gateway_seconds(&self) -> Option<f64> {
         let pid = self.plan.gateway_pid?;
@@ -463,27 +641,56 @@ fn processor_seconds(stat: &str) -> Option<f64> {
     Some((user + system) / TICKS_PER_SECOND)
 }
 
-fn line(
-    name: &str,
-    (done, planned): (u32, u32),
+/// What is shown of a run while it lasts.
+struct Told {
+    /// What stands before the figures: which run of how many.
+    name: String,
+    /// Runs that have ended, and how many there will be.
+    far: (u32, u32),
+    /// What they took.
     before: Duration,
-    progress: &BenchProgress,
-    (requests, bytes): (u64, u64),
-) -> Line {
-    let seconds = progress.interval.as_secs_f64();
-    let part = progress.elapsed.as_secs_f64() / progress.total.as_secs_f64();
-    let count = match planned {
-        0 => String::new(),
-        planned => format!("{} of {planned}: ", done + 1),
-    };
-    Line {
-        elapsed: before + progress.elapsed,
-        fraction: (f64::from(done) + part.min(1.0)) / f64::from(planned.max(1)),
-        text: format!(
-            "{count}{name}: {} IOPS, {}",
-            present::grouped((requests as f64 / seconds) as u64),
-            present::rate(bytes as f64 / seconds)
-        ),
+    /// Since the last line, of every volume or machine.
+    requests: u64,
+    bytes: u64,
+}
+
+impl Told {
+    fn new(request: &Request, far: (u32, u32), before: Duration) -> Self {
+        let count = match far {
+            (_, 0) => String::new(),
+            (done, planned) => format!("{} of {planned}: ", done + 1),
+        };
+        Told {
+            name: count + &request.name,
+            far,
+            before,
+            requests: 0,
+            bytes: 0,
+        }
+    }
+
+    fn add(&mut self, requests: u64, bytes: u64) {
+        // They come from other machines too.
+        self.requests = self.requests.saturating_add(requests);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// The next line; `part` of the run is over.
+    fn line(&mut self, elapsed: Duration, part: f64, interval: Duration) -> Line {
+        let seconds = interval.as_secs_f64();
+        let (done, planned) = self.far;
+        let requests = std::mem::take(&mut self.requests) as f64;
+        let bytes = std::mem::take(&mut self.bytes) as f64;
+        Line {
+            elapsed: self.before + elapsed,
+            fraction: (f64::from(done) + part.min(1.0)) / f64::from(planned.max(1)),
+            text: format!(
+                "{}: {} IOPS, {}",
+                self.name,
+                present::grouped((requests / seconds) as u64),
+                present::rate(bytes / seconds)
+            ),
+        }
     }
 }
 

@@ -96,7 +96,7 @@ fn measure(
     let total = arguments.ramp + arguments.duration;
     let progress = Progress::start();
     let mut sink = progress.sink();
-    agents::block_on(async {
+    agents::runtime()?.block_on(async {
         let mut coordinator = Coordinator::connect(&agents, &stop).await?;
         let mut sides = coordinator.open(&open, &stop).await?;
         let mut view = View::new(coordinator.names().map(str::to_owned));
