@@ -17,6 +17,7 @@ use weir_lab::document::{Document, LatencyError};
 
 pub use export::fio::LATENCY_NS_MAX as FIO_LATENCY_NS_MAX;
 pub use export::vdbench::RATE_MAXIMUM as VDBENCH_RATE_MAXIMUM;
+pub use html::drawing;
 
 /// What a report is written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use weir_rbd::ImageName;
 
 use crate::tools::{
     AgentArguments, BenchArguments, CompareArguments, CopyArguments, CurveArguments,
-    DiscoverArguments, ReportArguments, TortureArguments, VerifyArguments,
+    DiscoverArguments, PlanArguments, ReportArguments, TortureArguments, VerifyArguments,
 };
 
 /// Serves block volumes over NVMe/TCP, and measures them.
@@ -89,6 +89,8 @@ pub(crate) enum Command {
     Verify(VerifyArguments),
     /// Draw stored results together as one HTML page, or write them for other tools
     Report(ReportArguments),
+    /// Size from what was measured: drives for a line rate, clusters of gateways for a load
+    Plan(PlanArguments),
     /// Send an NVMe/TCP target what breaks targets, and compare its answers with the specifications
     Torture(TortureArguments),
 }

@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Command::Report(arguments) => {
             return finish(tools::report::run(&arguments, global.json));
         }
+        Command::Plan(arguments) => return finish(tools::plan::run(&arguments, global.json)),
         Command::Torture(arguments) => {
             return finish(tools::torture::run(&arguments, global.json));
         }
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         | Command::Copy(_)
         | Command::Verify(_)
         | Command::Report(_)
+        | Command::Plan(_)
         | Command::Torture(_) => {
             unreachable!("the tools ask no gateway and have run already")
         }

@@ -18,6 +18,7 @@ const ROOMS: &[&[&str]] = &[
     &["weir-load", "weir-torture"],
     &["weir-lab", "weir-gateway", "weir-limit", "weir-simulate"],
     &["weir-report", "weir-agent"],
+    &["weir-plan"],
     &["weir"],
     &["weir-fuzz-targets"],
 ];

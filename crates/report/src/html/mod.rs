@@ -7,6 +7,7 @@ mod agents;
 mod compared;
 mod curves;
 mod details;
+pub mod drawing;
 mod over_time;
 mod page;
 mod plot;

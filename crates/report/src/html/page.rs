@@ -8,10 +8,10 @@ use crate::measured::{Measured, measured};
 use crate::words;
 use crate::{ReportError, Source};
 
-const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = include_str!("script.js");
+pub(super) const STYLE: &str = include_str!("style.css");
+pub(super) const SCRIPT: &str = include_str!("script.js");
 /// Nothing is fetched, whatever a name in a document may say.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+pub(super) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 /// Of so many runs each has its own drawings.
 const DRAWN_MAX: usize = 12;
 

@@ -12,6 +12,7 @@ mod job;
 mod knobs;
 mod laboratory;
 mod live;
+pub(crate) mod plan;
 mod present;
 pub(crate) mod report;
 mod session;
@@ -24,11 +25,15 @@ pub(crate) use compare::CompareArguments;
 pub(crate) use copy::CopyArguments;
 pub(crate) use curve::CurveArguments;
 pub(crate) use discover::DiscoverArguments;
+pub(crate) use plan::PlanArguments;
 pub(crate) use report::ReportArguments;
 pub(crate) use torture::TortureArguments;
 pub(crate) use verify::VerifyArguments;
 
+use std::io::Write;
 use std::time::Duration;
+
+use anyhow::Context;
 
 /// Reads a size for an argument.
 fn size(text: &str) -> Result<u64, String> {
@@ -43,6 +48,16 @@ fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| {
         format!("'{text}' is not a duration ({error}); write seconds, or a number with a unit, such as 500ms, 10s or 2m")
     })
+}
+
+/// Writes to standard output. A reader that has gone, as `head` does, is no failure.
+fn print(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("the answer cannot be written")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Which reactors a tool uses.

@@ -48,9 +48,8 @@ impl ResultArguments {
     pub(crate) fn check(&self, inputs: &[&Path]) -> anyhow::Result<()> {
         let mut others = inputs.to_vec();
         for file in self.output.iter().chain(&self.report) {
-            refuse_replacing(file, &others)?;
+            check_place(file, &others)?;
             others.push(file);
-            try_put(file).with_context(|| format!("{} cannot be written", file.display()))?;
         }
         Ok(())
     }
@@ -158,6 +157,12 @@ fn stem(file: &Path) -> String {
     stem.to_string_lossy().into_owned()
 }
 
+/// Fails where a text cannot be put, or would replace one of `others`. Changes nothing.
+pub(super) fn check_place(file: &Path, others: &[&Path]) -> anyhow::Result<()> {
+    refuse_replacing(file, others)?;
+    try_put(file).with_context(|| format!("{} cannot be written", file.display()))
+}
+
 /// Refuses to write where something else is read from or written to.
 fn refuse_replacing(file: &Path, others: &[&Path]) -> anyhow::Result<()> {
     match others.iter().find(|other| is_same(file, other)) {
@@ -229,7 +234,7 @@ fn try_put(file: &Path) -> io::Result<()> {
 }
 
 /// The file has the whole text or what it had before, whatever happens meanwhile.
-fn put(file: &Path, text: &[u8]) -> anyhow::Result<()> {
+pub(super) fn put(file: &Path, text: &[u8]) -> anyhow::Result<()> {
     let written = || match beside(file)? {
         None => File::options().append(true).open(file)?.write_all(text),
         Some((beside, target)) => {

@@ -1,0 +1,785 @@
+//! Drives in RAID0 for a recorder that must keep up with a line.
+//!
+//! The rule: with `n` drives, a buffer of `B` bytes, a line that brings `L` bytes a second and a margin `m`, what one drive writes in any window of `W`
+//! seconds is at least `w(W) * W`, so that nothing is lost when for every measured window
+//!
+//! ```text
+//! (L * (1 + m) - n * w(W)) * W <= B       or      n >= (L * (1 + m) - B / W) / w(W)
+//! ```
+//!
+//! The least such `n` is what is needed, and the window that asks for most is the one that binds. A rate that is said to hold for ever is a window without
+//! end, which no buffer hides. No number of drives hides a stall in which nothing is written at all: that takes `B >= L * (1 + m) * stall`.
+
+use crate::drive::{Drive, Window};
+use crate::sheet::{Cell, Chart, Quantity, Row, Section, Series, Sheet, Source};
+use crate::units::{
+    DAYS_OF_YEAR, SECONDS_OF_DAY, SECONDS_OF_YEAR, bytes_text, percent_text, rate_text, time_text,
+};
+
+/// An Enhanced Packet Block without options: type, total length, interface, two halves of the time stamp, captured and original length, and the total
+/// length again (draft-ietf-opsawg-pcapng, section 4.3).
+pub const PCAPNG_HEADER_BYTES: u64 = 32;
+/// What a packet's bytes are padded to there.
+pub const PCAPNG_ALIGNMENT: u64 = 4;
+/// What Ethernet adds to each packet on the wire and no capture stores: preamble and start of frame (8), frame check sequence (4), gap (12); IEEE 802.3.
+pub const ETHERNET_WIRE_BYTES: u64 = 24;
+/// Beyond so many a plan is a mistake.
+const DRIVES_MAX: u64 = 100_000;
+/// What rounding may do to a quotient that is whole.
+const WHOLE: f64 = 1e-9;
+
+/// What the line's rate counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// Bytes of packets.
+    Payload,
+    /// Bits on an Ethernet: what surrounds each packet is counted and not stored.
+    Ethernet,
+}
+
+/// A figure that was told, or is a default.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Told {
+    /// The figure.
+    pub value: f64,
+    /// [`Source::Given`] or [`Source::Assumed`].
+    pub source: Source,
+}
+
+impl Told {
+    /// As it was given, or by default.
+    #[must_use]
+    pub fn or(given: Option<f64>, default: f64) -> Self {
+        match given {
+            Some(value) => Told {
+                value,
+                source: Source::Given,
+            },
+            None => Told {
+                value: default,
+                source: Source::Assumed,
+            },
+        }
+    }
+}
+
+/// What to plan for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Requirements {
+    /// Bytes per second of the line.
+    pub line: f64,
+    /// What that counts.
+    pub link: Link,
+    /// Bytes of a packet as it is captured; none: what arrives is stored as it is.
+    pub packet_bytes: Option<u64>,
+    /// How much of the line is used in the mean. Drives keep up with the whole line; retention and endurance are of the mean.
+    pub utilisation: Told,
+    /// How much more than the line the drives must keep up with.
+    pub margin: Told,
+    /// Bytes of memory between the line and the drives.
+    pub buffer: Told,
+    /// For how long to keep what was recorded, in seconds.
+    pub retain: Option<f64>,
+    /// Drive writes per day that the warranty allows.
+    pub dwpd: Told,
+    /// Seconds of warranty.
+    pub warranty: Told,
+    /// For how long ahead of where it is written the drives are deallocated, in seconds; 0 where they are not.
+    pub trim_ahead: Told,
+}
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// A number is out of its range.
+    #[error("{what} cannot be {value}: {allowed}")]
+    Range {
+        /// What it is.
+        what: &'static str,
+        /// As it was given.
+        value: String,
+        /// What it may be.
+        allowed: &'static str,
+    },
+    /// No number of drives is enough, or a senseless one.
+    #[error(
+        "{drive} keeps {rate} over {window}, so that no array of up to {DRIVES_MAX} keeps up; a faster drive or a larger --buffer is needed"
+    )]
+    TooSlow {
+        /// The drive.
+        drive: String,
+        /// What it keeps.
+        rate: String,
+        /// Over which window.
+        window: String,
+    },
+    /// The array was told, and something else is needed as well.
+    #[error("no drive to plan with")]
+    NoDrive,
+}
+
+/// One design: a drive, and how many of it there are, where that was told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Design {
+    /// The drive; of a mixed array what [`Drive::striped`] makes of its members.
+    pub drive: Drive,
+    /// How many.
+    pub count: Option<u64>,
+}
+
+/// How many drives a rate takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Needed {
+    /// Drives.
+    pub drives: u64,
+    /// The window that asks for most; none where the buffer hides them all.
+    pub binding: Option<Window>,
+}
+
+/// Rounded up, but for what is whole but for rounding.
+fn ceiling(value: f64) -> f64 {
+    if (value - value.round()).abs() < WHOLE * value.abs().max(1.0) {
+        value.round()
+    } else {
+        value.ceil()
+    }
+}
+
+/// The least number of drives that keep up with `rate` (with its margin) behind a buffer: the rule of this module.
+///
+/// # Errors
+/// [`RecordError::TooSlow`].
+pub fn needed(drive: &Drive, rate: f64, buffer: f64) -> Result<Needed, RecordError> {
+    let mut most: f64 = 0.0;
+    let mut binding = None;
+    for window in &drive.windows {
+        let wanted = rate - buffer / window.seconds;
+        if wanted <= 0.0 {
+            continue;
+        }
+        let drives = wanted / window.rate;
+        if drives.is_nan() || drives > DRIVES_MAX as f64 {
+            return Err(RecordError::TooSlow {
+                drive: drive.name.clone(),
+                rate: rate_text(window.rate),
+                window: window_text(window.seconds),
+            });
+        }
+        if drives > most {
+            most = drives;
+            binding = Some(*window);
+        }
+    }
+    Ok(Needed {
+        drives: (ceiling(most) as u64).max(1),
+        binding,
+    })
+}
+
+/// The margins from above the first to the second at which exactly `drives` are needed at one steady rate: `drives - 1 < line (1 + m) / rate <= drives`.
+#[must_use]
+pub fn margins_for(drives: u64, rate: f64, line: f64) -> (f64, f64) {
+    let margin = |count: u64| count as f64 * rate / line - 1.0;
+    (margin(drives.saturating_sub(1)), margin(drives))
+}
+
+fn window_text(seconds: f64) -> String {
+    if seconds.is_finite() {
+        time_text(seconds)
+    } else {
+        "any time".to_owned()
+    }
+}
+
+impl Requirements {
+    fn check(&self) -> Result<(), RecordError> {
+        let wrong = |what, value: f64, allowed| {
+            Err(RecordError::Range {
+                what,
+                value: value.to_string(),
+                allowed,
+            })
+        };
+        let utilisation = self.utilisation.value;
+        if !(utilisation > 0.0 && utilisation <= 1.0) {
+            return wrong("--utilisation", utilisation, "above 0% and at most 100%");
+        }
+        if !(self.margin.value >= 0.0 && self.margin.value <= 10.0) {
+            return wrong("--margin", self.margin.value, "from 0% to 1000%");
+        }
+        if self.dwpd.value <= 0.0 {
+            return wrong("--dwpd", self.dwpd.value, "above 0");
+        }
+        if self.warranty.value <= 0.0 {
+            return wrong("--warranty", self.warranty.value, "above 0");
+        }
+        match self.packet_bytes {
+            Some(bytes) if !(1..=262_144).contains(&bytes) => {
+                wrong("--packet-bytes", bytes as f64, "from 1 to 262144")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes stored for each byte that the line counts, of packets of this size.
+    fn stored_per_byte(&self, packet_bytes: u64) -> f64 {
+        let counted = packet_bytes
+            + match self.link {
+                Link::Payload => 0,
+                Link::Ethernet => ETHERNET_WIRE_BYTES,
+            };
+        stored_bytes(packet_bytes) as f64 / counted as f64
+    }
+
+    /// Bytes to be stored in a second when the line is full.
+    #[must_use]
+    pub fn stored(&self) -> f64 {
+        self.line * self.packet_bytes.map_or(1.0, |of| self.stored_per_byte(of))
+    }
+}
+
+/// Bytes of a packet as pcapng stores it.
+#[must_use]
+pub fn stored_bytes(packet_bytes: u64) -> u64 {
+    PCAPNG_HEADER_BYTES + packet_bytes.next_multiple_of(PCAPNG_ALIGNMENT)
+}
+
+/// The plan.
+///
+/// # Errors
+/// [`RecordError`].
+pub fn plan(requirements: &Requirements, designs: &[Design]) -> Result<Sheet, RecordError> {
+    requirements.check()?;
+    if designs.is_empty() {
+        return Err(RecordError::NoDrive);
+    }
+    let worked = designs
+        .iter()
+        .map(|design| Worked::new(requirements, design))
+        .collect::<Result<Vec<_>, _>>()?;
+    let title = format!("A recorder for {}", line_text(requirements.line));
+    let mut sheet = Sheet::new("record", title);
+    sheet.sections.push(line_section(requirements));
+    sheet.sections.push(drives_section(requirements, &worked));
+    sheet.sections.push(ring_section(requirements, &worked));
+    sheet
+        .sections
+        .push(endurance_section(requirements, &worked));
+    sheet.answer = worked
+        .iter()
+        .map(|of| of.answer(requirements))
+        .collect::<Vec<_>>()
+        .join(" ");
+    sheet.charts.extend(windows_chart(requirements, &worked));
+    for of in &worked {
+        sheet.caveats.extend(of.design.drive.caveats.clone());
+        sheet.caveats.extend(of.caveats(requirements));
+    }
+    Ok(sheet)
+}
+
+fn line_text(line: f64) -> String {
+    let bits = line * 8.0 / 1e9;
+    format!(
+        "{} Gb/s ({})",
+        weir_report::words::trimmed(bits, 2),
+        rate_text(line)
+    )
+}
+
+/// A design with what the rules make of it.
+struct Worked<'a> {
+    design: &'a Design,
+    needed: Needed,
+    by_mean: u64,
+    by_data_sheet: Option<u64>,
+    by_retention: Option<u64>,
+    /// How many the plan goes on with.
+    drives: u64,
+}
+
+impl<'a> Worked<'a> {
+    fn new(requirements: &Requirements, design: &'a Design) -> Result<Self, RecordError> {
+        let stored = requirements.stored();
+        let wanted = stored * (1.0 + requirements.margin.value);
+        let drive = &design.drive;
+        let found = needed(drive, wanted, requirements.buffer.value)?;
+        let by = |rate: f64, wanted: f64| (ceiling(wanted / rate) as u64).max(1);
+        let retained = requirements.retain.zip(drive.capacity);
+        let by_retention = retained.map(|(seconds, capacity)| {
+            by(
+                capacity,
+                stored * requirements.utilisation.value * seconds + spare(requirements),
+            )
+        });
+        let least = found.drives.max(by_retention.unwrap_or(0));
+        Ok(Worked {
+            design,
+            needed: found,
+            by_mean: by(drive.mean, wanted),
+            by_data_sheet: drive.data_sheet.map(|of| by(of, stored)),
+            by_retention,
+            drives: design.count.unwrap_or(least),
+        })
+    }
+
+    fn name(&self) -> &str {
+        &self.design.drive.name
+    }
+
+    /// What the array holds beside what is deallocated ahead.
+    fn ring(&self, requirements: &Requirements) -> Option<f64> {
+        let capacity = self.design.drive.capacity?;
+        let bytes = self.drives as f64 * capacity - spare(requirements);
+        (bytes > 0.0).then_some(bytes)
+    }
+
+    fn years(&self, requirements: &Requirements) -> Option<f64> {
+        let written = requirements.stored() * requirements.utilisation.value;
+        Some(
+            self.drives as f64 * rated(requirements, self.design.drive.capacity?)
+                / written
+                / SECONDS_OF_YEAR,
+        )
+    }
+
+    fn answer(&self, requirements: &Requirements) -> String {
+        let name = self.name();
+        let mut text = match self.design.count {
+            None => format!("{name}: {} drives", self.drives),
+            Some(count) if count >= self.needed.drives => {
+                format!(
+                    "{name}: {count} drives keep up ({} would)",
+                    self.needed.drives
+                )
+            }
+            Some(count) => format!(
+                "{name}: {count} drives do not keep up, {} would",
+                self.needed.drives
+            ),
+        };
+        if self.design.count.is_none()
+            && self.by_retention == Some(self.drives)
+            && self.drives > self.needed.drives
+        {
+            text += &format!(" for what is kept, {} to keep up", self.needed.drives);
+        }
+        if let Some(ring) = self.ring(requirements) {
+            text += &format!(
+                ", which hold {} of a full line",
+                time_text(ring / requirements.stored())
+            );
+        }
+        if let Some(years) = self.years(requirements) {
+            text += &format!(" and last {}", time_text(years * SECONDS_OF_YEAR));
+        }
+        text + "."
+    }
+
+    fn caveats(&self, requirements: &Requirements) -> Vec<String> {
+        let mut caveats = Vec::new();
+        let name = self.name();
+        let stall = self.design.drive.stall_seconds;
+        let arrives = requirements.stored() * (1.0 + requirements.margin.value) * stall;
+        if arrives > requirements.buffer.value {
+            caveats.push(format!(
+                "{name}: its longest stall, {}, is longer than the buffer of {} hides: no number of drives helps, a buffer of {} does",
+                time_text(stall),
+                bytes_text(requirements.buffer.value),
+                bytes_text(arrives),
+            ));
+        }
+        let longest = self
+            .design
+            .drive
+            .windows
+            .last()
+            .map_or(0.0, |of| of.seconds);
+        if self.needed.binding.is_some_and(|of| of.seconds == longest) && longest.is_finite() {
+            caveats.push(format!(
+                "{name}: the longest measured window ({}) binds; in a longer one the buffer is of less use, so that the count without it, {}, is the safe one",
+                time_text(longest),
+                needed(&self.design.drive, requirements.stored() * (1.0 + requirements.margin.value), 0.0)
+                    .map_or_else(|_| "unknown".to_owned(), |of| of.drives.to_string()),
+            ));
+        }
+        if requirements.retain.is_some() && self.design.drive.capacity.is_none() {
+            caveats.push(format!(
+                "{name}: its capacity is unknown, so that nothing is said of what is kept; --capacity says it"
+            ));
+        }
+        caveats
+    }
+}
+
+/// Bytes ahead of the head that are being deallocated.
+fn spare(requirements: &Requirements) -> f64 {
+    requirements.stored() * requirements.trim_ahead.value
+}
+
+/// Bytes that one drive may be written in its warranty.
+fn rated(requirements: &Requirements, capacity: f64) -> f64 {
+    overwrites(requirements) * capacity
+}
+
+fn overwrites(requirements: &Requirements) -> f64 {
+    requirements.dwpd.value * requirements.warranty.value / SECONDS_OF_DAY
+}
+
+fn single(name: &str, label: &str, unit: &str, cell: Cell) -> Row {
+    Row::new(name, label, unit, vec![cell])
+}
+
+fn line_section(requirements: &Requirements) -> Section {
+    let stored = requirements.stored();
+    let mean = stored * requirements.utilisation.value;
+    let mut rows = vec![
+        single("line", "Line", "bytes/s", Cell::new(requirements.line, line_text(requirements.line), Source::Given))
+            .how(match requirements.link {
+                Link::Payload => "the rate counts the bytes of packets",
+                Link::Ethernet => "the rate counts what is on the wire: each packet takes 24 bytes more there (preamble 8, frame check sequence 4, gap 12), which are not stored",
+            }),
+        single("utilisation", "Used in the mean", "fraction", Cell::new(
+            requirements.utilisation.value,
+            percent_text(requirements.utilisation.value),
+            requirements.utilisation.source,
+        )).how("drives keep up with the whole line; retention and endurance are of the mean"),
+    ];
+    if let Some(packet) = requirements.packet_bytes {
+        let part = requirements.stored_per_byte(packet);
+        let overhead = stored_bytes(packet) as f64 / packet as f64 - 1.0;
+        rows.push(
+            single("pcapng", "pcapng adds to a packet", "fraction", Cell::new(overhead, percent_text(overhead), Source::Derived)).how(format!(
+                "an Enhanced Packet Block is {PCAPNG_HEADER_BYTES} bytes and the packet padded to {PCAPNG_ALIGNMENT}: {packet} bytes become {}; {} stored for each byte of the line",
+                stored_bytes(packet),
+                weir_report::words::trimmed(part, 4),
+            )),
+        );
+        for size in [64u64, 256, 512, 1518, 9018] {
+            let rate = requirements.line * requirements.stored_per_byte(size);
+            rows.push(single(
+                &format!("stored-{size}"),
+                &format!("Stored of packets of {size} bytes"),
+                "bytes/s",
+                Cell::new(rate, rate_text(rate), Source::Derived),
+            ));
+        }
+    }
+    rows.push(single(
+        "stored",
+        "Stored, full line",
+        "bytes/s",
+        Cell::new(stored, rate_text(stored), Source::Derived),
+    ));
+    rows.push(single(
+        "stored-mean",
+        "Stored, mean",
+        "bytes/s",
+        Cell::new(mean, rate_text(mean), Source::Derived),
+    ));
+    Section {
+        name: "line".to_owned(),
+        title: "The line".to_owned(),
+        words: String::new(),
+        columns: vec![String::new()],
+        rows,
+    }
+}
+
+/// A row with a figure of each design.
+fn each(
+    name: &str,
+    label: &str,
+    unit: &str,
+    worked: &[Worked<'_>],
+    cell: impl Fn(&Worked<'_>) -> Cell,
+) -> Row {
+    Row::new(name, label, unit, worked.iter().map(cell).collect())
+}
+
+fn unknown() -> Cell {
+    Cell::word("unknown", Source::Assumed)
+}
+
+fn drives_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section {
+    let stored = requirements.stored();
+    let wanted = stored * (1.0 + requirements.margin.value);
+    let buffer = requirements.buffer;
+    let count = |value: u64| Cell::count(value, Source::Derived);
+    let mut rows = vec![
+        each("margin", "Margin", "fraction", worked, |_| {
+            Cell::new(requirements.margin.value, percent_text(requirements.margin.value), requirements.margin.source)
+        }),
+        each("buffer", "Buffer", "bytes", worked, |_| {
+            let hides = buffer.value / wanted;
+            Cell::new(buffer.value, format!("{} = {}", bytes_text(buffer.value), time_text(hides)), buffer.source)
+        }),
+        each("binding-window", "Window that binds", "seconds", worked, |of| match of.needed.binding {
+            Some(window) => Cell::new(window.seconds, window_text(window.seconds), of.design.drive.source),
+            None => Cell::word("none: the buffer hides all", Source::Derived),
+        }),
+        each("binding-rate", "Lowest mean rate in it", "bytes/s", worked, |of| match of.needed.binding {
+            Some(window) => Cell::new(window.rate, rate_text(window.rate), of.design.drive.source),
+            None => Cell::word("-", Source::Derived),
+        }),
+        each("drives", "Drives by the worst window", "drives", worked, |of| count(of.needed.drives)).how(format!(
+            "the least n with (L (1 + m) - n w(W)) W <= B for every measured window W: L = {}, m = {}, B = {}; {}",
+            rate_text(stored),
+            percent_text(requirements.margin.value),
+            bytes_text(buffer.value),
+            worked.iter().map(|of| arithmetic(of, wanted, buffer.value)).collect::<Vec<_>>().join("; "),
+        )),
+        each("drives-margin", "Margin that this count has", "fraction", worked, |of| {
+            let margin = margin_of(of, of.needed.drives, stored, buffer.value);
+            Cell::new(margin, percent_text(margin), Source::Derived)
+        }).how("the largest m that needs no drive more"),
+        each("drives-margin-next", "Margin that one drive more has", "fraction", worked, |of| {
+            let margin = margin_of(of, of.needed.drives + 1, stored, buffer.value);
+            Cell::new(margin, percent_text(margin), Source::Derived)
+        }),
+        each("drives-mean", "Drives by the mean, for comparison", "drives", worked, |of| count(of.by_mean)),
+    ];
+    if worked.iter().any(|of| of.by_data_sheet.is_some()) {
+        rows.push(
+            each(
+                "drives-data-sheet",
+                "Drives by the data sheet, for comparison",
+                "drives",
+                worked,
+                |of| of.by_data_sheet.map_or_else(unknown, count),
+            )
+            .how("L divided by the data sheet's rate, without margin"),
+        );
+    }
+    if worked.iter().any(|of| of.design.count.is_some()) {
+        rows.push(each("count", "Drives there are", "drives", worked, |of| {
+            of.design.count.map_or_else(unknown, |of| Cell::count(of, Source::Given))
+        }).how("RAID0 goes at its slowest member's pace, and holds as many times its smallest member as it has members"));
+    }
+    Section {
+        name: "drives".to_owned(),
+        title: "Drives in RAID0 that keep up".to_owned(),
+        words: "By the worst sustained window that the buffer cannot hide, not by the mean."
+            .to_owned(),
+        columns: worked.iter().map(|of| of.name().to_owned()).collect(),
+        rows,
+    }
+}
+
+fn arithmetic(of: &Worked<'_>, wanted: f64, buffer: f64) -> String {
+    match of.needed.binding {
+        None => format!(
+            "{}: the buffer hides every window, one drive does",
+            of.name()
+        ),
+        Some(window) => {
+            let hidden = buffer / window.seconds;
+            let quotient = (wanted - hidden) / window.rate;
+            format!(
+                "{}: ({} - {}) / {} = {}, so {}",
+                of.name(),
+                rate_text(wanted),
+                rate_text(hidden),
+                rate_text(window.rate),
+                weir_report::words::trimmed(quotient, 3),
+                of.needed.drives,
+            )
+        }
+    }
+}
+
+/// The largest margin with which so many drives keep up.
+fn margin_of(of: &Worked<'_>, drives: u64, stored: f64, buffer: f64) -> f64 {
+    let keeps = |window: &Window| drives as f64 * window.rate + buffer / window.seconds;
+    let least = of
+        .design
+        .drive
+        .windows
+        .iter()
+        .map(keeps)
+        .fold(f64::INFINITY, f64::min);
+    least / stored - 1.0
+}
+
+fn ring_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section {
+    let stored = requirements.stored();
+    let mean = stored * requirements.utilisation.value;
+    let spare = spare(requirements);
+    let bytes = |value: f64, source| Cell::new(value, bytes_text(value), source);
+    let mut rows = vec![each("capacity", "A drive holds", "bytes", worked, |of| {
+        of.design
+            .drive
+            .capacity
+            .map_or_else(unknown, |value| bytes(value, of.design.drive.source))
+    })];
+    if let Some(seconds) = requirements.retain {
+        rows.push(
+            each("retained", "To be kept", "bytes", worked, |_| {
+                bytes(mean * seconds, Source::Derived)
+            })
+            .how(format!("{} for {}", rate_text(mean), time_text(seconds))),
+        );
+        rows.push(
+            each(
+                "drives-retention",
+                "Drives for that",
+                "drives",
+                worked,
+                |of| {
+                    of.by_retention
+                        .map_or_else(unknown, |of| Cell::count(of, Source::Derived))
+                },
+            )
+            .how("what is kept and the spare, divided by what a drive holds"),
+        );
+    }
+    rows.push(
+        each(
+            "spare",
+            "Spare, deallocated ahead of the head",
+            "bytes",
+            worked,
+            |of| match of.design.drive.capacity {
+                Some(capacity) => Cell::new(
+                    spare,
+                    format!(
+                        "{} = {} drives",
+                        bytes_text(spare),
+                        weir_report::words::trimmed(spare / capacity, 3)
+                    ),
+                    requirements.trim_ahead.source,
+                ),
+                None => bytes(spare, requirements.trim_ahead.source),
+            },
+        )
+        .how(format!(
+            "a ring that trims ahead needs room for what arrives while the drives erase: {} at {}",
+            time_text(requirements.trim_ahead.value),
+            rate_text(stored),
+        )),
+    );
+    rows.push(
+        each("drives-total", "Drives in all", "drives", worked, |of| {
+            Cell::count(
+                of.drives,
+                if of.design.count.is_some() {
+                    Source::Given
+                } else {
+                    Source::Derived
+                },
+            )
+        })
+        .how("the greater of what keeps up and what is kept, or as told"),
+    );
+    rows.push(
+        each(
+            "held",
+            "They hold, of a full line",
+            "seconds",
+            worked,
+            |of| {
+                of.ring(requirements).map_or_else(unknown, |ring| {
+                    Cell::new(ring / stored, time_text(ring / stored), Source::Derived)
+                })
+            },
+        )
+        .how("all drives but the spare, divided by what a full line stores"),
+    );
+    rows.push(each(
+        "held-mean",
+        "They hold, at mean use",
+        "seconds",
+        worked,
+        |of| {
+            of.ring(requirements).map_or_else(unknown, |ring| {
+                Cell::new(ring / mean, time_text(ring / mean), Source::Derived)
+            })
+        },
+    ));
+    Section {
+        name: "ring".to_owned(),
+        title: "What they hold".to_owned(),
+        words: String::new(),
+        columns: worked.iter().map(|of| of.name().to_owned()).collect(),
+        rows,
+    }
+}
+
+fn endurance_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section {
+    let allowed = overwrites(requirements);
+    let rows = vec![
+        each("dwpd", "Drive writes per day", "", worked, |_| {
+            Cell::new(requirements.dwpd.value, weir_report::words::trimmed(requirements.dwpd.value, 2), requirements.dwpd.source)
+        }),
+        each("warranty", "Warranty", "seconds", worked, |_| {
+            Cell::new(requirements.warranty.value, time_text(requirements.warranty.value), requirements.warranty.source)
+        }),
+        each("overwrites", "Overwrites that this allows", "", worked, |_| {
+            Cell::new(allowed, weir_report::words::trimmed(allowed, 0), Source::Derived)
+        }).how(format!("drive writes per day times the days of the warranty, {DAYS_OF_YEAR} to the year")),
+        each("years", "Worn out after", "years", worked, |of| {
+            of.years(requirements).map_or_else(unknown, |years| {
+                Cell::new(years, time_text(years * SECONDS_OF_YEAR), Source::Derived)
+            })
+        })
+        .how("the array's rated bytes divided by the mean that is stored; what a rating counts are the host's writes, so that write amplification is in it already"),
+        each("dwpd-needed", "Drive writes per day that are made", "", worked, |of| {
+            let written = requirements.stored() * requirements.utilisation.value * SECONDS_OF_DAY;
+            of.design.drive.capacity.map_or_else(unknown, |capacity| {
+                let made = written / (of.drives as f64 * capacity);
+                Cell::new(made, weir_report::words::trimmed(made, 2), Source::Derived)
+            })
+        }),
+    ];
+    Section {
+        name: "endurance".to_owned(),
+        title: "How long they last".to_owned(),
+        words: String::new(),
+        columns: worked.iter().map(|of| of.name().to_owned()).collect(),
+        rows,
+    }
+}
+
+/// The worst windows, with what each window asks of one drive.
+fn windows_chart(requirements: &Requirements, worked: &[Worked<'_>]) -> Option<Chart> {
+    let wanted = requirements.stored() * (1.0 + requirements.margin.value);
+    let mut series = Vec::new();
+    for of in worked {
+        let finite: Vec<&Window> = of
+            .design
+            .drive
+            .windows
+            .iter()
+            .filter(|of| of.seconds.is_finite())
+            .collect();
+        if finite.len() < 2 {
+            continue;
+        }
+        series.push(Series {
+            name: of.name().to_owned(),
+            source: of.design.drive.source,
+            points: finite.iter().map(|of| [of.seconds, of.rate]).collect(),
+        });
+        series.push(Series {
+            name: format!("asked of each of {} x {}", of.drives, of.name()),
+            source: Source::Derived,
+            points: finite
+                .iter()
+                .map(|window| {
+                    let asked =
+                        (wanted - requirements.buffer.value / window.seconds) / of.drives as f64;
+                    [window.seconds, asked.max(0.0)]
+                })
+                .collect(),
+        });
+    }
+    (!series.is_empty()).then(|| Chart {
+        title: "Lowest mean rate over any window, and what each window asks of a drive".to_owned(),
+        x: Quantity::WindowSeconds,
+        y: Quantity::BytesPerSecond,
+        series,
+    })
+}
+
+#[cfg(test)]
+mod tests;

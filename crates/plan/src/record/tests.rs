@@ -1,0 +1,227 @@
+//! The rules of a recorder, against the published counts and properties that every plan has.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::published;
+
+const LINE: f64 = 12.5e9;
+
+fn requirements() -> Requirements {
+    Requirements {
+        line: LINE,
+        link: Link::Payload,
+        packet_bytes: None,
+        utilisation: Told::or(None, 1.0),
+        margin: Told::or(None, 0.0),
+        buffer: Told::or(None, 8.0 * 1024f64.powi(3)),
+        retain: None,
+        dwpd: Told::or(None, 1.0),
+        warranty: Told::or(None, 5.0 * SECONDS_OF_YEAR),
+        trim_ahead: Told::or(Some(0.0), 0.0),
+    }
+}
+
+fn alone(drive: Drive) -> Design {
+    Design { drive, count: None }
+}
+
+fn value(sheet: &Sheet, section: &str, row: &str, column: usize) -> f64 {
+    sheet.cell(section, row, column).unwrap().value.unwrap()
+}
+
+#[test]
+fn the_papers_first_four_counts_come_out_and_the_fifth_does_not() {
+    let designs: Vec<Design> = published::drives_named("all")
+        .unwrap()
+        .into_iter()
+        .map(alone)
+        .collect();
+    let sheet = plan(&requirements(), &designs).unwrap();
+    let row = |name| {
+        (0..5)
+            .map(|at| value(&sheet, "drives", name, at) as u64)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(row("drives"), [8, 6, 10, 6, 4]);
+    assert_eq!(row("drives-data-sheet"), [4, 6, 7, 6, 4]);
+    // What has the paper's 5 is a margin above 2.4%, with which the first needs 9.
+    assert!((value(&sheet, "drives", "drives-margin", 4) - 0.024).abs() < 1e-12);
+    assert!((value(&sheet, "drives", "drives-margin-next", 4) - 0.28).abs() < 1e-12);
+    let wider = Requirements {
+        margin: Told::or(Some(0.025), 0.0),
+        ..requirements()
+    };
+    let sheet = plan(&wider, &designs).unwrap();
+    assert_eq!(value(&sheet, "drives", "drives", 4), 5.0);
+    assert_eq!(value(&sheet, "drives", "drives", 0), 9.0);
+}
+
+#[test]
+fn twelve_drives_of_30_tb_hold_eight_hours_and_last_a_little_over_a_year_and_a_half() {
+    let drive = Drive::steady("30 TB", 2e9, Some(30e12), Source::Given);
+    let array = Design {
+        drive,
+        count: Some(12),
+    };
+    let sheet = plan(&requirements(), &[array]).unwrap();
+    assert_eq!(value(&sheet, "ring", "held", 0), 28_800.0);
+    let years = value(&sheet, "endurance", "years", 0);
+    assert!((years - 1.667).abs() < 0.001, "{years}");
+    assert_eq!(value(&sheet, "endurance", "overwrites", 0), 1826.25);
+}
+
+#[test]
+fn what_is_kept_is_told_in_bytes_and_drives() {
+    for (days, petabytes, drives) in [(7.0, 7.56e15, 252.0), (10.0, 10.8e15, 360.0)] {
+        let wanted = Requirements {
+            retain: Some(days * SECONDS_OF_DAY),
+            ..requirements()
+        };
+        let drive = Drive::steady("30 TB", 2e9, Some(30e12), Source::Given);
+        let sheet = plan(&wanted, &[alone(drive)]).unwrap();
+        assert_eq!(value(&sheet, "ring", "retained", 0), petabytes);
+        assert_eq!(value(&sheet, "ring", "drives-retention", 0), drives);
+        assert_eq!(value(&sheet, "ring", "drives-total", 0), drives);
+    }
+}
+
+#[test]
+fn a_buffer_hides_a_short_window_and_not_a_long_one() {
+    let windows = vec![
+        Window {
+            seconds: 1.0,
+            rate: 0.5e9,
+        },
+        Window {
+            seconds: 60.0,
+            rate: 2e9,
+        },
+    ];
+    let drive = Drive {
+        windows,
+        ..Drive::steady("d", 2e9, None, Source::Measured)
+    };
+    // Without a buffer the second of 0.5 GB/s takes 25; a buffer of a whole second of the line hides it.
+    assert_eq!(needed(&drive, LINE, 0.0).unwrap().drives, 25);
+    let hidden = needed(&drive, LINE, LINE).unwrap();
+    assert_eq!(hidden.drives, 7, "(12.5 - 12.5 / 60) / 2 = 6.15");
+    assert_eq!(hidden.binding.unwrap().seconds, 60.0);
+}
+
+#[test]
+fn a_stall_that_no_drive_hides_is_said() {
+    let drive = Drive {
+        stall_seconds: 2.0,
+        ..Drive::steady("d", 2e9, None, Source::Measured)
+    };
+    let sheet = plan(&requirements(), &[alone(drive)]).unwrap();
+    let said = sheet
+        .caveats
+        .iter()
+        .find(|of| of.contains("stall"))
+        .unwrap();
+    assert!(said.contains("a buffer of 25 GB does"), "{said}");
+}
+
+#[test]
+fn packets_are_stored_with_their_headers_and_padding() {
+    assert_eq!(stored_bytes(64), 96);
+    assert_eq!(stored_bytes(65), 100);
+    let packets = Requirements {
+        packet_bytes: Some(64),
+        ..requirements()
+    };
+    assert_eq!(packets.stored(), LINE * 96.0 / 64.0);
+    let wire = Requirements {
+        link: Link::Ethernet,
+        ..packets
+    };
+    assert_eq!(wire.stored(), LINE * 96.0 / 88.0);
+}
+
+#[test]
+fn an_array_that_was_told_is_judged() {
+    let slow = Drive::steady("slow", 1.3e9, Some(1e12), Source::Given);
+    let fast = Drive::steady("fast", 3.2e9, Some(2e12), Source::Given);
+    let (drive, count) = Drive::striped(&[(slow, 2), (fast, 4)]);
+    let array = Design {
+        drive,
+        count: Some(count),
+    };
+    let sheet = plan(&requirements(), &[array]).unwrap();
+    assert!(
+        sheet.answer.contains("6 drives do not keep up, 10 would"),
+        "{}",
+        sheet.answer
+    );
+}
+
+#[test]
+fn numbers_without_sense_are_refused() {
+    let drive = || vec![alone(Drive::steady("d", 1e9, None, Source::Given))];
+    let wrong = |change: fn(&mut Requirements)| {
+        let mut wanted = requirements();
+        change(&mut wanted);
+        plan(&wanted, &drive()).unwrap_err().to_string()
+    };
+    assert!(wrong(|of| of.utilisation.value = 0.0).contains("--utilisation"));
+    assert!(wrong(|of| of.margin.value = -0.1).contains("--margin"));
+    assert!(wrong(|of| of.dwpd.value = 0.0).contains("--dwpd"));
+    assert!(wrong(|of| of.packet_bytes = Some(0)).contains("--packet-bytes"));
+    assert!(plan(&requirements(), &[]).is_err());
+    let stopped = Drive::steady("stopped", 0.0, None, Source::Given);
+    let said = plan(&requirements(), &[alone(stopped)])
+        .unwrap_err()
+        .to_string();
+    assert!(said.contains("stopped"), "{said}");
+}
+
+fn any_drive() -> impl Strategy<Value = Drive> {
+    let window = (0.1f64..5000.0, 1e8f64..5e9);
+    (proptest::collection::vec(window, 1..6), 1e11f64..1e14).prop_map(|(windows, capacity)| {
+        let mut windows: Vec<Window> = windows
+            .into_iter()
+            .map(|(seconds, rate)| Window { seconds, rate })
+            .collect();
+        windows.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
+        Drive {
+            windows,
+            ..Drive::steady("any", 1e9, Some(capacity), Source::Measured)
+        }
+    })
+}
+
+proptest! {
+    #[test]
+    fn more_rate_never_needs_fewer_drives_and_more_buffer_never_more(
+        drive in any_drive(), rate in 1e8f64..5e10, more in 1.0f64..3.0, buffer in 0.0f64..1e11, larger in 1.0f64..3.0,
+    ) {
+        let at = |rate, buffer| needed(&drive, rate, buffer).unwrap().drives;
+        prop_assert!(at(rate * more, buffer) >= at(rate, buffer));
+        prop_assert!(at(rate, buffer * larger) <= at(rate, buffer));
+    }
+
+    #[test]
+    fn the_count_keeps_up_in_every_window_and_one_less_does_not(
+        drive in any_drive(), rate in 1e8f64..5e10, buffer in 0.0f64..1e11,
+    ) {
+        let count = needed(&drive, rate, buffer).unwrap().drives;
+        let short = |drives: u64| drive.windows.iter().any(|window| {
+            (rate - drives as f64 * window.rate) * window.seconds > buffer * (1.0 + 1e-6) + 1.0
+        });
+        prop_assert!(!short(count));
+        let least = |drives: u64| drive.windows.iter().all(|window| {
+            (rate - drives as f64 * window.rate) * window.seconds <= buffer
+        });
+        prop_assert!(count == 1 || !least(count - 1));
+    }
+
+    #[test]
+    fn exactly_the_margins_for_a_count_give_it(rate in 1e8f64..5e9, drives in 1u64..200, part in 0.01f64..0.99) {
+        let (above, to) = margins_for(drives, rate, LINE);
+        let margin = above + part * (to - above);
+        let steady = Drive::steady("d", rate, None, Source::Given);
+        prop_assert_eq!(needed(&steady, LINE * (1.0 + margin), 0.0).unwrap().drives, drives);
+    }
+}

@@ -1,0 +1,171 @@
+//! `weir plan` at the command line: the published counts, stored plans and their difference, pages, and what is refused.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+fn weir(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(WEIR)
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .expect("weir runs")
+}
+
+fn answer(folder: &Path, arguments: &[&str]) -> Value {
+    let output = weir(folder, &[arguments, &["--json"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    serde_json::from_slice(&output.stdout).expect("a plan")
+}
+
+fn values(sheet: &Value, section: &str, row: &str) -> Vec<f64> {
+    let named = |of: &Value, name: &str| {
+        let list = of.as_array().expect("a list");
+        let found = list.iter().find(|of| of["name"] == name);
+        found.unwrap_or_else(|| panic!("no {name}")).clone()
+    };
+    let section = named(&sheet["sections"], section);
+    let row = named(&section["rows"], row);
+    let cells = row["cells"].as_array().expect("cells");
+    cells
+        .iter()
+        .filter_map(|cell| cell["value"].as_f64())
+        .collect()
+}
+
+#[test]
+fn the_published_drives_are_counted_by_rule() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = [
+        "plan",
+        "record",
+        "--rate",
+        "100Gb/s",
+        "--drive",
+        "published:all",
+    ];
+    let sheet = answer(folder.path(), &all);
+    assert_eq!(
+        values(&sheet, "drives", "drives"),
+        [8.0, 6.0, 10.0, 6.0, 4.0]
+    );
+    let sheet = answer(folder.path(), &[&all[..], &["--margin", "2.5%"]].concat());
+    assert_eq!(
+        values(&sheet, "drives", "drives"),
+        [9.0, 6.0, 10.0, 6.0, 5.0]
+    );
+    let double = [&all[..3], &["200Gb/s"], &all[4..]].concat();
+    let sheet = answer(folder.path(), &double);
+    assert_eq!(
+        values(&sheet, "drives", "drives"),
+        [16.0, 12.0, 20.0, 12.0, 8.0]
+    );
+    let text = weir(folder.path(), &all);
+    let text = String::from_utf8(text.stdout).unwrap();
+    for part in [
+        "(12.5 GB/s - 0 B/s) / 1.6 GB/s = 7.812, so 8",
+        "(published)",
+        "(assumed)",
+    ] {
+        assert!(text.contains(part), "no {part} in\n{text}");
+    }
+}
+
+#[test]
+fn plans_are_stored_drawn_and_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let result = r#"{"weir":"drive","version":1,"drives":[{"name":"d<1>","capacity_bytes":1e12,"passes":[
+        {"pass":"fill","phases":[{"seconds":500,"rate":{"mean":2e9}}],
+         "worst_windows":[{"seconds":1,"bytes_per_second":1e9},{"seconds":60,"bytes_per_second":1.8e9}]},
+        {"pass":"overwrite","phases":[],"worst_windows":[{"seconds":1,"bytes_per_second":9e8}]}]}]}"#;
+    std::fs::write(folder.path().join("d.json"), result).unwrap();
+    let plan = |rate, name| {
+        let arguments = [
+            "plan", "record", "--rate", rate, "--drive", "d.json", "--retain", "1d",
+        ];
+        let files = ["--output", name, "--html", "page.html"];
+        answer(folder.path(), &[&arguments[..], &files].concat())
+    };
+    let one = plan("50Gb/s", "one.json");
+    let other = plan("100Gb/s", "other.json");
+    assert!(values(&other, "drives", "drives") > values(&one, "drives", "drives"));
+    let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(page.contains("d&lt;1&gt;") && page.contains("data-plot=\"plan\""));
+    let found = answer(folder.path(), &["plan", "diff", "one.json", "other.json"]);
+    assert_eq!(values(&found, "line", "line-0")[..2], [6.25e9, 12.5e9]);
+    let mixed = [
+        "--drive",
+        "d.json,count=4",
+        "--drive",
+        "published:p5510,count=4",
+    ];
+    let sheet = answer(
+        folder.path(),
+        &[&["plan", "record", "--rate", "1GB/s"], &mixed[..]].concat(),
+    );
+    assert_eq!(values(&sheet, "drives", "count"), [8.0]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("x.json"), "{}").unwrap();
+    let line = ["plan", "record", "--rate", "100Gb/s"];
+    for (arguments, part) in [
+        (vec![], "--drive"),
+        (vec!["--drive", "none.json"], "none.json"),
+        (vec!["--drive", "x.json"], "weir drive"),
+        (vec!["--drive", "published:x"], "970-evo-plus"),
+        (vec!["--drive", "published:p5510,count=0"], "from 1"),
+        (vec!["--sustained", "1.6"], "1.6GB/s"),
+        (vec!["--sustained", "1.6GB/s", "--margin", "lots"], "20%"),
+        (
+            vec!["--sustained", "1.6GB/s", "--utilisation", "120%"],
+            "at most 100%",
+        ),
+        (
+            vec!["--sustained", "1.6GB/s", "--link", "ethernet"],
+            "--packet-bytes",
+        ),
+        (
+            vec!["--sustained", "1.6GB/s", "--retain", "soon"],
+            "duration",
+        ),
+        (vec!["--sustained", "1B/s"], "no array"),
+        (
+            vec![
+                "--sustained",
+                "1GB/s",
+                "--when-full",
+                "stop",
+                "--trim-ahead",
+                "1s",
+            ],
+            "trim-ahead alone",
+        ),
+        (
+            vec![
+                "--drive",
+                "published:p5510,count=4",
+                "--drive",
+                "published:optane",
+            ],
+            "one of each",
+        ),
+        (
+            vec!["--sustained", "1GB/s", "--html", "."],
+            "cannot be written",
+        ),
+    ] {
+        let output = weir(folder.path(), &[&line[..], &arguments].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{arguments:?}");
+        assert!(said.contains(part), "{arguments:?}: {said}");
+    }
+    let output = weir(folder.path(), &["plan", "diff", "x.json", "x.json"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no stored plan"));
+}
