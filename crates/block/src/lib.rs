@@ -8,6 +8,7 @@
 
 mod error;
 mod geometry;
+mod health;
 mod request;
 mod sink;
 pub mod size;
@@ -15,6 +16,7 @@ mod volume;
 
 pub use error::VolumeError;
 pub use geometry::{BlockSize, DeallocatedRead, Geometry};
+pub use health::Health;
 pub use request::{
     Completion, Operation, OperationKind, ReadBuffers, Request, Token, compare_write_halves,
 };

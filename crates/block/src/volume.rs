@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weir_memory::Segments;
 use weir_reactor::Reactor;
 
-use crate::{CompletionSink, Geometry, Request, Token, VolumeError};
+use crate::{CompletionSink, Geometry, Health, Request, Token, VolumeError};
 
 /// What happened to a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +102,13 @@ pub trait Volume: Send + Sync {
     /// # Errors
     /// [`ResizeError`].
     fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError>;
+
+    /// What the drive below says of itself, now; none where there is no drive, or none that says anything. To be called on
+    /// `reactor`. May block for a short time, so not in the I/O path.
+    fn health(&self, reactor: &Reactor) -> Option<Health> {
+        let _ = reactor;
+        None
+    }
 }
 
 /// Where data that is about to be written may be received.

@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, Landing, Operation, OperationKind, Queue,
-    Request, ResizeError, Token, Volume, VolumeError, Watcher,
+    Completion, CompletionSink, FenceReply, Geometry, Health, Landing, Operation, OperationKind,
+    Queue, Request, ResizeError, Token, Volume, VolumeError, Watcher,
 };
 use weir_memory::{Segment, View, Views};
 use weir_reactor::Reactor;
@@ -476,6 +476,10 @@ impl Volume for VerifiedVolume {
 
     fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
         self.inner.resize(blocks, force)
+    }
+
+    fn health(&self, reactor: &Reactor) -> Option<Health> {
+        self.inner.health(reactor)
     }
 }
 

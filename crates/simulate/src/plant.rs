@@ -11,8 +11,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, Landing, Operation, OperationKind, Queue,
-    Request, ResizeError, Token, Volume, VolumeError, Watcher, compare_write_halves,
+    Completion, CompletionSink, FenceReply, Geometry, Health, Landing, Operation, OperationKind,
+    Queue, Request, ResizeError, Token, Volume, VolumeError, Watcher, compare_write_halves,
 };
 use weir_memory::{View, Views};
 use weir_reactor::Reactor;
@@ -165,6 +165,10 @@ impl Volume for Liar {
 
     fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
         self.inner.resize(blocks, force)
+    }
+
+    fn health(&self, reactor: &Reactor) -> Option<Health> {
+        self.inner.health(reactor)
     }
 }
 

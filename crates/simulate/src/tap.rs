@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, Landing, Operation, OperationKind, Queue,
-    Request, ResizeError, Token, Volume, VolumeError, Watcher, compare_write_halves,
+    Completion, CompletionSink, FenceReply, Geometry, Health, Landing, Operation, OperationKind,
+    Queue, Request, ResizeError, Token, Volume, VolumeError, Watcher, compare_write_halves,
 };
 use weir_memory::View;
 use weir_reactor::Reactor;
@@ -74,6 +74,10 @@ impl Volume for Tap {
 
     fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
         self.inner.resize(blocks, force)
+    }
+
+    fn health(&self, reactor: &Reactor) -> Option<Health> {
+        self.inner.health(reactor)
     }
 }
 

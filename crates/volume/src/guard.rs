@@ -28,8 +28,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    BlockSize, CompletionSink, FenceReply, Geometry, Queue, ResizeError, Volume, VolumeError,
-    VolumeEvent, Watcher,
+    BlockSize, CompletionSink, FenceReply, Geometry, Health, Queue, ResizeError, Volume,
+    VolumeError, VolumeEvent, Watcher,
 };
 use weir_reactor::{Reactor, Receiver};
 
@@ -256,5 +256,9 @@ impl Volume for Guard {
         let below = self.inner.geometry().blocks << self.ratio_shift;
         self.geometry.set_blocks(below);
         resized.map(|_| self.geometry())
+    }
+
+    fn health(&self, reactor: &Reactor) -> Option<Health> {
+        self.inner.health(reactor)
     }
 }

@@ -12,8 +12,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, Weak};
 
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, Landing, Operation, Queue, ReadBuffers,
-    Request, ResizeError, Token, Volume, VolumeError, Watcher,
+    Completion, CompletionSink, FenceReply, Geometry, Health, Landing, Operation, Queue,
+    ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, Watcher,
 };
 use weir_memory::{Segment, View, Views, copy_views, slice_views, views_len};
 use weir_reactor::Reactor;
@@ -151,6 +151,10 @@ impl Volume for LyingVolume {
 
     fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
         self.inner.resize(blocks, force)
+    }
+
+    fn health(&self, reactor: &Reactor) -> Option<Health> {
+        self.inner.health(reactor)
     }
 }
 

@@ -14,8 +14,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, Weak};
 
 use weir_block::{
-    CompletionSink, FenceReply, Geometry, Queue, ResizeError, Volume, VolumeError, VolumeEvent,
-    Watcher,
+    CompletionSink, FenceReply, Geometry, Health, Queue, ResizeError, Volume, VolumeError,
+    VolumeEvent, Watcher,
 };
 use weir_reactor::Reactor;
 
@@ -156,5 +156,12 @@ impl Volume for StripeVolume {
 
     fn resize(&self, _blocks: u64, _force: bool) -> Result<Geometry, ResizeError> {
         Err(ResizeError::Unsupported { kind: "stripe" })
+    }
+
+    /// That of all members together.
+    fn health(&self, reactor: &Reactor) -> Option<Health> {
+        let mut members = self.members.iter().map(|member| member.health(reactor));
+        let first = members.next()??;
+        members.try_fold(first, |all, member| Some(all.with(member?)))
     }
 }

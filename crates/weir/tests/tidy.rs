@@ -14,7 +14,7 @@ const ROOMS: &[&[&str]] = &[
     &["weir-block"],
     &["weir-nvme"],
     &["weir-volume"],
-    &["weir-nvme-target", "weir-nvme-host", "weir-rbd"],
+    &["weir-nvme-target", "weir-nvme-host", "weir-rbd", "weir-ssd"],
     &["weir-load", "weir-torture"],
     &["weir-lab", "weir-gateway", "weir-limit", "weir-simulate"],
     &["weir-report", "weir-agent"],

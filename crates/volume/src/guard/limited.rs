@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use weir_block::{
-    CompletionSink, FenceReply, Geometry, Queue, ResizeError, Volume, VolumeError, Watcher,
+    CompletionSink, FenceReply, Geometry, Health, Queue, ResizeError, Volume, VolumeError, Watcher,
 };
 use weir_reactor::Reactor;
 
@@ -88,5 +88,9 @@ impl Volume for LimitedVolume {
 
     fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
         self.guard.resize(blocks, force)
+    }
+
+    fn health(&self, reactor: &Reactor) -> Option<Health> {
+        self.guard.health(reactor)
     }
 }
