@@ -71,13 +71,13 @@ def through_weir(images, size, reads):
 
 
 def through_fio(images, size, reads):
-    """The same of fio on librbd; the processor time is that of fio with librbd in it."""
+    """The same of fio on librbd, on images of its own; the processor time is that of fio with librbd in it."""
     pattern = {100: ["--rw=randread"], 0: ["--rw=randwrite"]}.get(reads, ["--rw=randrw", f"--rwmixread={reads}"])
     command = ["fio", "--ioengine=rbd", "--clientname=admin", "--pool=weir", f"--bs={size}", f"--iodepth={DEPTH}", *pattern]
     command += ["--time_based", f"--runtime={asked.seconds}", f"--ramp_time={RAMP}", "--norandommap", "--randrepeat=0"]
     command += ["--group_reporting", "--output-format=json"]
     for image in range(images):
-        command += [f"--name=image{image}", f"--rbdname=image{image}"]
+        command += [f"--name=image{image}", f"--rbdname=fio{image}"]
     out, spent = run(command)
     job = json.loads(out[out.index("{") :])["jobs"][0]
     iops = job["read"]["iops"] + job["write"]["iops"]
