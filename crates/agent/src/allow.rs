@@ -148,11 +148,19 @@ impl Rule {
         let path = self.url.path();
         host_fits
             && match url.scheme() {
+                "ssd" if names_a_file(url.path()) => {
+                    lies_in(Path::new(path), Path::new(url.path()))
+                }
                 _ if path.is_empty() => true,
                 "file" => lies_in(Path::new(path), Path::new(url.path())),
                 _ => !has_dots(url.path()) && url.path().starts_with(path),
             }
     }
+}
+
+/// Whether the profile of a modelled drive is a file of this machine, and not one that is built in.
+fn names_a_file(profile: &str) -> bool {
+    profile.contains('/') || profile.ends_with(".toml")
 }
 
 fn has_dots(path: &str) -> bool {
@@ -195,6 +203,23 @@ mod tests {
 
     fn allows(of: &Allowed, url: &str) -> bool {
         of.check(&url.parse().unwrap()).is_ok()
+    }
+
+    #[test]
+    fn a_modelled_drive_reads_only_files_that_are_allowed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("own.toml");
+        fs::write(&file, "").unwrap();
+        let built_in = allowed(&["ssd:"]);
+        assert!(allows(&built_in, "ssd:consumer-tlc?size=1G&over=file:/a"));
+        for url in ["ssd:own.toml", "ssd:./own.toml", "ssd:/etc/passwd"] {
+            assert!(!allows(&built_in, url), "{url}");
+        }
+        assert!(!allows(&built_in, &format!("ssd:{}", file.display())));
+        let own = allowed(&[&format!("ssd:{}/", folder.path().display())]);
+        assert!(allows(&own, &format!("ssd:{}", file.display())));
+        assert!(!allows(&own, "ssd:/etc/passwd"));
+        assert!(!allows(&own, "ssd:consumer-tlc"));
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod profile;
 mod random;
 mod truth;
 mod value;
+mod volume;
 
 pub use model::{Model, Smart};
 pub use profile::{
@@ -21,3 +22,4 @@ pub use profile::{
     Media, Parameter, Profile, ProfileError, SizeError, Source, Stall, Throttle, WhenFull,
 };
 pub use truth::{Truth, TruthPhase};
+pub use volume::{SCHEME, SsdVolume};

@@ -290,6 +290,12 @@ fn media_of(url: &VolumeUrl, media: &mut Vec<PathBuf>) -> io::Result<()> {
                 media_of(&member, media)?;
             }
         }
+        "ssd" => {
+            for below in url.parameters().all("over") {
+                let below: VolumeUrl = below.parse().map_err(io::Error::other)?;
+                media_of(&below, media)?;
+            }
+        }
         _ => {}
     }
     Ok(())
@@ -559,12 +565,16 @@ mod tests {
     }
 
     #[test]
-    fn the_media_of_a_stripe_are_those_of_its_members() {
+    fn the_media_of_volumes_of_volumes_are_those_of_their_members() {
         let url = "stripe:?member=file:/a&member=stripe:%3Fmember=file:/b&member=mem:%3Fsize=1M";
         let mut media = Vec::new();
         let read = media_of(&url.parse().expect("it is well formed"), &mut media);
         read.expect("members are well formed");
         assert_eq!(media, [PathBuf::from("/a"), PathBuf::from("/b")]);
+        let url = "ssd:/profile.toml?over=stripe:%3Fmember=file:/c".parse();
+        media.clear();
+        media_of(&url.expect("it is well formed"), &mut media).expect("so is what is below");
+        assert_eq!(media, [PathBuf::from("/c")]);
         // What cannot be named is not passed over.
         let url = "stripe:?member=file:/a&member=nothing".parse();
         assert!(media_of(&url.expect("it is well formed"), &mut media).is_err());

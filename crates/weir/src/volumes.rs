@@ -18,6 +18,7 @@ pub(crate) fn registry(nvme: &Arc<NvmeHost>, rbd: &Arc<RbdHost>) -> Registry {
     let mut registry = Registry::standard();
     registry.register(SCHEME, nvme.factory());
     registry.register(weir_rbd::SCHEME, rbd.factory());
+    registry.register(weir_ssd::SCHEME, weir_ssd::SsdVolume::factory());
     registry
 }
 

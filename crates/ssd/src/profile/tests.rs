@@ -236,3 +236,35 @@ fn a_drive_of_another_size_is_the_same_in_proportion() {
         assert_eq!(profile.scaled(bytes), Err(SizeError { bytes }));
     }
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(256))]
+
+    /// Whatever a file holds, it is a profile that can be modelled, or refused with a line of it.
+    #[test]
+    fn a_damaged_profile_is_read_or_refused(
+        which in 0..BUILTINS.len(),
+        at in 0.0..1.0f64,
+        removed in 0..40usize,
+        added in "[ -~\\n]{0,12}",
+    ) {
+        let (_, text) = BUILTINS[which];
+        let mut damaged: Vec<u8> = text.bytes().collect();
+        let at = (at * text.len() as f64) as usize;
+        damaged.splice(at..(at + removed).min(text.len()), added.bytes());
+        let damaged = String::from_utf8(damaged).unwrap();
+        match Profile::parse(&damaged, "damaged.toml") {
+            Ok(profile) => {
+                let truth = profile.truth();
+                proptest::prop_assert!(truth.fill[0].begins_at_bytes == 0);
+                let small = profile.scaled(CAPACITY_BYTES_MIN).unwrap();
+                let mut model = crate::Model::new(&small, 1);
+                model.write(0, 0, CAPACITY_BYTES_MIN);
+            }
+            Err(error) => {
+                let lines = damaged.lines().count().max(1);
+                proptest::prop_assert!((1..=lines).contains(&error.line), "{error}");
+            }
+        }
+    }
+}

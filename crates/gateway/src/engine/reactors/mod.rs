@@ -123,6 +123,7 @@ impl ReactorEngine {
         let identity = identity::of_this_gateway(&*system, &state)?;
         let rbd = RbdHost::new(identity, weir_rbd::Libraries::default());
         registry.register(weir_rbd::SCHEME, rbd.factory());
+        registry.register(weir_ssd::SCHEME, weir_ssd::SsdVolume::factory());
         let engine = Self {
             system,
             reactors,

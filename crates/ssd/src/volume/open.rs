@@ -1,0 +1,236 @@
+//! Opening a modelled drive: its profile, what the URL makes of it, and the volume below.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use weir_block::{DeallocatedRead, Geometry, Volume};
+use weir_memory::segments_len;
+use weir_reactor::{LocalFile, OpenOptions, Reactor, UseDirect};
+use weir_volume::parts::pool_segments;
+use weir_volume::url::value_error;
+use weir_volume::{NullVolume, OpenError, OpenRequest, UrlError, VolumeUrl};
+
+use super::{Clock, Drive, SCHEME, SsdVolume};
+use crate::{Model, Profile};
+
+/// The longest profile that is read from a file, in bytes.
+const PROFILE_BYTES_MAX: u64 = 1 << 20;
+/// The seed where none is given.
+const SEED: u64 = 1;
+/// Noise that can be asked for, in percent.
+const NOISE_PERCENT_MAX: u64 = 50;
+
+/// What the URL asks for.
+struct Wanted {
+    size: Option<u64>,
+    seed: u64,
+    noise_percent: Option<u64>,
+    clock: Clock,
+    below: Below,
+}
+
+enum Below {
+    Nothing(Option<weir_block::BlockSize>),
+    Volume(VolumeUrl),
+}
+
+/// Opens the volume that `ssd:PROFILE?size=...&seed=...&noise=...&time=...&over=...` names.
+pub(super) async fn open(request: OpenRequest) -> Result<Arc<dyn Volume>, OpenError> {
+    let wanted = wanted(&request.url)?;
+    let mut profile = profile(&request).await?;
+    if let Some(percent) = wanted.noise_percent {
+        profile.noise = percent as f64 / 100.0;
+    }
+    let inner = match &wanted.below {
+        Below::Volume(url) => Some(open_below(&request, url).await?),
+        Below::Nothing(_) => None,
+    };
+    let size = size(&request.url, &wanted, &profile, inner.as_deref())?;
+    let profile = profile.scaled(size).map_err(|error| {
+        let allowed = format!("{error}; size= says how many it shall have");
+        refused(&request.url, allowed)
+    })?;
+    let inner = match (inner, &wanted.below) {
+        (Some(inner), _) => inner,
+        (None, Below::Nothing(block_size)) => nothing(&request, size, *block_size)?,
+        (None, Below::Volume(_)) => unreachable!("it was opened"),
+    };
+    let (geometry, passes_deallocations) = geometry(&inner.geometry(), &profile);
+    Ok(Arc::new(SsdVolume {
+        name: request.url.to_string(),
+        geometry,
+        passes_deallocations,
+        inner,
+        drive: Drive::new(Model::new(&profile, wanted.seed), wanted.clock),
+    }))
+}
+
+fn wanted(url: &VolumeUrl) -> Result<Wanted, UrlError> {
+    if url.authority().is_some() || url.path().is_empty() {
+        return Err(url.place_error(
+            "a profile and no host, as in ssd:consumer-tlc or ssd:/path/to/profile.toml",
+        ));
+    }
+    let parameters = url.parameters();
+    let size = parameters.size("size")?;
+    let seed = parameters.number("seed", 0..=u64::MAX)?;
+    let noise_percent = parameters.number("noise", 0..=NOISE_PERCENT_MAX)?;
+    let choices = [("real", Clock::Real), ("model", Clock::Model)];
+    let clock = parameters.choice("time", &choices)?;
+    let block_size = parameters.block_size()?;
+    let over = parameters.text("over")?;
+    parameters.finish()?;
+    let below = match over {
+        None => Below::Nothing(block_size),
+        Some(over) => {
+            if let Some(block_size) = block_size {
+                let allowed = "it is that of the volume below; give it in the URL of over=";
+                let bytes = block_size.bytes().to_string();
+                return Err(value_error("block_size", &bytes, allowed.to_owned()));
+            }
+            let parsed = over.parse();
+            Below::Volume(
+                parsed.map_err(|error: UrlError| value_error("over", over, error.to_string()))?,
+            )
+        }
+    };
+    Ok(Wanted {
+        size,
+        seed: seed.unwrap_or(SEED),
+        noise_percent,
+        clock: clock.unwrap_or(Clock::Real),
+        below,
+    })
+}
+
+fn refused(url: &VolumeUrl, reason: String) -> OpenError {
+    OpenError::Medium {
+        url: url.to_string(),
+        reason,
+    }
+}
+
+/// A built-in profile by its name; anything with a slash in it, or that ends like one, is a file.
+async fn profile(request: &OpenRequest) -> Result<Profile, OpenError> {
+    let name = request.url.path();
+    if let Some(profile) = Profile::builtin(name) {
+        return Ok(profile);
+    }
+    if !name.contains('/') && !name.ends_with(".toml") {
+        let reason = format!(
+            "there is no profile '{name}'; there are {}, and a file is named as ssd:/path/to/profile.toml",
+            Profile::builtins().join(", ")
+        );
+        return Err(refused(&request.url, reason));
+    }
+    let read = read_file(&request.reactor, PathBuf::from(name)).await;
+    let bytes = read.map_err(|source| {
+        refused(
+            &request.url,
+            format!("its profile cannot be read: {source}"),
+        )
+    })?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| refused(&request.url, "its profile is not UTF-8".to_owned()))?;
+    Profile::parse(&text, name).map_err(|error| refused(&request.url, error.to_string()))
+}
+
+async fn read_file(reactor: &Reactor, path: PathBuf) -> io::Result<Vec<u8>> {
+    let options = OpenOptions {
+        direct: UseDirect::Never,
+        ..OpenOptions::default()
+    };
+    let system = Arc::clone(reactor.system());
+    let opened = reactor
+        .offload(move || system.open_file(&path, &options))
+        .await;
+    let (file, info) = opened.unwrap_or_else(|| Err(io::Error::other("opening it panicked")))?;
+    if info.length > PROFILE_BYTES_MAX {
+        let text = format!(
+            "it has {} bytes, and a profile at most {PROFILE_BYTES_MAX}",
+            info.length
+        );
+        return Err(io::Error::other(text));
+    }
+    if info.length == 0 {
+        return Ok(Vec::new());
+    }
+    let segments = pool_segments(reactor.pool(), info.length as usize)
+        .ok_or_else(|| io::Error::other("there is no buffer for it"))?;
+    debug_assert_eq!(segments_len(&segments) as u64, info.length);
+    let (count, segments) = LocalFile::new(file).read(reactor, 0, segments).await;
+    let mut bytes: Vec<u8> = segments
+        .iter()
+        .flat_map(|segment| segment.to_vec())
+        .collect();
+    bytes.truncate(count?);
+    Ok(bytes)
+}
+
+async fn open_below(request: &OpenRequest, url: &VolumeUrl) -> Result<Arc<dyn Volume>, OpenError> {
+    let opened = request.registry.open(&request.reactor, url, request.access);
+    opened.await.map_err(|source| OpenError::Member {
+        url: request.url.to_string(),
+        member: 0,
+        source: Box::new(source),
+    })
+}
+
+/// What keeps nothing, for a drive over no volume.
+fn nothing(
+    request: &OpenRequest,
+    size: u64,
+    block_size: Option<weir_block::BlockSize>,
+) -> Result<Arc<dyn Volume>, OpenError> {
+    let mut url = VolumeUrl::new("null", "").with("size", size);
+    if let Some(block_size) = block_size {
+        url = url.with("block_size", block_size.bytes());
+    }
+    Ok(NullVolume::open(&url, request.access)?)
+}
+
+/// The size of the drive: as asked for, or else that of the volume below, or that of the profile.
+fn size(
+    url: &VolumeUrl,
+    wanted: &Wanted,
+    profile: &Profile,
+    inner: Option<&dyn Volume>,
+) -> Result<u64, OpenError> {
+    let Some(inner) = inner else {
+        return Ok(wanted.size.unwrap_or(profile.capacity_bytes));
+    };
+    let there = inner.geometry().length_bytes();
+    match wanted.size {
+        None => Ok(there / crate::CAPACITY_BYTES_UNIT * crate::CAPACITY_BYTES_UNIT),
+        Some(size) if size <= there => Ok(size),
+        Some(size) => {
+            let reason = format!(
+                "it shall have {size} bytes, and {} has {there}; make size= smaller or that volume larger",
+                inner.name()
+            );
+            Err(refused(url, reason))
+        }
+    }
+}
+
+/// What the drive is like, and whether the volume below deallocates.
+fn geometry(below: &Geometry, profile: &Profile) -> (Geometry, bool) {
+    let passes_deallocations = below.deallocate_blocks > 0;
+    let geometry = Geometry {
+        generation: 0,
+        blocks: profile.capacity_bytes >> below.block_size.shift(),
+        volatile_cache: below.volatile_cache || profile.volatile_cache,
+        deallocate_blocks: below.deallocate_blocks.max(1),
+        deallocated_read: match passes_deallocations {
+            true => below.deallocated_read,
+            false => DeallocatedRead::Unknown,
+        },
+        ..*below
+    };
+    debug_assert!(
+        geometry.length_bytes() == profile.capacity_bytes,
+        "{SCHEME}"
+    );
+    (geometry, passes_deallocations)
+}
