@@ -49,7 +49,7 @@ impl From<weir_reactor::Stopped> for LaneError {
 }
 
 /// One queue, with what the tool wants to remember of each request in flight.
-pub(crate) struct Lane<T> {
+pub struct Lane<T> {
     volume: String,
     queue: Box<dyn Queue>,
     completions: Rc<Completions>,
@@ -66,14 +66,21 @@ struct Slot<T> {
 }
 
 /// One request that ended.
-pub(crate) struct Ended<T> {
-    pub(crate) tag: T,
-    pub(crate) result: Result<(), VolumeError>,
-    pub(crate) operation: Operation,
+pub struct Ended<T> {
+    /// What was to be remembered of it.
+    pub tag: T,
+    /// How it ended.
+    pub result: Result<(), VolumeError>,
+    /// The operation with its buffers.
+    pub operation: Operation,
 }
 
 impl<T> Lane<T> {
-    pub(crate) fn open(
+    /// A queue of `volume` with at most `depth` requests.
+    ///
+    /// # Errors
+    /// [`LaneError::Open`].
+    pub fn open(
         reactor: &Reactor,
         volume: &Arc<dyn Volume>,
         depth: u32,
@@ -104,7 +111,9 @@ impl<T> Lane<T> {
         })
     }
 
-    pub(crate) fn has_room(&self) -> bool {
+    /// Whether there is room for a request.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
         !self.free.is_empty()
     }
 
@@ -114,16 +123,22 @@ impl<T> Lane<T> {
     }
 
     /// Requests that were added and have not ended.
-    pub(crate) fn in_flight(&self) -> usize {
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    pub(crate) fn is_idle(&self) -> bool {
+    /// Whether nothing was added that has not ended.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
         self.free.len() == self.slots.len()
     }
 
     /// Adds a request to the next batch.
-    pub(crate) fn push(&mut self, tag: T, operation: Operation) {
+    ///
+    /// # Panics
+    /// Where there is no room for it.
+    pub fn push(&mut self, tag: T, operation: Operation) {
         let index = self.free.pop().expect("the caller asked for room");
         let slot = &mut self.slots[index as usize];
         slot.tag = Some(tag);
@@ -136,7 +151,7 @@ impl<T> Lane<T> {
     }
 
     /// Offers the batch to the queue.
-    pub(crate) fn submit(&mut self) {
+    pub fn submit(&mut self) {
         if !self.batch.is_empty() {
             self.queue.submit(&mut self.batch);
         }
@@ -148,7 +163,7 @@ impl<T> Lane<T> {
     }
 
     /// The next request that ended. Something must be in flight or in the batch.
-    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Ended<T>> {
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Ended<T>> {
         while self.retry.poll_elapsed(context).is_ready() {
             self.submit();
         }
@@ -157,14 +172,18 @@ impl<T> Lane<T> {
             .map(|completion| self.end(completion))
     }
 
-    pub(crate) async fn next(&mut self) -> Ended<T> {
+    /// Waits for the next request that ends.
+    ///
+    /// # Panics
+    /// Where nothing is in flight or in the batch.
+    pub async fn next(&mut self) -> Ended<T> {
         assert!(!self.is_idle(), "an idle lane waits for nothing");
         self.submit();
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
     /// A request that has ended already, if there is one.
-    pub(crate) fn try_next(&mut self) -> Option<Ended<T>> {
+    pub fn try_next(&mut self) -> Option<Ended<T>> {
         let completion = self.completions.pop()?;
         Some(self.end(completion))
     }
@@ -190,7 +209,7 @@ impl<T> Lane<T> {
     }
 
     /// Wishes that all that is in flight end early. What the queue had no room for yet is not sent any more.
-    pub(crate) fn cancel_all(&mut self) {
+    pub fn cancel_all(&mut self) {
         for Request { token, .. } in self.batch.drain(..) {
             let slot = &mut self.slots[token.slot as usize];
             slot.generation = slot.generation.wrapping_add(1);
@@ -209,7 +228,8 @@ impl<T> Lane<T> {
     }
 
     /// The error of a failed request, in words.
-    pub(crate) fn error(&self, operation: &Operation, error: VolumeError) -> LaneError {
+    #[must_use]
+    pub fn error(&self, operation: &Operation, error: VolumeError) -> LaneError {
         let (lba, blocks) = operation.range().unwrap_or_default();
         LaneError::Request {
             volume: self.volume.clone(),
@@ -221,11 +241,13 @@ impl<T> Lane<T> {
     }
 
     /// Runs one request by itself, nothing else being in flight.
-    pub(crate) async fn alone(
-        &mut self,
-        tag: T,
-        operation: Operation,
-    ) -> Result<Operation, LaneError> {
+    ///
+    /// # Errors
+    /// [`LaneError::Request`].
+    ///
+    /// # Panics
+    /// Where something is in flight.
+    pub async fn alone(&mut self, tag: T, operation: Operation) -> Result<Operation, LaneError> {
         assert!(
             self.is_idle(),
             "a request that runs alone finds the lane idle"

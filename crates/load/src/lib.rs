@@ -12,14 +12,14 @@ mod diagnosis;
 mod lane;
 mod pattern;
 mod plan;
-mod random;
+pub mod random;
 mod search;
 pub mod verified;
 pub mod verify;
 pub mod workload;
 
 pub use diagnosis::{Fault, Finding};
-pub use lane::LaneError;
+pub use lane::{Ended, Lane, LaneError};
 pub use plan::PlanError;
 
 use std::sync::Arc;

@@ -2,26 +2,36 @@
 
 /// SplitMix64 (Steele, Lea, Flood 2014): small, fast, and equal on every machine.
 #[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// The numbers that this seed has.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
         Random(seed)
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// Any 64 bits.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it has no end, and no use for what iterators do"
+    )]
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.0)
     }
 
     /// A number below `bound`, which is not 0. Its bias is below bound / 2^64.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    ///
+    /// # Panics
+    /// Where `bound` is 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "there is no number below 0");
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
     /// A number from 0 to below 1, of 2^53 evenly spaced ones.
-    pub(crate) fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
@@ -30,7 +40,8 @@ impl Random {
         self.below(100) < u64::from(percent)
     }
 
-    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+    /// Makes all of `bytes` random.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
         }
@@ -38,7 +49,8 @@ impl Random {
 }
 
 /// The finalizer of SplitMix64: every bit of the input changes every bit of the output.
-pub(crate) fn mix(mut word: u64) -> u64 {
+#[must_use]
+pub fn mix(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     word ^ (word >> 31)

@@ -17,6 +17,7 @@ const ROOMS: &[&[&str]] = &[
     &["weir-nvme-target", "weir-nvme-host", "weir-rbd", "weir-ssd"],
     &["weir-load", "weir-torture"],
     &["weir-lab", "weir-gateway", "weir-limit", "weir-simulate"],
+    &["weir-drive"],
     &["weir-report", "weir-agent"],
     &["weir-plan"],
     &["weir"],

@@ -1,0 +1,343 @@
+//! What a finished pass comes to: its phases with their names, its worst windows, and what came of a recovery.
+//!
+//! A drive's own counters tell what a phase is: heat held it back for most of the time; its cache took the data; its cache became smaller; it moved data
+//! out of its cache; or none of these, and data went to where it stays: at the rate of the fastest such phase, and for a cause that is not known where it was slower
+//! in a fill. A drive without such counters leaves only the place in the pass: what is fast at
+//! the beginning and not later is a cache; what else there is has a cause that is not known.
+
+use crate::analysis::{self, STEP_LEAST, Segment};
+use crate::course::Current;
+use crate::document::{Health, HealthSample, Pass, PassKind, Phase, Recovery, Sample};
+
+/// Names of phases, as documents have them.
+pub mod name {
+    /// What is written goes to a cache that has room.
+    pub const CACHE: &str = "cache";
+    /// What is written goes to where it stays.
+    pub const DIRECT: &str = "direct";
+    /// What is in the cache is moved out of it, to make room.
+    pub const FOLDING: &str = "folding";
+    /// The cache becomes smaller.
+    pub const SHRINKING: &str = "shrinking cache";
+    /// What is written takes the place of what was there.
+    pub const OVERWRITE: &str = "overwrite";
+    /// Heat holds the drive back.
+    pub const THROTTLED: &str = "throttled by heat";
+    /// Nothing tells.
+    pub const UNKNOWN: &str = "unknown cause";
+}
+
+/// A name came from the drive's counters.
+const COUNTERS: &str = "counters";
+/// A name came from the place in the pass.
+const POSITION: &str = "position";
+/// Of a phase's bytes, so much at either end is not looked at: its ends are not known better than that.
+const MARGIN: f64 = 0.1;
+/// Heat is the cause where it held the drive back for this part of the time.
+const THROTTLED_PART: f64 = 0.5;
+/// The cache takes the data where its contents grow by this part of it.
+const CACHED_PART: f64 = 0.5;
+/// The cache shrinks where it loses this part of itself.
+const SHRUNK_PART: f64 = 0.02;
+/// Folding is the cause where this part of what is written is moved besides.
+const FOLDED_PART: f64 = 0.25;
+/// After a recovery, what goes at this part of the rate that the cache had in the fill went into the cache.
+const CACHE_RATE_PART: f64 = 0.9;
+
+/// What the cache was in a fill: how much it took, and how fast.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cache {
+    /// What it took.
+    pub bytes: u64,
+    /// The median rate meanwhile.
+    pub bytes_per_second: f64,
+}
+
+/// What the passes made so far show of a cache. None where no fill is among them, or it shows none.
+#[must_use]
+pub fn cache(passes: &[Pass]) -> Option<Cache> {
+    let fill = passes.iter().find(|pass| pass.pass == PassKind::Fill)?;
+    let [first, second, ..] = &fill.phases[..] else {
+        return None;
+    };
+    let is_faster = first.rate.median > second.rate.median * (1.0 + STEP_LEAST);
+    (is_faster && first.name == name::CACHE).then_some(Cache {
+        bytes: first.ends_at_bytes,
+        bytes_per_second: first.rate.median,
+    })
+}
+
+/// A pass as it is stored. `before` are the passes made before it.
+#[must_use]
+pub fn pass(current: &Current, trim_ahead_bytes: u64, before: &[Pass]) -> Pass {
+    let samples = &current.samples;
+    let seconds: f64 = samples.iter().map(|sample| sample.seconds).sum();
+    let found = analysis::segments(samples);
+    let rate_window_seconds = analysis::window_seconds(seconds);
+    let phases: Vec<Phase> = found
+        .segments
+        .iter()
+        .filter_map(|segment| phase(segment, samples, rate_window_seconds))
+        .collect();
+    let phases = named(phases, current.pass, &current.health);
+    Pass {
+        pass: current.pass,
+        complete: current.position_bytes >= current.end_bytes,
+        worst_windows: analysis::worst_windows(samples),
+        rate_window_seconds,
+        noise: found.noise,
+        health: current.health.clone(),
+        interrupted_at_bytes: current.interrupted_at_bytes.clone(),
+        trim_ahead_bytes: (current.pass == PassKind::OverwriteTrimmed).then_some(trim_ahead_bytes),
+        recovery: (current.pass == PassKind::Recovery)
+            .then(|| recovery(current, &phases, cache(before))),
+        samples: samples.clone(),
+        phases,
+    }
+}
+
+fn phase(segment: &Segment, samples: &[Sample], window_seconds: f64) -> Option<Phase> {
+    let samples = &samples[segment.first..segment.end];
+    let longest_ns = samples.iter().map(|of| of.nanoseconds_longest).max()?;
+    Some(Phase {
+        name: name::UNKNOWN.to_owned(),
+        told_by: POSITION.to_owned(),
+        begins_at_bytes: segment.begins_at_bytes,
+        ends_at_bytes: segment.ends_at_bytes,
+        seconds: samples.iter().map(|of| of.seconds).sum(),
+        rate: analysis::rate(samples, window_seconds)?,
+        stall_seconds: longest_ns as f64 / 1e9,
+    })
+}
+
+fn named(mut phases: Vec<Phase>, pass: PassKind, health: &[HealthSample]) -> Vec<Phase> {
+    let rates: Vec<f64> = phases.iter().map(|phase| phase.rate.median).collect();
+    for (place, phase) in phases.iter_mut().enumerate() {
+        let (name, told_by) = match by_counters(phase, pass, health) {
+            Some(name) => (name, COUNTERS),
+            None => (by_position(place, &rates, pass), POSITION),
+        };
+        phase.name = name.to_owned();
+        phase.told_by = told_by.to_owned();
+    }
+    // What goes to where it stays has one rate: what is slower in a fill has another cause, which no counter tells.
+    let direct = |phase: &&mut Phase| phase.name == name::DIRECT;
+    let fastest = phases
+        .iter_mut()
+        .filter(direct)
+        .map(|phase| phase.rate.median);
+    let fastest = fastest.fold(0.0, f64::max);
+    for phase in phases.iter_mut().filter(direct) {
+        if phase.rate.median * (1.0 + STEP_LEAST) < fastest {
+            phase.name = name::UNKNOWN.to_owned();
+        }
+    }
+    phases
+}
+
+/// Where data goes that goes to no cache.
+fn plain(pass: PassKind) -> &'static str {
+    match pass {
+        PassKind::Fill => name::DIRECT,
+        PassKind::Overwrite | PassKind::OverwriteTrimmed | PassKind::Recovery => name::OVERWRITE,
+    }
+}
+
+fn by_position(place: usize, rates: &[f64], pass: PassKind) -> &'static str {
+    match rates {
+        [_] => plain(pass),
+        [first, second, ..] if place == 0 && first > second => name::CACHE,
+        _ => name::UNKNOWN,
+    }
+}
+
+/// What the counters say; none where they do not say enough.
+fn by_counters(phase: &Phase, pass: PassKind, health: &[HealthSample]) -> Option<&'static str> {
+    let length = phase.ends_at_bytes.checked_sub(phase.begins_at_bytes)? as f64;
+    let from = phase.begins_at_bytes as f64 + MARGIN * length;
+    let to = phase.ends_at_bytes as f64 - MARGIN * length;
+    let grown = |of: fn(&Health) -> Option<f64>| Some(at(health, to, of)? - at(health, from, of)?);
+    let part = 1.0 - 2.0 * MARGIN;
+    let (bytes, seconds) = (length * part, phase.seconds * part);
+    let throttled = grown(|of| of.thermal_throttle_nanoseconds.map(|ns| ns as f64 / 1e9));
+    if throttled.is_some_and(|throttled| throttled > THROTTLED_PART * seconds) {
+        return Some(name::THROTTLED);
+    }
+    let size = |of: &Health| of.cache_bytes_size.map(|bytes| bytes as f64);
+    let at_first = at(health, from, size)?;
+    if at_first <= 0.0 {
+        return Some(plain(pass));
+    }
+    let cached = grown(|of| of.cache_bytes_used.map(|bytes| bytes as f64))?;
+    let folded = grown(|of| of.folded_bytes.map(|bytes| bytes as f64))?;
+    // What was moved out of the cache had gone into it.
+    if cached > CACHED_PART * bytes {
+        Some(name::CACHE)
+    } else if grown(size)? < -SHRUNK_PART * at_first {
+        Some(name::SHRINKING)
+    } else if folded > FOLDED_PART * bytes {
+        Some(name::FOLDING)
+    } else {
+        Some(plain(pass))
+    }
+}
+
+/// A counter at a place between two samples of it. None where it is not known there.
+fn at(health: &[HealthSample], bytes: f64, of: fn(&Health) -> Option<f64>) -> Option<f64> {
+    let after = health.partition_point(|sample| (sample.at_bytes as f64) < bytes);
+    let after = after.clamp(1, health.len().checked_sub(1)?.max(1));
+    let (one, other) = (health.get(after - 1)?, health.get(after)?);
+    let (from, to) = (of(&one.health)?, of(&other.health)?);
+    let (begin, end) = (one.at_bytes as f64, other.at_bytes as f64);
+    match end > begin {
+        true => Some(from + (to - from) * (bytes - begin) / (end - begin)),
+        false => Some(to),
+    }
+}
+
+fn recovery(current: &Current, phases: &[Phase], cache: Option<Cache>) -> Recovery {
+    let returned_bytes = cache.map(|cache| {
+        phases
+            .iter()
+            .take_while(|phase| phase.rate.median >= CACHE_RATE_PART * cache.bytes_per_second)
+            .last()
+            .map_or(0, |phase| phase.ends_at_bytes)
+    });
+    Recovery {
+        idle_seconds: current.idled_nanoseconds.unwrap_or_default() as f64 / 1e9,
+        returned_bytes,
+        cache_bytes: cache.map(|cache| cache.bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_BYTES: u64 = 1000;
+
+    /// So many seconds at each rate.
+    fn current(pass: PassKind, rates: &[(u64, u64)]) -> Current {
+        let samples: Vec<Sample> = rates
+            .iter()
+            .flat_map(|&(seconds, rate)| {
+                (0..seconds).map(move |_| Sample {
+                    seconds: 1.0,
+                    bytes: rate * SECOND_BYTES,
+                    nanoseconds_longest: 1_000_000,
+                })
+            })
+            .collect();
+        let bytes = samples.iter().map(|of| of.bytes).sum();
+        Current {
+            position_bytes: bytes,
+            samples,
+            ..Current::new(pass, bytes)
+        }
+    }
+
+    fn names(pass: &Pass) -> Vec<(&str, &str)> {
+        pass.phases
+            .iter()
+            .map(|phase| (phase.name.as_str(), phase.told_by.as_str()))
+            .collect()
+    }
+
+    #[test]
+    fn without_counters_the_place_is_all_that_tells() {
+        let fill = pass(
+            &current(PassKind::Fill, &[(50, 30), (100, 16), (100, 9)]),
+            0,
+            &[],
+        );
+        let expected = [name::CACHE, name::UNKNOWN, name::UNKNOWN];
+        assert_eq!(names(&fill), expected.map(|name| (name, POSITION)));
+        assert!(fill.complete);
+        let flat = pass(&current(PassKind::Fill, &[(100, 22)]), 0, &[]);
+        assert_eq!(names(&flat), [(name::DIRECT, POSITION)]);
+        let over = pass(&current(PassKind::Overwrite, &[(100, 16)]), 0, &[]);
+        assert_eq!(names(&over), [(name::OVERWRITE, POSITION)]);
+        assert_eq!((cache(&[flat, over.clone()]), over.recovery), (None, None));
+    }
+
+    /// Counters at the ends of stretches: (bytes, cache used, cache size, folded, throttled seconds).
+    fn with_health(mut of: Current, counters: &[(u64, u64, u64, u64, u64)]) -> Current {
+        of.health = counters
+            .iter()
+            .map(|&(seconds, used, size, folded, throttled)| HealthSample {
+                at_bytes: seconds * SECOND_BYTES,
+                health: Health {
+                    cache_bytes_used: Some(used * SECOND_BYTES),
+                    cache_bytes_size: Some(size * SECOND_BYTES),
+                    folded_bytes: Some(folded * SECOND_BYTES),
+                    thermal_throttle_nanoseconds: Some(throttled * 1_000_000_000),
+                    ..Health::default()
+                },
+            })
+            .collect();
+        of
+    }
+
+    #[test]
+    fn counters_tell_what_a_phase_is() {
+        let fill = current(
+            PassKind::Fill,
+            &[(50, 30), (100, 16), (100, 9), (100, 5), (100, 16)],
+        );
+        let fill = with_health(
+            fill,
+            &[
+                (0, 0, 1500, 0, 0),
+                (1500, 1500, 1500, 0, 0),
+                (3100, 1500, 1500, 0, 0),
+                (4000, 1500, 1500, 900, 0),
+                (4500, 1000, 1000, 1400, 0),
+                (6100, 1000, 1000, 1400, 80),
+            ],
+        );
+        let found = pass(&fill, 0, &[]);
+        let expected = [
+            name::CACHE,
+            name::DIRECT,
+            name::FOLDING,
+            name::SHRINKING,
+            name::THROTTLED,
+        ];
+        assert_eq!(names(&found), expected.map(|name| (name, COUNTERS)));
+        // A drive without a cache says so, and what is slower at times has a cause that it does not tell.
+        let dips = current(PassKind::Fill, &[(100, 17), (50, 13), (100, 17)]);
+        let dips = with_health(dips, &[(0, 0, 0, 0, 0), (4050, 0, 0, 0, 0)]);
+        let expected = [name::DIRECT, name::UNKNOWN, name::DIRECT];
+        let found = pass(&dips, 0, &[]);
+        assert_eq!(names(&found), expected.map(|name| (name, COUNTERS)));
+        assert_eq!(cache(std::slice::from_ref(&found)), None);
+        let over = current(PassKind::Overwrite, &[(100, 10)]);
+        let over = with_health(over, &[(0, 0, 0, 0, 0), (1000, 0, 0, 0, 0)]);
+        assert_eq!(names(&pass(&over, 0, &[])), [(name::OVERWRITE, COUNTERS)]);
+    }
+
+    #[test]
+    fn what_came_back_is_what_goes_at_the_caches_rate() {
+        let fill = pass(&current(PassKind::Fill, &[(50, 30), (200, 16)]), 0, &[]);
+        let found = cache(std::slice::from_ref(&fill)).unwrap();
+        assert_eq!((found.bytes, found.bytes_per_second), (1_500_000, 30_000.0));
+        for (burst, returned) in [
+            (vec![(20, 29), (150, 16)], 580_000),
+            (vec![(100, 30)], 3_000_000),
+            (vec![(150, 16)], 0),
+        ] {
+            let mut burst = current(PassKind::Recovery, &burst);
+            burst.idled_nanoseconds = Some(5_000_000_000);
+            let recovery = pass(&burst, 0, std::slice::from_ref(&fill))
+                .recovery
+                .unwrap();
+            assert_eq!(recovery.returned_bytes, Some(returned));
+            assert_eq!(
+                (recovery.idle_seconds, recovery.cache_bytes),
+                (5.0, Some(1_500_000))
+            );
+        }
+        let burst = pass(&current(PassKind::Recovery, &[(20, 29)]), 0, &[]);
+        assert_eq!(burst.recovery.unwrap().returned_bytes, None);
+    }
+}

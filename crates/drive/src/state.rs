@@ -1,0 +1,586 @@
+//! What has been measured so far, in a form that can be kept and taken up again.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use weir_lab::document::Caveat;
+
+use crate::config::Config;
+use crate::course::Current;
+use crate::document::{Drive, Health, Pass, PassKind, Sample, Truth};
+use crate::{analysis, phases};
+
+/// What a kept state calls itself.
+const KIND: &str = "drive-state";
+/// The version of its form.
+const VERSION: u32 = 1;
+
+/// What makes a drive this one and no other, as far as it can be asked for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Its URL.
+    pub url: String,
+    /// Its length.
+    pub capacity_bytes: u64,
+    /// Its logical block.
+    pub block_size_bytes: u32,
+}
+
+/// A drive and how far it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DriveState {
+    /// Which.
+    pub identity: Identity,
+    /// What it is called.
+    pub name: String,
+    /// Of a stripe: its members.
+    #[serde(default)]
+    pub members: Vec<String>,
+    /// How much of it is written, from its beginning.
+    pub size_bytes: u64,
+    /// Whether it was purged, where that was asked for.
+    pub purged: bool,
+    /// Whether it returns what was written; not known before something was.
+    pub keeps_data: Option<bool>,
+    /// What it said before.
+    pub health_before: Option<Health>,
+    /// What it said last.
+    pub health_after: Option<Health>,
+    /// Passes that were made to their end.
+    pub passes: Vec<Pass>,
+    /// The pass that was not.
+    pub current: Option<Current>,
+    /// Of a modelled drive: what its profile says.
+    #[serde(default)]
+    pub truth: Option<Truth>,
+    /// Why nothing more was measured of it.
+    #[serde(default)]
+    pub failed: Option<String>,
+}
+
+impl DriveState {
+    /// A drive of which nothing was measured yet.
+    #[must_use]
+    pub fn new(identity: Identity, name: String, size_bytes: u64) -> Self {
+        DriveState {
+            identity,
+            name,
+            members: Vec::new(),
+            size_bytes,
+            purged: false,
+            keeps_data: None,
+            health_before: None,
+            health_after: None,
+            passes: Vec::new(),
+            current: None,
+            truth: None,
+            failed: None,
+        }
+    }
+
+    /// Whether a pass was made to its end.
+    #[must_use]
+    pub fn is_made(&self, pass: PassKind) -> bool {
+        self.passes.iter().any(|made| made.pass == pass)
+    }
+
+    /// The pass as it is to be taken up, or begun.
+    #[must_use]
+    pub fn begin(&self, config: &Config, pass: PassKind) -> Current {
+        match &self.current {
+            Some(current) if current.pass == pass => current.clone(),
+            _ => {
+                let cache = phases::cache(&self.passes).map(|cache| cache.bytes);
+                let end = match pass {
+                    PassKind::Recovery => config.burst(self.size_bytes, cache),
+                    _ => self.size_bytes,
+                };
+                Current::new(pass, end)
+            }
+        }
+    }
+
+    /// Takes what a pass came to: at its end it is one that was made, before that the one that goes on.
+    pub fn put(&mut self, config: &Config, current: Current) {
+        if current.position_bytes < current.end_bytes {
+            self.current = Some(current);
+            return;
+        }
+        let made = self.analysed(config, &current);
+        self.passes.push(made);
+        self.current = None;
+    }
+
+    fn analysed(&self, config: &Config, current: &Current) -> Pass {
+        let trim_ahead = config.trim_ahead(self.size_bytes);
+        phases::pass(current, trim_ahead, &self.passes)
+    }
+
+    /// As documents have it, with the pass that was not made to its end.
+    #[must_use]
+    pub fn drive(&self, config: &Config) -> Drive {
+        let mut passes = self.passes.clone();
+        let unfinished = self.current.iter().filter(|of| !of.samples.is_empty());
+        passes.extend(unfinished.map(|current| self.analysed(config, current)));
+        Drive {
+            name: self.name.clone(),
+            url: self.identity.url.clone(),
+            members: self.members.clone(),
+            capacity_bytes: self.identity.capacity_bytes,
+            written_bytes: self.size_bytes,
+            block_bytes: config.block_bytes,
+            depth: config.depth,
+            passes,
+            health_before: self.health_before,
+            health_after: self.health_after,
+            truth: self.truth.clone(),
+            write_amplification: write_amplification(self.health_before, self.health_after),
+        }
+    }
+}
+
+/// Bytes that the medium was written for each byte that the drive was. None where the drive does not say both.
+fn write_amplification(before: Option<Health>, after: Option<Health>) -> Option<f64> {
+    let grown = |of: fn(&Health) -> Option<u64>| {
+        let (before, after) = (of(&before?)?, of(&after?)?);
+        Some(after.checked_sub(before)? as f64)
+    };
+    let host = grown(|health| health.data_units_written_bytes)?;
+    let media = grown(|health| health.media_bytes_written)?;
+    (host > 0.0).then(|| media / host)
+}
+
+/// Everything that is kept: what was asked for, and how far each drive is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    weir: String,
+    version: u32,
+    /// What was asked for.
+    pub config: Config,
+    /// When the measurement began: RFC 3339, UTC.
+    pub started: String,
+    /// The drives.
+    pub drives: Vec<DriveState>,
+}
+
+/// Why a kept state cannot be taken up.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// It is none.
+    #[error("this is no kept state of weir drive of version {VERSION}: {0}")]
+    Form(String),
+    /// Something else was asked for.
+    #[error(
+        "the run that is to be taken up was asked for with other options ({what}); give the same ones, or begin anew without --resume"
+    )]
+    Other {
+        /// What differs.
+        what: &'static str,
+    },
+    /// The drives are others.
+    #[error(
+        "the run that is to be taken up was on {then}, and this is {now}; name the same drives in the same order"
+    )]
+    Drives {
+        /// As it was.
+        then: String,
+        /// As it is.
+        now: String,
+    },
+    /// It could not be read or written.
+    #[error("the state could not be read or written: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl State {
+    /// Nothing measured yet.
+    #[must_use]
+    pub fn new(config: Config, started: String, drives: Vec<DriveState>) -> Self {
+        State {
+            weir: KIND.to_owned(),
+            version: VERSION,
+            config,
+            started,
+            drives,
+        }
+    }
+
+    /// Reads a state.
+    ///
+    /// # Errors
+    /// [`StateError::Form`] or [`StateError::Io`].
+    pub fn read(mut source: impl io::Read) -> Result<Self, StateError> {
+        let mut text = String::new();
+        source.read_to_string(&mut text)?;
+        let state: State =
+            serde_json::from_str(&text).map_err(|error| StateError::Form(error.to_string()))?;
+        if state.weir != KIND || state.version != VERSION {
+            let found = format!("it is \"{}\" of version {}", state.weir, state.version);
+            return Err(StateError::Form(found));
+        }
+        Ok(state)
+    }
+
+    /// Writes the state.
+    ///
+    /// # Errors
+    /// Those of `sink`.
+    pub fn write(&self, mut sink: impl io::Write) -> Result<(), StateError> {
+        let text = serde_json::to_vec(self).map_err(io::Error::from)?;
+        Ok(sink.write_all(&text)?)
+    }
+
+    /// Whether what is asked for now, of these drives, is what was begun.
+    ///
+    /// # Errors
+    /// [`StateError::Other`] or [`StateError::Drives`].
+    pub fn check(&self, config: &Config, drives: &[Identity]) -> Result<(), StateError> {
+        let then = &self.config;
+        let differences = [
+            ("--block-size", then.block_bytes != config.block_bytes),
+            ("--depth", then.depth != config.depth),
+            ("--size", then.size_bytes != config.size_bytes),
+            ("--passes", then.passes != config.passes),
+            (
+                "--trim-ahead",
+                then.trim_ahead_bytes != config.trim_ahead_bytes,
+            ),
+            ("--idle", then.idle != config.idle),
+            ("--purge", then.purge != config.purge),
+            ("--seed", then.seed != config.seed),
+        ];
+        if let Some((what, _)) = differences.into_iter().find(|(_, differs)| *differs) {
+            return Err(StateError::Other { what });
+        }
+        let words = |drives: &[&Identity]| {
+            let each = drives.iter().map(|of| {
+                format!(
+                    "{} ({} bytes, {}-byte blocks)",
+                    of.url, of.capacity_bytes, of.block_size_bytes
+                )
+            });
+            each.collect::<Vec<_>>().join(", ")
+        };
+        let then: Vec<_> = self.drives.iter().map(|drive| &drive.identity).collect();
+        let now: Vec<_> = drives.iter().collect();
+        match then == now {
+            true => Ok(()),
+            false => Err(StateError::Drives {
+                then: words(&then),
+                now: words(&now),
+            }),
+        }
+    }
+
+    /// Whether all that was asked for was measured.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        let made = |drive: &DriveState| self.config.passes.iter().all(|&pass| drive.is_made(pass));
+        self.drives.iter().all(made)
+    }
+
+    /// Several drives as one that is as fast as they are together, as far as all were in the same pass at the same time. None where there is one.
+    #[must_use]
+    pub fn together(&self) -> Option<Drive> {
+        if self.drives.len() < 2 {
+            return None;
+        }
+        let drives: Vec<Drive> = self
+            .drives
+            .iter()
+            .map(|of| of.drive(&self.config))
+            .collect();
+        let mut passes = Vec::new();
+        for kind in &self.config.passes {
+            let of_all: Vec<&Pass> = drives
+                .iter()
+                .filter_map(|drive| drive.passes.iter().find(|pass| pass.pass == *kind))
+                .collect();
+            if of_all.len() < drives.len() {
+                break;
+            }
+            passes.push(added(*kind, &of_all));
+        }
+        Some(Drive {
+            name: format!("{} drives together", drives.len()),
+            members: drives.iter().map(|drive| drive.url.clone()).collect(),
+            capacity_bytes: drives.iter().map(|drive| drive.capacity_bytes).sum(),
+            written_bytes: drives.iter().map(|drive| drive.written_bytes).sum(),
+            block_bytes: self.config.block_bytes,
+            depth: self.config.depth,
+            passes,
+            ..Drive::default()
+        })
+    }
+
+    /// What a reader of the numbers must know.
+    #[must_use]
+    pub fn caveats(&self) -> Vec<Caveat> {
+        let mut caveats = Vec::new();
+        let several = self.drives.len() > 1;
+        for drive in &self.drives {
+            let mut say = |code: &str, text: String| {
+                let text = match several {
+                    true => format!("{}: {text}", drive.name),
+                    false => text,
+                };
+                caveats.push(Caveat::new(code, text));
+            };
+            if drive.size_bytes < drive.identity.capacity_bytes {
+                say(
+                    "part-of-the-drive",
+                    format!(
+                        "only the first {} of {} bytes were written: what comes with a full drive was not met",
+                        drive.size_bytes, drive.identity.capacity_bytes
+                    ),
+                );
+            }
+            if let Some(reason) = &drive.failed {
+                say("failed", format!("it ended early: {reason}"));
+            }
+            let is_new = drive.truth.is_some();
+            if !is_new && !self.config.purge && self.config.passes.first() == Some(&PassKind::Fill)
+            {
+                say(
+                    "not-purged",
+                    "it was not purged first: a fill shows an empty drive only where it was one"
+                        .to_owned(),
+                );
+            }
+            let unfinished = self
+                .config
+                .passes
+                .iter()
+                .find(|&&pass| !drive.is_made(pass));
+            if let Some(pass) = unfinished {
+                say(
+                    "unfinished",
+                    format!("the pass {} was not made to its end", pass.name()),
+                );
+            }
+            let interrupted = drive
+                .passes
+                .iter()
+                .map(|pass| (pass.pass, &pass.interrupted_at_bytes))
+                .chain(
+                    drive
+                        .current
+                        .iter()
+                        .map(|of| (of.pass, &of.interrupted_at_bytes)),
+                );
+            for (pass, at_bytes) in interrupted {
+                if !at_bytes.is_empty() {
+                    say(
+                        "interrupted",
+                        format!(
+                            "the pass {} was interrupted after {at_bytes:?} bytes and taken up again: the drive had time to recover there",
+                            pass.name()
+                        ),
+                    );
+                }
+            }
+            if drive.keeps_data == Some(false) {
+                say(
+                    "discards",
+                    "it does not return what is written to it: it is no drive, or one that is modelled"
+                        .to_owned(),
+                );
+            }
+        }
+        caveats
+    }
+}
+
+/// Samples of one pass of several drives added up, from its beginning until the first of them has ended it.
+fn added(kind: PassKind, passes: &[&Pass]) -> Pass {
+    let length = passes
+        .iter()
+        .map(|pass| pass.seconds())
+        .fold(f64::INFINITY, f64::min);
+    let sample_seconds = passes
+        .iter()
+        .flat_map(|pass| &pass.samples)
+        .map(|sample| sample.seconds)
+        .fold(0.0, f64::max);
+    let count = match sample_seconds > 0.0 && length.is_finite() {
+        true => (length / sample_seconds).floor() as usize,
+        false => 0,
+    };
+    let mut samples = vec![
+        Sample {
+            seconds: sample_seconds,
+            bytes: 0,
+            nanoseconds_longest: 0,
+        };
+        count
+    ];
+    for pass in passes {
+        spread(pass, &mut samples);
+    }
+    let bytes = samples.iter().map(|sample| sample.bytes).sum();
+    let current = Current {
+        position_bytes: bytes,
+        samples,
+        ..Current::new(kind, bytes)
+    };
+    let mut pass = phases::pass(&current, 0, &[]);
+    pass.trim_ahead_bytes = None;
+    pass.recovery = None;
+    pass.rate_window_seconds = analysis::window_seconds(length);
+    pass.complete = passes.iter().all(|of| of.complete);
+    pass
+}
+
+/// Adds a pass to samples of equal length; what lies across two of these is divided by time.
+fn spread(pass: &Pass, samples: &mut [Sample]) {
+    let Some(length) = samples.first().map(|sample| sample.seconds) else {
+        return;
+    };
+    let (mut at, mut given) = (0.0, vec![0.0_f64; samples.len()]);
+    for sample in &pass.samples {
+        let end = at + sample.seconds;
+        let mut place = (at / length) as usize;
+        while place < samples.len() && place as f64 * length < end {
+            let from = at.max(place as f64 * length);
+            let to = end.min((place + 1) as f64 * length);
+            given[place] += sample.bytes as f64 * ((to - from).max(0.0) / sample.seconds);
+            let longest = &mut samples[place].nanoseconds_longest;
+            *longest = (*longest).max(sample.nanoseconds_longest);
+            place += 1;
+        }
+        at = end;
+    }
+    let mut written = 0.0_f64;
+    for (sample, bytes) in samples.iter_mut().zip(given) {
+        // Rounded so that no byte is lost or made.
+        let before = written.round();
+        written += bytes;
+        sample.bytes += (written.round() - before) as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(url: &str) -> Identity {
+        Identity {
+            url: url.to_owned(),
+            capacity_bytes: 1000,
+            block_size_bytes: 512,
+        }
+    }
+
+    fn made(pass: PassKind, rates: &[u64], seconds: f64) -> Current {
+        let samples: Vec<_> = rates
+            .iter()
+            .map(|&bytes| Sample {
+                seconds,
+                bytes,
+                nanoseconds_longest: bytes,
+            })
+            .collect();
+        let bytes = rates.iter().sum();
+        Current {
+            position_bytes: bytes,
+            samples,
+            ..Current::new(pass, bytes)
+        }
+    }
+
+    fn state(drives: usize) -> State {
+        let drive =
+            |index| DriveState::new(identity(&format!("file:/{index}")), "a".to_owned(), 1000);
+        let config = Config {
+            passes: vec![PassKind::Fill, PassKind::Overwrite],
+            ..Config::default()
+        };
+        State::new(config, String::new(), (0..drives).map(drive).collect())
+    }
+
+    #[test]
+    fn a_state_is_kept_and_taken_up_only_for_the_same_run() {
+        let mut state = state(1);
+        let config = state.config.clone();
+        state.drives[0].put(&config, made(PassKind::Fill, &[500, 500], 1.0));
+        let part = Current {
+            end_bytes: 1000,
+            ..made(PassKind::Overwrite, &[500], 1.0)
+        };
+        state.drives[0].put(&config, part);
+        let mut text = Vec::new();
+        state.write(&mut text).unwrap();
+        let again = State::read(&text[..]).unwrap();
+        assert_eq!(again, state);
+        assert!(!again.is_complete() && again.drives[0].is_made(PassKind::Fill));
+        assert_eq!(
+            again.drives[0]
+                .begin(&config, PassKind::Overwrite)
+                .position_bytes,
+            500
+        );
+        let identities = [identity("file:/0")];
+        again.check(&config, &identities).unwrap();
+        let other = Config {
+            depth: 7,
+            ..config.clone()
+        };
+        let refused = again.check(&other, &identities).unwrap_err().to_string();
+        assert!(refused.contains("--depth"), "{refused}");
+        let refused = again.check(&config, &[identity("file:/b")]).unwrap_err();
+        assert!(
+            refused.to_string().contains("file:/b (1000 bytes"),
+            "{refused}"
+        );
+        for wrong in ["{}", "nothing", r#"{"weir":"drive","version":1}"#] {
+            let error = State::read(wrong.as_bytes()).unwrap_err();
+            assert!(matches!(error, StateError::Form(_)), "{error}");
+        }
+        let codes: Vec<_> = again.caveats().into_iter().map(|of| of.code).collect();
+        assert_eq!(codes, ["not-purged", "unfinished"]);
+        let drive = again.drives[0].drive(&config);
+        assert_eq!(drive.passes.len(), 2);
+        assert!(drive.passes[0].complete && !drive.passes[1].complete);
+    }
+
+    #[test]
+    fn drives_together_are_added_up_while_all_are_at_it() {
+        let mut state = state(2);
+        let config = state.config.clone();
+        state.drives[0].put(&config, made(PassKind::Fill, &[100; 8], 1.0));
+        state.drives[1].put(&config, made(PassKind::Fill, &[25; 12], 0.5));
+        let together = state.together().unwrap();
+        assert_eq!(together.members, ["file:/0", "file:/1"]);
+        assert_eq!(
+            together.passes.len(),
+            1,
+            "the overwrite was not made by all"
+        );
+        let samples: Vec<_> = together.passes[0]
+            .samples
+            .iter()
+            .map(|of| of.bytes)
+            .collect();
+        assert_eq!(samples, [150; 6]);
+        let one = State {
+            drives: state.drives[..1].to_vec(),
+            ..state
+        };
+        assert!(one.together().is_none());
+    }
+
+    #[test]
+    fn amplification_is_known_where_the_drive_counts_both() {
+        let health = |host, media| Health {
+            data_units_written_bytes: host,
+            media_bytes_written: media,
+            ..Health::default()
+        };
+        let (before, after) = (health(Some(100), Some(50)), health(Some(300), Some(350)));
+        assert_eq!(write_amplification(Some(before), Some(after)), Some(1.5));
+        let silent = health(Some(300), None);
+        assert_eq!(write_amplification(Some(before), Some(silent)), None);
+        assert_eq!(write_amplification(None, Some(after)), None);
+        assert_eq!(write_amplification(Some(after), Some(after)), None);
+    }
+}

@@ -1,0 +1,262 @@
+//! Drives on the simulated machine: written to the end, interrupted and taken up again, and refused where they are others.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use weir_block::Volume;
+use weir_drive::real::{self, Progress, Subject};
+use weir_drive::{Config, DriveState, PassKind, State};
+use weir_load::Stop;
+use weir_reactor::Reactor;
+use weir_reactor::sim::{Config as SimulationConfig, Simulation, seed_from_env_or_random};
+use weir_volume::{Access, Registry, VolumeUrl};
+
+const MIB: u64 = 1 << 20;
+
+fn simulate<T: 'static, F: Future<Output = T> + 'static>(
+    main: impl FnOnce(Reactor) -> F + 'static,
+) -> T {
+    let seed = seed_from_env_or_random();
+    println!("seed {seed}");
+    let simulation = Simulation::new(SimulationConfig {
+        seed,
+        ..SimulationConfig::default()
+    });
+    let host = simulation.host_id("host");
+    simulation.run(host, main)
+}
+
+async fn open(reactor: &Reactor, url: &str) -> Arc<dyn Volume> {
+    let url: VolumeUrl = url.parse().expect("the test's URL is well formed");
+    let opened = Registry::standard()
+        .open(reactor, &url, Access::READ_WRITE)
+        .await;
+    opened.expect("the test's volume opens")
+}
+
+fn config() -> Config {
+    Config {
+        block_bytes: 64 << 10,
+        depth: 4,
+        idle: Duration::from_secs(3),
+        ..Config::default()
+    }
+}
+
+fn subject(volume: &Arc<dyn Volume>, config: &Config) -> Subject {
+    let size = config.check(&real::limits(volume)).expect("it fits");
+    let identity = real::identity(volume, volume.name());
+    Subject {
+        volume: Arc::clone(volume),
+        state: DriveState::new(identity, volume.name(), size),
+    }
+}
+
+async fn run(reactor: &Reactor, subjects: Vec<Subject>, config: &Config, stop: &Stop) -> State {
+    let observe = |_: Progress| {};
+    let remotes = [reactor.remote()];
+    let states = real::run(reactor, &remotes, subjects, config, stop, observe, |_| {}).await;
+    State::new(config.clone(), String::new(), states)
+}
+
+#[test]
+fn a_drive_of_a_known_rate_is_found_to_have_it_in_every_pass() {
+    let state = simulate(|reactor| async move {
+        // 2,000 writes of 64 KiB a second are 125 MiB/s.
+        let volume = open(&reactor, "null:?size=2G&rate=2000&delay=1ms").await;
+        let config = Config {
+            purge: true,
+            ..config()
+        };
+        run(
+            &reactor,
+            vec![subject(&volume, &config)],
+            &config,
+            &Stop::new(),
+        )
+        .await
+    });
+    assert!(state.is_complete());
+    let drive = state.drives[0].drive(&state.config);
+    let kinds: Vec<_> = drive.passes.iter().map(|pass| pass.pass).collect();
+    assert_eq!(kinds, PassKind::ALL);
+    for pass in &drive.passes {
+        assert_eq!(pass.phases.len(), 1, "{:?}", pass.phases);
+        let rate = pass.phases[0].rate;
+        // What deallocates takes its turn too.
+        let most = 2000.0 * 65536.0;
+        assert!(
+            (0.97 * most..1.005 * most).contains(&rate.median),
+            "{rate:?}"
+        );
+        assert!(pass.complete);
+        let expected = match pass.pass {
+            PassKind::Recovery => 2048 * MIB / 20 / 65536 * 65536 + 65536,
+            _ => 2048 * MIB,
+        };
+        assert_eq!(pass.bytes(), expected);
+    }
+    let idle = drive.passes[3].recovery.expect("a recovery").idle_seconds;
+    assert!((3.0..3.2).contains(&idle), "{idle}");
+    let codes: Vec<_> = state.caveats().into_iter().map(|of| of.code).collect();
+    assert_eq!(codes, ["discards"]);
+    assert!(drive.health_before.is_none() && drive.write_amplification.is_none());
+}
+
+#[test]
+fn a_stall_is_told_and_is_no_phase() {
+    let state = simulate(|reactor| async move {
+        let volume = open(&reactor, "null:?size=4G&rate=1000&stall=2s@30s").await;
+        let config = Config {
+            passes: vec![PassKind::Fill],
+            ..config()
+        };
+        run(
+            &reactor,
+            vec![subject(&volume, &config)],
+            &config,
+            &Stop::new(),
+        )
+        .await
+    });
+    let drive = state.drives[0].drive(&state.config);
+    let [phase] = &drive.passes[0].phases[..] else {
+        panic!("{:?}", drive.passes[0].phases);
+    };
+    assert!((1.9..2.1).contains(&phase.stall_seconds), "{phase:?}");
+    let worst = drive.passes[0]
+        .worst_windows
+        .iter()
+        .find(|of| of.seconds >= 1.0);
+    assert_eq!(worst.expect("a second").bytes_per_second, 0.0);
+    assert!(
+        phase.rate.p0_1 < 1.0 && phase.rate.median > 60e6,
+        "{phase:?}"
+    );
+}
+
+#[test]
+fn a_run_that_is_stopped_is_taken_up_where_it_was() {
+    simulate(|reactor| async move {
+        let volume = open(&reactor, "mem:?size=256M&rate=1000").await;
+        let config = Config {
+            passes: vec![PassKind::Fill, PassKind::OverwriteTrimmed],
+            ..config()
+        };
+        let (stop, seen) = (Stop::new(), Arc::new(Mutex::new(0)));
+        let observe = {
+            let (stop, seen) = (stop.clone(), Arc::clone(&seen));
+            move |progress: Progress| {
+                *seen.lock().unwrap() += 1;
+                if progress.pass == PassKind::OverwriteTrimmed {
+                    stop.stop();
+                }
+            }
+        };
+        let remotes = [reactor.remote()];
+        let kept = Rc::new(RefCell::new(Vec::new()));
+        let subjects = vec![subject(&volume, &config)];
+        let states = real::run(
+            &reactor,
+            &remotes,
+            subjects,
+            &config,
+            &stop,
+            observe,
+            |states| {
+                kept.borrow_mut().push(states.to_vec());
+            },
+        )
+        .await;
+        assert!(*seen.lock().unwrap() > 3);
+        assert_eq!(kept.borrow().len(), 3, "prepared, and two passes");
+        let mut text = Vec::new();
+        let state = State::new(config.clone(), String::new(), states);
+        assert!(!state.is_complete());
+        state.write(&mut text).unwrap();
+        let state = State::read(&text[..]).unwrap();
+        let current = state.drives[0].current.clone().expect("a pass in between");
+        assert!(current.position_bytes > 0 && current.position_bytes < 256 * MIB);
+        assert_eq!(state.drives[0].keeps_data, Some(true));
+        let again = |state: &DriveState, volume: &Arc<dyn Volume>| Subject {
+            volume: Arc::clone(volume),
+            state: state.clone(),
+        };
+        // Another drive of the same size, with something else on it.
+        let other = open(&reactor, "mem:?size=256M").await;
+        let subjects = vec![again(&state.drives[0], &other)];
+        let refused = run(&reactor, subjects, &config, &Stop::new()).await;
+        let reason = refused.drives[0].failed.clone().expect("it is another");
+        assert!(reason.contains("another drive"), "{reason}");
+        assert_eq!(refused.drives[0].current, Some(current.clone()));
+        // The same one.
+        let subjects = vec![again(&state.drives[0], &volume)];
+        let state = run(&reactor, subjects, &config, &Stop::new()).await;
+        assert!(state.is_complete(), "{:?}", state.drives[0].failed);
+        let pass = &state.drives[0].passes[1];
+        assert_eq!((pass.bytes(), pass.complete), (256 * MIB, true));
+        assert_eq!(pass.interrupted_at_bytes, [current.written_bytes()]);
+        let codes: Vec<_> = state.caveats().into_iter().map(|of| of.code).collect();
+        assert_eq!(codes, ["not-purged", "interrupted"]);
+    });
+}
+
+#[test]
+fn drives_beside_each_other_are_measured_each_and_together() {
+    let state = simulate(|reactor| async move {
+        let config = Config {
+            passes: vec![PassKind::Fill],
+            ..config()
+        };
+        let mut subjects = Vec::new();
+        for rate in [1000, 500] {
+            let volume = open(&reactor, &format!("null:?size=2G&rate={rate}")).await;
+            subjects.push(subject(&volume, &config));
+        }
+        run(&reactor, subjects, &config, &Stop::new()).await
+    });
+    let together = state.together().expect("two drives");
+    let rate = together.passes[0].phases[0].rate.median;
+    assert!((rate / (1500.0 * 65536.0) - 1.0).abs() < 0.02, "{rate}");
+    assert_eq!(together.members.len(), 2);
+}
+
+#[test]
+fn what_a_drive_cannot_do_ends_it_with_the_reason_and_not_the_others() {
+    let state = simulate(|reactor| async move {
+        let config = Config {
+            passes: vec![PassKind::Fill],
+            ..config()
+        };
+        let good = open(&reactor, "null:?size=1G&rate=1000").await;
+        let read_only = Registry::standard()
+            .open(
+                &reactor,
+                &"mem:?size=1G".parse().unwrap(),
+                Access::READ_ONLY,
+            )
+            .await
+            .unwrap();
+        let refused = config.check(&real::limits(&read_only));
+        assert!(refused.unwrap_err().to_string().contains("read-only"));
+        let subjects = vec![
+            Subject {
+                volume: read_only,
+                state: subject(&good, &config).state,
+            },
+            subject(&good, &config),
+        ];
+        run(&reactor, subjects, &config, &Stop::new()).await
+    });
+    let reason = state.drives[0]
+        .failed
+        .clone()
+        .expect("it cannot be written");
+    assert!(reason.contains("writing"), "{reason}");
+    assert_eq!(state.drives[1].failed, None);
+    assert!(state.drives[1].is_made(PassKind::Fill));
+    let codes: Vec<_> = state.caveats().into_iter().map(|of| of.code).collect();
+    assert!(codes.contains(&"failed".to_owned()) && codes.contains(&"unfinished".to_owned()));
+}

@@ -1,0 +1,193 @@
+//! Modelled drives: what is found is what their profiles say, with seeds that nothing was chosen by.
+
+use weir_drive::document::{Drive, Pass, TruthPhase};
+use weir_drive::phases::name;
+use weir_drive::simulated::{self, Device, Striped};
+use weir_drive::{Config, DriveState, Identity, PassKind, State};
+use weir_load::Stop;
+use weir_ssd::{Model, Profile};
+
+/// Drives are modelled at this size, with writes of this length: what is a part of the capacity stays the same part.
+const CAPACITY: u64 = 64 << 30;
+const BLOCK: u64 = 256 << 10;
+
+/// A seed that differs each time and is printed, or the one of the environment.
+fn seed() -> u64 {
+    let seed = match std::env::var("WEIR_SEED") {
+        Ok(text) => text.parse().expect("WEIR_SEED is a number"),
+        Err(_) => {
+            use std::hash::{BuildHasher, RandomState};
+            RandomState::new().hash_one(0)
+        }
+    };
+    println!("seed {seed}");
+    seed
+}
+
+fn qualify(device: &mut dyn Device, capacity: u64, profile: Option<&Profile>) -> (State, Drive) {
+    let config = Config {
+        block_bytes: BLOCK,
+        ..Config::default()
+    };
+    let identity = Identity {
+        url: "ssd:".to_owned(),
+        capacity_bytes: capacity,
+        block_size_bytes: 4096,
+    };
+    let mut state = DriveState::new(identity, "modelled".to_owned(), capacity);
+    state.truth = profile.map(|profile| profile.truth().into());
+    simulated::run(device, &config, &mut state, &Stop::new(), |_| {});
+    let drive = state.drive(&config);
+    (State::new(config, String::new(), vec![state]), drive)
+}
+
+fn profile(name: &str, noise: Option<f64>) -> Profile {
+    let mut profile = Profile::builtin(name).expect("it is built in");
+    if let Some(noise) = noise {
+        profile.noise = noise;
+    }
+    profile
+        .scaled(CAPACITY)
+        .expect("a size that a drive may have")
+}
+
+fn pass(drive: &Drive, kind: PassKind) -> &Pass {
+    let found = drive.passes.iter().find(|pass| pass.pass == kind);
+    found.expect("the pass was made")
+}
+
+/// Every phase of the truth is found where it begins, and at its rate, and no other.
+fn compare(what: &str, pass: &Pass, truth: &[TruthPhase]) {
+    let found: Vec<_> = pass
+        .phases
+        .iter()
+        .map(|of| (of.begins_at_bytes, of.rate.mean))
+        .collect();
+    assert_eq!(found.len(), truth.len(), "{what}: {found:?} {truth:?}");
+    for ((begins, rate), truth) in found.iter().zip(truth) {
+        let off = begins.abs_diff(truth.begins_at_bytes) as f64 / CAPACITY as f64;
+        assert!(off < 0.03, "{what}: {begins}, {truth:?}");
+        let off = (rate / truth.bytes_per_second - 1.0).abs();
+        assert!(off < 0.03, "{what}: {rate}, {truth:?}");
+    }
+}
+
+#[test]
+fn the_five_drives_are_found_to_be_what_their_profiles_say() {
+    let seed = seed();
+    for name in [
+        "970-evo-plus-1tb",
+        "970-pro-512gb",
+        "1725b-1.6tb",
+        "optane-480gb",
+        "p5510-3.84tb",
+    ] {
+        // Of so small a drive a pass is a few seconds, too few for what noise does to a second to cancel out.
+        let profile = profile(name, Some(0.0));
+        let mut model = Model::new(&profile, seed);
+        let (state, drive) = qualify(&mut model, CAPACITY, Some(&profile));
+        assert!(
+            state.is_complete() && state.caveats().is_empty(),
+            "{:?}",
+            state.caveats()
+        );
+        let truth = drive.truth.clone().expect("a profile tells");
+        for (kind, truth) in [
+            (PassKind::Fill, &truth.fill),
+            (PassKind::Overwrite, &truth.overwrite),
+            (PassKind::OverwriteTrimmed, &truth.overwrite_trimmed),
+        ] {
+            compare(
+                &format!("{name} {}", kind.name()),
+                pass(&drive, kind),
+                truth,
+            );
+        }
+        let written = drive
+            .health_after
+            .and_then(|of| of.data_units_written_bytes);
+        let bytes: u64 = drive.passes.iter().map(Pass::bytes).sum();
+        assert_eq!(written, Some(bytes));
+        assert!(drive.write_amplification.expect("it counts both") >= 1.0);
+    }
+}
+
+#[test]
+fn a_cache_is_named_and_what_comes_back_of_it_is_measured() {
+    let seed = seed();
+    let profile = profile("970-evo-plus-1tb", Some(0.0));
+    let (_, drive) = qualify(&mut Model::new(&profile, seed), CAPACITY, Some(&profile));
+    let fill = pass(&drive, PassKind::Fill);
+    let names: Vec<_> = fill
+        .phases
+        .iter()
+        .map(|of| (&*of.name, &*of.told_by))
+        .collect();
+    assert_eq!(
+        names,
+        [(name::CACHE, "counters"), (name::DIRECT, "counters")]
+    );
+    let recovery = pass(&drive, PassKind::Recovery)
+        .recovery
+        .expect("a recovery");
+    let truth = drive.truth.clone().expect("a profile tells");
+    let truth = truth.recovered_cache_bytes;
+    let returned = recovery.returned_bytes.expect("the fill shows a cache");
+    assert!(
+        returned.abs_diff(truth) < CAPACITY / 100,
+        "{returned}, {truth}"
+    );
+    assert_eq!(recovery.cache_bytes, Some(fill.phases[0].ends_at_bytes));
+}
+
+#[test]
+fn a_stripe_is_as_fast_as_its_slowest_member_times_their_number() {
+    let seed = seed();
+    let (fast, slow) = (
+        profile("optane-480gb", Some(0.0)),
+        profile("970-pro-512gb", Some(0.0)),
+    );
+    let models = vec![Model::new(&fast, seed), Model::new(&slow, seed)];
+    let chunk = 128 << 10;
+    let (state, drive) = qualify(&mut Striped::new(models, chunk), 2 * CAPACITY, None);
+    assert!(state.is_complete());
+    let expected = 2.0 * slow.truth().fill[0].rate_bytes_per_s;
+    let rate = pass(&drive, PassKind::Fill).phases[0].rate.mean;
+    assert!((rate / expected - 1.0).abs() < 0.03, "{rate}, {expected}");
+    let health = drive.health_after.expect("both say");
+    let bytes: u64 = drive.passes.iter().map(Pass::bytes).sum();
+    assert_eq!(health.data_units_written_bytes, Some(bytes));
+}
+
+#[test]
+fn what_heat_does_is_told_as_that() {
+    let seed = seed();
+    let text = r#"
+name = "hot"
+description = "a drive that gets too warm"
+capacity = { value = "64GiB", source = "assumed" }
+media = { value = "in-place", source = "assumed" }
+interface_rate = { value = "3.5GB/s", source = "assumed" }
+direct_rate = { value = "2GB/s", source = "assumed" }
+read_rate = { value = "2GB/s", source = "assumed" }
+write_latency = { value = "15us", source = "assumed" }
+read_latency = { value = "15us", source = "assumed" }
+idle_celsius = { value = 40, source = "assumed" }
+rise_kelvin = { value = 60, source = "assumed" }
+thermal_time = { value = "20s", source = "assumed" }
+throttle_celsius = { value = 75, source = "assumed" }
+throttle_hysteresis_kelvin = { value = 40, source = "assumed" }
+throttle_rate = { value = "0.5GB/s", source = "assumed" }
+rated_writes = { value = "1PB", source = "assumed" }
+"#;
+    let profile = Profile::parse(text, "hot.toml").expect("it is a profile");
+    let (_, drive) = qualify(&mut Model::new(&profile, seed), CAPACITY, Some(&profile));
+    let fill = pass(&drive, PassKind::Fill);
+    let names: Vec<_> = fill.phases.iter().map(|of| &*of.name).collect();
+    assert_eq!(
+        names[..2],
+        [name::DIRECT, name::THROTTLED],
+        "{:?}",
+        fill.phases
+    );
+}
