@@ -1,6 +1,6 @@
 //! Reports from stored results: one HTML file that needs nothing else, and the forms that other tools read.
 //!
-//! Everything here works from [`weir_lab::document`] alone, one or several, and writes text. What was measured is not judged
+//! Everything here works from [`weir_lab::document`] alone, one or several, or from [`weir_drive::document`], and writes text. What was measured is not judged
 //! again: knees, differences and caveats are shown as the document has them, and what only the putting together of documents
 //! shows (other machines, other workloads) is said beside them. This crate opens no file, reads no clock and knows no terminal.
 
@@ -93,6 +93,17 @@ pub enum ReportError {
     /// It could not be written.
     #[error("the report could not be written: {0}")]
     Io(#[from] io::Error),
+}
+
+/// Writes the report of drives that were qualified, as one HTML file.
+///
+/// # Errors
+/// [`ReportError::Io`].
+pub fn write_drives(
+    document: &weir_drive::Document,
+    sink: &mut dyn io::Write,
+) -> Result<(), ReportError> {
+    Ok(html::write_drives(document, sink)?)
 }
 
 /// Writes the report of one or several documents together.

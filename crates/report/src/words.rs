@@ -36,6 +36,28 @@ pub fn rate(bytes_per_second: f64) -> String {
     }
 }
 
+/// Bytes per second in powers of ten, as drives and links are sold: `1.60 GB/s`.
+#[must_use]
+pub fn decimal_rate(bytes_per_second: f64) -> String {
+    match bytes_per_second {
+        rate if !rate.is_finite() => "-".to_owned(),
+        rate if rate >= 1e8 => format!("{:.2} GB/s", rate / 1e9),
+        rate => format!("{:.2} MB/s", rate / 1e6),
+    }
+}
+
+/// Bytes in powers of ten, as drives are sold: `1 TB`.
+#[must_use]
+pub fn decimal_bytes(bytes: f64) -> String {
+    match bytes {
+        bytes if bytes < 1e3 => format!("{} B", trimmed(bytes, 0)),
+        bytes if bytes < 1e6 => format!("{} kB", trimmed(bytes / 1e3, 1)),
+        bytes if bytes < 1e9 => format!("{} MB", trimmed(bytes / 1e6, 1)),
+        bytes if bytes < 1e12 => format!("{} GB", trimmed(bytes / 1e9, 1)),
+        bytes => format!("{} TB", trimmed(bytes / 1e12, 2)),
+    }
+}
+
 /// A latency in the unit that suits it.
 #[must_use]
 pub fn latency(nanoseconds: f64) -> String {
@@ -111,6 +133,16 @@ mod tests {
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(per_second(12.34), "12.3");
         assert_eq!(per_second(99_999.6), "100,000");
+    }
+
+    #[test]
+    fn what_is_sold_in_powers_of_ten_is_told_in_them() {
+        assert_eq!(decimal_rate(1.6e9), "1.60 GB/s");
+        assert_eq!(decimal_rate(52_300_000.0), "52.30 MB/s");
+        assert_eq!(decimal_bytes(0.0), "0 B");
+        assert_eq!(decimal_bytes(1500.0), "1.5 kB");
+        assert_eq!(decimal_bytes(41.96e9), "42 GB");
+        assert_eq!(decimal_bytes(3.84e12), "3.84 TB");
     }
 
     #[test]

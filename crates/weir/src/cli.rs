@@ -12,7 +12,8 @@ use weir_rbd::ImageName;
 
 use crate::tools::{
     AgentArguments, BenchArguments, CompareArguments, CopyArguments, CurveArguments,
-    DiscoverArguments, PlanArguments, ReportArguments, TortureArguments, VerifyArguments,
+    DiscoverArguments, DriveArguments, PlanArguments, ReportArguments, TortureArguments,
+    VerifyArguments,
 };
 
 /// Serves block volumes over NVMe/TCP, and measures them.
@@ -81,6 +82,8 @@ pub(crate) enum Command {
     Curve(CurveArguments),
     /// Measure volumes side by side in alternating rounds, and tell differences from chance
     Compare(CompareArguments),
+    /// Qualify drives: fill each, write it again, and find what it sustains
+    Drive(DriveArguments),
     /// Make load on this machine for `weir bench --agent` on another one
     Agent(AgentArguments),
     /// Copy one volume onto another

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => {
             return finish(tools::compare::run(arguments, global.json));
         }
+        Command::Drive(arguments) => return finish(tools::drive::run(arguments, global.json)),
         Command::Agent(arguments) => return finish(tools::agent::run(arguments, global.json)),
         Command::Copy(arguments) => return finish(tools::copy::run(arguments, global.json)),
         Command::Verify(arguments) => return finish(tools::verify::run(arguments, global.json)),
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         | Command::Bench(_)
         | Command::Curve(_)
         | Command::Compare(_)
+        | Command::Drive(_)
         | Command::Agent(_)
         | Command::Copy(_)
         | Command::Verify(_)

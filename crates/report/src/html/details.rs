@@ -185,7 +185,7 @@ pub(super) fn volumes(document: &Document) -> Vec<&Volume> {
 }
 
 /// Bytes in the unit that suits them.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;
@@ -197,7 +197,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// Words as a shell takes them.
-fn shell(words: &[String]) -> String {
+pub(super) fn shell(words: &[String]) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,+@%".contains(letter);
     let quoted: Vec<_> = words
         .iter()

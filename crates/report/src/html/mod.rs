@@ -8,6 +8,7 @@ mod compared;
 mod curves;
 mod details;
 pub mod drawing;
+mod drives;
 mod over_time;
 mod page;
 mod plot;
@@ -17,9 +18,15 @@ mod tables;
 
 use std::io;
 
+use weir_drive::Document;
+
 use crate::{ReportError, Source};
 
 pub(crate) fn write(sources: &[Source], sink: &mut dyn io::Write) -> Result<(), ReportError> {
     let page = page::page(sources)?;
     Ok(sink.write_all(page.into_string().as_bytes())?)
+}
+
+pub(crate) fn write_drives(document: &Document, sink: &mut dyn io::Write) -> io::Result<()> {
+    sink.write_all(drives::page(document).into_string().as_bytes())
 }

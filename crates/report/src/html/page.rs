@@ -23,7 +23,20 @@ pub(super) fn page(sources: &[Source]) -> Result<Markup, ReportError> {
     for source in sources {
         bodies.push(body(source, &of_source(&all, source), several)?);
     }
-    Ok(html! {
+    let body = html! {
+        @if several { section { (tables::sources(sources)) } }
+        (caveats(sources))
+        @if !several { (tiles(&sources[0])?) }
+        @if let Some(drawing) = curves::against_throughput(sources)? { (drawing) }
+        (over_time_section(&all)?)
+        @for body in bodies { (body) }
+    };
+    Ok(framed(&title, &subtitle(sources), &body))
+}
+
+/// A whole page with this in it.
+pub(super) fn framed(title: &str, subtitle: &str, body: &Markup) -> Markup {
+    html! {
         (DOCTYPE)
         html lang="en" {
             head {
@@ -39,16 +52,11 @@ pub(super) fn page(sources: &[Source]) -> Result<Markup, ReportError> {
                     header {
                         div {
                             h1 { (title) }
-                            div.quiet { (subtitle(sources)) }
+                            div.quiet { (subtitle) }
                         }
                         button.for-script type="button" id="theme" { "Light or dark" }
                     }
-                    @if several { section { (tables::sources(sources)) } }
-                    (caveats(sources))
-                    @if !several { (tiles(&sources[0])?) }
-                    @if let Some(drawing) = curves::against_throughput(sources)? { (drawing) }
-                    (over_time_section(&all)?)
-                    @for body in bodies { (body) }
+                    (body)
                     footer.quiet.small {
                         p { "Drawn by Weir from stored results. This page needs no network and no other file." }
                     }
@@ -56,7 +64,7 @@ pub(super) fn page(sources: &[Source]) -> Result<Markup, ReportError> {
                 script { (PreEscaped(SCRIPT)) }
             }
         }
-    })
+    }
 }
 
 fn of_source<'a>(all: &'a [Measured<'a>], source: &Source) -> Vec<&'a Measured<'a>> {
@@ -229,7 +237,7 @@ fn comparison(document: &Document) -> Option<&Comparison> {
     }
 }
 
-fn tile(name: &str, value: String, beside: String) -> Markup {
+pub(super) fn tile(name: &str, value: String, beside: String) -> Markup {
     html! {
         li {
             span.name { (name) }

@@ -164,7 +164,7 @@ pub(super) fn check_place(file: &Path, others: &[&Path]) -> anyhow::Result<()> {
 }
 
 /// Refuses to write where something else is read from or written to.
-fn refuse_replacing(file: &Path, others: &[&Path]) -> anyhow::Result<()> {
+pub(super) fn refuse_replacing(file: &Path, others: &[&Path]) -> anyhow::Result<()> {
     match others.iter().find(|other| is_same(file, other)) {
         None => Ok(()),
         Some(other) => bail!(
@@ -219,7 +219,7 @@ fn beside(file: &Path) -> io::Result<Option<(PathBuf, PathBuf)>> {
 }
 
 /// Whether a text can be put there.
-fn try_put(file: &Path) -> io::Result<()> {
+pub(super) fn try_put(file: &Path) -> io::Result<()> {
     match beside(file)? {
         // Whoever reads a pipe would see its end, were it opened only to be tried.
         None => fs::metadata(file).map(drop),

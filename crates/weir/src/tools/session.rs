@@ -158,6 +158,22 @@ impl Session {
         if destroy_data {
             return Ok(());
         }
+        match self.what_is_on(volume, url)? {
+            None => Ok(()),
+            Some(what) => bail!(
+                "{} {what}, and would be overwritten; if that is meant, say --destroy-data",
+                volume.name()
+            ),
+        }
+    }
+
+    /// What a volume carries, or what on this machine has hold of it, as what is said of the volume: `carries an ext4 file system`. None where there is
+    /// nothing that is known.
+    pub(crate) fn what_is_on(
+        &self,
+        volume: &Arc<dyn Volume>,
+        url: &VolumeUrl,
+    ) -> anyhow::Result<Option<String>> {
         let (looked_at, url) = (Arc::clone(volume), url.clone());
         let (holders, found) = self.run(move |reactor| async move {
             let holders = holders_of(&reactor, &url).await;
@@ -170,20 +186,10 @@ impl Session {
             )
         })?;
         if !holders.is_empty() {
-            bail!(
-                "{} is {}, and would be overwritten; if that is meant, say --destroy-data",
-                volume.name(),
-                holders.join("; ")
-            );
+            return Ok(Some(format!("is {}", holders.join("; "))));
         }
         let found = found.with_context(|| format!("cannot read what {} carries", volume.name()))?;
-        match found {
-            None => Ok(()),
-            Some(what) => bail!(
-                "{} carries {what}, and would be overwritten; if that is meant, say --destroy-data",
-                volume.name()
-            ),
-        }
+        Ok(found.map(|what| format!("carries {what}")))
     }
 
     /// Runs a tool on the control reactor.

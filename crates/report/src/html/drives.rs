@@ -1,0 +1,512 @@
+//! The page of drives that were qualified: the rate over the bytes written as the white paper draws it, with the passes in colours and the phases marked; the longest
+//! writes; and what each drive sustains over any time.
+
+use maud::{Markup, html};
+use weir_drive::PassKind;
+use weir_drive::document::{Document, Drive, Health, Pass, Sample};
+
+use super::plot::{Axis, LEFT, Mark, Plot, Point, RIGHT, Series, TOP, bottom};
+use super::scale::Scale;
+use super::subject::switches;
+use super::tables::{behind, table};
+use super::{details, page};
+use crate::words;
+
+/// Points that a pass has in a drawing; neighbouring samples of a longer one are drawn as one.
+const POINTS_MAX: usize = 400;
+/// Heights of the drawings.
+const RATE_HEIGHT: f64 = 420.0;
+const STALL_HEIGHT: f64 = 240.0;
+const WINDOW_HEIGHT: f64 = 280.0;
+/// Words of marks stand in so many lines, in turn.
+const MARK_ROWS: usize = 4;
+/// The colour of what is not of one pass.
+const PHASE_COLOUR: usize = 7;
+
+pub(super) fn page(document: &Document) -> Markup {
+    let drives: Vec<&Drive> = document.drives.iter().chain(&document.together).collect();
+    let title = match &document.drives[..] {
+        [one] => format!("What {} sustains", one.name),
+        several => format!("What {} drives sustain", several.len()),
+    };
+    let how = match document.simulated {
+        true => "Modelled",
+        false => "Measured",
+    };
+    let subtitle = format!("{how} {}, Weir {}", document.started, document.weir_version);
+    let body = html! {
+        (caveats(document))
+        @for drive in drives { (section(drive)) }
+        (measured(document))
+    };
+    page::framed(&title, &subtitle, &body)
+}
+
+fn caveats(document: &Document) -> Markup {
+    html! {
+        @if !document.caveats.is_empty() {
+            section.caveats {
+                h2 { "What to know before reading the numbers" }
+                ul {
+                    @for caveat in &document.caveats {
+                        li data-caveat=(caveat.code) { (caveat.text) " " code.small { (caveat.code) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn section(drive: &Drive) -> Markup {
+    let written = format!(
+        "{} of {}, {} a write, {} in flight",
+        words::decimal_bytes(drive.written_bytes as f64),
+        words::decimal_bytes(drive.capacity_bytes as f64),
+        details::size(drive.block_bytes),
+        drive.depth
+    );
+    html! {
+        section {
+            h2 { (drive.name) }
+            p.quiet { (written) }
+            @if !drive.members.is_empty() {
+                p.quiet.small { "Of " (drive.members.join(", ")) }
+            }
+            (tiles(drive))
+            (rate(drive))
+            (stalls(drive))
+            (windows(drive))
+            (health(drive))
+        }
+    }
+}
+
+fn tiles(drive: &Drive) -> Markup {
+    let mut tiles = Vec::new();
+    for pass in &drive.passes {
+        let slowest = pass
+            .phases
+            .iter()
+            .min_by(|one, other| one.rate.mean.total_cmp(&other.rate.mean));
+        if let Some(slowest) = slowest {
+            tiles.push(page::tile(
+                &format!("Slowest phase, {}", pass.pass.name()),
+                words::decimal_rate(slowest.rate.mean),
+                slowest.name.clone(),
+            ));
+        }
+        if let Some(recovery) = pass.recovery
+            && let (Some(returned), Some(cache)) = (recovery.returned_bytes, recovery.cache_bytes)
+        {
+            tiles.push(page::tile(
+                "Cache that came back",
+                words::decimal_bytes(returned as f64),
+                format!(
+                    "of {}, after {}",
+                    words::decimal_bytes(cache as f64),
+                    words::seconds(recovery.idle_seconds.round())
+                ),
+            ));
+        }
+    }
+    html! { ul.tiles { @for tile in tiles { (tile) } } }
+}
+
+/// Passes one after the other, each with the bytes that were written before it.
+fn passes(drive: &Drive) -> impl Iterator<Item = (usize, u64, &Pass)> {
+    drive.passes.iter().scan(0, |written, pass| {
+        let before = *written;
+        *written += pass.bytes();
+        Some((colour(pass.pass), before, pass))
+    })
+}
+
+fn colour(pass: PassKind) -> usize {
+    PassKind::ALL
+        .iter()
+        .position(|of| *of == pass)
+        .unwrap_or(PHASE_COLOUR)
+}
+
+/// Samples that are drawn as one.
+struct Place {
+    begins_at_bytes: u64,
+    bytes: u64,
+    seconds: f64,
+    lowest: f64,
+    longest_ns: u64,
+}
+
+impl Place {
+    fn middle(&self, before: u64) -> f64 {
+        (before + self.begins_at_bytes) as f64 + self.bytes as f64 / 2.0
+    }
+
+    fn rate(&self) -> f64 {
+        self.bytes as f64 / self.seconds
+    }
+}
+
+fn places(samples: &[Sample]) -> Vec<Place> {
+    let together = samples.len().div_ceil(POINTS_MAX).max(1);
+    let mut written = 0;
+    let place = |samples: &[Sample]| {
+        let bytes = samples.iter().map(|of| of.bytes).sum();
+        let begins_at_bytes = written;
+        written += bytes;
+        Place {
+            begins_at_bytes,
+            bytes,
+            seconds: samples.iter().map(|of| of.seconds).sum(),
+            lowest: samples
+                .iter()
+                .map(Sample::rate)
+                .fold(f64::INFINITY, f64::min),
+            longest_ns: samples
+                .iter()
+                .map(|of| of.nanoseconds_longest)
+                .max()
+                .unwrap_or(0),
+        }
+    };
+    samples.chunks(together).map(place).collect()
+}
+
+fn names(drive: &Drive) -> Vec<(String, String, usize)> {
+    passes(drive)
+        .map(|(colour, _, pass)| {
+            (
+                pass.pass.name().to_owned(),
+                pass.pass.name().to_owned(),
+                colour,
+            )
+        })
+        .collect()
+}
+
+fn series(id: &str, colour: usize, lines: Vec<Vec<Point>>, radius: f64) -> Series {
+    Series {
+        id: id.to_owned(),
+        choice: None,
+        hidden: false,
+        colour,
+        beside: false,
+        lines,
+        radius,
+    }
+}
+
+/// All bytes that were written, from zero.
+fn bytes_axis(drive: &Drive) -> Axis {
+    let bytes: u64 = drive.passes.iter().map(Pass::bytes).sum();
+    Axis {
+        name: "bytes written since the first pass began",
+        scale: Scale::exactly(0.0, bytes as f64, LEFT, RIGHT),
+        label: words::decimal_bytes,
+    }
+}
+
+fn rate_axis(rates: impl Iterator<Item = f64>, height: f64) -> Axis {
+    Axis {
+        name: "rate",
+        scale: Scale::from_zero(rates, bottom(height), TOP),
+        label: words::decimal_rate,
+    }
+}
+
+/// The rate over the bytes written.
+fn rate(drive: &Drive) -> Markup {
+    let mut all = Vec::new();
+    let (mut marks, mut phases) = (Vec::new(), Vec::new());
+    for (colour, before, pass) in passes(drive) {
+        let point = |place: &Place| Point {
+            x: place.middle(before),
+            y: place.rate(),
+            label: format!(
+                "{} at {}: {}\nlowest sample {}, longest write {}",
+                pass.pass.name(),
+                words::decimal_bytes(place.begins_at_bytes as f64),
+                words::decimal_rate(place.rate()),
+                words::decimal_rate(place.lowest),
+                words::latency(place.longest_ns as f64)
+            ),
+        };
+        let line = places(&pass.samples).iter().map(point).collect();
+        all.push(series(pass.pass.name(), colour, vec![line], 1.5));
+        for (index, phase) in pass.phases.iter().enumerate() {
+            let end = |bytes: u64| Point {
+                x: (before + bytes) as f64,
+                y: phase.rate.mean,
+                label: format!(
+                    "{}, {}: {}",
+                    pass.pass.name(),
+                    phase.name,
+                    words::decimal_rate(phase.rate.mean)
+                ),
+            };
+            phases.push(vec![end(phase.begins_at_bytes), end(phase.ends_at_bytes)]);
+            marks.push(Mark {
+                at: (before + phase.begins_at_bytes) as f64,
+                text: match index {
+                    0 => format!("{}: {}", pass.pass.name(), phase.name),
+                    _ => phase.name.clone(),
+                },
+                kind: if index == 0 { "pass" } else { "change" },
+                colour: Some(colour),
+                row: marks.len() % MARK_ROWS,
+            });
+        }
+    }
+    all.push(series("phases", PHASE_COLOUR, phases, 2.5));
+    let rates = all
+        .iter()
+        .flat_map(|of| of.lines.iter().flatten())
+        .map(|point| point.y);
+    let plot = Plot {
+        kind: "rate-over-bytes",
+        described: format!(
+            "Rate over bytes written of {}; the table below has the phases",
+            drive.name
+        ),
+        height: RATE_HEIGHT,
+        x: bytes_axis(drive),
+        y: rate_axis(rates, RATE_HEIGHT),
+        series: &all,
+        marks: &marks,
+    };
+    let mut names = names(drive);
+    names.push((
+        "phases".to_owned(),
+        "means of phases".to_owned(),
+        PHASE_COLOUR,
+    ));
+    html! {
+        figure.over-time {
+            figcaption {
+                b { "Rate over bytes written" }
+                span.quiet.small { "Each pass follows the one before. Lines across mark where a pass begins, and where its rate changes." }
+            }
+            div.controls { (switches(&names)) }
+            (plot.draw())
+        }
+        (phase_table(drive))
+    }
+}
+
+fn phase_table(drive: &Drive) -> Markup {
+    let heading = [
+        "Phase",
+        "Pass",
+        "From",
+        "To",
+        "Time",
+        "Median",
+        "p5",
+        "p0.1",
+        "Mean",
+        "Longest write",
+        "Told by",
+    ]
+    .map(str::to_owned);
+    let mut rows = Vec::new();
+    for pass in &drive.passes {
+        for phase in &pass.phases {
+            let bytes = |bytes: u64| words::decimal_bytes(bytes as f64);
+            let rate = words::decimal_rate;
+            rows.push(vec![
+                phase.name.clone(),
+                pass.pass.name().to_owned(),
+                bytes(phase.begins_at_bytes),
+                bytes(phase.ends_at_bytes),
+                words::seconds(phase.seconds.round()),
+                rate(phase.rate.median),
+                rate(phase.rate.p5),
+                rate(phase.rate.p0_1),
+                rate(phase.rate.mean),
+                words::latency(phase.stall_seconds * 1e9),
+                phase.told_by.clone(),
+            ]);
+        }
+    }
+    table(
+        "Phases: percentiles are of windows of a second, or less in a pass of a few seconds",
+        &heading,
+        &rows,
+    )
+}
+
+/// The longest write of each place.
+fn stalls(drive: &Drive) -> Markup {
+    let mut all = Vec::new();
+    for (colour, before, pass) in passes(drive) {
+        let point = |place: &Place| Point {
+            x: place.middle(before),
+            y: place.longest_ns as f64,
+            label: format!(
+                "{} at {}: {}",
+                pass.pass.name(),
+                words::decimal_bytes(place.begins_at_bytes as f64),
+                words::latency(place.longest_ns as f64)
+            ),
+        };
+        let told = places(&pass.samples);
+        let line = told
+            .iter()
+            .filter(|place| place.longest_ns > 0)
+            .map(point)
+            .collect();
+        all.push(series(pass.pass.name(), colour, vec![line], 1.5));
+    }
+    let values = all
+        .iter()
+        .flat_map(|of| of.lines.iter().flatten())
+        .map(|point| point.y);
+    let plot = Plot {
+        kind: "longest-over-bytes",
+        described: format!("The longest write over bytes written of {}", drive.name),
+        height: STALL_HEIGHT,
+        x: bytes_axis(drive),
+        y: Axis {
+            name: "longest write",
+            scale: Scale::logarithmic(values, bottom(STALL_HEIGHT), TOP),
+            label: words::round_latency,
+        },
+        series: &all,
+        marks: &[],
+    };
+    html! {
+        figure.over-time {
+            figcaption { b { "Longest write" } }
+            div.controls { (switches(&names(drive))) }
+            (plot.draw())
+        }
+    }
+}
+
+/// The lowest mean rate over any time, by its length.
+fn windows(drive: &Drive) -> Markup {
+    let mut all = Vec::new();
+    let mut rows = Vec::new();
+    for (colour, _, pass) in passes(drive) {
+        let mut line = Vec::new();
+        for window in &pass.worst_windows {
+            let (seconds, rate) = (window.seconds, window.bytes_per_second);
+            let words = (words::seconds(seconds), words::decimal_rate(rate));
+            line.push(Point {
+                x: seconds,
+                y: rate,
+                label: format!(
+                    "{}: never below {} over {}",
+                    pass.pass.name(),
+                    words.1,
+                    words.0
+                ),
+            });
+            rows.push(vec![pass.pass.name().to_owned(), words.0, words.1]);
+        }
+        all.push(series(pass.pass.name(), colour, vec![line], 3.0));
+    }
+    let points = || all.iter().flat_map(|of| of.lines.iter().flatten());
+    let plot = Plot {
+        kind: "worst-window",
+        described: format!(
+            "The lowest mean rate over any time of {}; the table below has the numbers",
+            drive.name
+        ),
+        height: WINDOW_HEIGHT,
+        x: Axis {
+            name: "over any time of this length",
+            scale: Scale::logarithmic(points().map(|point| point.x), LEFT, RIGHT),
+            label: words::seconds,
+        },
+        y: rate_axis(points().map(|point| point.y), WINDOW_HEIGHT),
+        series: &all,
+        marks: &[],
+    };
+    let heading = ["Pass", "Over any time of", "At least"].map(str::to_owned);
+    html! {
+        figure {
+            figcaption {
+                b { "What is sustained at worst" }
+                span.quiet.small { "The lowest mean rate over any time of this length: what a buffer has to bridge." }
+            }
+            div.controls { (switches(&names(drive))) }
+            (plot.draw())
+            (behind("What is sustained at worst, as a table", table("The lowest mean rates", &heading, &rows)))
+        }
+    }
+}
+
+fn health(drive: &Drive) -> Markup {
+    let told = |of: &dyn Fn(&Health) -> Option<String>| {
+        let one =
+            |health: &Option<Health>| health.as_ref().and_then(of).unwrap_or("unknown".to_owned());
+        [one(&drive.health_before), one(&drive.health_after)]
+    };
+    let bytes = |bytes: u64| words::decimal_bytes(bytes as f64);
+    let rows = [
+        (
+            "Written by hosts",
+            told(&|of| of.data_units_written_bytes.map(bytes)),
+        ),
+        (
+            "Written to the medium",
+            told(&|of| of.media_bytes_written.map(bytes)),
+        ),
+        (
+            "Endurance used",
+            told(&|of| {
+                of.percentage_used
+                    .map(|used| format!("{}%", words::trimmed(used, 3)))
+            }),
+        ),
+        (
+            "Temperature",
+            told(&|of| {
+                of.temperature_kelvin
+                    .map(|kelvin| format!("{:.0} °C", kelvin - 273.15))
+            }),
+        ),
+    ];
+    let mut rows: Vec<Vec<String>> = rows
+        .into_iter()
+        .map(|(name, [before, after])| vec![name.to_owned(), before, after])
+        .collect();
+    let factor = drive
+        .write_amplification
+        .map_or("unknown".to_owned(), |of| words::trimmed(of, 3));
+    rows.push(vec![
+        "Write amplification".to_owned(),
+        String::new(),
+        factor,
+    ]);
+    let heading = ["Health", "Before", "After"].map(str::to_owned);
+    table("What the drive says of itself", &heading, &rows)
+}
+
+fn measured(document: &Document) -> Markup {
+    let machine = &document.machine;
+    let unknown = |text: &str| match text {
+        "" => "unknown".to_owned(),
+        text => text.to_owned(),
+    };
+    html! {
+        section.details {
+            h2 { "How it was measured" }
+            pre.command { code { (details::shell(&document.command)) } }
+            dl {
+                dt { "Weir" } dd { (document.weir_version) }
+                dt { "Began" } dd { (document.started) }
+                dt { "Machine" }
+                dd {
+                    (unknown(&machine.processor)) ", " (machine.processors) " processors, "
+                    (details::size(machine.memory_bytes)) " of memory"
+                }
+                dt { "System" } dd { (unknown(&machine.operating_system)) ", Linux " (unknown(&machine.kernel)) }
+                @for drive in &document.drives {
+                    dt { "Drive" } dd { code { (drive.url) } ": " (words::decimal_bytes(drive.capacity_bytes as f64)) }
+                }
+            }
+        }
+    }
+}

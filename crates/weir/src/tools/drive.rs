@@ -1,0 +1,348 @@
+//! `weir drive`: what drives sustain when they are written from end to end.
+
+mod holds;
+mod keeper;
+mod modelled;
+mod show;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, bail};
+use weir_block::Volume;
+use weir_drive::config::{BLOCK_BYTES, Config, DEPTH, DEPTH_MAX};
+use weir_drive::real::{self, Subject};
+use weir_drive::{Document, DriveState, Identity, PassKind, State};
+use weir_lab::document::Machine;
+use weir_lab::secret::{without, without_in_text};
+use weir_load::Stop;
+use weir_volume::{Access, VolumeUrl};
+
+use super::present::Progress;
+use super::report::{put, refuse_replacing, try_put};
+use super::session::{Session, end_on_interrupt};
+use super::{ReactorArguments, duration, print, size};
+
+use keeper::{Keep, Keeper, kept_beside};
+
+/// Qualify drives: fill each, write it again, and find what it sustains
+#[derive(Debug, clap::Args)]
+pub(crate) struct DriveArguments {
+    /// The drives, such as file:/dev/nvme1n1. Several are written at the same time. What they hold is lost
+    #[arg(value_name = "URL", required = true)]
+    urls: Vec<VolumeUrl>,
+    /// Bytes per write
+    #[arg(long, short = 'b', value_name = "SIZE", default_value_t = BLOCK_BYTES, hide_default_value = true, value_parser = size, help = "Bytes per write [default: 256k]")]
+    block_size: u64,
+    /// Writes in flight on each drive
+    #[arg(long, short = 'd', visible_alias = "queue-depth", value_name = "N", default_value_t = DEPTH, value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)))]
+    depth: u32,
+    /// The passes, in this order: fill, overwrite, overwrite-trimmed (what lies ahead of the writes is deallocated) and recovery (idle, then a burst)
+    #[arg(long, value_name = "PASS,...", value_delimiter = ',', value_parser = pass, default_value = "fill,overwrite,overwrite-trimmed,recovery")]
+    passes: Vec<PassKind>,
+    /// Write only the first so many bytes of each drive
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    size: Option<u64>,
+    /// Overwrite-trimmed: deallocate for so many bytes ahead of the writes [default: a hundredth of what is written]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    trim_ahead: Option<u64>,
+    /// Recovery: ask nothing of the drive for so long before the burst
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    idle: Duration,
+    /// Deallocate everything first
+    #[arg(long)]
+    purge: bool,
+    /// Overwrite this drive though it holds something. Named as above, once for each drive of which that is meant
+    #[arg(long, value_name = "URL")]
+    destroy_data: Vec<VolumeUrl>,
+    /// Measure the drives as one stripe: of them (RAID 0), which leaves its label on each
+    #[arg(long)]
+    stripe: bool,
+    /// With --stripe: bytes on one drive before the next one
+    #[arg(long, value_name = "SIZE", requires = "stripe", default_value = "128k", value_parser = size)]
+    chunk: u64,
+    /// Take modelled drives (ssd:) on a clock of their own, so that hours take seconds; nothing is written anywhere
+    #[arg(long, conflicts_with_all = ["resume", "destroy_data"])]
+    simulated: bool,
+    /// What the data comes from that is written
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Store the whole result in this file, for `weir plan`; beside it the run is kept while it goes on (FILE.kept), to be taken up again
+    #[arg(long, short = 'o', value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Take up the run that was interrupted, with the same drives and options
+    #[arg(long, requires = "output")]
+    resume: bool,
+    /// Write a report with drawings, as one HTML file
+    #[arg(long, visible_alias = "html", value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+fn pass(text: &str) -> Result<PassKind, String> {
+    PassKind::ALL
+        .into_iter()
+        .find(|pass| pass.name() == text)
+        .ok_or_else(|| {
+            let names = PassKind::ALL.map(PassKind::name);
+            format!("'{text}' is no pass; there are {}", names.join(", "))
+        })
+}
+
+pub(crate) fn run(arguments: DriveArguments, json: bool) -> anyhow::Result<ExitCode> {
+    let started = SystemTime::now();
+    arguments.check()?;
+    let config = arguments.config();
+    let state = match arguments.simulated {
+        true => arguments.simulated(&config, started)?,
+        false => arguments.really(&config, started)?,
+    };
+    let document = Document {
+        simulated: arguments.simulated,
+        ..document(&state)
+    };
+    arguments.write(&document)?;
+    if json {
+        print(&(serde_json::to_string_pretty(&document)? + "\n"))?;
+    } else {
+        print(&show::text(&document))?;
+    }
+    Ok(arguments.judge(&state))
+}
+
+/// The result of what was measured so far.
+fn document(state: &State) -> Document {
+    let drives = state.drives.iter().map(|drive| drive.drive(&state.config));
+    let arguments: Vec<String> = std::env::args().collect();
+    Document {
+        together: state.together(),
+        command: without(&arguments),
+        weir_version: env!("CARGO_PKG_VERSION").to_owned(),
+        started: state.started.clone(),
+        machine: Machine::this(std::thread::available_parallelism().map_or(1, usize::from) as u32),
+        complete: state.is_complete(),
+        caveats: state.caveats(),
+        ..Document::new(drives.collect())
+    }
+}
+
+impl DriveArguments {
+    /// Refuses what cannot be meant, before anything is opened.
+    fn check(&self) -> anyhow::Result<()> {
+        let twice = (1..self.urls.len()).find(|&at| self.urls[..at].contains(&self.urls[at]));
+        if let Some(at) = twice {
+            bail!("{} is named twice; name each drive once", self.urls[at]);
+        }
+        if let Some(url) = self
+            .destroy_data
+            .iter()
+            .find(|url| !self.urls.contains(url))
+        {
+            bail!(
+                "--destroy-data names {url}, which is none of the drives; name it as the drive is named"
+            );
+        }
+        if self.stripe && self.urls.len() < 2 {
+            bail!("--stripe needs two drives at least");
+        }
+        if self.stripe && self.chunk == 0 {
+            bail!("--chunk must be at least one block");
+        }
+        let mut others: Vec<&Path> = Vec::new();
+        for file in self.output.iter().chain(&self.report) {
+            refuse_replacing(file, &others)?;
+            others.push(file);
+            try_put(file).with_context(|| format!("{} cannot be written", file.display()))?;
+        }
+        let Some(output) = &self.output else {
+            return Ok(());
+        };
+        let kept = kept_beside(output);
+        if self.resume && !kept.exists() {
+            bail!(
+                "there is no run to take up: {} is not there; begin one without --resume",
+                kept.display()
+            );
+        }
+        if !self.resume && !self.simulated && kept.exists() {
+            bail!(
+                "{} keeps a run that was interrupted: take it up with --resume, or remove that file to begin anew",
+                kept.display()
+            );
+        }
+        Ok(())
+    }
+
+    fn config(&self) -> Config {
+        Config {
+            block_bytes: self.block_size,
+            depth: self.depth,
+            size_bytes: self.size,
+            passes: self.passes.clone(),
+            trim_ahead_bytes: self.trim_ahead,
+            idle: self.idle,
+            purge: self.purge,
+            seed: self.seed,
+        }
+    }
+
+    /// Has the models of the drives do what the drives would.
+    fn simulated(&self, config: &Config, started: SystemTime) -> anyhow::Result<State> {
+        let stop = Stop::new();
+        end_on_interrupt(&stop)?;
+        let progress = Progress::start();
+        let chunk = self.stripe.then_some(self.chunk);
+        let drives = modelled::run(&self.urls, chunk, config, &stop, progress.sink())?;
+        drop(progress);
+        let started = humantime::format_rfc3339_seconds(started).to_string();
+        Ok(State::new(config.clone(), started, drives))
+    }
+
+    /// Writes the drives.
+    fn really(&self, config: &Config, started: SystemTime) -> anyhow::Result<State> {
+        let queues = if self.stripe {
+            1
+        } else {
+            self.urls.len() as u32
+        };
+        let session = Session::start_for(&ReactorArguments::of(None), queues, queues)?;
+        let kept = match (&self.output, self.resume) {
+            (Some(output), true) => Some(keeper::read(&kept_beside(output))?),
+            _ => None,
+        };
+        let drives = self.open(&session, kept.is_some())?;
+        let identities: Vec<Identity> = drives
+            .iter()
+            .map(|drive| real::identity(&drive.volume, drive.url.clone()))
+            .collect();
+        let state = match kept {
+            Some(kept) => {
+                kept.check(config, &identities)?;
+                kept
+            }
+            None => {
+                let fresh = drives.iter().zip(identities).map(|(drive, identity)| {
+                    let size = config.check(&real::limits(&drive.volume))?;
+                    let name = without_in_text(&drive.volume.name());
+                    Ok(DriveState {
+                        members: drive.members.clone(),
+                        ..DriveState::new(identity, name, size)
+                    })
+                });
+                let fresh: anyhow::Result<Vec<_>> = fresh.collect();
+                let started = humantime::format_rfc3339_seconds(started).to_string();
+                State::new(config.clone(), started, fresh?)
+            }
+        };
+        let keeper = Keeper::start(self.output.as_deref(), state.clone())?;
+        let subjects: Vec<Subject> = drives
+            .iter()
+            .zip(&state.drives)
+            .map(|(drive, state)| Subject {
+                volume: Arc::clone(&drive.volume),
+                state: state.clone(),
+            })
+            .collect();
+        let view = show::View::new(config, &state);
+        let progress = Progress::start();
+        let (remotes, stop) = (session.remotes(), session.stop.clone());
+        let (config, began) = (config.clone(), Instant::now());
+        let (lines, parts, wholes) = (progress.sink(), keeper.sink(), keeper.sink());
+        let observe = show::observer(view, lines, parts, began);
+        let drives = session.run(move |control| async move {
+            real::run(
+                &control,
+                &remotes,
+                subjects,
+                &config,
+                &stop,
+                observe,
+                |states| {
+                    wholes(Keep::All(states.to_vec()));
+                },
+            )
+            .await
+        })?;
+        drop(progress);
+        let mut state = state;
+        state.drives = drives;
+        keeper.finish(&state)?;
+        Ok(state)
+    }
+
+    /// Opens the drives. Those of which nothing was measured yet must hold nothing, or have been named.
+    fn open(&self, session: &Session, is_resumed: bool) -> anyhow::Result<Vec<Opened>> {
+        let mut drives = Vec::new();
+        for url in &self.urls {
+            let volume = session.open(url, Access::READ_WRITE)?;
+            if !is_resumed && !self.destroy_data.contains(url) {
+                holds::check_holds_nothing(session, &volume, url)?;
+            }
+            drives.push(Opened {
+                volume,
+                url: without_in_text(&url.to_string()),
+                members: Vec::new(),
+            });
+        }
+        if !self.stripe {
+            return Ok(drives);
+        }
+        let members = drives.into_iter().map(|drive| drive.url).collect();
+        let stripe = VolumeUrl::new("stripe", "")
+            .with("chunk", self.chunk)
+            .with("create", "1")
+            .with("destroy_data", "1");
+        let stripe = self
+            .urls
+            .iter()
+            .fold(stripe, |stripe, url| stripe.with("member", url));
+        Ok(vec![Opened {
+            volume: session.open(&stripe, Access::READ_WRITE)?,
+            url: without_in_text(&stripe.to_string()),
+            members,
+        }])
+    }
+
+    fn write(&self, document: &Document) -> anyhow::Result<()> {
+        if let Some(file) = &self.output {
+            let mut text = Vec::new();
+            document.write(&mut text)?;
+            put(file, &text)?;
+        }
+        if let Some(file) = &self.report {
+            let mut text = Vec::new();
+            weir_report::write_drives(document, &mut text)?;
+            put(file, &text)?;
+        }
+        Ok(())
+    }
+
+    /// Whether all was measured, and what to do where not.
+    fn judge(&self, state: &State) -> ExitCode {
+        for caveat in state.caveats() {
+            eprintln!("note: {}", without_in_text(&caveat.text));
+        }
+        if state.is_complete() {
+            return ExitCode::SUCCESS;
+        }
+        let way = match &self.output {
+            _ if self.simulated => String::new(),
+            Some(output) => format!(
+                "; the run is kept in {}: the same command with --resume takes it up",
+                kept_beside(output).display()
+            ),
+            None => "; with --output it could be taken up again".to_owned(),
+        };
+        eprintln!("weir: not everything was measured{way}");
+        ExitCode::FAILURE
+    }
+}
+
+/// A drive that is open.
+struct Opened {
+    volume: Arc<dyn Volume>,
+    /// Without secrets.
+    url: String,
+    members: Vec<String>,
+}

@@ -1,0 +1,244 @@
+//! `weir drive` at the command line: what it is told, what it refuses, and what it leaves.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+fn drive(arguments: &[&str]) -> Output {
+    let mut command = Command::new(WEIR);
+    command.args(["--json", "drive"]).args(arguments);
+    command.output().expect("the tool runs")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn refused(arguments: &[&str], parts: &[&str]) {
+    let output = drive(arguments);
+    let said = said(&output);
+    assert!(!output.status.success(), "{arguments:?} is taken");
+    for part in parts {
+        assert!(said.contains(part), "{arguments:?}: no '{part}' in: {said}");
+    }
+}
+
+fn document(arguments: &[&str]) -> Value {
+    let output = drive(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+    serde_json::from_slice(&output.stdout).expect("the result is JSON")
+}
+
+fn stored(file: &Path) -> Value {
+    let text = std::fs::read_to_string(file).expect("a result was stored");
+    serde_json::from_str(&text).expect("it is JSON")
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_before_anything_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("r.json").display().to_string();
+    let null = "null:?size=64M";
+    for (arguments, parts) in [
+        (&[null, null][..], &["twice"][..]),
+        (
+            &[null, "--destroy-data", "file:/other"],
+            &["none of the drives"],
+        ),
+        (&[null, "--stripe"], &["two drives"]),
+        (&[null, "--chunk", "64k"], &["--stripe"]),
+        (&[null, "--block-size", "1000"], &["multiples of 4096"]),
+        (&[null, "--block-size", "8M"], &["at most 1048576"]),
+        (&[null, "--depth", "0"], &["1..=4096"]),
+        (&[null, "--size", "1G"], &["--size"]),
+        (&[null, "--passes", "fill,fill"], &["none of them twice"]),
+        (&[null, "--passes", "read"], &["overwrite-trimmed"]),
+        (&[null, "--resume"], &["--output"]),
+        (
+            &[null, "--resume", "-o", &output],
+            &["there is no run to take up"],
+        ),
+        (
+            &[null, "-o", &output, "--report", &output],
+            &["would replace"],
+        ),
+        (&[null, "--simulated"], &["modelled drives"]),
+        (&["ssd:nothing", "--simulated"], &["970-evo-plus-1tb"]),
+        (
+            &["ssd:optane?depth=1", "--simulated"],
+            &["size, seed and noise"],
+        ),
+        (&["nonsense:x"], &["nonsense"]),
+        (&[], &["URL"]),
+    ] {
+        refused(arguments, parts);
+    }
+    assert!(!folder.path().join("r.json").exists());
+}
+
+#[test]
+fn a_drive_that_holds_anything_is_refused_until_it_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let url = format!("file:{}", image.display());
+    let passes = ["--passes", "fill", "--block-size", "64k"];
+    // A file system's mark, and data of no known kind.
+    for (offset, bytes, what) in [
+        (1080, &[0x53, 0xEF][..], "ext4"),
+        (3 << 20, &[7][..], "holds data"),
+    ] {
+        let mut content = vec![0; 4 << 20];
+        content[offset..offset + bytes.len()].copy_from_slice(bytes);
+        // The place that is looked at begins a block, and the file's last one is among them.
+        if what == "holds data" {
+            content[(4 << 20) - 1] = 7;
+        }
+        std::fs::write(&image, &content).unwrap();
+        refused(
+            &[&[&url[..]], &passes[..]].concat(),
+            &[what, "--destroy-data"],
+        );
+        assert_eq!(
+            std::fs::read(&image).unwrap(),
+            content,
+            "nothing was written"
+        );
+        let destroyed = [&[&url, "--destroy-data", &url], &passes[..]].concat();
+        let result = document(&destroyed);
+        assert_eq!(result["drives"][0]["passes"][0]["complete"], true);
+        assert_ne!(std::fs::read(&image).unwrap(), content);
+    }
+    // An empty one is taken as it is.
+    std::fs::write(&image, vec![0; 4 << 20]).unwrap();
+    document(&[&[&url[..]], &passes[..]].concat());
+}
+
+#[test]
+fn a_modelled_drive_is_qualified_in_its_own_time_and_its_result_has_the_form_that_plans_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (output, report) = (folder.path().join("r.json"), folder.path().join("r.html"));
+    let arguments = [
+        "ssd:970-evo-plus-1tb?size=16G&seed=3",
+        "--simulated",
+        "-o",
+        output.to_str().unwrap(),
+        "--report",
+        report.to_str().unwrap(),
+    ];
+    let told = document(&arguments);
+    assert_eq!(told, stored(&output));
+    assert_eq!(
+        (&told["weir"], &told["version"]),
+        (&"drive".into(), &1.into())
+    );
+    assert_eq!(
+        (&told["simulated"], &told["complete"]),
+        (&true.into(), &true.into())
+    );
+    let passes = told["drives"][0]["passes"].as_array().unwrap();
+    let names: Vec<_> = passes
+        .iter()
+        .map(|pass| pass["pass"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        ["fill", "overwrite", "overwrite-trimmed", "recovery"]
+    );
+    assert_eq!(passes[0]["phases"][0]["name"], "cache");
+    for pass in passes {
+        assert!(!pass["worst_windows"].as_array().unwrap().is_empty());
+        for number in ["median", "p5", "p0_1", "mean"] {
+            assert!(pass["phases"][0]["rate"][number].as_f64().unwrap() > 0.0);
+        }
+    }
+    let page = std::fs::read_to_string(&report).unwrap();
+    assert!(page.contains("rate-over-bytes") && page.contains("ssd:970-evo-plus-1tb"));
+    // The same seed says the same again.
+    let again = document(&arguments);
+    assert_eq!(again["drives"], told["drives"]);
+}
+
+#[test]
+fn a_run_that_is_interrupted_is_kept_and_taken_up_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (image, output) = (folder.path().join("image"), folder.path().join("r.json"));
+    let kept = folder.path().join("r.json.kept");
+    let url = format!("file:{}?size=16M", image.display());
+    let arguments = [
+        url.as_str(),
+        "--passes",
+        "fill,recovery",
+        "--idle",
+        "1h",
+        "-o",
+        output.to_str().unwrap(),
+    ];
+    let mut run = Command::new(WEIR)
+        .args(["--json", "drive"])
+        .args(arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the tool runs");
+    // It is idle after the fill, for an hour.
+    while !std::fs::read_to_string(&kept)
+        .is_ok_and(|text| text.contains("\"pass\":\"fill\",\"complete\":true"))
+    {
+        assert!(run.try_wait().unwrap().is_none(), "it ended");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let interrupt = Command::new("kill")
+        .args(["-INT", &run.id().to_string()])
+        .status();
+    assert!(interrupt.expect("kill").success());
+    assert!(!run.wait().unwrap().success());
+    let part = stored(&output);
+    assert_eq!(part["complete"], false);
+    let codes: Vec<_> = part["caveats"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|of| of["code"].as_str().unwrap())
+        .collect();
+    assert!(codes.contains(&"unfinished"), "{codes:?}");
+    refused(&arguments, &["--resume"]);
+    refused(
+        &[&arguments[..], &["--resume", "--depth", "7"]].concat(),
+        &["--depth"],
+    );
+    refused(
+        &[&arguments[..], &["--resume", "--purge"]].concat(),
+        &["--purge"],
+    );
+    // Something wrote to the drive meanwhile.
+    let content = std::fs::read(&image).unwrap();
+    std::fs::write(&image, vec![9; content.len()]).unwrap();
+    let again = [&arguments[..], &["--resume"]].concat();
+    refused(&again, &["another drive"]);
+    std::fs::write(&image, content).unwrap();
+    assert!(kept.exists());
+    let mut run = Command::new(WEIR)
+        .args(["--json", "drive"])
+        .args(&again)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the tool runs");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(run.try_wait().unwrap().is_none(), "it goes on idling");
+    let interrupt = Command::new("kill")
+        .args(["-INT", &run.id().to_string()])
+        .status();
+    assert!(interrupt.expect("kill").success());
+    run.wait().unwrap();
+    let passes = &stored(&output)["drives"][0]["passes"];
+    assert_eq!(
+        passes.as_array().unwrap().len(),
+        1,
+        "the fill was not made again"
+    );
+}
