@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cluster::{
@@ -160,9 +160,12 @@ pub unsafe extern "C" fn rados_connect(rados: *mut c_void) -> c_int {
         return -(ENOENT as c_int);
     };
     let cluster = cluster(&name);
-    let state = lock(&cluster.state);
+    let mut state = lock(&cluster.state);
     if state.monitors_down {
         return -(ETIMEDOUT as c_int);
+    }
+    if let Some(errno) = state.connect_fails.pop() {
+        return -(errno as c_int);
     }
     if state.key_refused {
         return -(EPERM as c_int);
@@ -339,6 +342,7 @@ unsafe fn open(
             client: Arc::clone(&context.client),
             read_only,
             snapshot: held,
+            asked: AtomicBool::new(false),
         })
     });
     result(opened.map(|open| {
@@ -753,6 +757,19 @@ pub unsafe extern "C" fn rbd_lock_acquire(image: *mut c_void, _mode: c_int) -> c
     if open.client.is_blocklisted() {
         return -(ESHUTDOWN as c_int);
     }
+    let cluster = &open.client.cluster;
+    let mut state = lock(&cluster.state);
+    state.acquiring += 1;
+    let waited = cluster
+        .changed
+        .wait_while(state, |state| state.acquire_hangs);
+    let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+    state.acquiring -= 1;
+    if let Some(errno) = state.acquire_fails.pop() {
+        return -(errno as c_int);
+    }
+    drop(state);
+    open.asked.store(true, Ordering::Relaxed);
     let mut owner = lock(&open.image.owner);
     if owner
         .as_ref()
@@ -764,6 +781,38 @@ pub unsafe extern "C" fn rbd_lock_acquire(image: *mut c_void, _mode: c_int) -> c
         address: open.client.address.clone(),
         kept: true,
     });
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rbd_lock_release(image: *mut c_void) -> c_int {
+    // SAFETY: as in librbd.h.
+    let open = unsafe { opened(image) };
+    let cluster = &open.client.cluster;
+    let mut state = lock(&cluster.state);
+    state.releasing += 1;
+    let waited = cluster
+        .changed
+        .wait_while(state, |state| state.release_hangs);
+    let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+    state.releasing -= 1;
+    if let Some(errno) = state.release_fails.pop() {
+        return -(errno as c_int);
+    }
+    drop(state);
+    if open.client.is_blocklisted() {
+        return -(ESHUTDOWN as c_int);
+    }
+    let owner = &mut lock(&open.image.owner);
+    match owner.take_if(|owner| owner.address == open.client.address) {
+        Some(_) => 0,
+        None => -(EINVAL as c_int),
+    }
+}
+
+/// Nothing is cached here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rbd_flush(_image: *mut c_void) -> c_int {
     0
 }
 
@@ -848,7 +897,11 @@ pub unsafe extern "C" fn rbd_metadata_set(
     value: *const c_char,
 ) -> c_int {
     // SAFETY: as in librbd.h.
-    unsafe { lock(&opened(image).image.metadata).insert(text(key), text(value)) };
+    let (open, key, value) = unsafe { (opened(image), text(key), text(value)) };
+    if let Some(errno) = lock(&open.client.cluster.state).metadata_fails.pop() {
+        return -(errno as c_int);
+    }
+    lock(&open.image.metadata).insert(key, value);
     0
 }
 

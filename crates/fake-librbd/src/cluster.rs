@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ffi::{c_char, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -52,8 +52,21 @@ pub(crate) struct State {
     pub(crate) blocklist: HashMap<String, u32>,
     /// The next attempts to break a lock end with these.
     pub(crate) break_fails: Vec<i64>,
+    /// The next attempts to connect, to take a lock, to give it up, and to keep something with an image end with these.
+    pub(crate) connect_fails: Vec<i64>,
+    pub(crate) acquire_fails: Vec<i64>,
+    pub(crate) release_fails: Vec<i64>,
+    pub(crate) metadata_fails: Vec<i64>,
+    /// What gives a lock up waits, and what takes one.
+    pub(crate) release_hangs: bool,
+    pub(crate) acquire_hangs: bool,
+    /// How many wait so.
+    pub(crate) releasing: u64,
+    pub(crate) acquiring: u64,
     pub(crate) clients: u64,
     latency: Duration,
+    /// What each operation takes of a processor, on its client's thread.
+    work: Duration,
     hung: HashSet<Class>,
     held: Vec<(Arc<Client>, Op)>,
     rules: Vec<Rule>,
@@ -176,6 +189,8 @@ pub(crate) struct Open {
     pub(crate) read_only: bool,
     /// What a snapshot holds.
     pub(crate) snapshot: Option<Vec<u8>>,
+    /// The lock was asked for by name: it is not taken by itself any more.
+    pub(crate) asked: AtomicBool,
 }
 
 /// Memory of the caller's, which it lends until the completion.
@@ -354,7 +369,12 @@ impl Client {
             return -ENOSPC;
         }
         *state.performed.entry(class).or_default() += 1;
+        let work = state.work;
         drop(state);
+        let end = Instant::now() + work;
+        while Instant::now() < end {
+            std::hint::spin_loop();
+        }
         if class == Class::Write {
             if op.open.read_only {
                 return -EROFS;
@@ -363,6 +383,7 @@ impl Client {
             match &*owner {
                 Some(owner) if owner.address != self.address => return -EROFS,
                 Some(_) => {}
+                None if op.open.asked.load(Ordering::Relaxed) => return -EROFS,
                 None => {
                     *owner = Some(Owner {
                         address: self.address.clone(),
@@ -535,6 +556,7 @@ impl Cluster {
         };
         let mut state = lock(&self.state);
         match words[..] {
+            ["work_us", _] => state.work = Duration::from_micros(number(1).unwrap_or(0)),
             ["latency_us", _] => state.latency = Duration::from_micros(number(1).unwrap_or(0)),
             ["ended"] => return self.ended.load(Ordering::Relaxed) as i64,
             ["spent_ns"] => return self.spent_ns.load(Ordering::Relaxed) as i64,
@@ -589,6 +611,28 @@ impl Cluster {
                 let errno = number(1).unwrap_or(0) as i64;
                 state.break_fails.push(errno);
             }
+            [
+                what @ ("connect_fails" | "acquire_fails" | "release_fails" | "metadata_fails"),
+                _,
+            ] => {
+                let errno = number(1).unwrap_or(0) as i64;
+                match what {
+                    "connect_fails" => state.connect_fails.push(errno),
+                    "acquire_fails" => state.acquire_fails.push(errno),
+                    "release_fails" => state.release_fails.push(errno),
+                    _ => state.metadata_fails.push(errno),
+                }
+            }
+            ["release_hangs", what] => {
+                state.release_hangs = what == "on";
+                self.changed.notify_all();
+            }
+            ["acquire_hangs", what] => {
+                state.acquire_hangs = what == "on";
+                self.changed.notify_all();
+            }
+            ["releasing"] => return state.releasing as i64,
+            ["acquiring"] => return state.acquiring as i64,
             // As `rbd config image set` and `rbd config image rm`.
             ["configure", name, key, value] => {
                 let Some(image) = state.images.get(name) else {

@@ -2,15 +2,18 @@
 //!
 //! Everything here blocks, and belongs on threads that may.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use weir_volume::parts::lock;
 
+use crate::auto::InFlightMax;
 use crate::error::CephError;
 use crate::options::{Cache, Options};
 use crate::sys::{Api, LibraryError, Pool, Rados};
-use crate::usage::{ClientCost, Usage};
+use crate::threads::{self, Thread};
+use crate::usage::{BusiestThread, ClientCost, Usage};
 
 /// How long the cluster refuses a client that was cut off, in seconds: five years. librados keeps what was not answered, and sends it
 /// again for as long as the client is there, which may be one that was paused with its whole machine: no time that is short
@@ -20,6 +23,13 @@ const BLOCKLIST_SECONDS: u32 = 5 * 365 * 24 * 3600;
 const DISCARD_BYTES: &str = "65536";
 /// How long connecting waits for the monitors, in seconds.
 const CONNECT_SECONDS: &str = "30";
+
+/// What librados lets be under way at once, of one client, where its configuration does not say: `objecter_inflight_ops` and
+/// `objecter_inflight_op_bytes`, as they are by default.
+const IN_FLIGHT_MAX: InFlightMax = InFlightMax {
+    operations: 1024,
+    bytes: 100 << 20,
+};
 
 /// Which libraries are loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +123,7 @@ impl GroupKey {
                 keyring: options.keyring.clone(),
             },
             cache: options.cache,
-            images_max: options.images_per_client,
+            images_max: options.sharing.images_max(),
         }
     }
 }
@@ -181,8 +191,12 @@ pub(crate) fn connect(
 pub(crate) struct Group {
     ceph: Arc<Ceph>,
     pub(crate) key: GroupKey,
-    /// Held while one connects, so that the next image finds it.
+    /// Held while one connects that is to be shared, so that the next image finds it.
     clients: Mutex<Vec<Weak<Client>>>,
+    /// A volume of it is moving to a client of its own: one at a time.
+    pub(crate) moving: AtomicBool,
+    /// No volume of it moves before this time, in ticks: a client could not be had.
+    pub(crate) move_not_before: AtomicU64,
 }
 
 /// What is known of a client.
@@ -198,6 +212,10 @@ pub struct ClientReport {
     pub images: u32,
     /// Images that it would serve at most.
     pub images_max: u32,
+    /// Whether it is a volume's own, which measurement or someone gave it.
+    pub own: bool,
+    /// The busiest of its threads when it was last looked at; none where it is not looked at, or its threads cannot be told apart.
+    pub busiest_thread: Option<BusiestThread>,
     /// Whether the cluster was told to refuse it. It is gone as soon as librbd has let go of what it was lent.
     pub fenced: bool,
     /// What it has added to this process; none where that could not be told apart from other clients that connected at the same time,
@@ -211,13 +229,25 @@ impl Group {
             ceph,
             key,
             clients: Mutex::default(),
+            moving: AtomicBool::new(false),
+            move_not_before: AtomicU64::new(0),
         })
     }
 
     /// A seat at a client that has one free, or at a new one. It knows of every client that was cut off before.
     pub(crate) fn seat(self: &Arc<Self>) -> Result<Seat, CephError> {
-        let seat = self.take_seat()?;
-        // What it asks from now on tells the OSDs so too.
+        self.informed(self.take_seat()?)
+    }
+
+    /// The seat of a new client that has no other. It knows of every client that was cut off before.
+    pub(crate) fn own_seat(self: &Arc<Self>) -> Result<Seat, CephError> {
+        let client = Arc::new(self.connect(true)?);
+        lock(&self.clients).push(Arc::downgrade(&client));
+        self.informed(Seat { client })
+    }
+
+    /// What a client asks from now on tells the OSDs too which clients were cut off.
+    fn informed(&self, seat: Seat) -> Result<Seat, CephError> {
         let id = &self.key.credentials.id;
         seat.client
             .rados
@@ -230,12 +260,13 @@ impl Group {
         let mut clients = lock(&self.clients);
         clients.retain(|client| client.strong_count() > 0);
         let free = clients.iter().filter_map(Weak::upgrade).find(|client| {
-            !client.is_fenced() && client.images.load(Ordering::Relaxed) < self.key.images_max
+            let images = client.images.load(Ordering::Relaxed);
+            !client.own && !client.is_fenced() && images < self.key.images_max
         });
         let client = match free {
             Some(client) => client,
             None => {
-                let client = Arc::new(self.connect()?);
+                let client = Arc::new(self.connect(false)?);
                 clients.push(Arc::downgrade(&client));
                 client
             }
@@ -244,7 +275,8 @@ impl Group {
         Ok(Seat { client })
     }
 
-    fn connect(self: &Arc<Self>) -> Result<Client, CephError> {
+    /// A client that is shared, or a volume's own with its seat taken.
+    fn connect(self: &Arc<Self>, own: bool) -> Result<Client, CephError> {
         let before = Before::now();
         let rados = connect(&self.ceph, &self.key.credentials, self.key.cache)?;
         let id = &self.key.credentials.id;
@@ -252,8 +284,12 @@ impl Group {
         Ok(Client {
             address: rados.addresses().map_err(failed)?,
             cluster: rados.cluster().map_err(failed)?,
+            in_flight_max: in_flight_max(&rados),
+            threads: Mutex::new(before.threads_since()),
+            busiest_thread: Mutex::default(),
             rados: Arc::new(rados),
-            images: AtomicU32::new(0),
+            own,
+            images: AtomicU32::new(u32::from(own)),
             fenced: AtomicBool::new(false),
             cut_off: Mutex::new(false),
             before,
@@ -270,7 +306,9 @@ impl Group {
             conf: self.key.credentials.conf.clone(),
             address: client.address.clone(),
             images: client.images.load(Ordering::Relaxed),
-            images_max: self.key.images_max,
+            images_max: if client.own { 1 } else { self.key.images_max },
+            own: client.own,
+            busiest_thread: lock(&client.busiest_thread).clone(),
             fenced: client.is_fenced(),
             cost: client.cost.get().copied().flatten(),
         };
@@ -283,6 +321,31 @@ impl Group {
         let clients = clients.iter().filter_map(Weak::upgrade);
         clients.filter(|client| client.is_fenced()).count()
     }
+
+    /// Clients that are a volume's own.
+    pub(crate) fn own(&self) -> usize {
+        let clients = lock(&self.clients);
+        let clients = clients.iter().filter_map(Weak::upgrade);
+        clients
+            .filter(|client| client.own && !client.is_fenced())
+            .count()
+    }
+}
+
+/// What a client's configuration lets be under way.
+fn in_flight_max(rados: &Rados) -> InFlightMax {
+    let configured = |option, usual| {
+        let value = rados.get(option).ok();
+        match value.and_then(|value| value.trim().parse().ok()) {
+            // It has no bound.
+            Some(0) => u64::MAX,
+            value => value.unwrap_or(usual),
+        }
+    };
+    InFlightMax {
+        operations: configured("objecter_inflight_ops", IN_FLIGHT_MAX.operations),
+        bytes: configured("objecter_inflight_op_bytes", IN_FLIGHT_MAX.bytes),
+    }
 }
 
 /// A client of a cluster that images share.
@@ -291,6 +354,12 @@ pub(crate) struct Client {
     pub(crate) address: String,
     /// The cluster's identifier.
     pub(crate) cluster: String,
+    /// Whether it is a volume's own, which no other joins.
+    pub(crate) own: bool,
+    pub(crate) in_flight_max: InFlightMax,
+    /// Its threads; none where they could not be told from those of others that came at the same time.
+    threads: Mutex<Option<Vec<Thread>>>,
+    pub(crate) busiest_thread: Mutex<Option<BusiestThread>>,
     images: AtomicU32,
     /// No image joins it any more.
     fenced: AtomicBool,
@@ -306,6 +375,8 @@ pub(crate) struct Client {
 struct Before {
     /// None where another client was connecting.
     usage: Option<Usage>,
+    /// Likewise.
+    threads: Option<BTreeSet<Thread>>,
     begun: u64,
 }
 
@@ -336,6 +407,7 @@ impl Before {
         let alone = CONNECTING.load(Ordering::Relaxed) == 0;
         Before {
             usage: Usage::now().filter(|_| alone),
+            threads: threads::all().filter(|_| alone),
             begun,
         }
     }
@@ -343,15 +415,43 @@ impl Before {
     /// What there is more now, where none but this client has begun to connect since.
     fn cost(&self) -> Option<ClientCost> {
         let (before, now) = (self.usage?, Usage::now()?);
-        let alone = BEGUN.load(Ordering::Relaxed) == self.begun + 1;
-        alone.then(|| before.added_until(&now))
+        self.is_alone().then(|| before.added_until(&now))
+    }
+
+    /// The threads that have come, likewise.
+    fn threads_since(&self) -> Option<Vec<Thread>> {
+        let (before, now) = (self.threads.as_ref()?, threads::all()?);
+        self.is_alone()
+            .then(|| now.difference(before).copied().collect())
+    }
+
+    fn is_alone(&self) -> bool {
+        BEGUN.load(Ordering::Relaxed) == self.begun + 1
     }
 }
 
 impl Client {
     /// An image of it is open: where it is the first, the client is as large as it is going to be.
     pub(crate) fn has_image(&self) {
-        self.cost.get_or_init(|| self.before.cost());
+        self.cost.get_or_init(|| {
+            if let Some(threads) = self.before.threads_since() {
+                *lock(&self.threads) = Some(threads);
+            }
+            self.before.cost()
+        });
+    }
+
+    /// Its threads; none where they could not be told from those of others.
+    pub(crate) fn threads(&self) -> Option<Vec<Thread>> {
+        lock(&self.threads).clone()
+    }
+
+    pub(crate) fn images(&self) -> u32 {
+        self.images.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn group(&self) -> &Arc<Group> {
+        &self.group
     }
 
     pub(crate) fn is_fenced(&self) -> bool {

@@ -9,10 +9,13 @@ use weir_reactor::{System, oneshot};
 use weir_volume::parts::lock;
 use weir_volume::{Factory, OpenError, OpenRequest};
 
+use crate::auto::{AutoLimits, Reason};
 use crate::cluster::{Ceph, ClientReport, Credentials, Group, GroupKey, Libraries, Seat};
 use crate::error::CephError;
 use crate::images::Images;
-use crate::options::Options;
+use crate::looks;
+use crate::moving::NotMoved;
+use crate::options::{Options, Sharing};
 use crate::owner;
 use crate::settings;
 use crate::sys::{RawImage, Shape};
@@ -62,13 +65,23 @@ impl Closing {
         *lock(&self.count) += 1;
     }
 
+    /// Counts an image that was opened, until what is yielded is dropped.
+    pub(crate) fn hold(self: &Arc<Self>) -> Held {
+        self.opened();
+        Held(Arc::clone(self))
+    }
+
+    fn closed(&self) {
+        *lock(&self.count) -= 1;
+        self.fewer.notify_all();
+    }
+
     /// Drops an image, which may wait for the cluster, on a thread of its own.
     pub(crate) fn drop_later<T: Send + 'static>(self: &Arc<Self>, what: T) {
         let closing = Arc::clone(self);
         let close = move || {
             drop(what);
-            *lock(&closing.count) -= 1;
-            closing.fewer.notify_all();
+            closing.closed();
         };
         in_background("weir-rbd-close", close);
     }
@@ -85,6 +98,15 @@ impl Closing {
                 "images were not closed in time: their locks are held for a while"
             );
         }
+    }
+}
+
+/// An image that is counted as open.
+pub(crate) struct Held(Arc<Closing>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.closed();
     }
 }
 
@@ -112,12 +134,15 @@ pub(crate) fn in_background(name: &str, work: impl FnOnce() + Send + 'static) {
 /// This program as a user of Ceph.
 pub struct RbdHost {
     pub(crate) ceph: Arc<Ceph>,
-    identity: Identity,
+    pub(crate) identity: Identity,
     groups: Mutex<BTreeMap<GroupKey, Arc<Group>>>,
     open: Mutex<Vec<Weak<Shared>>>,
     /// Images that this process has open for writing, by cluster and name.
     written: Mutex<HashSet<String>>,
     pub(crate) closing: Arc<Closing>,
+    pub(crate) auto_limits: AutoLimits,
+    /// There is a thread that looks at shared clients. Held while it or a volume decides on that.
+    pub(crate) looking: Mutex<bool>,
 }
 
 /// An image that was opened, and its share of a client.
@@ -145,6 +170,16 @@ impl RbdHost {
     /// A user of Ceph that is `identity` to images. The libraries are loaded with the first volume.
     #[must_use]
     pub fn new(identity: Identity, libraries: Libraries) -> Arc<RbdHost> {
+        RbdHost::with_limits(identity, libraries, AutoLimits::default())
+    }
+
+    /// The same, with other limits of when a volume gets a client of its own (`bdevs_per_cluster=auto`) than those of users.
+    #[must_use]
+    pub fn with_limits(
+        identity: Identity,
+        libraries: Libraries,
+        auto_limits: AutoLimits,
+    ) -> Arc<RbdHost> {
         Arc::new(RbdHost {
             ceph: Ceph::new(libraries),
             identity,
@@ -152,6 +187,8 @@ impl RbdHost {
             open: Mutex::default(),
             written: Mutex::default(),
             closing: Arc::default(),
+            auto_limits,
+            looking: Mutex::default(),
         })
     }
 
@@ -218,15 +255,42 @@ impl RbdHost {
         read_only: bool,
         name: String,
     ) -> Result<Arc<RbdVolume>, CephError> {
+        let is_auto = options.sharing == Sharing::Auto;
         let volume = RbdVolume::open(self, options, read_only, name)?;
         let mut open = lock(&self.open);
         open.retain(|volume| volume.strong_count() > 0);
         open.push(Arc::downgrade(volume.shared()));
         drop(open);
+        if is_auto {
+            looks::begin(self);
+        }
         Ok(volume)
     }
 
-    fn group(&self, options: &Options) -> Arc<Group> {
+    /// The images that are open.
+    pub(crate) fn open_volumes(&self) -> Vec<Arc<Shared>> {
+        lock(&self.open).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Clients that are a volume's own.
+    pub(crate) fn own_clients(&self) -> usize {
+        let groups: Vec<_> = lock(&self.groups).values().cloned().collect();
+        groups.iter().map(|group| group.own()).sum()
+    }
+
+    /// Gives the volume with this URL a client of its own, or another one, as measurement does for `bdevs_per_cluster=auto`: its
+    /// requests wait meanwhile, and none fails. Blocks until that is done, or has been called off.
+    ///
+    /// # Errors
+    /// [`NotMoved`]: the volume goes on as before, unless that says otherwise.
+    pub fn give_own_client(&self, url: &str) -> Result<(), NotMoved> {
+        let open = self.open_volumes();
+        let volume = open.iter().find(|shared| shared.url() == url);
+        let volume = volume.ok_or(NotMoved::NotServing)?;
+        volume.move_to_own_client(Reason::Asked)
+    }
+
+    pub(crate) fn group(&self, options: &Options) -> Arc<Group> {
         let key = GroupKey::of(options);
         let mut groups = lock(&self.groups);
         let group = groups
@@ -283,16 +347,37 @@ impl RbdHost {
         read_only: bool,
         before: Option<&str>,
     ) -> Result<Opened, CephError> {
+        let opened = self.open_at(seat, options, read_only)?;
+        if read_only {
+            return Ok(opened);
+        }
+        let Opened { image, seat, shape } = &opened;
+        owner::take(
+            image,
+            &options.name,
+            shape.features,
+            &seat.client,
+            &self.identity,
+            before,
+            &options.id,
+        )?;
+        // The one who had the lock may have changed it.
+        let shape = look(&opened.image, options)?;
+        Ok(Opened { shape, ..opened })
+    }
+
+    /// Opens an image, and leaves its lock alone.
+    pub(crate) fn open_at(
+        &self,
+        seat: Seat,
+        options: &Options,
+        read_only: bool,
+    ) -> Result<Opened, CephError> {
         let (name, id) = (&options.name, &options.id);
         let pool = seat.client.pool(&name.pool, &name.namespace)?;
         let snapshot = name.snapshot.as_deref();
         let image = RawImage::open(pool, &name.image, snapshot, read_only)
             .map_err(|errno| CephError::new(format!("cannot open image {name}"), id, errno))?;
-        let look = |image: &RawImage| {
-            image
-                .shape()
-                .map_err(|errno| CephError::new(format!("cannot look at image {name}"), id, errno))
-        };
         seat.client.has_image();
         let settings = image.configuration().map_err(|errno| {
             CephError::new(
@@ -302,21 +387,7 @@ impl RbdHost {
             )
         })?;
         settings::check(&settings, name, options.cache)?;
-        let shape = look(&image)?;
-        if read_only {
-            return Ok(Opened { image, seat, shape });
-        }
-        owner::take(
-            &image,
-            name,
-            shape.features,
-            &seat.client,
-            &self.identity,
-            before,
-            id,
-        )?;
-        // The one who had the lock may have changed it.
-        let shape = look(&image)?;
+        let shape = look(&image, options)?;
         Ok(Opened { image, seat, shape })
     }
 
@@ -348,7 +419,7 @@ impl RbdHost {
     /// The images that are open.
     #[must_use]
     pub fn volumes(&self) -> Vec<VolumeReport> {
-        let open: Vec<_> = lock(&self.open).iter().filter_map(Weak::upgrade).collect();
+        let open = self.open_volumes();
         open.iter().map(|shared| shared.report()).collect()
     }
 
@@ -367,4 +438,11 @@ impl RbdHost {
         });
         closed.await;
     }
+}
+
+fn look(image: &RawImage, options: &Options) -> Result<Shape, CephError> {
+    let name = &options.name;
+    let shape = image.shape();
+    shape
+        .map_err(|errno| CephError::new(format!("cannot look at image {name}"), &options.id, errno))
 }

@@ -133,6 +133,10 @@ struct Lane {
     detached: Cell<u64>,
     /// The last life of which nothing can land any more.
     fenced: Cell<u64>,
+    /// The last life that nothing is submitted to for now.
+    paused: Cell<u64>,
+    /// Who waits until librbd has nothing of such lives any more.
+    pauses: RefCell<Vec<(u64, Arc<WhenAll>)>>,
     frames: RefCell<Vec<FreeFrame>>,
     times: Arc<QueueTimes>,
     mailbox: Arc<Mailbox<Message>>,
@@ -147,7 +151,7 @@ impl RbdQueue {
         depth: u32,
         sink: Rc<dyn CompletionSink>,
         mailbox: Arc<Mailbox<Message>>,
-        (life, over): (Option<Arc<Life>>, u64),
+        (life, over, paused): (Option<Arc<Life>>, u64, u64),
         volume: Arc<RbdVolume>,
     ) -> Self {
         let depth = depth as usize;
@@ -168,6 +172,8 @@ impl RbdQueue {
             next_number: Cell::new(0),
             detached: Cell::new(over),
             fenced: Cell::new(0),
+            paused: Cell::new(paused),
+            pauses: RefCell::default(),
             frames: RefCell::default(),
             mailbox,
             waker: RefCell::default(),
@@ -244,8 +250,9 @@ impl Recipient for Lane {
         let (buffers, frame) = lent.reclaim(&delivery);
         self.frames.borrow_mut().push(frame);
         let took = self.reactor.now() - entry.since;
+        let bytes = self.transfer_bytes(&entry.operation);
         self.times
-            .took(entry.operation.kind(), took.as_nanos() as u64);
+            .took(entry.operation.kind(), took.as_nanos() as u64, bytes);
         if entry.orphan {
             let orphan = slots.remove(key);
             drop(slots);
@@ -280,6 +287,7 @@ impl Recipient for Lane {
             self.go_on(key);
         }
         self.release_fences();
+        self.release_pauses();
         if !self.waiting.borrow().is_empty() || self.is_over() {
             self.wake();
         }
@@ -301,6 +309,26 @@ impl Lane {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
+    }
+
+    /// How much an operation transfers, in bytes.
+    fn transfer_bytes(&self, operation: &Operation) -> u64 {
+        match *operation {
+            Operation::Read { blocks, .. }
+            | Operation::Write { blocks, .. }
+            | Operation::Compare { blocks, .. }
+            | Operation::CompareWrite { blocks, .. } => {
+                u64::from(blocks) << self.geometry().block_size.shift()
+            }
+            _ => 0,
+        }
+    }
+
+    /// The life that operations go to now.
+    fn current_life(&self) -> Option<LocalLife> {
+        let life = self.life.borrow();
+        let current = life.as_ref().filter(|life| life.number > self.paused.get());
+        current.cloned()
     }
 
     /// Whether the queue is gone and nothing of it is left.
@@ -373,7 +401,7 @@ impl Lane {
 
     /// Whether a request that waits has been handed on, or has ended.
     fn try_start(&self, key: Key) -> bool {
-        let life = self.life.borrow().clone();
+        let life = self.current_life();
         let mut slots = self.slots.borrow_mut();
         let entry = slots.get_mut(key);
         let error = match &life {
@@ -550,6 +578,15 @@ impl Lane {
                 }
             }
             Message::Lost => self.lost.set(true),
+            Message::Pause(number, all) => {
+                self.paused.set(self.paused.get().max(number));
+                self.pauses.borrow_mut().push((number, all));
+            }
+            Message::Resume(number) => {
+                if self.paused.get() == number {
+                    self.paused.set(0);
+                }
+            }
             Message::Drain(all) => self.fences.borrow_mut().push(Fence {
                 limit: self.next_number.get(),
                 patience: self.reactor.now() + FENCE_PATIENCE,
@@ -563,7 +600,7 @@ impl Lane {
         let now = self.reactor.now();
         let mut due = Due {
             now,
-            detached: self.life.borrow().is_none(),
+            detached: self.current_life().is_none(),
             fenced: self.fenced.get(),
             early: Vec::new(),
             ended: Vec::new(),
@@ -653,6 +690,26 @@ impl Lane {
             .into_iter()
             .partition(|fence| oldest.is_some_and(|oldest| oldest < fence.limit));
         self.fences.borrow_mut().extend(kept);
+        drop(released);
+    }
+
+    /// Lets go of the pauses of lives that librbd has nothing of any more; of what was answered neither.
+    fn release_pauses(&self) {
+        if self.pauses.borrow().is_empty() {
+            return;
+        }
+        let below = |entry: &Entry| match &entry.place {
+            Place::Below { life, .. } => Some(life.number),
+            _ => None,
+        };
+        let slots = self.slots.borrow();
+        let oldest = slots.iter().filter_map(|(_, entry)| below(entry)).min();
+        drop(slots);
+        let pauses = std::mem::take(&mut *self.pauses.borrow_mut());
+        let (kept, released): (Vec<_>, Vec<_>) = pauses
+            .into_iter()
+            .partition(|(number, _)| oldest.is_some_and(|oldest| oldest <= *number));
+        self.pauses.borrow_mut().extend(kept);
         drop(released);
     }
 }
@@ -1014,12 +1071,13 @@ impl Future for Attendant {
             let next = lane.look();
             lane.answer_ended();
             lane.release_fences();
+            lane.release_pauses();
             if lane.is_over() {
                 drop(lane.waker.borrow_mut().take());
                 drop(lane.mailbox.close());
                 return Poll::Ready(());
             }
-            let waits = !lane.waiting.borrow().is_empty() && lane.life.borrow().is_some();
+            let waits = !lane.waiting.borrow().is_empty() && lane.current_life().is_some();
             let retry = waits.then(|| lane.reactor.now() + RETRY);
             match [next, retry].into_iter().flatten().min() {
                 Some(at) => self.timer.set(at),

@@ -8,24 +8,30 @@
 
 #![deny(unsafe_code)]
 
+mod auto;
 mod cluster;
 mod error;
 mod host;
 mod images;
 mod lane;
+mod looks;
+mod moving;
 mod options;
 mod owner;
 mod settings;
 #[allow(unsafe_code)]
 mod sys;
+mod threads;
 mod usage;
 mod volume;
 
+pub use auto::{AutoLimits, Reason};
 pub use cluster::{Ceph, ClientReport, Credentials, Libraries};
 pub use error::CephError;
 pub use host::{Identity, RbdHost, SCHEME};
 pub use images::{ImageInfo, Images, NewImage, Snapshot, Trashed};
-pub use options::{Cache, ImageName, Options};
+pub use moving::NotMoved;
+pub use options::{Cache, ImageName, Options, Sharing};
 pub use sys::LibraryError;
-pub use usage::{ClientCost, LibrbdTimes, Taken};
+pub use usage::{BusiestThread, ClientCost, LibrbdTimes, Taken};
 pub use volume::{RbdVolume, VolumeReport};

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use weir_block::BlockSize;
 use weir_volume::url::value_error;
-use weir_volume::{UrlError, VolumeUrl};
+use weir_volume::{Parameters, UrlError, VolumeUrl};
 
-/// Images that share a client, where the URL does not say.
+/// Images that share a client, where the URL does not say, or leaves it to measurement.
 pub(crate) const IMAGES_PER_CLIENT: u32 = 32;
 /// The most images that may share a client.
 pub(crate) const IMAGES_PER_CLIENT_MAX: u32 = 1024;
@@ -55,6 +55,40 @@ impl Cache {
     pub(crate) fn policy(self) -> Option<&'static str> {
         let name = Cache::NAMES.iter().find(|&&(_, cache)| cache == self);
         name.map(|&(name, _)| name).filter(|_| self != Cache::Off)
+    }
+}
+
+/// How many images share the client that an image is opened on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Sharing {
+    /// So many at most.
+    Images(u32),
+    /// As many as usual, until measurement says that the client is this image's limit: then it has one of its own.
+    Auto,
+}
+
+impl Sharing {
+    /// The most images that share a client at first.
+    pub(crate) fn images_max(self) -> u32 {
+        match self {
+            Sharing::Images(images) => images,
+            Sharing::Auto => IMAGES_PER_CLIENT,
+        }
+    }
+
+    fn from_url(parameters: &Parameters<'_>) -> Result<Self, UrlError> {
+        const NAME: &str = "bdevs_per_cluster";
+        let Some(text) = parameters.text(NAME)? else {
+            return Ok(Sharing::Images(IMAGES_PER_CLIENT));
+        };
+        match text.parse() {
+            _ if text == "auto" => Ok(Sharing::Auto),
+            Ok(images @ 1..=IMAGES_PER_CLIENT_MAX) => Ok(Sharing::Images(images)),
+            _ => {
+                let allowed = format!("a whole number from 1 to {IMAGES_PER_CLIENT_MAX}, or auto");
+                Err(value_error(NAME, text, allowed))
+            }
+        }
     }
 }
 
@@ -130,7 +164,7 @@ pub struct Options {
     /// What librbd may cache.
     pub cache: Cache,
     /// Images that share a client.
-    pub images_per_client: u32,
+    pub sharing: Sharing,
     /// The size of the blocks; none: what fits the image.
     pub block_size: Option<BlockSize>,
     /// After how long a request has timed out.
@@ -173,9 +207,7 @@ impl Options {
             cache: parameters
                 .choice("cache", &Cache::NAMES)?
                 .unwrap_or_default(),
-            images_per_client: parameters
-                .number("bdevs_per_cluster", 1..=u64::from(IMAGES_PER_CLIENT_MAX))?
-                .map_or(IMAGES_PER_CLIENT, |number| number as u32),
+            sharing: Sharing::from_url(&parameters)?,
             block_size: parameters.block_size()?,
             io_timeout: timeout("io_timeout", IO_TIMEOUT)?,
             fence_timeout: timeout("fence_timeout", FENCE_TIMEOUT)?,
@@ -243,7 +275,10 @@ mod tests {
     #[test]
     fn what_is_not_said_is_as_a_gateway_wants_it() {
         let plain = options("rbd:p/i").unwrap();
-        assert_eq!((plain.cache, plain.images_per_client), (Cache::Off, 32));
+        assert_eq!(
+            (plain.cache, plain.sharing),
+            (Cache::Off, Sharing::Images(32))
+        );
         assert_eq!(
             (&*plain.id, plain.conf, plain.keyring),
             ("admin", None, None)
@@ -254,9 +289,11 @@ mod tests {
         let said = said.unwrap();
         assert!(said.cache.is_volatile());
         assert_eq!(
-            (said.images_per_client, said.io_timeout),
-            (1, Duration::from_millis(500))
+            (said.sharing, said.io_timeout),
+            (Sharing::Images(1), Duration::from_millis(500))
         );
+        let auto = options("rbd:p/i?bdevs_per_cluster=auto").unwrap().sharing;
+        assert_eq!((auto, auto.images_max()), (Sharing::Auto, 32));
         assert_eq!(
             (said.conf.as_deref(), said.keyring.as_deref()),
             (Some("/c"), Some("/k"))
@@ -267,7 +304,9 @@ mod tests {
     #[test]
     fn what_is_not_allowed_is_refused_by_name() {
         for (url, told) in [
-            ("rbd:p/i?bdevs_per_cluster=0", "from 1 to 1024"),
+            ("rbd:p/i?bdevs_per_cluster=0", "from 1 to 1024, or auto"),
+            ("rbd:p/i?bdevs_per_cluster=1025", "from 1 to 1024, or auto"),
+            ("rbd:p/i?bdevs_per_cluster=Auto", "from 1 to 1024, or auto"),
             ("rbd:p/i?cache=on", "one of off, writethrough"),
             ("rbd:p/i?id=client.admin", "without 'client.'"),
             ("rbd:p/i?io_timeout=1ms", "at least 100 ms"),

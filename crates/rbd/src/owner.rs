@@ -71,6 +71,12 @@ pub(crate) fn take(
     }
     let failed =
         |errno: Errno| CephError::new(format!("cannot take the lock of {name}"), id, errno);
+    if let Some(owner) = passing(image, me).map_err(failed)? {
+        return Err(CephError::Locked {
+            action: format!("cannot write to {name}"),
+            owner: format!("gateway {} (client {})", owner.name, owner.address),
+        });
+    }
     let mut looks = 1;
     while let Some(holder) = image.lock_owner().map_err(failed)?
         && !is_same_client(&holder, &client.address)
@@ -116,12 +122,78 @@ pub(crate) fn take(
         }
     }
     image.acquire_lock().map_err(failed)?;
+    sign(image, client, me).map_err(failed)
+}
+
+/// Leaves word that the lock is this process's, by way of a client.
+fn sign(image: &RawImage, client: &Client, me: &Identity) -> Result<(), Errno> {
     let mine = Owner {
         id: me.id.clone(),
         address: client.address.clone(),
         name: me.name.clone(),
     };
-    image.set_metadata(KEY, &mine.to_text()).map_err(failed)
+    image.set_metadata(KEY, &mine.to_text())
+}
+
+/// Who has the image though nobody has its lock: another gateway that has it open still, and is about to pass the lock from one of its
+/// clients to another.
+fn passing(image: &RawImage, me: &Identity) -> Result<Option<Owner>, Errno> {
+    if image.lock_owner()?.is_some() {
+        return Ok(None);
+    }
+    let kept = image.metadata(KEY)?;
+    let Some(other) = kept.as_deref().and_then(Owner::parse) else {
+        return Ok(None);
+    };
+    let alive = other.id != me.id && {
+        let watchers = image.watchers()?;
+        watchers
+            .iter()
+            .any(|watcher| is_same_client(watcher, &other.address))
+    };
+    Ok(alive.then_some(other))
+}
+
+/// One side of passing a lock on: an image as it is open, on a client.
+pub(crate) struct Side<'image> {
+    pub(crate) image: &'image RawImage,
+    pub(crate) client: &'image Client,
+}
+
+/// Why a lock was not passed on.
+#[derive(Debug)]
+pub(crate) enum NotPassed {
+    /// Who had it has it still.
+    Kept(Errno),
+    /// Neither has it, so far as is known.
+    Neither(Errno),
+}
+
+/// Passes an image's lock from one client of this process to another. Nothing may be in flight on the first. What went wrong is undone
+/// where that can be.
+pub(crate) fn pass(from: &Side<'_>, to: &Side<'_>, me: &Identity) -> Result<(), NotPassed> {
+    // What is cached goes with who has the lock.
+    from.image.flush().map_err(NotPassed::Kept)?;
+    let released = from.image.release_lock();
+    let passed = released.and_then(|()| {
+        to.image.acquire_lock()?;
+        sign(to.image, to.client, me).inspect_err(|_| {
+            // Whether that works shows when the other takes it back.
+            let _released = to.image.release_lock();
+        })
+    });
+    passed.map_err(|errno| match from.image.acquire_lock() {
+        Ok(()) => {
+            if let Err(errno) = sign(from.image, from.client, me) {
+                tracing::warn!(
+                    errno,
+                    "it cannot be noted with the image who has its lock: a restart may wait for it"
+                );
+            }
+            NotPassed::Kept(errno)
+        }
+        Err(_) => NotPassed::Neither(errno),
+    })
 }
 
 /// Whether the lock stays with whom it is, and who that is where it is known.

@@ -156,6 +156,7 @@ functions! {
         rados_create2(*mut Handle, *const c_char, *const c_char, u64) -> c_int;
         rados_conf_read_file(Handle, *const c_char) -> c_int;
         rados_conf_set(Handle, *const c_char, *const c_char) -> c_int;
+        rados_conf_get(Handle, *const c_char, *mut c_char, usize) -> c_int;
         rados_connect(Handle) -> c_int;
         rados_shutdown(Handle);
         rados_ioctx_create(Handle, *const c_char, *mut Handle) -> c_int;
@@ -173,6 +174,7 @@ functions! {
         rbd_open(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
         rbd_open_read_only(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
         rbd_close(Handle) -> c_int;
+        rbd_flush(Handle) -> c_int;
         rbd_stat(Handle, *mut ImageInfo, usize) -> c_int;
         rbd_get_size(Handle, *mut u64) -> c_int;
         rbd_get_features(Handle, *mut u64) -> c_int;
@@ -194,6 +196,7 @@ functions! {
         rbd_snap_list_end(*mut SnapInfo);
         rbd_clone3(Handle, *const c_char, *const c_char, Handle, *const c_char, Handle) -> c_int;
         rbd_lock_acquire(Handle, c_int) -> c_int;
+        rbd_lock_release(Handle) -> c_int;
         rbd_lock_get_owners(Handle, *mut c_int, *mut *mut c_char, *mut usize) -> c_int;
         rbd_lock_get_owners_cleanup(*mut *mut c_char, usize);
         rbd_lock_break(Handle, c_int, *const c_char) -> c_int;
@@ -369,6 +372,22 @@ impl Rados {
             (self.api.functions.rados_conf_set)(self.raw, option.as_ptr(), value.as_ptr())
         })?;
         Ok(())
+    }
+
+    /// What an option is set to.
+    pub(crate) fn get(&self, option: &str) -> Result<String, Errno> {
+        let option = text(option)?;
+        let mut value = [0 as c_char; 64];
+        // SAFETY: the handle is open; a string that ends. The buffer is as long as said, and what is written ends with a zero byte.
+        unsafe {
+            check((self.api.functions.rados_conf_get)(
+                self.raw,
+                option.as_ptr(),
+                value.as_mut_ptr(),
+                value.len(),
+            ))?;
+            Ok(owned(value.as_ptr()))
+        }
     }
 
     pub(crate) fn connect(&self) -> Result<(), Errno> {
@@ -805,6 +824,20 @@ impl RawImage {
     pub(crate) fn acquire_lock(&self) -> Result<(), Errno> {
         // SAFETY: an open handle.
         check(unsafe { (self.functions().rbd_lock_acquire)(self.raw, LOCK_MODE_EXCLUSIVE) })?;
+        Ok(())
+    }
+
+    /// Gives the lock up. What was begun before ends first, and what comes later is refused.
+    pub(crate) fn release_lock(&self) -> Result<(), Errno> {
+        // SAFETY: an open handle.
+        check(unsafe { (self.functions().rbd_lock_release)(self.raw) })?;
+        Ok(())
+    }
+
+    /// Writes back what is cached, and waits until it is durable.
+    pub(crate) fn flush(&self) -> Result<(), Errno> {
+        // SAFETY: an open handle.
+        check(unsafe { (self.functions().rbd_flush)(self.raw) })?;
         Ok(())
     }
 

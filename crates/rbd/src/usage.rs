@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_block::OperationKind;
 
+use crate::auto::Load;
+
 /// What the process had at one moment, as the system tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Usage {
@@ -21,6 +23,15 @@ pub struct ClientCost {
     pub resident_bytes: u64,
     /// Descriptors.
     pub descriptors: u32,
+}
+
+/// The thread of a client that had a processor for longest when the client was last looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BusiestThread {
+    /// Its name.
+    pub name: String,
+    /// Of a processor.
+    pub percent: u32,
 }
 
 impl Usage {
@@ -72,6 +83,8 @@ pub struct LibrbdTimes {
     pub writes: Taken,
     /// All others.
     pub others: Taken,
+    /// Bytes of transfers, each for as long as librbd had it, all together, in KiB times microseconds.
+    pub kibibyte_microseconds: u64,
 }
 
 impl LibrbdTimes {
@@ -84,28 +97,53 @@ impl LibrbdTimes {
             own.operations += other.operations;
             own.nanoseconds += other.nanoseconds;
         }
+        self.kibibyte_microseconds += other.kibibyte_microseconds;
+    }
+
+    /// All kinds together.
+    pub(crate) fn load(&self) -> Load {
+        let mut load = Load {
+            kibibyte_microseconds: self.kibibyte_microseconds,
+            ..Load::default()
+        };
+        for taken in [self.reads, self.writes, self.others] {
+            load.operations += taken.operations;
+            load.nanoseconds += taken.nanoseconds;
+        }
+        load
     }
 }
 
 /// The same of one queue: its reactor writes, whoever asks reads.
 #[derive(Debug, Default)]
-pub(crate) struct QueueTimes([[AtomicU64; 2]; 3]);
+pub(crate) struct QueueTimes {
+    /// Operations and nanoseconds, by kind.
+    kinds: [[AtomicU64; 2]; 3],
+    kibibyte_microseconds: AtomicU64,
+}
 
 impl QueueTimes {
-    /// To be called by the queue's reactor alone.
-    pub(crate) fn took(&self, kind: OperationKind, nanoseconds: u64) {
+    /// An operation of so many bytes has ended. To be called by the queue's reactor alone.
+    pub(crate) fn took(&self, kind: OperationKind, nanoseconds: u64, bytes: u64) {
+        let [reads, writes, others] = &self.kinds;
         let [operations, sum] = match kind {
-            OperationKind::Read | OperationKind::Compare | OperationKind::Verify => &self.0[0],
+            OperationKind::Read | OperationKind::Compare | OperationKind::Verify => reads,
             OperationKind::Write | OperationKind::CompareWrite | OperationKind::WriteZeroes => {
-                &self.0[1]
+                writes
             }
-            _ => &self.0[2],
+            _ => others,
         };
         let add = |to: &AtomicU64, what| {
             to.store(to.load(Ordering::Relaxed) + what, Ordering::Relaxed);
         };
         add(operations, 1);
         add(sum, nanoseconds);
+        if bytes > 0 {
+            add(
+                &self.kibibyte_microseconds,
+                (bytes >> 10) * (nanoseconds / 1000),
+            );
+        }
     }
 
     pub(crate) fn read(&self) -> LibrbdTimes {
@@ -114,9 +152,10 @@ impl QueueTimes {
             nanoseconds: sum.load(Ordering::Relaxed),
         };
         LibrbdTimes {
-            reads: taken(&self.0[0]),
-            writes: taken(&self.0[1]),
-            others: taken(&self.0[2]),
+            reads: taken(&self.kinds[0]),
+            writes: taken(&self.kinds[1]),
+            others: taken(&self.kinds[2]),
+            kibibyte_microseconds: self.kibibyte_microseconds.load(Ordering::Relaxed),
         }
     }
 }
@@ -146,13 +185,13 @@ mod tests {
     #[test]
     fn times_are_summed_by_kind() {
         let queue = QueueTimes::default();
-        for (kind, nanoseconds) in [
-            (OperationKind::Read, 5),
-            (OperationKind::Read, 7),
-            (OperationKind::Write, 11),
-            (OperationKind::Flush, 13),
+        for (kind, nanoseconds, bytes) in [
+            (OperationKind::Read, 5000, 4096),
+            (OperationKind::Read, 7000, 512),
+            (OperationKind::Write, 11_000, 8192),
+            (OperationKind::Flush, 13_000, 0),
         ] {
-            queue.took(kind, nanoseconds);
+            queue.took(kind, nanoseconds, bytes);
         }
         let mut all = queue.read();
         all.add(&mut queue.read());
@@ -162,7 +201,14 @@ mod tests {
         };
         assert_eq!(
             (all.reads, all.writes, all.others),
-            (taken(4, 24), taken(2, 22), taken(2, 26))
+            (taken(4, 24_000), taken(2, 22_000), taken(2, 26_000))
         );
+        let load = Load {
+            operations: 8,
+            nanoseconds: 72_000,
+            // 4 KiB for 5 us, 8 KiB for 11 us, twice; less than 1 KiB counts as none.
+            kibibyte_microseconds: 2 * (4 * 5 + 8 * 11),
+        };
+        assert_eq!(all.load(), load);
     }
 }

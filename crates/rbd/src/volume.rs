@@ -9,9 +9,11 @@
 //! 4. the image is opened on another client, which takes the lock over, and queues go on with the new life.
 //!
 //! Where that takes too long the volume is lost meanwhile: what comes fails, and no queue can be opened.
+//!
+//! A life also ends when the volume moves to a client of its own ([`crate::moving`]).
 
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -22,6 +24,7 @@ use weir_block::{
 use weir_reactor::Reactor;
 use weir_volume::parts::{LiveGeometry, Mailbox, Watchers, WhenAll, check_resize, lock};
 
+use crate::auto::{Load, Reason};
 use crate::cluster::{Client, Seat};
 use crate::error::CephError;
 use crate::host::{Claim, Closing, Opened, RbdHost, in_background};
@@ -50,6 +53,10 @@ pub(crate) enum Message {
     Attach(Arc<Life>),
     /// The image cannot be reached: fail what waits for a life, and what comes.
     Lost,
+    /// Submit nothing to lives up to this one for now, and let go of the other when librbd has nothing of them any more.
+    Pause(u64, Arc<WhenAll>),
+    /// Go on with this life.
+    Resume(u64),
     /// Reply when all that was taken before has ended.
     Drain(Arc<WhenAll>),
 }
@@ -68,7 +75,7 @@ impl Life {
         &self.parts().0
     }
 
-    fn client(&self) -> &Arc<Client> {
+    pub(crate) fn client(&self) -> &Arc<Client> {
         &self.parts().1.client
     }
 
@@ -102,9 +109,11 @@ impl Drop for InOrder {
 
 /// Where a volume stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Phase {
+pub(crate) enum Phase {
     /// The image is open.
     Serving,
+    /// It is, and is about to be served by another client: requests wait.
+    Moving,
     /// A client is being cut off.
     Fencing,
     /// The image is being opened again.
@@ -115,11 +124,17 @@ enum Phase {
     Closed,
 }
 
-struct State {
+pub(crate) struct State {
     /// The last life.
-    number: u64,
-    life: Option<Arc<Life>>,
-    phase: Phase,
+    pub(crate) number: u64,
+    pub(crate) life: Option<Arc<Life>>,
+    pub(crate) phase: Phase,
+    /// Why this life has a client of its own.
+    pub(crate) own_client: Option<Reason>,
+    /// How often it has moved to a client of its own, and how often that was called off.
+    pub(crate) moves: (u64, u64),
+    /// It does not move again before this time, in ticks.
+    pub(crate) move_not_before: u64,
     /// The last life of which the client is cut off, or being cut off.
     ended: u64,
     /// Watchers were told that it is lost.
@@ -128,7 +143,7 @@ struct State {
     unfenced: bool,
     /// What went wrong last.
     trouble: Option<String>,
-    claim: Option<Arc<Claim>>,
+    pub(crate) claim: Option<Arc<Claim>>,
 }
 
 /// What is known of an open image.
@@ -136,12 +151,18 @@ struct State {
 pub struct VolumeReport {
     /// Its URL.
     pub url: String,
-    /// What it is doing: `serving`, `fencing`, `reopening`, `gone` or `closed`.
+    /// What it is doing: `serving`, `moving`, `fencing`, `reopening`, `gone` or `closed`.
     pub phase: &'static str,
     /// The address of the client that serves it, while one does.
     pub client: Option<String>,
-    /// How often it was opened again, on another client.
+    /// How often it was opened again, on another client, because one was cut off.
     pub reopened: u64,
+    /// Why it has a client of its own now, where it moved to one.
+    pub own_client: Option<Reason>,
+    /// How often it has moved to a client of its own.
+    pub moves: u64,
+    /// How often that was called off.
+    pub moves_called_off: u64,
     /// Operations that were answered, or given up, while librbd has their buffers still.
     pub orphans: u32,
     /// What went wrong last.
@@ -152,17 +173,23 @@ pub struct VolumeReport {
 
 /// What all queues of a volume have in common.
 pub(crate) struct Shared {
-    host: Arc<RbdHost>,
+    pub(crate) host: Arc<RbdHost>,
     pub(crate) options: Options,
-    name: String,
-    read_only: bool,
+    pub(crate) name: String,
+    pub(crate) read_only: bool,
+    /// Which volume of this process it is.
+    pub(crate) id: u64,
     pub(crate) geometry: LiveGeometry,
     watchers: Watchers,
     mailboxes: Mutex<Vec<Arc<Mailbox<Message>>>>,
-    state: Mutex<State>,
+    pub(crate) state: Mutex<State>,
+    /// Held while it moves, and while what needs the image's lock is done.
+    pub(crate) changing: Mutex<()>,
+    /// Held from when it is to move until it has, or does not: once at a time. Taken before `changing`.
+    pub(crate) moving: Mutex<()>,
     /// Held while queues and watchers are told that the image is lost or back, so that they hear it in the order in which it came
     /// about. Taken before `state`.
-    telling: Mutex<()>,
+    pub(crate) telling: Mutex<()>,
     /// Operations that were answered while librbd has their buffers.
     pub(crate) orphans: AtomicU32,
     /// How long librbd took, by queue; and of the queues that are gone.
@@ -171,6 +198,9 @@ pub(crate) struct Shared {
     looking: AtomicBool,
     tail_bytes: u64,
 }
+
+/// How many volumes there have been in this process.
+static VOLUMES: AtomicU64 = AtomicU64::new(0);
 
 /// An image of a Ceph cluster.
 ///
@@ -195,6 +225,7 @@ impl RbdVolume {
             options,
             name,
             read_only,
+            id: VOLUMES.fetch_add(1, Ordering::Relaxed),
             geometry: LiveGeometry::new(geometry),
             watchers: Watchers::default(),
             mailboxes: Mutex::default(),
@@ -202,19 +233,24 @@ impl RbdVolume {
                 number: 1,
                 life: None,
                 phase: Phase::Serving,
+                own_client: None,
+                moves: (0, 0),
+                move_not_before: 0,
                 ended: 0,
                 lost: false,
                 unfenced: false,
                 trouble: None,
-                claim,
+                claim: claim.clone(),
             }),
+            changing: Mutex::default(),
+            moving: Mutex::default(),
             telling: Mutex::default(),
             orphans: AtomicU32::new(0),
             times: Mutex::default(),
             looking: AtomicBool::new(false),
             tail_bytes,
         });
-        let life = shared.life_of(opened, 1);
+        let life = shared.life_of(opened, 1, claim);
         lock(&shared.state).life = Some(life);
         // It may have been resized before it was watched.
         shared.look_at_size();
@@ -288,7 +324,12 @@ fn geometry_of(shape: &Shape, options: &Options, read_only: bool) -> Result<Geom
 }
 
 impl Shared {
-    fn life_of(self: &Arc<Self>, opened: Opened, number: u64) -> Arc<Life> {
+    pub(crate) fn life_of(
+        self: &Arc<Self>,
+        opened: Opened,
+        number: u64,
+        claim: Option<Arc<Claim>>,
+    ) -> Arc<Life> {
         let Opened {
             mut image, seat, ..
         } = opened;
@@ -307,13 +348,13 @@ impl Shared {
         Arc::new(Life {
             number,
             opened: Some((image, seat)),
-            claim: lock(&self.state).claim.clone(),
+            claim,
             closing: Arc::clone(&self.host.closing),
         })
     }
 
     /// Asks the image how long it is, and tells who watches where that is new. Blocks.
-    fn look_at_size(&self) {
+    pub(crate) fn look_at_size(&self) {
         // What changes from now on asks again.
         self.looking.store(false, Ordering::Release);
         let life = lock(&self.state).life.clone();
@@ -352,6 +393,25 @@ impl Shared {
         past.add(&mut gone.read());
     }
 
+    pub(crate) fn url(&self) -> &str {
+        &self.name
+    }
+
+    /// The client that serves it, while it serves.
+    pub(crate) fn client(&self) -> Option<Arc<Client>> {
+        let state = lock(&self.state);
+        let life = state
+            .life
+            .as_ref()
+            .filter(|_| state.phase == Phase::Serving);
+        life.map(|life| Arc::clone(life.client()))
+    }
+
+    /// What it has done, all in all.
+    pub(crate) fn load(&self) -> Load {
+        self.times().load()
+    }
+
     fn times(&self) -> LibrbdTimes {
         let times = lock(&self.times);
         let mut all = times.1;
@@ -368,6 +428,7 @@ impl Shared {
             url: self.name.clone(),
             phase: match state.phase {
                 Phase::Serving => "serving",
+                Phase::Moving => "moving",
                 Phase::Fencing => "fencing",
                 Phase::Reopening => "reopening",
                 Phase::Gone => "gone",
@@ -377,14 +438,17 @@ impl Shared {
                 .life
                 .as_ref()
                 .map(|life| life.client().address.clone()),
-            reopened: state.number - 1,
+            reopened: state.number - 1 - state.moves.0,
+            own_client: state.own_client.clone(),
+            moves: state.moves.0,
+            moves_called_off: state.moves.1,
             orphans: self.orphans.load(Ordering::Relaxed),
             trouble: state.trouble.clone(),
             times,
         }
     }
 
-    fn post(&self, message: impl Fn() -> Message) {
+    pub(crate) fn post(&self, message: impl Fn() -> Message) {
         let mailboxes = lock(&self.mailboxes).clone();
         mailboxes.iter().for_each(|mailbox| mailbox.post(message()));
     }
@@ -413,12 +477,14 @@ impl Shared {
             return;
         }
         match state.phase {
-            Phase::Serving => state.phase = Phase::Fencing,
+            // A move ends where it is.
+            Phase::Serving | Phase::Moving => state.phase = Phase::Fencing,
             Phase::Closed => {}
             Phase::Fencing | Phase::Reopening | Phase::Gone => return,
         }
         state.ended = number;
         let own = state.life.take();
+        state.own_client = None;
         state.trouble = Some(why.to_owned());
         drop(state);
         drop(own);
@@ -478,7 +544,7 @@ impl Shared {
     }
 
     /// Notes what went wrong; in the log where it is new.
-    fn note(&self, trouble: &str) {
+    pub(crate) fn note(&self, trouble: &str) {
         let mut state = lock(&self.state);
         if state.trouble.as_deref() != Some(trouble) {
             tracing::warn!(volume = %self.name, "{trouble}");
@@ -498,7 +564,8 @@ impl Shared {
 
     fn begin_life(self: &Arc<Self>, opened: Opened, number: u64) {
         let bytes = opened.shape.bytes;
-        let life = self.life_of(opened, number);
+        let claim = lock(&self.state).claim.clone();
+        let life = self.life_of(opened, number, claim);
         self.set_bytes(bytes);
         let _telling = lock(&self.telling);
         let mut state = lock(&self.state);
@@ -623,6 +690,10 @@ impl Volume for RbdVolume {
             Some(_) => state.number - 1,
             None => state.number,
         };
+        let paused = match state.phase {
+            Phase::Moving => state.number,
+            _ => 0,
+        };
         drop(state);
         mailboxes.retain(|mailbox| !mailbox.is_closed());
         mailboxes.push(Arc::clone(&mailbox));
@@ -633,7 +704,7 @@ impl Volume for RbdVolume {
             depth,
             sink,
             mailbox,
-            (life, over),
+            (life, over, paused),
             self,
         )))
     }
@@ -652,6 +723,7 @@ impl Volume for RbdVolume {
         if geometry.read_only {
             return Err(refused("the image is open read-only".to_owned()));
         }
+        let _changing = lock(&shared.changing);
         let life = lock(&shared.state).life.clone();
         let life = life.ok_or_else(|| refused("the image is out of reach for now".to_owned()))?;
         let bytes = blocks << geometry.block_size.shift();

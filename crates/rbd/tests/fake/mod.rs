@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_block::Volume;
-use weir_rbd::{Ceph, Credentials, Identity, Images, Libraries, RbdHost, SCHEME};
+use weir_rbd::{AutoLimits, Ceph, Credentials, Identity, Images, Libraries, RbdHost, SCHEME};
 use weir_volume::{Access, OpenError, Registry, VolumeUrl};
 
 use crate::common::Harness;
@@ -94,11 +94,15 @@ impl Cluster {
 }
 
 pub(crate) fn host(id: &str) -> Arc<RbdHost> {
+    host_with(id, AutoLimits::default())
+}
+
+pub(crate) fn host_with(id: &str, limits: AutoLimits) -> Arc<RbdHost> {
     let identity = Identity {
         id: id.to_owned(),
         name: format!("gateway-{id}"),
     };
-    RbdHost::new(identity, libraries())
+    RbdHost::with_limits(identity, libraries(), limits)
 }
 
 pub(crate) fn try_open(

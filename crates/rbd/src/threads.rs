@@ -1,0 +1,151 @@
+//! The threads of this process, and for how long each has had a processor, as the system tells (proc(5)).
+//!
+//! Times are in the system's ticks, a hundredth of a second, which is also what it tells the time in: what was had between two looks is
+//! compared with the time between them without a clock of ours.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+/// A tick, in which the kernel tells times (`USER_HZ`, which is 100 on every architecture that this runs on).
+const TICK: Duration = Duration::from_millis(10);
+/// Threads whose names begin so are Weir's own.
+const OWN: &str = "weir";
+
+/// A thread: its number may be another's after its end, but not with the same beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Thread {
+    id: u32,
+    began: u64,
+}
+
+/// What is told of a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) thread: Thread,
+    pub(crate) name: String,
+    /// For how long it has had a processor, in ticks.
+    pub(crate) busy: u64,
+}
+
+/// A time of so many ticks.
+pub(crate) fn time_of(ticks: u64) -> Duration {
+    TICK * u32::try_from(ticks).unwrap_or(u32::MAX)
+}
+
+/// The time since the machine's start, in ticks; none where the system does not tell.
+pub(crate) fn now() -> Option<u64> {
+    uptime_of(&fs::read_to_string("/proc/uptime").ok()?)
+}
+
+fn uptime_of(text: &str) -> Option<u64> {
+    let (seconds, hundredths) = text.split_whitespace().next()?.split_once('.')?;
+    Some(seconds.parse::<u64>().ok()? * 100 + hundredths.parse::<u64>().ok()?)
+}
+
+/// The threads that there are, without Weir's own; none where the system does not tell.
+pub(crate) fn all() -> Option<BTreeSet<Thread>> {
+    let tasks = fs::read_dir("/proc/self/task").ok()?;
+    let ids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
+    let told = ids
+        .filter_map(tell)
+        .filter(|told| !told.name.starts_with(OWN));
+    Some(told.map(|told| told.thread).collect())
+}
+
+/// What is told of threads; nothing of those that have ended.
+pub(crate) fn tell_of(threads: &[Thread]) -> Vec<Told> {
+    let told = threads.iter().filter_map(|thread| tell(thread.id));
+    told.filter(|told| threads.contains(&told.thread)).collect()
+}
+
+fn tell(id: u32) -> Option<Told> {
+    told_in(&fs::read_to_string(format!("/proc/self/task/{id}/stat")).ok()?)
+}
+
+/// Reads a line of `stat`: the number, the name in parentheses, which may have any in it, and then fields from the third on.
+fn told_in(line: &str) -> Option<Told> {
+    const THIRD: usize = 3;
+    let (head, tail) = line.rsplit_once(')')?;
+    let (id, name) = head.split_once(" (")?;
+    let fields: Vec<&str> = tail.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - THIRD)?.parse::<u64>().ok();
+    let (user, system, began) = (field(14)?, field(15)?, field(22)?);
+    Some(Told {
+        thread: Thread {
+            id: id.parse().ok()?,
+            began,
+        },
+        name: name.to_owned(),
+        busy: user + system,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_tells_is_read() {
+        let line = "4711 (a) (b c) S 1 2 3 4 5 6 7 8 9 10 150 25 0 0 20 0 9 0 88000 1 2";
+        let told = told_in(line).unwrap();
+        assert_eq!(told.name, "a) (b c");
+        assert_eq!(told.busy, 175);
+        let thread = Thread {
+            id: 4711,
+            began: 88_000,
+        };
+        assert_eq!(told.thread, thread);
+        assert_eq!(told_in("4711 (a) S 1 2"), None);
+        assert_eq!(told_in(""), None);
+        assert_eq!(uptime_of("350735.47 234388.90\n"), Some(35_073_547));
+        assert_eq!(uptime_of(""), None);
+        assert_eq!(time_of(150), Duration::from_millis(1500));
+    }
+
+    #[test]
+    fn a_thread_that_works_is_seen_to() {
+        let before = all().expect("this system tells");
+        let (started, ready) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let worker = std::thread::Builder::new().name("works".to_owned());
+        let worker = worker.spawn(move || {
+            started.send(()).unwrap();
+            let mut turns = 0u64;
+            while ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                turns = std::hint::black_box(turns + 1);
+            }
+        });
+        ready.recv().unwrap();
+        let (from, now_all) = (now().unwrap(), all().unwrap());
+        let new: Vec<Thread> = now_all.difference(&before).copied().collect();
+        let busy = || {
+            let told = tell_of(&new);
+            told.iter()
+                .find(|told| told.name == "works")
+                .map(|told| told.busy)
+        };
+        let first = busy().expect("it is among the new ones");
+        while busy().unwrap() < first + 5 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(
+            now().unwrap() >= from + 5,
+            "it cannot have worked for longer than it was there"
+        );
+        drop(end);
+        worker.unwrap().join().unwrap();
+        assert_eq!(busy(), None);
+        // Weir's own are not counted among what a client has.
+        let own = std::thread::Builder::new().name("weir-test".to_owned());
+        let before = all().unwrap();
+        own.spawn(move || {
+            let new: Vec<_> = all().unwrap().difference(&before).copied().collect();
+            let names: Vec<_> = tell_of(&new).into_iter().map(|told| told.name).collect();
+            assert!(!names.contains(&"weir-test".to_owned()), "{names:?}");
+        })
+        .unwrap()
+        .join()
+        .unwrap();
+    }
+}

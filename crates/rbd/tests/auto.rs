@@ -1,0 +1,196 @@
+//! Volumes with `bdevs_per_cluster=auto`: which of them gets a client of its own by what is measured. On the library that stands for
+//! Ceph's.
+
+#[path = "../../volume/tests/common/mod.rs"]
+mod common;
+mod fake;
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{Client, Harness};
+use fake::{Cluster, host_with, open, until};
+use weir_block::Volume;
+use weir_rbd::{AutoLimits, RbdHost, Reason, VolumeReport};
+
+const BLOCK: usize = 4096;
+/// Operations under way at once of the volume that does most, and of the others.
+const DEPTHS: [u32; 3] = [1, 16, 2];
+
+/// Three images of one client under load.
+struct Loaded {
+    cluster: Cluster,
+    harness: Harness,
+    host: Arc<RbdHost>,
+    volumes: Vec<Arc<dyn Volume>>,
+    end: Arc<AtomicBool>,
+}
+
+impl Loaded {
+    fn new(cluster: Cluster, limits: AutoLimits, sharing: [&str; 3]) -> Self {
+        let (harness, host) = (Harness::real(1), host_with("a", limits));
+        let end = Arc::new(AtomicBool::new(false));
+        let mut volumes = Vec::new();
+        for (number, sharing) in sharing.into_iter().enumerate() {
+            cluster.tell(&format!("image rbd/image{number} {}", 64 * BLOCK));
+            let conf = cluster.conf.display();
+            let url = format!("rbd:rbd/image{number}?conf={conf}&bdevs_per_cluster={sharing}");
+            volumes.push(open(&harness, &host, &url));
+        }
+        assert_eq!(host.clients().len(), 1, "they share one");
+        for (volume, depth) in volumes.iter().zip(DEPTHS) {
+            let (volume, stop) = (Arc::clone(volume), Arc::clone(&end));
+            harness.run(0, move |reactor| async move {
+                for lane in 0..depth {
+                    let (stop, client) = (Arc::clone(&stop), Client::open(&volume, &reactor, 1));
+                    let task = async move {
+                        while !stop.load(Ordering::Relaxed) {
+                            let data = vec![lane as u8; BLOCK];
+                            assert_eq!(client.write(u64::from(lane), 1, &data).await, Ok(()));
+                        }
+                    };
+                    reactor.spawn(task).detach();
+                }
+            });
+        }
+        Loaded {
+            cluster,
+            harness,
+            host,
+            volumes,
+            end,
+        }
+    }
+
+    fn report(&self, number: usize) -> VolumeReport {
+        let name = self.volumes[number].name();
+        let mut reports = self.host.volumes().into_iter();
+        reports.find(|report| report.url == name).unwrap()
+    }
+
+    fn reason(&self, number: usize) -> Option<Reason> {
+        self.report(number).own_client
+    }
+
+    /// Everything goes on for so many more looks.
+    fn goes_on(&self) {
+        let ended = self.cluster.ask("performed write");
+        std::thread::sleep(Duration::from_secs(2));
+        assert!(self.cluster.ask("performed write") > ended);
+    }
+
+    fn end(self) {
+        self.end.store(true, Ordering::Relaxed);
+        let (host, volumes) = (self.host, self.volumes);
+        drop(volumes);
+        let closed = Arc::clone(&host);
+        self.harness
+            .run(0, move |_| async move { closed.close_all().await });
+        until("clients end", || host.clients().is_empty());
+    }
+}
+
+const LIMITS: AutoLimits = AutoLimits {
+    look: Duration::from_millis(100),
+    looks: 2,
+    // Whatever else runs on this machine.
+    busy_percent: 5,
+    own_clients_max: 1,
+};
+
+#[test]
+fn the_volume_that_does_most_on_a_busy_client_gets_its_own() {
+    let cluster = Cluster::new();
+    cluster.tell("work_us 500");
+    let loaded = Loaded::new(cluster, LIMITS, ["auto", "auto", "auto"]);
+    until("it moves", || loaded.reason(1).is_some());
+    let reason = loaded.reason(1).unwrap();
+    let Reason::Thread {
+        percent,
+        bound_percent: 5,
+        ..
+    } = reason
+    else {
+        panic!("{reason}")
+    };
+    assert!(percent >= 5, "{reason}");
+    assert_eq!(loaded.host.clients().len(), 2);
+    let own = loaded.report(1).client.unwrap();
+    let clients = loaded.host.clients();
+    let shared = clients.iter().find(|client| !client.own).unwrap();
+    assert_ne!(shared.address, own);
+    assert_eq!(shared.images, 2);
+    assert!(shared.busiest_thread.is_some(), "{shared:?}");
+    // As many have a client of their own as may: the others stay, however busy theirs is. Nothing moves twice.
+    loaded.goes_on();
+    assert_eq!((loaded.reason(0), loaded.reason(2)), (None, None));
+    assert_eq!(loaded.report(1).moves, 1);
+    assert_eq!(loaded.host.clients().len(), 2);
+    for number in 0..3 {
+        let report = loaded.report(number);
+        assert_eq!((report.reopened, report.moves_called_off), (0, 0));
+        assert_eq!(report.trouble, None);
+    }
+    loaded.end();
+}
+
+#[test]
+fn what_is_under_way_at_once_is_a_limit_as_the_client_is_configured() {
+    let cluster = Cluster::new();
+    let mut conf = std::fs::OpenOptions::new();
+    let mut conf = conf.append(true).open(&cluster.conf).unwrap();
+    conf.write_all(b"objecter inflight ops = 8\n").unwrap();
+    cluster.tell("latency_us 5000");
+    let limits = AutoLimits {
+        busy_percent: u32::MAX,
+        ..LIMITS
+    };
+    // The one that does most is not to go.
+    let loaded = Loaded::new(cluster, limits, ["auto", "32", "auto"]);
+    until("it moves", || loaded.reason(2).is_some());
+    let reason = loaded.reason(2).unwrap();
+    assert!(
+        matches!(
+            reason,
+            Reason::Operations {
+                bound: 8,
+                mean: 8..
+            }
+        ),
+        "{reason}"
+    );
+    loaded.goes_on();
+    assert_eq!((loaded.reason(0), loaded.reason(1)), (None, None));
+    loaded.end();
+}
+
+#[test]
+fn a_client_that_cannot_be_had_is_not_tried_again_at_once() {
+    let cluster = Cluster::new();
+    cluster.tell("latency_us 5000");
+    let limits = AutoLimits {
+        busy_percent: u32::MAX,
+        own_clients_max: 3,
+        ..LIMITS
+    };
+    let mut conf = std::fs::OpenOptions::new();
+    let mut conf = conf.append(true).open(&cluster.conf).unwrap();
+    conf.write_all(b"objecter_inflight_ops = 4\n").unwrap();
+    let loaded = Loaded::new(cluster, limits, ["auto", "auto", "auto"]);
+    loaded.cluster.tell("connect_fails 111");
+    until("it is called off", || {
+        loaded.report(1).moves_called_off == 1
+    });
+    loaded.goes_on();
+    for number in 0..3 {
+        assert_eq!(loaded.reason(number), None);
+        assert_eq!(
+            loaded.report(number).moves_called_off,
+            u64::from(number == 1)
+        );
+    }
+    assert_eq!(loaded.host.clients().len(), 1);
+    loaded.end();
+}
