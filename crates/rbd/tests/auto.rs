@@ -6,8 +6,8 @@ mod common;
 mod fake;
 
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::{Client, Harness};
@@ -18,6 +18,13 @@ use weir_rbd::{AutoLimits, RbdHost, Reason, VolumeReport};
 const BLOCK: usize = 4096;
 /// Operations under way at once of the volume that does most, and of the others.
 const DEPTHS: [u32; 3] = [1, 16, 2];
+
+/// One test at a time: the threads of clients that connect at the same time cannot be told apart.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Three images of one client under load.
 struct Loaded {
@@ -102,6 +109,7 @@ const LIMITS: AutoLimits = AutoLimits {
 
 #[test]
 fn the_volume_that_does_most_on_a_busy_client_gets_its_own() {
+    let _turn = turn();
     let cluster = Cluster::new();
     cluster.tell("work_us 500");
     let loaded = Loaded::new(cluster, LIMITS, ["auto", "auto", "auto"]);
@@ -138,6 +146,7 @@ fn the_volume_that_does_most_on_a_busy_client_gets_its_own() {
 
 #[test]
 fn what_is_under_way_at_once_is_a_limit_as_the_client_is_configured() {
+    let _turn = turn();
     let cluster = Cluster::new();
     let mut conf = std::fs::OpenOptions::new();
     let mut conf = conf.append(true).open(&cluster.conf).unwrap();
@@ -168,6 +177,7 @@ fn what_is_under_way_at_once_is_a_limit_as_the_client_is_configured() {
 
 #[test]
 fn a_client_that_cannot_be_had_is_not_tried_again_at_once() {
+    let _turn = turn();
     let cluster = Cluster::new();
     cluster.tell("latency_us 5000");
     let limits = AutoLimits {

@@ -9,12 +9,15 @@ mod oracle;
 mod run;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Client, Harness, seed};
 use fake::{Cluster, host, open, try_open};
 use run::{Kind, contract};
 use weir_block::{BlockSize, Volume};
-use weir_rbd::{Ceph, Credentials, Images, Libraries, NewImage, RbdHost};
+use weir_rbd::{
+    AutoLimits, Ceph, Credentials, Images, Libraries, NewImage, NotMoved, RbdHost, Reason,
+};
 use weir_volume::{Access, Guard, GuardConfig};
 
 const RETAINS: Kind = Kind { retains: true };
@@ -104,38 +107,193 @@ fn ownership(harness: &Harness, host: &Arc<RbdHost>, url: &str) {
     harness.run(0, move |_| async move { again.close_all().await });
 }
 
+/// Images of the cluster that `CEPH_CONF` names, made for one test.
+struct Real {
+    images: Images,
+    pool: String,
+    conf: String,
+    made: Vec<String>,
+}
+
+impl Real {
+    /// None where no cluster is named.
+    fn new() -> Option<Self> {
+        let Ok(conf) = std::env::var("CEPH_CONF") else {
+            println!("skipped: CEPH_CONF names no cluster");
+            return None;
+        };
+        let pool = std::env::var("WEIR_TEST_POOL").unwrap_or_else(|_| "weir".to_owned());
+        let credentials = Credentials {
+            conf: Some(conf.clone()),
+            ..Credentials::default()
+        };
+        let ceph = Ceph::new(Libraries::default());
+        let images = Images::connect(&ceph, &credentials, &pool, "").unwrap();
+        Some(Real {
+            images,
+            pool,
+            conf,
+            made: Vec::new(),
+        })
+    }
+
+    /// A new image; its URL.
+    fn image(&mut self, name: &str) -> String {
+        let name = format!("{name}-{}", std::process::id());
+        let new = NewImage {
+            bytes: 9 << 20,
+            ..NewImage::default()
+        };
+        self.images.create(&name, &new).unwrap();
+        let url = format!("rbd:{}/{name}?conf={}", self.pool, self.conf);
+        self.made.push(name);
+        url
+    }
+
+    /// Everything was closed: nothing is in use.
+    fn end(self) {
+        for name in &self.made {
+            self.images.trash(name, 0).unwrap();
+        }
+    }
+}
+
+fn identity(name: &str) -> weir_rbd::Identity {
+    weir_rbd::Identity {
+        id: format!("{name}-{}", std::process::id()),
+        name: "contract test".to_owned(),
+    }
+}
+
 #[test]
 fn images_of_a_real_cluster() {
-    let Ok(conf) = std::env::var("CEPH_CONF") else {
-        println!("skipped: CEPH_CONF names no cluster");
-        return;
-    };
+    let Some(mut real) = Real::new() else { return };
     let seed = seed("images_of_a_real_cluster");
-    let pool = std::env::var("WEIR_TEST_POOL").unwrap_or_else(|_| "weir".to_owned());
-    let credentials = Credentials {
-        conf: Some(conf.clone()),
-        ..Credentials::default()
-    };
-    let ceph = Ceph::new(Libraries::default());
-    let images = Images::connect(&ceph, &credentials, &pool, "").unwrap();
-    let name = format!("contract-{}", std::process::id());
-    let new = NewImage {
-        bytes: 9 << 20,
-        ..NewImage::default()
-    };
-    images.create(&name, &new).unwrap();
-    let identity = weir_rbd::Identity {
-        id: name.clone(),
-        name: "contract test".to_owned(),
-    };
-    let host = RbdHost::new(identity, Libraries::default());
+    let url = real.image("contract");
+    let host = RbdHost::new(identity("contract"), Libraries::default());
     let harness = Harness::real(1);
-    let url = format!("rbd:{pool}/{name}?conf={conf}");
     all(&harness, &host, &url, seed);
     ownership(&harness, &host, &url);
     let read_only = try_open(&harness, &host, &url, Access::READ_ONLY).unwrap();
     assert!(read_only.geometry().read_only);
     drop(read_only);
     harness.run(0, move |_| async move { host.close_all().await });
-    images.trash(&name, 0).unwrap();
+    real.end();
+}
+
+/// The contract, with everything that it checks, while the volume moves from one client to the next all the time.
+#[test]
+fn an_image_of_a_real_cluster_moves_under_load() {
+    let Some(mut real) = Real::new() else { return };
+    let seed = seed("an_image_of_a_real_cluster_moves_under_load");
+    let url = format!("{}&bdevs_per_cluster=auto", real.image("moves"));
+    let host = RbdHost::new(identity("moves"), Libraries::default());
+    let harness = Harness::real(1);
+    let volume = open(&harness, &host, &url);
+    let end = Arc::new(AtomicBool::new(false));
+    let (stop, mover, moving) = (Arc::clone(&end), Arc::clone(&host), url.clone());
+    let mover = std::thread::spawn(move || {
+        let (mut moves, mut longest) = (0u64, std::time::Duration::ZERO);
+        while !stop.load(Ordering::Relaxed) {
+            let began = std::time::Instant::now();
+            match mover.give_own_client(&moving) {
+                Ok(()) => moves += 1,
+                // It is resized, or what is in flight takes long.
+                Err(NotMoved::Busy | NotMoved::InFlight(_)) => continue,
+                Err(error) => panic!("{error}"),
+            }
+            longest = longest.max(began.elapsed());
+        }
+        println!("{moves} moves, the longest took {longest:?} with all that belongs to it");
+        moves
+    });
+    contract(&harness, &volume, RETAINS, seed);
+    let guarded = guarded(Arc::clone(&volume), Some(BlockSize::B512));
+    contract(&harness, &guarded, RETAINS, seed.wrapping_add(1));
+    drop(guarded);
+    end.store(true, Ordering::Relaxed);
+    let moves = mover.join().unwrap();
+    assert!(moves > 0);
+    let report = &host.volumes()[0];
+    assert_eq!(
+        (report.moves, report.reopened, report.orphans),
+        (moves, 0, 0)
+    );
+    assert_eq!(report.own_client, Some(Reason::Asked));
+    let stranger = RbdHost::new(identity("stranger"), Libraries::default());
+    let refused = try_open(&harness, &stranger, &url, Access::READ_WRITE);
+    let refused = refused.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("gateway contract test"), "{refused}");
+    drop(volume);
+    harness.run(0, move |_| async move { host.close_all().await });
+    real.end();
+}
+
+/// By measurement, with a limit that every load reaches.
+#[test]
+fn an_image_of_a_real_cluster_gets_its_own_client_when_the_shared_one_is_busy() {
+    let Some(mut real) = Real::new() else { return };
+    let limits = AutoLimits {
+        look: std::time::Duration::from_millis(500),
+        looks: 2,
+        busy_percent: 0,
+        own_clients_max: 1,
+    };
+    let host = RbdHost::with_limits(identity("auto"), Libraries::default(), limits);
+    let harness = Harness::real(1);
+    let end = Arc::new(AtomicBool::new(false));
+    let mut volumes = Vec::new();
+    let mut loads = Vec::new();
+    for (name, depth) in [("auto-much", 16u64), ("auto-less", 4)] {
+        let url = format!("{}&bdevs_per_cluster=auto", real.image(name));
+        let volume = open(&harness, &host, &url);
+        let (sender, done) = weir_reactor::oneshot();
+        let (loaded, stop) = (Arc::clone(&volume), Arc::clone(&end));
+        harness.run(0, move |reactor| async move {
+            let client = Client::open(&loaded, &reactor, depth as u32);
+            drop(loaded);
+            let task = async move {
+                let mut round = 0u64;
+                while !stop.load(Ordering::Relaxed) {
+                    round += 1;
+                    let data = round.to_le_bytes().repeat(4096 / 8);
+                    let write = |block| client.submit(common::write(block, 1, &data));
+                    let tokens: Vec<_> = (0..depth).map(write).collect();
+                    for token in tokens {
+                        assert_eq!(client.completion(token).await.0, Ok(()));
+                    }
+                    let there = client.read(round % depth, 1).await.unwrap();
+                    assert_eq!(there, data, "round {round}");
+                }
+                sender.send(round);
+            };
+            reactor.spawn(task).detach();
+        });
+        volumes.push(volume);
+        loads.push(done);
+    }
+    let own = |number: usize| host.volumes()[number].own_client.clone();
+    fake::until("one moves", || own(0).is_some() || own(1).is_some());
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    end.store(true, Ordering::Relaxed);
+    let rounds: Vec<_> = loads.into_iter().map(|done| done.wait()).collect();
+    println!("rounds {rounds:?}; {:?}, {:?}", own(0), own(1));
+    assert!(
+        rounds
+            .iter()
+            .all(|round| round.is_some_and(|round| round > 1))
+    );
+    assert!(
+        matches!(own(0), Some(Reason::Thread { .. })),
+        "{:?}",
+        own(0)
+    );
+    assert_eq!(own(1), None);
+    for client in host.clients() {
+        println!("{client:?}");
+    }
+    assert_eq!(host.clients().len(), 2);
+    drop(volumes);
+    harness.run(0, move |_| async move { host.close_all().await });
+    real.end();
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_nvme_target::{CommandKind, Latency, Stage};
-use weir_rbd::{ClientReport, LibrbdTimes, RbdHost, Taken, VolumeReport};
+use weir_rbd::{ClientReport, LibrbdTimes, RbdHost, Reason, Taken, VolumeReport};
 use weir_volume::VolumeUrl;
 
 use super::{ApiError, Context};
@@ -27,6 +27,11 @@ pub struct CephClientView {
     pub images: u32,
     /// How many it would serve at most.
     pub images_max: u32,
+    /// Whether it is the own client of a volume that shared one before.
+    pub own: bool,
+    /// The busiest of its threads when it was last looked at for `bdevs_per_cluster=auto`; missing where it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busiest_thread: Option<CephThread>,
     /// The volumes that it serves.
     pub volumes: Vec<VolumeName>,
     /// Whether the cluster was told to refuse it; it is gone when librbd has let go of what it was lent.
@@ -48,18 +53,70 @@ pub struct CephClientCost {
     pub descriptors: u32,
 }
 
+/// A thread of a client of a Ceph cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CephThread {
+    /// Its name.
+    pub name: String,
+    /// How much of a processor it had.
+    pub percent: u32,
+}
+
+/// Why a volume has a client of its own: what was measured of the client that it shared, and the limit that this reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CephOwnClient {
+    /// `thread` (percent of a processor), `operations` or `bytes` (under way at once), or `asked`.
+    pub limit: String,
+    /// What was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<u64>,
+    /// From when on that is a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<u64>,
+    /// The same in words.
+    pub text: String,
+}
+
+impl From<&Reason> for CephOwnClient {
+    fn from(reason: &Reason) -> Self {
+        let (limit, figures) = match *reason {
+            Reason::Thread {
+                percent,
+                bound_percent,
+                ..
+            } => ("thread", Some((percent.into(), bound_percent.into()))),
+            Reason::Operations { mean, bound } => ("operations", Some((mean, bound))),
+            Reason::Bytes { mean, bound } => ("bytes", Some((mean, bound))),
+            Reason::Asked => ("asked", None),
+        };
+        CephOwnClient {
+            limit: limit.to_owned(),
+            measured: figures.map(|(measured, _)| measured),
+            bound: figures.map(|(_, bound)| bound),
+            text: reason.to_string(),
+        }
+    }
+}
+
 /// An image that a volume is made of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CephImageView {
     /// The volume.
     pub volume: VolumeName,
-    /// What it is doing: `serving`, `fencing`, `reopening`, `gone` or `closed`.
+    /// What it is doing: `serving`, `moving`, `fencing`, `reopening`, `gone` or `closed`.
     pub phase: String,
     /// The address of the client that serves it, while one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
-    /// How often it was opened again, on another client.
+    /// How often it was opened again, on another client, because one was cut off.
     pub reopened: u64,
+    /// Why it has a client of its own, where it moved to one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_client: Option<CephOwnClient>,
+    /// How often it has moved to a client of its own.
+    pub moves: u64,
+    /// How often that was called off.
+    pub moves_called_off: u64,
     /// Operations that were answered while librbd has their buffers still.
     pub orphans: u32,
     /// What went wrong last.
@@ -179,6 +236,9 @@ fn image_view(image: &Image) -> CephImageView {
         phase: report.phase.to_owned(),
         client: report.client.clone(),
         reopened: report.reopened,
+        own_client: report.own_client.as_ref().map(CephOwnClient::from),
+        moves: report.moves,
+        moves_called_off: report.moves_called_off,
         orphans: report.orphans,
         trouble: report.trouble.clone(),
         reads: split(&image.latency, CommandKind::Read, reads),
@@ -197,6 +257,11 @@ fn client_view(client: ClientReport, images: &[Image]) -> CephClientView {
         conf: client.conf,
         images: client.images,
         images_max: client.images_max,
+        own: client.own,
+        busiest_thread: client.busiest_thread.map(|thread| CephThread {
+            name: thread.name,
+            percent: thread.percent,
+        }),
         fenced: client.fenced,
         cost: client.cost.map(|cost| CephClientCost {
             threads: cost.threads,
@@ -249,6 +314,10 @@ fn client_families(clients: &[ClientReport]) -> Vec<Family> {
         "weir_ceph_client_fenced",
         "Whether the cluster was told to refuse a client.",
     );
+    let mut busiest = gauge(
+        "weir_ceph_client_busiest_thread_ratio",
+        "Part of a processor that the busiest thread of a client had when it was last looked at.",
+    );
     for client in clients {
         let labels = || {
             [
@@ -258,12 +327,15 @@ fn client_families(clients: &[ClientReport]) -> Vec<Family> {
         };
         count.add(labels(), client.images);
         fenced.add(labels(), u64::from(client.fenced));
+        if let Some(thread) = &client.busiest_thread {
+            busiest.add(labels(), f64::from(thread.percent) / 100.0);
+        }
         if let Some(cost) = client.cost {
             threads.add(labels(), cost.threads);
             memory.add(labels(), cost.resident_bytes);
         }
     }
-    vec![count, threads, memory, fenced]
+    vec![count, threads, memory, fenced, busiest]
 }
 
 fn image_families(images: &[Image]) -> Vec<Family> {
@@ -276,6 +348,16 @@ fn image_families(images: &[Image]) -> Vec<Family> {
         "weir_image_reopened_total",
         Kind::Counter,
         "Times that an image was opened again on another client.",
+    );
+    let mut own = Family::new(
+        "weir_image_own_client",
+        Kind::Gauge,
+        "Whether an image has moved to a client of its own.",
+    );
+    let mut moves = Family::new(
+        "weir_image_moves_total",
+        Kind::Counter,
+        "Times that an image has moved to a client of its own, or that this was called off.",
     );
     let mut seconds = Family::new(
         "weir_image_librbd_seconds_total",
@@ -291,10 +373,18 @@ fn image_families(images: &[Image]) -> Vec<Family> {
         let volume = [("volume", volume.as_str())];
         orphans.add(volume, report.orphans);
         reopened.add(volume, report.reopened);
+        own.add(volume, u64::from(report.own_client.is_some()));
+        for (result, count) in [
+            ("done", report.moves),
+            ("called_off", report.moves_called_off),
+        ] {
+            moves.add(volume.into_iter().chain([("result", result)]), count);
+        }
         let LibrbdTimes {
             reads,
             writes,
             others,
+            ..
         } = report.times;
         for (name, taken) in [("read", reads), ("write", writes), ("other", others)] {
             let with = || volume.into_iter().chain([("operation", name)]);
@@ -302,12 +392,29 @@ fn image_families(images: &[Image]) -> Vec<Family> {
             operations.add(with(), taken.operations);
         }
     }
-    vec![orphans, reopened, seconds, operations]
+    vec![orphans, reopened, own, moves, seconds, operations]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn why_a_volume_has_its_own_client_is_told_in_figures_and_words() {
+        let thread = Reason::Thread {
+            name: "msgr-worker-1".to_owned(),
+            percent: 83,
+            bound_percent: 75,
+        };
+        let told = CephOwnClient::from(&thread);
+        assert_eq!(
+            (&*told.limit, told.measured, told.bound),
+            ("thread", Some(83), Some(75))
+        );
+        assert!(told.text.contains("msgr-worker-1"), "{told:?}");
+        let asked = CephOwnClient::from(&Reason::Asked);
+        assert_eq!((&*asked.limit, asked.measured), ("asked", None));
+    }
 
     #[test]
     fn the_parts_of_a_commands_time_are_all_of_it() {

@@ -66,13 +66,18 @@ fn ceph_client(client: &CephClientView) -> String {
         None => "cost not measured".to_owned(),
     };
     let fenced = if client.fenced { "; cut off" } else { "" };
+    let busiest = match &client.busiest_thread {
+        Some(thread) => format!(", thread {} at {}%", thread.name, thread.percent),
+        None => String::new(),
+    };
+    let own = if client.own { " (own)" } else { "" };
     let volumes = client.volumes.iter().map(ToString::to_string);
     let volumes = match volumes.collect::<Vec<_>>() {
         none if none.is_empty() => String::new(),
         some => format!(": {}", some.join(", ")),
     };
     format!(
-        "client.{} at {}: {cost}; {} of {} images{volumes}{fenced}",
+        "client.{} at {}: {cost}{busiest}; {} of {} images{own}{volumes}{fenced}",
         client.id, client.address, client.images, client.images_max
     )
 }
@@ -95,10 +100,18 @@ fn ceph_image(image: &CephImageView) -> String {
         ))
     };
     let orphans = (image.orphans > 0).then(|| format!("; {} orphans", image.orphans));
+    let own = image.own_client.as_ref();
+    let own = own.map(|own| format!("; own client: {}", own.text));
+    let called_off = (image.moves_called_off > 0).then(|| {
+        let count = image.moves_called_off;
+        format!("; {count} moves to an own client called off")
+    });
     let parts = [
         split("reads", image.reads),
         split("writes", image.writes),
         orphans,
+        own,
+        called_off,
     ];
     let parts: String = parts.into_iter().flatten().collect();
     format!("{}: {}{parts}", image.volume, image.phase)
