@@ -209,6 +209,25 @@ fn a_volume_moves_and_has_everything_with_it() {
     served.end();
 }
 
+#[test]
+fn a_gateway_that_was_killed_after_a_move_takes_over_from_itself() {
+    let served = Served::new("");
+    served.moved().unwrap();
+    let own = served.client();
+    assert_eq!(served.write(0xd1), Ok(()));
+    let again = host("a");
+    let volume = open(&served.harness, &again, &served.url);
+    assert!(served.is_blocklisted(&own));
+    let there = served.harness.run(0, move |reactor| async move {
+        Client::open(&volume, &reactor, 1).read(0, 1).await
+    });
+    assert_eq!(there.unwrap()[0], 0xd1);
+    served
+        .harness
+        .run(0, move |_| async move { again.close_all().await });
+    served.end();
+}
+
 /// The volume's contract, with everything that it checks, while the volume moves all the time.
 #[test]
 fn the_contract_holds_while_the_volume_moves() {

@@ -212,6 +212,21 @@ fn an_image_that_is_served_is_not_deleted_and_is_resized_with_its_volume() {
         (&json!(1), &json!(32))
     );
     assert!(client["cost"]["threads"].is_u64(), "{client}");
+    assert_eq!(client["own"], false);
+    assert_eq!(
+        (
+            &status()["images"][0]["moves"],
+            &status()["images"][0]["own_client"]
+        ),
+        (&json!(0), &Value::Null)
+    );
+    // One that may have its own begins on the same.
+    ceph.ok("create rbd/b --size 4M");
+    let auto = ceph.url("rbd/b", "&bdevs_per_cluster=auto");
+    ceph.gateway.ok(&format!("volume add w {auto}"));
+    assert_eq!(status()["clients"][0]["volumes"], json!(["v", "w"]));
+    assert_eq!(status()["clients"].as_array().map(Vec::len), Some(1));
+    ceph.gateway.ok("volume remove w");
     assert_eq!(status()["images"][0]["client"], client["address"]);
     assert_eq!(status()["images"][0]["phase"], "serving");
     let refusal = ["rbd/a", "volume v", "weir volume remove v"];
@@ -258,6 +273,81 @@ impl Drop for Load {
 }
 
 #[test]
+fn a_volume_moves_to_a_client_of_its_own_under_load_and_status_tells_why() {
+    let ceph = WithCeph::started();
+    let gateway = &ceph.gateway;
+    let mut conf = std::fs::read_to_string(&ceph.conf).expect("it is there");
+    conf.push_str("objecter inflight ops = 4\n");
+    std::fs::write(&ceph.conf, conf).expect("it can be written to");
+    ceph.tell("latency_us 4000");
+    gateway.ok(&format!("subsystem add {SUBSYSTEM} --allow-any-host"));
+    for (image, volume) in [("a", "much"), ("b", "less")] {
+        ceph.ok(&format!("create rbd/{image} --size 4M"));
+        let url = ceph.url(&format!("rbd/{image}"), "&bdevs_per_cluster=auto");
+        gateway.ok(&format!("volume add {volume} {url}"));
+        gateway.ok(&format!("namespace add {SUBSYSTEM} {volume}"));
+    }
+    let port = free_port();
+    gateway.ok(&format!("listener add 127.0.0.1:{port}"));
+    let load = |nsid: u32, depth: u32| {
+        let target = format!("nvme+tcp://127.0.0.1:{port}/{SUBSYSTEM}?nsid={nsid}");
+        let bench = format!(
+            "bench --read-percent 50 --queue-depth {depth} --duration 20 --verify --json --destroy-data {target}"
+        );
+        let load = Command::new(WEIR)
+            .args(bench.split_whitespace())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        load.expect("the command runs")
+    };
+    let loads = [load(1, 16), load(2, 3)];
+    let images = || -> Value {
+        let text = gateway.ok("status --json");
+        serde_json::from_str::<Value>(&text).expect("JSON")["ceph"]["images"].clone()
+    };
+    let image = |name: &str| -> Value {
+        let images = images();
+        let mut all = images.as_array().expect("a list").iter();
+        let found = all.find(|image| image["volume"] == name);
+        found.expect("it is served").clone()
+    };
+    until("one moves", || image("much")["moves"] == 1);
+    let own = image("much")["own_client"].clone();
+    assert_eq!(
+        (&own["limit"], &own["bound"]),
+        (&json!("operations"), &json!(4))
+    );
+    assert!(own["measured"].as_u64() >= Some(4), "{own}");
+    assert_eq!(image("less")["own_client"], Value::Null);
+    assert_ne!(image("less")["client"], image("much")["client"]);
+    let shown = gateway.ok("status");
+    assert!(
+        shown.contains("own client: ") && shown.contains("(own): much"),
+        "{shown}"
+    );
+    assert!(gateway.log().contains("has moved to a client of its own"));
+    assert!(gateway.metric("weir_image_own_client") == 1.0);
+    assert!(gateway.metric("weir_image_moves_total") == 1.0);
+    for load in loads {
+        let output = load.wait_with_output().expect("it ends");
+        assert!(output.status.success());
+        let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(result["errors"], 0, "{result}");
+        let verified = result["verification"].as_array().expect("a list");
+        assert!(
+            verified
+                .iter()
+                .all(|of| of["ok"] == true && of["whole"] == true),
+            "{result}"
+        );
+    }
+    assert_eq!(image("much")["reopened"], 0);
+    assert_eq!(image("much")["moves"], 1);
+}
+
+#[test]
 fn what_cannot_be_fenced_ends_its_connections_and_queues_are_refused_until_it_is() {
     let ceph = WithCeph::started();
     let gateway = &ceph.gateway;
@@ -289,6 +379,8 @@ fn what_cannot_be_fenced_ends_its_connections_and_queues_are_refused_until_it_is
     assert!(gateway.ok("status").contains("writes network "));
     assert!(gateway.metric("weir_image_librbd_operations_total") > 0.0);
     assert!(gateway.metric("weir_ceph_client_images") > 0.0);
+    assert!(gateway.metric("weir_image_own_client") == 0.0);
+    assert!(gateway.metric("weir_image_moves_total") == 0.0);
     ceph.tell("monitors down");
     ceph.tell("hang write");
     until("its connection ends", || {

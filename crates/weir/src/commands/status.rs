@@ -153,6 +153,34 @@ fn show(view: StatusView) -> String {
 
 #[cfg(test)]
 mod tests {
+    use weir_gateway::api::ceph::{CephImageView, CephOwnClient};
+
+    #[test]
+    fn why_an_image_has_its_own_client_is_shown() {
+        let image = CephImageView {
+            volume: "v".parse().expect("a name"),
+            phase: "serving".to_owned(),
+            client: Some("10.0.0.1:0/7".to_owned()),
+            reopened: 0,
+            own_client: Some(CephOwnClient {
+                limit: "operations".to_owned(),
+                measured: Some(1100),
+                bound: Some(1024),
+                text: "1100 operations were under way".to_owned(),
+            }),
+            moves: 1,
+            moves_called_off: 2,
+            orphans: 0,
+            trouble: None,
+            reads: None,
+            writes: None,
+        };
+        assert_eq!(
+            super::ceph_image(&image),
+            "v: serving; own client: 1100 operations were under way; 2 moves to an own client called off"
+        );
+    }
+
     #[test]
     fn uptimes() {
         let cases = [
