@@ -459,7 +459,7 @@ fn a_write_that_times_out_while_its_volume_moves_is_fenced() {
     until("it hangs", || served.cluster.ask("held") == 1);
     // Again and again, so that one is under way at that moment; none can have a client while the monitors are away.
     served.cluster.tell("monitors up");
-    while *hung.lock().unwrap() == None && served.is("serving") {
+    while hung.lock().unwrap().is_none() && served.is("serving") {
         assert!(served.moved().is_err());
     }
     assert_eq!(wait(&hung), Err(VolumeError::TimedOut));
