@@ -126,11 +126,15 @@ fn the_volume_that_does_most_on_a_busy_client_gets_its_own() {
     assert!(percent >= 5, "{reason}");
     assert_eq!(loaded.host.clients().len(), 2);
     let own = loaded.report(1).client.unwrap();
-    let clients = loaded.host.clients();
-    let shared = clients.iter().find(|client| !client.own).unwrap();
-    assert_ne!(shared.address, own);
-    assert_eq!(shared.images, 2);
-    assert!(shared.busiest_thread.is_some(), "{shared:?}");
+    let shared = || {
+        let mut clients = loaded.host.clients().into_iter();
+        clients.find(|client| !client.own).unwrap()
+    };
+    assert_ne!(shared().address, own);
+    until("its image there is closed", || shared().images == 2);
+    until("it is told what its threads do", || {
+        shared().busiest_thread.is_some()
+    });
     // As many have a client of their own as may: the others stay, however busy theirs is. Nothing moves twice.
     loaded.goes_on();
     assert_eq!((loaded.reason(0), loaded.reason(2)), (None, None));

@@ -647,7 +647,8 @@ fn a_resize_waits_for_a_move() {
     moved.join().unwrap().unwrap();
     let geometry = resized.join().unwrap().unwrap();
     assert_eq!(geometry.length_bytes(), 6 * MIB);
-    until("it is told", || count.0.load(Ordering::Relaxed) == 1);
+    // By the resize, or by what is seen of it, or both.
+    until("it is told", || count.0.load(Ordering::Relaxed) > 0);
     assert_eq!(served.write(0xa1), Ok(()));
     served.end();
 }
