@@ -80,6 +80,8 @@ struct StoredResult {
     weir: String,
     #[serde(default)]
     version: serde_json::Value,
+    #[serde(default)]
+    simulated: bool,
     drives: Vec<StoredDrive>,
 }
 
@@ -91,12 +93,18 @@ struct StoredDrive {
     url: String,
     capacity_bytes: Option<f64>,
     #[serde(default)]
+    written_bytes: f64,
+    #[serde(default)]
+    members: Vec<String>,
+    #[serde(default)]
     passes: Vec<StoredPass>,
 }
 
 #[derive(Deserialize)]
 struct StoredPass {
     pass: String,
+    #[serde(default)]
+    complete: Option<bool>,
     #[serde(default)]
     phases: Vec<StoredPhase>,
     #[serde(default)]
@@ -149,7 +157,17 @@ pub fn read(text: &str, when_full: WhenFull) -> Result<Vec<Drive>, DriveError> {
     stored
         .drives
         .iter()
-        .map(|drive| of_stored(drive, when_full))
+        .map(|drive| {
+            let mut drive = of_stored(drive, when_full)?;
+            if stored.simulated {
+                let said = format!(
+                    "{}: a modelled drive, and no drive, was measured",
+                    drive.name
+                );
+                drive.caveats.push(said);
+            }
+            Ok(drive)
+        })
         .collect()
 }
 
@@ -182,6 +200,27 @@ fn of_stored(stored: &StoredDrive, when_full: WhenFull) -> Result<Drive, DriveEr
         },
     };
     let passes: Vec<&StoredPass> = std::iter::once(fill).chain(over).collect();
+    if let Some(cut) = passes.iter().find(|pass| pass.complete == Some(false)) {
+        caveats.push(format!(
+            "{name}: its pass '{}' was not made to its end, and what would have come is not in the plan",
+            cut.pass
+        ));
+    }
+    if let Some(capacity) = stored.capacity_bytes
+        && stored.written_bytes > 0.0
+        && stored.written_bytes < capacity
+    {
+        caveats.push(format!(
+            "{name}: only its first {} were written; a drive slows down as it fills",
+            crate::units::bytes_text(stored.written_bytes)
+        ));
+    }
+    if !stored.members.is_empty() {
+        caveats.push(format!(
+            "{name} is a stripe of {}: where the plan says drives, it means such stripes",
+            stored.members.len()
+        ));
+    }
     let mut windows: Vec<Window> = Vec::new();
     for pass in &passes {
         let usable = (pass.worst_windows.iter())

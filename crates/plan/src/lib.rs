@@ -6,11 +6,17 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cluster;
 pub mod diff;
 pub mod drive;
+mod matrix;
+pub mod network;
 pub mod page;
+pub mod points;
 pub mod published;
 pub mod record;
+pub mod reproduce;
+pub mod scalability;
 pub mod sheet;
 pub mod text;
 pub mod units;

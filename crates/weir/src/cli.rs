@@ -12,8 +12,8 @@ use weir_rbd::ImageName;
 
 use crate::tools::{
     AgentArguments, BenchArguments, CompareArguments, CopyArguments, CurveArguments,
-    DiscoverArguments, DriveArguments, PlanArguments, ReportArguments, TortureArguments,
-    VerifyArguments,
+    DiscoverArguments, DriveArguments, PlanArguments, ReportArguments, ReproduceArguments,
+    TortureArguments, VerifyArguments,
 };
 
 /// Serves block volumes over NVMe/TCP, and measures them.
@@ -94,6 +94,8 @@ pub(crate) enum Command {
     Report(ReportArguments),
     /// Size from what was measured: drives for a line rate, clusters of gateways for a load
     Plan(PlanArguments),
+    /// Run a published test here, or predict it, and see it beside its published figures
+    Reproduce(ReproduceArguments),
     /// Send an NVMe/TCP target what breaks targets, and compare its answers with the specifications
     Torture(TortureArguments),
 }

@@ -39,6 +39,9 @@ fn main() -> ExitCode {
             return finish(tools::report::run(&arguments, global.json));
         }
         Command::Plan(arguments) => return finish(tools::plan::run(&arguments, global.json)),
+        Command::Reproduce(arguments) => {
+            return finish(tools::reproduce::run(&arguments, global.json));
+        }
         Command::Torture(arguments) => {
             return finish(tools::torture::run(&arguments, global.json));
         }
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         | Command::Verify(_)
         | Command::Report(_)
         | Command::Plan(_)
+        | Command::Reproduce(_)
         | Command::Torture(_) => {
             unreachable!("the tools ask no gateway and have run already")
         }

@@ -111,6 +111,141 @@ fn plans_are_stored_drawn_and_compared() {
 }
 
 #[test]
+fn the_published_12_nodes_are_predicted_from_the_other_curves() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = [
+        "plan",
+        "cluster",
+        "--curve",
+        "published:ceph",
+        "--samples",
+        "10",
+    ];
+    let arguments = [
+        "--hold-out",
+        "12",
+        "--leave-out",
+        "--predict",
+        "nodes=16",
+        "--target",
+        "600k",
+    ];
+    let sheet = answer(folder.path(), &[&cluster[..], &arguments].concat());
+    for name in ["peak-error", "within-error"] {
+        let off = values(&sheet, "held-out", name);
+        assert!(off.len() == 1 && off[0].abs() < 0.10, "{name}: {off:?}");
+    }
+    assert_eq!(values(&sheet, "left-out", "peak").len(), 4);
+    let text = weir(folder.path(), &[&cluster[..], &arguments].concat());
+    let text = String::from_utf8(text.stdout).unwrap();
+    for part in [
+        "hosts with gateways",
+        "not shown by the curves",
+        "What to measure next",
+        "(fitted)",
+        "(published)",
+    ] {
+        assert!(text.contains(part), "no {part} in\n{text}");
+    }
+}
+
+#[test]
+fn curves_that_show_nothing_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let flat = "[[curve]]\nname = \"a\"\ngateways = 1\nreactors = 1\nbdevs_per_cluster = 1\nnodes = 3\nosds = 3\n\
+        points = [[1, 1e3, 0], [2, 2e3, 0], [4, 4e3, 0], [8, 8e3, 0], [16, 16e3, 0], [32, 32e3, 0], [64, 64e3, 0], [128, 128e3, 0]]\n";
+    std::fs::write(folder.path().join("flat.toml"), flat).unwrap();
+    std::fs::write(folder.path().join("few.toml"), flat.replace(", [4, 4e3, 0], [8, 8e3, 0], [16, 16e3, 0], [32, 32e3, 0], [64, 64e3, 0], [128, 128e3, 0]", "")).unwrap();
+    for (arguments, part) in [
+        (vec!["--curve", "flat.toml"], "do not identify the model"),
+        (vec!["--curve", "few.toml"], "measure more depths"),
+        (vec!["--curve", "none.toml"], "none.toml"),
+        (vec!["--curve", "flat.toml,nodes=3"], "needs all of"),
+        (
+            vec![
+                "--curve",
+                "flat.toml,nodes=3,osds=3,gateways=1,reactors=1,bdevs=1",
+            ],
+            "no stored result",
+        ),
+        (vec!["--curve", "published:x"], "there are: ceph"),
+        (
+            vec!["--curve", "published:ceph", "--curve", "published:ceph"],
+            "two curves",
+        ),
+        (
+            vec!["--curve", "published:ceph", "--predict", "cores=3"],
+            "none of",
+        ),
+        (
+            vec!["--curve", "published:ceph", "--predict", "nodes=0"],
+            "from 1",
+        ),
+        (
+            vec!["--curve", "published:ceph", "--hold-out", "13"],
+            "4-default",
+        ),
+        (
+            vec!["--curve", "published:ceph", "--target", "many"],
+            "800k",
+        ),
+        (
+            vec!["--curve", "published:ceph", "--latency", "0"],
+            "above 0",
+        ),
+        (vec![], "--curve"),
+    ] {
+        let output = weir(
+            folder.path(),
+            &[&["plan", "cluster"], &arguments[..]].concat(),
+        );
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{arguments:?}");
+        assert!(said.contains(part), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn the_articles_stand_beside_their_own_figures() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = answer(folder.path(), &["reproduce", "recorder", "--no-run"]);
+    assert_eq!(
+        values(&recorder, "counts", "needed"),
+        [8.0, 6.0, 10.0, 6.0, 5.0]
+    );
+    assert_eq!(
+        values(&recorder, "counts", "by-rule"),
+        [8.0, 6.0, 10.0, 6.0, 4.0]
+    );
+    assert_eq!(values(&recorder, "checks", "one-rule"), [0.0]);
+    let ceph = answer(folder.path(), &["reproduce", "ceph", "--html", "page.html"]);
+    assert_eq!(values(&ceph, "checks", "linear"), [0.0]);
+    assert_eq!(values(&ceph, "published", "peak-error").len(), 4);
+    let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(page.contains("1 : 1.38 : 1.64"));
+    // A volume of memory takes the article's load, and its curve stands beside the published ones.
+    let run = [
+        "--target",
+        "mem:?size=64m",
+        "--clients",
+        "2",
+        "--depths",
+        "1,4",
+        "-t",
+        "100ms",
+    ];
+    let measured = answer(folder.path(), &[&["reproduce", "ceph"], &run[..]].concat());
+    assert_eq!(values(&measured, "measured", "in-flight-8").len(), 2);
+    let refused = weir(
+        folder.path(),
+        &["reproduce", "ceph", "--target", "nowhere:x"],
+    );
+    assert!(!refused.status.success());
+    let refused = weir(folder.path(), &["reproduce", "novel"]);
+    assert!(!refused.status.success());
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_with_the_way_out() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("x.json"), "{}").unwrap();

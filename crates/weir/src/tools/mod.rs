@@ -16,6 +16,7 @@ mod live;
 pub(crate) mod plan;
 mod present;
 pub(crate) mod report;
+pub(crate) mod reproduce;
 mod session;
 pub(crate) mod torture;
 pub(crate) mod verify;
@@ -29,6 +30,7 @@ pub(crate) use discover::DiscoverArguments;
 pub(crate) use drive::DriveArguments;
 pub(crate) use plan::PlanArguments;
 pub(crate) use report::ReportArguments;
+pub(crate) use reproduce::ReproduceArguments;
 pub(crate) use torture::TortureArguments;
 pub(crate) use verify::VerifyArguments;
 

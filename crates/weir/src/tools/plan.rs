@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use weir_plan::cluster::{self, Configuration, MeasuredCurve, PremiseSources, Premises};
 use weir_plan::drive::{self, Drive, WhenFull};
+use weir_plan::points::{self, Points};
 use weir_plan::record::{self, Design, Link, Requirements, Told};
 use weir_plan::sheet::{Sheet, Source};
 use weir_plan::{diff, page, published, text, units};
@@ -33,6 +35,8 @@ pub(crate) struct PlanArguments {
 enum PlanCommand {
     /// Drives in RAID0 for a recorder of a line: by the worst sustained window that its buffer cannot hide
     Record(RecordArguments),
+    /// What a cluster of gateways does in other configurations, by a queueing network fitted to measured curves
+    Cluster(ClusterArguments),
     /// What differs between two plans
     Diff(DiffArguments),
 }
@@ -131,6 +135,183 @@ struct RecordArguments {
 }
 
 #[derive(Debug, clap::Args)]
+struct ClusterArguments {
+    /// Curves: a file of points (docs/plans.md); a result of weir curve with what it was measured on, as
+    /// FILE,nodes=4,osds=96,gateways=4,reactors=10,bdevs=2; or published:ceph. May be given several times
+    #[arg(long, required = true, value_name = "CURVE")]
+    curve: Vec<CurveArgument>,
+    /// A configuration to predict, such as nodes=16,osds=384,gateways=4,reactors=12,bdevs=1; what is left out is as in the curve with the
+    /// most nodes. May be given several times
+    #[arg(long, value_name = "WHAT=N,...")]
+    predict: Vec<Changes>,
+    /// The mean latency that a request may take
+    #[arg(long, value_name = "TIME", value_parser = super::duration, default_value = "2ms")]
+    latency: Duration,
+    /// Find designs (S, M, L) that do so many requests a second at that latency, such as 800k
+    #[arg(long, value_name = "N", value_parser = requests)]
+    target: Option<f64>,
+    /// Leave this curve out of the fit and hold the prediction against it; may be given several times
+    #[arg(long, value_name = "NAME")]
+    hold_out: Vec<String>,
+    /// Leave out each curve in turn, and tell how far off it comes out
+    #[arg(long)]
+    leave_out: bool,
+    /// Gateways run on nodes of their own, and not on OSD nodes
+    #[arg(long)]
+    separate_gateways: bool,
+    /// Copies of what is written [default: what the curves say, else 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    replicas: Option<u32>,
+    /// How many of 100 requests read [default: what the curves say, else 70]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    read_percent: Option<u32>,
+    /// Volumes of all gateways [default: what the curves say, else 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    volumes: Option<u32>,
+    /// Samples of the bootstrap that intervals are from
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    samples: u32,
+    /// What its randomness starts from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    sheet: SheetArguments,
+}
+
+/// Parts of a configuration that were said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Changes {
+    name: Option<String>,
+    gateways: Option<u32>,
+    reactors: Option<u32>,
+    bdevs_per_cluster: Option<u32>,
+    nodes: Option<u32>,
+    osds: Option<u32>,
+}
+
+impl Changes {
+    fn take(&mut self, text: &str) -> Result<(), String> {
+        const COUNT_MAX: u32 = 1_000_000;
+        let (key, value) =
+            (text.split_once('=')).ok_or_else(|| format!("'{text}' is not WHAT=N"))?;
+        if key == "name" {
+            self.name = Some(value.to_owned());
+            return Ok(());
+        }
+        let place = match key {
+            "gateways" => &mut self.gateways,
+            "reactors" => &mut self.reactors,
+            "bdevs" | "bdevs_per_cluster" => &mut self.bdevs_per_cluster,
+            "nodes" => &mut self.nodes,
+            "osds" => &mut self.osds,
+            _ => {
+                return Err(format!(
+                    "'{key}' is none of gateways, reactors, bdevs, nodes and osds"
+                ));
+            }
+        };
+        if place.is_some() {
+            return Err(format!("{key} is said twice"));
+        }
+        match value.parse::<u32>() {
+            Ok(value @ 1..=COUNT_MAX) => *place = Some(value),
+            _ => {
+                return Err(format!(
+                    "{key} is a number from 1 to {COUNT_MAX}, not '{value}'"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// With what is not said as in `base`; as many OSDs in a node where only the nodes are said.
+    fn of(&self, base: Configuration) -> Configuration {
+        let nodes = self.nodes.unwrap_or(base.nodes);
+        Configuration {
+            gateways: self.gateways.unwrap_or(base.gateways),
+            reactors: self.reactors.unwrap_or(base.reactors),
+            bdevs_per_cluster: self.bdevs_per_cluster.unwrap_or(base.bdevs_per_cluster),
+            nodes,
+            osds: self.osds.unwrap_or(base.osds / base.nodes * nodes).max(1),
+        }
+    }
+
+    /// Where all is said.
+    fn whole(&self) -> Option<Configuration> {
+        Some(Configuration {
+            gateways: self.gateways?,
+            reactors: self.reactors?,
+            bdevs_per_cluster: self.bdevs_per_cluster?,
+            nodes: self.nodes?,
+            osds: self.osds?,
+        })
+    }
+}
+
+impl std::str::FromStr for Changes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut changes = Changes::default();
+        text.split(',').try_for_each(|part| changes.take(part))?;
+        Ok(changes)
+    }
+}
+
+/// Curves as they are named at the command line.
+#[derive(Debug, Clone)]
+enum CurveArgument {
+    Published,
+    Points(PathBuf),
+    Result(PathBuf, Configuration, Option<String>),
+}
+
+impl std::str::FromStr for CurveArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(name) = text.strip_prefix("published:") {
+            return match name {
+                "ceph" => Ok(CurveArgument::Published),
+                _ => Err(format!(
+                    "no curves '{name}' were published; there are: ceph"
+                )),
+            };
+        }
+        let (file, said) = text.split_once(',').unwrap_or((text, ""));
+        if file.is_empty() {
+            return Err("it names no file".to_owned());
+        }
+        if said.is_empty() {
+            return Ok(CurveArgument::Points(PathBuf::from(file)));
+        }
+        let changes: Changes = said.parse()?;
+        match changes.whole() {
+            Some(of) => Ok(CurveArgument::Result(PathBuf::from(file), of, changes.name)),
+            None => Err(
+                "a result needs all of what it was measured on: nodes=, osds=, gateways=, reactors= and bdevs="
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
+/// Reads requests a second: `800000`, `800k`, `1.2M`.
+fn requests(text: &str) -> Result<f64, String> {
+    let (number, factor) = match text.strip_suffix(['k', 'K', 'M']) {
+        None => (text, 1.0),
+        Some(number) if text.ends_with('M') => (number, 1e6),
+        Some(number) => (number, 1e3),
+    };
+    match number.parse::<f64>() {
+        Ok(number) if number > 0.0 && number.is_finite() => Ok(number * factor),
+        _ => Err(format!(
+            "'{text}' is no number of requests; write 800000, 800k or 1.2M"
+        )),
+    }
+}
+
+#[derive(Debug, clap::Args)]
 struct DiffArguments {
     /// A stored plan
     #[arg(value_name = "PLAN")]
@@ -195,6 +376,7 @@ fn when_full(text: &str) -> Result<WhenFull, &'static str> {
 pub(crate) fn run(arguments: &PlanArguments, json: bool) -> anyhow::Result<ExitCode> {
     match &arguments.command {
         PlanCommand::Record(arguments) => record(arguments, json),
+        PlanCommand::Cluster(arguments) => of_cluster(arguments, json),
         PlanCommand::Diff(arguments) => compared(arguments, json),
     }
 }
@@ -281,6 +463,88 @@ fn designs(arguments: &RecordArguments) -> anyhow::Result<Vec<Design>> {
         }
         _ => bail!("some drives have a count and some have none: an array needs one of each"),
     }
+}
+
+fn of_cluster(arguments: &ClusterArguments, json: bool) -> anyhow::Result<ExitCode> {
+    let files: Vec<&Path> = arguments
+        .curve
+        .iter()
+        .filter_map(|of| match of {
+            CurveArgument::Published => None,
+            CurveArgument::Points(file) | CurveArgument::Result(file, _, _) => Some(file.as_path()),
+        })
+        .collect();
+    arguments.sheet.check(&files)?;
+    let (curves, said) = curves(&arguments.curve)?;
+    let told = |said: bool, source: Source| if said { Source::Given } else { source };
+    let premises = Premises {
+        colocated: said.colocated && !arguments.separate_gateways,
+        replicas: arguments.replicas.map_or(said.replicas, f64::from),
+        read_part: (arguments.read_percent).map_or(said.read_part, |of| f64::from(of) / 100.0),
+        volumes: arguments.volumes.map_or(said.volumes, f64::from),
+        sources: PremiseSources {
+            colocated: told(arguments.separate_gateways, said.sources.colocated),
+            replicas: told(arguments.replicas.is_some(), said.sources.replicas),
+            read_part: told(arguments.read_percent.is_some(), said.sources.read_part),
+            volumes: told(arguments.volumes.is_some(), said.sources.volumes),
+        },
+    };
+    let largest = (curves
+        .iter()
+        .map(|of| of.configuration)
+        .max_by_key(|of| of.nodes))
+    .context("no curve to plan from")?;
+    let request = cluster::Request {
+        premises,
+        latency: arguments.latency.as_secs_f64(),
+        targets: arguments.predict.iter().map(|of| of.of(largest)).collect(),
+        wanted: arguments.target,
+        held_out: arguments.hold_out.clone(),
+        leave_out: arguments.leave_out,
+        samples: arguments.samples,
+        seed: arguments.seed,
+        curves,
+    };
+    let sheet = cluster::plan(&request)?;
+    arguments.sheet.finish(sheet, json)
+}
+
+/// The curves, and what the first file of points says of them.
+fn curves(arguments: &[CurveArgument]) -> anyhow::Result<(Vec<MeasuredCurve>, Premises)> {
+    let mut curves: Vec<MeasuredCurve> = Vec::new();
+    let mut premises = None;
+    for argument in arguments {
+        let found = match argument {
+            CurveArgument::Published => {
+                let points = Points::published();
+                premises.get_or_insert(points.premises(Source::Published));
+                points.curves(Source::Published)
+            }
+            CurveArgument::Points(file) => {
+                let named = || file.display().to_string();
+                let text = fs::read_to_string(file).with_context(named)?;
+                let points = Points::parse(&text).with_context(named)?;
+                premises.get_or_insert(points.premises(Source::Given));
+                points.curves(Source::Given)
+            }
+            CurveArgument::Result(file, configuration, name) => {
+                let named = || file.display().to_string();
+                let text = fs::read_to_string(file).with_context(named)?;
+                let name = name.clone().unwrap_or_else(named);
+                vec![points::of_document(&text, &name, *configuration).with_context(named)?]
+            }
+        };
+        curves.extend(found);
+    }
+    for (at, curve) in curves.iter().enumerate() {
+        if curves[..at].iter().any(|of| of.name == curve.name) {
+            bail!(
+                "two curves are called '{}': give one another name=",
+                curve.name
+            );
+        }
+    }
+    Ok((curves, premises.unwrap_or_else(points::premises)))
 }
 
 fn compared(arguments: &DiffArguments, json: bool) -> anyhow::Result<ExitCode> {

@@ -1,0 +1,228 @@
+//! A closed queueing network: so many requests in flight go round a delay and stations, each a number of like queues of which a request visits one.
+//!
+//! The approximation of Schweitzer and Bard is solved as one equation for the throughput, since in it every queue's length follows from the throughput
+//! alone; the exact recursion of mean value analysis (Reiser and Lavenberg 1980) stands beside it for whole populations. Both take service to be such that
+//! the network has a product form.
+
+/// Steps of bisection: enough for the last bit of a double.
+const STEPS: u32 = 60;
+/// A throughput is known when it moves by less than this part.
+const EXACT: f64 = 1e-13;
+/// Populations up to which a latency is looked for.
+const IN_FLIGHT_MAX: f64 = 1e9;
+
+/// Like queues, of which a request visits one, any with the same chance.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Station {
+    /// What it is called.
+    pub name: &'static str,
+    /// How many queues; need not be whole where it is estimated.
+    pub queues: f64,
+    /// Seconds of service of a request, at whichever queue.
+    pub demand: f64,
+}
+
+impl Station {
+    /// Requests a second at most.
+    #[must_use]
+    pub fn capacity(&self) -> f64 {
+        if self.demand > 0.0 {
+            self.queues / self.demand
+        } else {
+            f64::INFINITY
+        }
+    }
+}
+
+/// A closed network.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Network {
+    /// Seconds in which a request waits for nothing.
+    pub delay: f64,
+    /// Where it may wait.
+    pub stations: Vec<Station>,
+}
+
+impl Network {
+    fn unloaded(&self) -> f64 {
+        self.delay + self.stations.iter().map(|of| of.demand).sum::<f64>()
+    }
+
+    /// Requests a second at most, whatever is in flight: that of the station that binds.
+    #[must_use]
+    pub fn capacity(&self) -> f64 {
+        let all = self.stations.iter().map(Station::capacity);
+        all.fold(f64::INFINITY, f64::min)
+    }
+
+    /// Requests a second with so many in flight (at least 1), approximately (Schweitzer and Bard): a queue that works a part `u` of the time holds
+    /// `u / (1 - u (N - 1) / N)`.
+    #[must_use]
+    pub fn rate(&self, in_flight: f64) -> f64 {
+        let others = ((in_flight - 1.0) / in_flight).max(0.0);
+        // How many there would be at a rate, and by how many more they grow with it.
+        let population = |rate: f64| {
+            let (mut count, mut slope) = (rate * self.delay, self.delay);
+            for of in &self.stations {
+                let busy = rate * of.demand / of.queues;
+                let free = 1.0 - busy * others;
+                if free <= 0.0 {
+                    return (f64::INFINITY, f64::INFINITY);
+                }
+                count += of.queues * busy / free;
+                slope += of.demand / (free * free);
+            }
+            (count, slope)
+        };
+        // Newton's steps where they stay between what is known to be too little and too much, halves where not.
+        let (mut low, mut high) = (0.0, in_flight / self.unloaded());
+        let mut rate = high.min(self.capacity()) / 2.0;
+        for _ in 0..2 * STEPS {
+            let (count, slope) = population(rate);
+            if count > in_flight {
+                high = rate;
+            } else {
+                low = rate;
+            }
+            let stepped = rate - (count - in_flight) / slope;
+            let next = if stepped > low && stepped < high {
+                stepped
+            } else {
+                (low + high) / 2.0
+            };
+            if (next - rate).abs() <= EXACT * rate {
+                return next;
+            }
+            rate = next;
+        }
+        rate
+    }
+
+    /// Requests a second with so many in flight, exactly.
+    #[must_use]
+    pub fn rate_exact(&self, in_flight: u32) -> f64 {
+        let mut lengths = vec![0.0; self.stations.len()];
+        let mut rate = 0.0;
+        for population in 1..=in_flight {
+            let stays: Vec<f64> = self
+                .stations
+                .iter()
+                .zip(&lengths)
+                .map(|(of, length)| of.demand * (1.0 + length / of.queues))
+                .collect();
+            rate = f64::from(population) / (self.delay + stays.iter().sum::<f64>());
+            for (length, stay) in lengths.iter_mut().zip(stays) {
+                *length = rate * stay;
+            }
+        }
+        rate
+    }
+
+    /// Mean seconds of a request with so many in flight.
+    #[must_use]
+    pub fn latency(&self, in_flight: f64) -> f64 {
+        in_flight / self.rate(in_flight)
+    }
+
+    /// The highest rate at which the mean latency is at most so many seconds, with at most `in_flight_max` in flight; none where a single request takes longer.
+    #[must_use]
+    pub fn rate_within(&self, seconds: f64, in_flight_max: f64) -> Option<f64> {
+        if self.latency(1.0) > seconds {
+            return None;
+        }
+        let (mut low, mut high) = (1.0f64, in_flight_max.clamp(1.0, IN_FLIGHT_MAX));
+        if self.latency(high) <= seconds {
+            return Some(self.rate(high));
+        }
+        for _ in 0..STEPS {
+            let middle = (low * high).sqrt();
+            if self.latency(middle) > seconds {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        Some(self.rate(low))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn network(delay: f64, stations: &[(f64, f64)]) -> Network {
+        Network {
+            delay,
+            stations: stations
+                .iter()
+                .map(|&(queues, demand)| Station {
+                    name: "s",
+                    queues,
+                    demand,
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn a_balanced_network_is_as_its_closed_form_has_it() {
+        // M like queues without delay and N requests: N M / ((N + M - 1) s), of which Schweitzer's approximation is exact.
+        for (queues, population) in [(1u32, 1u32), (1, 50), (4, 3), (16, 100), (40, 8192)] {
+            let service = 1e-3;
+            let of = network(0.0, &[(f64::from(queues), service)]);
+            let expected = f64::from(population) * f64::from(queues)
+                / (f64::from(population + queues - 1) * service);
+            for found in [of.rate_exact(population), of.rate(f64::from(population))] {
+                assert!(
+                    (found / expected - 1.0).abs() < 1e-9,
+                    "{queues} {population}: {found} {expected}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_machine_repair_shop_is_as_erlang_has_it() {
+        // One queue and a delay: the finite source queue M/M/1//N, whose throughput is (1 - p0) / s.
+        let (delay, service, population) = (5e-3, 1e-3, 8u32);
+        let mut weights = vec![1.0];
+        for at in 1..=population {
+            let before = weights[at as usize - 1];
+            weights.push(before * f64::from(population - at + 1) * service / delay);
+        }
+        let idle = 1.0 / weights.iter().sum::<f64>();
+        let expected = (1.0 - idle) / service;
+        let of = network(delay, &[(1.0, service)]);
+        assert!((of.rate_exact(population) / expected - 1.0).abs() < 1e-12);
+        assert!((of.rate(f64::from(population)) / expected - 1.0).abs() < 0.10);
+    }
+
+    #[test]
+    fn the_rate_within_a_latency_is_where_the_latency_is_reached() {
+        let of = network(5e-4, &[(16.0, 4e-5), (4.0, 5e-6)]);
+        let rate = of.rate_within(2e-3, 1e6).unwrap();
+        let in_flight = rate * 2e-3;
+        assert!((of.latency(in_flight) / 2e-3 - 1.0).abs() < 1e-6);
+        assert_eq!(of.rate_within(1e-4, 1e6), None);
+        assert_eq!(of.rate_within(2e-3, 32.0), Some(of.rate(32.0)));
+    }
+
+    proptest! {
+        #[test]
+        fn throughput_is_within_its_asymptotes_and_near_what_is_exact(
+            delay in 0.0f64..1e-3,
+            stations in proptest::collection::vec((1u32..50, 1e-6f64..2e-4), 1..5),
+            population in 32u32..600,
+        ) {
+            let stations: Vec<_> = stations.into_iter().map(|(queues, demand)| (f64::from(queues), demand)).collect();
+            let of = network(delay, &stations);
+            let (exact, approximate) = (of.rate_exact(population), of.rate(f64::from(population)));
+            let bound = of.capacity().min(f64::from(population) / of.unloaded());
+            prop_assert!(exact <= bound * (1.0 + 1e-9) && approximate <= bound * (1.0 + 1e-9));
+            prop_assert!((approximate / exact - 1.0).abs() < 0.05, "{} {}", approximate, exact);
+            prop_assert!(of.rate_exact(population + 1) >= exact * (1.0 - 1e-12));
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! `weir reproduce`: a published test, run here or predicted, beside its published figures.
+//!
+//! What is run, is run by the commands that anyone would run for it, as processes of their own; the report names them.
+
+use std::collections::BTreeMap;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, bail};
+use weir_plan::cluster::{self, Configuration};
+use weir_plan::drive::{self, Drive, WhenFull};
+use weir_plan::points::{self, Points};
+use weir_plan::reproduce::{self, Beside};
+use weir_plan::sheet::Source;
+use weir_plan::units;
+use weir_volume::VolumeUrl;
+
+use super::plan::SheetArguments;
+
+/// The published drives, with the profile that models each.
+const PROFILES: [(&str, &str); 5] = [
+    ("970-evo-plus", "970-evo-plus-1tb"),
+    ("970-pro", "970-pro-512gb"),
+    ("1725b", "1725b-1.6tb"),
+    ("optane", "optane-480gb"),
+    ("p5510", "p5510-3.84tb"),
+];
+/// The buffer of a recorder, where nobody says: that of `weir plan record`.
+const BUFFER_BYTES: f64 = 8.0 * 1024.0 * 1024.0 * 1024.0;
+/// The article's objective: the mean latency at which curves are compared.
+const LATENCY_SECONDS: f64 = 2e-3;
+
+/// Run a published test here, or predict it, and see it beside its published figures
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReproduceArguments {
+    #[command(subcommand)]
+    article: Article,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Article {
+    /// What drives sustain when they are written, and how many a recorder of 100 Gb/s takes
+    Recorder(RecorderArguments),
+    /// Ceph's NVMe/TCP gateway: curves of 4, 8 and 12 nodes
+    Ceph(CephArguments),
+}
+
+#[derive(Debug, clap::Args)]
+struct RecorderArguments {
+    /// Qualify this drive, instead of models of the article's; what it holds is lost. May be given several times
+    #[arg(long, value_name = "URL")]
+    target: Vec<VolumeUrl>,
+    /// Overwrite this target though it holds something; may be given several times
+    #[arg(long, value_name = "URL", requires = "target")]
+    destroy_data: Vec<VolumeUrl>,
+    /// Write only the first so many bytes of each target, such as 10g
+    #[arg(long, value_name = "SIZE", requires = "target", value_parser = super::size)]
+    size: Option<u64>,
+    /// Memory between the line and the drives [default: 8GiB]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    buffer: Option<f64>,
+    /// Run nothing: only what was published, and its checks
+    #[arg(long, conflicts_with = "target")]
+    no_run: bool,
+    /// What the models' randomness starts from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    sheet: SheetArguments,
+}
+
+#[derive(Debug, clap::Args)]
+struct CephArguments {
+    /// Measure the article's curve on this volume, instead of predicting it by the model; may be given several times
+    #[arg(long, value_name = "URL")]
+    target: Vec<VolumeUrl>,
+    /// Write to targets even where they carry data
+    #[arg(long, requires = "target")]
+    destroy_data: bool,
+    /// Clients: hosts of nvme+tcp: targets, queues of others
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    clients: u32,
+    /// Depths of each client, as weir curve has them
+    #[arg(long, value_name = "LIST", default_value = "1..256")]
+    depths: String,
+    /// For how long to measure each depth
+    #[arg(long, short = 't', value_name = "TIME", default_value = "2s")]
+    duration: String,
+    #[command(flatten)]
+    sheet: SheetArguments,
+}
+
+pub(crate) fn run(arguments: &ReproduceArguments, json: bool) -> anyhow::Result<ExitCode> {
+    match &arguments.article {
+        Article::Recorder(arguments) => recorder(arguments, json),
+        Article::Ceph(arguments) => ceph(arguments, json),
+    }
+}
+
+/// What a command of this program prints with --json; it shows its progress itself.
+fn own(arguments: &[String]) -> anyhow::Result<String> {
+    let shown = weir_lab::secret::without(arguments).join(" ");
+    let program = std::env::current_exe().context("this program cannot be found")?;
+    let output = Command::new(program)
+        .args(arguments)
+        .arg("--json")
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("weir {shown}"))?;
+    if !output.status.success() {
+        bail!("weir {shown} failed");
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("weir {shown}"))
+}
+
+fn words(of: &[&str]) -> Vec<String> {
+    of.iter().map(|of| (*of).to_owned()).collect()
+}
+
+fn recorder(arguments: &RecorderArguments, json: bool) -> anyhow::Result<ExitCode> {
+    arguments.sheet.check(&[])?;
+    let mut measured = BTreeMap::new();
+    let mut others: Vec<Drive> = Vec::new();
+    let mut commands: Vec<String> = Vec::new();
+    let mut qualify = |command: Vec<String>| -> anyhow::Result<Vec<Drive>> {
+        let shown = weir_lab::secret::without(&command).join(" ");
+        let stored = own(&command)?;
+        let drives =
+            drive::read(&stored, WhenFull::Overwrite).with_context(|| format!("weir {shown}"))?;
+        commands.push(format!("Run: weir {shown}"));
+        Ok(drives)
+    };
+    const PASSES: [&str; 2] = ["--passes", "fill,overwrite"];
+    if !arguments.target.is_empty() {
+        let mut command = words(&["drive"]);
+        command.extend(arguments.target.iter().map(ToString::to_string));
+        command.extend(words(&PASSES));
+        for url in &arguments.destroy_data {
+            command.extend(["--destroy-data".to_owned(), url.to_string()]);
+        }
+        if let Some(size) = arguments.size {
+            command.extend(["--size".to_owned(), size.to_string()]);
+        }
+        others = qualify(command)?;
+    } else if !arguments.no_run {
+        for (name, profile) in PROFILES {
+            let url = format!("ssd:{profile}?seed={}", arguments.seed);
+            let mut command = words(&["drive", &url, "--simulated"]);
+            command.extend(words(&PASSES));
+            let mut found = qualify(command)?;
+            if let Some(drive) = found.pop() {
+                measured.insert(name.to_owned(), drive);
+            }
+        }
+    }
+    let buffer = arguments.buffer.unwrap_or(BUFFER_BYTES);
+    let mut sheet = reproduce::recorder(&measured, &others, buffer)?;
+    sheet.caveats.extend(commands);
+    arguments.sheet.finish(sheet, json)
+}
+
+fn ceph(arguments: &CephArguments, json: bool) -> anyhow::Result<ExitCode> {
+    arguments.sheet.check(&[])?;
+    if arguments.target.is_empty() {
+        let points = Points::published();
+        let plan = cluster::plan(&cluster::Request {
+            curves: points.curves(Source::Published),
+            premises: points.premises(Source::Published),
+            latency: LATENCY_SECONDS,
+            targets: Vec::new(),
+            wanted: None,
+            held_out: vec!["12".to_owned()],
+            leave_out: true,
+            samples: 0,
+            seed: 1,
+        })?;
+        let sheet = reproduce::ceph(&Beside::Predicted(Box::new(plan)), LATENCY_SECONDS);
+        return arguments.sheet.finish(sheet, json);
+    }
+    let mut command = words(&["curve"]);
+    command.extend(arguments.target.iter().map(ToString::to_string));
+    command.extend(words(&[
+        "--block-size",
+        "16k",
+        "--random",
+        "--read-percent",
+        "70",
+    ]));
+    let remote = (arguments.target.iter()).all(|url| url.to_string().starts_with("nvme+tcp:"));
+    let clients = if remote { "--hosts" } else { "--queues" };
+    command.extend(words(&[clients, &arguments.clients.to_string()]));
+    command.extend(words(&[
+        "--depths",
+        &arguments.depths,
+        "--duration",
+        &arguments.duration,
+    ]));
+    command.push("--no-refinement".to_owned());
+    if arguments.destroy_data {
+        command.push("--destroy-data".to_owned());
+    }
+    let stored = own(&command)?;
+    // What a target is made of is not asked: its curve stands beside the published ones, and is fitted to nothing.
+    let unknown = Configuration {
+        gateways: 1,
+        reactors: 1,
+        bdevs_per_cluster: 1,
+        nodes: 1,
+        osds: 1,
+    };
+    let curve = points::of_document(&stored, "measured here", unknown)?;
+    let mut sheet = reproduce::ceph(&Beside::Measured(curve), LATENCY_SECONDS);
+    sheet.caveats.push(format!(
+        "Run: weir {}",
+        weir_lab::secret::without(&command).join(" ")
+    ));
+    arguments.sheet.finish(sheet, json)
+}
