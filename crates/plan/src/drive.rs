@@ -161,7 +161,7 @@ pub fn read(text: &str, when_full: WhenFull) -> Result<Vec<Drive>, DriveError> {
             let mut drive = of_stored(drive, when_full)?;
             if stored.simulated {
                 let said = format!(
-                    "{}: a modelled drive, and no drive, was measured",
+                    "{}: measured on a model of a drive, and on no drive",
                     drive.name
                 );
                 drive.caveats.push(said);

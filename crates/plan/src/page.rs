@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use weir_report::drawing::{self, AxisOf, Line};
 use weir_report::words;
 
-use crate::sheet::{Chart, Quantity, Row, Section, Sheet, Source};
+use crate::sheet::{Cell, Chart, Quantity, Row, Section, Sheet, Source};
 use crate::units;
 
 /// The page.
@@ -57,12 +57,18 @@ fn rows(section: &Section) -> Markup {
     }
 }
 
+/// Whether it is a sentence, and not a figure.
+fn is_words(cell: &Cell) -> bool {
+    const FIGURE_MAX: usize = 24;
+    cell.text.chars().count() > FIGURE_MAX
+}
+
 fn one(row: &Row) -> Markup {
     html! {
         tr data-row=(row.name) {
             th { (row.label) }
             @for cell in &row.cells {
-                td data-value=[cell.value] data-source=(cell.source.name()) {
+                td class=[is_words(cell).then_some("words")] data-value=[cell.value] data-source=(cell.source.name()) {
                     (cell.text) " " span.quiet.small { (cell.source.name()) }
                 }
             }

@@ -761,13 +761,13 @@ fn windows_chart(requirements: &Requirements, worked: &[Worked<'_>]) -> Option<C
             points: finite.iter().map(|of| [of.seconds, of.rate]).collect(),
         });
         series.push(Series {
-            name: format!("asked of each of {} x {}", of.drives, of.name()),
+            name: format!("asked of each of {} x {}", of.needed.drives, of.name()),
             source: Source::Derived,
             points: finite
                 .iter()
                 .map(|window| {
-                    let asked =
-                        (wanted - requirements.buffer.value / window.seconds) / of.drives as f64;
+                    let asked = (wanted - requirements.buffer.value / window.seconds)
+                        / of.needed.drives as f64;
                     [window.seconds, asked.max(0.0)]
                 })
                 .collect(),

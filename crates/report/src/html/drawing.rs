@@ -113,7 +113,7 @@ pub fn lines(kind: &'static str, described: &str, x: AxisOf, y: AxisOf, lines: &
             figcaption { b { (described) } }
             div.controls {
                 @for (index, line) in lines.iter().enumerate() {
-                    button.for-script type="button" class=(colour(index)) data-series=(index) aria-pressed="true" {
+                    button type="button" class=(format!("for-script {}", colour(index))) data-series=(index) aria-pressed="true" {
                         span.swatch {} (line.name)
                     }
                 }
