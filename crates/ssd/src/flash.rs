@@ -484,8 +484,7 @@ impl Flash {
         assert!(used + dynamic <= self.layout.physical_units());
         assert!(self.dirty_units + used <= self.layout.physical_units());
         assert!(
-            self.dynamic_used_units() == 0
-                || self.cache_used_units() <= self.cache_size_units() + 1
+            self.dynamic_used_units() == 0 || self.cache_used_units() <= self.cache_size_units()
         );
     }
 }

@@ -259,10 +259,35 @@ fn a_gateway_asked_to_end_finishes_and_exits_with_0() {
 }
 
 #[test]
+fn a_modelled_drive_is_served_and_the_volume_below_keeps_its_data() {
+    let gateway = Gateway::serving("1M");
+    let below = gateway.path("below");
+    let drive = format!(
+        "ssd:consumer-tlc?size=16M&over=file:{}%3Fsize%3D16M",
+        below.display()
+    );
+    gateway.ok(&["volume", "add", "drive", &drive]);
+    gateway.ok(&["namespace", "add", SUBSYSTEM, "drive"]);
+    let url = gateway.url("").replace("nsid=1", "nsid=2");
+    let tool = start_tool(&["verify", &url, "--block-size", "64k", "--duration", "1s"]);
+    let verified = report(tool, &gateway);
+    assert_eq!(verified["ok"], true);
+    assert!(verified["compared_bytes"].as_u64() > Some(0));
+    assert!(read(&below).iter().any(|&byte| byte != 0));
+    // What is below is in use, and is looked for in the URL of what is above it.
+    let output = gateway.weir(&["bench", &drive, "--write", "100", "-t", "1s"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("in use"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_volume_with_a_file_system_is_overwritten_only_when_that_is_said() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let image = folder.path().join("image");
-    let mut bytes = vec![0; 1 << 20];
+    let mut bytes = vec![0; 16 << 20];
     bytes[1080..1082].copy_from_slice(&[0x53, 0xEF]);
     std::fs::write(&image, &bytes).expect("the image can be written");
     let url = format!("file:{}", image.display());
@@ -272,10 +297,12 @@ fn a_volume_with_a_file_system_is_overwritten_only_when_that_is_said() {
             .output()
             .expect("the tool runs")
     };
+    let drive = format!("ssd:optane?over={url}");
     for refused in [
         run(&["verify", &url]),
         run(&["bench", &url, "-r", "50", "-t", "1s"]),
         run(&["copy", "null:?size=1M", &url]),
+        run(&["verify", &drive]),
     ] {
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(1), "{said}");

@@ -17,6 +17,10 @@ const SHAPE: &str = "a parameter is written as key = { value = ..., source = \"p
 const RATES: RangeInclusive<f64> = 1.0..=1e13;
 /// A day, in nanoseconds: longer than any time that a drive takes over something.
 const TIME_MAX: f64 = 86_400e9;
+/// Stalls are no more frequent than this, in nanoseconds, so that one write meets a few at most.
+const STALL_EVERY_MIN: f64 = 1e6;
+/// Times of background work come back at most so often while the drive is filled, so that each is a phase of its own.
+const BACKGROUND_TIMES_MAX: u64 = 100;
 /// Degrees that a drive can have, in Celsius.
 const CELSIUS: RangeInclusive<f64> = -60.0..=200.0;
 
@@ -387,7 +391,9 @@ impl<'a> Reader<'a> {
         let (every, mean) = (self.time("stall_every")?, self.time("stall_mean")?);
         match (every, mean) {
             (None, None) => Ok(None),
-            (Some(every_nanoseconds), Some(mean_nanoseconds)) if every_nanoseconds > 0.0 => {
+            (Some(every_nanoseconds), Some(mean_nanoseconds))
+                if every_nanoseconds >= STALL_EVERY_MIN =>
+            {
                 Ok(Some(Stall {
                     every_nanoseconds,
                     mean_nanoseconds,
@@ -399,7 +405,7 @@ impl<'a> Reader<'a> {
                     None => "stall_mean",
                 });
                 let what = "stalls are not described".to_owned();
-                let allowed = "they have stall_every, which is not 0, and stall_mean";
+                let allowed = "they have stall_every, of at least 1ms, and stall_mean";
                 Err(self.error(line, what, allowed))
             }
         }
@@ -425,10 +431,13 @@ impl<'a> Reader<'a> {
             hysteresis_kelvin: self.needed_number("throttle_hysteresis_kelvin", 0.1..=100.0)?,
             bytes_per_second: self.needed_rate("throttle_rate")?,
         });
-        if at_celsius <= heat.idle_celsius {
+        if heat.throttle.is_some_and(|throttle| {
+            throttle.at_celsius - throttle.hysteresis_kelvin <= heat.idle_celsius
+        }) {
             let what = format!("throttle_celsius is {at_celsius}");
             let line = self.line_of_key("throttle_celsius");
-            return Err(self.error(line, what, "it is above idle_celsius"));
+            let allowed = "it is above idle_celsius by more than throttle_hysteresis_kelvin, so that the drive can cool";
+            return Err(self.error(line, what, allowed));
         }
         Ok(heat)
     }
@@ -471,6 +480,14 @@ impl<'a> Reader<'a> {
                 what,
                 "leave out cache_... and erase_rate, or say \"flash\"",
             );
+        }
+        let often = |background: &Background| {
+            background.every_bytes < profile.capacity_bytes / BACKGROUND_TIMES_MAX
+        };
+        if profile.background.as_ref().is_some_and(often) {
+            let what = "background work comes back too often".to_owned();
+            let allowed = "background_every is at least a hundredth of the capacity";
+            return wrong("background_every", what, allowed);
         }
         let Some(cache) = profile.cache else {
             return Ok(());

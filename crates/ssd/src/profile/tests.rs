@@ -212,6 +212,15 @@ fn what_cannot_be_together_is_refused() {
         "bits_per_cell = 3\ncache_dynamic = \"30MB\"\n{rest}"
     ));
     assert!(error.what.contains("more than the whole drive"), "{error}");
+    let often =
+        "background_every = \"600kB\"\nbackground_length = \"1kB\"\nbackground_rate = \"1GB/s\"";
+    let error = cache(often);
+    assert!(error.what.contains("too often"), "{error}");
+    let error = cache("stall_every = \"10us\"\nstall_mean = \"1us\"");
+    assert!(error.allowed.contains("at least 1ms"), "{error}");
+    let warm = "throttle_celsius = 50\nthrottle_hysteresis_kelvin = 10\nthrottle_rate = \"1GB/s\"";
+    let error = cache(warm);
+    assert!(error.allowed.contains("can cool"), "{error}");
     let error = cache(&format!("cache_static = \"40MB\"\n{rest}"));
     assert!(error.what.contains("half of the drive"), "{error}");
     let error = cache(&format!(
