@@ -295,16 +295,12 @@ impl Model {
         self.now = self.now.max(now as f64);
         let now = self.now;
         // What is owed is worked off as soon as hosts leave time for it.
-        let free = now
-            - self
-                .writes_done
-                .max(self.idle_from - self.profile.idle_delay_nanoseconds);
-        if self.debt > 0.0 && free > 0.0 {
-            let paid = self.debt.min(free);
+        let delay = self.profile.idle_delay_nanoseconds;
+        let free_from = self.writes_done.max(self.idle_from - delay);
+        if self.debt > 0.0 && free_from < now {
+            let paid = self.debt.min(now - free_from);
             self.debt -= paid;
-            self.idle_from = self
-                .idle_from
-                .max(self.writes_done + paid + self.profile.idle_delay_nanoseconds);
+            self.idle_from = free_from + paid + delay;
         }
         if self.idle_from < now {
             self.tidy_until(now);
@@ -322,7 +318,7 @@ impl Model {
         let fold = nanoseconds(unit, fold_rate);
         let program = nanoseconds(unit, self.profile.program_bytes_per_second);
         let mut at = self.idle_from;
-        // One thing may end later than now: it was begun, and is not interrupted.
+        // The last thing may end later than now; what is left of it keeps no host waiting.
         while at < now {
             match flash.tidy() {
                 Some(Tidied::Folded { moved: true }) => at += fold,

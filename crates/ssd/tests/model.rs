@@ -470,6 +470,11 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn run(profile: &Profile, seed: u64, steps: &[Step]) -> (Vec<u64>, Smart) {
+    run_looking(profile, seed, steps, 0)
+}
+
+/// As `run`, with so many looks at the drive's log while nothing is asked of it.
+fn run_looking(profile: &Profile, seed: u64, steps: &[Step], looks: u64) -> (Vec<u64>, Smart) {
     let mut model = Model::new(profile, seed);
     let mut now = 1;
     let mut answers = Vec::new();
@@ -480,6 +485,9 @@ fn run(profile: &Profile, seed: u64, steps: &[Step]) -> (Vec<u64>, Smart) {
             Step::Deallocate(offset, bytes) => model.deallocate(now, offset, bytes),
             Step::Flush => model.flush(now),
             Step::Wait(time) => {
+                for look in 0..looks {
+                    model.smart(now + time * look / looks);
+                }
                 now += time;
                 continue;
             }
@@ -523,6 +531,13 @@ proptest! {
         let (again, smart_again) = run(&profile, seed, &steps);
         prop_assert_eq!(&answers, &again, "the same seed gives the same answers");
         prop_assert_eq!(smart, smart_again);
+        let (looked, smart_looked) = run_looking(&profile, seed, &steps, 50);
+        for (answer, looked) in answers.iter().zip(&looked) {
+            // Sums of times are rounded where they are taken in parts.
+            prop_assert!(answer.abs_diff(*looked) <= 1, "looking changes nothing");
+        }
+        let changes = |smart: &Smart| (smart.media_bytes_written, smart.cache_bytes_used, smart.erased_bytes);
+        prop_assert_eq!(changes(&smart), changes(&smart_looked));
         let (other, _) = run(&profile, !seed, &steps);
         let has_jitter = steps.iter().any(|step| matches!(step, Step::Write(..) | Step::Read(..)));
         prop_assert!(!has_jitter || other != answers, "another seed gives others");
