@@ -240,6 +240,14 @@ fn of_stored(stored: &StoredDrive, when_full: WhenFull) -> Result<Drive, DriveEr
             return Err(missing(&format!("worst windows in pass '{}'", pass.pass)));
         }
     }
+    // A ring goes on pass after pass: what it keeps for ever is the mean of one that overwrites.
+    let whole = over.and_then(|pass| {
+        (pass.worst_windows.iter()).max_by(|one, other| one.seconds.total_cmp(&other.seconds))
+    });
+    windows.extend(whole.map(|of| Window {
+        seconds: f64::INFINITY,
+        rate: of.bytes_per_second,
+    }));
     windows.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
     if windows.iter().any(|of| of.rate <= 0.0) && windows.iter().all(|of| of.rate <= 0.0) {
         return Err(missing("window in which anything was written"));
@@ -370,11 +378,14 @@ mod tests {
         let drive = read(&result(&both), WhenFull::Overwrite).unwrap().remove(0);
         assert_eq!(drive.rate_over(1.0), 6.0);
         assert_eq!(drive.rate_over(60.0), 10.0);
+        // A ring never ends; a first fill does.
+        assert!(drive.windows.last().unwrap().seconds.is_infinite());
         assert_eq!(drive.mean, 12.5);
         assert_eq!(drive.stall_seconds, 0.5);
         assert_eq!(drive.capacity, Some(1000.0));
         let first = read(&result(&both), WhenFull::Stop).unwrap().remove(0);
         assert_eq!(first.rate_over(1.0), 8.0);
+        assert_eq!(first.windows.last().unwrap().seconds, 10.0);
         let trimmed = read(&result(&both), WhenFull::TrimAhead).unwrap();
         assert!(trimmed[0].caveats[0].contains("without"));
     }

@@ -187,7 +187,7 @@ fn window_text(seconds: f64) -> String {
     if seconds.is_finite() {
         time_text(seconds)
     } else {
-        "any time".to_owned()
+        "without end".to_owned()
     }
 }
 
