@@ -225,6 +225,32 @@ fn an_idle_drive_empties_its_cache() {
     );
 }
 
+/// What a drive still has to fold is worked off in the pauses of its host, once, whether its log is looked at meanwhile or not.
+#[test]
+fn looking_at_the_log_does_no_work() {
+    const PAUSE: u64 = 100_000;
+    let profile = quiet(builtin("consumer-qlc")).scaled(GIB).unwrap();
+    let after = |looks: u64, pause: u64| {
+        let mut model = Model::new(&profile, 8);
+        let written = model.capacity_bytes() / 2;
+        let done = (0..written / MIB)
+            .map(|mib| model.write(0, mib * MIB, MIB))
+            .max();
+        let done = done.unwrap();
+        for look in 0..looks {
+            model.smart(done + pause * look / looks);
+        }
+        let begun = done + pause;
+        model.write(begun, written, MIB) - begun
+    };
+    let (at_once, rested) = (after(0, 0), after(0, PAUSE));
+    assert!(rested + PAUSE / 4 < at_once, "{rested} {at_once}");
+    for looks in [1, 2, 10, 100] {
+        let looked = after(looks, PAUSE);
+        assert!(looked.abs_diff(rested) <= 1, "{looks}: {looked} {rested}");
+    }
+}
+
 #[test]
 fn a_drive_that_holds_nothing_is_as_new() {
     let profile = quiet(builtin("consumer-tlc")).scaled(8 * GIB).unwrap();
