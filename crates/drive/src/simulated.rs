@@ -170,8 +170,9 @@ pub fn run(
             now = device.deallocate(now, offset, bytes);
             offset += bytes;
         }
-        state.purged = true;
     }
+    // A modelled drive begins new.
+    state.purged = true;
     for &kind in &config.passes {
         if stop.is_asked() {
             break;

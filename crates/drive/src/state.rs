@@ -38,7 +38,7 @@ pub struct DriveState {
     pub members: Vec<String>,
     /// How much of it is written, from its beginning.
     pub size_bytes: u64,
-    /// Whether it was purged, where that was asked for.
+    /// Whether it was purged, or was new.
     pub purged: bool,
     /// Whether it returns what was written; not known before something was.
     pub keeps_data: Option<bool>,
@@ -82,6 +82,13 @@ impl DriveState {
     #[must_use]
     pub fn is_made(&self, pass: PassKind) -> bool {
         self.passes.iter().any(|made| made.pass == pass)
+    }
+
+    /// Whether anything was written to it.
+    #[must_use]
+    pub fn is_begun(&self) -> bool {
+        let begun = |current: &Current| current.position_bytes > 0;
+        !self.passes.is_empty() || self.current.as_ref().is_some_and(begun)
     }
 
     /// The pass as it is to be taken up, or begun.
@@ -338,9 +345,7 @@ impl State {
             if let Some(reason) = &drive.failed {
                 say("failed", format!("it ended early: {reason}"));
             }
-            let is_new = drive.truth.is_some();
-            if !is_new && !self.config.purge && self.config.passes.first() == Some(&PassKind::Fill)
-            {
+            if !drive.purged && self.config.passes.first() == Some(&PassKind::Fill) {
                 say(
                     "not-purged",
                     "it was not purged first: a fill shows an empty drive only where it was one"

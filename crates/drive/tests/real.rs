@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use weir_block::Volume;
 use weir_drive::real::{self, Progress, Subject};
+use weir_drive::simulated;
 use weir_drive::{Config, DriveState, PassKind, State};
 use weir_load::Stop;
 use weir_reactor::Reactor;
 use weir_reactor::sim::{Config as SimulationConfig, Simulation, seed_from_env_or_random};
+use weir_ssd::{Model, Profile, SCHEME, SsdVolume};
 use weir_volume::{Access, Registry, VolumeUrl};
 
 const MIB: u64 = 1 << 20;
@@ -30,9 +32,9 @@ fn simulate<T: 'static, F: Future<Output = T> + 'static>(
 
 async fn open(reactor: &Reactor, url: &str) -> Arc<dyn Volume> {
     let url: VolumeUrl = url.parse().expect("the test's URL is well formed");
-    let opened = Registry::standard()
-        .open(reactor, &url, Access::READ_WRITE)
-        .await;
+    let mut registry = Registry::standard();
+    registry.register(SCHEME, SsdVolume::factory());
+    let opened = registry.open(reactor, &url, Access::READ_WRITE).await;
     opened.expect("the test's volume opens")
 }
 
@@ -259,4 +261,45 @@ fn what_a_drive_cannot_do_ends_it_with_the_reason_and_not_the_others() {
     assert!(state.drives[1].is_made(PassKind::Fill));
     let codes: Vec<_> = state.caveats().into_iter().map(|of| of.code).collect();
     assert!(codes.contains(&"failed".to_owned()) && codes.contains(&"unfinished".to_owned()));
+}
+
+#[test]
+fn a_modelled_drive_is_the_same_as_a_volume_and_on_its_own_clock() {
+    const BYTES: u64 = 1 << 30;
+    let config = Config {
+        depth: 8,
+        block_bytes: 256 << 10,
+        passes: vec![PassKind::Fill, PassKind::Overwrite],
+        ..config()
+    };
+    let asked = config.clone();
+    let as_volume = simulate(|reactor| async move {
+        let url = format!("ssd:970-evo-plus-1tb?size={BYTES}&seed=5&noise=0");
+        let volume = open(&reactor, &url).await;
+        let subjects = vec![subject(&volume, &asked)];
+        run(&reactor, subjects, &asked, &Stop::new()).await
+    });
+    let mut profile = Profile::builtin("970-evo-plus-1tb").expect("it is built in");
+    profile.noise = 0.0;
+    let profile = profile.scaled(BYTES).expect("a size that a drive may have");
+    let mut modelled = DriveState::new(as_volume.drives[0].identity.clone(), String::new(), BYTES);
+    let mut model = Model::new(&profile, 5);
+    simulated::run(&mut model, &config, &mut modelled, &Stop::new(), |_| {});
+    for (one, other) in as_volume.drives[0].passes.iter().zip(&modelled.passes) {
+        assert_eq!(one.phases.len(), other.phases.len(), "{:?}", one.pass);
+        for (one, other) in one.phases.iter().zip(&other.phases) {
+            assert_eq!((&one.name, &one.told_by), (&other.name, &other.told_by));
+            let off = one.begins_at_bytes.abs_diff(other.begins_at_bytes);
+            assert!(off < BYTES / 50, "{one:?} {other:?}");
+            assert!(
+                (one.rate.mean / other.rate.mean - 1.0).abs() < 0.05,
+                "{one:?} {other:?}"
+            );
+        }
+    }
+    let health = as_volume.drives[0]
+        .health_after
+        .expect("a modelled drive says");
+    assert_eq!(health.data_units_written_bytes, Some(2 * BYTES));
+    assert!(as_volume.drives[0].drive(&config).write_amplification >= Some(1.0));
 }

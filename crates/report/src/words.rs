@@ -41,6 +41,7 @@ pub fn rate(bytes_per_second: f64) -> String {
 pub fn decimal_rate(bytes_per_second: f64) -> String {
     match bytes_per_second {
         rate if !rate.is_finite() => "-".to_owned(),
+        0.0 => "0 B/s".to_owned(),
         rate if rate >= 1e8 => format!("{:.2} GB/s", rate / 1e9),
         rate => format!("{:.2} MB/s", rate / 1e6),
     }
@@ -137,6 +138,7 @@ mod tests {
 
     #[test]
     fn what_is_sold_in_powers_of_ten_is_told_in_them() {
+        assert_eq!(decimal_rate(0.0), "0 B/s");
         assert_eq!(decimal_rate(1.6e9), "1.60 GB/s");
         assert_eq!(decimal_rate(52_300_000.0), "52.30 MB/s");
         assert_eq!(decimal_bytes(0.0), "0 B");

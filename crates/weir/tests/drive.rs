@@ -1,5 +1,6 @@
 //! `weir drive` at the command line: what it is told, what it refuses, and what it leaves.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -240,5 +241,96 @@ fn a_run_that_is_interrupted_is_kept_and_taken_up_again() {
         passes.as_array().unwrap().len(),
         1,
         "the fill was not made again"
+    );
+}
+
+/// Takes a loop device away when it is dropped.
+struct Loop(String);
+
+impl Loop {
+    /// One over this file; none, and a line that says why, where this machine gives none.
+    fn over(file: &Path) -> Option<Loop> {
+        let made = Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(file)
+            .output();
+        match made {
+            Ok(output) if output.status.success() => {
+                let name = String::from_utf8(output.stdout).expect("a name");
+                Some(Loop(name.trim().to_owned()))
+            }
+            _ => {
+                // Not through the test's own output, which is shown of those that fail.
+                let why = "no loop device is to be had here: it takes root, and losetup";
+                let _ = writeln!(std::io::stderr(), "\nskipped: {why}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_block_device_is_qualified_end_to_end_and_not_where_it_carries_a_file_system() {
+    let folder = tempfile::tempdir().unwrap();
+    let (image, report) = (folder.path().join("image"), folder.path().join("r.html"));
+    let file = std::fs::File::create(&image).unwrap();
+    file.set_len(64 << 20).unwrap();
+    let Some(device) = Loop::over(&image) else {
+        return;
+    };
+    let url = format!("file:{}", device.0);
+    let made = Command::new("mkfs.ext4")
+        .args(["-q", "-F", &device.0])
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        let _ = writeln!(std::io::stderr(), "\nskipped: there is no mkfs.ext4 here");
+        return;
+    }
+    refused(&[&url], &["ext4 file system", "--destroy-data"]);
+    let told = document(&[
+        &url,
+        "--destroy-data",
+        &url,
+        "--purge",
+        "--idle",
+        "1s",
+        "--report",
+        report.to_str().unwrap(),
+    ]);
+    assert_eq!(told["complete"], true);
+    let drive = &told["drives"][0];
+    assert_eq!(drive["capacity_bytes"], 64 << 20);
+    let passes = drive["passes"].as_array().unwrap();
+    let bytes = |pass: &Value| -> u64 {
+        let samples = pass["samples"].as_array().unwrap();
+        samples
+            .iter()
+            .map(|sample| sample["bytes"].as_u64().unwrap())
+            .sum()
+    };
+    assert_eq!(passes.len(), 4);
+    for pass in &passes[..3] {
+        assert_eq!(bytes(pass), 64 << 20, "{}", pass["pass"]);
+    }
+    assert_eq!(
+        drive["health_before"],
+        Value::Null,
+        "a loop device says nothing of itself"
+    );
+    assert!(
+        told["caveats"].as_array().unwrap().is_empty(),
+        "{}",
+        told["caveats"]
+    );
+    assert!(
+        std::fs::read_to_string(&report)
+            .unwrap()
+            .contains("rate-over-bytes")
     );
 }

@@ -417,7 +417,7 @@ fn windows(drive: &Drive) -> Markup {
         x: Axis {
             name: "over any time of this length",
             scale: Scale::logarithmic(points().map(|point| point.x), LEFT, RIGHT),
-            label: words::seconds,
+            label: |seconds| format!("{} s", words::trimmed(seconds, 3)),
         },
         y: rate_axis(points().map(|point| point.y), WINDOW_HEIGHT),
         series: &all,

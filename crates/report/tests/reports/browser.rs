@@ -577,3 +577,171 @@ fn the_pointer_is_told_what_lies_under_it_and_the_page_turns_dark() {
         );
     });
 }
+
+/// A drive with a cache, of which three passes were made: two phases, one, and a burst.
+fn qualified() -> weir_drive::Document {
+    use weir_drive::config::Config;
+    use weir_drive::course::Current;
+    use weir_drive::document::{Health, PassKind, Sample};
+    use weir_drive::{DriveState, Identity};
+    let current = |pass, rates: &[(usize, u64)]| {
+        let samples: Vec<_> = rates
+            .iter()
+            .flat_map(|&(count, bytes)| {
+                let sample = move |index: usize| Sample {
+                    seconds: 1.0,
+                    bytes: bytes + index as u64 % 3 * (bytes / 100),
+                    nanoseconds_longest: 1_000_000 + index as u64 * 1000,
+                };
+                (0..count).map(sample)
+            })
+            .collect();
+        let bytes = samples.iter().map(|of: &Sample| of.bytes).sum();
+        Current {
+            position_bytes: bytes,
+            samples,
+            ..Current::new(pass, bytes)
+        }
+    };
+    let config = Config {
+        passes: vec![PassKind::Fill, PassKind::Overwrite, PassKind::Recovery],
+        ..Config::default()
+    };
+    let identity = Identity {
+        url: "file:/dev/a?token=<b>".to_owned(),
+        capacity_bytes: 1_000_000_000_000,
+        block_size_bytes: 4096,
+    };
+    let mut state = DriveState::new(identity, "file:/dev/<a>".to_owned(), 900_000_000_000);
+    state.put(
+        &config,
+        current(PassKind::Fill, &[(40, 2_700_000_000), (480, 1_600_000_000)]),
+    );
+    state.put(
+        &config,
+        current(PassKind::Overwrite, &[(560, 1_600_000_000)]),
+    );
+    let mut burst = current(
+        PassKind::Recovery,
+        &[(20, 2_700_000_000), (60, 1_600_000_000)],
+    );
+    burst.idled_nanoseconds = Some(60_000_000_000);
+    state.put(&config, burst);
+    state.health_before = Some(Health {
+        percentage_used: Some(1.5),
+        ..Health::default()
+    });
+    let drive = state.drive(&config);
+    let state = weir_drive::State::new(config, "2026-01-31T12:00:00Z".to_owned(), vec![state]);
+    weir_drive::Document {
+        caveats: state.caveats(),
+        started: state.started,
+        ..weir_drive::Document::new(vec![drive])
+    }
+}
+
+#[test]
+fn drives_are_drawn_as_they_were_measured() {
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("drive.html");
+    let document = qualified();
+    let mut text = Vec::new();
+    weir_report::write_drives(&document, &mut text).expect("a report");
+    std::fs::write(&file, text).unwrap();
+    browser.resize(1280, 1000);
+    browser.open(&file);
+    let drive = &document.drives[0];
+    let (rates, longest) = (
+        Drawn::of(&browser, "rate-over-bytes", 0),
+        Drawn::of(&browser, "longest-over-bytes", 0),
+    );
+    let windows = Drawn::of(&browser, "worst-window", 0);
+    let (mut written, mut marks) = (0, Vec::new());
+    for pass in &drive.passes {
+        let name = pass.pass.name();
+        let points = rates.points(name, None);
+        // Samples that are drawn as one keep their bytes and their time, and the longest of their writes.
+        let together = pass.samples.len().div_ceil(400);
+        let mut before = written as f64;
+        assert_eq!(
+            points.len(),
+            pass.samples.len().div_ceil(together),
+            "{name}"
+        );
+        let stalls = longest.points(name, None);
+        for (place, samples) in pass.samples.chunks(together).enumerate() {
+            let bytes: u64 = samples.iter().map(|of| of.bytes).sum();
+            let seconds: f64 = samples.iter().map(|of| of.seconds).sum();
+            let (x, y) = points[place];
+            assert!(
+                (x - before - bytes as f64 / 2.0).abs() < 1.0,
+                "{name} {place}: {x}"
+            );
+            assert!(
+                (y - bytes as f64 / seconds).abs() < 1.0,
+                "{name} {place}: {y}"
+            );
+            let worst = samples
+                .iter()
+                .map(|of| of.nanoseconds_longest)
+                .max()
+                .unwrap();
+            assert_eq!(stalls[place].1, worst as f64);
+            before += bytes as f64;
+        }
+        let expected: Vec<_> = pass
+            .worst_windows
+            .iter()
+            .map(|of| (of.seconds, of.bytes_per_second))
+            .collect();
+        assert_eq!(windows.points(name, None), expected, "{name}");
+        marks.extend(pass.phases.iter().enumerate().map(|(index, phase)| {
+            let kind = if index == 0 { "pass" } else { "change" };
+            (kind.to_owned(), (written + phase.begins_at_bytes) as f64)
+        }));
+        written += pass.bytes();
+    }
+    assert_eq!(marks.len(), 5, "two phases, one, and two");
+    let drawn: Vec<_> = rates.0["marks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|mark| {
+            (
+                mark["kind"].as_str().unwrap().to_owned(),
+                mark["value"].as_f64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(drawn, marks);
+    for mark in rates.0["marks"].as_array().unwrap() {
+        let place = rates.pixel("x", mark["value"].as_f64().unwrap());
+        assert!(
+            (mark["x"].as_f64().unwrap() - place).abs() < PIXEL,
+            "{mark}"
+        );
+    }
+    assert_eq!(rates.seen(), ["fill", "overwrite", "recovery", "phases"]);
+    browser.click("figure button[data-series='overwrite']");
+    assert_eq!(
+        Drawn::of(&browser, "rate-over-bytes", 0).seen(),
+        ["fill", "recovery", "phases"]
+    );
+    browser.click("figure button[data-series='overwrite']");
+    let text = browser.run("return document.body.innerText");
+    let text = text.as_str().unwrap();
+    for part in [
+        "file:/dev/<a>",
+        "unknown",
+        "cache",
+        "1.5%",
+        "part-of-the-drive",
+    ] {
+        assert!(text.contains(part), "no {part} on the page");
+    }
+    keep_pictures(&browser, "drive");
+    check_quiet(&browser, &file);
+}

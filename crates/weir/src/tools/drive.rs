@@ -211,7 +211,7 @@ impl DriveArguments {
             (Some(output), true) => Some(keeper::read(&kept_beside(output))?),
             _ => None,
         };
-        let drives = self.open(&session, kept.is_some())?;
+        let drives = self.open(&session, kept.as_ref())?;
         let identities: Vec<Identity> = drives
             .iter()
             .map(|drive| real::identity(&drive.volume, drive.url.clone()))
@@ -271,12 +271,16 @@ impl DriveArguments {
         Ok(state)
     }
 
-    /// Opens the drives. Those of which nothing was measured yet must hold nothing, or have been named.
-    fn open(&self, session: &Session, is_resumed: bool) -> anyhow::Result<Vec<Opened>> {
+    /// Opens the drives. Those to which nothing was written yet must hold nothing, or have been named.
+    fn open(&self, session: &Session, kept: Option<&State>) -> anyhow::Result<Vec<Opened>> {
         let mut drives = Vec::new();
-        for url in &self.urls {
+        for (index, url) in self.urls.iter().enumerate() {
             let volume = session.open(url, Access::READ_WRITE)?;
-            if !is_resumed && !self.destroy_data.contains(url) {
+            // Of a stripe all members were begun with it.
+            let place = if self.stripe { 0 } else { index };
+            let of_kept = kept.and_then(|kept| kept.drives.get(place));
+            let is_begun = of_kept.is_some_and(DriveState::is_begun);
+            if !is_begun && !self.destroy_data.contains(url) {
                 holds::check_holds_nothing(session, &volume, url)?;
             }
             drives.push(Opened {
