@@ -176,7 +176,7 @@ idle_celsius = { value = 40, source = "assumed" }
 rise_kelvin = { value = 60, source = "assumed" }
 thermal_time = { value = "20s", source = "assumed" }
 throttle_celsius = { value = 75, source = "assumed" }
-throttle_hysteresis_kelvin = { value = 40, source = "assumed" }
+throttle_hysteresis_kelvin = { value = 30, source = "assumed" }
 throttle_rate = { value = "0.5GB/s", source = "assumed" }
 rated_writes = { value = "1PB", source = "assumed" }
 "#;
