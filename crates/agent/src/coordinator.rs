@@ -463,7 +463,8 @@ impl Coordinator {
     /// also where an agent is lost; then it says so.
     ///
     /// # Errors
-    /// [`AgentError::Share`], and [`AgentError::Agents`] where `stop` came before the beginning; nothing is measured then.
+    /// [`AgentError::Share`], [`AgentError::Lost`] where an agent was lost before, and [`AgentError::Agents`] where `stop` came before the
+    /// beginning; nothing is measured then.
     pub async fn run(
         &mut self,
         side: usize,
@@ -471,6 +472,7 @@ impl Coordinator {
         stop: &Stop,
         tell: &mut dyn FnMut(Tick),
     ) -> Result<Outcome, AgentError> {
+        self.check_all_there()?;
         let agents = self.links.len() as u32;
         let share = |index| {
             let each = configs.iter().map(|of| merge::share(of, index, agents));
@@ -507,6 +509,22 @@ impl Coordinator {
             let left = end.saturating_duration_since(Instant::now());
             let _ = timeout(left, &mut link.tasks[0]).await;
         }
+    }
+
+    /// Fails where an agent was lost before: it does not come back.
+    fn check_all_there(&self) -> Result<(), AgentError> {
+        let Some((link, why)) = self
+            .links
+            .iter()
+            .find_map(|link| Some((link, link.lost.as_deref()?)))
+        else {
+            return Ok(());
+        };
+        let own = format!("agent {} is lost: ", link.name);
+        Err(AgentError::Lost {
+            agent: link.name.clone(),
+            text: format!("before this run, {}", why.strip_prefix(&own).unwrap_or(why)),
+        })
     }
 
     fn tell_all(&self, message: impl Fn(usize) -> ToAgent) {

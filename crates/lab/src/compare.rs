@@ -332,7 +332,15 @@ impl<B: Bench, O: FnMut(Step<'_>)> Driver<'_, B, O> {
                 load: loads[index],
                 seed,
             };
-            let run = self.bench.run(&request).await.map_err(CompareError::Run)?;
+            let run = match self.bench.run(&request).await {
+                Ok(run) => run,
+                // It was asked to end while the run was being prepared.
+                Err(_) if self.bench.is_stopped() => {
+                    self.stopped = true;
+                    return Ok(None);
+                }
+                Err(error) => return Err(CompareError::Run(error)),
+            };
             (self.observe)(Step::Ended { run: &run });
             self.done += 1;
             runs[index] = Some(run);

@@ -147,7 +147,10 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
                 return Ok(format!("{} does not hold {bound}", run.name));
             }
         }
-        Ok("all that was asked for was measured".to_owned())
+        Ok(match self.bench.is_stopped() {
+            true => "it was asked to end".to_owned(),
+            false => "all that was asked for was measured".to_owned(),
+        })
     }
 
     fn may_go_on(&self) -> bool {

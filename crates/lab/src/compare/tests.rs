@@ -361,10 +361,16 @@ fn a_comparison_that_is_stopped_has_its_whole_stages() {
     config.depth = Some(32);
     let mut model = Model::new(vec![device(1.0), device(1.0)], 1);
     model.stop_after = Some(13);
-    let compared = compared(&mut model, &config);
-    assert_eq!(compared.comparison.stages.len(), 1);
-    assert_eq!(compared.caveats[0].code, "ended-early");
+    // Also where the run that was being prepared came to nothing.
+    for lost_at in [None, Some(12)] {
+        model.requests.clear();
+        model.lost_at = lost_at;
+        let compared = compared(&mut model, &config);
+        assert_eq!(compared.comparison.stages.len(), 1);
+        assert_eq!(compared.caveats[0].code, "ended-early");
+    }
     model.requests.clear();
+    model.lost_at = None;
     model.stop_after = Some(5);
     let error = now(measure(&mut model, &config, |_| {})).unwrap_err();
     assert!(matches!(error, CompareError::Stopped));

@@ -252,6 +252,19 @@ fn a_curve_that_is_stopped_has_what_was_measured() {
     assert_eq!(steps, [(0, 9), (1, 9), (2, 9)]);
 }
 
+/// Also where the last point was being measured, and where a run that was only being prepared came to nothing.
+#[test]
+fn whatever_was_being_done_when_it_was_stopped_it_was_asked_to_end() {
+    for (lost_at, points) in [(None, 3), (Some(2), 2)] {
+        let mut model = Model::new(vec![Device::throttled(10_000.0, 1e-3)], 1);
+        model.stop_after = Some(3);
+        model.lost_at = lost_at;
+        let curve = now(measure(&mut model, &config(doubling(4)), |_| {})).unwrap();
+        assert_eq!((curve.points.len(), curve.failures.len()), (points, 0));
+        assert_eq!(curve.stopped, "it was asked to end");
+    }
+}
+
 /// A volume that ends in the middle costs the points behind it, and none before.
 #[test]
 fn a_point_that_cannot_be_measured_ends_the_curve_and_loses_no_other() {

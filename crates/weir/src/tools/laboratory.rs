@@ -152,8 +152,13 @@ impl Place {
         let runtime = agents::runtime()?;
         let (coordinator, opened) = runtime.block_on(async {
             let mut coordinator = Coordinator::connect(&agents, stop).await?;
-            let opened = coordinator.open(&open, stop).await?;
-            Ok::<_, AgentError>((coordinator, opened))
+            match coordinator.open(&open, stop).await {
+                Ok(opened) => Ok((coordinator, opened)),
+                Err(error) => {
+                    coordinator.close().await;
+                    Err(error)
+                }
+            }
         })?;
         let coordinator = RefCell::new(Some(coordinator));
         let place = Place::There {

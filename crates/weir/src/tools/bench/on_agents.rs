@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use weir_agent::coordinator::{Coordinator, Outcome};
+use weir_agent::coordinator::{AgentError, Coordinator, Outcome};
 use weir_agent::message::Open;
 use weir_lab::document::{Body, Volume};
 use weir_load::Stop;
@@ -98,15 +98,20 @@ fn measure(
     let mut sink = progress.sink();
     agents::runtime()?.block_on(async {
         let mut coordinator = Coordinator::connect(&agents, &stop).await?;
-        let mut sides = coordinator.open(&open, &stop).await?;
-        let mut view = View::new(coordinator.names().map(str::to_owned));
-        let mut tell = |tick| {
-            if let Some(line) = view.add(&agents::tick(&tick, total)) {
-                sink(line);
-            }
+        let measured = async {
+            let mut sides = coordinator.open(&open, &stop).await?;
+            let mut view = View::new(coordinator.names().map(str::to_owned));
+            let mut tell = |tick| {
+                if let Some(line) = view.add(&agents::tick(&tick, total)) {
+                    sink(line);
+                }
+            };
+            let outcome = coordinator.run(0, configs, &stop, &mut tell).await?;
+            Ok::<_, AgentError>((sides.swap_remove(0), outcome))
         };
-        let outcome = coordinator.run(0, configs, &stop, &mut tell).await?;
+        let measured = measured.await;
         coordinator.close().await;
-        Ok((sides.swap_remove(0), agents::check(outcome)?))
+        let (side, outcome) = measured?;
+        Ok((side, agents::check(outcome)?))
     })
 }
