@@ -488,7 +488,7 @@ fn a_lost_agent_is_an_error_and_what_was_measured_is_kept() {
     let (one, mut two) = (Running::start(), Running::start());
     let name = two.address.to_string();
     let both = agents(&[&one, &two]);
-    let outcome = block_on(async {
+    let (outcome, again) = block_on(async {
         let mut coordinator = connect(&both).await.unwrap();
         coordinator.open(&open(), &Stop::new()).await.unwrap();
         let configs = [config(LONG), config(LONG)];
@@ -510,10 +510,20 @@ fn a_lost_agent_is_an_error_and_what_was_measured_is_kept() {
                 .unwrap();
         };
         let (outcome, ()) = tokio::join!(tokio::time::timeout(PATIENCE, run), lose);
-        outcome.expect("it ends").expect("it was run")
+        let outcome = outcome.expect("it ends").expect("it was run");
+        let mut nothing = |_| {};
+        let again = coordinator.run(0, &configs, &stop, &mut nothing);
+        // It is not waited for: that would take as long as an agent may take to be ready.
+        let again = tokio::time::timeout(PATIENCE, again).await;
+        (outcome, again.expect("it is known to be lost"))
     });
     let error = outcome.error.as_ref().expect("an error").to_string();
     assert!(error.contains(&name), "{error}");
+    let again = again.expect_err("one is lost").to_string();
+    assert!(
+        again.starts_with(&format!("agent {name} is lost: before this run")),
+        "{again}"
+    );
     assert!(outcome.parts[1].error.is_some() && outcome.parts[0].error.is_none());
     // The other one was stopped, and what it measured is whole.
     assert!(outcome.parts[0].reports[0].requests() >= 2 * REQUESTS);
