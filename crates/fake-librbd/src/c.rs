@@ -160,7 +160,11 @@ pub unsafe extern "C" fn rados_connect(rados: *mut c_void) -> c_int {
         return -(ENOENT as c_int);
     };
     let cluster = cluster(&name);
-    let mut state = lock(&cluster.state);
+    let state = lock(&cluster.state);
+    let waited = cluster
+        .changed
+        .wait_while(state, |state| state.connect_hangs);
+    let mut state = waited.unwrap_or_else(PoisonError::into_inner);
     if state.monitors_down {
         return -(ETIMEDOUT as c_int);
     }
@@ -810,10 +814,13 @@ pub unsafe extern "C" fn rbd_lock_release(image: *mut c_void) -> c_int {
     }
 }
 
-/// Nothing is cached here.
+/// Nothing is cached here; as librbd's, it tells one caller of a write that failed, and forgets it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rbd_flush(_image: *mut c_void) -> c_int {
-    0
+pub unsafe extern "C" fn rbd_flush(image: *mut c_void) -> c_int {
+    // SAFETY: as in librbd.h.
+    let open = unsafe { opened(image) };
+    let failed = lock(&open.client.cluster.state).flush_fails.pop();
+    failed.map_or(0, |errno| -(errno as c_int))
 }
 
 #[unsafe(no_mangle)]
@@ -855,6 +862,10 @@ pub unsafe extern "C" fn rbd_lock_break(
     let (open, holder) = unsafe { (opened(image), text(holder)) };
     let mut state = lock(&open.client.cluster.state);
     if let Some(errno) = state.break_fails.pop() {
+        // It has been given up meanwhile.
+        if errno == ENOENT {
+            lock(&open.image.owner).take();
+        }
         return -(errno as c_int);
     }
     let taken = lock(&open.image.owner).take_if(|owner| owner.address == holder);

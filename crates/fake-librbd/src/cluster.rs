@@ -52,11 +52,15 @@ pub(crate) struct State {
     pub(crate) blocklist: HashMap<String, u32>,
     /// The next attempts to break a lock end with these.
     pub(crate) break_fails: Vec<i64>,
-    /// The next attempts to connect, to take a lock, to give it up, and to keep something with an image end with these.
+    /// The next attempts to connect, to take a lock, to give it up, to keep something with an image, and to flush it at once (not as an
+    /// operation) end with these.
     pub(crate) connect_fails: Vec<i64>,
     pub(crate) acquire_fails: Vec<i64>,
     pub(crate) release_fails: Vec<i64>,
     pub(crate) metadata_fails: Vec<i64>,
+    pub(crate) flush_fails: Vec<i64>,
+    /// Who connects waits.
+    pub(crate) connect_hangs: bool,
     /// What gives a lock up waits, and what takes one.
     pub(crate) release_hangs: bool,
     pub(crate) acquire_hangs: bool,
@@ -612,7 +616,8 @@ impl Cluster {
                 state.break_fails.push(errno);
             }
             [
-                what @ ("connect_fails" | "acquire_fails" | "release_fails" | "metadata_fails"),
+                what @ ("connect_fails" | "acquire_fails" | "release_fails" | "metadata_fails"
+                | "flush_fails"),
                 _,
             ] => {
                 let errno = number(1).unwrap_or(0) as i64;
@@ -620,8 +625,13 @@ impl Cluster {
                     "connect_fails" => state.connect_fails.push(errno),
                     "acquire_fails" => state.acquire_fails.push(errno),
                     "release_fails" => state.release_fails.push(errno),
+                    "flush_fails" => state.flush_fails.push(errno),
                     _ => state.metadata_fails.push(errno),
                 }
+            }
+            ["connect_hangs", what] => {
+                state.connect_hangs = what == "on";
+                self.changed.notify_all();
             }
             ["release_hangs", what] => {
                 state.release_hangs = what == "on";

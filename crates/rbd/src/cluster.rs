@@ -434,9 +434,8 @@ impl Client {
     /// An image of it is open: where it is the first, the client is as large as it is going to be.
     pub(crate) fn has_image(&self) {
         self.cost.get_or_init(|| {
-            if let Some(threads) = self.before.threads_since() {
-                *lock(&self.threads) = Some(threads);
-            }
+            // Those that came with the image belong to it: a list without them would pass for the whole.
+            *lock(&self.threads) = self.before.threads_since();
             self.before.cost()
         });
     }

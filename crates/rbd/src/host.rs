@@ -1,6 +1,7 @@
 //! This program as a user of Ceph: who it is to images, its clients, and what it has open.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::images::Images;
 use crate::looks;
 use crate::moving::NotMoved;
 use crate::options::{Options, Sharing};
-use crate::owner;
+use crate::owner::{self, Before};
 use crate::settings;
 use crate::sys::{RawImage, Shape};
 use crate::volume::{RbdVolume, Shared, VolumeReport};
@@ -110,18 +111,25 @@ impl Drop for Held {
     }
 }
 
+/// Does something on a thread of its own, if one can be had.
+pub(crate) fn try_in_background(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> std::io::Result<()> {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.spawn(work).map(drop)
+}
+
 /// Does what may wait for the cluster on a thread of its own, so that no cluster holds up another.
 pub(crate) fn in_background(name: &str, work: impl FnOnce() + Send + 'static) {
     let slot = Arc::new(Mutex::new(Some(work)));
     let taken = Arc::clone(&slot);
-    let started = std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(move || {
-            let work = lock(&taken).take();
-            if let Some(work) = work {
-                work();
-            }
-        });
+    let started = try_in_background(name, move || {
+        let work = lock(&taken).take();
+        if let Some(work) = work {
+            work();
+        }
+    });
     if let Err(error) = started {
         tracing::warn!(%error, name, "no thread can be had: what waits for the cluster holds up its caller");
         let work = lock(&slot).take();
@@ -239,7 +247,7 @@ impl RbdHost {
                 reason: error.to_string(),
             },
         })?;
-        if let Some(text) = volume.notice() {
+        for text in volume.notices() {
             request.registry.notice(&request.url, text);
         }
         Ok(volume)
@@ -272,10 +280,14 @@ impl RbdHost {
         lock(&self.open).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Clients that are a volume's own.
+    /// Clients that are a volume's own, and those that are about to be.
     pub(crate) fn own_clients(&self) -> usize {
         let groups: Vec<_> = lock(&self.groups).values().cloned().collect();
-        groups.iter().map(|group| group.own()).sum()
+        let own = |group: &Arc<Group>| {
+            // For a moment it is both.
+            group.own() + usize::from(group.moving.load(Ordering::Acquire))
+        };
+        groups.iter().map(own).sum()
     }
 
     /// Gives the volume with this URL a client of its own, or another one, as measurement does for `bdevs_per_cluster=auto`: its
@@ -308,7 +320,17 @@ impl RbdHost {
         before: &str,
     ) -> Result<Opened, CephError> {
         let seat = self.group(options).seat()?;
-        self.attach_at(seat, options, read_only, Some(before))
+        self.attach_at(seat, options, read_only, Before::CutOff(before))
+    }
+
+    /// Opens an image on a client of its own, and takes its lock. It was open on `before`, which are not cut off, and which are waited for.
+    pub(crate) fn attach_own(
+        &self,
+        options: &Options,
+        before: &[String],
+    ) -> Result<Opened, CephError> {
+        let seat = self.group(options).own_seat()?;
+        self.attach_at(seat, options, false, Before::LettingGo(before))
     }
 
     /// As [`RbdHost::attach_again`], for an image that this process may have open already: it writes to each once. (To the lock, what
@@ -320,7 +342,8 @@ impl RbdHost {
     ) -> Result<(Opened, Option<Arc<Claim>>), CephError> {
         let seat = self.group(options).seat()?;
         if read_only {
-            return Ok((self.attach_at(seat, options, true, None)?, None));
+            let opened = self.attach_at(seat, options, true, Before::Nothing)?;
+            return Ok((opened, None));
         }
         let name = &options.name;
         let image = format!(
@@ -337,7 +360,8 @@ impl RbdHost {
             host: Arc::downgrade(self),
             image,
         });
-        Ok((self.attach_at(seat, options, false, None)?, Some(claim)))
+        let opened = self.attach_at(seat, options, false, Before::Nothing)?;
+        Ok((opened, Some(claim)))
     }
 
     fn attach_at(
@@ -345,7 +369,7 @@ impl RbdHost {
         seat: Seat,
         options: &Options,
         read_only: bool,
-        before: Option<&str>,
+        before: Before<'_>,
     ) -> Result<Opened, CephError> {
         let opened = self.open_at(seat, options, read_only)?;
         if read_only {

@@ -106,6 +106,42 @@ struct Fence {
     _all: Arc<WhenAll>,
 }
 
+/// Lives that nothing is submitted to for now.
+#[derive(Default)]
+struct Pauses {
+    /// The last of them.
+    last: u64,
+    /// Who waits until librbd has nothing of such lives any more.
+    waiting: Vec<(u64, Arc<WhenAll>)>,
+}
+
+impl Pauses {
+    fn pause(&mut self, number: u64, all: Arc<WhenAll>) {
+        self.last = self.last.max(number);
+        self.waiting.push((number, all));
+    }
+
+    /// Goes on with a life; who waited for its end, and need not any more.
+    fn resume(&mut self, number: u64) -> Vec<(u64, Arc<WhenAll>)> {
+        if self.last == number {
+            self.last = 0;
+        }
+        self.let_go(|pause| pause <= number)
+    }
+
+    /// Who has waited for long enough where `oldest` is the oldest life that librbd has something of.
+    fn release(&mut self, oldest: Option<u64>) -> Vec<(u64, Arc<WhenAll>)> {
+        self.let_go(|pause| oldest.is_none_or(|oldest| oldest > pause))
+    }
+
+    /// To be dropped when nothing is borrowed: whoever waits is told then.
+    fn let_go(&mut self, goes: impl Fn(u64) -> bool) -> Vec<(u64, Arc<WhenAll>)> {
+        self.waiting
+            .extract_if(.., |(number, _)| goes(*number))
+            .collect()
+    }
+}
+
 pub(crate) struct RbdQueue {
     lane: Rc<Lane>,
     /// Kept open for as long as the queue is.
@@ -133,10 +169,7 @@ struct Lane {
     detached: Cell<u64>,
     /// The last life of which nothing can land any more.
     fenced: Cell<u64>,
-    /// The last life that nothing is submitted to for now.
-    paused: Cell<u64>,
-    /// Who waits until librbd has nothing of such lives any more.
-    pauses: RefCell<Vec<(u64, Arc<WhenAll>)>>,
+    pauses: RefCell<Pauses>,
     frames: RefCell<Vec<FreeFrame>>,
     times: Arc<QueueTimes>,
     mailbox: Arc<Mailbox<Message>>,
@@ -172,8 +205,10 @@ impl RbdQueue {
             next_number: Cell::new(0),
             detached: Cell::new(over),
             fenced: Cell::new(0),
-            paused: Cell::new(paused),
-            pauses: RefCell::default(),
+            pauses: RefCell::new(Pauses {
+                last: paused,
+                waiting: Vec::new(),
+            }),
             frames: RefCell::default(),
             mailbox,
             waker: RefCell::default(),
@@ -327,7 +362,8 @@ impl Lane {
     /// The life that operations go to now.
     fn current_life(&self) -> Option<LocalLife> {
         let life = self.life.borrow();
-        let current = life.as_ref().filter(|life| life.number > self.paused.get());
+        let paused = self.pauses.borrow().last;
+        let current = life.as_ref().filter(|life| life.number > paused);
         current.cloned()
     }
 
@@ -578,14 +614,10 @@ impl Lane {
                 }
             }
             Message::Lost => self.lost.set(true),
-            Message::Pause(number, all) => {
-                self.paused.set(self.paused.get().max(number));
-                self.pauses.borrow_mut().push((number, all));
-            }
+            Message::Pause(number, all) => self.pauses.borrow_mut().pause(number, all),
             Message::Resume(number) => {
-                if self.paused.get() == number {
-                    self.paused.set(0);
-                }
+                let left = self.pauses.borrow_mut().resume(number);
+                drop(left);
             }
             Message::Drain(all) => self.fences.borrow_mut().push(Fence {
                 limit: self.next_number.get(),
@@ -695,7 +727,7 @@ impl Lane {
 
     /// Lets go of the pauses of lives that librbd has nothing of any more; of what was answered neither.
     fn release_pauses(&self) {
-        if self.pauses.borrow().is_empty() {
+        if self.pauses.borrow().waiting.is_empty() {
             return;
         }
         let below = |entry: &Entry| match &entry.place {
@@ -705,11 +737,7 @@ impl Lane {
         let slots = self.slots.borrow();
         let oldest = slots.iter().filter_map(|(_, entry)| below(entry)).min();
         drop(slots);
-        let pauses = std::mem::take(&mut *self.pauses.borrow_mut());
-        let (kept, released): (Vec<_>, Vec<_>) = pauses
-            .into_iter()
-            .partition(|(number, _)| oldest.is_some_and(|oldest| oldest <= *number));
-        self.pauses.borrow_mut().extend(kept);
+        let released = self.pauses.borrow_mut().release(oldest);
         drop(released);
     }
 }
@@ -1087,5 +1115,51 @@ impl Future for Attendant {
                 return Poll::Pending;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    /// Who waits, and how often someone was told.
+    fn waiting() -> (Arc<WhenAll>, Arc<AtomicU32>) {
+        let told = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&told);
+        let reply = move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        (WhenAll::new(Box::new(reply)), told)
+    }
+
+    #[test]
+    fn a_pause_that_was_called_off_is_waited_for_by_nobody() {
+        let mut pauses = Pauses::default();
+        let (all, told) = waiting();
+        pauses.pause(3, all);
+        // Something of the life is below, and stays there.
+        assert!(pauses.release(Some(3)).is_empty());
+        assert_eq!((pauses.last, told.load(Ordering::Relaxed)), (3, 0));
+        drop(pauses.resume(3));
+        assert_eq!((pauses.last, pauses.waiting.len()), (0, 0));
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_pause_ends_when_nothing_of_its_life_is_below() {
+        let mut pauses = Pauses::default();
+        let ((first, first_told), (second, second_told)) = (waiting(), waiting());
+        pauses.pause(3, first);
+        pauses.pause(5, second);
+        drop(pauses.release(Some(4)));
+        let told = || [&first_told, &second_told].map(|told| told.load(Ordering::Relaxed));
+        assert_eq!(told(), [1, 0]);
+        // What is resumed is not the last.
+        assert!(pauses.resume(4).is_empty());
+        assert_eq!(pauses.last, 5);
+        drop(pauses.release(None));
+        assert_eq!((told(), pauses.waiting.len()), ([1, 1], 0));
     }
 }

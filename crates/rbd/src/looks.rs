@@ -12,7 +12,7 @@ use weir_volume::parts::lock;
 
 use crate::auto::{AutoLimits, Busy, Judge, Load, Look, Reason, Share, percent};
 use crate::cluster::Client;
-use crate::host::{RbdHost, in_background};
+use crate::host::{RbdHost, try_in_background};
 use crate::options::Sharing;
 use crate::threads::{self, Thread};
 use crate::usage::BusiestThread;
@@ -26,10 +26,15 @@ const SETTLE_LOOKS: u32 = 3;
 /// Has the shared clients of a host looked at, if they are not yet.
 pub(crate) fn begin(host: &Arc<RbdHost>) {
     let mut looking = lock(&host.looking);
-    if !std::mem::replace(&mut *looking, true) {
-        let (host, limits) = (Arc::downgrade(host), host.auto_limits);
-        in_background("weir-rbd-auto", move || run(&host, &limits));
+    if *looking {
+        return;
     }
+    let (looked_at, limits) = (Arc::downgrade(host), host.auto_limits);
+    let started = try_in_background("weir-rbd-auto", move || run(&looked_at, &limits));
+    if let Err(error) = &started {
+        tracing::warn!(%error, "no thread can be had to look at clients: no volume moves to a client of its own until another is opened");
+    }
+    *looking = started.is_ok();
 }
 
 fn run(host: &Weak<RbdHost>, limits: &AutoLimits) {
@@ -53,7 +58,9 @@ fn run(host: &Weak<RbdHost>, limits: &AutoLimits) {
 }
 
 fn is_auto(volume: &Shared) -> bool {
-    volume.options.sharing == Sharing::Auto && lock(&volume.state).phase != Phase::Closed
+    volume.options.sharing == Sharing::Auto
+        && !volume.has_volatile_cache()
+        && lock(&volume.state).phase != Phase::Closed
 }
 
 /// What was seen of clients the last time, by address.
@@ -105,16 +112,13 @@ fn candidates(volumes: &[Arc<Shared>]) -> BTreeMap<String, SharedClient<'_>> {
 impl Seen {
     /// Whether operations flow on a client of which a volume could go.
     fn look(&mut self, host: &RbdHost, volumes: &[Arc<Shared>], limits: &AutoLimits) -> bool {
-        let Some(now) = threads::now() else {
-            return false;
-        };
         let candidates = candidates(volumes);
         self.clients
             .retain(|address, _| candidates.contains_key(address));
         let mut flows = false;
         for (address, shared) in &candidates {
             let mut before = self.clients.remove(address);
-            let verdict = self.look_at(&mut before, shared, host, now, limits);
+            let verdict = self.look_at(&mut before, shared, host, limits);
             flows |= verdict.flows;
             self.clients
                 .extend(before.map(|seen| (address.clone(), seen)));
@@ -140,9 +144,12 @@ impl Seen {
         before: &mut Option<SeenClient>,
         shared: &SharedClient<'volumes>,
         host: &RbdHost,
-        now: u64,
         limits: &AutoLimits,
     ) -> Verdict<'volumes> {
+        // When this client's loads are read: what was done at those before it took its time.
+        let Some(now) = threads::now() else {
+            return Verdict::default();
+        };
         let loads: BTreeMap<u64, Load> = shared
             .volumes
             .iter()

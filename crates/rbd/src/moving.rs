@@ -1,11 +1,13 @@
 //! How a volume moves from the client that it shares to one of its own: nothing is lost by it, and nothing cut off.
 //!
+//! A volume with a volatile cache does not move: it has no way to tell its hosts of a write that was answered and then failed.
+//!
 //! On a thread of its own, step by step:
 //!
 //! 1. A client is connected, and the image opened on it. The volume serves on; where this fails, nothing has happened.
 //! 2. The volume is `moving`: queues submit nothing, and requests wait. What librbd has of the old life ends, for as long as
 //!    [`DRAIN_TIME_MAX`] at most; then the move is called off, and queues go on with the old life.
-//! 3. What is cached is flushed, the old client gives the lock up, the new one takes it, and the word of who has it is changed. Where
+//! 3. The old client gives the lock up, the new one takes it, and the word of who has it is changed. Where
 //!    that fails, the old client takes the lock back, and queues go on with the old life.
 //! 4. A new life begins, on the new client, and queues go on with that. The old image is closed in the background.
 //!
@@ -17,10 +19,12 @@
 //! - It is resized: one waits for the other. A resize that is under way calls the move off, as it may take long.
 //! - A queue is opened: it begins paused.
 //! - A fence: requests that wait count as any others.
-//! - The lock can be had by neither client: the life is ended as one whose lock was lost, and opened again if nobody else has it.
+//! - The lock can be had by neither client, or step 3 takes longer than `fence_timeout`: the volume is `reopening` then, on another client
+//!   of its own, and goes on if nobody else has the lock. Nothing of it is in flight, so that no client is cut off, and neighbours notice
+//!   nothing. Step 3 is on a thread of its own, which lets go of both images when it comes back; until then nobody waits for it.
 //! - The process is killed: the image has the lock of a dead client, whose name is known or becomes free with its watch.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, TryLockError, mpsc};
 use std::time::Duration;
 
@@ -28,7 +32,7 @@ use weir_volume::parts::{WhenAll, lock};
 
 use crate::auto::Reason;
 use crate::error::CephError;
-use crate::host::{Claim, Opened, in_background};
+use crate::host::{Claim, Held, Identity, Opened, in_background, try_in_background};
 use crate::owner::{self, NotPassed, Side};
 use crate::threads;
 use crate::volume::{Life, Message, Phase, Shared};
@@ -42,6 +46,7 @@ const NOT_AGAIN_TICKS: u64 = 10 * 60 * 100;
 
 const WHY_LOCK_LOST: &str =
     "the image's lock was lost while it was passed on to a client of its own";
+const WHY_LOCK_OVERDUE: &str = "the image's lock was not passed on to a client of its own in time";
 
 /// Why a volume has not moved. It serves on where it was, unless that says otherwise.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -52,9 +57,20 @@ pub enum NotMoved {
     /// It moves already, or is being resized.
     #[error("the volume moves already, or is being resized")]
     Busy,
-    /// No client can be had for it, or the image not be opened there.
+    /// Its client may have what was answered and is not durable: a flush on the way would take the error that hosts are to see.
+    #[error(
+        "the volume's cache may hold writes that are not durable, so that it stays on its client"
+    )]
+    VolatileCache,
+    /// librbd has buffers still of operations that were answered.
+    #[error("librbd has not given back what {0} operations lent it that were answered already")]
+    Orphans(u32),
+    /// No client can be had for it.
     #[error("no client of its own can be had: {0}")]
     NoClient(CephError),
+    /// The image cannot be opened on a client of its own.
+    #[error("the image cannot be opened on a client of its own: {0}")]
+    NotOpened(CephError),
     /// What was in flight has not ended in time.
     #[error("what is in flight has not ended within {0:?}")]
     InFlight(Duration),
@@ -64,6 +80,9 @@ pub enum NotMoved {
     /// The lock was lost on the way: the image is opened again, if nobody else has it.
     #[error("the image's lock was lost while it was passed on: {0}")]
     LockLost(CephError),
+    /// Whether the lock was passed on is not known after so long: the image is opened again, if nobody else has it.
+    #[error("the image's lock was not passed on within {0:?}")]
+    LockOverdue(Duration),
     /// Its client was cut off meanwhile, or the volume was closed.
     #[error("the volume's client was cut off, or the volume closed, while it moved")]
     Overtaken,
@@ -75,6 +94,33 @@ fn try_have(mutex: &std::sync::Mutex<()>) -> Option<MutexGuard<'_, ()>> {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
         Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// The image as it is open on the client that the volume is to have.
+struct Ahead {
+    opened: Opened,
+    /// Behind it, so that it is closed before it counts as that.
+    _held: Held,
+}
+
+impl Ahead {
+    /// Takes the lock over from the life that there was.
+    fn take_lock(
+        &self,
+        from: &Life,
+        me: &Identity,
+        given_up: &AtomicBool,
+    ) -> Result<(), NotPassed> {
+        let from = Side {
+            image: from.image(),
+            client: from.client(),
+        };
+        let to = Side {
+            image: &self.opened.image,
+            client: &self.opened.seat.client,
+        };
+        owner::pass(&from, &to, me, given_up)
     }
 }
 
@@ -119,6 +165,9 @@ impl Shared {
     /// The new client's address.
     fn try_move(self: &Arc<Self>, reason: &Reason) -> Result<String, NotMoved> {
         let _once = try_have(&self.moving).ok_or(NotMoved::Busy)?;
+        if self.has_volatile_cache() {
+            return Err(NotMoved::VolatileCache);
+        }
         let (life, claim) = {
             let state = lock(&self.state);
             let life = state.life.clone().filter(|_| state.phase == Phase::Serving);
@@ -126,29 +175,35 @@ impl Shared {
         };
         // It is counted as open until it is closed, so that the lock is free when everything is said to be closed; and nobody else in
         // this process opens it before.
-        let _held = self.host.closing.hold();
-        let opened = self.open_ahead().map_err(NotMoved::NoClient)?;
-        let _changing = try_have(&self.changing).ok_or(NotMoved::Busy)?;
-        self.pause(&life)?;
-        let passed = match self.read_only {
-            true => Ok(()),
-            false => self.pass_lock(&life, &opened),
+        let held = self.host.closing.hold();
+        self.has_orphans()?;
+        let ahead = Ahead {
+            opened: self.open_ahead()?,
+            _held: held,
         };
-        match passed {
-            Ok(()) => self.begin_own_life(opened, &life, claim, reason),
-            Err(error @ NotMoved::LockLost(_)) => {
-                // Before the image is opened again: this one may have the lock.
-                drop(opened);
-                self.end_life(&life, WHY_LOCK_LOST);
-                Err(error)
-            }
-            Err(error) => Err(error),
+        let _changing = try_have(&self.changing).ok_or(NotMoved::Busy)?;
+        self.has_orphans()?;
+        self.pause(&life)?;
+        let ahead = match self.read_only {
+            true => ahead,
+            false => self.pass_lock(&life, ahead, reason)?,
+        };
+        self.begin_own_life(ahead.opened, &life, claim, reason)
+    }
+
+    /// While there are orphans requests would wait in vain for what is in flight to end.
+    fn has_orphans(&self) -> Result<(), NotMoved> {
+        match self.orphans.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            orphans => Err(NotMoved::Orphans(orphans)),
         }
     }
 
-    fn open_ahead(&self) -> Result<Opened, CephError> {
-        let seat = self.host.group(&self.options).own_seat()?;
-        self.host.open_at(seat, &self.options, self.read_only)
+    fn open_ahead(&self) -> Result<Opened, NotMoved> {
+        let seat = self.host.group(&self.options).own_seat();
+        let seat = seat.map_err(NotMoved::NoClient)?;
+        let opened = self.host.open_at(seat, &self.options, self.read_only);
+        opened.map_err(NotMoved::NotOpened)
     }
 
     /// Has queues wait, until nothing of this life is in flight.
@@ -187,29 +242,59 @@ impl Shared {
         Ok(())
     }
 
-    fn pass_lock(self: &Arc<Self>, life: &Arc<Life>, to: &Opened) -> Result<(), NotMoved> {
+    /// Passes the lock on, on a thread of its own, as any step of that may wait for ever.
+    fn pass_lock(
+        self: &Arc<Self>,
+        life: &Arc<Life>,
+        to: Ahead,
+        reason: &Reason,
+    ) -> Result<Ahead, NotMoved> {
         if lock(&self.state).phase != Phase::Moving {
             return Err(NotMoved::Overtaken);
         }
-        let from = Side {
-            image: life.image(),
-            client: life.client(),
+        let clients = [life.client(), &to.opened.seat.client];
+        let clients = clients.map(|client| client.address.clone()).to_vec();
+        let action = format!("cannot pass the lock of {} on", self.options.name);
+        let given_up = Arc::new(AtomicBool::new(false));
+        let (sender, passed) = mpsc::channel();
+        let pass = {
+            let (life, given_up) = (Arc::clone(life), Arc::clone(&given_up));
+            let me = self.host.identity.clone();
+            move || {
+                let result = to.take_lock(&life, &me, &given_up);
+                // Where nobody waits any more, the image is closed here.
+                let _told = sender.send((result, to));
+            }
         };
-        let to = Side {
-            image: &to.image,
-            client: &to.seat.client,
-        };
-        let failed = |errno| {
-            let action = format!("cannot pass the lock of {} on", self.options.name);
-            CephError::new(action, &self.options.id, errno)
-        };
-        match owner::pass(&from, &to, &self.host.identity) {
-            Ok(()) => Ok(()),
-            Err(NotPassed::Kept(errno)) => {
+        if let Err(error) = try_in_background("weir-rbd-pass", pass) {
+            self.resume(life.number)?;
+            return Err(NotMoved::LockKept(CephError::Other {
+                action,
+                reason: format!("no thread can be had: {error}"),
+                errno: error.raw_os_error().unwrap_or(0),
+            }));
+        }
+        let failed = |errno| CephError::new(action, &self.options.id, errno);
+        let longest = self.options.fence_timeout;
+        match passed.recv_timeout(longest) {
+            Ok((Ok(()), to)) => Ok(to),
+            Ok((Err(NotPassed::Kept(errno)), _to)) => {
                 self.resume(life.number)?;
                 Err(NotMoved::LockKept(failed(errno)))
             }
-            Err(NotPassed::Neither(errno)) => Err(NotMoved::LockLost(failed(errno))),
+            Ok((Err(NotPassed::Neither(errno)), to)) => {
+                // It may have the lock; closing it may take as long as anything.
+                in_background("weir-rbd-close", move || drop(to));
+                self.reopen_moving(life, clients, reason, WHY_LOCK_LOST)?;
+                Err(NotMoved::LockLost(failed(errno)))
+            }
+            Err(_) => {
+                given_up.store(true, Ordering::Relaxed);
+                self.reopen_moving(life, clients, reason, WHY_LOCK_OVERDUE)?;
+                // As with any image that is out of reach for so long.
+                self.overdue();
+                Err(NotMoved::LockOverdue(longest))
+            }
         }
     }
 

@@ -5,6 +5,8 @@
 //! whether that was itself in an earlier life, which it takes over from at once, or someone else, whom it leaves alone for as
 //! long as it is alive.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::cluster::{Client, is_same_client};
 use crate::error::CephError;
 use crate::host::Identity;
@@ -14,6 +16,7 @@ use crate::sys::{ENOENT, Errno, FEATURE_EXCLUSIVE_LOCK, RawImage};
 const EAGAIN: Errno = 11;
 const EBUSY: Errno = 16;
 const EINVAL: Errno = 22;
+const ECANCELED: Errno = 125;
 
 /// How often the lock's holder is looked up where it changes in between.
 const LOOKS_MAX: u32 = 5;
@@ -49,15 +52,47 @@ impl Owner {
     }
 }
 
-/// Takes an image's lock for good, and leaves word of who has it. `before` is the client that had it for this process until now: who took
-/// the lock from that one is not thrown out in turn, whoever it is.
+/// What this process had of an image before it takes its lock.
+#[derive(Clone, Copy)]
+pub(crate) enum Before<'client> {
+    /// Nothing: what has its name is an earlier life of it.
+    Nothing,
+    /// It was open on this client, which is cut off. Who took the lock from that one is not thrown out in turn, whoever it is.
+    CutOff(&'client str),
+    /// It was open on these clients, which others use still, and which are letting go of it: they are waited for. Nobody else is
+    /// thrown out either.
+    LettingGo(&'client [String]),
+}
+
+impl Before<'_> {
+    /// Whether a client is waited for.
+    fn lets_go(&self, holder: &str) -> bool {
+        match self {
+            Before::Nothing | Before::CutOff(_) => false,
+            Before::LettingGo(clients) => {
+                clients.iter().any(|client| is_same_client(client, holder))
+            }
+        }
+    }
+
+    /// Whether a client is that of before; none where there was no such.
+    fn is(&self, holder: &str) -> Option<bool> {
+        match self {
+            Before::Nothing => None,
+            Before::CutOff(client) => Some(is_same_client(client, holder)),
+            Before::LettingGo(_) => Some(false),
+        }
+    }
+}
+
+/// Takes an image's lock for good, and leaves word of who has it.
 pub(crate) fn take(
     image: &RawImage,
     name: &ImageName,
     features: u64,
     client: &Client,
     me: &Identity,
-    before: Option<&str>,
+    before: Before<'_>,
     id: &str,
 ) -> Result<(), CephError> {
     if features & FEATURE_EXCLUSIVE_LOCK == 0 {
@@ -71,32 +106,45 @@ pub(crate) fn take(
     }
     let failed =
         |errno: Errno| CephError::new(format!("cannot take the lock of {name}"), id, errno);
-    if let Some(owner) = passing(image, me).map_err(failed)? {
-        return Err(CephError::Locked {
-            action: format!("cannot write to {name}"),
-            owner: format!("gateway {} (client {})", owner.name, owner.address),
-        });
-    }
+    let locked = |owner: String| CephError::Locked {
+        action: format!("cannot write to {name}"),
+        owner,
+    };
+    let held = |holder: &str| CephError::Other {
+        action: format!("cannot take the lock of {name}"),
+        reason: format!("the client of this process at {holder} has not let go of it yet"),
+        errno: EBUSY,
+    };
     let mut looks = 1;
-    while let Some(holder) = image.lock_owner().map_err(failed)?
-        && !is_same_client(&holder, &client.address)
-    {
+    loop {
+        let holder = match image.lock_owner().map_err(failed)? {
+            Some(holder) if is_same_client(&holder, &client.address) => break,
+            Some(holder) => holder,
+            // Looked at after it was seen that nobody has the lock: who passes it on had it until then.
+            None => match passing(image, me).map_err(failed)? {
+                None => break,
+                Some(owner) => {
+                    let (name, address) = (owner.name, owner.address);
+                    return Err(locked(format!("gateway {name} (client {address})")));
+                }
+            },
+        };
+        if before.lets_go(&holder) {
+            return Err(held(&holder));
+        }
         let kept = image.metadata(KEY).map_err(failed)?;
         let kept = kept.as_deref().and_then(Owner::parse);
         let known = kept.filter(|owner| is_same_client(&owner.address, &holder));
-        let mine = before.map(|before| is_same_client(&holder, before));
+        let mine = before.is(&holder);
         let watchers = image.watchers().map_err(failed)?;
         let alive = watchers
             .iter()
             .any(|watcher| is_same_client(watcher, &holder));
         if let Some(other) = refuses(known.as_ref(), alive, me, mine) {
-            return Err(CephError::Locked {
-                action: format!("cannot write to {name}"),
-                owner: match other {
-                    Some(owner) => format!("gateway {} (client {holder})", owner.name),
-                    None => format!("the client at {holder}"),
-                },
-            });
+            return Err(locked(match other {
+                Some(owner) => format!("gateway {} (client {holder})", owner.name),
+                None => format!("the client at {holder}"),
+            }));
         }
         tracing::info!(image = %name, %holder, "takes the lock over from a client that is gone, and has the cluster refuse it");
         // librbd does so too, unless the image or its pool is configured otherwise.
@@ -121,7 +169,13 @@ pub(crate) fn take(
             Err(errno) => return Err(failed(errno)),
         }
     }
-    image.acquire_lock().map_err(failed)?;
+    image.acquire_lock().map_err(|errno| {
+        let holder = image.lock_owner().ok().flatten();
+        match holder.filter(|holder| before.lets_go(holder)) {
+            Some(holder) => held(&holder),
+            None => failed(errno),
+        }
+    })?;
     sign(image, client, me).map_err(failed)
 }
 
@@ -135,12 +189,9 @@ fn sign(image: &RawImage, client: &Client, me: &Identity) -> Result<(), Errno> {
     image.set_metadata(KEY, &mine.to_text())
 }
 
-/// Who has the image though nobody has its lock: another gateway that has it open still, and is about to pass the lock from one of its
+/// Who has an image of which nobody has the lock: another gateway that has it open still, and is about to pass the lock from one of its
 /// clients to another.
 fn passing(image: &RawImage, me: &Identity) -> Result<Option<Owner>, Errno> {
-    if image.lock_owner()?.is_some() {
-        return Ok(None);
-    }
     let kept = image.metadata(KEY)?;
     let Some(other) = kept.as_deref().and_then(Owner::parse) else {
         return Ok(None);
@@ -169,20 +220,34 @@ pub(crate) enum NotPassed {
     Neither(Errno),
 }
 
-/// Passes an image's lock from one client of this process to another. Nothing may be in flight on the first. What went wrong is undone
-/// where that can be.
-pub(crate) fn pass(from: &Side<'_>, to: &Side<'_>, me: &Identity) -> Result<(), NotPassed> {
-    // What is cached goes with who has the lock.
+/// Passes an image's lock from one client of this process to another. Nothing may be in flight on the first, nor anything in its cache
+/// that is not durable: a flush tells of a write that failed once. What went wrong is undone where that can be. Any step may take for
+/// ever; where nobody waits any more (`given_up`) no other begins. What is kept with the image is changed by who has the lock alone, so
+/// that a step that is late undoes nothing of what others did meanwhile.
+pub(crate) fn pass(
+    from: &Side<'_>,
+    to: &Side<'_>,
+    me: &Identity,
+    given_up: &AtomicBool,
+) -> Result<(), NotPassed> {
+    let is_wanted = || match given_up.load(Ordering::Relaxed) {
+        true => Err(ECANCELED),
+        false => Ok(()),
+    };
+    // A client that cannot even do this keeps its lock.
     from.image.flush().map_err(NotPassed::Kept)?;
+    is_wanted().map_err(NotPassed::Kept)?;
     let released = from.image.release_lock();
     let passed = released.and_then(|()| {
+        is_wanted()?;
         to.image.acquire_lock()?;
         sign(to.image, to.client, me).inspect_err(|_| {
             // Whether that works shows when the other takes it back.
             let _released = to.image.release_lock();
         })
     });
-    passed.map_err(|errno| match from.image.acquire_lock() {
+    let taken_back = || is_wanted().and_then(|()| from.image.acquire_lock());
+    passed.map_err(|errno| match taken_back() {
         Ok(()) => {
             if let Err(errno) = sign(from.image, from.client, me) {
                 tracing::warn!(

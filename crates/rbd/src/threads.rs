@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// A tick, in which the kernel tells times (`USER_HZ`, which is 100 on every architecture that this runs on).
 const TICK: Duration = Duration::from_millis(10);
-/// Threads whose names begin so are Weir's own.
-const OWN: &str = "weir";
+/// Threads whose names begin so are not a client's: Weir's own, and those in which the kernel works for its rings.
+const OTHERS: [&str; 2] = ["weir", "iou-"];
 
 /// A thread: its number may be another's after its end, but not with the same beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,12 +50,16 @@ pub(crate) fn all() -> Option<BTreeSet<Thread>> {
     Some(ids.filter_map(tell).map(|told| told.thread).collect())
 }
 
-/// What is told of threads; nothing of Weir's own, and of those that have ended. A thread that has just begun is called as who
+/// What is told of threads; nothing of Weir's own and of the kernel's, and of those that have ended. A thread that has just begun is called as who
 /// started it, so that names count here, and not when a thread is first seen.
 pub(crate) fn tell_of(threads: &[Thread]) -> Vec<Told> {
     let told = threads.iter().filter_map(|thread| tell(thread.id));
-    told.filter(|told| threads.contains(&told.thread) && !told.name.starts_with(OWN))
+    told.filter(|told| threads.contains(&told.thread) && may_be_a_clients(&told.name))
         .collect()
+}
+
+fn may_be_a_clients(name: &str) -> bool {
+    !OTHERS.iter().any(|other| name.starts_with(other))
 }
 
 fn tell(id: u32) -> Option<Told> {
@@ -100,6 +104,16 @@ mod tests {
         assert_eq!(uptime_of("350735.47 234388.90\n"), Some(35_073_547));
         assert_eq!(uptime_of(""), None);
         assert_eq!(time_of(150), Duration::from_millis(1500));
+    }
+
+    #[test]
+    fn threads_of_weir_and_of_rings_are_no_clients() {
+        for name in ["weir-rbd-move", "weir", "iou-wrk-4711", "iou-sqp-4711"] {
+            assert!(!may_be_a_clients(name), "{name}");
+        }
+        for name in ["msgr-worker-0", "io_context_pool", "rbd_iou-"] {
+            assert!(may_be_a_clients(name), "{name}");
+        }
     }
 
     #[test]

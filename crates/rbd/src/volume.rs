@@ -29,7 +29,8 @@ use crate::cluster::{Client, Seat};
 use crate::error::CephError;
 use crate::host::{Claim, Closing, Opened, RbdHost, in_background};
 use crate::lane::RbdQueue;
-use crate::options::Options;
+use crate::moving::NotMoved;
+use crate::options::{Options, Sharing};
 use crate::sys::{RawImage, Shape};
 use crate::usage::{LibrbdTimes, QueueTimes};
 
@@ -262,12 +263,17 @@ impl RbdVolume {
     }
 
     /// What its user should know.
-    pub(crate) fn notice(&self) -> Option<String> {
+    pub(crate) fn notices(&self) -> Vec<String> {
         let tail = self.shared.tail_bytes;
-        (tail > 0).then(|| {
+        let tail = (tail > 0).then(|| {
             let block = self.shared.geometry.get().block_size.bytes();
             format!("the last {tail} bytes of the image are not a whole block of {block} bytes, and out of reach")
-        })
+        });
+        let is_auto = self.shared.options.sharing == Sharing::Auto;
+        let stays = (is_auto && self.shared.has_volatile_cache()).then(|| {
+            "a volume whose writes end before they are durable does not move to a client of its own: with this cache, bdevs_per_cluster=auto is as 32; bdevs_per_cluster=1 gives it one from the start".to_owned()
+        });
+        tail.into_iter().chain(stays).collect()
     }
 
     /// What is known of it.
@@ -393,6 +399,11 @@ impl Shared {
         past.add(&mut gone.read());
     }
 
+    /// Whether its client may have what is not durable, though it was answered.
+    pub(crate) fn has_volatile_cache(&self) -> bool {
+        self.options.cache.is_volatile() && !self.read_only
+    }
+
     pub(crate) fn url(&self) -> &str {
         &self.name
     }
@@ -514,13 +525,59 @@ impl Shared {
         if !goes_on {
             return;
         }
-        if self.options.cache.is_volatile() && !self.read_only {
+        if self.has_volatile_cache() {
             return self.give_up(&CephError::Other {
                 action: format!("cannot go on with {}", self.options.name),
                 reason: "its client was cut off, and with it what was written to the cache and not flushed may be lost".to_owned(),
                 errno: 0,
             });
         }
+        let address = &client.address;
+        let attach = || {
+            let host = &self.host;
+            host.attach_again(&self.options, self.read_only, address)
+        };
+        self.open_again(number + 1, None, attach);
+    }
+
+    /// Opens the image again on a client of its own because its lock was lost while it moved there. Nothing is in flight, so that no
+    /// client is cut off: those that the image was open on (`letting_go`) let go of it, and others go on with theirs.
+    pub(crate) fn reopen_moving(
+        self: &Arc<Self>,
+        life: &Arc<Life>,
+        letting_go: Vec<String>,
+        reason: &Reason,
+        why: &str,
+    ) -> Result<(), NotMoved> {
+        let number = life.number;
+        let mut state = lock(&self.state);
+        if state.phase != Phase::Moving || state.number != number {
+            return Err(NotMoved::Overtaken);
+        }
+        state.phase = Phase::Reopening;
+        let left = state.life.take();
+        state.own_client = None;
+        state.trouble = Some(why.to_owned());
+        drop(state);
+        drop(left);
+        tracing::error!(volume = %self.name, why, "the image is opened again");
+        self.post(|| Message::Detach(number));
+        let (shared, reason) = (Arc::clone(self), reason.clone());
+        in_background("weir-rbd-reopen", move || {
+            let attach = || shared.host.attach_own(&shared.options, &letting_go);
+            shared.open_again(number + 1, Some(&reason), attach);
+        });
+        Ok(())
+    }
+
+    /// Opens the image again, until that is done, or is in vain. Blocks for as long as that takes. `own_client` is why it is to have a
+    /// client of its own.
+    fn open_again(
+        self: &Arc<Self>,
+        number: u64,
+        own_client: Option<&Reason>,
+        attach: impl Fn() -> Result<Opened, CephError>,
+    ) {
         let mut pause = Pause::new();
         loop {
             if lock(&self.state).phase == Phase::Closed {
@@ -531,11 +588,8 @@ impl Shared {
                 pause.wait();
                 continue;
             }
-            match self
-                .host
-                .attach_again(&self.options, self.read_only, &client.address)
-            {
-                Ok(opened) => return self.begin_life(opened, number + 1),
+            match attach() {
+                Ok(opened) => return self.begin_life(opened, number, own_client),
                 Err(error) if error.is_final() => return self.give_up(&error),
                 Err(error) => self.note(&format!("it cannot be opened again yet: {error}")),
             }
@@ -562,7 +616,7 @@ impl Shared {
         true
     }
 
-    fn begin_life(self: &Arc<Self>, opened: Opened, number: u64) {
+    fn begin_life(self: &Arc<Self>, opened: Opened, number: u64, own_client: Option<&Reason>) {
         let bytes = opened.shape.bytes;
         let claim = lock(&self.state).claim.clone();
         let life = self.life_of(opened, number, claim);
@@ -575,6 +629,7 @@ impl Shared {
         state.phase = Phase::Serving;
         state.number = number;
         state.life = Some(Arc::clone(&life));
+        state.own_client = own_client.cloned();
         let was_lost = std::mem::replace(&mut state.lost, false);
         drop(state);
         tracing::warn!(volume = %self.name, client = %life.client().address, "the image is open again");

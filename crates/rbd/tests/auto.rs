@@ -19,6 +19,9 @@ const BLOCK: usize = 4096;
 /// Operations under way at once of the volume that does most, and of the others.
 const DEPTHS: [u32; 3] = [1, 16, 2];
 
+/// What the one thread that a client has there is called.
+const CLIENT_THREAD: &str = "fake-librbd";
+
 /// One test at a time: the threads of clients that connect at the same time cannot be told apart.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -38,18 +41,37 @@ struct Loaded {
 impl Loaded {
     fn new(cluster: Cluster, limits: AutoLimits, sharing: [&str; 3]) -> Self {
         let (harness, host) = (Harness::real(1), host_with("a", limits));
-        let end = Arc::new(AtomicBool::new(false));
-        let mut volumes = Vec::new();
-        for (number, sharing) in sharing.into_iter().enumerate() {
-            cluster.tell(&format!("image rbd/image{number} {}", 64 * BLOCK));
-            let conf = cluster.conf.display();
-            let url = format!("rbd:rbd/image{number}?conf={conf}&bdevs_per_cluster={sharing}");
-            volumes.push(open(&harness, &host, &url));
+        let mut loaded = Loaded {
+            cluster,
+            harness,
+            host,
+            volumes: Vec::new(),
+            end: Arc::default(),
+        };
+        loaded.open(sharing, "");
+        assert_eq!(loaded.host.clients().len(), 1, "they share one");
+        loaded.begin(0);
+        loaded
+    }
+
+    /// Opens three more images.
+    fn open(&mut self, sharing: [&str; 3], more: &str) {
+        for sharing in sharing {
+            let number = self.volumes.len();
+            self.cluster
+                .tell(&format!("image rbd/image{number} {}", 64 * BLOCK));
+            let conf = self.cluster.conf.display();
+            let url =
+                format!("rbd:rbd/image{number}?conf={conf}&bdevs_per_cluster={sharing}{more}");
+            self.volumes.push(open(&self.harness, &self.host, &url));
         }
-        assert_eq!(host.clients().len(), 1, "they share one");
-        for (volume, depth) in volumes.iter().zip(DEPTHS) {
-            let (volume, stop) = (Arc::clone(volume), Arc::clone(&end));
-            harness.run(0, move |reactor| async move {
+    }
+
+    /// Begins to write to three of them.
+    fn begin(&self, first: usize) {
+        for (volume, depth) in self.volumes[first..].iter().zip(DEPTHS) {
+            let (volume, stop) = (Arc::clone(volume), Arc::clone(&self.end));
+            self.harness.run(0, move |reactor| async move {
                 for lane in 0..depth {
                     let (stop, client) = (Arc::clone(&stop), Client::open(&volume, &reactor, 1));
                     let task = async move {
@@ -61,13 +83,6 @@ impl Loaded {
                     reactor.spawn(task).detach();
                 }
             });
-        }
-        Loaded {
-            cluster,
-            harness,
-            host,
-            volumes,
-            end,
         }
     }
 
@@ -116,14 +131,15 @@ fn the_volume_that_does_most_on_a_busy_client_gets_its_own() {
     until("it moves", || loaded.reason(1).is_some());
     let reason = loaded.reason(1).unwrap();
     let Reason::Thread {
+        name,
         percent,
         bound_percent: 5,
-        ..
-    } = reason
+    } = &reason
     else {
         panic!("{reason}")
     };
-    assert!(percent >= 5, "{reason}");
+    assert!(*percent >= 5, "{reason}");
+    assert_eq!(name, CLIENT_THREAD);
     assert_eq!(loaded.host.clients().len(), 2);
     let own = loaded.report(1).client.unwrap();
     let shared = || {
@@ -133,7 +149,8 @@ fn the_volume_that_does_most_on_a_busy_client_gets_its_own() {
     assert_ne!(shared().address, own);
     until("its image there is closed", || shared().images == 2);
     until("it is told what its threads do", || {
-        shared().busiest_thread.is_some()
+        let busiest = shared().busiest_thread;
+        busiest.is_some_and(|thread| thread.name == CLIENT_THREAD)
     });
     // As many have a client of their own as may: the others stay, however busy theirs is. Nothing moves twice.
     loaded.goes_on();
@@ -176,6 +193,61 @@ fn what_is_under_way_at_once_is_a_limit_as_the_client_is_configured() {
     );
     loaded.goes_on();
     assert_eq!((loaded.reason(0), loaded.reason(1)), (None, None));
+    loaded.end();
+}
+
+/// What keeps one image from being opened on another client keeps no other.
+#[test]
+fn an_image_that_cannot_be_opened_on_another_client_stays_alone() {
+    let _turn = turn();
+    let cluster = Cluster::new();
+    let mut conf = std::fs::OpenOptions::new();
+    let mut conf = conf.append(true).open(&cluster.conf).unwrap();
+    conf.write_all(b"objecter_inflight_ops = 4\n").unwrap();
+    cluster.tell("latency_us 5000");
+    let limits = AutoLimits {
+        busy_percent: u32::MAX,
+        ..LIMITS
+    };
+    let loaded = Loaded::new(cluster, limits, ["auto", "auto", "auto"]);
+    loaded
+        .cluster
+        .tell("configure rbd/image1 rbd_cache_policy writeback");
+    loaded.cluster.tell("configure rbd/image1 rbd_cache true");
+    until("the other moves", || loaded.reason(2).is_some());
+    assert_eq!(loaded.reason(1), None);
+    assert_eq!(loaded.report(1).moves_called_off, 1);
+    loaded.end();
+}
+
+/// As many have a client of their own as may, also where several are about to have one at the same time.
+#[test]
+fn clients_that_connect_count() {
+    let _turn = turn();
+    let cluster = Cluster::new();
+    let mut conf = std::fs::OpenOptions::new();
+    let mut conf = conf.append(true).open(&cluster.conf).unwrap();
+    conf.write_all(b"objecter_inflight_ops = 4\n").unwrap();
+    cluster.tell("latency_us 5000");
+    let limits = AutoLimits {
+        busy_percent: u32::MAX,
+        ..LIMITS
+    };
+    let mut loaded = Loaded::new(cluster, limits, ["auto", "auto", "auto"]);
+    loaded.open(["auto", "auto", "auto"], "&cache=writethrough");
+    assert_eq!(loaded.host.clients().len(), 2);
+    // None is connected before both are found to be busy.
+    loaded.cluster.tell("connect_hangs on");
+    loaded.begin(3);
+    loaded.goes_on();
+    loaded.cluster.tell("connect_hangs off");
+    until("one moves", || {
+        loaded.host.volumes().iter().any(|volume| volume.moves > 0)
+    });
+    loaded.goes_on();
+    let moved = loaded.host.volumes();
+    let moved: Vec<_> = moved.iter().filter(|volume| volume.moves > 0).collect();
+    assert_eq!(moved.len(), 1, "{moved:?}");
     loaded.end();
 }
 

@@ -11,17 +11,20 @@ mod run;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use common::{Client, Harness, seed};
 use fake::{Cluster, host, open, try_open, until};
 use run::{Kind, contract};
 use weir_block::{Operation, ReadBuffers, Volume, VolumeError, VolumeEvent, Watcher};
-use weir_rbd::{NotMoved, RbdHost, Reason, VolumeReport};
-use weir_volume::{Access, OpenError};
+use weir_rbd::{NotMoved, RbdHost, Reason, SCHEME, VolumeReport};
+use weir_volume::{Access, OpenError, Registry, VolumeUrl};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 4096;
 const AUTO: &str = "&bdevs_per_cluster=auto";
+/// For how long it is watched that something does not happen.
+const WHILE: Duration = Duration::from_millis(100);
 
 type Ended = Arc<Mutex<Option<Result<(), VolumeError>>>>;
 
@@ -140,6 +143,38 @@ impl Served {
     }
 }
 
+/// Another image on the client that a volume shares.
+struct Neighbour {
+    url: String,
+    volume: Arc<dyn Volume>,
+}
+
+impl Neighbour {
+    fn new(served: &Served) -> Self {
+        served.cluster.tell(&format!("image rbd/other {MIB}"));
+        let url = served.url.replace("rbd:rbd/image", "rbd:rbd/other");
+        let volume = open(&served.harness, &served.host, &url);
+        let neighbour = Neighbour { url, volume };
+        assert_eq!(neighbour.client(&served.host), served.client());
+        neighbour
+    }
+
+    fn client(&self, host: &RbdHost) -> String {
+        let mut reports = host.volumes().into_iter();
+        let report = reports.find(|report| report.url == self.url).unwrap();
+        assert_eq!((report.phase, report.reopened), ("serving", 0));
+        report.client.unwrap()
+    }
+
+    fn write(&self, served: &Served, byte: u8) -> Result<(), VolumeError> {
+        let volume = Arc::clone(&self.volume);
+        served.harness.run(0, move |reactor| async move {
+            let client = Client::open(&volume, &reactor, 1);
+            client.write(0, 1, &[byte; BLOCK]).await
+        })
+    }
+}
+
 fn write(byte: u8) -> impl FnOnce() -> Operation + Send + 'static {
     move || common::write(0, 1, &vec![byte; BLOCK])
 }
@@ -232,7 +267,7 @@ fn a_gateway_that_was_killed_after_a_move_takes_over_from_itself() {
 #[test]
 fn the_contract_holds_while_the_volume_moves() {
     let seed = seed("the_contract_holds_while_the_volume_moves");
-    for (number, more) in ["", "&block_size=512", "&cache=writeback"]
+    for (number, more) in ["", "&block_size=512", "&cache=writethrough"]
         .into_iter()
         .enumerate()
     {
@@ -377,15 +412,16 @@ fn a_move_is_called_off_when_something_in_flight_does_not_end() {
     served.end();
 }
 
+/// And nothing waits for that, as it may take for ever.
 #[test]
-fn a_read_that_was_answered_and_hangs_calls_a_move_off_too() {
+fn a_read_that_was_answered_and_hangs_keeps_a_volume_where_it_is() {
     let served = Served::new("&io_timeout=200ms");
     let shared = served.client();
     served.cluster.tell("hang read");
     assert_eq!(wait(&served.begin(0, read)), Err(VolumeError::TimedOut));
     assert_eq!(served.report().orphans, 1);
     let error = served.moved().unwrap_err();
-    assert!(matches!(error, NotMoved::InFlight(_)), "{error}");
+    assert!(matches!(error, NotMoved::Orphans(1)), "{error}");
     served.cluster.tell("release");
     until("the orphan comes home", || served.report().orphans == 0);
     served.goes_on_with(&shared, 1);
@@ -454,14 +490,28 @@ fn a_write_that_times_out_while_its_volume_moves_is_fenced() {
     let served = Served::new("&io_timeout=600ms&fence_timeout=60s");
     let shared = served.client();
     served.cluster.tell("hang write");
-    served.cluster.tell("monitors down");
     let hung = served.begin(0, write(0x41));
     until("it hangs", || served.cluster.ask("held") == 1);
-    // Again and again, so that one is under way at that moment; none can have a client while the monitors are away.
+    // Again and again, so that one is under way at that moment, and the fence cannot hold then.
+    let ended = loop {
+        let moved = served.begin_move();
+        until("it moves, or cannot", || {
+            moved.is_finished() || !served.is("serving")
+        });
+        served.cluster.tell("monitors down");
+        match moved.join().unwrap().unwrap_err() {
+            NotMoved::InFlight(_) => served.cluster.tell("monitors up"),
+            error => break error,
+        }
+    };
+    assert!(
+        matches!(ended, NotMoved::Overtaken | NotMoved::NotServing),
+        "{ended}"
+    );
+    std::thread::sleep(WHILE);
+    assert_eq!(*hung.lock().unwrap(), None, "it may land still");
+    assert!(served.is("fencing") && !served.is_blocklisted(&shared));
     served.cluster.tell("monitors up");
-    while hung.lock().unwrap().is_none() && served.is("serving") {
-        assert!(served.moved().is_err());
-    }
     assert_eq!(wait(&hung), Err(VolumeError::TimedOut));
     assert!(served.is_blocklisted(&shared));
     served.cluster.tell("release");
@@ -481,10 +531,19 @@ fn a_fence_while_the_volume_moves_waits_as_ever() {
         served.cluster.ask("releasing") == 1
     });
     let waits = served.begin(0, write(0x51));
+    let ended = Arc::new(AtomicBool::new(false));
     let (sender, fenced) = weir_reactor::oneshot();
-    served
-        .volume()
-        .fence(Box::new(move |result| sender.send(result)));
+    let answered = Arc::clone(&ended);
+    served.volume().fence(Box::new(move |result| {
+        answered.store(true, Ordering::Relaxed);
+        sender.send(result);
+    }));
+    std::thread::sleep(WHILE);
+    assert!(
+        !ended.load(Ordering::Relaxed),
+        "a write that came before it is open"
+    );
+    assert_eq!(served.cluster.ask("releasing"), 1);
     served.cluster.tell("release_hangs off");
     assert_eq!(fenced.wait(), Some(Ok(())));
     moved.join().unwrap().unwrap();
@@ -567,7 +626,12 @@ fn a_client_that_cannot_be_had_changes_nothing() {
 
 #[test]
 fn a_lock_that_is_not_passed_on_stays_where_it_was() {
-    for trouble in ["release_fails 5", "acquire_fails 5", "metadata_fails 5"] {
+    for trouble in [
+        "flush_fails 5",
+        "release_fails 5",
+        "acquire_fails 5",
+        "metadata_fails 5",
+    ] {
         let served = Served::new("");
         let shared = served.client();
         served.cluster.tell(trouble);
@@ -583,6 +647,7 @@ fn a_lock_that_is_not_passed_on_stays_where_it_was() {
 #[test]
 fn a_lock_that_is_lost_on_the_way_is_had_again() {
     let served = Served::new("");
+    let (shared, neighbour) = (served.client(), Neighbour::new(&served));
     // The new client does not get it, nor the old one back.
     served.cluster.tell("acquire_fails 5");
     served.cluster.tell("acquire_fails 5");
@@ -594,6 +659,142 @@ fn a_lock_that_is_lost_on_the_way_is_had_again() {
     assert_eq!(
         (report.phase, report.moves, report.reopened),
         ("serving", 0, 1)
+    );
+    // Nothing was in flight, so that nobody was cut off: neither this one nor who shares its client.
+    assert!(!served.is_blocklisted(&shared));
+    assert_eq!(neighbour.client(&served.host), shared);
+    assert_eq!(neighbour.write(&served, 0x82), Ok(()));
+    // It has what it was to have.
+    assert_ne!(served.client(), shared);
+    assert_eq!(report.own_client, Some(Reason::Asked));
+    drop(neighbour);
+    served.end();
+}
+
+/// The lock cannot be had for a long time: the volume is lost meanwhile as ever, and neighbours notice nothing.
+#[test]
+fn a_lock_that_is_not_passed_on_in_time_does_not_hold_anything_up() {
+    for (hangs, waits) in [
+        ("release_hangs", "releasing"),
+        ("acquire_hangs", "acquiring"),
+    ] {
+        let served = Served::new("&fence_timeout=300ms");
+        let (shared, neighbour) = (served.client(), Neighbour::new(&served));
+        served.cluster.tell(&format!("{hangs} on"));
+        let moved = served.begin_move();
+        until("it hangs", || served.cluster.ask(waits) == 1);
+        let request = served.begin(0, write(0xe1));
+        let error = moved.join().unwrap().unwrap_err();
+        assert!(
+            matches!(error, NotMoved::LockOverdue(_)),
+            "{hangs}: {error}"
+        );
+        assert!(served.is("reopening"), "{hangs}");
+        assert_eq!(wait(&request), Err(VolumeError::Lost), "{hangs}");
+        assert_eq!(neighbour.write(&served, 0xe2), Ok(()), "{hangs}");
+        // Nothing waits for the end of it.
+        let resized = served.volume().resize(6 * MIB / BLOCK as u64, false);
+        assert!(resized.is_err(), "{hangs}");
+        served.cluster.tell(&format!("{hangs} off"));
+        until("it serves again", || served.is("serving"));
+        assert_eq!(served.write(0xe3), Ok(()), "{hangs}");
+        assert_eq!(served.byte(), 0xe3, "{hangs}");
+        let report = served.report();
+        assert_eq!((report.moves, report.reopened), (0, 1), "{hangs}");
+        assert!(!served.is_blocklisted(&shared), "{hangs}");
+        assert_eq!(neighbour.client(&served.host), shared, "{hangs}");
+        // Whoever opens the image finds its holder, whatever came late.
+        let other = try_open(&served.harness, &host("b"), &served.url, Access::READ_WRITE);
+        let Err(OpenError::InUse { reason, .. }) = other.map(drop) else {
+            panic!("two gateways write to one image")
+        };
+        assert!(reason.contains(&served.client()), "{hangs}: {reason}");
+        drop(neighbour);
+        served.end();
+    }
+}
+
+/// It is closed while nobody has the lock, and neither gets it back: it stays closed.
+#[test]
+fn a_lock_that_is_lost_while_the_volume_is_closed_cuts_nobody_off() {
+    let served = Served::new("");
+    let shared = served.client();
+    served.cluster.tell("acquire_hangs on");
+    let moved = served.begin_move();
+    until("it hangs", || served.cluster.ask("acquiring") == 1);
+    let request = served.begin(0, write(0xe4));
+    let host = Arc::clone(&served.host);
+    let closing = std::thread::spawn(move || {
+        let harness = Harness::real(1);
+        harness.run(0, move |_| async move { host.close_all().await });
+    });
+    assert_eq!(wait(&request), Err(VolumeError::Lost));
+    served.cluster.tell("acquire_fails 5");
+    served.cluster.tell("acquire_fails 5");
+    served.cluster.tell("acquire_hangs off");
+    let error = moved.join().unwrap().unwrap_err();
+    assert!(matches!(error, NotMoved::Overtaken), "{error}");
+    closing.join().unwrap();
+    assert!(!served.is_blocklisted(&shared));
+    served.end();
+}
+
+/// What was answered may be lost with its client, and a flush on the way would be told, not the host.
+#[test]
+fn a_volume_with_a_volatile_cache_stays_on_its_client() {
+    for cache in ["writeback", "writearound"] {
+        let served = Served::new(&format!("&cache={cache}"));
+        let shared = served.client();
+        served.cluster.tell("flush_fails 5");
+        let error = served.moved().unwrap_err();
+        assert!(matches!(error, NotMoved::VolatileCache), "{error}");
+        served.goes_on_with(&shared, 1);
+        served.end();
+    }
+}
+
+#[test]
+fn who_asks_for_a_client_by_measurement_and_a_volatile_cache_is_told() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    for (more, access, told) in [
+        ("&cache=writeback", Access::READ_WRITE, true),
+        ("&cache=writearound", Access::READ_WRITE, true),
+        ("&cache=writeback", Access::READ_ONLY, false),
+        ("&cache=writethrough", Access::READ_WRITE, false),
+    ] {
+        let mut registry = Registry::new();
+        registry.register(SCHEME, host.factory());
+        let url: VolumeUrl = cluster.url(&format!("{AUTO}{more}")).parse().unwrap();
+        let notices = harness.run(0, move |reactor| async move {
+            let volume = registry.open(&reactor, &url, access).await.unwrap();
+            drop(volume);
+            registry.take_notices()
+        });
+        let said = notices
+            .iter()
+            .any(|notice| notice.text.contains("bdevs_per_cluster=1 gives it one"));
+        assert_eq!(said, told, "{more}: {notices:?}");
+        until("it is closed", || cluster.ask("is_locked rbd/image") == 0);
+        until("nobody has it", || host.clients().is_empty());
+    }
+}
+
+/// Who finds that the lock was given up while it looked at its holder looks anew whom the image belongs to.
+#[test]
+fn a_lock_that_is_free_while_its_gateway_is_there_is_not_taken() {
+    let served = Served::new("");
+    let client = served.client();
+    served.cluster.tell("lock rbd/image 10.9.9.9:0/1 dead");
+    served.cluster.tell("break_fails 2");
+    let other = try_open(&served.harness, &host("b"), &served.url, Access::READ_WRITE);
+    assert_eq!(served.cluster.ask("is_locked rbd/image"), 0);
+    let Err(OpenError::InUse { reason, .. }) = other.map(drop) else {
+        panic!("the lock was taken from a gateway that passes it on")
+    };
+    assert!(
+        reason.contains(&format!("gateway gateway-a (client {client})")),
+        "{reason}"
     );
     served.end();
 }
@@ -642,7 +843,16 @@ fn a_resize_waits_for_a_move() {
         served.cluster.ask("releasing") == 1
     });
     let volume = Arc::clone(served.volume());
-    let resized = std::thread::spawn(move || volume.resize(6 * MIB / BLOCK as u64, false));
+    let (begins, begun) = std::sync::mpsc::channel();
+    let resized = std::thread::spawn(move || {
+        begins.send(()).unwrap();
+        volume.resize(6 * MIB / BLOCK as u64, false)
+    });
+    begun.recv().unwrap();
+    std::thread::sleep(WHILE);
+    assert!(!resized.is_finished(), "it has not waited");
+    assert_eq!(served.cluster.ask("releasing"), 1);
+    assert_eq!(served.volume().geometry().length_bytes(), 4 * MIB);
     served.cluster.tell("release_hangs off");
     moved.join().unwrap().unwrap();
     let geometry = resized.join().unwrap().unwrap();
