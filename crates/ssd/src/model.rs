@@ -5,22 +5,26 @@
 //! follow, about a superblock of them, for a drive works on such things piece by piece. Reads have the bandwidth of the link's other
 //! direction to themselves, and wait for dies that are writing. Latency comes on top of both and keeps nobody else waiting.
 
+use std::collections::VecDeque;
+
 use crate::flash::{Flash, Tidied};
 use crate::layout::Layout;
-use crate::profile::{Media, Profile, Stall, Throttle};
+use crate::profile::{Heat, Media, Profile, Stall};
 use crate::random::Random;
 
 const NANOSECONDS_PER_SECOND: f64 = 1e9;
 /// How long the rate of writing keeps one draw of its noise.
-const NOISE_NANOSECONDS: f64 = NANOSECONDS_PER_SECOND;
+const NOISE_NANOSECONDS: u64 = 1_000_000_000;
 /// The least that noise leaves of a rate.
 const NOISE_LEAST: f64 = 0.1;
 /// 0 degrees Celsius, in kelvin.
 const CELSIUS_ZERO_KELVIN: f64 = 273.15;
-/// The longest time over which temperature is taken to change by one and the same rule, in time constants.
-const HEAT_STEP: f64 = 0.01;
 /// Debts below this, in nanoseconds, are paid at once, so that none is paid in ever smaller parts.
 const DEBT_LEAST: f64 = 1.0;
+/// Stalls within one write that are drawn one by one; more than that come as their mean.
+const STALLS_DRAWN_MAX: f64 = 64.0;
+/// Stalls ahead that are remembered for reads: more than fall into what a deep queue has in flight.
+const STALLS_KEPT_MAX: usize = 1024;
 
 /// Streams of randomness.
 const LATENCIES: u64 = 0;
@@ -79,6 +83,8 @@ pub struct Model {
     latencies: Random,
     mapping: Random,
     stalls: Random,
+    /// The first time that was given. All others count from there, so that they are exact however late it is.
+    epoch: Option<u64>,
     /// The latest time that was given.
     now: f64,
     /// When what was written so far is done.
@@ -91,8 +97,8 @@ pub struct Model {
     idle_from: f64,
     /// Time of writing until the next stall.
     until_stall: f64,
-    /// From when until when it stood still last.
-    stall: (f64, f64),
+    /// From when until when it stood still, the latest last; those that are over when a host asks for something are forgotten.
+    still: VecDeque<(f64, f64)>,
     heat: Warmth,
     counters: Counters,
 }
@@ -137,13 +143,14 @@ impl Model {
             latencies: Random::new(seed, LATENCIES),
             mapping: Random::new(seed, MAPPING),
             stalls: Random::new(seed, STALLS),
+            epoch: None,
             now: 0.0,
             writes_done: 0.0,
             reads_done: 0.0,
             debt: 0.0,
             idle_from: 0.0,
             until_stall: f64::INFINITY,
-            stall: (0.0, 0.0),
+            still: VecDeque::new(),
             heat: Warmth {
                 above_idle: 0.0,
                 at: 0.0,
@@ -193,7 +200,7 @@ impl Model {
         self.warm_up(begins, dies + repaid, takes);
         let latency = self.profile.write_latency;
         let jitter = self.latencies.exponential() * latency.jitter_nanoseconds;
-        completion(self.writes_done + latency.minimum_nanoseconds + jitter)
+        self.completion(self.writes_done + latency.minimum_nanoseconds + jitter)
     }
 
     /// As [`Model::write`], for a read.
@@ -204,8 +211,10 @@ impl Model {
         self.check(offset, bytes);
         let now = self.advance(now);
         let mut begins = now.max(self.reads_done);
-        if (self.stall.0..self.stall.1).contains(&begins) {
-            begins = self.stall.1;
+        for (from, until) in &self.still {
+            if (*from..*until).contains(&begins) {
+                begins = *until;
+            }
         }
         let rate = self.profile.read_bytes_per_second;
         let rate = rate.min(self.profile.interface_bytes_per_second);
@@ -219,7 +228,7 @@ impl Model {
         self.counters.read_commands += 1;
         let delay = self.profile.idle_delay_nanoseconds;
         self.idle_from = self.idle_from.max(self.reads_done + delay);
-        completion(self.reads_done + latency)
+        self.completion(self.reads_done + latency)
     }
 
     /// As [`Model::write`], for a host's word that it does not need a range any more (Dataset Management, Deallocate). It takes the
@@ -241,13 +250,13 @@ impl Model {
         }
         let latency = self.profile.write_latency;
         let jitter = self.latencies.exponential() * latency.jitter_nanoseconds;
-        completion(now + latency.minimum_nanoseconds + jitter)
+        self.completion(now + latency.minimum_nanoseconds + jitter)
     }
 
     /// As [`Model::write`], for a flush: done when every write before it is.
     pub fn flush(&mut self, now: u64) -> u64 {
         let now = self.advance(now);
-        completion(now.max(self.writes_done) + self.profile.write_latency.minimum_nanoseconds)
+        self.completion(now.max(self.writes_done) + self.profile.write_latency.minimum_nanoseconds)
     }
 
     /// What the drive's log says at `now`.
@@ -282,6 +291,11 @@ impl Model {
         }
     }
 
+    /// Times are given in whole nanoseconds: the first one at which it is done.
+    fn completion(&self, at: f64) -> u64 {
+        self.epoch.unwrap_or(0).saturating_add(at.ceil() as u64)
+    }
+
     fn check(&self, offset: u64, bytes: u64) {
         let capacity = self.profile.capacity_bytes;
         assert!(
@@ -292,8 +306,12 @@ impl Model {
 
     /// Does what a drive does in the time in which nothing was asked of it.
     fn advance(&mut self, now: u64) -> f64 {
-        self.now = self.now.max(now as f64);
+        let epoch = *self.epoch.get_or_insert(now);
+        self.now = self.now.max(now.saturating_sub(epoch) as f64);
         let now = self.now;
+        while self.still.front().is_some_and(|(_, until)| *until <= now) {
+            self.still.pop_front();
+        }
         // What is owed is worked off as soon as hosts leave time for it.
         let delay = self.profile.idle_delay_nanoseconds;
         let free_from = self.writes_done.max(self.idle_from - delay);
@@ -301,6 +319,7 @@ impl Model {
             let paid = self.debt.min(now - free_from);
             self.debt -= paid;
             self.idle_from = free_from + paid + delay;
+            self.warm_up(free_from, paid, paid);
         }
         if self.idle_from < now {
             self.tidy_until(now);
@@ -317,7 +336,8 @@ impl Model {
             .map_or(1.0, |cache| cache.fold_bytes_per_second);
         let fold = nanoseconds(unit, fold_rate);
         let program = nanoseconds(unit, self.profile.program_bytes_per_second);
-        let mut at = self.idle_from;
+        let begins = self.idle_from;
+        let mut at = begins;
         // The last thing may end later than now; what is left of it keeps no host waiting.
         while at < now {
             match flash.tidy() {
@@ -327,6 +347,7 @@ impl Model {
                 None => break,
             }
         }
+        let worked = at - begins;
         if let Some(rate) = self.profile.erase_bytes_per_second
             && at < now
             && flash.dirty_units() > 0
@@ -341,6 +362,7 @@ impl Model {
         self.counters.collected_units += work.collected;
         let is_tidy = flash.dirty_units() == 0 || self.profile.erase_bytes_per_second.is_none();
         self.idle_from = if is_tidy { at.max(now) } else { at };
+        self.warm_up(begins, worked, worked);
     }
 
     /// Where the data goes, and how long that takes the link and the controller, and the dies.
@@ -409,7 +431,7 @@ impl Model {
         if self.profile.noise == 0.0 {
             return 1.0;
         }
-        let interval = (begins / NOISE_NANOSECONDS) as u64;
+        let interval = self.completion(begins) / NOISE_NANOSECONDS;
         let mut random = Random::new(self.seed ^ interval.rotate_left(32), NOISE);
         (1.0 + self.profile.noise * random.normal()).max(NOISE_LEAST)
     }
@@ -422,14 +444,22 @@ impl Model {
 
     /// When a write ends that begins then and takes so long, with the stalls that fall into it.
     fn past_stalls(&mut self, begins: f64, takes: f64) -> f64 {
+        let Some(stall) = self.profile.stall else {
+            return begins + takes;
+        };
         let mut ends = begins + takes;
         self.until_stall -= takes;
+        let behind = -self.until_stall / stall.every_nanoseconds;
+        if behind > STALLS_DRAWN_MAX {
+            let length = takes * stall.share();
+            self.stand_still(ends, length, behind as u64);
+            self.draw_stall();
+            return ends + length;
+        }
         while self.until_stall < 0.0 {
-            let stall = self.profile.stall.expect("it has stalls");
             let length = self.stalls.exponential().min(Stall::LONGEST) * stall.mean_nanoseconds;
-            self.stall = (ends, ends + length);
+            self.stand_still(ends, length, 1);
             ends += length;
-            self.counters.stalls += 1;
             let behind = self.until_stall;
             self.draw_stall();
             self.until_stall += behind;
@@ -437,48 +467,86 @@ impl Model {
         ends
     }
 
+    fn stand_still(&mut self, from: f64, length: f64, times: u64) {
+        self.counters.stalls += times;
+        if self.still.len() == STALLS_KEPT_MAX {
+            self.still.pop_front();
+        }
+        self.still.push_back((from, from + length));
+    }
+
     fn celsius(&self) -> f64 {
         self.profile.heat.idle_celsius + self.heat.above_idle
     }
 
-    /// A write heats the drive by the work of the dies.
+    /// Work of the dies heats the drive over the time that it takes.
     fn warm_up(&mut self, begins: f64, work: f64, takes: f64) {
         self.cool_down(begins);
-        let heat = self.profile.heat;
-        self.heat.above_idle += heat.rise_kelvin * work / heat.time_constant_nanoseconds;
-        self.cool_down(begins + takes);
+        if takes > 0.0 {
+            let heat = self.profile.heat;
+            let busy = (work / takes).min(1.0);
+            self.heat
+                .tend(&heat, heat.rise_kelvin * busy, begins + takes);
+        }
     }
 
     /// Lets it become as warm as it is at `at`, when nothing heats it.
     fn cool_down(&mut self, at: f64) {
-        let constant = self.profile.heat.time_constant_nanoseconds;
-        while self.heat.at < at {
-            let longest = if self.heat.throttled {
-                HEAT_STEP * constant
-            } else {
-                f64::INFINITY
-            };
-            let step = (at - self.heat.at).min(longest);
-            self.heat.above_idle *= decay(step / constant);
-            self.heat.at += step;
-            if self.heat.throttled {
-                self.heat.throttled_for += step;
-            }
-            if let Some(throttle) = self.profile.heat.throttle {
-                self.throttle(throttle);
-            }
-        }
+        self.heat.tend(&self.profile.heat, 0.0, at);
     }
+}
 
-    fn throttle(&mut self, throttle: Throttle) {
-        let celsius = self.celsius();
-        if self.heat.throttled {
-            self.heat.throttled = celsius > throttle.at_celsius - throttle.hysteresis_kelvin;
-        } else if celsius >= throttle.at_celsius {
-            self.heat.throttled = true;
-            self.heat.transitions += 1;
+impl Warmth {
+    /// Until `until` it tends to `end` kelvin above what it has when it does nothing, and meets no limit more than once on the way.
+    fn tend(&mut self, heat: &Heat, end: f64, until: f64) {
+        let time = until - self.at;
+        if time <= 0.0 {
+            return;
+        }
+        let (begin, constant) = (self.above_idle, heat.time_constant_nanoseconds);
+        let after = |time: f64| end + (begin - end) * decay(time / constant);
+        let was_throttled = self.throttled;
+        let mut crossed = None;
+        if let Some(throttle) = heat.throttle {
+            let limit = throttle.at_celsius - heat.idle_celsius;
+            let beyond = |above: f64| match was_throttled {
+                true => above <= limit - throttle.hysteresis_kelvin,
+                false => above >= limit,
+            };
+            if beyond(begin) || beyond(after(time)) {
+                crossed = Some(first(time, |time| beyond(after(time))));
+            }
+        }
+        if let Some(crossed) = crossed {
+            self.throttled = !was_throttled;
+            self.transitions += u64::from(self.throttled);
+            self.throttled_for += match was_throttled {
+                true => crossed,
+                false => time - crossed,
+            };
+        } else if was_throttled {
+            self.throttled_for += time;
+        }
+        self.above_idle = after(time);
+        self.at = until;
+    }
+}
+
+/// The first time up to `end` at which `holds`, which from then on goes on to hold, to one part in 2^50 of `end`.
+fn first(end: f64, holds: impl Fn(f64) -> bool) -> f64 {
+    const HALVINGS: u32 = 50;
+    let (mut before, mut at) = (0.0, end);
+    if holds(before) {
+        return before;
+    }
+    for _ in 0..HALVINGS {
+        let middle = f64::midpoint(before, at);
+        match holds(middle) {
+            true => at = middle,
+            false => before = middle,
         }
     }
+    at
 }
 
 /// What of an operation lies in one unit.
@@ -505,11 +573,6 @@ fn parts(layout: &Layout, capacity: u64, offset: u64, bytes: u64) -> impl Iterat
 
 fn nanoseconds(bytes: u64, bytes_per_second: f64) -> f64 {
     bytes as f64 * (NANOSECONDS_PER_SECOND / bytes_per_second)
-}
-
-/// Times are given in whole nanoseconds: the first one at which it is done.
-fn completion(at: f64) -> u64 {
-    at.ceil() as u64
 }
 
 /// About e to the power of `-x`, by operations that are the same on every machine.

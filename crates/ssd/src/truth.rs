@@ -19,7 +19,7 @@ pub struct Truth {
     pub overwrite_trimmed: Vec<TruthPhase>,
     /// What the cache takes of a burst after a full drive was idle for as long as it wanted.
     pub recovered_cache_bytes: u64,
-    /// Whether writing without end makes the drive so warm that it slows down, so that rates may be below those above.
+    /// Whether one of these phases, were it to last, made the drive so warm that it slows down, so that rates may be below those above.
     pub throttles: bool,
 }
 
@@ -39,10 +39,17 @@ fn cost(bytes_per_second: f64) -> f64 {
     1.0 / bytes_per_second
 }
 
-struct Rates {
-    direct: f64,
-    shrinking: f64,
-    overwrite: f64,
+/// How fast hosts write, and the share of time in which the dies work for it.
+#[derive(Clone, Copy)]
+struct Pace {
+    rate: f64,
+    busy: f64,
+}
+
+struct Paces {
+    direct: Pace,
+    shrinking: Pace,
+    overwrite: Pace,
 }
 
 impl Profile {
@@ -50,27 +57,33 @@ impl Profile {
     #[must_use]
     pub fn truth(&self) -> Truth {
         let capacity = self.capacity_bytes;
-        let rates = self.rates_when_full();
+        let paces = self.paces_when_full();
         let past = match self.cache.map(|cache| cache.when_full) {
             Some(WhenFull::Folding) => "folding",
             Some(WhenFull::Direct) | None => "direct",
         };
         let (cache_bytes, shrinks_at) = self.boundaries();
+        let mut busiest = 0.0_f64;
+        let mut paced = |name, begins_at_bytes, pace: Pace| {
+            busiest = busiest.max(pace.busy);
+            phase(name, begins_at_bytes, pace.rate)
+        };
         let mut fill = Vec::new();
         if let Some(cache) = self.cache {
-            fill.push(phase("cache", 0, self.linked(cache.bytes_per_second)));
+            let rate = cache.bytes_per_second;
+            fill.push(paced("cache", 0, self.pace(rate, cost(rate))));
         }
-        fill.push(phase(past, cache_bytes, rates.direct));
+        fill.push(paced(past, cache_bytes, paces.direct));
         if shrinks_at < capacity {
-            fill.push(phase("shrinking cache", shrinks_at, rates.shrinking));
+            fill.push(paced("shrinking cache", shrinks_at, paces.shrinking));
         }
         let layout = self.layout();
         let erased_ahead = (layout.spare_units() * layout.unit_bytes).min(capacity);
-        let mut overwrite = vec![phase(past, 0, rates.direct)];
+        let mut overwrite = vec![paced(past, 0, paces.direct)];
         if self.erase_bytes_per_second.is_some() && erased_ahead < capacity {
-            overwrite.push(phase("overwrite", erased_ahead, rates.overwrite));
+            overwrite.push(paced("overwrite", erased_ahead, paces.overwrite));
         }
-        let trimmed = vec![phase("overwrite", 0, rates.direct)];
+        let trimmed = vec![paced("overwrite", 0, paces.direct)];
         let finish = |phases: Vec<TruthPhase>, pass: u64| {
             let phases = self.with_background(phases, pass * capacity);
             merge(phases, capacity, layout.unit_bytes)
@@ -80,7 +93,7 @@ impl Profile {
             overwrite: named_overwrite(finish(overwrite, 1)),
             overwrite_trimmed: finish(trimmed, 2),
             recovered_cache_bytes: layout.static_units * layout.unit_bytes,
-            throttles: self.throttles(),
+            throttles: self.throttles(busiest),
         }
     }
 
@@ -103,11 +116,19 @@ impl Profile {
         rate / (1.0 + self.stall.map_or(0.0, Stall::share))
     }
 
-    fn rates_when_full(&self) -> Rates {
+    /// What comes of a rate that hosts have at most, and of the seconds that a byte takes the dies.
+    fn pace(&self, host: f64, dies: f64) -> Pace {
+        let rate = self.linked(host.min(1.0 / dies));
+        Pace {
+            rate,
+            busy: rate * dies,
+        }
+    }
+
+    fn paces_when_full(&self) -> Paces {
         let bits = f64::from(self.bits_per_cell);
         let program = cost(self.program_bytes_per_second);
         let erase = self.erase_bytes_per_second.map_or(0.0, cost);
-        let rate = |host: f64, dies: f64| self.linked(host.min(1.0 / dies));
         match self.cache {
             Some(Cache {
                 when_full: WhenFull::Folding,
@@ -117,19 +138,19 @@ impl Profile {
             }) => {
                 let (write, fold) = (cost(bytes_per_second), cost(fold_bytes_per_second));
                 let shrink = fold * bits / (bits - 1.0).max(1.0);
-                Rates {
-                    direct: rate(bytes_per_second, write + fold),
-                    shrinking: rate(bytes_per_second, write + shrink),
-                    overwrite: rate(bytes_per_second, write + fold + erase),
+                Paces {
+                    direct: self.pace(bytes_per_second, write + fold),
+                    shrinking: self.pace(bytes_per_second, write + shrink),
+                    overwrite: self.pace(bytes_per_second, write + fold + erase),
                 }
             }
             direct => {
                 let host = self.direct_bytes_per_second;
                 let fold = direct.map_or(0.0, |cache| cost(cache.fold_bytes_per_second));
-                Rates {
-                    direct: rate(host, program),
-                    shrinking: rate(host, program + fold / (bits - 1.0).max(1.0)),
-                    overwrite: rate(host, program + erase),
+                Paces {
+                    direct: self.pace(host, program),
+                    shrinking: self.pace(host, program + fold / (bits - 1.0).max(1.0)),
+                    overwrite: self.pace(host, program + erase),
                 }
             }
         }
@@ -165,9 +186,9 @@ impl Profile {
         cut
     }
 
-    /// Whether the dies, when they work without a pause, warm it up to where it slows down.
-    fn throttles(&self) -> bool {
-        let end = self.heat.idle_celsius + self.heat.rise_kelvin;
+    /// Whether dies that work for such a share of time warm it up to where it slows down.
+    fn throttles(&self, busy: f64) -> bool {
+        let end = self.heat.idle_celsius + self.heat.rise_kelvin * busy;
         self.heat
             .throttle
             .is_some_and(|throttle| end >= throttle.at_celsius)

@@ -209,7 +209,10 @@ fn an_idle_drive_empties_its_cache() {
     let smart = model.smart(at + delay + 5 * quarter);
     assert_eq!(smart.cache_bytes_used, 0, "{smart:?}");
     assert!(smart.folded_bytes.abs_diff(size) <= 2 * MIB, "{smart:?}");
-    assert_eq!(smart.media_bytes_written, half + smart.folded_bytes);
+    assert_eq!(
+        smart.collected_bytes, 0,
+        "what was written once leaves nothing to collect"
+    );
     assert!(
         smart.cache_bytes_size.abs_diff(size) <= 2 * MIB,
         "{smart:?}"
@@ -448,6 +451,168 @@ fn heat_throttles_and_lets_go() {
     );
 }
 
+/// How warm a drive is after writes of so many bytes each, all asked for at once, for about a time constant.
+fn warmed(profile: &Profile, bytes: u64) -> f64 {
+    let mut model = Model::new(profile, 4);
+    let mut now = 0;
+    for offset in (0..8 * GIB).step_by(bytes as usize) {
+        now = model.write(0, offset, bytes);
+    }
+    model.smart(now).temperature_kelvin - 273.15 - profile.heat.idle_celsius
+}
+
+#[test]
+fn one_long_write_heats_as_many_short_ones() {
+    let mut profile = quiet(builtin("970-pro-512gb"));
+    profile.heat.time_constant_nanoseconds = 3.0 * SECOND as f64;
+    let (short, long) = (warmed(&profile, MIB), warmed(&profile, 8 * GIB));
+    assert!(short > 15.0, "{short}");
+    assert!((long / short - 1.0).abs() < 0.02, "{long} {short}");
+}
+
+#[test]
+fn emptying_the_cache_warms_the_drive() {
+    let mut profile = quiet(builtin("consumer-tlc")).scaled(64 * GIB).unwrap();
+    profile.heat.time_constant_nanoseconds = SECOND as f64 / 10.0;
+    let mut model = Model::new(&profile, 5);
+    let mut at = 0;
+    for offset in (0..profile.capacity_bytes / 8).step_by(MIB as usize) {
+        at = model.write(at, offset, MIB);
+    }
+    let delay = profile.idle_delay_nanoseconds as u64;
+    let rested = model.smart(at + delay).temperature_kelvin;
+    let cached = model.smart(at + delay).cache_bytes_used;
+    let folding = model.smart(at + delay + SECOND);
+    assert!(folding.cache_bytes_used < cached && folding.cache_bytes_used > 0);
+    let warmer = folding.temperature_kelvin - rested;
+    let rise = profile.heat.rise_kelvin;
+    assert!((warmer / rise - 1.0).abs() < 0.01, "{warmer} of {rise}");
+}
+
+/// Where dies are not always busy, the drive does not get as warm as its heat allows.
+#[test]
+fn dies_that_wait_for_the_controller_do_not_throttle() {
+    let mut profile = quiet(builtin("970-pro-512gb")).scaled(64 * GIB).unwrap();
+    profile.program_bytes_per_second = 2.0 * profile.direct_bytes_per_second;
+    profile.heat.time_constant_nanoseconds = SECOND as f64;
+    let rise = profile.heat.rise_kelvin;
+    for (share, throttles) in [(0.55, false), (0.45, true)] {
+        let at_celsius = profile.heat.idle_celsius + share * rise;
+        profile.heat.throttle.as_mut().unwrap().at_celsius = at_celsius;
+        assert_eq!(profile.truth().throttles, throttles, "{share}");
+        let mut model = Model::new(&profile, 4);
+        let filled = pass(&mut model, 0, MIB, 8, 0);
+        let smart = model.smart(filled.ends);
+        assert_eq!(
+            smart.thermal_throttle_transitions > 0,
+            throttles,
+            "{smart:?}"
+        );
+    }
+}
+
+/// Temperatures come in closed form: a year costs what a second does, with whatever time constant, and heat lets go when it must.
+#[test]
+fn years_of_throttling_take_no_time() {
+    let mut profile = quiet(builtin("970-pro-512gb")).scaled(GIB).unwrap();
+    let heat = &mut profile.heat;
+    heat.time_constant_nanoseconds = 1e6;
+    let throttle = heat.throttle.as_mut().unwrap();
+    throttle.at_celsius = heat.idle_celsius + heat.rise_kelvin / 2.0;
+    throttle.hysteresis_kelvin = heat.rise_kelvin / 4.0;
+    // Hot, until it has cooled to a half: ln 2 time constants after the rise of the last write's dies, if that ends at the limit.
+    let mut model = Model::new(&profile, 1);
+    let now = model.write(0, 0, 64 * MIB);
+    let at_once = model.smart(now);
+    assert_eq!(at_once.thermal_throttle_transitions, 1, "{at_once:?}");
+    let later = model.smart(now + 365 * 86_400 * SECOND);
+    let cooling = later.thermal_throttle_nanoseconds - at_once.thermal_throttle_nanoseconds;
+    let above = at_once.temperature_kelvin - 273.15 - profile.heat.idle_celsius;
+    let expected = (above / (profile.heat.rise_kelvin / 4.0)).ln() * 1e6;
+    assert!(
+        (cooling as f64 / expected - 1.0).abs() < 0.01,
+        "{cooling} {expected}"
+    );
+    // A throttle below what its own rate heats to does not let go for as long as it is written.
+    profile.heat.throttle.as_mut().unwrap().bytes_per_second = 1.0;
+    let mut model = Model::new(&profile, 1);
+    let now = model.write(0, 0, 64 * MIB);
+    let ends = model.write(now, 0, 64 * MIB);
+    assert!(ends - now > 64 * MIB * SECOND / 2);
+    assert_eq!(model.smart(ends).thermal_throttle_transitions, 1);
+}
+
+#[test]
+fn reads_wait_for_any_stall_that_is_ahead() {
+    let mut profile = quiet(builtin("970-pro-512gb")).scaled(GIB).unwrap();
+    profile.stall = Some(weir_ssd::Stall {
+        every_nanoseconds: 20e6,
+        mean_nanoseconds: 5e6,
+    });
+    let mut model = Model::new(&profile, 7);
+    // All at once: the stalls fall into one another's future.
+    let mut stood = Vec::new();
+    let mut before = model.write(0, 0, 4096);
+    for write in 1..(GIB / MIB) {
+        let ends = model.write(0, write * MIB, MIB);
+        if ends > before + 4_000_000 {
+            stood.push((before, ends));
+        }
+        before = ends;
+    }
+    assert!(stood.len() > 3, "{stood:?}");
+    let mut waited = 0;
+    for (begins, ends) in &stood {
+        // The stall is the later part of the write's time.
+        let asked = ends - 1_000_000;
+        let done = model.read(asked, 0, 4096);
+        assert!(asked > *begins);
+        waited += u64::from(done + 500_000 > *ends);
+    }
+    assert_eq!(waited, stood.len() as u64);
+}
+
+/// A write that is slow beyond reason meets stalls as their mean, and ends.
+#[test]
+fn absurd_rates_end() {
+    let mut profile = quiet(builtin("consumer-qlc")).scaled(1 << 50).unwrap();
+    profile.stall = Some(weir_ssd::Stall {
+        every_nanoseconds: 1e6,
+        mean_nanoseconds: 1e6,
+    });
+    profile.interface_bytes_per_second = 1.0;
+    profile.cache.as_mut().unwrap().bytes_per_second = 1.0;
+    let mut model = Model::new(&profile, 1);
+    let ends = model.write(0, 0, 64 * MIB);
+    let seconds = ends / SECOND;
+    // As long in stalls as in writing, but for those that are cut off.
+    assert!(seconds.abs_diff(2 * 64 * MIB) < 64 * MIB / 50, "{seconds}");
+    assert!(model.smart(ends).stalls > 64 * MIB * 900);
+    let capacity = model.capacity_bytes();
+    assert_eq!(model.write(ends, 0, capacity), u64::MAX);
+    assert_eq!(model.write(u64::MAX, 0, MIB), u64::MAX);
+}
+
+/// A drive does the same whether it was made today or after a thousand years of its clock.
+#[test]
+fn times_are_exact_however_late_it_is() {
+    let mut profile = builtin("consumer-qlc").scaled(GIB).unwrap();
+    // Which is drawn for each second of the clock.
+    profile.noise = 0.0;
+    let course = |begin: u64| {
+        let mut model = Model::new(&profile, 3);
+        let mut now = begin;
+        let mut times = Vec::new();
+        for write in 0..200u64 {
+            let ends = model.write(now, write * MIB, 4096 * (1 + write % 7));
+            times.push(ends - begin);
+            now += 1_001 * (1 + write % 3);
+        }
+        times
+    };
+    assert_eq!(course(0), course(5_000_000_000_000_000_001));
+}
+
 #[test]
 fn thirty_terabytes_are_filled() {
     let profile = builtin("enterprise-tlc")
@@ -576,7 +741,11 @@ proptest! {
         prop_assert_eq!(smart.media_bytes_written, written + own);
         prop_assert!(smart.mapped_bytes <= SMALL);
         prop_assert!(smart.cache_bytes_used <= smart.cache_bytes_size);
-        prop_assert!(smart.percentage_used >= 0.0);
+        let used = (written + own) as f64 / profile.rated_write_bytes as f64 * 100.0;
+        prop_assert!(smart.percentage_used <= used, "{} of {}", smart.percentage_used, used);
+        if profile.cache.is_none() {
+            prop_assert_eq!(smart.percentage_used, used, "all of it stays where it is written");
+        }
     }
 
     /// From the first submission on, never more is written, or read, than the link carries.

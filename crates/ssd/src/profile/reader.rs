@@ -423,13 +423,32 @@ impl<'a> Reader<'a> {
             let line = self.line_of_key("thermal_time");
             return Err(self.error(line, what, "it is at least 1ms"));
         }
-        let Some(at_celsius) = self.number("throttle_celsius", CELSIUS)? else {
-            return Ok(heat);
+        let at_celsius = self.number("throttle_celsius", CELSIUS)?;
+        let hysteresis = self.number("throttle_hysteresis_kelvin", 0.1..=100.0)?;
+        let rate = self.rate("throttle_rate")?;
+        let (at_celsius, hysteresis_kelvin, bytes_per_second) = match (at_celsius, hysteresis, rate)
+        {
+            (None, None, None) => return Ok(heat),
+            (Some(at_celsius), Some(hysteresis), Some(rate)) => (at_celsius, hysteresis, rate),
+            _ => {
+                let keys = [
+                    "throttle_celsius",
+                    "throttle_hysteresis_kelvin",
+                    "throttle_rate",
+                ];
+                let given = keys
+                    .into_iter()
+                    .find(|key| Self::find(self.table, key).is_some());
+                let line = self.line_of_key(given.unwrap_or(keys[0]));
+                let what = "what heat slows down is not described".to_owned();
+                let allowed = "throttle_celsius, throttle_hysteresis_kelvin and throttle_rate are needed together";
+                return Err(self.error(line, what, allowed));
+            }
         };
         heat.throttle = Some(Throttle {
             at_celsius,
-            hysteresis_kelvin: self.needed_number("throttle_hysteresis_kelvin", 0.1..=100.0)?,
-            bytes_per_second: self.needed_rate("throttle_rate")?,
+            hysteresis_kelvin,
+            bytes_per_second,
         });
         if heat.throttle.is_some_and(|throttle| {
             throttle.at_celsius - throttle.hysteresis_kelvin <= heat.idle_celsius
@@ -480,6 +499,20 @@ impl<'a> Reader<'a> {
                 what,
                 "leave out cache_... and erase_rate, or say \"flash\"",
             );
+        }
+        const OF_FLASH: [&str; 5] = [
+            "spare",
+            "superblock",
+            "bits_per_cell",
+            "program_rate",
+            "idle_delay",
+        ];
+        let ignored = OF_FLASH
+            .into_iter()
+            .find(|key| in_place && Self::find(self.table, key).is_some());
+        if let Some(key) = ignored {
+            let what = format!("{key} is given, and media that are written in place have none");
+            return wrong(key, what, "leave it out, or say media is \"flash\"");
         }
         let often = |background: &Background| {
             background.every_bytes < profile.capacity_bytes / BACKGROUND_TIMES_MAX

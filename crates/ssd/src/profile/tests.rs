@@ -157,10 +157,16 @@ fn what_is_wrong_is_named_with_its_line_and_what_is_allowed() {
             "background_length",
         ),
         (assumed("stall_mean", "\"1ms\""), "stalls", "stall_every"),
+        (assumed("throttle_celsius", "60"), "heat", "needed together"),
         (
-            assumed("throttle_celsius", "60"),
-            "throttle_hysteresis_kelvin is missing",
-            "number",
+            assumed("throttle_hysteresis_kelvin", "4"),
+            "heat",
+            "needed together",
+        ),
+        (
+            assumed("throttle_rate", "\"1GB/s\""),
+            "heat",
+            "needed together",
         ),
         ("noise = ".to_owned(), "not TOML", "value"),
     ];
@@ -227,6 +233,18 @@ fn what_cannot_be_together_is_refused() {
         "media = \"in-place\"\ncache_static = \"8MB\"\n{rest}"
     ));
     assert!(error.what.contains("written in place"), "{error}");
+    for ignored in [
+        "spare = 0.1",
+        "superblock = \"1MiB\"",
+        "bits_per_cell = 2",
+        "program_rate = \"2GB/s\"",
+        "idle_delay = \"2s\"",
+    ] {
+        let error = cache(&format!("media = \"in-place\"\n{ignored}"));
+        assert!(error.what.contains("written in place"), "{error}");
+        let key = ignored.split(' ').next().unwrap();
+        assert!(error.what.starts_with(key), "{error}");
+    }
 }
 
 #[test]

@@ -22,6 +22,8 @@ struct Taken {
     token: Token,
     /// When the drive is done with it.
     due: Instant,
+    /// What the drive is asked once the volume below has done it.
+    asks: Option<Asked>,
     /// What came from below; none while it is there.
     ended: Option<Completion>,
 }
@@ -126,6 +128,11 @@ impl Queue for SsdQueue {
                 self.lane.ended(key, checked, operation);
                 continue;
             }
+            // A volume below that cannot write zeroes has others write them, and that is then what the drive is asked.
+            let asks_later = matches!(operation, Operation::WriteZeroes { .. });
+            if asks_later {
+                self.lane.taken.borrow_mut().get_mut(key).asks = Some(asked);
+            }
             let token = token_of(key);
             self.outgoing.push_back(Request { token, operation });
             self.inner.submit(&mut self.outgoing);
@@ -135,18 +142,25 @@ impl Queue for SsdQueue {
                 batch.push_front(Request { token, operation });
                 return;
             }
-            self.lane.ask(key, asked);
+            if !asks_later {
+                self.lane.ask(key, asked);
+            }
         }
     }
 
+    /// What the volume below still has is cancelled there. What only waits for the drive ends now, as it ended below: the drive goes on.
     fn cancel(&mut self, token: Token) {
         let taken = self.lane.taken.borrow();
-        let mut below = taken.iter().filter(|(_, taken)| taken.ended.is_none());
-        let found = below.find_map(|(key, taken)| (taken.token == token).then_some(key));
-        drop(below);
+        let mut with_token = taken.iter().filter(|(_, taken)| taken.token == token);
+        let found = with_token
+            .next()
+            .map(|(key, taken)| (key, taken.ended.is_some()));
+        drop(with_token);
         drop(taken);
-        if let Some(key) = found {
-            self.inner.cancel(token_of(key));
+        match found {
+            Some((key, true)) => self.lane.hurry(key),
+            Some((key, false)) => self.inner.cancel(token_of(key)),
+            None => {}
         }
     }
 }
@@ -203,6 +217,7 @@ impl Lane {
         self.taken.borrow_mut().insert(Taken {
             token,
             due: Instant::default(),
+            asks: None,
             ended: None,
         })
     }
@@ -217,6 +232,10 @@ impl Lane {
 
     /// A request ended below, or never went there. It is handed out when the drive is done.
     fn ended(&self, key: Key, result: Result<(), VolumeError>, operation: Operation) {
+        let asks = self.taken.borrow_mut().get_mut(key).asks.take();
+        if let Some(asked) = asks.filter(|_| result.is_ok()) {
+            self.ask(key, asked);
+        }
         let mut slots = self.taken.borrow_mut();
         let taken = slots.get_mut(key);
         taken.ended = Some(Completion {
@@ -224,7 +243,27 @@ impl Lane {
             result,
             operation,
         });
-        let at = Reverse((taken.due, key.to_word()));
+        let at = taken.due;
+        drop(slots);
+        self.wait(key, at);
+    }
+
+    /// Has a request that ended below wait no longer.
+    fn hurry(&self, key: Key) {
+        let now = self.reactor.now();
+        if self.drive.clock == Clock::Model || self.taken.borrow_mut().get_mut(key).due <= now {
+            return;
+        }
+        self.taken.borrow_mut().get_mut(key).due = now;
+        let word = key.to_word();
+        self.due
+            .borrow_mut()
+            .retain(|Reverse((_, other))| *other != word);
+        self.wait(key, now);
+    }
+
+    fn wait(&self, key: Key, at: Instant) {
+        let at = Reverse((at, key.to_word()));
         let mut due = self.due.borrow_mut();
         due.push(at);
         // The task waits for what was the first before.
