@@ -22,7 +22,7 @@ struct Taken {
     token: Token,
     /// When the drive is done with it.
     due: Instant,
-    /// What the drive is asked once the volume below has done it.
+    /// What the drive is asked once it has ended below.
     asks: Option<Asked>,
     /// What came from below; none while it is there.
     ended: Option<Completion>,
@@ -128,8 +128,14 @@ impl Queue for SsdQueue {
                 self.lane.ended(key, checked, operation);
                 continue;
             }
-            // A volume below that cannot write zeroes has others write them, and that is then what the drive is asked.
-            let asks_later = matches!(operation, Operation::WriteZeroes { .. });
+            // What the volume below does not support others make of reads and writes, and those are then what the drive is asked.
+            let asks_later = matches!(
+                operation,
+                Operation::WriteZeroes { .. }
+                    | Operation::Compare { .. }
+                    | Operation::CompareWrite { .. }
+                    | Operation::Verify { .. }
+            );
             if asks_later {
                 self.lane.taken.borrow_mut().get_mut(key).asks = Some(asked);
             }
@@ -170,7 +176,7 @@ impl Queue for SsdQueue {
 enum Asked {
     Read(u64, u64),
     Write(u64, u64),
-    /// Reads, and writes when nothing differs, which the model takes for granted.
+    /// Reads, and writes when nothing differs.
     ReadWrite(u64, u64),
     Deallocate(u64, u64),
     Flush,
@@ -233,8 +239,12 @@ impl Lane {
     /// A request ended below, or never went there. It is handed out when the drive is done.
     fn ended(&self, key: Key, result: Result<(), VolumeError>, operation: Operation) {
         let asks = self.taken.borrow_mut().get_mut(key).asks.take();
-        if let Some(asked) = asks.filter(|_| result.is_ok()) {
-            self.ask(key, asked);
+        match (asks, &result) {
+            (None, _) | (_, Err(VolumeError::Unsupported)) => {}
+            (Some(Asked::ReadWrite(offset, bytes)), Err(_)) => {
+                self.ask(key, Asked::Read(offset, bytes));
+            }
+            (Some(asked), _) => self.ask(key, asked),
         }
         let mut slots = self.taken.borrow_mut();
         let taken = slots.get_mut(key);

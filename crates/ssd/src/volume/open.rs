@@ -48,7 +48,13 @@ pub(super) async fn open(request: OpenRequest) -> Result<Arc<dyn Volume>, OpenEr
     };
     let size = size(&request.url, &wanted, &profile, inner.as_deref())?;
     let profile = profile.scaled(size).map_err(|error| {
-        let allowed = format!("{error}; size= says how many it shall have");
+        let allowed = match &inner {
+            Some(inner) if wanted.size.is_none() => {
+                let there = inner.geometry().length_bytes();
+                format!("{error}; {} has no more than {there} bytes", inner.name())
+            }
+            _ => format!("{error}; size= says how many it shall have"),
+        };
         refused(&request.url, allowed)
     })?;
     let inner = match (inner, &wanted.below) {
