@@ -330,11 +330,12 @@ pub fn window_seconds(pass_seconds: f64) -> f64 {
     WINDOW_SECONDS.min(pass_seconds / WINDOWS_LEAST)
 }
 
+/// Lengths of samples are not exact to the last bit.
+const NEARLY: f64 = 0.999;
+
 /// What some samples sustained, in windows of this length; a window is as many samples as make that time. None where there is no time.
 #[must_use]
 pub fn rate(samples: &[Sample], window_seconds: f64) -> Option<Rate> {
-    /// Lengths of samples are not exact to the last bit.
-    const NEARLY: f64 = 0.999;
     let mut rates = Vec::new();
     let (mut bytes, mut seconds) = (0, 0.0);
     for sample in samples {
@@ -376,10 +377,10 @@ const WINDOW_STEPS: [f64; 6] = [1.0, 1.5, 2.0, 3.0, 5.0, 7.0];
 pub fn worst_windows(samples: &[Sample]) -> Vec<Window> {
     let course = Course::of(samples);
     let whole = course.seconds();
-    let shortest = samples
-        .iter()
-        .map(|sample| sample.seconds)
-        .fold(0.0, f64::max);
+    // Most samples are of one length; a last one, or one to which a scrap was added, is shorter or longer.
+    let mut each: Vec<f64> = samples.iter().map(|sample| sample.seconds).collect();
+    each.sort_by(f64::total_cmp);
+    let shortest = each.get(each.len() / 2).copied().unwrap_or(0.0) * NEARLY;
     if whole <= 0.0 {
         return Vec::new();
     }

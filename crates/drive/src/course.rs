@@ -100,9 +100,13 @@ impl Course {
     pub fn take_up(config: &Config, size_bytes: u64, current: Current) -> Self {
         let trim = (current.pass == PassKind::OverwriteTrimmed)
             .then(|| Trim::new(config, size_bytes, current.position_bytes));
+        let mut current = current;
+        // What was answered beyond a write that was not is written once more, and counts then.
+        let written_bytes = current.position_bytes;
+        take_back(&mut current.samples, written_bytes);
+        current.health.retain(|of| of.at_bytes <= written_bytes);
         let mut interrupted_at_bytes = current.interrupted_at_bytes;
-        let written_bytes: u64 = current.samples.iter().map(|sample| sample.bytes).sum();
-        if current.position_bytes > 0 {
+        if written_bytes > 0 {
             interrupted_at_bytes.push(written_bytes);
         }
         let health_every_bytes = (current.end_bytes / HEALTH_SAMPLES).max(1);
@@ -207,6 +211,17 @@ impl Course {
             interrupted_at_bytes: self.interrupted_at_bytes.clone(),
             idled_nanoseconds: self.idled_nanoseconds,
         }
+    }
+}
+
+/// Takes bytes from the last samples until so many are left. The time that went by stays.
+fn take_back(samples: &mut [Sample], left_bytes: u64) {
+    let all: u64 = samples.iter().map(|sample| sample.bytes).sum();
+    let mut excess = all.saturating_sub(left_bytes);
+    for sample in samples.iter_mut().rev() {
+        let bytes = excess.min(sample.bytes);
+        sample.bytes -= bytes;
+        excess -= bytes;
     }
 }
 
@@ -383,6 +398,27 @@ mod tests {
     /// Makes all steps that may be made.
     fn all(course: &mut Course) -> Vec<Step> {
         std::iter::from_fn(|| course.next_step()).collect()
+    }
+
+    #[test]
+    fn what_was_answered_out_of_order_before_a_kill_counts_once() {
+        let current = Current::new(PassKind::Fill, 40);
+        let mut course = Course::take_up(&config(10, 3, 10), 40, current);
+        all(&mut course);
+        let second = 1_000_000_000;
+        for (offset, ns) in [(0, second / 100), (20, second / 50)] {
+            course.ended(Step::Write { offset, bytes: 10 }, 0, ns);
+        }
+        let kept = course.kept(second / 40);
+        assert_eq!((kept.position_bytes, kept.written_bytes()), (10, 20));
+        let mut course = Course::take_up(&config(10, 3, 10), 40, kept);
+        assert_eq!(course.written_bytes(), 10);
+        for step in all(&mut course) {
+            course.ended(step, 0, second);
+        }
+        let kept = course.kept(second);
+        assert_eq!((kept.position_bytes, kept.written_bytes()), (40, 40));
+        assert_eq!(kept.interrupted_at_bytes, [10]);
     }
 
     #[test]

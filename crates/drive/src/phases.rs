@@ -3,7 +3,7 @@
 //! A drive's own counters tell what a phase is: heat held it back for most of the time; its cache took the data; its cache became smaller; it moved data
 //! out of its cache; or none of these, and data went to where it stays: at the rate of the fastest such phase, and for a cause that is not known where it was slower
 //! in a fill. A drive without such counters leaves only the place in the pass: what is fast at
-//! the beginning and not later is a cache; what else there is has a cause that is not known.
+//! the beginning of a fill, and never again in it, is a cache; what else there is has a cause that is not known.
 
 use crate::analysis::{self, STEP_LEAST, Segment};
 use crate::course::Current;
@@ -41,8 +41,6 @@ const CACHED_PART: f64 = 0.5;
 const SHRUNK_PART: f64 = 0.02;
 /// Folding is the cause where this part of what is written is moved besides.
 const FOLDED_PART: f64 = 0.25;
-/// After a recovery, what goes at this part of the rate that the cache had in the fill went into the cache.
-const CACHE_RATE_PART: f64 = 0.9;
 
 /// What the cache was in a fill: how much it took, and how fast.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,6 +49,15 @@ pub struct Cache {
     pub bytes: u64,
     /// The median rate meanwhile.
     pub bytes_per_second: f64,
+    /// The median rate when it was full.
+    pub full_bytes_per_second: f64,
+}
+
+impl Cache {
+    /// The rate that tells one from the other: as many times below the one as it is above the other.
+    fn bytes_per_second_between(&self) -> f64 {
+        (self.bytes_per_second * self.full_bytes_per_second).sqrt()
+    }
 }
 
 /// What the passes made so far show of a cache. None where no fill is among them, or it shows none.
@@ -64,6 +71,7 @@ pub fn cache(passes: &[Pass]) -> Option<Cache> {
     (is_faster && first.name == name::CACHE).then_some(Cache {
         bytes: first.ends_at_bytes,
         bytes_per_second: first.rate.median,
+        full_bytes_per_second: second.rate.median,
     })
 }
 
@@ -146,7 +154,13 @@ fn plain(pass: PassKind) -> &'static str {
 fn by_position(place: usize, rates: &[f64], pass: PassKind) -> &'static str {
     match rates {
         [_] => plain(pass),
-        [first, second, ..] if place == 0 && first > second => name::CACHE,
+        [first, later @ ..] if place == 0 && pass == PassKind::Fill => {
+            let is_slower = |rate: &f64| *first > rate * (1.0 + STEP_LEAST);
+            match later.iter().all(is_slower) {
+                true => name::CACHE,
+                false => name::UNKNOWN,
+            }
+        }
         _ => name::UNKNOWN,
     }
 }
@@ -199,7 +213,7 @@ fn recovery(current: &Current, phases: &[Phase], cache: Option<Cache>) -> Recove
     let returned_bytes = cache.map(|cache| {
         phases
             .iter()
-            .take_while(|phase| phase.rate.median >= CACHE_RATE_PART * cache.bytes_per_second)
+            .take_while(|phase| phase.rate.median >= cache.bytes_per_second_between())
             .last()
             .map_or(0, |phase| phase.ends_at_bytes)
     });
@@ -258,6 +272,20 @@ mod tests {
         let over = pass(&current(PassKind::Overwrite, &[(100, 16)]), 0, &[]);
         assert_eq!(names(&over), [(name::OVERWRITE, POSITION)]);
         assert_eq!((cache(&[flat, over.clone()]), over.recovery), (None, None));
+        // What is fast at first and again later is no cache, and what an overwrite begins with is none either.
+        let dips = pass(
+            &current(PassKind::Fill, &[(100, 17), (50, 13), (100, 17)]),
+            0,
+            &[],
+        );
+        assert_eq!(names(&dips), [(name::UNKNOWN, POSITION); 3]);
+        assert_eq!(cache(&[dips]), None);
+        let over = pass(
+            &current(PassKind::Overwrite, &[(50, 30), (100, 16)]),
+            0,
+            &[],
+        );
+        assert_eq!(names(&over), [(name::UNKNOWN, POSITION); 2]);
     }
 
     /// Counters at the ends of stretches: (bytes, cache used, cache size, folded, throttled seconds).
@@ -337,6 +365,12 @@ mod tests {
                 (5.0, Some(1_500_000))
             );
         }
+        // A cliff of a tenth is one too: what goes at the rate beyond it did not come back.
+        let small = pass(&current(PassKind::Fill, &[(50, 120), (200, 110)]), 0, &[]);
+        let mut burst = current(PassKind::Recovery, &[(20, 120), (150, 110)]);
+        burst.idled_nanoseconds = Some(5_000_000_000);
+        let recovery = pass(&burst, 0, std::slice::from_ref(&small)).recovery;
+        assert_eq!(recovery.unwrap().returned_bytes, Some(2_400_000));
         let burst = pass(&current(PassKind::Recovery, &[(20, 29)]), 0, &[]);
         assert_eq!(burst.recovery.unwrap().returned_bytes, None);
     }

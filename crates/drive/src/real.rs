@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use weir_block::{Operation, ReadBuffers, Volume, VolumeError};
 use weir_load::{Ended, Lane, LaneError, PROGRESS_INTERVAL, Stop};
-use weir_memory::{Views, views_len};
+use weir_memory::{ALIGNMENT, Views, views_len};
 use weir_reactor::{Instant, Reactor, Remote, Timer};
 
 use crate::config::{Config, Limits};
@@ -24,6 +24,8 @@ const PURGE_BYTES: u64 = 1 << 30;
 const LOOK: Duration = Duration::from_millis(100);
 /// How long a pass that was stopped waits for what is in flight before it wishes that it end early.
 const STOP_GRACE: Duration = Duration::from_secs(5);
+/// At so many places it is looked whether a drive holds what a run wrote to it.
+const PLACES: u64 = 16;
 /// How often what was measured so far is handed out to be kept.
 pub const KEEP_EVERY: Duration = Duration::from_secs(10);
 
@@ -33,6 +35,16 @@ pub enum DriveError {
     /// A request failed.
     #[error(transparent)]
     Lane(#[from] LaneError),
+    /// A drive does not return what was just written to it.
+    #[error(
+        "{drive} does not hold what was written to it at byte {offset}: reading it gives other data"
+    )]
+    Wrong {
+        /// The drive.
+        drive: String,
+        /// Where.
+        offset: u64,
+    },
     /// A drive does not hold what was written to it before the run was interrupted.
     #[error(
         "{drive} does not hold what was written to it at byte {offset} before: it is another drive, or something wrote to it meanwhile; begin anew without --resume"
@@ -113,6 +125,99 @@ pub fn identity(volume: &Arc<dyn Volume>, url: String) -> Identity {
     }
 }
 
+/// A mark for a drive that has none yet.
+#[must_use]
+pub fn mark(reactor: &Reactor) -> u64 {
+    let mut bytes = [0; 8];
+    reactor.system().random_bytes(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+/// The data of a run: that of its first drive, of which that of the others is made.
+#[must_use]
+pub fn data(config: &Config, drives: &[DriveState]) -> Data {
+    let first = drives.first().and_then(|drive| drive.mark);
+    Data::new(config.seed, first.unwrap_or_default())
+}
+
+/// What a drive holds where a run wrote to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// What the run wrote, and so it is the drive that it was.
+    Written,
+    /// Zeroes.
+    Zeroes,
+    /// Something else, or not everywhere what was written: first at this byte.
+    Other(u64),
+}
+
+/// Looks at places to which the run wrote before it was interrupted, evenly over what is known to have been written; where nothing is, at the first block, which
+/// may have been written since that was kept. At each is what any of the passes wrote there, for more may have been made than was kept; zeroes, where
+/// a pass deallocates. What is compared is the beginning of a block, which no interruption leaves half written.
+///
+/// # Errors
+/// [`LaneError`]: reading failed.
+pub async fn held(
+    reactor: &Reactor,
+    volume: &Arc<dyn Volume>,
+    config: &Config,
+    data: &Data,
+    state: &DriveState,
+) -> Result<Held, LaneError> {
+    let data = data.of(state.mark.unwrap_or_default());
+    let last = (state.known_bytes() / config.block_bytes).saturating_sub(1);
+    let mut places: Vec<u64> = (0..PLACES)
+        .map(|place| (u128::from(last) * u128::from(place) / u128::from(PLACES - 1)) as u64)
+        .collect();
+    places.dedup();
+    let (mut written, mut zero) = (false, None);
+    for place in places {
+        let offset = place * config.block_bytes;
+        let bytes = config.block_bytes.min(state.size_bytes - offset);
+        let least = (ALIGNMENT as u64).max(u64::from(volume.geometry().block_size.bytes()));
+        let read = read_at(reactor, volume, offset, bytes.min(least)).await?;
+        let is_of = |&pass: &PassKind| data.at(pass, offset, bytes)[..read.len()] == read[..];
+        if config.passes.iter().any(is_of) {
+            written = true;
+        } else if read.iter().all(|&byte| byte == 0) {
+            zero.get_or_insert(offset);
+        } else {
+            return Ok(Held::Other(offset));
+        }
+    }
+    let may_be_gone = config.passes.contains(&PassKind::OverwriteTrimmed);
+    Ok(match (written, zero) {
+        (false, _) => Held::Zeroes,
+        (true, Some(offset)) if !may_be_gone => Held::Other(offset),
+        (true, _) => Held::Written,
+    })
+}
+
+async fn read_at(
+    reactor: &Reactor,
+    volume: &Arc<dyn Volume>,
+    offset: u64,
+    bytes: u64,
+) -> Result<Vec<u8>, LaneError> {
+    let shift = volume.geometry().block_size.shift();
+    let mut lane = Lane::open(reactor, volume, 1)?;
+    let read = Operation::Read {
+        lba: offset >> shift,
+        blocks: (bytes >> shift) as u32,
+        buffers: ReadBuffers::Lend,
+    };
+    let Operation::Read {
+        buffers: ReadBuffers::Filled(found),
+        ..
+    } = lane.alone((), read).await?
+    else {
+        unreachable!("a read that succeeded is filled")
+    };
+    let mut read = vec![0; views_len(&found)];
+    weir_memory::copy_views(&found, &mut read);
+    Ok(read)
+}
+
 /// What a drive says of itself; none where it says nothing.
 fn health(reactor: &Reactor, volume: &Arc<dyn Volume>) -> Option<Health> {
     volume.health(reactor).map(Health::from)
@@ -136,12 +241,16 @@ pub async fn run(
         let states: Vec<_> = subjects.iter().map(|of| of.state.clone()).collect();
         keep(&states);
     };
-    let data = Data::new(config.seed);
+    for subject in &mut subjects {
+        subject.state.mark.get_or_insert_with(|| mark(control));
+    }
+    let states: Vec<_> = subjects.iter().map(|of| of.state.clone()).collect();
+    let data = data(config, &states);
     let job = |index: usize, subject: &Subject| Job {
         index,
         volume: Arc::clone(&subject.volume),
         config: config.clone(),
-        data: data.clone(),
+        data: data.of(subject.state.mark.unwrap_or_default()),
         size_bytes: subject.state.size_bytes,
         stop: stop.clone(),
     };
@@ -200,14 +309,17 @@ impl Job {
         reactor: &Reactor,
         mut state: DriveState,
     ) -> Result<DriveState, DriveError> {
-        self.check_identity(reactor, &state).await?;
+        if state.is_begun() {
+            self.check_identity(reactor, &state).await?;
+            // What the run before wrote last may not have reached the medium.
+            self.flush(reactor).await?;
+        }
         state.failed = None;
         if state.health_before.is_none() {
             state.health_before = health(reactor, &self.volume);
         }
         if self.config.purge && !state.purged {
-            self.purge(reactor).await?;
-            state.purged = true;
+            state.purged = self.purge(reactor).await?;
         }
         Ok(state)
     }
@@ -218,30 +330,17 @@ impl Job {
         reactor: &Reactor,
         state: &DriveState,
     ) -> Result<(), DriveError> {
-        if state.keeps_data != Some(true) {
-            return Ok(());
-        }
-        let written = match (&state.current, state.passes.last()) {
-            (Some(current), _) if current.position_bytes >= self.config.block_bytes => {
-                Some((current.pass, current.position_bytes))
-            }
-            // What a next pass has deallocated is gone, which is at its beginning.
-            (_, Some(pass)) => Some((pass.pass, pass.bytes())),
-            _ => None,
+        let held = held(reactor, &self.volume, &self.config, &self.data, state).await?;
+        let offset = match held {
+            Held::Written => return Ok(()),
+            Held::Zeroes if state.keeps_data != Some(true) => return Ok(()),
+            Held::Zeroes => 0,
+            Held::Other(offset) => offset,
         };
-        let Some((pass, bytes)) = written else {
-            return Ok(());
-        };
-        let blocks = bytes / self.config.block_bytes;
-        let offset = blocks / 2 * self.config.block_bytes;
-        match self.found(reactor, pass, offset).await? {
-            Found::Written => Ok(()),
-            Found::Zeroes if state.keeps_data != Some(true) => Ok(()),
-            Found::Zeroes | Found::Other => Err(DriveError::Foreign {
-                drive: self.volume.name(),
-                offset,
-            }),
-        }
+        Err(DriveError::Foreign {
+            drive: self.volume.name(),
+            offset,
+        })
     }
 
     /// What a drive holds at a place, compared with what is written there in a pass.
@@ -252,22 +351,7 @@ impl Job {
         offset: u64,
     ) -> Result<Found, DriveError> {
         let bytes = self.config.block_bytes.min(self.size_bytes - offset);
-        let mut lane = Lane::open(reactor, &self.volume, 1)?;
-        let (lba, blocks) = self.blocks(offset, bytes);
-        let read = Operation::Read {
-            lba,
-            blocks: blocks as u32,
-            buffers: ReadBuffers::Lend,
-        };
-        let Operation::Read {
-            buffers: ReadBuffers::Filled(found),
-            ..
-        } = lane.alone((), read).await?
-        else {
-            unreachable!("a read that succeeded is filled")
-        };
-        let mut read = vec![0; views_len(&found)];
-        weir_memory::copy_views(&found, &mut read);
+        let read = read_at(reactor, &self.volume, offset, bytes).await?;
         if read == *self.data.at(pass, offset, bytes) {
             Ok(Found::Written)
         } else if read.iter().all(|&byte| byte == 0) {
@@ -277,18 +361,23 @@ impl Job {
         }
     }
 
-    async fn purge(&self, reactor: &Reactor) -> Result<(), DriveError> {
+    /// Deallocates the whole drive, however much of it is written then. Whether it came to the end before it was stopped.
+    async fn purge(&self, reactor: &Reactor) -> Result<bool, DriveError> {
         let mut lane = Lane::open(reactor, &self.volume, 1)?;
+        let all = self.volume.geometry().length_bytes();
         let mut offset = 0;
-        while offset < self.size_bytes && !self.stop.is_asked() {
-            let bytes = PURGE_BYTES.min(self.size_bytes - offset);
+        while offset < all {
+            if self.stop.is_asked() {
+                return Ok(false);
+            }
+            let bytes = PURGE_BYTES.min(all - offset);
             let (lba, blocks) = self.blocks(offset, bytes);
             lane.alone((), Operation::Deallocate { lba, blocks })
                 .await?;
             offset += bytes;
         }
         lane.alone((), Operation::Flush).await?;
-        Ok(())
+        Ok(true)
     }
 
     fn blocks(&self, offset: u64, bytes: u64) -> (u64, u64) {
@@ -315,8 +404,8 @@ impl Job {
             Err(error) => return (current, None, Some(error.into())),
         };
         let began = reactor.precise_now();
-        let fresh_from = current.written_bytes();
         let course = Course::take_up(&self.config, self.size_bytes, current);
+        let fresh_from = course.written_bytes();
         let mut work = Work {
             job: &self,
             reactor,
@@ -347,6 +436,10 @@ impl Job {
         let mut keeps_data = None;
         if error.is_none() && current.position_bytes >= self.config.block_bytes {
             match self.found(reactor, current.pass, 0).await {
+                Ok(Found::Other) => {
+                    let drive = self.volume.name();
+                    error = Some(DriveError::Wrong { drive, offset: 0 });
+                }
                 Ok(found) => keeps_data = Some(found == Found::Written),
                 Err(failed) => error = Some(failed),
             }

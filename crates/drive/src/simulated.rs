@@ -165,8 +165,8 @@ pub fn run(
     state.health_before = device.health(now);
     if config.purge {
         let mut offset = 0;
-        while offset < state.size_bytes {
-            let bytes = PURGE_BYTES.min(state.size_bytes - offset);
+        while offset < state.identity.capacity_bytes {
+            let bytes = PURGE_BYTES.min(state.identity.capacity_bytes - offset);
             now = device.deallocate(now, offset, bytes);
             offset += bytes;
         }

@@ -38,6 +38,8 @@ pub struct DriveState {
     pub members: Vec<String>,
     /// How much of it is written, from its beginning.
     pub size_bytes: u64,
+    /// What tells the data that is written to it from that of all other drives and runs; none before it was chosen.
+    pub mark: Option<u64>,
     /// Whether it was purged, or was new.
     pub purged: bool,
     /// Whether it returns what was written; not known before something was.
@@ -67,6 +69,7 @@ impl DriveState {
             name,
             members: Vec::new(),
             size_bytes,
+            mark: None,
             purged: false,
             keeps_data: None,
             health_before: None,
@@ -89,6 +92,14 @@ impl DriveState {
     pub fn is_begun(&self) -> bool {
         let begun = |current: &Current| current.position_bytes > 0;
         !self.passes.is_empty() || self.current.as_ref().is_some_and(begun)
+    }
+
+    /// So much from its beginning was certainly written, by whichever pass.
+    #[must_use]
+    pub fn known_bytes(&self) -> u64 {
+        let made = self.passes.iter().map(Pass::bytes);
+        let current = self.current.iter().map(|current| current.position_bytes);
+        made.chain(current).max().unwrap_or(0).min(self.size_bytes)
     }
 
     /// The pass as it is to be taken up, or begun.
@@ -283,7 +294,8 @@ impl State {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let made = |drive: &DriveState| self.config.passes.iter().all(|&pass| drive.is_made(pass));
-        self.drives.iter().all(made)
+        let whole = |drive: &DriveState| drive.failed.is_none() && made(drive);
+        self.drives.iter().all(whole)
     }
 
     /// Several drives as one that is as fast as they are together, as far as all were in the same pass at the same time. None where there is one.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_block::Volume;
-use weir_drive::real::{self, Progress, Subject};
+use weir_drive::real::{self, Held, Progress, Subject};
 use weir_drive::simulated;
 use weir_drive::{Config, DriveState, PassKind, State};
 use weir_load::Stop;
@@ -302,4 +302,129 @@ fn a_modelled_drive_is_the_same_as_a_volume_and_on_its_own_clock() {
         .expect("a modelled drive says");
     assert_eq!(health.data_units_written_bytes, Some(2 * BYTES));
     assert!(as_volume.drives[0].drive(&config).write_amplification >= Some(1.0));
+}
+
+#[test]
+fn drives_that_were_swapped_are_refused_and_so_is_what_something_else_wrote() {
+    simulate(|reactor| async move {
+        let config = Config {
+            passes: vec![PassKind::Fill],
+            ..config()
+        };
+        let mut volumes = Vec::new();
+        for _ in 0..2 {
+            volumes.push(open(&reactor, "mem:?size=256M&rate=1000").await);
+        }
+        let subjects = volumes.iter().map(|of| subject(of, &config)).collect();
+        let stop = Stop::new();
+        let asked = stop.clone();
+        let observe = move |progress: Progress| {
+            if progress.written_bytes > 64 * MIB {
+                asked.stop();
+            }
+        };
+        let remotes = [reactor.remote()];
+        let states = real::run(
+            &reactor,
+            &remotes,
+            subjects,
+            &config,
+            &stop,
+            observe,
+            |_| {},
+        )
+        .await;
+        // As it is kept on the way, when nothing was read back yet.
+        let states: Vec<_> = states
+            .into_iter()
+            .map(|state| DriveState {
+                keeps_data: None,
+                ..state
+            })
+            .collect();
+        assert!(states.iter().all(|of| of.is_begun() && of.mark.is_some()));
+        let data = real::data(&config, &states);
+        let empty = open(&reactor, "mem:?size=256M").await;
+        for (volume, state, expected) in [
+            (&volumes[0], &states[0], Held::Written),
+            (&volumes[1], &states[1], Held::Written),
+            (&volumes[1], &states[0], Held::Other(0)),
+            (&empty, &states[0], Held::Zeroes),
+        ] {
+            let held = real::held(&reactor, volume, &config, &data, state).await;
+            assert_eq!(held.unwrap(), expected);
+        }
+        let swapped = [1, 0].map(|place: usize| Subject {
+            volume: Arc::clone(&volumes[place]),
+            state: states[1 - place].clone(),
+        });
+        let refused = run(&reactor, swapped.into(), &config, &Stop::new()).await;
+        assert!(!refused.is_complete());
+        for drive in &refused.drives {
+            assert!(
+                drive
+                    .failed
+                    .as_ref()
+                    .is_some_and(|of| of.contains("another drive"))
+            );
+        }
+        // Each where it was.
+        let again = volumes.iter().zip(&states).map(|(volume, state)| Subject {
+            volume: Arc::clone(volume),
+            state: state.clone(),
+        });
+        let state = run(&reactor, again.collect(), &config, &Stop::new()).await;
+        assert!(state.is_complete());
+        let mut failed = state.clone();
+        failed.drives[1].failed = Some("it did not flush".to_owned());
+        assert!(!failed.is_complete(), "what failed at its end is not whole");
+    });
+}
+
+#[test]
+fn a_purge_is_of_the_whole_drive_and_one_that_was_stopped_is_none() {
+    simulate(|reactor| async move {
+        let volume = open(&reactor, "mem:?size=64M").await;
+        let fill = Config {
+            passes: vec![PassKind::Fill],
+            ..config()
+        };
+        let state = run(&reactor, vec![subject(&volume, &fill)], &fill, &Stop::new()).await;
+        let purge = Config {
+            purge: true,
+            size_bytes: Some(16 * MIB),
+            ..fill.clone()
+        };
+        let stop = Stop::new();
+        stop.stop();
+        let stopped = run(&reactor, vec![subject(&volume, &purge)], &purge, &stop).await;
+        assert!(!stopped.drives[0].purged);
+        let data = real::data(&fill, &state.drives);
+        let held = real::held(&reactor, &volume, &fill, &data, &state.drives[0]).await;
+        assert_eq!(held.unwrap(), Held::Written);
+        let purged = run(
+            &reactor,
+            vec![subject(&volume, &purge)],
+            &purge,
+            &Stop::new(),
+        )
+        .await;
+        assert!(purged.drives[0].purged);
+        // What lies behind the part that is written is gone too.
+        let mark = purged.drives[0].mark;
+        assert_ne!(mark, state.drives[0].mark);
+        let written = DriveState {
+            mark,
+            ..state.drives[0].clone()
+        };
+        let data = real::data(&fill, &purged.drives);
+        let held = real::held(&reactor, &volume, &fill, &data, &written).await;
+        assert!(matches!(held.unwrap(), Held::Other(offset) if offset >= 16 * MIB));
+        let config = Config {
+            passes: vec![PassKind::Fill, PassKind::OverwriteTrimmed],
+            ..fill
+        };
+        let held = real::held(&reactor, &volume, &config, &data, &written).await;
+        assert_eq!(held.unwrap(), Held::Written, "all else is zero");
+    });
 }

@@ -73,6 +73,7 @@ fn what_cannot_be_meant_is_refused_before_anything_is_written() {
             &["ssd:optane?depth=1", "--simulated"],
             &["size, seed and noise"],
         ),
+        (&["ssd:optane", "--simulated", "--seed", "2"], &["--seed"]),
         (&["nonsense:x"], &["nonsense"]),
         (&[], &["URL"]),
     ] {
@@ -333,4 +334,199 @@ fn a_block_device_is_qualified_end_to_end_and_not_where_it_carries_a_file_system
             .unwrap()
             .contains("rate-over-bytes")
     );
+}
+
+/// A run of the tool that goes on.
+struct Running(std::process::Child);
+
+impl Running {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(WEIR);
+        command.args(["--json", "drive"]).args(arguments);
+        let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+        Running(command.spawn().expect("the tool runs"))
+    }
+
+    /// Waits for something that comes while it runs.
+    fn until(&mut self, is_there: impl Fn() -> bool) {
+        while !is_there() {
+            assert!(self.0.try_wait().unwrap().is_none(), "it ended");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn end(mut self, signal: &str) {
+        let signalled = Command::new("kill")
+            .args([signal, &self.0.id().to_string()])
+            .status();
+        assert!(signalled.expect("kill").success());
+        assert!(!self.0.wait().unwrap().success());
+    }
+}
+
+/// Whether the first byte of a file is not zero.
+fn is_begun(file: &Path) -> bool {
+    use std::io::Read;
+    let mut byte = [0; 64];
+    std::fs::File::open(file).is_ok_and(|mut file| file.read_exact(&mut byte).is_ok())
+        && byte != [0; 64]
+}
+
+#[test]
+fn a_run_that_was_killed_goes_on_and_no_other_drive_is_taken_for_its_own() {
+    const BYTES: usize = 64 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let (image, output) = (folder.path().join("image"), folder.path().join("r.json"));
+    let url = format!("file:{}", image.display());
+    let arguments = [
+        url.as_str(),
+        "--passes",
+        "fill",
+        "--depth",
+        "1",
+        "--block-size",
+        "4k",
+        "-o",
+        output.to_str().unwrap(),
+    ];
+    // What a run writes is its own, also where the seed is the same.
+    std::fs::write(&image, vec![0; 4 << 20]).unwrap();
+    document(&arguments);
+    let of_another = std::fs::read(&image).unwrap();
+    std::fs::write(&image, vec![0; BYTES]).unwrap();
+    let mut run = Running::start(&arguments);
+    run.until(|| is_begun(&image));
+    run.end("-KILL");
+    assert!(folder.path().join("r.json.kept").exists());
+    let again = [&arguments[..], &["--resume"]].concat();
+    let content = std::fs::read(&image).unwrap();
+    assert!(
+        content[BYTES - 4096..].iter().all(|&byte| byte == 0),
+        "it was not whole"
+    );
+    let mut marked = vec![0; BYTES];
+    marked[1080..1082].copy_from_slice(&[0x53, 0xEF]);
+    let mut of_another = of_another;
+    of_another.resize(BYTES, 0);
+    for (other, what) in [(marked, "ext4"), (of_another, "data")] {
+        std::fs::write(&image, &other).unwrap();
+        refused(&again, &[what]);
+        assert!(std::fs::read(&image).unwrap() == other, "it was written to");
+    }
+    std::fs::write(&image, &content).unwrap();
+    let result = document(&again);
+    assert_eq!(result["complete"], true);
+    assert!(!folder.path().join("r.json.kept").exists());
+    let whole = std::fs::read(&image).unwrap();
+    assert_eq!(whole[..4096], content[..4096]);
+    assert!(whole[BYTES - 4096..].iter().any(|&byte| byte != 0));
+}
+
+#[test]
+fn a_stripe_is_taken_up_only_on_its_own_members_and_no_other_file_is_labelled() {
+    const BYTES: usize = 8 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let images = ["a", "b"].map(|name| folder.path().join(name));
+    let output = folder.path().join("r.json");
+    let kept = folder.path().join("r.json.kept");
+    let urls = images
+        .each_ref()
+        .map(|image| format!("file:{}", image.display()));
+    let put = |content: &[Vec<u8>]| {
+        for (image, content) in images.iter().zip(content) {
+            std::fs::write(image, content).unwrap();
+        }
+    };
+    let read = || images.each_ref().map(|image| std::fs::read(image).unwrap());
+    let empty = [vec![0; BYTES], vec![0; BYTES]];
+    put(&empty);
+    let arguments = [
+        &urls[0],
+        &urls[1],
+        "--stripe",
+        "--passes",
+        "fill,recovery",
+        "--idle",
+        "1h",
+        "-o",
+        output.to_str().unwrap(),
+    ];
+    refused(
+        &[&arguments[..], &["--block-size", "1000"]].concat(),
+        &["multiples of"],
+    );
+    refused(&[&arguments[..], &["--size", "1G"]].concat(), &["--size"]);
+    assert!(read() == empty, "it was labelled before it was refused");
+    let is_filled = || {
+        std::fs::read_to_string(&kept)
+            .is_ok_and(|text| text.contains("\"pass\":\"fill\",\"complete\":true"))
+    };
+    let mut run = Running::start(&arguments);
+    run.until(is_filled);
+    run.end("-INT");
+    let content = read();
+    let again = [&arguments[..], &["--resume"]].concat();
+    refused(&[&again[..], &["--depth", "7"]].concat(), &["--depth"]);
+    refused(&[&again[..], &["--chunk", "64k"]].concat(), &[]);
+    assert!(read() == content);
+    let marked = empty.clone().map(|mut content| {
+        content[1080..1082].copy_from_slice(&[0x53, 0xEF]);
+        content
+    });
+    // The labels alone make no stripe that of the run.
+    let labels = content.clone().map(|mut content| {
+        content[1 << 20..].fill(0);
+        content
+    });
+    for other in [&empty, &marked, &labels] {
+        put(other);
+        refused(&again, &[]);
+        assert!(&read() == other, "it was written to");
+    }
+    put(&content);
+    let mut run = Running::start(&again);
+    std::thread::sleep(Duration::from_millis(500));
+    run.until(|| true);
+    run.end("-INT");
+    let result = stored(&output);
+    assert_eq!(result["drives"][0]["members"].as_array().unwrap().len(), 2);
+    assert_eq!(result["drives"][0]["passes"][0]["complete"], true);
+}
+
+#[test]
+fn a_result_that_cannot_be_stored_is_told_and_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("r.json");
+    std::os::unix::fs::symlink("/dev/full", &output).unwrap();
+    let arguments = [
+        "null:?size=64M",
+        "--passes",
+        "fill",
+        "--report",
+        "/dev/full",
+        "-o",
+        output.to_str().unwrap(),
+    ];
+    let run = drive(&arguments);
+    assert!(!run.status.success());
+    assert!(
+        said(&run).contains("r.json cannot be written"),
+        "{}",
+        said(&run)
+    );
+    assert!(
+        said(&run).contains("/dev/full cannot be written"),
+        "{}",
+        said(&run)
+    );
+    let told: Value = serde_json::from_slice(&run.stdout).expect("the result is told");
+    assert_eq!(told["complete"], true);
+    std::fs::remove_file(&output).unwrap();
+    let again = [&arguments[..3], &arguments[5..], &["--resume"]].concat();
+    assert_eq!(
+        document(&again)["drives"][0]["passes"],
+        told["drives"][0]["passes"]
+    );
+    assert_eq!(stored(&output)["complete"], true);
+    assert!(!folder.path().join("r.json.kept").exists());
 }

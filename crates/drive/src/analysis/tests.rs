@@ -284,3 +284,57 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn worst_windows_are_attained_and_nothing_is_worse() {
+    let seed = weir_reactor::sim::seed_from_env_or_random();
+    println!("seed {seed}");
+    let mut random = Random::new(seed);
+    for _ in 0..50 {
+        let count = 20 + random.below(60);
+        let mut samples: Vec<Sample> = (0..count)
+            .map(|_| Sample {
+                seconds: 1.0,
+                bytes: random.below(1000),
+                nanoseconds_longest: 0,
+            })
+            .collect();
+        // A scrap was added to the last one, or it is short.
+        samples.last_mut().unwrap().seconds = 0.3 + 0.94 * random.unit();
+        let mut ends = vec![(0.0, 0.0)];
+        for sample in &samples {
+            let (seconds, bytes) = ends[ends.len() - 1];
+            ends.push((seconds + sample.seconds, bytes + sample.bytes as f64));
+        }
+        let whole = ends[ends.len() - 1].0;
+        let by = |at: f64| {
+            let next = ends
+                .iter()
+                .position(|end| end.0 >= at)
+                .unwrap_or(ends.len() - 1);
+            let (from, to) = (ends[next.max(1) - 1], ends[next.max(1)]);
+            from.1 + (to.1 - from.1) * (at - from.0) / (to.0 - from.0)
+        };
+        let windows = worst_windows(&samples);
+        assert_eq!(windows[0].seconds, 1.0, "{:?}", samples.last());
+        for window in windows {
+            let length = window.seconds;
+            let rate = |from: f64| (by(from + length) - by(from)) / length;
+            let begins = ends.iter().flat_map(|end| [end.0, end.0 - length]);
+            let begins = begins.filter(|&from| from >= 0.0 && from + length <= whole);
+            let least = begins.map(rate).fold(f64::INFINITY, f64::min);
+            let least = if least.is_finite() { least } else { rate(0.0) };
+            assert!(
+                (window.bytes_per_second - least).abs() < 1e-6 * (1.0 + least),
+                "{length}"
+            );
+            for _ in 0..50 {
+                let from = random.unit() * (whole - length);
+                assert!(
+                    rate(from) > window.bytes_per_second - 1e-6,
+                    "{length} {from}"
+                );
+            }
+        }
+    }
+}

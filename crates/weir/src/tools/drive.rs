@@ -12,8 +12,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, bail};
 use weir_block::Volume;
-use weir_drive::config::{BLOCK_BYTES, Config, DEPTH, DEPTH_MAX};
-use weir_drive::real::{self, Subject};
+use weir_drive::config::{BLOCK_BYTES, Config, DEPTH, DEPTH_MAX, Limits};
+use weir_drive::data::BLOCK_BYTES_MAX;
+use weir_drive::real::{self, Held, Subject};
 use weir_drive::{Document, DriveState, Identity, PassKind, State};
 use weir_lab::document::Machine;
 use weir_lab::secret::{without, without_in_text};
@@ -64,9 +65,9 @@ pub(crate) struct DriveArguments {
     #[arg(long, value_name = "SIZE", requires = "stripe", default_value = "128k", value_parser = size)]
     chunk: u64,
     /// Take modelled drives (ssd:) on a clock of their own, so that hours take seconds; nothing is written anywhere
-    #[arg(long, conflicts_with_all = ["resume", "destroy_data"])]
+    #[arg(long, conflicts_with_all = ["resume", "destroy_data", "seed"])]
     simulated: bool,
-    /// What the data comes from that is written
+    /// What the data comes from that is written (a modelled drive has its seed in its URL)
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Store the whole result in this file, for `weir plan`; beside it the run is kept while it goes on (FILE.kept), to be taken up again
@@ -95,20 +96,44 @@ pub(crate) fn run(arguments: DriveArguments, json: bool) -> anyhow::Result<ExitC
     arguments.check()?;
     let config = arguments.config();
     let state = match arguments.simulated {
-        true => arguments.simulated(&config, started)?,
-        false => arguments.really(&config, started)?,
+        true => (arguments.simulated(&config, started)?, None),
+        false => {
+            let (state, keeper) = arguments.really(&config, started)?;
+            (state, Some(keeper))
+        }
     };
+    let (state, keeper) = state;
     let document = Document {
         simulated: arguments.simulated,
         ..document(&state)
     };
-    arguments.write(&document)?;
-    if json {
-        print(&(serde_json::to_string_pretty(&document)? + "\n"))?;
-    } else {
-        print(&show::text(&document))?;
+    // What took hours to measure is told and stored wherever it can be, and what was kept is removed only after that.
+    let stored = arguments.store(&document);
+    if let (Err(_), Some(keeper)) = (&stored, &keeper) {
+        keeper.keep(&state);
     }
-    Ok(arguments.judge(&state))
+    let reported = arguments.report(&document);
+    let printed = match json {
+        true => serde_json::to_string_pretty(&document)
+            .map_err(anyhow::Error::from)
+            .and_then(|text| print(&(text + "\n"))),
+        false => print(&show::text(&document)),
+    };
+    if let (Ok(()), Some(keeper)) = (&stored, &keeper) {
+        match state.is_complete() {
+            true => keeper.remove(),
+            false => keeper.keep(&state),
+        }
+    }
+    let judged = arguments.judge(&state);
+    let errors = [stored, reported, printed]
+        .into_iter()
+        .filter_map(Result::err);
+    let errors: Vec<_> = errors.collect();
+    for error in errors.iter().skip(1) {
+        eprintln!("weir: {error:#}");
+    }
+    errors.into_iter().next().map_or(Ok(judged), Err)
 }
 
 /// The result of what was measured so far.
@@ -199,8 +224,8 @@ impl DriveArguments {
         Ok(State::new(config.clone(), started, drives))
     }
 
-    /// Writes the drives.
-    fn really(&self, config: &Config, started: SystemTime) -> anyhow::Result<State> {
+    /// Writes the drives. What is kept of that stays, until the result is stored.
+    fn really(&self, config: &Config, started: SystemTime) -> anyhow::Result<(State, Keeper)> {
         let queues = if self.stripe {
             1
         } else {
@@ -211,7 +236,11 @@ impl DriveArguments {
             (Some(output), true) => Some(keeper::read(&kept_beside(output))?),
             _ => None,
         };
-        let drives = self.open(&session, kept.as_ref())?;
+        let drives = match &kept {
+            // Nothing is written before it is known that these are the drives of the run.
+            Some(_) => self.open_again(&session)?,
+            None => self.open(&session, config)?,
+        };
         let identities: Vec<Identity> = drives
             .iter()
             .map(|drive| real::identity(&drive.volume, drive.url.clone()))
@@ -219,14 +248,21 @@ impl DriveArguments {
         let state = match kept {
             Some(kept) => {
                 kept.check(config, &identities)?;
+                self.check_held(&session, config, &kept.drives, &drives)?;
                 kept
             }
             None => {
-                let fresh = drives.iter().zip(identities).map(|(drive, identity)| {
+                let count = drives.len();
+                let marks = session.run(move |reactor| async move {
+                    (0..count).map(|_| real::mark(&reactor)).collect::<Vec<_>>()
+                })?;
+                let each = drives.iter().zip(identities).zip(marks);
+                let fresh = each.map(|((drive, identity), mark)| {
                     let size = config.check(&real::limits(&drive.volume))?;
                     let name = without_in_text(&drive.volume.name());
                     Ok(DriveState {
                         members: drive.members.clone(),
+                        mark: Some(mark),
                         ..DriveState::new(identity, name, size)
                     })
                 });
@@ -267,53 +303,125 @@ impl DriveArguments {
         drop(progress);
         let mut state = state;
         state.drives = drives;
-        keeper.finish(&state)?;
-        Ok(state)
+        let mut keeper = keeper;
+        keeper.join();
+        Ok((state, keeper))
     }
 
-    /// Opens the drives. Those to which nothing was written yet must hold nothing, or have been named.
-    fn open(&self, session: &Session, kept: Option<&State>) -> anyhow::Result<Vec<Opened>> {
-        let mut drives = Vec::new();
-        for (index, url) in self.urls.iter().enumerate() {
-            let volume = session.open(url, Access::READ_WRITE)?;
-            // Of a stripe all members were begun with it.
-            let place = if self.stripe { 0 } else { index };
-            let of_kept = kept.and_then(|kept| kept.drives.get(place));
-            let is_begun = of_kept.is_some_and(DriveState::is_begun);
-            if !is_begun && !self.destroy_data.contains(url) {
-                holds::check_holds_nothing(session, &volume, url)?;
+    /// Opens the drives, of which each must hold nothing, or have been named.
+    fn open(&self, session: &Session, config: &Config) -> anyhow::Result<Vec<Opened>> {
+        let drives = self.open_each(session)?;
+        for (drive, url) in drives.iter().zip(&self.urls) {
+            if !self.destroy_data.contains(url) {
+                holds::check_holds_nothing(session, &drive.volume, std::slice::from_ref(url))?;
             }
-            drives.push(Opened {
-                volume,
-                url: without_in_text(&url.to_string()),
-                members: Vec::new(),
-            });
         }
         if !self.stripe {
             return Ok(drives);
         }
+        // What cannot be asked of the stripe is refused before its label is on its members.
+        config.check(&limits_of_stripe(&drives))?;
+        let stripe = self.stripe_of(drives, |url| {
+            let url = url.clone().with("create", "1").with("destroy_data", "1");
+            session.open(&url, Access::READ_WRITE)
+        })?;
+        Ok(vec![stripe])
+    }
+
+    /// Opens the drives of a run that is taken up; what is on them is not looked at.
+    fn open_again(&self, session: &Session) -> anyhow::Result<Vec<Opened>> {
+        let drives = self.open_each(session)?;
+        for (drive, url) in drives.iter().zip(&self.urls) {
+            session.check_not_held(&drive.volume, url)?;
+        }
+        if !self.stripe {
+            return Ok(drives);
+        }
+        let stripe = self.stripe_of(drives, |url| session.open(url, Access::READ_WRITE))?;
+        Ok(vec![stripe])
+    }
+
+    fn open_each(&self, session: &Session) -> anyhow::Result<Vec<Opened>> {
+        let each = self.urls.iter().map(|url| {
+            Ok(Opened {
+                volume: session.open(url, Access::READ_WRITE)?,
+                url: without_in_text(&url.to_string()),
+                members: Vec::new(),
+            })
+        });
+        each.collect()
+    }
+
+    fn stripe_of(
+        &self,
+        drives: Vec<Opened>,
+        open: impl FnOnce(&VolumeUrl) -> anyhow::Result<Arc<dyn Volume>>,
+    ) -> anyhow::Result<Opened> {
         let members = drives.into_iter().map(|drive| drive.url).collect();
-        let stripe = VolumeUrl::new("stripe", "")
-            .with("chunk", self.chunk)
-            .with("create", "1")
-            .with("destroy_data", "1");
+        let stripe = VolumeUrl::new("stripe", "").with("chunk", self.chunk);
         let stripe = self
             .urls
             .iter()
             .fold(stripe, |stripe, url| stripe.with("member", url));
-        Ok(vec![Opened {
-            volume: session.open(&stripe, Access::READ_WRITE)?,
+        Ok(Opened {
             url: without_in_text(&stripe.to_string()),
+            volume: open(&stripe)?,
             members,
-        }])
+        })
     }
 
-    fn write(&self, document: &Document) -> anyhow::Result<()> {
+    /// Refuses drives that are not those of the run. Where nothing proves that one is, it must hold nothing, or have been named.
+    fn check_held(
+        &self,
+        session: &Session,
+        config: &Config,
+        kept: &[DriveState],
+        drives: &[Opened],
+    ) -> anyhow::Result<()> {
+        let data = real::data(config, kept);
+        for (index, (drive, state)) in drives.iter().zip(kept).enumerate() {
+            let (volume, config) = (Arc::clone(&drive.volume), config.clone());
+            let (data, looked_at) = (data.clone(), state.clone());
+            let held = session.run(move |reactor| async move {
+                real::held(&reactor, &volume, &config, &data, &looked_at).await
+            })?;
+            let held = held.with_context(|| {
+                format!(
+                    "cannot tell whether {} is the same drive",
+                    drive.volume.name()
+                )
+            })?;
+            let foreign = |offset| real::DriveError::Foreign {
+                drive: drive.volume.name(),
+                offset,
+            };
+            match held {
+                Held::Written => continue,
+                Held::Zeroes if state.keeps_data == Some(true) => bail!(foreign(0)),
+                Held::Other(offset) if state.is_begun() => bail!(foreign(offset)),
+                Held::Zeroes | Held::Other(_) => {}
+            }
+            let urls = match self.stripe {
+                true => &self.urls[..],
+                false => &self.urls[index..=index],
+            };
+            if !urls.iter().all(|url| self.destroy_data.contains(url)) {
+                holds::check_holds_nothing(session, &drive.volume, urls)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn store(&self, document: &Document) -> anyhow::Result<()> {
         if let Some(file) = &self.output {
             let mut text = Vec::new();
             document.write(&mut text)?;
             put(file, &text)?;
         }
+        Ok(())
+    }
+
+    fn report(&self, document: &Document) -> anyhow::Result<()> {
         if let Some(file) = &self.report {
             let mut text = Vec::new();
             weir_report::write_drives(document, &mut text)?;
@@ -340,6 +448,23 @@ impl DriveArguments {
         };
         eprintln!("weir: not everything was measured{way}");
         ExitCode::FAILURE
+    }
+}
+
+/// What a stripe of drives takes, as far as it can be told before there is one: its labels take a little of each.
+fn limits_of_stripe(drives: &[Opened]) -> Limits {
+    let each: Vec<Limits> = drives
+        .iter()
+        .map(|drive| real::limits(&drive.volume))
+        .collect();
+    let shortest = each.iter().map(|of| of.capacity_bytes).min().unwrap_or(0);
+    Limits {
+        drive: format!("the stripe of {} drives", drives.len()),
+        capacity_bytes: shortest.saturating_mul(drives.len() as u64),
+        multiple: each.iter().map(|of| of.multiple).max().unwrap_or(1),
+        block_bytes_max: BLOCK_BYTES_MAX,
+        read_only: each.iter().any(|of| of.read_only),
+        deallocates: each.iter().all(|of| of.deallocates),
     }
 }
 

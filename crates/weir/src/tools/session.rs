@@ -167,6 +167,26 @@ impl Session {
         }
     }
 
+    /// Refuses what something on this machine has hold of.
+    pub(crate) fn check_not_held(
+        &self,
+        volume: &Arc<dyn Volume>,
+        url: &VolumeUrl,
+    ) -> anyhow::Result<()> {
+        let url = url.clone();
+        let holders = self.run(move |reactor| async move { holders_of(&reactor, &url).await })?;
+        let holders = holders.with_context(|| {
+            format!(
+                "cannot tell whether something has hold of {}",
+                volume.name()
+            )
+        })?;
+        match holders.is_empty() {
+            true => Ok(()),
+            false => anyhow::bail!("{} is {}", volume.name(), holders.join("; ")),
+        }
+    }
+
     /// What a volume carries, or what on this machine has hold of it, as what is said of the volume: `carries an ext4 file system`. None where there is
     /// nothing that is known.
     pub(crate) fn what_is_on(

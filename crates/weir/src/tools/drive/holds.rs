@@ -19,19 +19,21 @@ const PLACE_BYTES: u64 = 4096;
 /// Reads in flight.
 const DEPTH: u32 = 32;
 
-/// Refuses a drive that holds anything.
+/// Refuses a drive that holds anything. Of a stripe there are several URLs.
 pub(super) fn check_holds_nothing(
     session: &Session,
     volume: &Arc<dyn Volume>,
-    url: &VolumeUrl,
+    urls: &[VolumeUrl],
 ) -> anyhow::Result<()> {
     let way = || {
-        format!(
-            "to overwrite it all the same, say --destroy-data '{}'",
-            without_in_text(&url.to_string())
-        )
+        let each = urls.iter().map(|url| {
+            let url = without_in_text(&url.to_string());
+            format!("--destroy-data '{url}'")
+        });
+        let each = each.collect::<Vec<_>>().join(" ");
+        format!("to overwrite it all the same, say {each}")
     };
-    if let Some(what) = session.what_is_on(volume, url)? {
+    if let Some(what) = session.what_is_on(volume, &urls[0])? {
         bail!(
             "{} {what}, and would be overwritten; {}",
             volume.name(),

@@ -98,7 +98,7 @@ impl View {
         let recovers = self.passes[place..].contains(&PassKind::Recovery)
             && progress.pass != PassKind::Recovery;
         let left = match progress.pass {
-            PassKind::Recovery => progress.end_bytes - progress.written_bytes,
+            PassKind::Recovery => progress.end_bytes.saturating_sub(progress.written_bytes),
             _ => self.all_bytes[drive].saturating_sub(done),
         };
         let idle = if recovers {
