@@ -327,6 +327,13 @@ unsafe fn open(
 ) -> c_int {
     // SAFETY: as in librbd.h.
     let (context, name) = unsafe { (at::<IoContext>(context), text(name)) };
+    let cluster = &context.client.cluster;
+    let mut state = lock(&cluster.state);
+    state.opening += 1;
+    let waited = cluster.changed.wait_while(state, |state| state.open_hangs);
+    let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+    state.opening -= 1;
+    drop(state);
     let opened = context.image(&name).and_then(|stored| {
         let held = match snapshot.is_null() {
             true => None,

@@ -59,12 +59,14 @@ pub(crate) struct State {
     pub(crate) release_fails: Vec<i64>,
     pub(crate) metadata_fails: Vec<i64>,
     pub(crate) flush_fails: Vec<i64>,
-    /// Who connects waits.
+    /// Who connects waits, and who opens an image.
     pub(crate) connect_hangs: bool,
+    pub(crate) open_hangs: bool,
     /// What gives a lock up waits, and what takes one.
     pub(crate) release_hangs: bool,
     pub(crate) acquire_hangs: bool,
     /// How many wait so.
+    pub(crate) opening: u64,
     pub(crate) releasing: u64,
     pub(crate) acquiring: u64,
     pub(crate) clients: u64,
@@ -633,6 +635,10 @@ impl Cluster {
                 state.connect_hangs = what == "on";
                 self.changed.notify_all();
             }
+            ["open_hangs", what] => {
+                state.open_hangs = what == "on";
+                self.changed.notify_all();
+            }
             ["release_hangs", what] => {
                 state.release_hangs = what == "on";
                 self.changed.notify_all();
@@ -641,6 +647,7 @@ impl Cluster {
                 state.acquire_hangs = what == "on";
                 self.changed.notify_all();
             }
+            ["opening"] => return state.opening as i64,
             ["releasing"] => return state.releasing as i64,
             ["acquiring"] => return state.acquiring as i64,
             // As `rbd config image set` and `rbd config image rm`.

@@ -196,6 +196,48 @@ fn what_is_under_way_at_once_is_a_limit_as_the_client_is_configured() {
     loaded.end();
 }
 
+/// Where another client connected before the first image was open nobody knows whose threads are whose, and none are looked at.
+#[test]
+fn threads_that_came_together_with_anothers_are_not_told() {
+    let _turn = turn();
+    let cluster = Cluster::new();
+    let mut conf = std::fs::OpenOptions::new();
+    let mut conf = conf.append(true).open(&cluster.conf).unwrap();
+    conf.write_all(b"objecter_inflight_ops = 4\n").unwrap();
+    cluster.tell("latency_us 5000");
+    cluster.tell("work_us 500");
+    cluster.tell("image rbd/first 4096");
+    let (harness, host) = (Harness::real(1), host_with("a", LIMITS));
+    cluster.tell("open_hangs on");
+    let first = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            until("it is being opened", || cluster.ask("opening") == 1);
+            drop(Cluster::new().images());
+            cluster.tell("open_hangs off");
+        });
+        let url = cluster.url("&bdevs_per_cluster=auto");
+        open(&harness, &host, &url.replace("rbd/image", "rbd/first"))
+    });
+    let mut loaded = Loaded {
+        cluster,
+        harness,
+        host,
+        volumes: Vec::new(),
+        end: Arc::default(),
+    };
+    loaded.open(["auto", "auto", "auto"], "");
+    assert_eq!(loaded.host.clients().len(), 1, "they share one");
+    loaded.begin(0);
+    until("it moves", || loaded.reason(1).is_some());
+    let reason = loaded.reason(1).unwrap();
+    assert!(matches!(reason, Reason::Operations { .. }), "{reason}");
+    let clients = loaded.host.clients();
+    let shared = clients.iter().find(|client| !client.own).unwrap();
+    assert_eq!((&shared.busiest_thread, shared.cost), (&None, None));
+    drop(first);
+    loaded.end();
+}
+
 /// What keeps one image from being opened on another client keeps no other.
 #[test]
 fn an_image_that_cannot_be_opened_on_another_client_stays_alone() {
