@@ -678,7 +678,7 @@ fn a_lock_that_is_not_passed_on_in_time_does_not_hold_anything_up() {
         ("release_hangs", "releasing"),
         ("acquire_hangs", "acquiring"),
     ] {
-        let served = Served::new("&fence_timeout=300ms");
+        let served = Served::new("&fence_timeout=2s");
         let (shared, neighbour) = (served.client(), Neighbour::new(&served));
         served.cluster.tell(&format!("{hangs} on"));
         let moved = served.begin_move();
@@ -712,6 +712,37 @@ fn a_lock_that_is_not_passed_on_in_time_does_not_hold_anything_up() {
         drop(neighbour);
         served.end();
     }
+}
+
+/// librbd may wait for ever for a lock that another client has.
+#[test]
+fn a_lock_that_another_takes_and_that_is_waited_for_is_the_others() {
+    let served = Served::new("&fence_timeout=2s");
+    let (shared, neighbour) = (served.client(), Neighbour::new(&served));
+    served.cluster.tell("acquire_hangs on");
+    let moved = served.begin_move();
+    until("it hangs", || served.cluster.ask("acquiring") == 1);
+    let request = served.begin(0, write(0xe6));
+    served.cluster.tell("lock rbd/image 10.9.9.9:0/1 alive");
+    let error = moved.join().unwrap().unwrap_err();
+    assert!(matches!(error, NotMoved::LockOverdue(_)), "{error}");
+    assert_eq!(wait(&request), Err(VolumeError::Lost));
+    until("it is given up", || served.is("gone"));
+    let trouble = served.report().trouble.unwrap();
+    assert!(
+        trouble.contains("10.9.9.9:0/1 has the image's lock"),
+        "{trouble}"
+    );
+    // It waits for the lock still, and leaves it to the other.
+    assert_eq!(served.cluster.ask("acquiring"), 1);
+    served.cluster.tell("acquire_hangs off");
+    until("both clients have let go", || {
+        served.host.clients().len() == 1
+    });
+    assert_eq!(served.cluster.ask("is_locked rbd/image"), 1);
+    assert!(!served.is_blocklisted("10.9.9.9:0/1") && !served.is_blocklisted(&shared));
+    assert_eq!(neighbour.write(&served, 0xe7), Ok(()));
+    assert_eq!(served.byte(), 0);
 }
 
 /// It is closed while nobody has the lock, and neither gets it back: it stays closed.
