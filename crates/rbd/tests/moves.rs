@@ -75,8 +75,9 @@ impl Served {
         self.harness.run(reactor, move |reactor| async move {
             let client = Client::open(&volume, &reactor, 8);
             drop(volume);
+            let token = client.submit(operation());
             let task = async move {
-                let answer = client.done(operation()).await;
+                let answer = client.completion(token).await.0;
                 *result.lock().unwrap() = Some(answer);
             };
             reactor.spawn(task).detach();
