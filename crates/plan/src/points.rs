@@ -13,6 +13,9 @@ const REPLICAS: f64 = 3.0;
 /// The part of requests that read, where nobody says.
 const READ_PERCENT: f64 = 70.0;
 
+/// The most that a configuration may have of anything.
+const COUNT_MAX: u32 = 1_000_000;
+
 /// A file of points.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -63,6 +66,16 @@ pub enum PointsError {
     /// No TOML of points.
     #[error("this is no file of points (docs/plans.md): {0}")]
     Toml(#[from] toml::de::Error),
+    /// A number is out of its range.
+    #[error("{what} is {value}, and may be {allowed}")]
+    Range {
+        /// The number.
+        what: String,
+        /// Its value.
+        value: f64,
+        /// What it may be.
+        allowed: &'static str,
+    },
     /// No curve of Weir's.
     #[error(transparent)]
     Document(#[from] weir_lab::document::DocumentError),
@@ -81,9 +94,94 @@ impl Points {
     /// Reads a file of points.
     ///
     /// # Errors
-    /// [`PointsError::Toml`].
+    /// [`PointsError::Toml`], [`PointsError::Range`].
     pub fn parse(text: &str) -> Result<Self, PointsError> {
-        Ok(toml::from_str(text)?)
+        let mut points: Points = toml::from_str(text)?;
+        points.check()?;
+        for curve in &mut points.curves {
+            (curve.points).sort_by(|one, other| one[0].total_cmp(&other[0]));
+        }
+        Ok(points)
+    }
+
+    fn check(&self) -> Result<(), PointsError> {
+        let held = |what: &str, value: f64, from: f64, to: f64, allowed| {
+            if value >= from && value <= to {
+                return Ok(());
+            }
+            Err(PointsError::Range {
+                what: what.to_owned(),
+                value,
+                allowed,
+            })
+        };
+        let most = f64::from(COUNT_MAX);
+        held(
+            "read_percent",
+            self.read_percent.unwrap_or(0.0),
+            0.0,
+            100.0,
+            "from 0 to 100",
+        )?;
+        held(
+            "replicas",
+            self.replicas.unwrap_or(1.0),
+            1.0,
+            16.0,
+            "from 1 to 16",
+        )?;
+        for (what, value) in [("clients", self.clients), ("volumes", self.volumes)] {
+            held(what, value.unwrap_or(1.0), 1.0, most, "from 1 to 1000000")?;
+        }
+        for of in &self.curves {
+            let name = |what: &str| format!("curve '{}': {what}", of.name);
+            for (what, value) in [
+                ("gateways", of.gateways),
+                ("reactors", of.reactors),
+                ("bdevs_per_cluster", of.bdevs_per_cluster),
+                ("nodes", of.nodes),
+                ("osds", of.osds),
+            ] {
+                held(
+                    &name(what),
+                    f64::from(value),
+                    1.0,
+                    most,
+                    "from 1 to 1000000",
+                )?;
+            }
+            held(
+                &name("the number of points"),
+                of.points.len() as f64,
+                1.0,
+                most,
+                "1 at least",
+            )?;
+            for [in_flight, rate, milliseconds] in &of.points {
+                held(
+                    &name("what is in flight"),
+                    *in_flight,
+                    1.0,
+                    f64::MAX,
+                    "1 at least",
+                )?;
+                held(
+                    &name("a rate"),
+                    *rate,
+                    f64::MIN_POSITIVE,
+                    f64::MAX,
+                    "above 0",
+                )?;
+                held(
+                    &name("a latency"),
+                    *milliseconds,
+                    0.0,
+                    f64::MAX,
+                    "0 at least",
+                )?;
+            }
+        }
+        Ok(())
     }
 
     /// The published curves of Ceph's gateway.
@@ -240,6 +338,22 @@ mod tests {
     fn what_is_no_curve_is_refused() {
         let configuration = Points::published().curves(Source::Published)[0].configuration;
         assert!(Points::parse("x = 1").is_err());
+        let good = "[[curve]]\nname = \"a\"\ngateways = 1\nreactors = 1\nbdevs_per_cluster = 1\nnodes = 3\nosds = 3\npoints = [[4, 3e3, 0], [1, 1e3, 0]]\n";
+        let sorted = Points::parse(good).unwrap().curves(Source::Given);
+        assert_eq!(sorted[0].readings[0].in_flight, 1.0);
+        for wrong in [
+            good.replace("[[4, 3e3, 0], [1, 1e3, 0]]", "[]"),
+            good.replace("nodes = 3", "nodes = 0"),
+            good.replace("[4,", "[0,"),
+            good.replace("3e3", "nan"),
+            format!("replicas = 0\n{good}"),
+            format!("volumes = -1\n{good}"),
+            format!("clients = 0\n{good}"),
+            format!("read_percent = 101\n{good}"),
+        ] {
+            let refused = Points::parse(&wrong);
+            assert!(matches!(refused, Err(PointsError::Range { .. })), "{wrong}");
+        }
         assert!(of_document("{}", "a", configuration).is_err());
     }
 }

@@ -305,6 +305,15 @@ impl<'a> Worked<'a> {
         let drive = &design.drive;
         let found = needed(drive, wanted, requirements.buffer.value)?;
         let by = |rate: f64, wanted: f64| (ceiling(wanted / rate) as u64).max(1);
+        if let Some(capacity) = drive.capacity
+            && !(capacity > 0.0 && capacity.is_finite())
+        {
+            return Err(RecordError::Range {
+                what: "--capacity, or a result's capacity",
+                value: capacity.to_string(),
+                allowed: "above 0",
+            });
+        }
         let retained = requirements.retain.zip(drive.capacity);
         let by_retention = retained.map(|(seconds, capacity)| {
             by(
@@ -312,6 +321,13 @@ impl<'a> Worked<'a> {
                 stored * requirements.utilisation.value * seconds + spare(requirements),
             )
         });
+        if let Some(drives) = by_retention.filter(|of| *of > DRIVES_MAX) {
+            return Err(RecordError::Range {
+                what: "the number of drives that --retain takes",
+                value: drives.to_string(),
+                allowed: "at most 100000",
+            });
+        }
         let least = found.drives.max(by_retention.unwrap_or(0));
         Ok(Worked {
             design,

@@ -224,7 +224,11 @@ fn counts_section(
         let drives = needed(&of.drive(), line, 0.0)?.drives;
         by_rule.push(count(drives, Source::Derived));
         by_run.push(match measured.get(&of.name) {
-            Some(drive) => count(needed(drive, line, buffer)?.drives, Source::Derived),
+            // A window that is too slow for any array is a finding of the run, and no reason to lose the rest of it.
+            Some(drive) => match needed(drive, line, buffer) {
+                Ok(of) => count(of.drives, Source::Derived),
+                Err(error) => Cell::word(error.to_string(), Source::Derived),
+            },
             None => absent(),
         });
         let (above, to) = margins_for(of.needed, of.sustained(), line);
@@ -277,10 +281,10 @@ fn counts_section(
 fn others_section(others: &[Drive], line: f64, buffer: f64) -> Result<Section, RecordError> {
     let mut drives = Vec::new();
     for drive in others {
-        drives.push(Cell::count(
-            needed(drive, line, buffer)?.drives,
-            Source::Derived,
-        ));
+        drives.push(match needed(drive, line, buffer) {
+            Ok(of) => Cell::count(of.drives, Source::Derived),
+            Err(error) => Cell::word(error.to_string(), Source::Derived),
+        });
     }
     let each = |cell: &dyn Fn(&Drive) -> Cell| others.iter().map(cell).collect::<Vec<_>>();
     let mut rows = vec![Row::new(

@@ -32,7 +32,7 @@ pub struct Fit {
     pub dropped: Vec<Parameter>,
     /// Root mean square of the relative errors of all readings.
     pub error: f64,
-    /// How many readings there were: rates and latencies.
+    /// How many readings there were: points of all curves.
     pub readings: usize,
     /// The largest eigenvalue of the normal matrix by its smallest.
     pub condition: f64,
@@ -58,7 +58,7 @@ pub enum FitError {
     },
     /// There are too few readings.
     #[error(
-        "{readings} readings of rate and latency cannot show the {parameters} parameters of the smallest model with {FREEDOM_MIN} to spare; measure more depths"
+        "{readings} points cannot show the {parameters} parameters of the smallest model with {FREEDOM_MIN} to spare; measure more depths"
     )]
     TooFew {
         /// Those there are.
@@ -81,12 +81,11 @@ pub enum FitError {
 struct Problem<'a> {
     curves: &'a [MeasuredCurve],
     premises: &'a Premises,
-    /// Added to each residual: for the bootstrap.
-    shifts: &'a [f64],
 }
 
 impl Problem<'_> {
-    /// Logarithms of what the model says by what was read: each rate, and each latency that was read.
+    /// Logarithms of what the model says by what was read: one of each point. With so many in flight, a latency says what its rate says (Little's law), so that it
+    /// is no reading of its own.
     fn residuals(&self, values: &Values) -> Vec<f64> {
         let mut residuals = Vec::new();
         for curve in self.curves {
@@ -94,13 +93,7 @@ impl Problem<'_> {
             for reading in &curve.readings {
                 let rate = network.rate(reading.in_flight);
                 residuals.push((rate / reading.rate).ln());
-                if let Some(latency) = reading.latency {
-                    residuals.push((reading.in_flight / rate / latency).ln());
-                }
             }
-        }
-        for (residual, shift) in residuals.iter_mut().zip(self.shifts) {
-            *residual += shift;
         }
         residuals
     }
@@ -199,11 +192,7 @@ pub fn fit(
     without: &[Parameter],
 ) -> Result<Fit, FitError> {
     check(curves)?;
-    let problem = Problem {
-        curves,
-        premises,
-        shifts: &[],
-    };
+    let problem = Problem { curves, premises };
     let readings = problem.residuals(&Values::none()).len();
     let mut free: Vec<Parameter> = Parameter::ALL
         .into_iter()
@@ -303,7 +292,7 @@ fn is_station(parameter: Parameter) -> bool {
     !matches!(parameter, Parameter::Delay | Parameter::HostQueues)
 }
 
-fn check(curves: &[MeasuredCurve]) -> Result<(), FitError> {
+pub(super) fn check(curves: &[MeasuredCurve]) -> Result<(), FitError> {
     if curves.is_empty() {
         return Err(FitError::Nothing);
     }
@@ -438,35 +427,31 @@ fn worth(
         .collect()
 }
 
-/// Values of the parameters had the readings been as likely others: residuals drawn again with replacement, and the search done again. The same seed draws the
-/// same.
+/// Values of the parameters had other points of the same curves been read: of each curve as many points as it has are drawn with replacement, and the model is
+/// fitted again, with what is dropped decided anew. A draw that shows no model gives none. The same seed draws the same.
 #[must_use]
 pub fn bootstrap(
-    fit: &Fit,
     curves: &[MeasuredCurve],
     premises: &Premises,
     samples: u32,
     seed: u64,
 ) -> Vec<Values> {
-    let free: Vec<Parameter> = fit.found.iter().map(|(parameter, _)| *parameter).collect();
     let mut state = seed;
-    let count = fit.residuals.len();
-    // Residuals of a fit are smaller than errors, by the parameters that it spent.
-    let widened = (count as f64 / count.saturating_sub(free.len()).max(1) as f64).sqrt();
     (0..samples)
-        .map(|_| {
-            let shifts: Vec<f64> = (0..count)
-                .map(|at| {
-                    let drawn = (next(&mut state) % count as u64) as usize;
-                    fit.residuals[drawn] * widened - fit.residuals[at]
+        .filter_map(|_| {
+            let drawn: Vec<MeasuredCurve> = curves
+                .iter()
+                .map(|curve| {
+                    let count = curve.readings.len() as u64;
+                    let readings = (curve.readings.iter())
+                        .map(|_| curve.readings[(next(&mut state) % count) as usize]);
+                    MeasuredCurve {
+                        readings: readings.collect(),
+                        ..curve.clone()
+                    }
                 })
                 .collect();
-            let problem = Problem {
-                curves,
-                premises,
-                shifts: &shifts,
-            };
-            problem.search(&fit.values, &free).0
+            Some(fit(&drawn, premises, &[]).ok()?.values)
         })
         .collect()
 }

@@ -14,6 +14,10 @@ const ALSO_LIKELY: f64 = 1.3;
 const LARGE_SPARE: f64 = 0.3;
 /// Interval of the bootstrap: from this part of the samples to all but this part.
 const TAIL: f64 = 0.025;
+/// How many times beyond what was measured something may be for a prediction.
+const BEYOND_MAX: f64 = 2.0;
+/// What is correlated by more than this (logarithms, either sign) is held to change together.
+const TOGETHER: f64 = 0.95;
 /// Numbers that a suggested design may have.
 const NODES_MAX: u32 = 48;
 const GATEWAYS_MAX: u32 = 16;
@@ -66,11 +70,71 @@ pub enum ClusterError {
 /// Something that configurations differ in: its name, its value, and the parameter that it bears on.
 type Dimension = (&'static str, fn(&Configuration) -> f64, Parameter);
 
+/// What is predicted from: parameters, and what is taken to be so with them.
+#[derive(Clone, Copy)]
+struct View<'a> {
+    values: &'a Values,
+    premises: &'a Premises,
+}
+
+/// Another explanation of the curves: without a station, or with a premise that nobody measured or published taken otherwise.
+struct Explanation {
+    /// The same in every plan.
+    name: String,
+    /// In words.
+    words: String,
+    premises: Premises,
+    fit: Fit,
+}
+
+impl Explanation {
+    fn view(&self) -> View<'_> {
+        View {
+            values: &self.fit.values,
+            premises: &self.premises,
+        }
+    }
+}
+
+/// The premises with each that is merely assumed taken otherwise.
+fn other_premises(of: &Premises) -> Vec<(&'static str, String, Premises)> {
+    let mut others = Vec::new();
+    if of.sources.colocated == Source::Assumed {
+        let colocated = !of.colocated;
+        let words = match colocated {
+            true => "with gateways on OSD nodes",
+            false => "with gateways on nodes of their own",
+        };
+        let premises = Premises { colocated, ..*of };
+        others.push(("colocated", words.to_owned(), premises));
+    }
+    if of.sources.replicas == Source::Assumed {
+        let replicas = if of.replicas > 2.0 {
+            of.replicas - 1.0
+        } else {
+            of.replicas + 1.0
+        };
+        let words = format!("with {} replicas", weir_report::words::trimmed(replicas, 0));
+        others.push(("replicas", words, Premises { replicas, ..*of }));
+    }
+    if of.sources.read_part == Source::Assumed {
+        let read_part = 1.0 - of.read_part;
+        let words = format!("with {} of the requests reading", percent_text(read_part));
+        others.push(("reads", words, Premises { read_part, ..*of }));
+    }
+    if of.sources.volumes == Source::Assumed {
+        let volumes = of.volumes * 2.0;
+        let words = format!("with {} volumes", weir_report::words::trimmed(volumes, 0));
+        others.push(("volumes", words, Premises { volumes, ..*of }));
+    }
+    others
+}
+
 /// A fit with what may be made of it.
 struct Known<'a> {
     fit: Fit,
-    /// Other explanations that are nearly as good, with the station that they do without.
-    others: Vec<(Parameter, Fit)>,
+    /// Other explanations that are nearly as good or better.
+    others: Vec<Explanation>,
     samples: Vec<Values>,
     curves: &'a [MeasuredCurve],
     premises: &'a Premises,
@@ -102,6 +166,7 @@ pub fn plan(request: &Request) -> Result<Sheet, ClusterError> {
     }
     let (held, curves): (Vec<MeasuredCurve>, Vec<MeasuredCurve>) =
         (request.curves.iter().cloned()).partition(|curve| request.held_out.contains(&curve.name));
+    fit::check(&request.curves)?;
     let known = Known::new(request, &curves)?;
     let mut sheet = Sheet::new("cluster", "A cluster of gateways");
     sheet.sections.push(known.fit_section());
@@ -127,14 +192,26 @@ pub fn plan(request: &Request) -> Result<Sheet, ClusterError> {
             .push(known.target_section(&request.targets, request.wanted));
         sheet.sections.push(known.failure_section(&request.targets));
     }
-    let aims: Vec<Configuration> = held
-        .iter()
-        .map(|of| of.configuration)
-        .chain(request.targets.iter().copied())
-        .collect();
-    sheet
-        .sections
-        .extend(aims.first().and_then(|aim| known.next_section(aim)));
+    // What is asked for comes first, then what is held against the fit.
+    let mut skipped: Vec<String> = Vec::new();
+    let aims = (request.targets.iter().copied()).chain(held.iter().map(|of| of.configuration));
+    for aim in aims {
+        match known.next_section(&aim) {
+            Ok(mut section) => {
+                section.words.push_str(&skipped.join(""));
+                sheet.sections.push(section);
+                skipped.clear();
+                break;
+            }
+            Err(why) => skipped.push(format!(" Not for {}: {why}.", aim.text())),
+        }
+    }
+    if !skipped.is_empty() {
+        sheet.caveats.push(format!(
+            "What to measure next is not said.{}",
+            skipped.join("")
+        ));
+    }
     if let Some(wanted) = request.wanted {
         sheet.sections.push(known.sizes_section(wanted));
     }
@@ -145,7 +222,7 @@ pub fn plan(request: &Request) -> Result<Sheet, ClusterError> {
         .charts
         .push(known.chart(&curves, &held, &request.targets));
     sheet.answer = known.answer(&request.targets, &held);
-    sheet.caveats = known.caveats(request);
+    sheet.caveats.extend(known.caveats());
     Ok(sheet)
 }
 
@@ -175,13 +252,32 @@ impl<'a> Known<'a> {
             .iter()
             .map(|(parameter, _)| *parameter)
             .filter(|of| !matches!(of, Parameter::Delay | Parameter::HostQueues));
-        let others = stations
-            .filter_map(|station| {
-                let other = fit::fit(curves, premises, &[station]).ok()?;
-                (other.error <= ALSO_LIKELY * found.error).then_some((station, other))
+        let without = stations.map(|station| {
+            let words = format!("without '{}'", station.words());
+            let name = format!("without-{}", station.name());
+            (name, words, *premises, vec![station])
+        });
+        let otherwise = other_premises(premises)
+            .into_iter()
+            .map(|(name, words, premises)| (format!("other-{name}"), words, premises, Vec::new()));
+        let others = without
+            .chain(otherwise)
+            .filter_map(|(name, words, premises, without)| {
+                let fit = fit::fit(curves, &premises, &without).ok()?;
+                (fit.error <= ALSO_LIKELY * found.error).then_some(Explanation {
+                    name,
+                    words,
+                    premises,
+                    fit,
+                })
+            })
+            // A premise that bears on nothing that the curves show explains nothing otherwise.
+            .filter(|other| {
+                other.fit.values != found.values
+                    || other.premises.storage_work() != premises.storage_work()
             })
             .collect();
-        let samples = bootstrap(&found, curves, premises, request.samples, request.seed);
+        let samples = bootstrap(curves, premises, request.samples, request.seed);
         Ok(Known {
             fit: found,
             others,
@@ -196,26 +292,53 @@ impl<'a> Known<'a> {
         })
     }
 
-    fn peak(&self, values: &Values, of: &Configuration, in_flight: f64) -> f64 {
-        network(values, of, self.premises).rate(in_flight)
+    fn view(&self) -> View<'_> {
+        View {
+            values: &self.fit.values,
+            premises: self.premises,
+        }
+    }
+
+    fn peak(&self, view: View<'_>, of: &Configuration, in_flight: f64) -> f64 {
+        network(view.values, of, view.premises).rate(in_flight)
     }
 
     /// 0 where a single request takes longer than it may.
-    fn within(&self, values: &Values, of: &Configuration, in_flight: f64) -> f64 {
-        let network = network(values, of, self.premises);
+    fn within(&self, view: View<'_>, of: &Configuration, in_flight: f64) -> f64 {
+        let network = network(view.values, of, view.premises);
         network.rate_within(self.latency, in_flight).unwrap_or(0.0)
     }
 
-    /// A figure with its interval by the bootstrap.
-    fn interval(&self, quantity: impl Fn(&Values) -> f64) -> Cell {
-        let mut drawn: Vec<f64> = self.samples.iter().map(&quantity).collect();
+    /// The lowest and the highest of what samples of the bootstrap say, but for [`TAIL`] on either side, and of what each other explanation says; none without
+    /// samples.
+    fn bounds(&self, quantity: &dyn Fn(View<'_>) -> f64) -> Option<(f64, f64)> {
+        let mut drawn: Vec<f64> = (self.samples.iter())
+            .map(|values| {
+                quantity(View {
+                    values,
+                    premises: self.premises,
+                })
+            })
+            .collect();
         drawn.sort_by(f64::total_cmp);
-        let value = quantity(&self.fit.values);
         if drawn.is_empty() {
-            return iops(value, Source::Fitted);
+            return None;
         }
         let at = |part: f64| drawn[((drawn.len() - 1) as f64 * part).round() as usize];
-        let (low, high) = (at(TAIL), at(1.0 - TAIL));
+        let value = quantity(self.view());
+        let others = self.others.iter().map(|other| quantity(other.view()));
+        let all = others.chain([value, at(TAIL), at(1.0 - TAIL)]);
+        Some(all.fold((f64::INFINITY, 0.0), |(low, high), of| {
+            (low.min(of), high.max(of))
+        }))
+    }
+
+    /// A figure with its interval.
+    fn interval(&self, quantity: impl Fn(View<'_>) -> f64) -> Cell {
+        let value = quantity(self.view());
+        let Some((low, high)) = self.bounds(&quantity) else {
+            return iops(value, Source::Fitted);
+        };
         let text = format!(
             "{} IOPS, {} to {}",
             rounded(value),
@@ -225,9 +348,45 @@ impl<'a> Known<'a> {
         Cell::new(value, text, Source::Fitted).within(low, high)
     }
 
+    /// The rate within the latency with its interval; in words where a single request takes longer, and where requests in flight limit it and not the latency.
+    fn interval_within(&self, of: &Configuration, in_flight: f64) -> Cell {
+        let network = network(&self.fit.values, of, self.premises);
+        let alone = network.latency(1.0);
+        if alone > self.latency {
+            return Cell::word(
+                format!(
+                    "none: a single request takes {} alone",
+                    weir_report::words::latency(alone * 1e9)
+                ),
+                Source::Fitted,
+            );
+        }
+        let mut cell = self.interval(|view| self.within(view, of, in_flight));
+        if network.latency(in_flight) < self.latency {
+            cell.text += &format!(
+                "; limited by {} in flight, not by the latency: measure deeper",
+                weir_report::words::grouped(in_flight as u64)
+            );
+        }
+        cell
+    }
+
+    /// Whether what was measured lies in the interval of what was predicted.
+    fn inside(&self, measured: Option<f64>, quantity: &dyn Fn(View<'_>) -> f64) -> Cell {
+        match (measured, self.bounds(quantity)) {
+            (Some(measured), Some((low, high))) => {
+                let inside = low <= measured && measured <= high;
+                let word = if inside { "yes" } else { "no" };
+                Cell::new(f64::from(u8::from(inside)), word, Source::Derived)
+            }
+            _ => Cell::word("-", Source::Derived),
+        }
+    }
+
     /// Why nothing can be said of a configuration; none where something can.
     fn refusal(&self, of: &Configuration) -> Option<String> {
-        let dimensions: [Dimension; 4] = [
+        let dimensions: [Dimension; 5] = [
+            ("gateways", |of| f64::from(of.gateways), Parameter::Host),
             ("reactors", |of| f64::from(of.reactors), Parameter::Reactor),
             (
                 "bdevs_per_cluster",
@@ -241,18 +400,24 @@ impl<'a> Known<'a> {
                 Parameter::Storage,
             ),
         ];
+        let number = |value: f64| weir_report::words::trimmed(value, 2);
         let measured = || self.curves.iter().map(|curve| &curve.configuration);
         for (name, value, station) in dimensions {
             let wanted = value(of);
             if measured().any(|has| value(has) == wanted) {
                 continue;
             }
-            let first = measured().next().map(value);
-            let varied = measured().any(|has| Some(value(has)) != first);
-            if !varied {
+            let least = measured().map(value).fold(f64::INFINITY, f64::min);
+            let most = measured().map(value).fold(0.0, f64::max);
+            if least == most {
+                return Some(format!("no curve has other {name} than {}", number(least)));
+            }
+            if wanted > most * BEYOND_MAX || wanted < least / BEYOND_MAX {
                 return Some(format!(
-                    "no curve has other {name} than {}",
-                    weir_report::words::trimmed(first.unwrap_or(0.0), 2)
+                    "{name} of {} are more than {BEYOND_MAX} times beyond the {} to {} that were measured",
+                    number(wanted),
+                    number(least),
+                    number(most)
                 ));
             }
             // Above all that was measured, a station that never showed will not bind; below it may.
@@ -261,12 +426,30 @@ impl<'a> Known<'a> {
                 .found
                 .iter()
                 .any(|(parameter, _)| *parameter == station);
-            let least = measured().map(value).fold(f64::INFINITY, f64::min);
             if !found && wanted < least && station != Parameter::Context {
                 return Some(format!(
                     "the curves do not show what {name} cost, and none has as few as {}",
-                    weir_report::words::trimmed(wanted, 2)
+                    number(wanted)
                 ));
+            }
+        }
+        // What changes together in all curves is known together alone.
+        for (at, (name, value, _)) in dimensions.iter().enumerate() {
+            for (other_name, other, _) in &dimensions[at + 1..] {
+                let pair = |of: &Configuration| (value(of), other(of));
+                let logarithms = |of: fn(&Configuration) -> f64| {
+                    measured().map(|of2| of(of2).ln()).collect::<Vec<_>>()
+                };
+                let together = correlation(&logarithms(*value), &logarithms(*other))
+                    .is_some_and(|of| of.abs() > TOGETHER);
+                // Both moved on along what was measured would be one step, but not which of them did what.
+                if together && !measured().any(|has| pair(has) == pair(of)) {
+                    return Some(format!(
+                        "{name} and {other_name} change together in the curves, and none has {} with {}",
+                        number(value(of)),
+                        number(other(of))
+                    ));
+                }
             }
         }
         None
@@ -369,7 +552,7 @@ impl<'a> Known<'a> {
             name: "fit".to_owned(),
             title: "What the curves show".to_owned(),
             words: format!(
-                "Least squares on the logarithms of {} rates and latencies; a parameter less sure than a factor of {:.1} (one standard deviation) is dropped.",
+                "Least squares on the logarithms of the rates of {} points; a parameter less sure than a factor of {:.1} (one standard deviation) is dropped.",
                 self.fit.readings,
                 fit::DEVIATION_MAX.exp()
             ),
@@ -383,10 +566,9 @@ impl<'a> Known<'a> {
             Row::new(name, label, unit, self.curves.iter().map(cell).collect())
         };
         let peak =
-            |of: &MeasuredCurve| self.peak(&self.fit.values, &of.configuration, of.in_flight_max());
-        let within = |of: &MeasuredCurve| {
-            self.within(&self.fit.values, &of.configuration, of.in_flight_max())
-        };
+            |of: &MeasuredCurve| self.peak(self.view(), &of.configuration, of.in_flight_max());
+        let within =
+            |of: &MeasuredCurve| self.within(self.view(), &of.configuration, of.in_flight_max());
         Section {
             name: "curves".to_owned(),
             title: "The curves it was fitted to".to_owned(),
@@ -452,7 +634,28 @@ impl<'a> Known<'a> {
                 )
             })
             .collect();
-        let law = scalability::fit(&peaks).ok()?;
+        let title = "Peaks alone, by the universal scalability law".to_owned();
+        let law = match scalability::fit(&peaks) {
+            Ok(law) if law.freedom > 0 => law,
+            refused => {
+                let why = match refused {
+                    Ok(_) => "it would only pass through these peaks; measure curves with more numbers of nodes".to_owned(),
+                    Err(error) => error.to_string(),
+                };
+                return Some(Section {
+                    name: "law".to_owned(),
+                    title,
+                    words: String::new(),
+                    columns: vec![String::new()],
+                    rows: vec![Row::new(
+                        "refused",
+                        "Refused",
+                        "",
+                        vec![Cell::word(why, Source::Derived)],
+                    )],
+                });
+            }
+        };
         let one = |name: &str, label: &str, value: f64, text: String| {
             Row::new(
                 name,
@@ -513,7 +716,7 @@ impl<'a> Known<'a> {
         }
         Some(Section {
             name: "law".to_owned(),
-            title: "Peaks alone, by the universal scalability law".to_owned(),
+            title,
             words: format!(
                 "Of the best peak at {} nodes; it knows no reactors, bdevs or latency, and stands here to be compared with.",
                 counts
@@ -567,13 +770,13 @@ impl<'a> Known<'a> {
         let each = |name: &str, label: &str, unit: &str, cell: &dyn Fn(&MeasuredCurve) -> Cell| {
             Row::new(name, label, unit, held.iter().map(cell).collect())
         };
-        let peak = |values: &Values, of: &MeasuredCurve| {
-            self.peak(values, &of.configuration, of.in_flight_max())
+        let peak = |view: View<'_>, of: &MeasuredCurve| {
+            self.peak(view, &of.configuration, of.in_flight_max())
         };
-        let within = |values: &Values, of: &MeasuredCurve| {
-            self.within(values, &of.configuration, of.in_flight_max())
+        let within = |view: View<'_>, of: &MeasuredCurve| {
+            self.within(view, &of.configuration, of.in_flight_max())
         };
-        Section {
+        let mut section = Section {
             name: name.to_owned(),
             title: title.to_owned(),
             words: String::new(),
@@ -583,22 +786,25 @@ impl<'a> Known<'a> {
                     iops(of.peak(), of.source)
                 }),
                 each("peak-predicted", "Predicted", "requests/s", &|of| {
-                    self.interval(|values| peak(values, of))
+                    self.interval(|view| peak(view, of))
                 }),
                 each("peak-error", "Off by", "fraction", &|of| {
-                    part(
-                        peak(&self.fit.values, of) / of.peak() - 1.0,
-                        Source::Derived,
-                    )
+                    part(peak(self.view(), of) / of.peak() - 1.0, Source::Derived)
+                }),
+                each("peak-inside", "Measured lies inside", "", &|of| {
+                    self.inside(Some(of.peak()), &|view| peak(view, of))
                 }),
                 each("within", &self.within_label(), "requests/s", &|of| {
                     self.measured_within(of)
                 }),
                 each("within-predicted", "Predicted", "requests/s", &|of| {
-                    self.interval(|values| within(values, of))
+                    self.interval_within(&of.configuration, of.in_flight_max())
                 }),
                 each("within-error", "Off by", "fraction", &|of| {
-                    off(within(&self.fit.values, of), of.rate_within(self.latency))
+                    off(within(self.view(), of), of.rate_within(self.latency))
+                }),
+                each("within-inside", "Measured lies inside", "", &|of| {
+                    self.inside(of.rate_within(self.latency), &|view| within(view, of))
                 }),
                 each("refused", "Would be refused as a target", "", &|of| {
                     Cell::word(
@@ -608,7 +814,35 @@ impl<'a> Known<'a> {
                     )
                 }),
             ],
+        };
+        if !name.is_empty() {
+            for other in &self.others {
+                let how = self.how_likely(other);
+                let row = each(
+                    &format!("peak-{}", other.name),
+                    &format!("Highest rate off by, {}", other.words),
+                    "fraction",
+                    &|of| part(peak(other.view(), of) / of.peak() - 1.0, Source::Derived),
+                );
+                section.rows.push(row.how(how.clone()));
+                let row = each(
+                    &format!("within-{}", other.name),
+                    &format!("{} off by, {}", self.within_label(), other.words),
+                    "fraction",
+                    &|of| off(within(other.view(), of), of.rate_within(self.latency)),
+                );
+                section.rows.push(row.how(how));
+            }
         }
+        section
+    }
+
+    fn how_likely(&self, other: &Explanation) -> String {
+        format!(
+            "this explanation fits nearly as well or better: {} off against {}",
+            percent_text(other.fit.error),
+            percent_text(self.fit.error)
+        )
     }
 
     fn target_section(&self, targets: &[Configuration], wanted: Option<f64>) -> Section {
@@ -622,10 +856,10 @@ impl<'a> Known<'a> {
         let most = self.in_flight_max;
         let mut rows = vec![
             each("within", &self.within_label(), "requests/s", &|of| {
-                self.interval(|values| self.within(values, of, most))
+                self.interval_within(of, most)
             }),
             each("peak", "Highest rate", "requests/s", &|of| {
-                self.interval(|values| self.peak(values, of, most))
+                self.interval(|view| self.peak(view, of, most))
             })
             .how(format!(
                 "with {} requests in flight, the most that was measured",
@@ -634,29 +868,31 @@ impl<'a> Known<'a> {
         ];
         if let Some(wanted) = wanted {
             rows.push(each("headroom", "Headroom", "fraction", &|of| {
-                let rate = self.within(&self.fit.values, of, most);
+                let rate = self.within(self.view(), of, most);
                 part(rate / wanted - 1.0, Source::Derived)
             }));
         }
-        for (without, other) in &self.others {
-            rows.push(
-                each(
-                    &format!("peak-without-{}", without.name()),
-                    &format!("Highest rate, without '{}'", without.words()),
-                    "requests/s",
-                    &|of| iops(self.peak(&other.values, of, most), Source::Fitted),
-                )
-                .how(format!(
-                    "this explanation fits nearly as well: {} off against {}",
-                    percent_text(other.error),
-                    percent_text(self.fit.error)
-                )),
+        for other in &self.others {
+            let how = self.how_likely(other);
+            let row = each(
+                &format!("within-{}", other.name),
+                &format!("{}, {}", self.within_label(), other.words),
+                "requests/s",
+                &|of| iops(self.within(other.view(), of, most), Source::Fitted),
             );
+            rows.push(row.how(how.clone()));
+            let row = each(
+                &format!("peak-{}", other.name),
+                &format!("Highest rate, {}", other.words),
+                "requests/s",
+                &|of| iops(self.peak(other.view(), of, most), Source::Fitted),
+            );
+            rows.push(row.how(how));
         }
         Section {
             name: "targets".to_owned(),
             title: "What nobody measured".to_owned(),
-            words: "Intervals hold 95 of 100 samples of the bootstrap: what other readings of the same curves would give, were the model right.".to_owned(),
+            words: "Intervals hold 95 of 100 samples of the bootstrap (what other points of the same curves would give, were the model right) and what each other explanation says.".to_owned(),
             columns: targets.iter().map(Configuration::text).collect(),
             rows,
         }
@@ -668,9 +904,10 @@ impl<'a> Known<'a> {
                 let cells = targets.iter().map(|of| match (self.refusal(of), lost(of)) {
                     (Some(_), _) => Cell::word("refused", Source::Derived),
                     (None, None) => Cell::word("none left", Source::Derived),
-                    (None, Some(of)) => {
-                        self.interval(|values| self.within(values, &of, self.in_flight_max))
-                    }
+                    (None, Some(of)) => match self.refusal(&of) {
+                        Some(why) => Cell::word(format!("refused: {why}"), Source::Derived),
+                        None => self.interval_within(&of, self.in_flight_max),
+                    },
                 });
                 Row::new(name, label, "requests/s", cells.collect())
             };
@@ -687,9 +924,24 @@ impl<'a> Known<'a> {
     }
 
     /// The measurement after which the aim would be known best, of those that the hardware of the curves allows.
-    fn next_section(&self, aim: &Configuration) -> Option<Section> {
-        let quantity = |values: &Values| self.within(values, aim, self.in_flight_max).max(1.0);
-        let now = variance_after(&self.fit, self.premises, None, &quantity)?.sqrt();
+    fn next_section(&self, aim: &Configuration) -> Result<Section, String> {
+        if let Some(why) = self.refusal(aim) {
+            return Err(format!("{why}, which is what to measure"));
+        }
+        if self.within(self.view(), aim, self.in_flight_max) == 0.0 {
+            return Err("no rate is within the latency".to_owned());
+        }
+        let unknown = || "the deviation of the answer cannot be computed".to_owned();
+        let quantity = |values: &Values| {
+            let view = View {
+                values,
+                premises: self.premises,
+            };
+            self.within(view, aim, self.in_flight_max).max(1.0)
+        };
+        let now = variance_after(&self.fit, self.premises, None, &quantity)
+            .ok_or_else(unknown)?
+            .sqrt();
         let in_flight: Vec<f64> = std::iter::successors(Some(32.0f64), |of| Some(of * 2.0))
             .take_while(|of| *of <= self.in_flight_max)
             .collect();
@@ -697,7 +949,7 @@ impl<'a> Known<'a> {
         for has in self.curves {
             for reactors in [
                 has.configuration.reactors,
-                has.configuration.reactors * 2,
+                has.configuration.reactors.saturating_mul(2),
                 4,
                 16,
             ] {
@@ -715,11 +967,12 @@ impl<'a> Known<'a> {
                         self.premises,
                         Some((&of, &in_flight)),
                         &quantity,
-                    )?
+                    )
+                    .ok_or_else(unknown)?
                     .sqrt();
-                    let apart = self.others.iter().map(|(_, other)| {
-                        let rate = |values: &Values| self.peak(values, &of, self.in_flight_max);
-                        (rate(&other.values) / rate(&self.fit.values)).ln().abs()
+                    let apart = self.others.iter().map(|other| {
+                        let rate = |view: View<'_>| self.peak(view, &of, self.in_flight_max);
+                        (rate(other.view()) / rate(self.view())).ln().abs()
                     });
                     candidates.push((of, after, apart.fold(0.0, f64::max)));
                 }
@@ -727,13 +980,15 @@ impl<'a> Known<'a> {
         }
         let narrowest = candidates
             .iter()
-            .min_by(|one, other| one.1.total_cmp(&other.1))?;
+            .min_by(|one, other| one.1.total_cmp(&other.1))
+            .ok_or_else(unknown)?;
         let separating = candidates
             .iter()
-            .max_by(|one, other| one.2.total_cmp(&other.2))?;
+            .max_by(|one, other| one.2.total_cmp(&other.2))
+            .ok_or_else(unknown)?;
         // What the explanations differ by at the aim, beside what each leaves open.
-        let open = self.others.iter().map(|(_, other)| {
-            (self.within(&other.values, aim, self.in_flight_max).max(1.0)
+        let open = self.others.iter().map(|other| {
+            (self.within(other.view(), aim, self.in_flight_max).max(1.0)
                 / quantity(&self.fit.values))
             .ln()
             .abs()
@@ -758,7 +1013,7 @@ impl<'a> Known<'a> {
                 vec![Cell::new(value, percent_text(value), Source::Derived)],
             )
         };
-        Some(Section {
+        Ok(Section {
             name: "next".to_owned(),
             title: "What to measure next".to_owned(),
             words: format!(
@@ -784,61 +1039,81 @@ impl<'a> Known<'a> {
             .map(|of| of.configuration)
             .expect("a fit has curves");
         let osds = base.osds / base.nodes;
-        let keeps = |of: &Configuration| self.within(&self.fit.values, of, self.in_flight_max);
-        let lost = |of: &Configuration| {
-            let one = without_node(of, self.premises.colocated).map_or(0.0, |of| keeps(&of));
-            let other = without_gateway(of).map_or(0.0, |of| keeps(&of));
-            one.min(other)
+        let most = self.in_flight_max;
+        // The least that is likely, and not the middle; none of what is refused.
+        let keeps = |of: &Configuration| -> Result<f64, String> {
+            match self.refusal(of) {
+                Some(why) => Err(format!("{why}; measure a curve of {}", of.text())),
+                None => {
+                    let within = |view: View<'_>| self.within(view, of, most);
+                    Ok(self
+                        .bounds(&within)
+                        .map_or_else(|| within(self.view()), |of| of.0))
+                }
+            }
         };
-        let reactors: Vec<u32> = {
-            let mut all: Vec<u32> = self
-                .curves
-                .iter()
-                .map(|of| of.configuration.reactors)
-                .collect();
-            all.sort_unstable();
-            all.dedup();
-            all
+        let lost = |of: &Configuration| -> Result<f64, String> {
+            keeps(of)?;
+            let node =
+                without_node(of, self.premises.colocated).map_or(Ok(0.0), |of| keeps(&of))?;
+            let gateway = without_gateway(of).map_or(Ok(0.0), |of| keeps(&of))?;
+            Ok(node.min(gateway))
         };
+        let mut kinds: Vec<(u32, u32)> = (self.curves.iter())
+            .map(|of| {
+                (
+                    of.configuration.reactors,
+                    of.configuration.bdevs_per_cluster,
+                )
+            })
+            .collect();
+        kinds.sort_unstable();
+        kinds.dedup();
         let least_nodes = self
             .curves
             .iter()
             .map(|of| of.configuration.nodes)
             .min()
             .unwrap_or(1);
-        let smallest = |enough: &dyn Fn(&Configuration) -> bool| {
+        let smallest = |wanted: f64, rate: &dyn Fn(&Configuration) -> Result<f64, String>| {
+            let mut why = None;
+            let mut any = false;
             for nodes in least_nodes..=NODES_MAX {
-                for gateways in 2..=GATEWAYS_MAX.min(nodes) {
-                    for &reactors in &reactors {
+                for gateways in 1..=GATEWAYS_MAX.min(nodes) {
+                    for &(reactors, bdevs_per_cluster) in &kinds {
                         let of = Configuration {
                             gateways,
                             reactors,
                             nodes,
-                            osds: osds * nodes,
-                            bdevs_per_cluster: base.bdevs_per_cluster,
+                            osds: osds.saturating_mul(nodes),
+                            bdevs_per_cluster,
                         };
-                        if enough(&of) {
-                            return Some(of);
+                        match rate(&of) {
+                            Ok(rate) if rate >= wanted => return Ok(of),
+                            Ok(_) => any = true,
+                            // Of all refusals the one of a design that itself may be planned says most.
+                            Err(error) if why.is_none() && self.refusal(&of).is_none() => {
+                                why = Some(error);
+                            }
+                            Err(_) => {}
                         }
                     }
                 }
             }
-            None
+            Err(match why {
+                Some(why) if !any => format!("refused: {why}"),
+                _ => "none of the designs that the curves allow a word of".to_owned(),
+            })
         };
         let designs = [
-            ("S", smallest(&|of| keeps(of) >= wanted)),
-            ("M", smallest(&|of| lost(of) >= wanted)),
-            (
-                "L",
-                smallest(&|of| lost(of) >= wanted * (1.0 + LARGE_SPARE)),
-            ),
+            ("S", smallest(wanted, &keeps)),
+            ("M", smallest(wanted, &lost)),
+            ("L", smallest(wanted * (1.0 + LARGE_SPARE), &lost)),
         ];
         let each = |name: &str, label: &str, unit: &str, cell: &dyn Fn(&Configuration) -> Cell| {
             let cells = designs.iter().map(|(_, of)| {
-                of.as_ref().map_or_else(
-                    || Cell::word(format!("none up to {NODES_MAX} nodes"), Source::Derived),
-                    cell,
-                )
+                of.as_ref()
+                    .map_or_else(|why| Cell::word(why.clone(), Source::Derived), cell)
             });
             Row::new(name, label, unit, cells.collect())
         };
@@ -851,9 +1126,8 @@ impl<'a> Known<'a> {
                 weir_report::words::latency(self.latency * 1e9)
             ),
             words: format!(
-                "The fewest nodes, then gateways, then reactors. S: with everything up. M: with one node or gateway lost. L: as M, with {} to grow. {osds} OSDs in a node and bdevs_per_cluster {} as in the largest curve.",
+                "The fewest nodes, then gateways, then reactors, by the lower end of the interval. S: with everything up. M: with one node or gateway lost. L: as M, with {} to grow. {osds} OSDs in a node as in the largest curve; reactors and bdevs_per_cluster as curves have them together. What is refused as a target is no design.",
                 percent_text(LARGE_SPARE),
-                base.bdevs_per_cluster
             ),
             columns: designs.iter().map(|(name, _)| (*name).to_owned()).collect(),
             rows: vec![
@@ -861,17 +1135,28 @@ impl<'a> Known<'a> {
                 each("osds", "OSDs", "", &|of| count(of.osds)),
                 each("gateways", "Gateways", "", &|of| count(of.gateways)),
                 each("reactors", "Reactors of each", "", &|of| count(of.reactors)),
-                each("within", &self.within_label(), "requests/s", &|of| {
-                    self.interval(|values| self.within(values, of, self.in_flight_max))
+                each("bdevs", "bdevs_per_cluster", "", &|of| {
+                    count(of.bdevs_per_cluster)
                 }),
-                each("headroom", "Headroom", "fraction", &|of| {
-                    part(keeps(of) / wanted - 1.0, Source::Derived)
+                each("within", &self.within_label(), "requests/s", &|of| {
+                    self.interval_within(of, most)
+                }),
+                each("headroom", "Headroom of the lower end", "fraction", &|of| {
+                    keeps(of).map_or_else(
+                        |why| Cell::word(why, Source::Derived),
+                        |rate| part(rate / wanted - 1.0, Source::Derived),
+                    )
                 }),
                 each(
                     "lost",
                     "With one node or gateway lost",
                     "requests/s",
-                    &|of| iops(lost(of), Source::Fitted),
+                    &|of| {
+                        lost(of).map_or_else(
+                            |why| Cell::word(format!("refused: {why}"), Source::Derived),
+                            |rate| iops(rate, Source::Fitted),
+                        )
+                    },
                 ),
                 each("measured-range", "Within what was measured", "", &|of| {
                     let nodes_most = self
@@ -954,7 +1239,7 @@ impl<'a> Known<'a> {
         let mut said: Vec<String> = held
             .iter()
             .map(|of| {
-                let peak = self.peak(&self.fit.values, &of.configuration, of.in_flight_max());
+                let peak = self.peak(self.view(), &of.configuration, of.in_flight_max());
                 format!(
                     "{}: a peak of {} predicted, {} measured ({:+.1}%).",
                     of.name,
@@ -967,16 +1252,15 @@ impl<'a> Known<'a> {
         said.extend(targets.iter().map(|of| match self.refusal(of) {
             Some(why) => format!("{}: refused, {why}.", of.text()),
             None => {
-                let within = self.within(&self.fit.values, of, self.in_flight_max);
                 let binds = network(&self.fit.values, of, self.premises)
                     .stations
                     .into_iter()
                     .min_by(|one, other| one.capacity().total_cmp(&other.capacity()))
                     .map_or("nothing", |of| of.name);
                 format!(
-                    "{}: {} IOPS at {}; {binds} bind.",
+                    "{}: {} at {}; {binds} bind.",
                     of.text(),
-                    rounded(within),
+                    self.interval_within(of, self.in_flight_max).text,
                     weir_report::words::latency(self.latency * 1e9)
                 )
             }
@@ -984,9 +1268,9 @@ impl<'a> Known<'a> {
         said.join(" ")
     }
 
-    fn caveats(&self, request: &Request) -> Vec<String> {
+    fn caveats(&self) -> Vec<String> {
         let mut caveats = vec![
-            "Intervals are of the readings, not of the model: what the model leaves out is in none of them; see how curves that were left out come out.".to_owned(),
+            "Intervals are of the points and of the other explanations that are named; what the model leaves out is in none of them: see how curves that were left out come out.".to_owned(),
         ];
         let logarithms = |of: fn(&Configuration) -> u32| -> Vec<f64> {
             self.curves
@@ -998,39 +1282,20 @@ impl<'a> Known<'a> {
             &logarithms(|of| of.reactors),
             &logarithms(|of| of.bdevs_per_cluster),
         );
-        if together.is_some_and(|of| of.abs() > 0.95) {
+        if together.is_some_and(|of| of.abs() > TOGETHER) {
             caveats.push(
                 "reactors and bdevs_per_cluster change together in these curves, so that they do not show which of them did what; the fit gives it to what fits better.".to_owned(),
             );
         }
-        let ratios = self
-            .curves
-            .iter()
-            .map(|of| of.configuration.osds * 1000 / of.configuration.nodes);
-        if ratios.clone().min() == ratios.max() {
+        let ratio = |of: &MeasuredCurve| {
+            f64::from(of.configuration.osds) / f64::from(of.configuration.nodes)
+        };
+        let first = self.curves.first().map(ratio);
+        if self.curves.iter().all(|of| Some(ratio(of)) == first) {
             caveats.push("every curve has as many OSDs in a node: whether storage goes by OSDs or by nodes is not shown.".to_owned());
         }
-        for (without, other) in &self.others {
-            caveats.push(format!(
-                "without '{}' the fit is nearly as good ({} off against {})",
-                without.words(),
-                percent_text(other.error),
-                percent_text(self.fit.error)
-            ));
-        }
-        let gateways: Vec<u32> = self
-            .curves
-            .iter()
-            .map(|of| of.configuration.gateways)
-            .collect();
-        if gateways.iter().min() == gateways.iter().max()
-            && (request.wanted.is_some()
-                || request
-                    .targets
-                    .iter()
-                    .any(|of| !gateways.contains(&of.gateways)))
-        {
-            caveats.push("no curve has another number of gateways: that they add up is the model's, and not shown.".to_owned());
+        for other in &self.others {
+            caveats.push(format!("{}: {}", other.words, self.how_likely(other)));
         }
         caveats
     }
@@ -1081,9 +1346,11 @@ fn left_out_section(request: &Request) -> Section {
         "peak",
         "peak-predicted",
         "peak-error",
+        "peak-inside",
         "within",
         "within-predicted",
         "within-error",
+        "within-inside",
         "refused",
     ];
     let mut rows: Vec<Row> = Vec::new();

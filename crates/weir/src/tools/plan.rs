@@ -91,7 +91,7 @@ struct RecordArguments {
     /// Instead of a result: bytes per second that a drive keeps at its worst, for ever, such as 1.6GB/s
     #[arg(long, value_name = "RATE", value_parser = units::rate, conflicts_with = "drive")]
     sustained: Option<f64>,
-    /// What a drive holds, such as 3.84TB, where --sustained is given or a result does not say
+    /// What a drive holds, such as 3.84TB, instead of what a result says
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     capacity: Option<f64>,
     /// How many drives there are, with --sustained
@@ -227,12 +227,20 @@ impl Changes {
     /// With what is not said as in `base`; as many OSDs in a node where only the nodes are said.
     fn of(&self, base: Configuration) -> Configuration {
         let nodes = self.nodes.unwrap_or(base.nodes);
+        let as_dense = || {
+            if nodes == base.nodes {
+                return base.osds;
+            }
+            // No more than 32 bits hold: what is beyond that is refused for being far beyond what was measured.
+            let osds = u64::from(base.osds) * u64::from(nodes) / u64::from(base.nodes.max(1));
+            u32::try_from(osds).unwrap_or(u32::MAX).max(1)
+        };
         Configuration {
             gateways: self.gateways.unwrap_or(base.gateways),
             reactors: self.reactors.unwrap_or(base.reactors),
             bdevs_per_cluster: self.bdevs_per_cluster.unwrap_or(base.bdevs_per_cluster),
             nodes,
-            osds: self.osds.unwrap_or(base.osds / base.nodes * nodes).max(1),
+            osds: self.osds.unwrap_or_else(as_dense),
         }
     }
 
@@ -494,6 +502,9 @@ fn of_cluster(arguments: &ClusterArguments, json: bool) -> anyhow::Result<ExitCo
         .map(|of| of.configuration)
         .max_by_key(|of| of.nodes))
     .context("no curve to plan from")?;
+    if arguments.predict.iter().any(|of| of.name.is_some()) {
+        bail!("--predict takes no name=: a configuration is called by what it is");
+    }
     let request = cluster::Request {
         premises,
         latency: arguments.latency.as_secs_f64(),
@@ -565,6 +576,24 @@ fn compared(arguments: &DiffArguments, json: bool) -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_said_is_as_in_the_largest_curve() {
+        let base = Configuration {
+            gateways: 4,
+            reactors: 4,
+            bdevs_per_cluster: 1,
+            nodes: 4,
+            osds: 10,
+        };
+        let of = |text: &str| text.parse::<Changes>().unwrap().of(base);
+        assert_eq!(of("reactors=8").osds, 10);
+        assert_eq!(of("nodes=8").osds, 20);
+        assert_eq!(of("nodes=1000000").osds, 2_500_000);
+        let none = Configuration { nodes: 0, ..base };
+        let read: Changes = "nodes=8".parse().unwrap();
+        assert_eq!(read.of(none).nodes, 8, "the fit refuses the curve");
+    }
 
     #[test]
     fn a_drive_is_a_file_or_published_and_may_have_a_count() {

@@ -56,13 +56,13 @@ struct RecorderArguments {
     #[arg(long, value_name = "SIZE", requires = "target", value_parser = super::size)]
     size: Option<u64>,
     /// Memory between the line and the drives [default: 8GiB]
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    #[arg(long, value_name = "SIZE", conflicts_with = "no_run", value_parser = units::bytes)]
     buffer: Option<f64>,
     /// Run nothing: only what was published, and its checks
     #[arg(long, conflicts_with = "target")]
     no_run: bool,
     /// What the models' randomness starts from
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["target", "no_run"])]
     seed: u64,
     #[command(flatten)]
     sheet: SheetArguments,
@@ -77,13 +77,24 @@ struct CephArguments {
     #[arg(long, requires = "target")]
     destroy_data: bool,
     /// Clients: hosts of nvme+tcp: targets, queues of others
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", requires = "target", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
     clients: u32,
     /// Depths of each client, as weir curve has them
-    #[arg(long, value_name = "LIST", default_value = "1..256")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        requires = "target",
+        default_value = "1..256"
+    )]
     depths: String,
     /// For how long to measure each depth
-    #[arg(long, short = 't', value_name = "TIME", default_value = "2s")]
+    #[arg(
+        long,
+        short = 't',
+        value_name = "TIME",
+        requires = "target",
+        default_value = "2s"
+    )]
     duration: String,
     #[command(flatten)]
     sheet: SheetArguments,
