@@ -36,6 +36,9 @@ pub struct Current {
     pub health: Vec<HealthSample>,
     /// Where it was interrupted: bytes written by then.
     pub interrupted_at_bytes: Vec<u64>,
+    /// Whether other drives of the run did not begin it at the same time.
+    #[serde(default)]
+    pub alone: bool,
     /// Of a recovery: for how long nothing was asked of the drive.
     pub idled_nanoseconds: Option<u64>,
 }
@@ -52,6 +55,7 @@ impl Current {
             samples: Vec::new(),
             health: Vec::new(),
             interrupted_at_bytes: Vec::new(),
+            alone: false,
             idled_nanoseconds: None,
         }
     }
@@ -91,6 +95,7 @@ pub struct Course {
     health_every_bytes: u64,
     health_next_bytes: u64,
     interrupted_at_bytes: Vec<u64>,
+    alone: bool,
     idled_nanoseconds: Option<u64>,
 }
 
@@ -135,6 +140,7 @@ impl Course {
             health: current.health,
             health_every_bytes,
             interrupted_at_bytes,
+            alone: current.alone,
             idled_nanoseconds: current.idled_nanoseconds,
         }
     }
@@ -209,6 +215,7 @@ impl Course {
             samples,
             health: self.health.clone(),
             interrupted_at_bytes: self.interrupted_at_bytes.clone(),
+            alone: self.alone,
             idled_nanoseconds: self.idled_nanoseconds,
         }
     }

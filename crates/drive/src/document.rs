@@ -147,6 +147,9 @@ pub struct Pass {
     /// Where the pass was interrupted and taken up again: bytes written by then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupted_at_bytes: Vec<u64>,
+    /// Whether other drives of the run did not begin it at the same time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub alone: bool,
     /// Of an overwrite with deallocation: for how many bytes ahead of the writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trim_ahead_bytes: Option<u64>,

@@ -96,6 +96,7 @@ pub fn pass(current: &Current, trim_ahead_bytes: u64, before: &[Pass]) -> Pass {
         noise: found.noise,
         health: current.health.clone(),
         interrupted_at_bytes: current.interrupted_at_bytes.clone(),
+        alone: current.alone,
         trim_ahead_bytes: (current.pass == PassKind::OverwriteTrimmed).then_some(trim_ahead_bytes),
         recovery: (current.pass == PassKind::Recovery)
             .then(|| recovery(current, &phases, cache(before))),

@@ -273,13 +273,20 @@ pub async fn run(
         if stop.is_asked() {
             break;
         }
+        let begins = |subject: &Subject| {
+            let state = &subject.state;
+            let is_fresh = || state.begin(config, kind).position_bytes == 0;
+            state.failed.is_none() && !state.is_made(kind) && is_fresh()
+        };
+        let alone = !subjects.iter().all(begins);
         let mut calls = Vec::new();
         for (index, subject) in subjects.iter().enumerate() {
             if subject.state.failed.is_some() || subject.state.is_made(kind) {
                 continue;
             }
             let (job, observe) = (job(index, subject), observe.clone());
-            let current = subject.state.begin(config, kind);
+            let mut current = subject.state.begin(config, kind);
+            current.alone |= alone;
             let call = move |reactor| async move { job.pass(&reactor, current, observe).await };
             calls.push((index, remotes[index % remotes.len()].call(call)));
         }

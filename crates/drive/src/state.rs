@@ -298,7 +298,7 @@ impl State {
         self.drives.iter().all(whole)
     }
 
-    /// Several drives as one that is as fast as they are together, as far as all were in the same pass at the same time. None where there is one.
+    /// Several drives as one that is as fast as they are together, in the passes that all began at the same time and none was interrupted in. None where there is one.
     #[must_use]
     pub fn together(&self) -> Option<Drive> {
         if self.drives.len() < 2 {
@@ -315,8 +315,8 @@ impl State {
                 .iter()
                 .filter_map(|drive| drive.passes.iter().find(|pass| pass.pass == *kind))
                 .collect();
-            if of_all.len() < drives.len() {
-                break;
+            if of_all.len() < drives.len() || !are_together(&of_all) {
+                continue;
             }
             passes.push(added(*kind, &of_all));
         }
@@ -345,6 +345,16 @@ impl State {
                 };
                 caveats.push(Caveat::new(code, text));
             };
+            let first = self.config.passes.first();
+            if let Some(pass @ (PassKind::Overwrite | PassKind::OverwriteTrimmed)) = first {
+                say(
+                    "not-filled",
+                    format!(
+                        "it was not filled first: the pass {} writes over old data only where it was full",
+                        pass.name()
+                    ),
+                );
+            }
             if drive.size_bytes < drive.identity.capacity_bytes {
                 say(
                     "part-of-the-drive",
@@ -404,8 +414,25 @@ impl State {
                 );
             }
         }
+        for kind in &self.config.passes {
+            let passes = self.drives.iter().flat_map(|drive| &drive.passes);
+            let passes: Vec<&Pass> = passes.filter(|pass| pass.pass == *kind).collect();
+            if several && passes.len() == self.drives.len() && !are_together(&passes) {
+                let text = format!(
+                    "the drives did not make the pass {} at the same time throughout: what they are together leaves it out",
+                    kind.name()
+                );
+                caveats.push(Caveat::new("not-together", text));
+            }
+        }
         caveats
     }
+}
+
+/// Whether drives began a pass at the same time, and none was interrupted in it.
+fn are_together(passes: &[&Pass]) -> bool {
+    let is_apart = |pass: &&Pass| pass.alone || !pass.interrupted_at_bytes.is_empty();
+    !passes.iter().any(is_apart)
 }
 
 /// Samples of one pass of several drives added up, from its beginning until the first of them has ended it.
@@ -579,6 +606,21 @@ mod tests {
             .map(|of| of.bytes)
             .collect();
         assert_eq!(samples, [150; 6]);
+        // What was not at the same time is not added up.
+        for apart in [
+            |pass: &mut Pass| pass.alone = true,
+            |pass: &mut Pass| pass.interrupted_at_bytes.push(5),
+        ] {
+            let mut state = state.clone();
+            apart(&mut state.drives[1].passes[0]);
+            assert_eq!(state.together().unwrap().passes, []);
+            let codes: Vec<_> = state.caveats().into_iter().map(|of| of.code).collect();
+            assert!(codes.contains(&"not-together".to_owned()), "{codes:?}");
+        }
+        state.config.passes.remove(0);
+        let codes: Vec<_> = state.caveats().into_iter().map(|of| of.code).collect();
+        assert_eq!(codes[0], "not-filled");
+        state.config.clone_from(&config);
         let one = State {
             drives: state.drives[..1].to_vec(),
             ..state
