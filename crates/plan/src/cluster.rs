@@ -15,7 +15,7 @@
 pub mod fit;
 mod predict;
 
-pub use predict::{Request, plan};
+pub use predict::{ClusterError, Request, plan};
 
 use crate::network::{Network, Station};
 use crate::sheet::Source;
