@@ -8,8 +8,8 @@ mod oracle;
 #[path = "../../volume/tests/contract/run.rs"]
 mod run;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use common::{Client, Harness, seed};
 use fake::{Cluster, host, open, try_open};
@@ -51,8 +51,12 @@ fn all(harness: &Harness, host: &Arc<RbdHost>, url: &str, seed: u64) {
     }
 }
 
+/// Tests connect clients, each of which has threads. Who is to tell a client's own from others must be the only one that connects.
+static CLIENTS: RwLock<()> = RwLock::new(());
+
 #[test]
 fn images_of_the_fake_library() {
+    let _others = CLIENTS.read().unwrap_or_else(PoisonError::into_inner);
     let seed = seed("images_of_the_fake_library");
     let cluster = Cluster::with_image(6 << 20);
     let harness = Harness::real(1);
@@ -167,6 +171,7 @@ fn identity(name: &str) -> weir_rbd::Identity {
 
 #[test]
 fn images_of_a_real_cluster() {
+    let _others = CLIENTS.read().unwrap_or_else(PoisonError::into_inner);
     let Some(mut real) = Real::new() else { return };
     let seed = seed("images_of_a_real_cluster");
     let url = real.image("contract");
@@ -184,6 +189,7 @@ fn images_of_a_real_cluster() {
 /// The contract, with everything that it checks, while the volume moves from one client to the next all the time.
 #[test]
 fn an_image_of_a_real_cluster_moves_under_load() {
+    let _others = CLIENTS.read().unwrap_or_else(PoisonError::into_inner);
     let Some(mut real) = Real::new() else { return };
     let seed = seed("an_image_of_a_real_cluster_moves_under_load");
     let url = format!("{}&bdevs_per_cluster=auto", real.image("moves"));
@@ -232,6 +238,7 @@ fn an_image_of_a_real_cluster_moves_under_load() {
 /// By measurement, with a limit that every load reaches.
 #[test]
 fn an_image_of_a_real_cluster_gets_its_own_client_when_the_shared_one_is_busy() {
+    let _alone = CLIENTS.write().unwrap_or_else(PoisonError::into_inner);
     let Some(mut real) = Real::new() else { return };
     let limits = AutoLimits {
         look: std::time::Duration::from_millis(500),
