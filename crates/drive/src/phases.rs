@@ -37,8 +37,11 @@ const MARGIN: f64 = 0.1;
 const THROTTLED_PART: f64 = 0.5;
 /// The cache takes the data where its contents grow by this part of it.
 const CACHED_PART: f64 = 0.5;
-/// The cache shrinks where it loses this part of itself.
+/// The cache shrinks where it loses this part of itself,
 const SHRUNK_PART: f64 = 0.02;
+/// and this part of what is written: what is stored takes a cell of three bits for each two that the cache gives up. Where room comes and goes, as with what is
+/// deallocated ahead, it loses little for much.
+const SHRUNK_WRITTEN_PART: f64 = 0.1;
 /// Folding is the cause where this part of what is written is moved besides.
 const FOLDED_PART: f64 = 0.25;
 
@@ -185,10 +188,11 @@ fn by_counters(phase: &Phase, pass: PassKind, health: &[HealthSample]) -> Option
     }
     let cached = grown(|of| of.cache_bytes_used.map(|bytes| bytes as f64))?;
     let folded = grown(|of| of.folded_bytes.map(|bytes| bytes as f64))?;
+    let lost = -grown(size)?;
     // What was moved out of the cache had gone into it.
     if cached > CACHED_PART * bytes {
         Some(name::CACHE)
-    } else if grown(size)? < -SHRUNK_PART * at_first {
+    } else if lost > SHRUNK_PART * at_first && lost > SHRUNK_WRITTEN_PART * bytes {
         Some(name::SHRINKING)
     } else if folded > FOLDED_PART * bytes {
         Some(name::FOLDING)
@@ -340,6 +344,11 @@ mod tests {
         let found = pass(&dips, 0, &[]);
         assert_eq!(names(&found), expected.map(|name| (name, COUNTERS)));
         assert_eq!(cache(std::slice::from_ref(&found)), None);
+        // Nor does a cache shrink that is a little smaller at the end of a long pass.
+        let trimmed = current(PassKind::OverwriteTrimmed, &[(100, 10)]);
+        let trimmed = with_health(trimmed, &[(0, 0, 600, 0, 0), (1000, 0, 580, 0, 0)]);
+        let found = pass(&trimmed, 0, &[]);
+        assert_eq!(names(&found), [(name::OVERWRITE, COUNTERS)]);
         let over = current(PassKind::Overwrite, &[(100, 10)]);
         let over = with_health(over, &[(0, 0, 0, 0, 0), (1000, 0, 0, 0, 0)]);
         assert_eq!(names(&pass(&over, 0, &[])), [(name::OVERWRITE, COUNTERS)]);
