@@ -1,8 +1,8 @@
 //! What pages of other crates are made of: the same style, the same axes, and nothing that is fetched.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
-use super::page::{POLICY, SCRIPT, STYLE};
+use super::page;
 use super::plot::{Axis, LEFT, Plot, Point, RIGHT, Series, TOP, bottom, colour};
 use super::scale::Scale;
 
@@ -35,33 +35,7 @@ pub struct AxisOf {
 /// One HTML page with the style and script of all pages.
 #[must_use]
 pub fn page(title: &str, subtitle: &str, body: &Markup) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="generator" content="Weir";
-                title { (title) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                main {
-                    header {
-                        div {
-                            h1 { (title) }
-                            div.quiet { (subtitle) }
-                        }
-                        button.for-script type="button" id="theme" { "Light or dark" }
-                    }
-                    (body)
-                }
-                script { (PreEscaped(SCRIPT)) }
-            }
-        }
-    };
-    page.into_string()
+    page::framed(title, subtitle, body).into_string()
 }
 
 /// Lines over two axes, with buttons that switch them off. `kind` names the drawing for scripts, `described` says it in words.

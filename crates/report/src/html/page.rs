@@ -8,10 +8,10 @@ use crate::measured::{Measured, measured};
 use crate::words;
 use crate::{ReportError, Source};
 
-pub(super) const STYLE: &str = include_str!("style.css");
-pub(super) const SCRIPT: &str = include_str!("script.js");
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
 /// Nothing is fetched, whatever a name in a document may say.
-pub(super) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 /// Of so many runs each has its own drawings.
 const DRAWN_MAX: usize = 12;
 
@@ -58,7 +58,7 @@ pub(super) fn framed(title: &str, subtitle: &str, body: &Markup) -> Markup {
                     }
                     (body)
                     footer.quiet.small {
-                        p { "Drawn by Weir from stored results. This page needs no network and no other file." }
+                        p { "Drawn by Weir. This page needs no network and no other file." }
                     }
                 }
                 script { (PreEscaped(SCRIPT)) }
