@@ -26,7 +26,7 @@ use weir_load::bench::{BenchConfig, BenchReport, Interval};
 
 use crate::frame::{Frames, encode};
 use crate::merge::{self, Began, ShareError, Spread, from_intervals, merged};
-use crate::message::{Code, Open, Progress, ToAgent, ToCoordinator, plain};
+use crate::message::{Code, Open, Progress, ToAgent, ToCoordinator, WrongJob, plain};
 use crate::tls::{TlsError, Trust, is_agreed};
 use crate::token::Token;
 use crate::wire::{JobOnWire, Most, ReportOnWire, Told, WireError};
@@ -176,6 +176,19 @@ pub enum AgentError {
     /// The same one twice, or too many.
     #[error("{0}")]
     Agents(String),
+    /// It could not run a job that is to come.
+    #[error("agent {agent} cannot run this: {text}")]
+    Job {
+        /// Which.
+        agent: String,
+        /// The job, by its place in its side.
+        job: usize,
+        /// Why.
+        text: String,
+    },
+    /// The user ended it, and nothing was measured.
+    #[error("it was interrupted before the agents began: nothing was measured")]
+    Interrupted,
     /// There are more queues than can be counted.
     #[error(transparent)]
     Share(#[from] ShareError),
@@ -369,7 +382,7 @@ impl Coordinator {
             let link = reach(agents, address, place, &coordinator.teller);
             let link = tokio::select! {
                 link = timeout(REACH, link) => link,
-                () = asked(stop) => return Err(interrupted()),
+                () = asked(stop) => return Err(AgentError::Interrupted),
             };
             let silent = |_| AgentError::Silent {
                 agent: address.to_string(),
@@ -397,44 +410,111 @@ impl Coordinator {
     /// [`AgentError`], where one cannot, or volumes of one URL are not alike.
     pub async fn open(&mut self, open: &Open, stop: &Stop) -> Result<Vec<Vec<Volume>>, AgentError> {
         self.tell_all(|_| ToAgent::Open(open.clone()));
-        let mut opened: Vec<Option<Vec<Vec<Volume>>>> = vec![None; self.links.len()];
+        let late = "did not open its volumes";
+        let opened = self.answers(late, stop, |said| match *said {
+            ToCoordinator::Opened { volumes } => Ok(volumes),
+            other => Err(Box::new(other)),
+        });
+        let opened = opened.await?;
+        self.alike(open, &opened)?;
+        let seen = opened.into_iter().next().unwrap_or_default();
+        let of_side = |side: &Vec<usize>| {
+            let volumes = side.iter().filter_map(|&place| seen.get(place).cloned());
+            volumes.collect()
+        };
+        Ok(open.sides.iter().map(of_side).collect())
+    }
+
+    /// Has all of them say whether they could run these jobs on a side. `stop` gives up.
+    ///
+    /// # Errors
+    /// [`AgentError::Job`] where one could not, and others.
+    pub async fn check(
+        &mut self,
+        side: usize,
+        configs: &[BenchConfig],
+        stop: &Stop,
+    ) -> Result<(), AgentError> {
+        self.check_all_there()?;
+        let shares = self.shares(configs)?;
+        self.tell_all(|agent| ToAgent::Check {
+            side,
+            jobs: shares[agent].iter().map(JobOnWire::of).collect(),
+        });
+        let late = "did not say whether it could run a job";
+        let checked = self.answers(late, stop, |said| match *said {
+            ToCoordinator::Checked { wrong } => Ok(wrong),
+            other => Err(Box::new(other)),
+        });
+        let checked = checked.await?;
+        for (link, wrong) in self.links.iter().zip(checked) {
+            let agent = link.name.clone();
+            match wrong {
+                None => {}
+                Some(WrongJob { job, text }) if job < configs.len() => {
+                    return Err(AgentError::Job { agent, job, text });
+                }
+                Some(WrongJob { job, .. }) => {
+                    let text = format!("it tells of a job {job} that was not asked for");
+                    return Err(AgentError::Protocol { agent, text });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What each of them does of a job on each volume.
+    fn shares(&self, configs: &[BenchConfig]) -> Result<Vec<Vec<BenchConfig>>, ShareError> {
+        let agents = self.links.len() as u32;
+        let of_agent = |index| {
+            let each = configs.iter().map(|of| merge::share(of, index, agents));
+            each.collect()
+        };
+        (0..agents).map(of_agent).collect()
+    }
+
+    /// What each of them says to the question that all were asked. `read` says what is an answer.
+    async fn answers<T>(
+        &mut self,
+        late: &str,
+        stop: &Stop,
+        read: impl Fn(Box<ToCoordinator>) -> Result<T, Box<ToCoordinator>>,
+    ) -> Result<Vec<T>, AgentError> {
+        let mut answers: Vec<Option<T>> = self.links.iter().map(|_| None).collect();
         let end = Instant::now() + self.patience.prepare;
-        while let Some(missing) = opened.iter().position(Option::is_none) {
+        while let Some(missing) = answers.iter().position(Option::is_none) {
             if stop.is_asked() {
-                return Err(interrupted());
+                return Err(AgentError::Interrupted);
             }
             if Instant::now() > end {
-                return Err(self.slow(missing, "did not open its volumes", self.patience.prepare));
+                return Err(self.slow(missing, late, self.patience.prepare));
             }
             let Some((agent, heard)) = self.next().await else {
                 continue;
             };
             match heard {
-                Heard::Said(said, _) => match *said {
-                    ToCoordinator::Opened { sides } => opened[agent] = Some(sides),
-                    ToCoordinator::Pong { .. } => {}
-                    other => return Err(self.unexpected(agent, &other)),
+                Heard::Said(said, _) => match read(said) {
+                    Ok(answer) => answers[agent] = Some(answer),
+                    Err(other) if matches!(*other, ToCoordinator::Pong { .. }) => {}
+                    Err(other) => return Err(self.unexpected(agent, &other)),
                 },
                 Heard::Started(_) => {}
                 Heard::Broken(error) => return Err(error),
             }
         }
-        let opened: Vec<_> = opened.into_iter().flatten().collect();
-        self.alike(open, &opened)?;
-        Ok(opened.into_iter().next().unwrap_or_default())
+        Ok(answers.into_iter().flatten().collect())
     }
 
     /// Whether all see what the first one sees.
-    fn alike(&self, open: &Open, opened: &[Vec<Vec<Volume>>]) -> Result<(), AgentError> {
-        let wanted: Vec<usize> = open.sides.iter().map(Vec::len).collect();
-        for (link, sides) in self.links.iter().zip(opened) {
-            if sides.iter().map(Vec::len).ne(wanted.iter().copied()) {
+    fn alike(&self, open: &Open, opened: &[Vec<Volume>]) -> Result<(), AgentError> {
+        for (link, volumes) in self.links.iter().zip(opened) {
+            if volumes.len() != open.volumes.len() {
                 return Err(AgentError::Protocol {
                     agent: link.name.clone(),
                     text: "it opened another number of volumes".to_owned(),
                 });
             }
-            for (own, first) in sides.iter().flatten().zip(opened[0].iter().flatten()) {
+            for (own, first) in volumes.iter().zip(&opened[0]) {
                 let shape = |of: &Volume| (of.block_size_bytes, of.length_bytes);
                 if shape(own) != shape(first) {
                     let said = |of: &Volume| {
@@ -463,7 +543,7 @@ impl Coordinator {
     /// also where an agent is lost; then it says so.
     ///
     /// # Errors
-    /// [`AgentError::Share`], [`AgentError::Lost`] where an agent was lost before, and [`AgentError::Agents`] where `stop` came before the
+    /// [`AgentError::Share`], [`AgentError::Lost`] where an agent was lost before, and [`AgentError::Interrupted`] where `stop` came before the
     /// beginning; nothing is measured then.
     pub async fn run(
         &mut self,
@@ -473,12 +553,7 @@ impl Coordinator {
         tell: &mut dyn FnMut(Tick),
     ) -> Result<Outcome, AgentError> {
         self.check_all_there()?;
-        let agents = self.links.len() as u32;
-        let share = |index| {
-            let each = configs.iter().map(|of| merge::share(of, index, agents));
-            each.collect::<Result<Vec<_>, _>>()
-        };
-        let shares = (0..agents).map(share).collect::<Result<Vec<_>, _>>()?;
+        let shares = self.shares(configs)?;
         let mut run = Running::new(&shares);
         let jobs = |agent: usize| shares[agent].iter().map(JobOnWire::of).collect();
         self.tell_all(|agent| ToAgent::Run {
@@ -494,7 +569,7 @@ impl Coordinator {
         }
         self.finish(&mut run, stop, tell).await;
         if run.error.is_none() && !run.is_started {
-            return Err(interrupted());
+            return Err(AgentError::Interrupted);
         }
         Ok(self.outcome(run))
     }
@@ -908,7 +983,9 @@ impl Hearing {
                 self.has_ended = true;
             }
             ToCoordinator::Refused { code, text } => return Err(Misheard::Refused(code, text)),
-            ToCoordinator::Welcome { .. } | ToCoordinator::Opened { .. } => {
+            ToCoordinator::Welcome { .. }
+            | ToCoordinator::Opened { .. }
+            | ToCoordinator::Checked { .. } => {
                 return Err(Misheard::Senseless(
                     "its answer is of another question".to_owned(),
                 ));
@@ -1011,12 +1088,6 @@ async fn asked(stop: &Stop) {
     while !stop.is_asked() {
         sleep(LOOK).await;
     }
-}
-
-fn interrupted() -> AgentError {
-    AgentError::Agents(
-        "it was interrupted before the agents began: nothing was measured".to_owned(),
-    )
 }
 
 async fn reach(

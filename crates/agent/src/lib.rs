@@ -19,12 +19,12 @@ pub mod wire;
 use std::time::Duration;
 
 /// The protocol that both sides must speak. Another number is another protocol.
-pub const PROTOCOL: &str = "weir-agent/1";
+pub const PROTOCOL: &str = "weir-agent/2";
 /// How often a coordinator says that it is there.
 pub const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// Who has said nothing for so long is gone.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Agents of one run at most.
 pub const AGENTS_MAX: usize = 256;
-/// Volumes of one run at most.
+/// Volumes that an agent opens at most, and jobs of all runs that these are for.
 pub const VOLUMES_MAX: usize = 1024;

@@ -1,7 +1,7 @@
 //! What coordinator and agent say to each other: [`crate::PROTOCOL`].
 //!
-//! Hello, Welcome; Open, Opened; then for each run Run, Ready, Start, Began, Progress with Intervals again and again, and a Report and the last
-//! Intervals for each volume, Ended. A
+//! Hello, Welcome; Open, Opened; Check, Checked, where there are several runs to come; then for each run Run, Ready, Start, Began, Progress with
+//! Intervals again and again, and a Report and the last Intervals for each job, Ended. A
 //! coordinator pings all the while. Refused may stand in place of any answer; after that of Hello, and of what was not understood, the connection
 //! ends. Fields that a later version adds are passed over.
 
@@ -27,9 +27,16 @@ pub enum ToAgent {
     },
     /// Open volumes for all runs to come; once.
     Open(Open),
+    /// Say whether this could be run.
+    Check {
+        /// As in a run.
+        side: usize,
+        /// As in a run.
+        jobs: Vec<JobOnWire>,
+    },
     /// Get ready for a run.
     Run {
-        /// Of which of the volumes that were opened.
+        /// Which of [`Open::sides`].
         side: usize,
         /// What to do on each volume of the side.
         jobs: Vec<JobOnWire>,
@@ -53,14 +60,13 @@ pub enum ToAgent {
 /// What to open.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Open {
-    /// Volumes by URL, for each side of a comparison; one side where nothing is compared.
-    pub sides: Vec<Vec<String>>,
-    /// NVMe hosts that the agent acts as.
-    pub hosts: u32,
-    /// Queues of each volume, those of all hosts together.
+    /// Each is opened once.
+    pub volumes: Vec<OpenVolume>,
+    /// What is driven together, by its place among the volumes: a list for each side of a comparison, or each phase of a job file; one list where there is
+    /// neither. A volume that several jobs of a phase drive stands there for each.
+    pub sides: Vec<Vec<usize>>,
+    /// Queues that are driven together, those of all volumes and hosts; the most of any side.
     pub queues: u32,
-    /// What is to be done with the volumes.
-    pub usage: Usage,
     /// Whether data that a volume carries may be overwritten.
     pub destroy_data: bool,
     /// Reactors; where none are named as many as there are queues and processors.
@@ -68,6 +74,59 @@ pub struct Open {
     pub reactors: Option<u32>,
     /// Whether a schedule is to be kept, so that reactors must not sleep much.
     pub by_rate: bool,
+}
+
+/// A volume to open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenVolume {
+    /// Its URL.
+    pub url: String,
+    /// NVMe hosts that the agent acts as.
+    pub hosts: u32,
+    /// What is to be done with it.
+    pub usage: Usage,
+}
+
+impl Open {
+    /// Sides of volumes that are each opened for themselves, as so many hosts, of which each volume has so many queues. None where these are more queues than
+    /// can be counted.
+    #[must_use]
+    pub fn of_sides(sides: &[Vec<String>], hosts: u32, queues: u32, usage: Usage) -> Option<Self> {
+        let together = sides.iter().map(Vec::len).max().unwrap_or(0);
+        let mut next = 0..;
+        let places = sides
+            .iter()
+            .map(|side| next.by_ref().take(side.len()).collect());
+        let volume = |url: &String| OpenVolume {
+            url: url.clone(),
+            hosts,
+            usage,
+        };
+        Some(Open {
+            sides: places.collect(),
+            volumes: sides.iter().flatten().map(volume).collect(),
+            queues: queues
+                .checked_mul(hosts)?
+                .checked_mul(u32::try_from(together).ok()?)?,
+            destroy_data: false,
+            reactors: None,
+            by_rate: false,
+        })
+    }
+
+    /// Hosts of volumes that are driven together, the most of any side; each stands there as often as its volume. None where that is more than can be counted, or
+    /// where a side has a volume that is not there.
+    #[must_use]
+    pub fn hosts_together(&self) -> Option<u32> {
+        let of_side = |side: &Vec<usize>| {
+            let mut places = side.iter();
+            places.try_fold(0u32, |sum, &place| {
+                sum.checked_add(self.volumes.get(place)?.hosts)
+            })
+        };
+        let sums: Option<Vec<u32>> = self.sides.iter().map(of_side).collect();
+        sums?.into_iter().max()
+    }
 }
 
 /// What load does with volumes.
@@ -100,10 +159,15 @@ pub enum ToCoordinator {
         /// In words.
         text: String,
     },
-    /// The volumes of each side stand ready.
+    /// The volumes stand ready.
     Opened {
         /// What they are.
-        sides: Vec<Vec<Volume>>,
+        volumes: Vec<Volume>,
+    },
+    /// Whether it could be run.
+    Checked {
+        /// The first job that could not.
+        wrong: Option<WrongJob>,
     },
     /// Every queue is open.
     Ready,
@@ -156,11 +220,14 @@ impl ToCoordinator {
                 clean(&mut machine.clock_source);
             }
             ToCoordinator::Refused { text, .. } => clean(text),
-            ToCoordinator::Opened { sides } => {
-                for volume in sides.iter_mut().flatten() {
+            ToCoordinator::Opened { volumes } => {
+                for volume in volumes {
                     clean(&mut volume.url);
                     clean(&mut volume.name);
                 }
+            }
+            ToCoordinator::Checked { wrong } => {
+                wrong.iter_mut().for_each(|wrong| clean(&mut wrong.text));
             }
             ToCoordinator::Report { report, .. } => report.first_error.iter_mut().for_each(clean),
             ToCoordinator::Ready
@@ -185,6 +252,15 @@ pub(crate) fn plain(text: &str) -> String {
         letter => letter,
     };
     text.chars().map(letter).take(TEXT_MAX).collect()
+}
+
+/// A job that cannot be run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrongJob {
+    /// Which, by its place.
+    pub job: usize,
+    /// Why, in words.
+    pub text: String,
 }
 
 /// What happened on one volume since it was last told.

@@ -23,10 +23,10 @@ use weir_load::bench::{BenchConfig, BenchProgress, BenchReport, Interval};
 use weir_reactor::{Receiver, Sender, oneshot};
 
 use crate::frame::{FrameError, Frames, encode};
-use crate::message::{Code, Open, Progress, ToAgent, ToCoordinator, plain};
+use crate::message::{Code, Open, Progress, ToAgent, ToCoordinator, WrongJob, plain};
 use crate::tls::is_agreed;
 use crate::token::Token;
-use crate::wire::{ReportOnWire, in_parts};
+use crate::wire::{JobOnWire, ReportOnWire, in_parts};
 use crate::{KEEP_ALIVE, PROTOCOL, VOLUMES_MAX};
 
 /// Connections at most, the coordinator's and those of strangers.
@@ -75,11 +75,21 @@ impl Refusal {
 
 /// Opens volumes and drives them, in a thread of its own, for one coordinator. Dropped, it lets go of all.
 pub trait Worker {
-    /// Opens what is asked for; once. What the volumes are, for each side.
+    /// Opens what is asked for; once. What the volumes are.
     ///
     /// # Errors
     /// [`Refusal`].
-    fn open(&mut self, asked: &Open) -> Result<Vec<Vec<Volume>>, Refusal>;
+    fn open(&mut self, asked: &Open) -> Result<Vec<Volume>, Refusal>;
+
+    /// The first job of a run that could not be run, where there is one.
+    ///
+    /// # Errors
+    /// [`Refusal`], where there are no such volumes.
+    fn check(
+        &mut self,
+        side: usize,
+        configs: Vec<BenchConfig>,
+    ) -> Result<Option<WrongJob>, Refusal>;
 
     /// Runs a job on each volume of a side, and reports on each. To be told [`Conductor::ready`], and to begin when that says so.
     ///
@@ -155,7 +165,8 @@ impl Teller {
 }
 
 enum Event {
-    Opened(Result<Vec<Vec<Volume>>, Refusal>),
+    Opened(Result<Vec<Volume>, Refusal>),
+    Checked(Result<Option<WrongJob>, Refusal>),
     Ready,
     Began { after: Duration, at: Instant },
     Progress(BenchProgress),
@@ -165,6 +176,10 @@ enum Event {
 /// What a worker is to do.
 enum Work {
     Open(Open),
+    Check {
+        side: usize,
+        configs: Vec<BenchConfig>,
+    },
     Run {
         side: usize,
         configs: Vec<BenchConfig>,
@@ -537,6 +552,7 @@ enum Reply {
 enum Stage {
     Begins,
     Opening,
+    Checking,
     Idle,
     Running,
 }
@@ -580,21 +596,28 @@ impl Service {
                 Ok(Reply::Nothing)
             }
             (ToAgent::Open(open), Stage::Begins) => {
-                let volumes: usize = open.sides.iter().map(Vec::len).sum();
-                if volumes == 0 || volumes > VOLUMES_MAX || open.sides.iter().any(Vec::is_empty) {
+                let jobs: usize = open.sides.iter().map(Vec::len).sum();
+                let most = jobs.max(open.volumes.len());
+                let has_nothing = jobs == 0 || open.sides.iter().any(Vec::is_empty);
+                let is_there = |place: &usize| *place < open.volumes.len();
+                if most > VOLUMES_MAX || has_nothing || !open.sides.iter().flatten().all(is_there) {
                     return Err(format!(
-                        "1 to {VOLUMES_MAX} volumes can be opened, and each side has one"
+                        "1 to {VOLUMES_MAX} volumes can be opened, and each side has one of them"
                     ));
                 }
                 self.stage = Stage::Opening;
                 self.ask(Work::Open(open));
                 Ok(Reply::Nothing)
             }
+            (ToAgent::Check { side, jobs }, Stage::Idle) => {
+                let configs = self.configs(&jobs)?;
+                self.stage = Stage::Checking;
+                self.ask(Work::Check { side, configs });
+                Ok(Reply::Nothing)
+            }
             (ToAgent::Run { side, jobs }, Stage::Idle) => {
                 self.stop = Stop::new();
-                let configs = jobs.iter().map(|job| job.config(&self.stop));
-                let configs = configs.collect::<Result<Vec<_>, _>>();
-                let configs = configs.map_err(|error| error.to_string())?;
+                let configs = self.configs(&jobs)?;
                 let (start, beginning) = oneshot();
                 self.start = Some(start);
                 self.told = vec![0; configs.len()];
@@ -628,6 +651,12 @@ impl Service {
         }
     }
 
+    fn configs(&self, jobs: &[JobOnWire]) -> Result<Vec<BenchConfig>, String> {
+        let configs = jobs.iter().map(|job| job.config(&self.stop));
+        let configs = configs.collect::<Result<Vec<_>, _>>();
+        configs.map_err(|error| error.to_string())
+    }
+
     fn ask(&self, work: Work) {
         if let Some(sender) = &self.work {
             // A worker that has ended is noticed by its events.
@@ -646,13 +675,21 @@ impl Service {
         stream: &mut TlsStream<TcpStream>,
     ) -> Result<(), String> {
         match event {
-            Event::Opened(Ok(sides)) => {
+            Event::Opened(Ok(volumes)) => {
                 self.stage = Stage::Idle;
-                write(stream, &ToCoordinator::Opened { sides }).await
+                write(stream, &ToCoordinator::Opened { volumes }).await
             }
             Event::Opened(Err(refusal)) => {
                 self.stage = Stage::Begins;
                 write(stream, &refused(refusal)).await
+            }
+            Event::Checked(checked) => {
+                self.stage = Stage::Idle;
+                let answer = match checked {
+                    Ok(wrong) => ToCoordinator::Checked { wrong },
+                    Err(refusal) => refused(refusal),
+                };
+                write(stream, &answer).await
             }
             Event::Ready => write(stream, &ToCoordinator::Ready).await,
             Event::Began { after, at } => {
@@ -748,6 +785,7 @@ fn name(said: &ToAgent) -> &'static str {
     match said {
         ToAgent::Hello { .. } => "hello",
         ToAgent::Open(_) => "open",
+        ToAgent::Check { .. } => "check",
         ToAgent::Run { .. } => "run",
         ToAgent::Start { .. } => "start",
         ToAgent::Stop => "stop",
@@ -781,6 +819,7 @@ fn work_off(
     for work in to_do {
         let event = match work {
             Work::Open(open) => Event::Opened(worker.open(&open)),
+            Work::Check { side, configs } => Event::Checked(worker.check(side, configs)),
             Work::Run {
                 side,
                 configs,

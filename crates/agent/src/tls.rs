@@ -24,8 +24,9 @@ use rustls::{
 
 use crate::token::{TokenError, check_private};
 
-/// What both sides say that they speak, so that no other service on TLS is taken for an agent.
-const APPLICATION: &[u8] = b"weir-agent/1";
+/// What both sides say that they speak, so that no other service on TLS is taken for an agent. It is the same in every version: which one it is stands in the
+/// first message, so that a refusal can name both.
+const APPLICATION: &[u8] = b"weir-agent";
 
 /// Whether both sides have agreed on this protocol (RFC 7301, section 3.2: a side that names none gets none).
 pub(crate) fn is_agreed(protocol: Option<&[u8]>) -> bool {

@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use weir_agent::coordinator::{AgentError, Agents, Coordinator, Outcome, Patience};
 use weir_agent::frame::{BYTES_MAX, FIRST_BYTES_MAX, Frames, encode};
 use weir_agent::merge;
-use weir_agent::message::{Code, Open, ToAgent, ToCoordinator, Usage};
+use weir_agent::message::{Code, Open, OpenVolume, ToAgent, ToCoordinator, Usage, WrongJob};
 use weir_agent::server::{Agent, Conductor, HALF_OPEN_MAX, HANDSHAKE, Refusal, Worker};
 use weir_agent::tls::{Fingerprint, Identity, Trust};
 use weir_agent::token::Token;
@@ -72,11 +72,11 @@ fn interval(seed: u64, second: u64) -> Interval {
 }
 
 impl Worker for Fake {
-    fn open(&mut self, asked: &Open) -> Result<Vec<Vec<Volume>>, Refusal> {
-        let is_asked = |name| asked.sides.iter().flatten().any(|url| url == name);
+    fn open(&mut self, asked: &Open) -> Result<Vec<Volume>, Refusal> {
+        let is_asked = |name| asked.volumes.iter().any(|of| of.url == name);
         self.is_still = is_asked("null:still");
         self.is_boastful = is_asked("null:boastful");
-        let volume = |url: &String| match url.as_str() {
+        let volume = |of: &OpenVolume| match of.url.as_str() {
             "null:slow" => {
                 std::thread::sleep(SLOW);
                 Err(Refusal::new(Code::Open, "too late"))
@@ -92,10 +92,20 @@ impl Worker for Fake {
                 operations: None,
             }),
         };
-        let sides = asked.sides.iter();
-        sides
-            .map(|side| side.iter().map(volume).collect())
-            .collect()
+        asked.volumes.iter().map(volume).collect()
+    }
+
+    /// Refuses depths above 7.
+    fn check(
+        &mut self,
+        _side: usize,
+        configs: Vec<BenchConfig>,
+    ) -> Result<Option<WrongJob>, Refusal> {
+        let wrong = configs.iter().position(|of| of.load.depth() > 7);
+        Ok(wrong.map(|job| WrongJob {
+            job,
+            text: "it is too deep".to_owned(),
+        }))
     }
 
     fn run(
@@ -270,15 +280,13 @@ fn agents(of: &[&Running]) -> Agents {
 }
 
 fn open() -> Open {
-    Open {
-        sides: vec![vec!["null:a".to_owned(), "null:b".to_owned()]],
-        hosts: 1,
-        queues: 1,
-        usage: Usage::Reads,
-        destroy_data: false,
-        reactors: None,
-        by_rate: false,
-    }
+    open_of(&["null:a", "null:b"])
+}
+
+/// One side of these volumes.
+fn open_of(urls: &[&str]) -> Open {
+    let side = urls.iter().map(|url| (*url).to_owned()).collect();
+    Open::of_sides(&[side], 1, 1, Usage::Reads).expect("they can be counted")
 }
 
 fn config(duration: Duration) -> BenchConfig {
@@ -365,6 +373,47 @@ fn what_several_agents_measured_is_merged() {
 }
 
 #[test]
+fn sides_may_share_volumes_and_a_job_that_cannot_be_run_is_told_before() {
+    let (one, two) = (Running::start(), Running::start());
+    block_on(async {
+        let mut coordinator = connect(&agents(&[&one, &two])).await.unwrap();
+        let asked = Open {
+            sides: vec![vec![1], vec![0, 1, 0]],
+            ..open()
+        };
+        let stop = Stop::new();
+        let sides = coordinator.open(&asked, &stop).await.unwrap();
+        let names: Vec<Vec<_>> = sides
+            .iter()
+            .map(|side| side.iter().map(|of| of.name.as_str()).collect())
+            .collect();
+        assert_eq!(names, [vec!["null:b"], vec!["null:a", "null:b", "null:a"]]);
+        let good = config(Duration::from_secs(2));
+        let deep = BenchConfig {
+            load: Load::Closed { depth: 8 },
+            ..good.clone()
+        };
+        let phase = [good.clone(), good.clone(), deep];
+        let error = coordinator.check(1, &phase, &stop).await.unwrap_err();
+        let said = error.to_string();
+        assert!(matches!(error, AgentError::Job { job: 2, .. }), "{said}");
+        assert!(
+            said.contains(&one.address.to_string()) && said.contains("too deep"),
+            "{said}"
+        );
+        let phase = [good.clone(), good.clone(), good];
+        coordinator.check(1, &phase, &stop).await.unwrap();
+        let outcome = coordinator
+            .run(1, &phase, &stop, &mut |_| {})
+            .await
+            .unwrap();
+        assert!(outcome.error.is_none(), "{:?}", outcome.error);
+        assert_eq!(outcome.merged.len(), 3);
+        coordinator.close().await;
+    });
+}
+
+#[test]
 fn more_queues_than_can_be_counted_are_refused() {
     let (one, two) = (Running::start(), Running::start());
     block_on(async {
@@ -422,10 +471,7 @@ fn a_user_who_ends_it_before_it_begins_gets_an_error() {
 #[test]
 fn an_agent_that_stands_still_is_lost() {
     let one = Running::start();
-    let asked = |url: &str| Open {
-        sides: vec![vec![url.to_owned()]],
-        ..open()
-    };
+    let asked = |url: &str| open_of(&[url]);
     block_on(async {
         let short = |prepare, progress| Agents {
             patience: Patience { prepare, progress },
@@ -480,7 +526,7 @@ fn who_does_not_ask_for_the_protocol_is_not_heard() {
         let _ = stream.read_to_end(&mut said).await;
         assert_eq!(said, b"");
     });
-    one.until_logged("does not ask for weir-agent/1");
+    one.until_logged("does not ask for weir-agent/2");
 }
 
 #[test]
@@ -540,10 +586,7 @@ fn agents_that_tell_of_more_than_can_be_are_lost() {
     let both = agents(&[&one, &two]);
     let outcome = block_on(async {
         let mut coordinator = connect(&both).await.unwrap();
-        let boastful = Open {
-            sides: vec![vec!["null:boastful".to_owned(), "null:b".to_owned()]],
-            ..open()
-        };
+        let boastful = open_of(&["null:boastful", "null:b"]);
         coordinator.open(&boastful, &Stop::new()).await.unwrap();
         run(&mut coordinator, Duration::from_secs(2)).await
     });
@@ -639,10 +682,7 @@ fn what_an_agent_may_not_open_is_refused_with_its_name() {
     let one = Running::start();
     block_on(async {
         let mut coordinator = connect(&agents(&[&one])).await.unwrap();
-        let asked = Open {
-            sides: vec![vec!["null:secret".to_owned()]],
-            ..open()
-        };
+        let asked = open_of(&["null:secret"]);
         let error = coordinator.open(&asked, &Stop::new()).await.unwrap_err();
         let said = error.to_string();
         assert!(
@@ -920,6 +960,22 @@ fn strangers_are_heard_for_little() {
                     sides: vec![Vec::new()],
                     ..open()
                 }))
+                .unwrap(),
+            ),
+            (
+                "a volume that is not there",
+                encode(&ToAgent::Open(Open {
+                    sides: vec![vec![0, 2]],
+                    ..open()
+                }))
+                .unwrap(),
+            ),
+            (
+                "a check before volumes",
+                encode(&ToAgent::Check {
+                    side: 0,
+                    jobs: Vec::new(),
+                })
                 .unwrap(),
             ),
         ] {

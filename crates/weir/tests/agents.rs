@@ -1,151 +1,26 @@
 //! `weir agent`, and `weir bench`, `curve` and `compare` with `--agent`, as processes: one gateway, several agents, and what is told when one of them dies.
 
+#[path = "common/agents.rs"]
+mod agents;
 mod common;
 #[path = "common/gateway.rs"]
 mod gateway;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use weir_lab::document::{Body, Document};
+use weir_lab::document::Body;
 
+use agents::{
+    Agent, SUBSYSTEM, bench, count, counted, on_agents, requests, result, said, served, token,
+    written,
+};
 use common::free_port;
-use gateway::{Gateway, WEIR, until};
-
-const SUBSYSTEM: &str = "nqn.2026-01.com.example:agents";
-
-/// An agent that is a process of its own.
-struct Agent {
-    process: Child,
-    address: String,
-    fingerprint: String,
-    log: PathBuf,
-}
-
-impl Agent {
-    fn start(folder: &Path, name: &str, more: &[&str]) -> Self {
-        let log = folder.join(format!("{name}.log"));
-        let mut process = Command::new(WEIR)
-            .args(["--json", "agent", "--listen", "127.0.0.1:0", "--token-file"])
-            .arg(token(folder))
-            .arg("--state-folder")
-            .arg(folder.join(name))
-            .args(more)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(fs::File::create(&log).expect("the log can be written"))
-            .spawn()
-            .expect("the agent starts");
-        let mut line = String::new();
-        let output = process.stdout.take().expect("it is piped");
-        BufReader::new(output)
-            .read_line(&mut line)
-            .expect("it says where it is");
-        let said: Value = serde_json::from_str(&line)
-            .unwrap_or_else(|_| panic!("{line}: {}", fs::read_to_string(&log).unwrap()));
-        let text = |key: &str| said[key].as_str().expect("a text").to_owned();
-        Agent {
-            address: text("address"),
-            fingerprint: text("fingerprint"),
-            process,
-            log,
-        }
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap_or_default()
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.process), signal).expect("it is there");
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        // It may have ended; then there is nothing to kill.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// The token file, which is made if it is not there.
-fn token(folder: &Path) -> PathBuf {
-    let path = folder.join("token");
-    if !path.exists() {
-        fs::write(&path, "0123456789abcdef0123456789abcdef\n").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    }
-    path
-}
-
-/// `weir bench` with agents.
-fn bench(folder: &Path, agents: &[&Agent], arguments: &[&str]) -> Command {
-    on_agents("bench", folder, agents, arguments)
-}
-
-/// A tool with agents.
-fn on_agents(tool: &str, folder: &Path, agents: &[&Agent], arguments: &[&str]) -> Command {
-    let mut command = Command::new(WEIR);
-    command.args(["--json", tool]).args(arguments);
-    for agent in agents {
-        command.args(["--agent", &agent.address]);
-        command.args(["--agent-fingerprint", &agent.fingerprint]);
-    }
-    command.arg("--agent-token-file").arg(token(folder));
-    command
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn count(of: &Value, pointer: &str) -> u64 {
-    let value = of.pointer(pointer).and_then(Value::as_u64);
-    value.unwrap_or_else(|| panic!("no number at {pointer} of {of}"))
-}
-
-/// A gateway that serves a volume, and the URL of its namespace.
-fn served() -> (Gateway, String) {
-    let mut gateway = Gateway::prepared("");
-    gateway.start();
-    let port = free_port();
-    gateway.ok("volume add disk mem:?size=64M");
-    gateway.ok(&format!("subsystem add {SUBSYSTEM} --allow-any-host"));
-    gateway.ok(&format!("namespace add {SUBSYSTEM} disk"));
-    gateway.ok(&format!("listener add 127.0.0.1:{port}"));
-    (
-        gateway,
-        format!("nvme+tcp://127.0.0.1:{port}/{SUBSYSTEM}?nsid=1"),
-    )
-}
-
-/// Requests of an operation that the gateway's volume has carried out.
-fn requests(gateway: &Gateway, operation: &str) -> u64 {
-    counted(gateway, operation).expect("the gateway counts what its volume did")
-}
-
-/// The same; none before the first.
-fn counted(gateway: &Gateway, operation: &str) -> Option<u64> {
-    use std::io::{Read, Write};
-    let mut stream = std::os::unix::net::UnixStream::connect(gateway.path("weir.sock")).unwrap();
-    stream
-        .write_all(b"GET /metrics HTTP/1.0\r\nhost: localhost\r\n\r\n")
-        .unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let series = format!(
-        "weir_volume_requests_total{{volume=\"disk\",operation=\"{operation}\",result=\"succeeded\"}} "
-    );
-    let mut values = text.lines().filter_map(|line| line.strip_prefix(&series));
-    values.next().map(|value| value.parse().expect("a number"))
-}
+use gateway::{WEIR, until};
 
 #[test]
 fn what_agents_measure_is_what_the_gateway_counts() {
@@ -233,11 +108,6 @@ fn what_agents_measure_is_what_the_gateway_counts() {
     assert_eq!((run.load.queues(), run.load.hosts()), (3, 3));
     let page = fs::read_to_string(&page).unwrap();
     assert!(agents.iter().all(|agent| page.contains(&agent.address)));
-}
-
-/// A result on standard output.
-fn result(output: &Output) -> Document {
-    Document::from_json(std::str::from_utf8(&output.stdout).expect("text")).expect("a result")
 }
 
 #[test]
@@ -481,16 +351,6 @@ fn an_agent_that_falls_silent_fails_the_run_by_name_and_is_free_when_it_is_back(
         let output = bench(folder.path(), &[two], &short).output().unwrap();
         output.status.success()
     });
-}
-
-/// Blocks of a file that something was written to.
-fn written(file: &Path) -> Vec<usize> {
-    let bytes = fs::read(file).unwrap();
-    let blocks = bytes.chunks(4096).enumerate();
-    blocks
-        .filter(|(_, block)| block.iter().any(|byte| *byte != 0))
-        .map(|(place, _)| place)
-        .collect()
 }
 
 /// The same blocks are hot for all: two agents write to the blocks that one machine with all their queues writes to, and to no other.

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use weir_agent::allow::{Allowed, Rule};
-use weir_agent::message::{Code, Open, Usage as Asked};
+use weir_agent::message::{Code, Open, OpenVolume, Usage as Asked, WrongJob};
 use weir_agent::server::{Agent, Conductor, Refusal, Worker};
 use weir_agent::tls::Identity;
 use weir_agent::token::Token;
@@ -174,7 +174,9 @@ struct LoadWorker {
 type Named = (String, Vec<Arc<dyn Volume>>);
 
 struct Opened {
-    sides: Vec<Vec<Named>>,
+    volumes: Vec<Named>,
+    /// Which of them are driven together, by their places.
+    sides: Vec<Vec<usize>>,
     /// Ends when the volumes are gone.
     session: Session,
 }
@@ -188,56 +190,73 @@ impl LoadWorker {
     }
 
     /// The URLs, each of them allowed. Nothing is opened before all of them are.
-    fn urls(&self, asked: &Open) -> Result<Vec<Vec<VolumeUrl>>, Refusal> {
-        let read = |text: &String| {
-            let url: VolumeUrl = text
+    fn urls(&self, asked: &Open) -> Result<Vec<VolumeUrl>, Refusal> {
+        let read = |of: &OpenVolume| {
+            let url: VolumeUrl = of
+                .url
                 .parse()
                 .map_err(|error| Refusal::new(Code::Open, format!("{error}")))?;
             let allowed = self.allowed.check(&url);
             allowed.map_err(|why| Refusal::new(Code::Address, format!("{url}: {why}")))?;
             Ok(url)
         };
-        let sides = asked.sides.iter();
-        sides.map(|side| side.iter().map(read).collect()).collect()
+        asked.volumes.iter().map(read).collect()
     }
 
-    fn opened(&self, asked: &Open, urls: &[Vec<VolumeUrl>]) -> anyhow::Result<Opened> {
-        let volumes = urls.iter().map(Vec::len).max().unwrap_or(1) as u32;
-        let all = |of: u32| {
-            of.checked_mul(volumes)
-                .context("these are too many queues or hosts")
-        };
+    fn opened(&self, asked: &Open, urls: &[VolumeUrl]) -> anyhow::Result<Opened> {
+        let hosts = asked.hosts_together();
+        let hosts = hosts.context("these are too many hosts")?;
         let reactors = ReactorArguments::of(asked.reactors);
         let allowed = Arc::clone(&self.allowed);
         let gate: Gate = Arc::new(move |url| allowed.check(url));
-        let session = Session::start_gated(
-            &reactors,
-            all(asked.queues)?,
-            all(asked.hosts)?,
-            asked.by_rate,
-            gate,
-        )?;
-        let usage = match asked.usage {
-            Asked::Reads => Usage::Reads,
-            Asked::Flushes => Usage::Flushes,
-            Asked::Overwrites => Usage::Overwrites,
-        };
-        let open = |url: &VolumeUrl| {
-            let volumes = open_as_hosts(&session, url, asked.hosts, usage, asked.destroy_data)?;
+        let session = Session::start_gated(&reactors, asked.queues, hosts, asked.by_rate, gate)?;
+        let open = |(of, url): (&OpenVolume, &VolumeUrl)| {
+            let usage = match of.usage {
+                Asked::Reads => Usage::Reads,
+                Asked::Flushes => Usage::Flushes,
+                Asked::Overwrites => Usage::Overwrites,
+            };
+            let volumes = open_as_hosts(&session, url, of.hosts, usage, asked.destroy_data)?;
             Ok((url.to_string(), volumes))
         };
-        let sides = urls
-            .iter()
-            .map(|side| side.iter().map(open).collect())
-            .collect::<anyhow::Result<_>>()?;
-        Ok(Opened { sides, session })
+        let volumes = asked.volumes.iter().zip(urls).map(open);
+        Ok(Opened {
+            volumes: volumes.collect::<anyhow::Result<_>>()?,
+            sides: asked.sides.clone(),
+            session,
+        })
+    }
+
+    /// What was opened, with a job on each volume of a side.
+    fn jobs(&self, side: usize, configs: Vec<BenchConfig>) -> Result<(&Opened, Vec<Job>), Refusal> {
+        let refused = |text: String| Refusal::new(Code::Run, text);
+        let opened = self.opened.as_ref();
+        let opened = opened.ok_or_else(|| refused("no volume was opened".to_owned()))?;
+        let places = opened.sides.get(side);
+        let places = places.filter(|of| of.len() == configs.len());
+        let places = places.ok_or_else(|| {
+            refused(format!(
+                "there is no side {side} of {} volumes",
+                configs.len()
+            ))
+        })?;
+        let job = |(&place, config): (&usize, BenchConfig)| {
+            let (name, volumes) = &opened.volumes[place];
+            Job {
+                name: name.clone(),
+                volumes: volumes.clone(),
+                config,
+            }
+        };
+        Ok((opened, places.iter().zip(configs).map(job).collect()))
     }
 }
 
 impl Worker for LoadWorker {
-    fn open(&mut self, asked: &Open) -> Result<Vec<Vec<document::Volume>>, Refusal> {
+    fn open(&mut self, asked: &Open) -> Result<Vec<document::Volume>, Refusal> {
         const HOSTS_MAX: u32 = 1024;
-        if asked.hosts == 0 || asked.hosts > HOSTS_MAX || asked.queues == 0 {
+        let is_possible = |of: &OpenVolume| (1..=HOSTS_MAX).contains(&of.hosts);
+        if !asked.volumes.iter().all(is_possible) || asked.queues == 0 {
             let text = format!("1 to {HOSTS_MAX} hosts, and a queue at least, are possible");
             return Err(Refusal::new(Code::Open, text));
         }
@@ -247,12 +266,23 @@ impl Worker for LoadWorker {
         let stored = |(url, volumes): &Named| {
             convert::volume(url, &volumes[0].name(), &volumes[0].geometry())
         };
-        let sides = opened.sides.iter();
-        let told = sides
-            .map(|side| side.iter().map(stored).collect())
-            .collect();
+        let told = opened.volumes.iter().map(stored).collect();
         self.opened = Some(opened);
         Ok(told)
+    }
+
+    fn check(
+        &mut self,
+        side: usize,
+        configs: Vec<BenchConfig>,
+    ) -> Result<Option<WrongJob>, Refusal> {
+        let (opened, jobs) = self.jobs(side, configs)?;
+        let reactors = opened.session.remotes().len();
+        let wrong = |(job, of): (usize, &Job)| {
+            let text = bench::check_job(of, reactors).err()?.to_string();
+            Some(WrongJob { job, text })
+        };
+        Ok(jobs.iter().enumerate().find_map(wrong))
     }
 
     fn run(
@@ -261,28 +291,7 @@ impl Worker for LoadWorker {
         configs: Vec<BenchConfig>,
         mut conductor: Conductor,
     ) -> Result<Vec<BenchReport>, Refusal> {
-        let refused = |text: String| Refusal::new(Code::Run, text);
-        let opened = self.opened.as_ref();
-        let opened = opened.ok_or_else(|| refused("no volume was opened".to_owned()))?;
-        let volumes = opened
-            .sides
-            .get(side)
-            .filter(|of| of.len() == configs.len());
-        let volumes = volumes.ok_or_else(|| {
-            refused(format!(
-                "there is no side {side} of {} volumes",
-                configs.len()
-            ))
-        })?;
-        let jobs: Vec<Job> = volumes
-            .iter()
-            .zip(configs)
-            .map(|((name, volumes), config)| Job {
-                name: name.clone(),
-                volumes: volumes.clone(),
-                config,
-            })
-            .collect();
+        let (opened, jobs) = self.jobs(side, configs)?;
         let remotes = opened.session.remotes();
         let ran = opened.session.run(move |control| async move {
             let teller = conductor.teller();
@@ -303,6 +312,7 @@ impl Worker for LoadWorker {
             drop(waiting);
             reports
         });
+        let refused = |text: String| Refusal::new(Code::Run, text);
         let reports = ran.map_err(|error| refused(format!("{error:#}")))?;
         reports.map_err(|error| refused(error.to_string()))
     }

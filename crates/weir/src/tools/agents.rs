@@ -12,6 +12,7 @@ use weir_agent::tls::{Fingerprint, Trust};
 use weir_agent::token::Token;
 use weir_lab::convert;
 use weir_lab::document::{self, Caveat};
+use weir_load::bench::BenchReport;
 
 use super::laboratory::{Usage, grouped};
 use super::{live, present};
@@ -124,21 +125,41 @@ pub(super) fn check(outcome: Outcome) -> Result<Outcome, AgentError> {
     }
 }
 
+/// What agents did: with one job, by its place and its seed, or with all.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum With {
+    All,
+    Job(usize, u64),
+}
+
+impl With {
+    fn reports(self, part: &Part) -> &[BenchReport] {
+        match self {
+            With::All => &part.reports,
+            // Of what did not begin there is none.
+            With::Job(job, _) => part.reports.get(job..=job).unwrap_or_default(),
+        }
+    }
+}
+
 /// The agents of a run, as they are stored.
-pub(super) fn stored(outcome: &Outcome) -> document::Agents {
+pub(super) fn stored(outcome: &Outcome, with: With) -> document::Agents {
     let seconds = |of: &Duration| of.as_secs_f64();
     let each = outcome.parts.iter().map(|part| {
         let agent = document::Agent {
             name: part.name.clone(),
             version: part.version.clone(),
             machine: part.machine.clone(),
-            seed: part.seed,
+            seed: match with {
+                With::All => part.seed,
+                With::Job(_, seed) => seed,
+            },
             start_offset_seconds: part.start_offset.as_ref().map(seconds),
             round_trip_seconds: part.round_trip.as_ref().map(seconds),
             error: part.error.as_deref().map(without_in_text),
             ..document::Agent::default()
         };
-        convert::agent(agent, &part.reports)
+        convert::agent(agent, with.reports(part))
     });
     let spread = outcome.spread.as_ref();
     document::Agents {
@@ -154,34 +175,58 @@ pub(super) fn stored(outcome: &Outcome) -> document::Agents {
 
 /// What has to be said of a run, with the agents that it is about.
 pub(super) fn caveats(outcome: &Outcome) -> Vec<Caveat> {
-    let mut all = Vec::new();
-    let mut of_agent = |part: &Part, caveat| all.push((format!("agent {}", part.name), caveat));
-    for part in &outcome.parts {
-        let own = env!("CARGO_PKG_VERSION");
-        if part.version != own {
-            let text = format!("it runs Weir {}, and the coordinator {own}", part.version);
-            of_agent(part, Caveat::new("agent-version", text));
-        }
-        for caveat in convert::caveats(&part.reports) {
-            of_agent(part, caveat);
-        }
-    }
+    let mut all = of_versions(outcome);
+    all.extend(of_parts(outcome, With::All));
     let mut caveats = grouped(&all);
-    if let Some(spread) = outcome.spread.as_ref().filter(|of| of.spread > SPREAD_MAX) {
-        let text = format!(
-            "the agents began {:.1} ms apart: their intervals are not quite of the same time",
-            spread.spread.as_secs_f64() * 1e3
-        );
-        caveats.push(Caveat::new("agents-not-together", text));
-    }
+    caveats.extend(of_beginning(outcome));
     if let Some(error) = &outcome.error {
-        let text = format!(
-            "the run is not whole: {}. Its numbers are of what was measured until then, and no result",
-            without_in_text(&error.to_string())
-        );
-        caveats.insert(0, Caveat::new("agent-lost", text));
+        caveats.insert(0, of_loss("the run", error));
     }
     caveats
+}
+
+fn about(part: &Part) -> String {
+    format!("agent {}", part.name)
+}
+
+/// Agents of another version, and that they are.
+pub(super) fn of_versions(outcome: &Outcome) -> Vec<(String, Caveat)> {
+    let own = env!("CARGO_PKG_VERSION");
+    let others = outcome.parts.iter().filter(|part| part.version != own);
+    let each = others.map(|part| {
+        let text = format!("it runs Weir {}, and the coordinator {own}", part.version);
+        (about(part), Caveat::new("agent-version", text))
+    });
+    each.collect()
+}
+
+/// What each agent says of what it did.
+pub(super) fn of_parts(outcome: &Outcome, with: With) -> Vec<(String, Caveat)> {
+    let of_part = |part| {
+        let caveats = convert::caveats(with.reports(part)).into_iter();
+        caveats.map(|caveat| (about(part), caveat))
+    };
+    outcome.parts.iter().flat_map(of_part).collect()
+}
+
+/// That they did not begin together, where they did not.
+pub(super) fn of_beginning(outcome: &Outcome) -> Option<Caveat> {
+    let spread = outcome.spread.as_ref();
+    let spread = spread.filter(|of| of.spread > SPREAD_MAX)?;
+    let text = format!(
+        "the agents began {:.1} ms apart: their intervals are not quite of the same time",
+        spread.spread.as_secs_f64() * 1e3
+    );
+    Some(Caveat::new("agents-not-together", text))
+}
+
+/// That what is called so is not whole.
+pub(super) fn of_loss(what: &str, error: &AgentError) -> Caveat {
+    let text = format!(
+        "{what} is not whole: {}. Its numbers are of what was measured until then, and no result",
+        without_in_text(&error.to_string())
+    );
+    Caveat::new("agent-lost", text)
 }
 
 /// A row for each agent.

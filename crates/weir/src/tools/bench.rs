@@ -79,8 +79,8 @@ pub(crate) struct BenchArguments {
     /// List the workloads that have a name
     #[arg(long)]
     list_workloads: bool,
-    /// Do what a job file says, in phases and with a job for each volume; see docs/laboratory.md
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["urls", "RequestArguments", "verify", "queue_depth", "rate", "queues", "hosts", "duration", "ramp", "interval", "seed", "agent"])]
+    /// Do what a job file says, in phases and with a job for each volume; see docs/laboratory.md. With --agent each phase is made by all agents together
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["urls", "RequestArguments", "verify", "queue_depth", "rate", "queues", "hosts", "duration", "ramp", "interval", "seed"])]
     job: Option<PathBuf>,
     #[command(flatten)]
     result: ResultArguments,
@@ -170,6 +170,7 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
             destroy_data: arguments.destroy_data,
             result: &arguments.result,
             reactors: &arguments.reactors,
+            agents: &arguments.agents,
         };
         return job::run(&arguments, json);
     }

@@ -1,30 +1,29 @@
 //! `weir bench --job FILE`: load in phases, with a job for each volume, as a file says.
 
+mod here;
+mod on_agents;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::{Context, bail};
-use weir_block::Volume;
+use weir_agent::coordinator::Outcome;
 use weir_lab::convert::{self, Asked};
-use weir_lab::document::{Body, Caveat, Document, Load, Run};
+use weir_lab::document::{self, Body, Caveat, Document, Load, Run};
 use weir_lab::job::{Job, JobFile, Phase};
 use weir_lab::secret;
-use weir_load::bench::{self, BenchConfig, BenchProgress, BenchReport, PhaseReports};
+use weir_load::Stop;
+use weir_load::bench::{self, BenchConfig, BenchReport};
 use weir_nvme_host::SCHEME;
 use weir_volume::VolumeUrl;
 
 use super::ReactorArguments;
-use super::bench::tick;
-use super::laboratory::{
-    Usage, check_hosts, document, grouped, judged, latencies, open_as_hosts, show,
-};
-use super::live::View;
-use super::present::{self, Line, Progress};
+use super::agents::{self, AgentsArguments, With};
+use super::laboratory::{Usage, check_hosts, document, grouped, judged, latencies, show};
+use super::present;
 use super::report::ResultArguments;
-use super::session::Session;
 
 /// What the command line says beside the file.
 pub(super) struct JobArguments<'a> {
@@ -32,12 +31,36 @@ pub(super) struct JobArguments<'a> {
     pub(super) destroy_data: bool,
     pub(super) result: &'a ResultArguments,
     pub(super) reactors: &'a ReactorArguments,
+    pub(super) agents: &'a AgentsArguments,
 }
 
-/// A job whose volume stands ready.
-struct Ready {
-    job: Job,
-    volumes: Vec<Arc<dyn Volume>>,
+/// A job file that was read, with the URLs of its volumes.
+struct Asking {
+    /// What it is called.
+    name: String,
+    file: JobFile,
+    urls: BTreeMap<String, VolumeUrl>,
+}
+
+/// What came of the phases that have figures, one after the other.
+struct Measured {
+    /// The volume of each job.
+    volumes: Vec<Vec<document::Volume>>,
+    /// A report for each job.
+    reports: Vec<Vec<BenchReport>>,
+    /// The agents that made them; none where this machine did.
+    outcomes: Vec<Outcome>,
+    end: End,
+}
+
+/// Why there are no more.
+enum End {
+    /// These are all, or the user wanted no more.
+    Asked,
+    /// The next one failed.
+    Failed(anyhow::Error),
+    /// An agent was lost in the last of them.
+    Lost,
 }
 
 pub(super) fn run(arguments: &JobArguments<'_>, json: bool) -> anyhow::Result<ExitCode> {
@@ -48,39 +71,49 @@ pub(super) fn run(arguments: &JobArguments<'_>, json: bool) -> anyhow::Result<Ex
     let file = JobFile::read(&name, &text)?;
     arguments.result.check(&[arguments.file])?;
     let urls = urls(&name, &file)?;
-    let session = start(&file, arguments.reactors)?;
-    let phases = open(&session, &name, &file, &urls, arguments.destroy_data)?;
-    let PhaseReports { reports, failed } = measure(&session, &name, &file, &phases)?;
-    let (runs, mut caveats) = stored(&file, &phases, &reports);
-    caveats.extend(cut_short(&file, reports.len(), failed.as_ref()));
-    if let (Some(error), true) = (&failed, runs.is_empty()) {
-        bail!("phase '{}' failed: {error}", file.phases[0].name);
+    let asking = Asking { name, file, urls };
+    let measured = match arguments.agents.are_named() {
+        true => on_agents::measure(arguments, &asking)?,
+        false => here::measure(arguments, &asking)?,
+    };
+    let file = &asking.file;
+    let (runs, mut caveats) = stored(file, &measured, arguments.agents.count());
+    caveats.extend(cut_short(file, &measured));
+    if let (End::Failed(error), true) = (&measured.end, runs.is_empty()) {
+        bail!("phase '{}' failed: {error:#}", file.phases[0].name);
     }
     let mut document = document(Body::Bench { runs }, started);
     document.caveats = caveats;
-    show(&document, json, table)?;
+    show(&document, json, shown)?;
     arguments.result.write(&document)?;
-    match failed {
-        None => Ok(judged(&document)),
-        Some(_) => Ok(ExitCode::FAILURE),
+    match &measured.end {
+        End::Asked => Ok(judged(&document)),
+        End::Failed(_) => Ok(ExitCode::FAILURE),
+        End::Lost => {
+            let lost = document.runs().iter().find_map(|run| run.error());
+            let lost = lost.unwrap_or("an agent was lost");
+            eprintln!("error: the result is not whole: {lost}");
+            Ok(ExitCode::FAILURE)
+        }
     }
 }
 
-/// What has to be said where phases are missing: `done` have their figures, and the one after them failed or was not begun.
-fn cut_short(file: &JobFile, done: usize, failed: Option<&bench::BenchError>) -> Vec<Caveat> {
+/// What has to be said where phases are missing, or one is not whole.
+fn cut_short(file: &JobFile, measured: &Measured) -> Vec<Caveat> {
+    let done = measured.reports.len();
     let mut missing = file.phases[done..].iter();
     let mut caveats = Vec::new();
-    if let (Some(error), Some(phase)) = (failed, missing.as_slice().first()) {
+    if let (End::Failed(error), Some(phase)) = (&measured.end, missing.as_slice().first()) {
         missing.next();
-        let error = secret::without_in_text(&error.to_string());
+        let error = secret::without_in_text(&format!("{error:#}"));
         let text = format!("phase '{}' failed and has no figures: {error}", phase.name);
         caveats.push(Caveat::new("phase-failed", text));
     }
     let names: Vec<String> = missing.map(|phase| format!("'{}'", phase.name)).collect();
     if !names.is_empty() {
-        let why = match failed {
-            Some(_) => "since one failed",
-            None => "since it was asked to end",
+        let why = match measured.end {
+            End::Failed(_) | End::Lost => "since one failed",
+            End::Asked => "since it was asked to end",
         };
         let text = format!(
             "{} of {} phases were not begun, {why}: {}",
@@ -108,76 +141,83 @@ fn urls(name: &str, file: &JobFile) -> anyhow::Result<BTreeMap<String, VolumeUrl
     .collect()
 }
 
-/// Reactors for the phase with the most queues.
-fn start(file: &JobFile, reactors: &ReactorArguments) -> anyhow::Result<Session> {
-    let most = |of: &dyn Fn(&Job) -> u32| {
-        let sums = file.phases.iter().map(|phase| {
-            let each = phase.jobs.iter().map(of);
+/// A volume that is opened once: jobs that share it share it as it is open, for whatever any of them does. A medium is opened for writing once.
+struct Shared<'a> {
+    /// The first of the jobs.
+    job: &'a Job,
+    url: VolumeUrl,
+    usage: Usage,
+}
+
+impl Asking {
+    /// Each volume once, and for each phase which of them its jobs drive.
+    fn shared(&self) -> anyhow::Result<(Vec<Shared<'_>>, Vec<Vec<usize>>)> {
+        let mut shared: Vec<Shared<'_>> = Vec::new();
+        let mut sides = Vec::with_capacity(self.file.phases.len());
+        for phase in &self.file.phases {
+            let mut side = Vec::with_capacity(phase.jobs.len());
+            for job in &phase.jobs {
+                let is_same = |other: &Shared<'_>| shares(other.job, job);
+                side.push(match shared.iter().position(is_same) {
+                    Some(place) => place,
+                    None => {
+                        shared.push(self.first_of(job)?);
+                        shared.len() - 1
+                    }
+                });
+            }
+            sides.push(side);
+        }
+        Ok((shared, sides))
+    }
+
+    fn first_of<'a>(&self, job: &'a Job) -> anyhow::Result<Shared<'a>> {
+        let jobs = self.file.phases.iter().flat_map(|phase| &phase.jobs);
+        let sharing = jobs.filter(|other| other.volume == job.volume);
+        let usage = sharing.map(|other| Usage::of(&other.workload)).max();
+        let Some(url) = self.urls.get(&job.volume) else {
+            bail!("{} was not read", job.volume);
+        };
+        Ok(Shared {
+            job,
+            url: with_queues(url, self.queues_of_host(job))?,
+            usage: usage.expect("the job itself is among them"),
+        })
+    }
+
+    /// The queues that each host of a job's volume needs: those of the jobs that use it side by side.
+    fn queues_of_host(&self, job: &Job) -> u32 {
+        let of_phase = |phase: &Phase| {
+            let sharing = phase.jobs.iter().filter(|other| shares(other, job));
+            sharing
+                .map(|other| other.queues)
+                .fold(0, u32::saturating_add)
+        };
+        self.file.phases.iter().map(of_phase).max().unwrap_or(1)
+    }
+
+    /// Of the phase with the most, what its jobs have together.
+    fn together(&self, of: impl Fn(&Job) -> u32) -> u32 {
+        let sums = self.file.phases.iter().map(|phase| {
+            let each = phase.jobs.iter().map(&of);
             each.fold(0, u32::saturating_add)
         });
         sums.max().unwrap_or(1)
-    };
-    let queues = most(&|job| job.queues.saturating_mul(job.hosts));
-    let volumes = most(&|job| job.hosts);
-    let mut jobs = file.phases.iter().flat_map(|phase| &phase.jobs);
-    if jobs.any(|job| job.load.rate().is_some()) {
-        Session::start_awake(reactors, queues, volumes)
-    } else {
-        Session::start_for(reactors, queues, volumes)
+    }
+
+    fn queues_together(&self) -> u32 {
+        self.together(|job| job.queues.saturating_mul(job.hosts))
+    }
+
+    fn has_rates(&self) -> bool {
+        let mut jobs = self.file.phases.iter().flat_map(|phase| &phase.jobs);
+        jobs.any(|job| job.load.rate().is_some())
     }
 }
 
-/// Opens every job's volume, a volume that several jobs name once for each. Refused before anything runs where one that is to be changed
-/// carries something.
-fn open(
-    session: &Session,
-    name: &str,
-    file: &JobFile,
-    urls: &BTreeMap<String, VolumeUrl>,
-    destroy_data: bool,
-) -> anyhow::Result<Vec<Vec<Ready>>> {
-    // A medium is opened for writing once: jobs that share it share its volumes, opened for whatever any of them does.
-    let mut opened: BTreeMap<(String, u32), Vec<Arc<dyn Volume>>> = BTreeMap::new();
-    let jobs = || file.phases.iter().flat_map(|phase| &phase.jobs);
-    for job in jobs() {
-        let key = (job.volume.clone(), job.hosts);
-        if opened.contains_key(&key) {
-            continue;
-        }
-        let sharing = jobs().filter(|other| other.volume == job.volume);
-        let usage = sharing.map(|other| Usage::of(&other.workload)).max();
-        let usage = usage.expect("the job itself is among them");
-        let Some(url) = urls.get(&job.volume) else {
-            bail!("{} was not read", job.volume);
-        };
-        let opening = with_queues(url, queues_of_host(file, job))
-            .and_then(|url| open_as_hosts(session, &url, job.hosts, usage, destroy_data));
-        let volumes = opening
-            .with_context(|| format!("{name}:{}: the volume cannot be used", job.volume_line))?;
-        opened.insert(key, volumes);
-    }
-    let ready = |job: &Job| Ready {
-        volumes: opened[&(job.volume.clone(), job.hosts)].clone(),
-        job: job.clone(),
-    };
-    let phases = file.phases.iter();
-    Ok(phases
-        .map(|phase| phase.jobs.iter().map(ready).collect())
-        .collect())
-}
-
-/// The queues that each host of a job's volume needs: those of the jobs that use it side by side.
-fn queues_of_host(file: &JobFile, job: &Job) -> u32 {
-    let of_phase = |phase: &Phase| {
-        let sharing = phase
-            .jobs
-            .iter()
-            .filter(|other| (&other.volume, other.hosts) == (&job.volume, job.hosts));
-        sharing
-            .map(|other| other.queues)
-            .fold(0, u32::saturating_add)
-    };
-    file.phases.iter().map(of_phase).max().unwrap_or(1)
+/// Whether two jobs use one volume, as it is open for both.
+fn shares(one: &Job, other: &Job) -> bool {
+    (&one.volume, one.hosts) == (&other.volume, other.hosts)
 }
 
 /// Where the URL does not say how many queues a controller has, it has as many as are asked for.
@@ -188,103 +228,68 @@ fn with_queues(url: &VolumeUrl, queues: u32) -> anyhow::Result<VolumeUrl> {
     Ok(url.clone().with("queues", queues))
 }
 
-fn measure(
-    session: &Session,
-    name: &str,
-    file: &JobFile,
-    phases: &[Vec<Ready>],
-) -> anyhow::Result<PhaseReports> {
-    let names = file.phases.iter().map(|phase| phase.name.clone());
-    let driven: Vec<bench::Phase> = names
-        .zip(phases)
-        .map(|(name, jobs)| bench::Phase {
-            name,
-            jobs: jobs.iter().map(|ready| driven(ready, session)).collect(),
-        })
-        .collect();
-    let remotes = session.remotes();
-    let jobs = driven.iter().flat_map(|phase| &phase.jobs);
-    for (job, asked) in jobs.zip(file.phases.iter().flat_map(|phase| &phase.jobs)) {
-        bench::check_job(job, remotes.len())
-            .with_context(|| format!("{name}:{}: the job cannot be run", asked.line))?;
-    }
-    let progress = Progress::start();
-    let mut sink = progress.sink();
-    let reports = session.run(move |control| async move {
-        let mut before = Duration::ZERO;
-        let (mut at, mut total) = (0, Duration::ZERO);
-        let names = |phase: &bench::Phase| -> Vec<String> {
-            phase.jobs.iter().map(|job| job.name.clone()).collect()
-        };
-        let mut views: Vec<_> = driven.iter().map(|phase| View::new(names(phase))).collect();
-        let tell = |phase: usize, progress: BenchProgress| {
-            if phase != at {
-                (at, before) = (phase, before + total);
-            }
-            total = progress.total;
-            if let Some(line) = views[phase].add(&tick(&progress)) {
-                sink(Line {
-                    elapsed: before + line.elapsed,
-                    text: format!("phase {}: {}", phase + 1, line.text),
-                    ..line
-                });
-            }
-        };
-        bench::run_phases(&control, &remotes, &driven, tell).await
-    })??;
-    drop(progress);
-    Ok(reports)
-}
-
-fn driven(ready: &Ready, session: &Session) -> bench::Job {
-    let job = &ready.job;
-    bench::Job {
-        name: job.name.clone(),
-        volumes: ready.volumes.clone(),
-        config: BenchConfig {
-            workload: job.workload.clone(),
-            load: job.load,
-            queues: job.queues * job.hosts,
-            among: None,
-            duration: job.duration,
-            ramp: job.ramp,
-            interval: job.interval,
-            seed: job.seed,
-            stop: session.stop.clone(),
-        },
+fn config(job: &Job, stop: &Stop) -> BenchConfig {
+    BenchConfig {
+        workload: job.workload.clone(),
+        load: job.load,
+        queues: job.queues * job.hosts,
+        among: None,
+        duration: job.duration,
+        ramp: job.ramp,
+        interval: job.interval,
+        seed: job.seed,
+        stop: stop.clone(),
     }
 }
 
 /// A run for each job. Phases that were not begun have none.
-fn stored(
-    file: &JobFile,
-    phases: &[Vec<Ready>],
-    reports: &[Vec<BenchReport>],
-) -> (Vec<Run>, Vec<Caveat>) {
-    let (mut runs, mut caveats) = (Vec::new(), Vec::new());
-    for ((phase, ready), reports) in file.phases.iter().zip(phases).zip(reports) {
-        for (ready, report) in ready.iter().zip(reports) {
+fn stored(file: &JobFile, measured: &Measured, machines: u32) -> (Vec<Run>, Vec<Caveat>) {
+    let (mut runs, mut caveats, mut lost) = (Vec::new(), Vec::new(), Vec::new());
+    caveats.extend(
+        measured
+            .outcomes
+            .first()
+            .map(agents::of_versions)
+            .unwrap_or_default(),
+    );
+    for (index, reports) in measured.reports.iter().enumerate() {
+        let (phase, outcome) = (&file.phases[index], measured.outcomes.get(index));
+        for (place, (job, report)) in phase.jobs.iter().zip(reports).enumerate() {
             let one = std::slice::from_ref(report);
-            for caveat in convert::caveats(one) {
-                caveats.push((format!("{}, {}", phase.name, ready.job.name), caveat));
+            let name = format!("{}, {}", phase.name, job.name);
+            let volume = measured.volumes[index][place].clone();
+            let mut run = convert::run(&asked(job, machines), &[volume], one);
+            run.phase = Some(phase.name.clone());
+            match outcome {
+                None => {
+                    let own = convert::caveats(one).into_iter();
+                    caveats.extend(own.map(|caveat| (name.clone(), caveat)));
+                }
+                Some(outcome) => {
+                    let with = With::Job(place, job.seed);
+                    run.agents = Some(agents::stored(outcome, with));
+                    let own = agents::of_parts(outcome, with).into_iter();
+                    caveats.extend(own.map(|(of, caveat)| (format!("{name}, {of}"), caveat)));
+                }
             }
-            let run = convert::run(&asked(&ready.job), &[volume(ready)], one);
-            runs.push(Run {
-                phase: Some(phase.name.clone()),
-                ..run
-            });
+            runs.push(run);
+        }
+        if let Some(outcome) = outcome {
+            let apart = agents::of_beginning(outcome);
+            caveats.extend(apart.map(|caveat| (phase.name.clone(), caveat)));
+            let what = format!("phase '{}'", phase.name);
+            let error = outcome.error.as_ref();
+            lost.extend(error.map(|error| agents::of_loss(&what, error)));
         }
     }
-    (runs, grouped(&caveats))
+    lost.extend(grouped(&caveats));
+    (runs, lost)
 }
 
-fn volume(ready: &Ready) -> weir_lab::document::Volume {
-    let volume = &ready.volumes[0];
-    convert::volume(&ready.job.volume, &volume.name(), &volume.geometry())
-}
-
-fn asked(job: &Job) -> Asked<'_> {
-    let (queues, hosts) = (job.queues * job.hosts, job.hosts);
+/// What a job was asked for on so many machines together.
+fn asked(job: &Job, machines: u32) -> Asked<'_> {
+    let hosts = job.hosts * machines;
+    let queues = job.queues * hosts;
     Asked {
         name: &job.name,
         workload: &job.workload,
@@ -309,6 +314,18 @@ fn asked(job: &Job) -> Asked<'_> {
         seed: job.seed,
         ramp: job.ramp,
     }
+}
+
+/// Every job, and who made the load of each.
+fn shown(document: &Document) -> anyhow::Result<String> {
+    let mut text = table(document)?;
+    for run in document.runs() {
+        if let Some(parts) = &run.agents {
+            let phase = run.phase.as_deref().unwrap_or_default();
+            text += &format!("\n{phase}, {}\n{}", run.name, agents::table(parts)?);
+        }
+    }
+    Ok(text)
 }
 
 fn table(document: &Document) -> anyhow::Result<String> {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use tokio::runtime::Runtime;
 use weir_agent::coordinator::{AgentError, Coordinator, Tick};
 use weir_agent::message::Open;
@@ -23,7 +23,7 @@ use weir_nvme_host::SCHEME;
 use weir_reactor::{Reactor, Remote};
 use weir_volume::{Access, VolumeUrl};
 
-use super::agents::{self, AgentsArguments};
+use super::agents::{self, AgentsArguments, With};
 use super::bench::RequestArguments;
 use super::present::{self, Line, Progress};
 use super::report::ResultArguments;
@@ -140,14 +140,14 @@ impl Place {
         let agents = arguments.agents.agents()?;
         end_on_interrupt(stop)?;
         let texts = |urls: &Vec<VolumeUrl>| urls.iter().map(ToString::to_string).collect();
+        let texts: Vec<Vec<String>> = sides.iter().map(texts).collect();
+        let usage = agents::usage(Usage::of(workload));
+        let open = Open::of_sides(&texts, arguments.hosts, arguments.queues, usage);
         let open = Open {
-            sides: sides.iter().map(texts).collect(),
-            hosts: arguments.hosts,
-            queues: arguments.queues * arguments.hosts,
-            usage: agents::usage(Usage::of(workload)),
             destroy_data: arguments.destroy_data,
             reactors: arguments.reactors.asked(),
             by_rate,
+            ..open.context("these are too many queues")?
         };
         let runtime = agents::runtime()?;
         let (coordinator, opened) = runtime.block_on(async {
@@ -548,7 +548,7 @@ impl Bench for Runner {
                 let outcome = coordinator
                     .run(request.side, &configs, stop, &mut tell)
                     .await?;
-                let parts = agents::stored(&outcome);
+                let parts = agents::stored(&outcome, With::All);
                 let caveats = agents::caveats(&outcome);
                 // Less than was asked for is no point of a curve, and no side of a comparison.
                 if let Some(error) = outcome.error {

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use anyhow::Context;
 use weir_agent::coordinator::{AgentError, Coordinator, Outcome};
 use weir_agent::message::Open;
 use weir_lab::document::{Body, Volume};
@@ -12,7 +13,7 @@ use weir_load::workload::Workload;
 
 use super::show::{Driven, Shown};
 use super::{BenchArguments, judge};
-use crate::tools::agents;
+use crate::tools::agents::{self, With};
 use crate::tools::laboratory::Usage;
 use crate::tools::live::View;
 use crate::tools::present::Progress;
@@ -38,7 +39,7 @@ pub(super) fn run(
             queues,
         })
         .collect();
-    let parts = agents::stored(&outcome);
+    let parts = agents::stored(&outcome, With::All);
     let caveats = agents::caveats(&outcome);
     let mut document = arguments.stored(workload, &driven, &outcome.merged, started);
     document.caveats.clone_from(&caveats);
@@ -84,14 +85,13 @@ fn measure(
     let stop = Stop::new();
     end_on_interrupt(&stop)?;
     let urls = arguments.urls.iter().map(ToString::to_string).collect();
+    let usage = agents::usage(Usage::of(workload));
+    let open = Open::of_sides(&[urls], arguments.hosts, arguments.queues, usage);
     let open = Open {
-        sides: vec![urls],
-        hosts: arguments.hosts,
-        queues: arguments.queues * arguments.hosts,
-        usage: agents::usage(Usage::of(workload)),
         destroy_data: arguments.destroy_data,
         reactors: arguments.reactors.asked(),
         by_rate: arguments.rate.is_some(),
+        ..open.context("these are too many queues")?
     };
     let total = arguments.ramp + arguments.duration;
     let progress = Progress::start();
