@@ -160,11 +160,13 @@ pub unsafe extern "C" fn rados_connect(rados: *mut c_void) -> c_int {
         return -(ENOENT as c_int);
     };
     let cluster = cluster(&name);
-    let state = lock(&cluster.state);
+    let mut state = lock(&cluster.state);
+    state.connecting += 1;
     let waited = cluster
         .changed
         .wait_while(state, |state| state.connect_hangs);
     let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+    state.connecting -= 1;
     if state.monitors_down {
         return -(ETIMEDOUT as c_int);
     }

@@ -66,6 +66,7 @@ pub(crate) struct State {
     pub(crate) release_hangs: bool,
     pub(crate) acquire_hangs: bool,
     /// How many wait so.
+    pub(crate) connecting: u64,
     pub(crate) opening: u64,
     pub(crate) releasing: u64,
     pub(crate) acquiring: u64,
@@ -647,6 +648,7 @@ impl Cluster {
                 state.acquire_hangs = what == "on";
                 self.changed.notify_all();
             }
+            ["connecting"] => return state.connecting as i64,
             ["opening"] => return state.opening as i64,
             ["releasing"] => return state.releasing as i64,
             ["acquiring"] => return state.acquiring as i64,

@@ -4,12 +4,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 
 use weir_volume::parts::lock;
 
 use crate::auto::InFlightMax;
 use crate::error::CephError;
+use crate::host::in_background;
 use crate::options::{Cache, Options};
 use crate::sys::{Api, LibraryError, Pool, Rados};
 use crate::threads::{self, Thread};
@@ -191,12 +192,34 @@ pub(crate) fn connect(
 pub(crate) struct Group {
     ceph: Arc<Ceph>,
     pub(crate) key: GroupKey,
-    /// Held while one connects that is to be shared, so that the next image finds it.
-    clients: Mutex<Vec<Weak<Client>>>,
+    /// Never held while anything waits for the cluster: reports take it too.
+    clients: Mutex<Clients>,
+    /// One that was to be shared is connected, or could not be.
+    connected: Condvar,
     /// A volume of it is moving to a client of its own: one at a time.
     pub(crate) moving: AtomicBool,
     /// No volume of it moves before this time, in ticks: a client could not be had.
     pub(crate) move_not_before: AtomicU64,
+}
+
+/// The clients of a group.
+#[derive(Default)]
+struct Clients {
+    all: Vec<Weak<Client>>,
+    /// One connects that is to be shared: the next image waits for it.
+    connecting: bool,
+    /// How many of those could not connect, and why the last one could not: who waited for it need not find out again.
+    failed: (u64, Option<CephError>),
+}
+
+/// That a client connects which is to be shared. Those who wait for it go on when this ends, however it does.
+struct ConnectingShared<'group>(&'group Group);
+
+impl Drop for ConnectingShared<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.clients).connecting = false;
+        self.0.connected.notify_all();
+    }
 }
 
 /// What is known of a client.
@@ -229,6 +252,7 @@ impl Group {
             ceph,
             key,
             clients: Mutex::default(),
+            connected: Condvar::new(),
             moving: AtomicBool::new(false),
             move_not_before: AtomicU64::new(0),
         })
@@ -242,7 +266,7 @@ impl Group {
     /// The seat of a new client that has no other. It knows of every client that was cut off before.
     pub(crate) fn own_seat(self: &Arc<Self>) -> Result<Seat, CephError> {
         let client = Arc::new(self.connect(true)?);
-        lock(&self.clients).push(Arc::downgrade(&client));
+        lock(&self.clients).all.push(Arc::downgrade(&client));
         self.informed(Seat { client })
     }
 
@@ -258,21 +282,55 @@ impl Group {
 
     fn take_seat(self: &Arc<Self>) -> Result<Seat, CephError> {
         let mut clients = lock(&self.clients);
-        clients.retain(|client| client.strong_count() > 0);
-        let free = clients.iter().filter_map(Weak::upgrade).find(|client| {
-            let images = client.images.load(Ordering::Relaxed);
-            !client.own && !client.is_fenced() && images < self.key.images_max
-        });
-        let client = match free {
-            Some(client) => client,
-            None => {
-                let client = Arc::new(self.connect(false)?);
-                clients.push(Arc::downgrade(&client));
-                client
+        let failed_before = clients.failed.0;
+        loop {
+            if let Some(seat) = self.free_seat(&mut clients) {
+                return Ok(seat);
+            }
+            if !clients.connecting {
+                break;
+            }
+            let waited = self.connected.wait(clients);
+            clients = waited.unwrap_or_else(PoisonError::into_inner);
+            if clients.failed.0 > failed_before
+                && let Some(error) = &clients.failed.1
+            {
+                return Err(error.clone());
+            }
+        }
+        clients.connecting = true;
+        drop(clients);
+        let connecting = ConnectingShared(self);
+        let connected = self.connect(false).map(Arc::new);
+        let mut clients = lock(&self.clients);
+        let seated = match connected {
+            Ok(client) => {
+                clients.all.push(Arc::downgrade(&client));
+                Ok(Seat::at(client))
+            }
+            Err(error) => {
+                clients.failed = (clients.failed.0 + 1, Some(error.clone()));
+                Err(error)
             }
         };
-        client.images.fetch_add(1, Ordering::Relaxed);
-        Ok(Seat { client })
+        drop(clients);
+        drop(connecting);
+        seated
+    }
+
+    /// A seat at a client that has one free.
+    fn free_seat(&self, clients: &mut Clients) -> Option<Seat> {
+        clients.all.retain(|client| client.strong_count() > 0);
+        let mut free = None;
+        for client in clients.all.iter().filter_map(Weak::upgrade) {
+            let has_room =
+                !client.own && !client.is_fenced() && client.images() < self.key.images_max;
+            match free {
+                None if has_room => free = Some(client),
+                _ => let_go(client),
+            }
+        }
+        free.map(Seat::at)
     }
 
     /// A client that is shared, or a volume's own with its seat taken.
@@ -298,37 +356,48 @@ impl Group {
         })
     }
 
+    /// What a question yields for each client.
+    fn of_each<T>(&self, mut ask: impl FnMut(&Client) -> T) -> Vec<T> {
+        let clients: Vec<_> = {
+            let clients = lock(&self.clients);
+            clients.all.iter().filter_map(Weak::upgrade).collect()
+        };
+        let answers = clients.iter().map(|client| ask(client)).collect();
+        clients.into_iter().for_each(let_go);
+        answers
+    }
+
     pub(crate) fn report(&self) -> Vec<ClientReport> {
-        let clients = lock(&self.clients);
-        let clients = clients.iter().filter_map(Weak::upgrade);
-        let report = |client: Arc<Client>| ClientReport {
+        self.of_each(|client| ClientReport {
             id: self.key.credentials.id.clone(),
             conf: self.key.credentials.conf.clone(),
             address: client.address.clone(),
-            images: client.images.load(Ordering::Relaxed),
+            images: client.images(),
             images_max: if client.own { 1 } else { self.key.images_max },
             own: client.own,
             busiest_thread: lock(&client.busiest_thread).clone(),
             fenced: client.is_fenced(),
             cost: client.cost.get().copied().flatten(),
-        };
-        clients.map(report).collect()
+        })
     }
 
     /// Clients that were cut off and of which something is left.
     pub(crate) fn fenced(&self) -> usize {
-        let clients = lock(&self.clients);
-        let clients = clients.iter().filter_map(Weak::upgrade);
-        clients.filter(|client| client.is_fenced()).count()
+        let fenced = self.of_each(Client::is_fenced);
+        fenced.into_iter().filter(|fenced| *fenced).count()
     }
 
     /// Clients that are a volume's own.
     pub(crate) fn own(&self) -> usize {
-        let clients = lock(&self.clients);
-        let clients = clients.iter().filter_map(Weak::upgrade);
-        clients
-            .filter(|client| client.own && !client.is_fenced())
-            .count()
+        let own = self.of_each(|client| client.own && !client.is_fenced());
+        own.into_iter().filter(|own| *own).count()
+    }
+}
+
+/// Lets go of a client that was only looked at. Where nobody else has it any more it ends here, which waits for the cluster.
+fn let_go(client: Arc<Client>) {
+    if let Some(last) = Arc::into_inner(client) {
+        in_background("weir-rbd-close", move || drop(last));
     }
 }
 
@@ -498,6 +567,14 @@ fn blocklist(rados: &Rados, addresses: &str, id: &str) -> Result<(), CephError> 
 /// One image's share of a client.
 pub(crate) struct Seat {
     pub(crate) client: Arc<Client>,
+}
+
+impl Seat {
+    /// Takes a seat at a shared client.
+    fn at(client: Arc<Client>) -> Self {
+        client.images.fetch_add(1, Ordering::Relaxed);
+        Seat { client }
+    }
 }
 
 impl Drop for Seat {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::{Client, Harness};
 use fake::{Cluster, host, open, try_open, until};
 use weir_block::{Operation, Volume, VolumeError, VolumeEvent, Watcher};
-use weir_rbd::{Libraries, RbdHost};
+use weir_rbd::{CephError, Libraries, Options, RbdHost, RbdVolume};
 use weir_volume::{Access, OpenError};
 
 const MIB: u64 = 1 << 20;
@@ -442,6 +442,84 @@ fn clients_are_shared_by_as_many_images_as_is_said() {
     until("clients end with their images", || {
         host.clients().is_empty()
     });
+}
+
+/// What an attempt to open an image has ended with, once it has.
+type Opening = Arc<Mutex<Option<Result<Arc<RbdVolume>, CephError>>>>;
+
+/// Opens an image on a thread of its own.
+fn begin_open(host: &Arc<RbdHost>, url: &str) -> Opening {
+    let opened = Opening::default();
+    let (host, result) = (Arc::clone(host), Arc::clone(&opened));
+    let options = Options::from_url(&url.parse().unwrap()).unwrap();
+    let name = url.to_owned();
+    std::thread::spawn(move || {
+        let answer = host.open(options, false, name);
+        *result.lock().unwrap() = Some(answer);
+    });
+    opened
+}
+
+#[test]
+fn what_is_told_of_clients_waits_for_none_that_connects() {
+    let cluster = Cluster::with_image(4 * MIB);
+    cluster.tell(&format!("image rbd/other {MIB}"));
+    let (harness, host) = (Harness::real(1), host("a"));
+    let other = format!("rbd:rbd/other?conf={}", cluster.conf.display());
+    cluster.tell("connect_hangs on");
+    let opening = [
+        begin_open(&host, &cluster.url("")),
+        begin_open(&host, &other),
+    ];
+    until("one connects", || cluster.ask("connecting") == 1);
+    let (sender, told) = std::sync::mpsc::channel();
+    let asked = Arc::clone(&host);
+    std::thread::spawn(move || sender.send((asked.clients(), asked.volumes())));
+    let told = told.recv_timeout(Duration::from_secs(10));
+    let (clients, volumes) = told.expect("a report waits for a client that connects");
+    assert_eq!((clients.len(), volumes.len()), (0, 0));
+    assert_eq!(
+        cluster.ask("connecting"),
+        1,
+        "the other waits for the client that it is to share"
+    );
+    cluster.tell("connect_hangs off");
+    for opened in &opening {
+        until("it is open", || opened.lock().unwrap().is_some());
+    }
+    let shares: Vec<_> = host.clients().iter().map(|client| client.images).collect();
+    assert_eq!(shares, [2]);
+    drop(opening);
+    close(&harness, host);
+}
+
+#[test]
+fn who_waited_for_a_client_that_could_not_connect_does_not_try_again() {
+    let cluster = Cluster::with_image(4 * MIB);
+    cluster.tell(&format!("image rbd/other {MIB}"));
+    let (harness, host) = (Harness::real(1), host("a"));
+    let other = format!("rbd:rbd/other?conf={}", cluster.conf.display());
+    cluster.tell("connect_hangs on");
+    let first = begin_open(&host, &cluster.url(""));
+    until("it connects", || cluster.ask("connecting") == 1);
+    let second = begin_open(&host, &other);
+    // It is about to wait: a moment is enough by far.
+    std::thread::sleep(Duration::from_millis(300));
+    cluster.tell("connect_fails 110");
+    cluster.tell("connect_hangs off");
+    for opened in [&first, &second] {
+        until("it has failed", || opened.lock().unwrap().is_some());
+        let error = opened
+            .lock()
+            .unwrap()
+            .take()
+            .unwrap()
+            .map(drop)
+            .unwrap_err();
+        assert!(matches!(error, CephError::Unreachable { .. }), "{error}");
+    }
+    drop(open(&harness, &host, &other));
+    close(&harness, host);
 }
 
 #[test]
