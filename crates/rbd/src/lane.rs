@@ -15,8 +15,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, Geometry, Landing, Operation, Queue, ReadBuffers, Request, Token,
-    VolumeError, compare_write_halves,
+    Completion, CompletionSink, Geometry, Landing, Operation, OperationKind, Queue, ReadBuffers,
+    Request, Token, VolumeError, compare_write_halves,
 };
 use weir_memory::{Segment, Segments, Views, copy_views, segments_len};
 use weir_reactor::{Delivery, Instant, Reactor, Recipient, Timer};
@@ -486,6 +486,8 @@ impl Lane {
         if value < 0 {
             return self.after_error(entry, -value as i32, buffers, life);
         }
+        let kind = entry.operation.kind();
+        self.shared.succeeded(kind, self.reactor.now());
         entry.changed |= entry.operation.modifies();
         let geometry = self.geometry();
         if entry.step == Step::Flush
@@ -515,17 +517,22 @@ impl Lane {
         let mismatch = mismatch_of(&buffers);
         entry.give_back(buffers);
         let fault = Fault::of(errno);
+        let told = match fault {
+            Fault::Full | Fault::Refused | Fault::Gone | Fault::Failed => true,
+            // Of what changes the image that ends a life, and its end is told.
+            Fault::LockLost | Fault::InDoubt => !modifies,
+            Fault::Blocklisted | Fault::Differs => false,
+        };
+        if told {
+            let kind = entry.operation.kind();
+            self.shared.failed(kind, errno, self.reactor.now());
+        }
         let (error, end) = match fault {
             Fault::Full => (VolumeError::NoSpace, None),
             Fault::Differs => (VolumeError::Miscompare { offset: mismatch }, None),
             Fault::Gone => (VolumeError::Lost, None),
-            Fault::Refused => {
-                self.shared.refused(errno);
-                match modifies {
-                    true => (VolumeError::ReadOnly, None),
-                    false => (VolumeError::Lost, None),
-                }
-            }
+            Fault::Refused if modifies => (VolumeError::ReadOnly, None),
+            Fault::Refused => (VolumeError::Lost, None),
             // Every part of it was refused or done by now: nothing of it lands later.
             Fault::Blocklisted if modifies => (VolumeError::TimedOut, end(WHY_BLOCKLISTED)),
             Fault::Blocklisted => {
@@ -541,10 +548,7 @@ impl Lane {
                 return end(WHY_IN_DOUBT);
             }
             Fault::InDoubt => (VolumeError::TimedOut, None),
-            Fault::LockLost | Fault::Failed => {
-                self.shared.failed(entry.operation.kind(), errno);
-                (VolumeError::Medium, None)
-            }
+            Fault::LockLost | Fault::Failed => (VolumeError::Medium, None),
         };
         entry.place = Place::Ended(Err(entry.failed(error)));
         end
@@ -636,6 +640,7 @@ impl Lane {
             fenced: self.fenced.get(),
             early: Vec::new(),
             ended: Vec::new(),
+            unanswered: None,
             life: None,
             overdue: false,
             next: None,
@@ -660,6 +665,9 @@ impl Lane {
             if self.has_room_for_orphans() {
                 self.answer_early(key, error);
             }
+        }
+        if let Some(kind) = due.unanswered {
+            self.shared.failed(kind, IN_DOUBT as i32, now);
         }
         for (key, error) in due.ended.drain(..) {
             self.waiting.borrow_mut().retain(|&waiting| waiting != key);
@@ -765,6 +773,8 @@ struct Due {
     fenced: u64,
     early: Vec<(Key, VolumeError)>,
     ended: Vec<(Key, VolumeError)>,
+    /// Of what kind something was that changes nothing and was not answered in time.
+    unanswered: Option<OperationKind>,
     life: Option<LocalLife>,
     overdue: bool,
     next: Option<Instant>,
@@ -792,6 +802,7 @@ impl Due {
             Place::Below { life, .. } => {
                 if !entry.operation.modifies() {
                     self.early.push((key, VolumeError::TimedOut));
+                    self.unanswered = Some(entry.operation.kind());
                     return;
                 }
                 if self

@@ -13,7 +13,7 @@
 //! A life also ends when the volume moves to a client of its own ([`crate::moving`]).
 
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use weir_block::{
     BlockSize, CompletionSink, DeallocatedRead, FenceReply, Geometry, OperationKind, Queue,
     ResizeError, Volume, VolumeError, VolumeEvent, Watcher,
 };
-use weir_reactor::Reactor;
+use weir_reactor::{Instant, Reactor};
 use weir_volume::parts::{LiveGeometry, Mailbox, Watchers, WhenAll, check_resize, lock};
 
 use crate::auto::{Load, Reason};
@@ -43,6 +43,8 @@ pub(crate) const DEALLOCATE_BYTES: u64 = 64 << 10;
 const OPTIMAL_BYTES: u64 = 4 << 10;
 /// The first and the longest pause between two attempts to cut a client off, or to open an image again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// For how long operations of a kind must not have failed until one that succeeds says that their trouble is over.
+const TROUBLE_TIME: Duration = Duration::from_secs(1);
 
 /// What a queue is told.
 pub(crate) enum Message {
@@ -142,9 +144,28 @@ pub(crate) struct State {
     lost: bool,
     /// Watchers were told that what is unanswered may land still.
     unfenced: bool,
-    /// What went wrong last.
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
+    /// Why the last life but this one ended.
+    reopened_why: Option<String>,
     pub(crate) claim: Option<Arc<Claim>>,
+}
+
+impl State {
+    /// A life has ended for this reason.
+    fn ended_for(&mut self, why: &str) {
+        self.trouble = Some(Trouble {
+            text: why.to_owned(),
+            of: None,
+        });
+        self.reopened_why = Some(why.to_owned());
+    }
+}
+
+/// What is wrong with an image now.
+struct Trouble {
+    text: String,
+    /// Operations of this kind fail so, the last one at this time; none: the image as a whole is out of reach.
+    of: Option<(OperationKind, Instant)>,
 }
 
 /// What is known of an open image.
@@ -158,6 +179,8 @@ pub struct VolumeReport {
     pub client: Option<String>,
     /// How often it was opened again, on another client, because one was cut off.
     pub reopened: u64,
+    /// Why it was opened again the last time.
+    pub reopened_why: Option<String>,
     /// Why it has a client of its own now, where it moved to one.
     pub own_client: Option<Reason>,
     /// How often it has moved to a client of its own.
@@ -166,7 +189,7 @@ pub struct VolumeReport {
     pub moves_called_off: u64,
     /// Operations that were answered, or given up, while librbd has their buffers still.
     pub orphans: u32,
-    /// What went wrong last.
+    /// What is wrong with it now: it is out of reach, or operations of some kind fail.
     pub trouble: Option<String>,
     /// How long librbd took.
     pub times: LibrbdTimes,
@@ -195,6 +218,8 @@ pub(crate) struct Shared {
     pub(crate) orphans: AtomicU32,
     /// How long librbd took, by queue; and of the queues that are gone.
     times: Mutex<(Vec<Arc<QueueTimes>>, LibrbdTimes)>,
+    /// Of which kind the operations are whose trouble is noted; see [`mark_of`].
+    troubled: AtomicU8,
     /// Something asked for the image's size, and has not had it.
     looking: AtomicBool,
     tail_bytes: u64,
@@ -241,6 +266,7 @@ impl RbdVolume {
                 lost: false,
                 unfenced: false,
                 trouble: None,
+                reopened_why: None,
                 claim: claim.clone(),
             }),
             changing: Mutex::default(),
@@ -248,6 +274,7 @@ impl RbdVolume {
             telling: Mutex::default(),
             orphans: AtomicU32::new(0),
             times: Mutex::default(),
+            troubled: AtomicU8::new(0),
             looking: AtomicBool::new(false),
             tail_bytes,
         });
@@ -450,11 +477,12 @@ impl Shared {
                 .as_ref()
                 .map(|life| life.client().address.clone()),
             reopened: state.number - 1 - state.moves.0,
+            reopened_why: state.reopened_why.clone(),
             own_client: state.own_client.clone(),
             moves: state.moves.0,
             moves_called_off: state.moves.1,
             orphans: self.orphans.load(Ordering::Relaxed),
-            trouble: state.trouble.clone(),
+            trouble: state.trouble.as_ref().map(|trouble| trouble.text.clone()),
             times,
         }
     }
@@ -496,7 +524,7 @@ impl Shared {
         state.ended = number;
         let own = state.life.take();
         state.own_client = None;
-        state.trouble = Some(why.to_owned());
+        state.ended_for(why);
         drop(state);
         drop(own);
         tracing::error!(
@@ -557,7 +585,7 @@ impl Shared {
         state.phase = Phase::Reopening;
         let left = state.life.take();
         state.own_client = None;
-        state.trouble = Some(why.to_owned());
+        state.ended_for(why);
         drop(state);
         drop(left);
         tracing::error!(volume = %self.name, why, "the image is opened again");
@@ -597,12 +625,54 @@ impl Shared {
         }
     }
 
-    /// Notes what went wrong; in the log where it is new.
+    /// Notes why the image is out of reach; in the log where it is new.
     pub(crate) fn note(&self, trouble: &str) {
         let mut state = lock(&self.state);
-        if state.trouble.as_deref() != Some(trouble) {
+        let known = state.trouble.as_ref();
+        if known.is_none_or(|known| known.text != trouble) {
             tracing::warn!(volume = %self.name, "{trouble}");
-            state.trouble = Some(trouble.to_owned());
+            state.trouble = Some(Trouble {
+                text: trouble.to_owned(),
+                of: None,
+            });
+        }
+    }
+
+    /// An operation failed, for a reason that is the cluster's. In the log where it is new.
+    pub(crate) fn failed(&self, kind: OperationKind, errno: i32, now: Instant) {
+        let (id, name) = (&self.options.id, &self.options.name);
+        let error = CephError::new(format!("{kind:?} of {name} failed"), id, errno);
+        let text = error.to_string();
+        let mut state = lock(&self.state);
+        if !matches!(state.phase, Phase::Serving | Phase::Moving) {
+            // Why the image is out of reach says more.
+            return;
+        }
+        let known = state.trouble.as_ref();
+        if known.is_none_or(|known| known.text != text) {
+            tracing::warn!(volume = %self.name, "{text}");
+        }
+        state.trouble = Some(Trouble {
+            text,
+            of: Some((kind, now)),
+        });
+        self.troubled.store(mark_of(kind), Ordering::Relaxed);
+    }
+
+    /// An operation succeeded. Where such had failed until a while ago, their trouble is over.
+    pub(crate) fn succeeded(&self, kind: OperationKind, now: Instant) {
+        if self.troubled.load(Ordering::Relaxed) != mark_of(kind) {
+            return;
+        }
+        let mut state = lock(&self.state);
+        let over = |trouble: &mut Trouble| {
+            trouble
+                .of
+                .is_some_and(|(of, at)| of == kind && now.since(at) >= TROUBLE_TIME)
+        };
+        if state.trouble.take_if(over).is_some() {
+            self.troubled.store(0, Ordering::Relaxed);
+            tracing::info!(volume = %self.name, "{kind:?} succeeds again");
         }
     }
 
@@ -630,6 +700,8 @@ impl Shared {
         state.number = number;
         state.life = Some(Arc::clone(&life));
         state.own_client = own_client.cloned();
+        state.trouble = None;
+        self.troubled.store(0, Ordering::Relaxed);
         let was_lost = std::mem::replace(&mut state.lost, false);
         drop(state);
         tracing::warn!(volume = %self.name, client = %life.client().address, "the image is open again");
@@ -642,25 +714,12 @@ impl Shared {
     fn give_up(&self, error: &CephError) {
         tracing::error!(volume = %self.name, %error, "the image cannot be opened again; it is lost until the volume is opened anew");
         if self.enter(Phase::Gone) {
-            lock(&self.state).trouble = Some(error.to_string());
+            lock(&self.state).trouble = Some(Trouble {
+                text: error.to_string(),
+                of: None,
+            });
             self.lose(&[Phase::Gone]);
         }
-    }
-
-    /// The cluster refuses an operation to this client's key. In the log once.
-    pub(crate) fn refused(&self, errno: i32) {
-        let id = &self.options.id;
-        let name = &self.options.name;
-        self.note(
-            &CephError::new(format!("an operation on {name} was refused"), id, errno).to_string(),
-        );
-    }
-
-    /// An operation failed in a way that has no name of its own.
-    pub(crate) fn failed(&self, kind: OperationKind, errno: i32) {
-        let id = &self.options.id;
-        let name = &self.options.name;
-        self.note(&CephError::new(format!("{kind:?} of {name} failed"), id, errno).to_string());
     }
 
     /// The image was out of reach for too long: what comes fails until it is back.
@@ -697,6 +756,11 @@ impl Shared {
             self.watchers.tell(VolumeEvent::Fenced);
         }
     }
+}
+
+/// How [`Shared::troubled`] says of which kind operations are. 0 is none.
+fn mark_of(kind: OperationKind) -> u8 {
+    kind as u8 + 1
 }
 
 /// Pauses between attempts, each twice as long as the one before.

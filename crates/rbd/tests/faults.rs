@@ -204,6 +204,11 @@ fn a_read_that_times_out_is_answered_and_keeps_its_buffer() {
         Err(VolumeError::TimedOut)
     );
     assert_eq!(host.volumes()[0].orphans, 1);
+    let trouble = host.volumes()[0].trouble.clone().unwrap();
+    assert!(
+        trouble.contains("Read of rbd/image failed: the cluster did not answer in time"),
+        "{trouble}"
+    );
     let used = harness.run(
         0,
         |reactor| async move { reactor.pool().usage().used_bytes },
@@ -242,11 +247,9 @@ fn a_blocklisted_client_is_replaced() {
     );
     assert_eq!(cluster.ask("byte rbd/image 0"), 0x77);
     let report = &host.volumes()[0];
-    assert_eq!(report.reopened, 1);
-    assert!(
-        report.trouble.as_ref().unwrap().contains("blocklisted"),
-        "{report:?}"
-    );
+    assert_eq!((report.reopened, &report.trouble), (1, &None));
+    let why = report.reopened_why.as_ref().unwrap();
+    assert!(why.contains("blocklisted"), "{why}");
     drop(volume);
     close(&harness, host);
 }
@@ -331,14 +334,85 @@ fn a_full_pool_fails_writes_and_nothing_else() {
     let volume = open(&harness, &host, &cluster.url(""));
     cluster.tell("full on");
     assert_eq!(do_now(&harness, &volume, 1), Err(VolumeError::NoSpace));
+    let trouble = || host.volumes()[0].trouble.clone();
+    let is_full = |trouble: Option<String>| {
+        trouble
+            .is_some_and(|trouble| trouble.contains("Write of rbd/image failed: the pool is full"))
+    };
+    assert!(is_full(trouble()));
     let read = || Operation::Read {
         lba: 0,
         blocks: 1,
         buffers: weir_block::ReadBuffers::Lend,
     };
+    std::thread::sleep(Duration::from_millis(1100));
     assert_eq!(wait(&begin(&harness, &volume, read)), Ok(()));
+    assert!(is_full(trouble()), "that reads succeed says nothing of it");
     cluster.tell("full off");
     assert_eq!(do_now(&harness, &volume, 1), Ok(()));
+    assert_eq!(trouble(), None, "its trouble is over");
+    cluster.tell("full on");
+    assert_eq!(do_now(&harness, &volume, 1), Err(VolumeError::NoSpace));
+    assert!(is_full(trouble()));
+    cluster.tell("full off");
+    assert_eq!(do_now(&harness, &volume, 1), Ok(()));
+    assert!(
+        is_full(trouble()),
+        "one that succeeds between others that fail ends nothing"
+    );
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn what_an_operation_fails_with_is_told_to_its_host_and_to_the_operator() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url("&id=weir"));
+    let read = || Operation::Read {
+        lba: 0,
+        blocks: 1,
+        buffers: weir_block::ReadBuffers::Lend,
+    };
+    let key = "refuses the key of client.weir";
+    for (class, errno, ends_with, told) in [
+        // ENOSPC, EDQUOT, EPERM, EACCES, ENOENT, EIO, EINVAL, E2BIG; and of reads EROFS and ETIMEDOUT too.
+        ("write", 28, VolumeError::NoSpace, "the pool is full"),
+        ("write", 122, VolumeError::NoSpace, "at its quota"),
+        ("write", 1, VolumeError::ReadOnly, key),
+        ("read", 28, VolumeError::NoSpace, "the pool is full"),
+        ("write", 13, VolumeError::ReadOnly, key),
+        ("write", 2, VolumeError::Lost, "does not exist"),
+        ("write", 5, VolumeError::Medium, "failed to read or write"),
+        (
+            "write",
+            22,
+            VolumeError::Medium,
+            "finds the request invalid",
+        ),
+        ("write", 7, VolumeError::Medium, "errno 7"),
+        ("read", 1, VolumeError::Lost, key),
+        ("read", 2, VolumeError::Lost, "does not exist"),
+        ("read", 5, VolumeError::Medium, "failed to read or write"),
+        ("read", 30, VolumeError::Medium, "cannot be written to"),
+        ("read", 110, VolumeError::TimedOut, "did not answer in time"),
+    ] {
+        let begin_one = || match class {
+            "read" => begin(&harness, &volume, read),
+            _ => begin(&harness, &volume, write(1)),
+        };
+        cluster.tell(&format!("fail {class} {errno} 1"));
+        assert_eq!(wait(&begin_one()), Err(ends_with), "{class} {errno}");
+        let trouble = host.volumes()[0].trouble.clone().unwrap();
+        let kind = if class == "read" { "Read" } else { "Write" };
+        assert!(
+            trouble.contains(told) && trouble.contains(&format!("{kind} of rbd/image failed")),
+            "{class} {errno}: {trouble}"
+        );
+        assert_eq!(wait(&begin_one()), Ok(()), "{class} {errno}");
+    }
+    assert_eq!(host.volumes()[0].phase, "serving");
+    assert_eq!(host.volumes()[0].reopened, 0);
     drop(volume);
     close(&harness, host);
 }

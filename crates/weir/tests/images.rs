@@ -348,6 +348,73 @@ fn a_volume_moves_to_a_client_of_its_own_under_load_and_status_tells_why() {
 }
 
 #[test]
+fn status_says_what_is_wrong_with_an_image_also_when_no_client_is_left() {
+    let ceph = WithCeph::started();
+    let gateway = &ceph.gateway;
+    ceph.ok("create rbd/a --size 4M");
+    gateway.ok(&format!("volume add v {}", ceph.url("rbd/a", "")));
+    gateway.ok(&format!("subsystem add {SUBSYSTEM} --allow-any-host"));
+    gateway.ok(&format!("namespace add {SUBSYSTEM} v"));
+    let port = free_port();
+    gateway.ok(&format!("listener add 127.0.0.1:{port}"));
+    let target = format!("nvme+tcp://127.0.0.1:{port}/{SUBSYSTEM}?nsid=1");
+    let write = || {
+        let bench = "bench --read-percent 0 --rate 50 --duration 2 --destroy-data";
+        // Whether it succeeds is not what is asked.
+        gateway.weir(&format!("{bench} {target}"));
+    };
+    let shown = |text: &str| gateway.ok("status").contains(text);
+    let logged = |text: &str| {
+        let log = gateway.log();
+        log.lines().filter(|line| line.contains(text)).count()
+    };
+    let full = "Write of rbd/a failed: the pool is full";
+    write();
+    assert!(shown("v: serving;") && shown("problems"));
+    assert!(gateway.metric("weir_image_troubled") == 0.0);
+    for times in [1, 2] {
+        ceph.tell("full on");
+        until("it is seen that the pool is full", || {
+            write();
+            shown(&format!("v: serving: {full}"))
+        });
+        assert!(shown(&format!("volume v: {full}")), "it is a problem");
+        assert!(gateway.metric("weir_image_troubled") == 1.0);
+        assert_eq!(logged(full), times, "it is logged each time it begins");
+        ceph.tell("full off");
+        until("it is over", || {
+            write();
+            shown("v: serving;")
+        });
+        assert!(!shown(full));
+    }
+    ceph.tell("lock rbd/a 10.9.9.9:0/1 alive");
+    until("it is lost", || {
+        write();
+        shown("v: gone: ")
+    });
+    until("its client ends", || {
+        let text = gateway.ok("status --json");
+        let status: Value = serde_json::from_str(&text).expect("JSON");
+        status["ceph"]["clients"] == json!([])
+    });
+    let holder = "10.9.9.9:0/1 has the image's lock";
+    let status = gateway.ok("status");
+    let line = |start: &str| {
+        let mut lines = status.lines().filter(|line| line.contains(start));
+        let line = lines.next();
+        line.is_some_and(|line| line.contains(holder))
+    };
+    assert!(line("v: gone: "), "{status}");
+    assert!(
+        line("the medium of volume v cannot be reached: "),
+        "{status}"
+    );
+    assert!(gateway.metric("weir_image_troubled") == 1.0);
+    assert!(gateway.metric("weir_image_librbd_operations_total") > 0.0);
+}
+
+#[test]
 fn what_cannot_be_fenced_ends_its_connections_and_queues_are_refused_until_it_is() {
     let ceph = WithCeph::started();
     let gateway = &ceph.gateway;

@@ -110,6 +110,9 @@ pub struct CephImageView {
     pub client: Option<String>,
     /// How often it was opened again, on another client, because one was cut off.
     pub reopened: u64,
+    /// Why it was opened again the last time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reopened_why: Option<String>,
     /// Why it has a client of its own, where it moved to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_client: Option<CephOwnClient>,
@@ -119,7 +122,7 @@ pub struct CephImageView {
     pub moves_called_off: u64,
     /// Operations that were answered while librbd has their buffers still.
     pub orphans: u32,
-    /// What went wrong last.
+    /// What is wrong with it now: it is out of reach, or operations of some kind fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
     /// Where the time of commands that read went, where there were any.
@@ -148,7 +151,7 @@ pub struct TimeSplit {
 pub struct CephView {
     /// Its clients.
     pub clients: Vec<CephClientView>,
-    /// The images that are open.
+    /// The images that volumes are made of, those among them that cannot be reached for now.
     pub images: Vec<CephImageView>,
 }
 
@@ -159,39 +162,60 @@ struct Image {
     latency: Latency,
 }
 
-/// The images that are open, by volume. One below a volume of volumes is not among them.
-async fn images(context: &Context, ceph: &RbdHost) -> Result<Vec<Image>, ApiError> {
+/// What is known of the images that volumes are made of, whether they can be reached or not. One below a volume of volumes is not among
+/// them.
+fn reports(context: &Context, ceph: &RbdHost) -> Vec<(VolumeName, VolumeReport)> {
     let mut reports: BTreeMap<String, VolumeReport> = ceph
         .volumes()
         .into_iter()
         .map(|report| (report.url.clone(), report))
         .collect();
+    let state = context.control.state();
+    let report = |(name, url): (&VolumeName, &str)| {
+        let url: VolumeUrl = url.parse().ok()?;
+        Some((name.clone(), reports.remove(&url.to_string())?))
+    };
+    let volumes = state.volumes.iter();
+    volumes
+        .map(|(name, volume)| (name, volume.url.as_str()))
+        .filter_map(report)
+        .collect()
+}
+
+/// What is wrong with images now, by volume.
+pub(super) fn troubles(context: &Context) -> BTreeMap<VolumeName, String> {
+    let Some(ceph) = context.control.engine().ceph() else {
+        return BTreeMap::new();
+    };
+    let reports = reports(context, &ceph).into_iter();
+    reports
+        .filter_map(|(name, report)| Some((name, report.trouble?)))
+        .collect()
+}
+
+/// The images of volumes, and how their commands did.
+async fn images(context: &Context, ceph: &RbdHost) -> Result<Vec<Image>, ApiError> {
+    let reports = reports(context, ceph);
     if reports.is_empty() {
         return Ok(Vec::new());
     }
     let engine = context.control.engine();
     let latencies = engine.namespace_latencies(None).await?;
     let state = context.control.state();
-    let image = |(name, url): (&VolumeName, &str)| {
-        let url: VolumeUrl = url.parse().ok()?;
-        let report = reports.remove(&url.to_string())?;
+    let image = |(volume, report): (VolumeName, VolumeReport)| {
         let mut latency = Latency::default();
-        for (nqn, nsid) in state.users_of(name) {
+        for (nqn, nsid) in state.users_of(&volume) {
             if let Some(own) = latencies.get(&(nqn.clone(), nsid.get())) {
                 latency.merge(own);
             }
         }
-        Some(Image {
-            volume: name.clone(),
+        Image {
+            volume,
             report,
             latency,
-        })
+        }
     };
-    let volumes = state.volumes.iter();
-    Ok(volumes
-        .map(|(name, volume)| (name, volume.url.as_str()))
-        .filter_map(image)
-        .collect())
+    Ok(reports.into_iter().map(image).collect())
 }
 
 /// What commands of one kind took on the wire, in all, and how many there were.
@@ -236,6 +260,7 @@ fn image_view(image: &Image) -> CephImageView {
         phase: report.phase.to_owned(),
         client: report.client.clone(),
         reopened: report.reopened,
+        reopened_why: report.reopened_why.clone(),
         own_client: report.own_client.as_ref().map(CephOwnClient::from),
         moves: report.moves,
         moves_called_off: report.moves_called_off,
@@ -289,13 +314,15 @@ pub(super) async fn families(context: &Context) -> Result<Vec<Family>, ApiError>
     let Some(ceph) = context.control.engine().ceph() else {
         return Ok(Vec::new());
     };
-    let clients = ceph.clients();
-    if clients.is_empty() {
-        return Ok(Vec::new());
+    let (clients, images) = (ceph.clients(), images(context, &ceph).await?);
+    let mut all = Vec::new();
+    if !clients.is_empty() {
+        all.extend(client_families(&clients));
     }
-    let images = images(context, &ceph).await?;
-    let mut all = client_families(&clients);
-    all.extend(image_families(&images));
+    // No client is there while all that are lost wait for one.
+    if !images.is_empty() {
+        all.extend(image_families(&images));
+    }
     Ok(all)
 }
 
@@ -344,6 +371,11 @@ fn image_families(images: &[Image]) -> Vec<Family> {
         Kind::Gauge,
         "Operations that were answered while librbd has their buffers still.",
     );
+    let mut troubled = Family::new(
+        "weir_image_troubled",
+        Kind::Gauge,
+        "Whether an image is out of reach, or operations of it fail.",
+    );
     let mut reopened = Family::new(
         "weir_image_reopened_total",
         Kind::Counter,
@@ -372,6 +404,7 @@ fn image_families(images: &[Image]) -> Vec<Family> {
     for Image { volume, report, .. } in images {
         let volume = [("volume", volume.as_str())];
         orphans.add(volume, report.orphans);
+        troubled.add(volume, u64::from(report.trouble.is_some()));
         reopened.add(volume, report.reopened);
         own.add(volume, u64::from(report.own_client.is_some()));
         for (result, count) in [
@@ -392,7 +425,7 @@ fn image_families(images: &[Image]) -> Vec<Family> {
             operations.add(with(), taken.operations);
         }
     }
-    vec![orphans, reopened, own, moves, seconds, operations]
+    vec![orphans, troubled, reopened, own, moves, seconds, operations]
 }
 
 #[cfg(test)]

@@ -163,13 +163,17 @@ fn problems(context: &Context) -> Vec<String> {
     let control = &context.control;
     let (state, failures) = (control.state(), control.failures());
     let mut problems: Vec<String> = failures.volumes.into_values().collect();
+    let troubles = super::ceph::troubles(context);
     for name in state.volumes.keys() {
-        if control
-            .engine()
-            .volume(name)
-            .is_some_and(|report| report.lost)
-        {
-            problems.push(format!("the medium of volume {name} cannot be reached"));
+        let report = control.engine().volume(name);
+        let lost = report.is_some_and(|report| report.lost);
+        match (lost, troubles.get(name)) {
+            (true, Some(trouble)) => problems.push(format!(
+                "the medium of volume {name} cannot be reached: {trouble}"
+            )),
+            (true, None) => problems.push(format!("the medium of volume {name} cannot be reached")),
+            (false, Some(trouble)) => problems.push(format!("volume {name}: {trouble}")),
+            (false, None) => {}
         }
     }
     problems.extend(failures.listeners.into_values());

@@ -82,7 +82,7 @@ fn ceph_client(client: &CephClientView) -> String {
     )
 }
 
-/// Where the mean time of an image's commands went.
+/// What an image does, what is wrong with it, and where the mean time of its commands went.
 fn ceph_image(image: &CephImageView) -> String {
     let micros = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
     let split = |what, split: Option<TimeSplit>| {
@@ -106,12 +106,24 @@ fn ceph_image(image: &CephImageView) -> String {
         let count = image.moves_called_off;
         format!("; {count} moves to an own client called off")
     });
+    let trouble = image.trouble.as_ref();
+    let trouble = trouble.map(|trouble| format!(": {trouble}"));
+    let why = image.reopened_why.as_deref();
+    let why = why.map_or_else(String::new, |why| format!(", the last time because {why}"));
+    let times = |count| match count {
+        1 => "once".to_owned(),
+        count => format!("{count} times"),
+    };
+    let reopened =
+        (image.reopened > 0).then(|| format!("; opened again {}{why}", times(image.reopened)));
     let parts = [
+        trouble,
         split("reads", image.reads),
         split("writes", image.writes),
         orphans,
         own,
         called_off,
+        reopened,
     ];
     let parts: String = parts.into_iter().flatten().collect();
     format!("{}: {}{parts}", image.volume, image.phase)
@@ -121,6 +133,9 @@ fn show(view: StatusView) -> String {
     let mut ceph = Vec::new();
     if !view.ceph.clients.is_empty() {
         ceph.push(("ceph", lines(view.ceph.clients.iter().map(ceph_client))));
+    }
+    // Where all clients are gone the images say why.
+    if !view.ceph.images.is_empty() {
         ceph.push(("images", lines(view.ceph.images.iter().map(ceph_image))));
     }
     let problems = match view.problems.is_empty() {
@@ -162,6 +177,7 @@ mod tests {
             phase: "serving".to_owned(),
             client: Some("10.0.0.1:0/7".to_owned()),
             reopened: 0,
+            reopened_why: None,
             own_client: Some(CephOwnClient {
                 limit: "operations".to_owned(),
                 measured: Some(1100),
@@ -178,6 +194,32 @@ mod tests {
         assert_eq!(
             super::ceph_image(&image),
             "v: serving; own client: 1100 operations were under way; 2 moves to an own client called off"
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_image_is_shown_without_a_client_too() {
+        let image = |reopened, why: Option<&str>, trouble: Option<&str>| CephImageView {
+            volume: "v".parse().expect("a name"),
+            phase: "reopening".to_owned(),
+            client: None,
+            reopened,
+            reopened_why: why.map(str::to_owned),
+            own_client: None,
+            moves: 0,
+            moves_called_off: 0,
+            orphans: 0,
+            trouble: trouble.map(str::to_owned),
+            reads: None,
+            writes: None,
+        };
+        assert_eq!(
+            super::ceph_image(&image(1, Some("it was late"), Some("no monitor answers"))),
+            "v: reopening: no monitor answers; opened again once, the last time because it was late"
+        );
+        assert_eq!(
+            super::ceph_image(&image(2, None, None)),
+            "v: reopening; opened again 2 times"
         );
     }
 
