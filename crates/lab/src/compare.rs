@@ -64,6 +64,8 @@ pub struct CompareConfig {
     pub least_difference_percent: f64,
     /// What the randomness starts from.
     pub seed: u64,
+    /// Processors of the machine that makes the load, and on which gateways may be whose processor time is told; 0 where it is not known.
+    pub processors: u32,
 }
 
 /// Why there is no comparison.
@@ -401,7 +403,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Driver<'_, B, O> {
         let things: Vec<_> = sides.iter().map(|side| &side.things).collect();
         caveats.extend(differing_things(&things));
         if let Some(full) = stages.last() {
-            caveats.extend(same_limit(sides, full));
+            caveats.extend(same_limit(sides, self.config.processors, full));
         }
         caveats.extend(unknown(sides, stages));
         let errors: u64 = stages
@@ -668,7 +670,7 @@ pub fn differing_things(sides: &[&BTreeMap<String, String>]) -> Option<Caveat> {
 }
 
 /// All sides are at the same limit, which then is what was measured.
-fn same_limit(sides: &[SideConfig], full: &Stage) -> Vec<Caveat> {
+fn same_limit(sides: &[SideConfig], processors: u32, full: &Stage) -> Vec<Caveat> {
     let mut caveats = Vec::new();
     let runs = |side: usize| full.rounds.iter().map(move |round| &round.runs[side]);
     let saturated = |side: usize| {
@@ -683,6 +685,30 @@ fn same_limit(sides: &[SideConfig], full: &Stage) -> Vec<Caveat> {
             "at their maximum all sides are limited by the load generator's processors, which are the same: a difference between them can hide behind that",
         ));
     }
+    // Of a gateway on the generator's machine, together with the generator.
+    let of_processors = |side: usize| {
+        let parts: Option<Vec<f64>> = runs(side)
+            .map(|run| {
+                let here = run
+                    .processor
+                    .generator_seconds
+                    .filter(|_| run.agents.is_none());
+                let took = run.processor.gateway_seconds? + here.unwrap_or(0.0);
+                Some(took / (run.elapsed_seconds * f64::from(processors)))
+            })
+            .collect();
+        Some(mean(&parts?)).filter(|&part| part >= AT_LIMIT)
+    };
+    let parts: Option<Vec<f64>> = (0..sides.len()).map(of_processors).collect();
+    if let Some(parts) = parts.filter(|_| processors > 0) {
+        caveats.push(Caveat::new(
+            "same-limit-processors",
+            format!(
+                "at their maximum gateway and generator take the machine's {processors} processors on all sides ({} of them): what is compared there is what a request costs, and more processors may show another difference",
+                percents(&parts)
+            ),
+        ));
+    }
     let of_link = |side: usize| {
         // A link carries as much in one direction as in the other at the same time.
         let directions = [0, 1].map(|direction| {
@@ -693,19 +719,20 @@ fn same_limit(sides: &[SideConfig], full: &Stage) -> Vec<Caveat> {
     };
     let parts: Option<Vec<f64>> = (0..sides.len()).map(of_link).collect();
     if let Some(parts) = parts.filter(|parts| parts.iter().all(|&part| part >= AT_LIMIT)) {
-        let parts: Vec<String> = parts
-            .iter()
-            .map(|part| format!("{:.0}%", part * 100.0))
-            .collect();
         caveats.push(Caveat::new(
             "same-limit-link",
             format!(
                 "at their maximum all sides fill the link ({} of it): what is compared there is the link",
-                parts.join(", ")
+                percents(&parts)
             ),
         ));
     }
     caveats
+}
+
+fn percents(parts: &[f64]) -> String {
+    let each = parts.iter().map(|part| format!("{:.0}%", part * 100.0));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// The whole in a sentence for each side.

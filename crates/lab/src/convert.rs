@@ -7,6 +7,7 @@ pub use agents::agent;
 use std::time::Duration;
 
 use weir_block::Geometry;
+use weir_block::size::Size;
 use weir_load::bench::{self, BenchReport, Caveat as LoadCaveat, IntervalOperation, Latencies};
 use weir_load::workload;
 
@@ -102,6 +103,31 @@ pub fn caveats(reports: &[BenchReport]) -> Vec<Caveat> {
     caveats
 }
 
+/// The code of the caveat of [`unsteady`].
+pub const UNSTEADY: &str = "not-steady";
+
+/// What has to be said of a run at full load whose throughput did not settle, or did not stay where it had settled.
+#[must_use]
+pub fn unsteady(run: &Run) -> Option<Caveat> {
+    if run.load.rate().is_some() {
+        // What arrives is the load's, and no state of the volume.
+        return None;
+    }
+    let steady = run.steady_state.as_ref()?;
+    let rounds = format!("rounds of {}s", steady.round_seconds);
+    let text = match (steady.reached, steady.held) {
+        (false, _) => format!(
+            "throughput did not settle: by SNIA's rule no five {rounds} in a row are steady; run for longer, or take the mean for what it is"
+        ),
+        (true, Some(false)) => format!(
+            "throughput settled at {:.0} requests a second ({rounds}, by SNIA's rule) and did not stay there: the mean covers both",
+            steady.mean
+        ),
+        (true, _) => return None,
+    };
+    Some(Caveat::new(UNSTEADY, text))
+}
+
 fn operations(report: &BenchReport) -> Operations {
     let [read, write, deallocate, flush] = report.operations.each_ref().map(|of| Operation {
         requests: of.requests,
@@ -157,6 +183,7 @@ fn steady(intervals: &[Interval], elapsed: Duration) -> Option<SteadyState> {
         round_seconds,
         rounds,
         reached: steady.reached,
+        held: steady.reached.then_some(steady.held),
         window_start: steady.window_start as u32,
         mean: steady.mean,
         range_percent: steady.range_percent,
@@ -182,6 +209,10 @@ pub fn workload(of: &workload::Workload) -> Workload {
     Workload {
         name: of.name.map(str::to_owned),
         text: text(of),
+        source: of
+            .name
+            .and_then(|name| workload::named(name).ok())
+            .map(|of| of.source.to_owned()),
         streams,
         range_bytes: of.range_bytes,
         compressible_percent: f64::from(of.compressible_percent),
@@ -220,9 +251,23 @@ fn text(of: &workload::Workload) -> String {
             _ => format!("{}% of ", stream.share_percent),
         };
         let sizes = workload::sizes_text(&stream.sizes);
-        format!("{share}{sizes} {}, {}", stream.access, kinds.join(", "))
+        let mut text = format!("{share}{sizes} {}, {}", stream.access, kinds.join(", "));
+        if let Some(bytes) = stream.align_bytes {
+            text += &format!(", at multiples of {}", Size(bytes));
+        }
+        if let Some(bytes) = stream.range_bytes {
+            text += &format!(", within {}", Size(bytes));
+        }
+        text
     });
-    each.collect::<Vec<_>>().join("; ")
+    let mut text = each.collect::<Vec<_>>().join("; ");
+    if of.compressible_percent > 0 {
+        text += &format!("; {}% of the data zeroes", of.compressible_percent);
+    }
+    if let Some(bytes) = of.range_bytes {
+        text += &format!("; within {} of each volume", Size(bytes));
+    }
+    text
 }
 
 /// Arrivals as they are stored.
@@ -370,6 +415,8 @@ mod tests {
         assert!((response.mean_ns / 2e6 - 1.0).abs() < 1e-3);
         assert!(run.volumes[0].operations.is_none());
         assert_eq!(run.workload.name.as_deref(), Some("oracle"));
+        let source = named("oracle").unwrap().source;
+        assert_eq!(run.workload.source.as_deref(), Some(source));
         assert!(run.workload.text.contains("64KiB"), "{}", run.workload.text);
         let rates: Vec<_> = (0..2)
             .map(|index| super::load(&load, 2, index).rate())

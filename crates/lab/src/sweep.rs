@@ -197,6 +197,7 @@ async fn compare<B: Bench>(
         confidence_percent: config.confidence_percent,
         least_difference_percent: config.least_difference_percent,
         seed: seed_of_run(config.curve.seed, count as u64 * RUNS_MAX),
+        processors: 0,
     };
     let stage = match rounds_at(bench, &rounds, depth, observe).await {
         Ok(stage) => stage,

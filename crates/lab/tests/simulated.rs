@@ -199,6 +199,7 @@ fn compared(rate: u32) -> (Verdict, f64, String) {
             confidence_percent: 99.0,
             least_difference_percent: 1.0,
             seed: 3,
+            processors: 0,
         };
         compare::measure(volumes, &config, |_| {}).await
     });

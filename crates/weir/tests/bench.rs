@@ -247,6 +247,44 @@ fn a_report_for_people_names_what_was_done() {
     }
 }
 
+/// Little's law, whether throughput was steady, and what a gateway on this machine took: here the test itself stands for one.
+#[test]
+fn a_report_for_people_says_how_far_it_can_be_trusted() {
+    let this = std::process::id().to_string();
+    let volume = "null:?size=1G&rate=1000&delay=1ms";
+    let output = Command::new(WEIR)
+        .args(["bench", volume, "-t", "1s", "--interval", "100ms"])
+        .args(["--gateway-pid", &this])
+        .output()
+        .expect("the tool runs");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("it is text");
+    for part in [
+        " in flight, ",
+        "(Little's law)",
+        "steady  ",
+        "10 rounds of 0.1s",
+        "gateway ",
+    ] {
+        assert!(text.contains(part), "{text} lacks {part}");
+    }
+    let report = report(&[
+        volume,
+        "-t",
+        "500ms",
+        "--interval",
+        "100ms",
+        "--gateway-pid",
+        &this,
+    ]);
+    let run = &report["result"]["body"]["runs"][0];
+    assert!(run["processor"]["gateway_seconds"].is_number(), "{run}");
+    let steady = &run["steady_state"];
+    assert_eq!(steady["rounds"].as_array().map(Vec::len), Some(5), "{run}");
+    let is_told = report["caveats"].to_string().contains("not-steady");
+    assert_eq!(is_told, steady["reached"] == false, "{report}");
+}
+
 #[test]
 fn wrong_arguments_are_named_with_what_is_allowed() {
     let volume = "null:?size=1G";
@@ -307,6 +345,16 @@ fn wrong_arguments_are_named_with_what_is_allowed() {
             "at most 1000000000 can",
         ),
         (vec![volume, "--verify"], 1, "--verify checks what"),
+        (
+            vec!["mem:?size=1M", "-r", "0", "--verify", "--compress", "50"],
+            1,
+            "leave out --compress",
+        ),
+        (
+            vec![volume, "--gateway-pid", "4294967295"],
+            1,
+            "--gateway-pid 4294967295: no process",
+        ),
     ] {
         let output = bench(&arguments);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -425,6 +426,37 @@ fn limits_of_a_namespace_hold_and_change_live_and_are_kept() {
     let shown = gateway.json(&format!("namespace show {namespace}"));
     let kept = serde_json::json!({"write_bandwidth": {"limit": 1048576, "burst": 104858}});
     assert_eq!(shown["qos"], kept);
+}
+
+/// Each host of a load has a name of its own, and as many I/O queues as were asked for.
+#[test]
+fn the_hosts_of_a_load_are_so_many_hosts_to_the_gateway() {
+    let gateway = Gateway::started();
+    let url = gateway.serve_memory("4M");
+    let mut load = gateway.weir_command(&format!(
+        "bench {url} --hosts 4 --queues 2 -r 100 -d 2 -t 60s"
+    ));
+    let mut load = load
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut queues = BTreeMap::new();
+    until("eight I/O queues", || {
+        queues.clear();
+        for connection in gateway.json("connection list").as_array().unwrap() {
+            let queue = &connection["queue"];
+            if queue["queue_id"].as_u64().is_some_and(|of| of > 0) {
+                let host = queue["host"].as_str().unwrap().to_owned();
+                *queues.entry(host).or_insert(0) += 1;
+            }
+        }
+        queues.values().sum::<u32>() == 8
+    });
+    load.kill().unwrap();
+    load.wait().unwrap();
+    assert_eq!(queues.len(), 4, "{queues:?}");
+    assert!(queues.values().all(|&of| of == 2), "{queues:?}");
 }
 
 /// Where commands' time went, as seen by API, command line and metrics: every command of a load is in each.

@@ -29,6 +29,7 @@ fn config(rounds: u32) -> CompareConfig {
         confidence_percent: 99.0,
         least_difference_percent: 1.0,
         seed: 3,
+        processors: 2,
     }
 }
 
@@ -325,7 +326,7 @@ fn each_direction_of_a_link_has_its_own_limit() {
         sides
             .iter_mut()
             .for_each(|side| side.link_bytes_per_second = Some(link));
-        !same_limit(&sides, &stage).is_empty()
+        !same_limit(&sides, 2, &stage).is_empty()
     };
     let written: fn(&mut Operations) -> &mut Operation = |of| &mut of.write;
     let deallocated: fn(&mut Operations) -> &mut Operation = |of| &mut of.deallocate;
@@ -334,6 +335,42 @@ fn each_direction_of_a_link_has_its_own_limit() {
     assert!(is_full(written, 1000, 4.2e6));
     assert!(!is_full(deallocated, 1000, 8.2e6));
     assert!(is_full(deallocated, 1000, 4.2e6));
+}
+
+/// The generator, and the processors of a machine on which a gateway runs too.
+#[test]
+fn processors_that_all_share_are_told() {
+    let mut model = Model::new(vec![device(1.0), device(1.0)], 1);
+    let stages = compared(&mut model, &config(4)).comparison.stages;
+    let full = stages.last().expect("at their maximum is the last");
+    let codes = |change: &dyn Fn(usize, &mut Run), processors: u32| -> Vec<String> {
+        let mut stage = full.clone();
+        for round in &mut stage.rounds {
+            let runs = round.runs.iter_mut().enumerate();
+            runs.for_each(|(side, run)| change(side, run));
+        }
+        let caveats = same_limit(&config(4).sides, processors, &stage);
+        caveats.into_iter().map(|of| of.code).collect()
+    };
+    let saturated = |_: usize, run: &mut Run| run.processor.generator_saturated = true;
+    assert_eq!(codes(&saturated, 2), ["same-limit-generator"]);
+    let one_side = |side, run: &mut Run| run.processor.generator_saturated = side == 0;
+    assert!(codes(&one_side, 2).is_empty());
+    let busy = |generator: f64, gateway: f64| {
+        move |_: usize, run: &mut Run| {
+            run.processor.generator_seconds = Some(generator * run.elapsed_seconds);
+            run.processor.gateway_seconds = Some(gateway * run.elapsed_seconds);
+        }
+    };
+    assert_eq!(codes(&busy(0.9, 0.95), 2), ["same-limit-processors"]);
+    assert!(codes(&busy(0.9, 0.95), 4).is_empty());
+    assert!(codes(&busy(0.9, 0.95), 0).is_empty());
+    assert!(codes(&busy(0.5, 0.95), 2).is_empty());
+    let unwatched = |_: usize, run: &mut Run| {
+        run.processor.generator_seconds = Some(2.0 * run.elapsed_seconds);
+        run.processor.gateway_seconds = None;
+    };
+    assert!(codes(&unwatched, 2).is_empty());
 }
 
 #[test]

@@ -90,6 +90,9 @@ pub struct Workload {
     pub name: Option<String>,
     /// In words.
     pub text: String,
+    /// Where its definition comes from, and what of it is assumed; of a workload with a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// What it is mixed from.
     pub streams: Vec<Stream>,
     /// Only the first so many bytes of a volume are used; all of them where absent.
@@ -353,6 +356,10 @@ pub struct SteadyState {
     pub rounds: Vec<f64>,
     /// Whether there is a window of five rounds that is steady.
     pub reached: bool,
+    /// Whether it stayed so: from the first round of that window to the last of all, highest and lowest are as near to each other as in the
+    /// window. Absent in results that did not look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<bool>,
     /// The first round, counted from 0, of the first steady window, or of the last window where none is.
     pub window_start: u32,
     /// The metric's mean in that window.

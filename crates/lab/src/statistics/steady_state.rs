@@ -21,6 +21,8 @@ const SLOPE_PERCENT_MAX: f64 = 10.0;
 pub struct Steady {
     /// Whether it is steady.
     pub reached: bool,
+    /// Whether all rounds from its first on, of those looked at, are as near to each other as those of a steady window are.
+    pub held: bool,
     /// Its first round, counted from 0.
     pub window_start: usize,
     /// The metric's mean.
@@ -38,11 +40,19 @@ pub fn steady_state(rounds: &[f64]) -> Option<Steady> {
     let mut last = None;
     for (start, window) in rounds.windows(WINDOW_ROUNDS).enumerate() {
         last = look(start, window);
-        if last.is_some_and(|window| window.reached) {
-            return last;
+        if let Some(steady) = last.filter(|window| window.reached) {
+            let held = range_percent(&rounds[start..]) <= RANGE_PERCENT_MAX;
+            return Some(Steady { held, ..steady });
         }
     }
     last
+}
+
+/// How far highest and lowest are apart, of the mean.
+fn range_percent(rounds: &[f64]) -> f64 {
+    let highest = rounds.iter().copied().fold(f64::MIN, f64::max);
+    let lowest = rounds.iter().copied().fold(f64::MAX, f64::min);
+    (highest - lowest) / mean(rounds) * 100.0
 }
 
 fn look(window_start: usize, window: &[f64]) -> Option<Steady> {
@@ -50,12 +60,11 @@ fn look(window_start: usize, window: &[f64]) -> Option<Steady> {
     if mean <= 0.0 {
         return None;
     }
-    let highest = window.iter().copied().fold(f64::MIN, f64::max);
-    let lowest = window.iter().copied().fold(f64::MAX, f64::min);
-    let range_percent = (highest - lowest) / mean * 100.0;
+    let range_percent = range_percent(window);
     let slope_percent = (slope(window) * (window.len() - 1) as f64).abs() / mean * 100.0;
     Some(Steady {
         reached: range_percent <= RANGE_PERCENT_MAX && slope_percent <= SLOPE_PERCENT_MAX,
+        held: false,
         window_start,
         mean,
         range_percent,
@@ -103,9 +112,20 @@ mod tests {
     #[test]
     fn a_level_metric_is_steady_at_once() {
         let steady = steady_state(&[100.0, 101.0, 99.0, 100.0, 100.0, 500.0]).unwrap();
-        assert!(steady.reached);
+        assert!(steady.reached && !steady.held);
         assert_eq!((steady.window_start, steady.mean), (0, 100.0));
         assert_eq!(steady.range_percent, 2.0);
+        let level = steady_state(&[100.0, 101.0, 99.0, 100.0, 100.0, 103.0]).unwrap();
+        assert!(level.reached && level.held);
+    }
+
+    /// As long as its cache lasts a drive is steady.
+    #[test]
+    fn a_cache_that_fills_up_is_no_steady_state_that_held() {
+        let mut rounds = vec![500.0; 8];
+        rounds.extend([90.0; 8]);
+        let steady = steady_state(&rounds).unwrap();
+        assert!(steady.reached && steady.window_start == 0 && !steady.held);
     }
 
     #[test]
@@ -114,7 +134,7 @@ mod tests {
             300.0, 250.0, 200.0, 160.0, 130.0, 110.0, 102.0, 100.0, 100.0, 101.0, 99.0,
         ];
         let steady = steady_state(&rounds).unwrap();
-        assert!(steady.reached);
+        assert!(steady.reached && steady.held);
         assert_eq!(steady.window_start, 5);
     }
 
@@ -139,7 +159,7 @@ mod tests {
         let mut late: Vec<f64> = (0..25).map(|round| 1.5f64.powi(round)).collect();
         late.extend([1e5; 10]);
         let unsteady = steady_state(&late).unwrap();
-        assert!(!unsteady.reached);
+        assert!(!unsteady.reached && !unsteady.held);
         assert_eq!(unsteady.window_start, 20);
     }
 
@@ -149,7 +169,7 @@ mod tests {
         fn it_knows_no_unit(noise in prop::collection::vec(-0.02f64..0.02, 5..30), scale in 1e-6f64..1e9) {
             let values: Vec<f64> = noise.iter().map(|by| scale * (1.0 + by)).collect();
             let steady = steady_state(&values).unwrap();
-            prop_assert!(steady.reached && steady.window_start == 0);
+            prop_assert!(steady.reached && steady.held && steady.window_start == 0);
             let one: Vec<f64> = noise.iter().map(|by| 1.0 + by).collect();
             let unscaled = steady_state(&one).unwrap();
             prop_assert!((steady.range_percent - unscaled.range_percent).abs() < 1e-6);

@@ -71,6 +71,7 @@ fn run(of: &Measured<'_>, several: bool) -> Result<Markup, ReportError> {
         dl {
             dt { "Workload" }
             dd { @if let Some(name) = &run.workload.name { (name) ": " } (run.workload.text) }
+            @if let Some(source) = &run.workload.source { dt { "From" } dd { (source) } }
             @if run.workload.streams.len() > 1 {
                 @for stream in &run.workload.streams { dt {} dd { (stream_text(stream)) } }
             }
@@ -91,7 +92,11 @@ fn run(of: &Measured<'_>, several: bool) -> Result<Markup, ReportError> {
             @if let Some(steady) = &run.steady_state {
                 dt { "Steady state" }
                 dd {
-                    @if steady.reached { "reached" } @else { "not reached" }
+                    @match (steady.reached, steady.held) {
+                        (false, _) => "not reached",
+                        (true, Some(false)) => "reached, and left again",
+                        (true, _) => "reached",
+                    }
                     ": " (steady.metric) " in rounds of " (words::seconds(steady.round_seconds)) " "
                     (words::trimmed(steady.range_percent, 1)) "% apart (20% may be), slope "
                     (words::trimmed(steady.slope_percent, 1)) "% (10% may be)"
@@ -142,7 +147,7 @@ pub(super) fn load(load: &Load) -> String {
     text
 }
 
-fn stream_text(stream: &Stream) -> String {
+pub(super) fn stream_text(stream: &Stream) -> String {
     let mut text = format!("{}% of requests: ", words::trimmed(stream.share_percent, 2));
     for (percent, name) in [
         (stream.read_percent, "read"),

@@ -1,7 +1,10 @@
 //! The page: what is said first, the caveats, the drawings, and how it was measured.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use weir_lab::document::{Body, Caveat, Comparison, Document, Latency, Run};
+use weir_lab::compare::differing_things;
+use weir_lab::document::{Arrivals, Axis, Body, Caveat, Comparison, Document, Latency, Load, Run};
 
 use super::{compared, curves, details, over_time, tables};
 use crate::measured::{Measured, measured};
@@ -175,24 +178,112 @@ fn beside(sources: &[Source]) -> Vec<Caveat> {
             "the results were measured by different versions of Weir",
         );
     }
-    if differ(|a, b| workloads(a) == workloads(b)) {
+    let of_all: Vec<_> = documents.iter().map(|document| things(document)).collect();
+    let load = |of: &BTreeMap<String, String>| of.get("workload").cloned();
+    if of_all
+        .windows(2)
+        .any(|pair| load(&pair[0]) != load(&pair[1]))
+    {
         say(
             "workloads-differ",
             "the results have different workloads: their numbers answer different questions",
         );
     }
+    // Runs and curves hold one another's figures only where the same was varied.
+    let kinds = documents.iter().map(|document| varied(document));
+    if kinds.collect::<BTreeSet<_>>().len() == 1 {
+        let each: Vec<_> = of_all.iter().collect();
+        caveats.extend(differing_things(&each));
+    }
     caveats
 }
 
-fn workloads(document: &Document) -> Vec<String> {
-    let mut texts: Vec<_> = document
-        .runs()
-        .iter()
-        .map(|run| format!("{:?}", run.workload.streams))
-        .collect();
-    texts.sort();
-    texts.dedup();
-    texts
+/// What was measured, and along which axis.
+fn varied(document: &Document) -> &'static str {
+    match &document.body {
+        Body::Bench { .. } => "runs",
+        Body::Curve { curves, .. } => match curves.first().map(|curve| curve.axis) {
+            Some(Axis::Rate) => "a curve by rate",
+            Some(Axis::Depth) | None => "a curve by depth",
+        },
+        Body::Comparison(_) => "a comparison",
+    }
+}
+
+fn arriving(arrivals: Arrivals) -> &'static str {
+    match arrivals {
+        Arrivals::Uniform => "evenly spaced",
+        Arrivals::Exponential => "with exponential gaps",
+    }
+}
+
+/// What could make a difference between results, by name. Of a curve what it varies is not among it, and of a comparison how much load there was, which
+/// it looks for itself.
+fn things(document: &Document) -> BTreeMap<String, String> {
+    let runs = document.runs();
+    let one = |of: &dyn Fn(&Run) -> String| {
+        let all: BTreeSet<_> = runs.iter().map(|run| of(run)).collect();
+        all.into_iter().collect::<Vec<_>>().join(" + ")
+    };
+    let mut things = BTreeMap::from([
+        (
+            "volume",
+            one(&|run| {
+                let urls = run.volumes.iter().map(|volume| volume.url.as_str());
+                urls.collect::<Vec<_>>().join(", ")
+            }),
+        ),
+        (
+            "workload",
+            one(&|run| {
+                let of = &run.workload;
+                let share = words::trimmed(of.compressible_percent, 2);
+                let within = of
+                    .range_bytes
+                    .map(|bytes| format!(", within {bytes} bytes"));
+                let streams: Vec<_> = of.streams.iter().map(details::stream_text).collect();
+                format!(
+                    "{}{}, {share}% compressible",
+                    streams.join("; "),
+                    within.unwrap_or_default()
+                )
+            }),
+        ),
+        ("queues", one(&|run| run.load.queues().to_string())),
+        ("hosts", one(&|run| run.load.hosts().to_string())),
+        (
+            "time measured",
+            one(&|run| words::seconds((run.elapsed_seconds * 10.0).round() / 10.0)),
+        ),
+        ("ramp", one(&|run| words::seconds(run.ramp_seconds))),
+    ]);
+    match &document.body {
+        Body::Bench { .. } => {
+            things.insert(
+                "load",
+                one(&|run| match run.load {
+                    Load::Closed { depth, .. } => format!("closed loop, depth {depth}"),
+                    Load::Open { rate, arrivals, .. } => {
+                        format!("{rate} a second, {}", arriving(arrivals))
+                    }
+                }),
+            );
+        }
+        Body::Curve { .. } => {
+            things.insert(
+                "arrivals",
+                one(&|run| match run.load {
+                    Load::Closed { .. } => "closed loop".to_owned(),
+                    Load::Open { arrivals, .. } => arriving(arrivals).to_owned(),
+                }),
+            );
+        }
+        Body::Comparison(_) => {}
+    }
+    things
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 fn tiles(source: &Source) -> Result<Markup, ReportError> {
@@ -388,4 +479,136 @@ fn body(source: &Source, runs: &[&Measured<'_>], several: bool) -> Result<Markup
         (summary)
         (details::section(source, runs, several)?)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_lab::document::{Machine, Operations, Processor, Stream, Volume, Workload};
+
+    fn source(change: impl FnOnce(&mut Run)) -> Source {
+        let mut run = Run {
+            name: "load".to_owned(),
+            phase: None,
+            volumes: vec![Volume {
+                url: "mem:?size=1G".to_owned(),
+                name: "mem".to_owned(),
+                block_size_bytes: 4096,
+                length_bytes: 1 << 30,
+                transfer_bytes_max: 1 << 20,
+                volatile_cache: false,
+                operations: None,
+            }],
+            workload: Workload {
+                streams: vec![Stream::default()],
+                ..Workload::default()
+            },
+            load: Load::Closed {
+                depth: 32,
+                queues: 1,
+                hosts: 1,
+            },
+            seed: 1,
+            ramp_seconds: 0.0,
+            elapsed_seconds: 10.0,
+            operations: Operations::default(),
+            ended: None,
+            intervals: Vec::new(),
+            lag: None,
+            unsent: 0,
+            unfinished: 0,
+            littles_law: None,
+            steady_state: None,
+            processor: Processor::default(),
+            first_error: None,
+            agents: None,
+        };
+        change(&mut run);
+        let document = Document::new(
+            Body::Bench { runs: vec![run] },
+            Vec::new(),
+            "1.0".to_owned(),
+            String::new(),
+            Machine::default(),
+        );
+        Source {
+            name: "a".to_owned(),
+            document,
+        }
+    }
+
+    fn said(change: fn(&mut Run)) -> Vec<String> {
+        let another_volume = |run: &mut Run| {
+            run.volumes[0].url = "null:?size=1G".to_owned();
+            change(run);
+        };
+        let caveats = beside(&[source(|_| {}), source(another_volume)]);
+        caveats.into_iter().map(|of| of.code).collect()
+    }
+
+    #[test]
+    fn what_differs_beside_the_volume_is_said_of_results_that_stand_together() {
+        assert!(said(|_| {}).is_empty());
+        let several = ["several-differences"];
+        assert_eq!(
+            said(|run| run.load = Load::Closed {
+                depth: 64,
+                queues: 1,
+                hosts: 1
+            }),
+            several
+        );
+        assert_eq!(
+            said(|run| run.load = Load::Closed {
+                depth: 32,
+                queues: 4,
+                hosts: 1
+            }),
+            several
+        );
+        assert_eq!(
+            said(|run| run.load = Load::Closed {
+                depth: 32,
+                queues: 1,
+                hosts: 2
+            }),
+            several
+        );
+        assert_eq!(said(|run| run.ramp_seconds = 2.0), several);
+        assert_eq!(said(|run| run.elapsed_seconds = 20.0), several);
+        let workload = ["workloads-differ", "several-differences"];
+        assert_eq!(
+            said(|run| run.workload.range_bytes = Some(1 << 20)),
+            workload
+        );
+        assert_eq!(
+            said(|run| run.workload.compressible_percent = 50.0),
+            workload
+        );
+        assert_eq!(
+            said(|run| run.workload.streams[0].read_percent = 70.0),
+            workload
+        );
+    }
+
+    /// One thing that differs is what is compared.
+    #[test]
+    fn one_difference_is_no_caveat() {
+        let deeper = |run: &mut Run| {
+            run.load = Load::Closed {
+                depth: 64,
+                queues: 1,
+                hosts: 1,
+            };
+        };
+        assert!(beside(&[source(|_| {}), source(deeper)]).is_empty());
+    }
+
+    #[test]
+    fn other_versions_are_said() {
+        let mut other = source(|_| {});
+        other.document.version = "2.0".to_owned();
+        let caveats = beside(&[source(|_| {}), other]);
+        assert_eq!(caveats[0].code, "versions-differ");
+    }
 }

@@ -132,6 +132,7 @@ pub(crate) fn run(shape: &Shape) -> Run {
         workload: Workload {
             name: None,
             text: "4 KiB random, 70% read".to_owned(),
+            source: None,
             streams: vec![Stream {
                 share_percent: 100.0,
                 read_percent: 100.0 * shape.reads as f64 / all,
@@ -165,6 +166,7 @@ pub(crate) fn run(shape: &Shape) -> Run {
             error_percent: -0.3,
         }),
         steady_state: Some(SteadyState {
+            held: Some(true),
             metric: "requests per second".to_owned(),
             round_seconds: 1.0,
             rounds: vec![all; shape.intervals as usize],

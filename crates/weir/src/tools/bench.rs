@@ -26,6 +26,7 @@ use super::live::{Tick, View};
 use super::present::{self, Progress};
 use super::report::ResultArguments;
 use super::session::Session;
+use super::watched::{WatchArguments, Watched};
 use super::{ReactorArguments, duration, size};
 use weir_lab::secret::without_in_text;
 
@@ -80,8 +81,10 @@ pub(crate) struct BenchArguments {
     #[arg(long)]
     list_workloads: bool,
     /// Do what a job file says, in phases and with a job for each volume; see docs/laboratory.md. With --agent each phase is made by all agents together
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["urls", "RequestArguments", "verify", "queue_depth", "rate", "queues", "hosts", "duration", "ramp", "interval", "seed"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["urls", "RequestArguments", "verify", "queue_depth", "rate", "queues", "hosts", "duration", "ramp", "interval", "seed", "gateway_pid"])]
     job: Option<PathBuf>,
+    #[command(flatten)]
+    watch: WatchArguments,
     #[command(flatten)]
     result: ResultArguments,
     #[command(flatten)]
@@ -179,10 +182,11 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
     }
     let started = SystemTime::now();
     arguments.result.check(&[])?;
+    let watched = arguments.watch.watched()?;
     let workload = arguments.requests.workload()?;
     let configs = arguments.configs(&workload)?;
     if arguments.agents.are_named() {
-        return on_agents::run(&arguments, &workload, &configs, json);
+        return on_agents::run(&arguments, &workload, &configs, watched, json);
     }
     let volumes = arguments.urls.len() as u32 * arguments.hosts;
     let Some(queues) = arguments.queues.checked_mul(volumes) else {
@@ -192,6 +196,9 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
         bail!(
             "--verify checks what the run writes, and it only reads: say --read-percent below 100"
         );
+    }
+    if arguments.verify && arguments.requests.compress > 0 {
+        bail!("--verify writes stamps, which do not compress: leave out --compress, or --verify");
     }
     let session = match arguments.rate {
         None => Session::start_for(&arguments.reactors, queues, volumes)?,
@@ -216,6 +223,7 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
         false => jobs.iter().map(|_| Checked::nothing()).collect(),
     };
     let (remotes, driven) = (session.remotes(), jobs.clone());
+    let gateway_before = watched.and_then(|of| of.seconds());
     let progress = Progress::start();
     let mut sink = progress.sink();
     let reports = session.run(move |control| async move {
@@ -229,31 +237,50 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
     })??;
     drop(progress);
     let driven: Vec<_> = jobs.iter().map(show::Driven::of).collect();
-    let document = arguments.stored(&workload, &driven, &reports, started);
-    // Before what was written is read again, which takes long and may fail.
-    if arguments.result.is_wanted() {
-        arguments.result.write(&document)?;
-    }
+    let mut document = arguments.stored(&workload, &driven, &reports, started);
+    arguments.watch(&mut document, watched, gateway_before);
+    // Before what was written is read again, which takes long and may fail. A full disk does not keep anybody from seeing what was measured.
+    let written = arguments.result.write(&document);
     let conclusions = checked
         .into_iter()
         .map(|checked| checked.conclude(&session));
-    let conclusions = conclusions.collect::<anyhow::Result<Vec<_>>>()?;
+    let conclusions = conclusions.collect::<anyhow::Result<Vec<_>>>();
+    let (conclusions, unchecked) = match conclusions {
+        Ok(conclusions) => (conclusions, None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
     let shown = show::Shown::new(&arguments, &workload, &driven, &reports);
     if json {
         let mut json = shown.json();
+        json["caveats"] = serde_json::to_value(&document.caveats)?;
         json["result"] = serde_json::to_value(&document)?;
         if arguments.verify {
             json["verification"] = conclusions.iter().map(|one| one.json.clone()).collect();
         }
         println!("{}", serde_json::to_string_pretty(&json)?);
     } else {
-        print!("{}", shown.text());
+        print!("{}", shown.text(&document));
     }
     let judged = judge(&shown.sum);
+    say_beside(&document, &reports);
+    written?;
+    if let Some(error) = unchecked {
+        return Err(error);
+    }
     Ok(match conclusions.iter().all(|one| one.sound) {
         true => judged,
         false => ExitCode::FAILURE,
     })
+}
+
+/// Says what the document has to say beyond the load's own reports.
+fn say_beside(document: &Document, reports: &[BenchReport]) {
+    let told = convert::caveats(reports);
+    for caveat in &document.caveats {
+        if !told.contains(caveat) {
+            eprintln!("note: {}", caveat.text);
+        }
+    }
 }
 
 /// Says what has to be known, and whether all went well.
@@ -384,7 +411,18 @@ impl BenchArguments {
         let runs = vec![convert::run(&asked, &volumes, reports)];
         let mut document = laboratory::document(Body::Bench { runs }, started);
         document.caveats = convert::caveats(reports);
+        let unsteady = document.runs().into_iter().find_map(convert::unsteady);
+        document.caveats.extend(unsteady);
         document
+    }
+
+    /// Adds what the watched gateway took since it had had `before`.
+    fn watch(&self, document: &mut Document, watched: Option<Watched>, before: Option<f64>) {
+        let Body::Bench { runs } = &mut document.body else {
+            return;
+        };
+        let tell = |run| watched?.tell(before, run, self.ramp, self.duration);
+        document.caveats.extend(runs.iter_mut().find_map(tell));
     }
 
     /// How much, of all volumes together.

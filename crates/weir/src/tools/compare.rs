@@ -8,7 +8,7 @@ use anyhow::bail;
 use weir_block::size::Size;
 use weir_lab::compare::{self, CompareConfig, SideConfig};
 use weir_lab::convert;
-use weir_lab::document::{Body, Comparison, Difference, Document, Metric, Verdict, Volume};
+use weir_lab::document::{self, Body, Comparison, Difference, Document, Metric, Verdict, Volume};
 use weir_load::bench::Arrivals;
 use weir_volume::VolumeUrl;
 
@@ -108,6 +108,7 @@ pub(crate) fn run(arguments: CompareArguments, json: bool) -> anyhow::Result<Exi
         confidence_percent: arguments.confidence,
         least_difference_percent: arguments.least,
         seed,
+        processors: std::thread::available_parallelism().map_or(0, |of| of.get() as u32),
     };
     let (compared, mut caveats) = laboratory
         .run(async move |runner, observe| compare::measure(runner, &config, observe).await)?;
@@ -171,9 +172,46 @@ fn text(document: &Document) -> anyhow::Result<String> {
         let mut rows = vec![heads(comparison)];
         rows.extend(stage.differences.iter().map(|of| row(comparison, of)));
         text += &present::table(&rows);
+        text += &costs(comparison, stage);
     }
     writeln!(text, "\n{}", comparison.summary)?;
     Ok(text)
+}
+
+/// Processor time of a request on each side, and the worst that Little's law was missed by.
+fn costs(comparison: &Comparison, stage: &document::Stage) -> String {
+    let runs = |side: usize| {
+        stage
+            .rounds
+            .iter()
+            .filter_map(move |round| round.runs.get(side))
+    };
+    let mut text = String::new();
+    for (index, side) in comparison.sides.iter().enumerate() {
+        let requests: u64 = runs(index).map(|run| run.operations.requests()).sum();
+        let each = |seconds: fn(&document::Run) -> Option<f64>| -> Option<String> {
+            let all: Option<f64> = runs(index).map(seconds).sum();
+            let each = all.filter(|_| requests > 0)? / requests as f64;
+            Some(present::latency(each * 1e9))
+        };
+        let generator = each(|run| run.processor.generator_seconds);
+        let gateway = each(|run| run.processor.gateway_seconds);
+        let missed = runs(index).filter_map(|run| run.littles_law.as_ref());
+        let missed = missed.map(|law| law.error_percent.abs()).reduce(f64::max);
+        let time: Vec<String> = [("generator", generator), ("gateway", gateway)]
+            .into_iter()
+            .filter_map(|(who, each)| Some(format!("{who} {}", each?)))
+            .collect();
+        let mut said = Vec::new();
+        if !time.is_empty() {
+            said.push(format!("processor time of a request: {}", time.join(", ")));
+        }
+        said.extend(missed.map(|of| format!("Little's law holds within {of:.1}%")));
+        if !said.is_empty() {
+            text += &format!("{}  {}\n", side.name, said.join("; "));
+        }
+    }
+    text
 }
 
 fn heads(comparison: &Comparison) -> Vec<String> {

@@ -14,7 +14,7 @@ use weir_volume::VolumeUrl;
 
 use super::bench::arrivals;
 use super::knobs::{Knob, Setting, settings};
-use super::laboratory::{Laboratory, LaboratoryArguments, latencies};
+use super::laboratory::{Laboratory, LaboratoryArguments, latencies, law};
 use super::present;
 
 /// As those of `weir compare`.
@@ -275,6 +275,7 @@ fn heads(curve: &Curve) -> Vec<String> {
         "max",
         "generator",
         "gateway",
+        "law",
         "errors",
     ];
     offered
@@ -296,6 +297,7 @@ fn row(point: &Point) -> anyhow::Result<Vec<String>> {
     cells.extend(latencies(run.felt()?.as_ref())?);
     cells.push(processors(run, run.processor.generator_seconds));
     cells.push(processors(run, run.processor.gateway_seconds));
+    cells.push(law(run));
     cells.push(present::grouped(run.errors()));
     Ok(cells)
 }

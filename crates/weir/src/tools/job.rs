@@ -21,7 +21,7 @@ use weir_volume::VolumeUrl;
 
 use super::ReactorArguments;
 use super::agents::{self, AgentsArguments, With};
-use super::laboratory::{Usage, check_hosts, document, grouped, judged, latencies, show};
+use super::laboratory::{Usage, check_hosts, document, grouped, judged, latencies, law, show};
 use super::present;
 use super::report::ResultArguments;
 
@@ -260,6 +260,8 @@ fn stored(file: &JobFile, measured: &Measured, machines: u32) -> (Vec<Run>, Vec<
             let volume = measured.volumes[index][place].clone();
             let mut run = convert::run(&asked(job, machines), &[volume], one);
             run.phase = Some(phase.name.clone());
+            let unsteady = convert::unsteady(&run);
+            caveats.extend(unsteady.map(|caveat| (name.clone(), caveat)));
             match outcome {
                 None => {
                     let own = convert::caveats(one).into_iter();
@@ -339,6 +341,7 @@ fn table(document: &Document) -> anyhow::Result<String> {
         "p99",
         "p99.9",
         "max",
+        "law",
         "errors",
     ];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
@@ -350,6 +353,7 @@ fn table(document: &Document) -> anyhow::Result<String> {
             present::rate(run.bytes_per_second()),
         ];
         cells.extend(latencies(run.felt()?.as_ref())?);
+        cells.push(law(run));
         cells.push(present::grouped(run.errors()));
         rows.push(cells);
     }

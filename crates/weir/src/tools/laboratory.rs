@@ -28,10 +28,9 @@ use super::bench::RequestArguments;
 use super::present::{self, Line, Progress};
 use super::report::ResultArguments;
 use super::session::{Session, end_on_interrupt};
+use super::watched::{WatchArguments, Watched};
 use super::{ReactorArguments, duration};
 
-/// Ticks of `/proc/PID/stat` in a second: USER_HZ, which is the same on every machine that Linux runs on today.
-const TICKS_PER_SECOND: f64 = 100.0;
 /// So many runs are named where a caveat concerns several.
 const NAMED_RUNS_MAX: usize = 3;
 
@@ -60,9 +59,8 @@ pub(crate) struct LaboratoryArguments {
     destroy_data: bool,
     #[command(flatten)]
     result: ResultArguments,
-    /// Tell the processor time of this process too: a gateway on the same machine
-    #[arg(long, value_name = "PID")]
-    gateway_pid: Option<u32>,
+    #[command(flatten)]
+    watch: WatchArguments,
     #[command(flatten)]
     reactors: ReactorArguments,
     #[command(flatten)]
@@ -79,6 +77,7 @@ pub(super) struct Laboratory {
     /// Of each side, volumes that are driven at the same time.
     sides: Vec<Vec<document::Volume>>,
     place: Place,
+    watched: Option<Watched>,
     stop: Stop,
     started: SystemTime,
 }
@@ -180,6 +179,7 @@ impl Laboratory {
             check_hosts(url, arguments.hosts)?;
         }
         arguments.result.check(&[])?;
+        let watched = arguments.watch.watched()?;
         let started = SystemTime::now();
         let workload = arguments.requests.workload()?;
         let (place, stop, stored);
@@ -203,6 +203,7 @@ impl Laboratory {
             workload,
             sides: stored,
             place,
+            watched,
             stop,
             started,
         })
@@ -233,7 +234,7 @@ impl Laboratory {
             duration: arguments.duration,
             ramp: arguments.ramp,
             stop: self.stop.clone(),
-            gateway_pid: arguments.gateway_pid,
+            watched: self.watched,
         }
     }
 
@@ -372,6 +373,14 @@ pub(super) fn latencies(latency: Option<&Latency>) -> anyhow::Result<Vec<String>
     Ok(cells)
 }
 
+/// By how much Little's law is missed.
+pub(super) fn law(run: &Run) -> String {
+    match &run.littles_law {
+        Some(law) => format!("{:+.1}%", law.error_percent),
+        None => "-".to_owned(),
+    }
+}
+
 /// What a load needs of a volume, the least first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Usage {
@@ -451,7 +460,7 @@ struct Plan {
     duration: Duration,
     ramp: Duration,
     stop: Stop,
-    gateway_pid: Option<u32>,
+    watched: Option<Watched>,
 }
 
 impl Plan {
@@ -513,7 +522,8 @@ impl Bench for Runner {
 
     async fn run(&mut self, request: &Request) -> Result<Run, RunError> {
         let configs = self.plan.configs(request);
-        let gateway_before = self.gateway_seconds();
+        let watched = self.plan.watched;
+        let gateway_before = watched.and_then(|of| of.seconds());
         let mut told = Told::new(request, self.far.get(), self.before);
         let (sink, stop) = (&mut self.sink, &self.plan.stop);
         let volumes = &self.plan.sides[request.side];
@@ -577,11 +587,12 @@ impl Bench for Runner {
         for caveat in caveats {
             self.caveats.push((request.name.clone(), caveat));
         }
-        // What the ramp took is not told apart, and is taken to be its part of the time.
-        let measured = self.plan.duration.as_secs_f64() / took.as_secs_f64();
-        run.processor.gateway_seconds = gateway_before
-            .zip(self.gateway_seconds())
-            .map(|(before, after)| (after - before) * measured);
+        let (ramp, measured) = (self.plan.ramp, self.plan.duration);
+        let gone = watched.and_then(|of| of.tell(gateway_before, &mut run, ramp, measured));
+        let unsteady = convert::unsteady(&run);
+        for caveat in gone.into_iter().chain(unsteady) {
+            self.caveats.push((request.name.clone(), caveat));
+        }
         Ok(run)
     }
 
@@ -628,22 +639,6 @@ impl Runner {
         let outcome = measured.map(|measured| (measured, grouped(&self.caveats)));
         (outcome, self.maker)
     }
-
-    /// Processor time that the watched gateway has had; none where there is none any more.
-    fn gateway_seconds(&self) -> Option<f64> {
-        let pid = self.plan.gateway_pid?;
-        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        processor_seconds(&text)
-    }
-}
-
-/// User and system time of a line of `/proc/PID/stat` (proc_pid_stat(5), fields 14 and 15). The second field may hold anything, in parentheses.
-fn processor_seconds(stat: &str) -> Option<f64> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace().skip(11);
-    let user: f64 = fields.next()?.parse().ok()?;
-    let system: f64 = fields.next()?.parse().ok()?;
-    Some((user + system) / TICKS_PER_SECOND)
 }
 
 /// What is shown of a run while it lasts.
@@ -725,13 +720,6 @@ pub(super) fn grouped(caveats: &[(String, Caveat)]) -> Vec<Caveat> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn processor_time_is_read_whatever_the_process_is_called() {
-        let stat = "12 (a ) b) S 1 12 12 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 4 0";
-        assert_eq!(processor_seconds(stat), Some(2.0));
-        assert_eq!(processor_seconds("12 (a"), None);
-    }
 
     #[test]
     fn caveats_of_one_sort_are_one() {

@@ -20,6 +20,7 @@ pub(crate) mod reproduce;
 mod session;
 pub(crate) mod torture;
 pub(crate) mod verify;
+mod watched;
 
 pub(crate) use agent::AgentArguments;
 pub(crate) use bench::BenchArguments;

@@ -39,11 +39,6 @@ pub(crate) struct ResultArguments {
 }
 
 impl ResultArguments {
-    /// Whether a result is wanted at all.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.output.is_some() || !self.report.is_empty()
-    }
-
     /// Fails where a file cannot be written, before hours are measured for it, or would replace another one or one of `inputs`. Changes none.
     pub(crate) fn check(&self, inputs: &[&Path]) -> anyhow::Result<()> {
         let mut others = inputs.to_vec();

@@ -18,6 +18,8 @@ use crate::tools::laboratory::Usage;
 use crate::tools::live::View;
 use crate::tools::present::Progress;
 use crate::tools::session::end_on_interrupt;
+use crate::tools::watched::Watched;
+use weir_lab::convert::UNSTEADY;
 use weir_lab::secret::without_in_text;
 
 /// Measures and tells. A run that an agent did not make to the end is told too, and is a failure.
@@ -25,9 +27,11 @@ pub(super) fn run(
     arguments: &BenchArguments,
     workload: &Workload,
     configs: &[BenchConfig],
+    watched: Option<Watched>,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     let started = SystemTime::now();
+    let gateway_before = watched.and_then(|of| of.seconds());
     let (volumes, outcome) = measure(arguments, workload, configs)?;
     let queues = arguments.queues * arguments.hosts * arguments.agents.count();
     let driven: Vec<_> = volumes
@@ -40,16 +44,18 @@ pub(super) fn run(
         })
         .collect();
     let parts = agents::stored(&outcome, With::All);
-    let caveats = agents::caveats(&outcome);
     let mut document = arguments.stored(workload, &driven, &outcome.merged, started);
-    document.caveats.clone_from(&caveats);
+    // Those of the load are told with the names of the agents that they are about.
+    document.caveats.retain(|of| of.code == UNSTEADY);
+    arguments.watch(&mut document, watched, gateway_before);
+    document.caveats.splice(0..0, agents::caveats(&outcome));
+    let caveats = document.caveats.clone();
     if let Body::Bench { runs } = &mut document.body {
         runs.iter_mut()
             .for_each(|run| run.agents = Some(parts.clone()));
     }
-    if arguments.result.is_wanted() {
-        arguments.result.write(&document)?;
-    }
+    // A full disk does not keep anybody from seeing what was measured.
+    let written = arguments.result.write(&document);
     let mut shown = Shown::new(arguments, workload, &driven, &outcome.merged);
     if json {
         let mut json = shown.json();
@@ -58,7 +64,7 @@ pub(super) fn run(
         json["caveats"] = serde_json::to_value(&caveats)?;
         println!("{}", serde_json::to_string_pretty(&json)?);
     } else {
-        print!("{}\n{}", shown.text(), agents::table(&parts)?);
+        print!("{}\n{}", shown.text(&document), agents::table(&parts)?);
     }
     for caveat in &caveats {
         eprintln!("note: {}", caveat.text);
@@ -66,6 +72,7 @@ pub(super) fn run(
     // They were told with the names of the agents that they are about.
     shown.sum.caveats.clear();
     let judged = judge(&shown.sum);
+    written?;
     Ok(match &outcome.error {
         None => judged,
         Some(error) => {

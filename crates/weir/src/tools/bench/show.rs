@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 use weir_block::size::Size;
 use weir_lab::convert;
-use weir_lab::document::Volume;
+use weir_lab::document::{Document, Volume};
 use weir_load::bench::{BenchReport, Interval, Job, Latencies, OperationReport};
 use weir_load::workload::{Kind, NAMED, Stream, Workload, named, sizes_text};
 
@@ -80,7 +80,7 @@ impl<'a> Shown<'a> {
     }
 
     /// For people.
-    pub(super) fn text(&self) -> String {
+    pub(super) fn text(&self, stored: &Document) -> String {
         let mut text = String::new();
         for driven in self.volumes {
             text += &format!("volume  {}\n", present::volume(&driven.volume));
@@ -97,7 +97,7 @@ impl<'a> Shown<'a> {
         } else {
             text += "\n";
         }
-        text + &present::table(&rows(&self.sum)) + &self.besides()
+        text + &present::table(&rows(&self.sum)) + &self.besides(stored)
     }
 
     fn source(&self) -> Option<&'static str> {
@@ -137,8 +137,10 @@ impl<'a> Shown<'a> {
     }
 
     /// What is told beside the latencies.
-    fn besides(&self) -> String {
+    fn besides(&self, stored: &Document) -> String {
         let mut text = String::new();
+        let runs = stored.runs();
+        let run = runs[0];
         if let Some(lag) = self.sum.lag_ns.as_ref().filter(|lag| !lag.is_empty()) {
             let at = |percentile| present::latency(lag.value_at_percentile(percentile) as f64);
             text += &format!(
@@ -146,6 +148,31 @@ impl<'a> Shown<'a> {
                 at(50.0),
                 at(99.0),
                 at(100.0)
+            );
+        }
+        if let Some(law) = &run.littles_law {
+            let blank = if text.is_empty() { "\n" } else { "" };
+            text += &format!(
+                "{blank}law     {:.2} in flight, {:.2} by throughput and service time: {:+.2}% (Little's law)\n",
+                law.in_flight, law.from_latency, law.error_percent
+            );
+        }
+        if let Some(steady) = run
+            .steady_state
+            .as_ref()
+            .filter(|_| run.load.rate().is_none())
+        {
+            let blank = if text.is_empty() { "\n" } else { "" };
+            let from = f64::from(steady.window_start) * steady.round_seconds;
+            let said = match (steady.reached, steady.held) {
+                (false, _) => "not reached".to_owned(),
+                (true, Some(false)) => format!("from {from}s on, and not to the end"),
+                (true, _) => format!("from {from}s on"),
+            };
+            text += &format!(
+                "{blank}steady  {said} (SNIA's rule, {} rounds of {}s)\n",
+                steady.rounds.len(),
+                steady.round_seconds
             );
         }
         let generator = &self.sum.generator;
@@ -156,6 +183,10 @@ impl<'a> Shown<'a> {
                 processor.as_secs_f64(),
                 generator.busy_share_max() * 100.0
             );
+        }
+        if let Some(seconds) = run.processor.gateway_seconds {
+            let blank = if text.is_empty() { "\n" } else { "" };
+            text += &format!("{blank}gateway {seconds:.2} s of processor time\n");
         }
         text
     }
