@@ -466,6 +466,11 @@ impl IdentifyController {
         }
     }
 
+    /// Whether the controller supports host controlled thermal management: bit 0 of HCTMA.
+    pub const fn manages_temperature(&self) -> bool {
+        self.thermal_management & 1 != 0
+    }
+
     /// Bytes of in-capsule data that an I/O queue takes, by IOCCSZ.
     pub fn in_capsule_data_bytes(&self) -> u64 {
         (u64::from(self.io_command_capsule_size) * 16).saturating_sub(crate::Sqe::SIZE as u64)

@@ -33,6 +33,20 @@ pub fn decode_namespace_list(list: &[u8; IDENTIFY_SIZE]) -> impl Iterator<Item =
         .take_while(|&nsid| nsid != 0)
 }
 
+/// Bytes of an entry of a UUID list; what stands in the place of the first is reserved.
+const UUID_ENTRY: usize = 32;
+
+/// The UUID index of `uuid` in a UUID list (CNS 17h), by which a command says whose vendor specific values it means. The list ends with a UUID of
+/// zeroes; UUIDs are most significant byte first.
+pub fn uuid_index(list: &[u8; IDENTIFY_SIZE], uuid: [u8; 16]) -> Option<u8> {
+    let entries = list.chunks_exact(UUID_ENTRY).zip(0_u8..).skip(1);
+    entries
+        .map(|(entry, index)| (&entry[16..], index))
+        .take_while(|(listed, _)| listed.iter().any(|&byte| byte != 0))
+        .find(|(listed, _)| *listed == uuid)
+        .map(|(_, index)| index)
+}
+
 /// Namespace Identifier Type (NIDT) and the length of its identifier (NVMe Base 2.0c section
 /// 5.17.2.3).
 mod descriptor {
@@ -221,6 +235,27 @@ mod tests {
         assert!(decode_namespace_list(&list).eq([2, 0x0304]));
         assert!(decode_namespace_list(&encode_namespace_list(1..=5000, 0)).eq(1..=1024));
         assert!(decode_namespace_list(&encode_namespace_list([], 0)).eq([]));
+    }
+
+    #[test]
+    fn a_uuid_is_found_by_its_place_in_the_list() {
+        let mut list = [0; IDENTIFY_SIZE];
+        // What is reserved is no entry, whatever it holds; an entry's header tells who associated it.
+        list[16..32].copy_from_slice(b"reserved-as-such");
+        list[32] = 2;
+        list[48..64].copy_from_slice(b"uuid-of-vendor-1");
+        list[80..96].copy_from_slice(b"uuid-of-vendor-2");
+        list[144..160].copy_from_slice(b"behind-the-list!");
+        assert_eq!(uuid_index(&list, *b"uuid-of-vendor-1"), Some(1));
+        assert_eq!(uuid_index(&list, *b"uuid-of-vendor-2"), Some(2));
+        for none in [b"reserved-as-such", b"behind-the-list!", &[0; 16]] {
+            assert_eq!(uuid_index(&list, *none), None);
+        }
+        for entry in list.chunks_exact_mut(32).skip(1) {
+            entry[16..].fill(1);
+        }
+        list[4080..].copy_from_slice(b"uuid-of-vendor-2");
+        assert_eq!(uuid_index(&list, *b"uuid-of-vendor-2"), Some(127));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub use controller::{
 };
 pub use lists::{
     CommandSetCombination, CommandSetVector, DescriptorError, NAMESPACE_LIST_ENTRIES,
-    NamespaceDescriptors, decode_namespace_list, encode_namespace_list,
+    NamespaceDescriptors, decode_namespace_list, encode_namespace_list, uuid_index,
 };
 pub use namespace::{
     CommandSetController, CommandSetNamespace, DeallocateFeatures, IdentifyNamespace,
@@ -75,7 +75,7 @@ open_enum! {
         SecondaryControllerList = 0x15 => "Secondary Controller list",
         /// 16h.
         NamespaceGranularityList = 0x16 => "Namespace Granularity List",
-        /// 17h.
+        /// 17h; see [`uuid_index`].
         UuidList = 0x17 => "UUID List",
         /// 18h.
         DomainList = 0x18 => "Domain List",

@@ -117,9 +117,12 @@ wire_struct! {
 }
 
 impl SmartHealth {
+    /// Bytes of a data unit.
+    pub const DATA_UNIT_BYTES: u128 = 512 * 1000;
+
     /// Data units for a number of bytes: thousands of 512 bytes, rounded up.
     pub const fn data_units(bytes: u128) -> u128 {
-        bytes.div_ceil(512 * 1000)
+        bytes.div_ceil(Self::DATA_UNIT_BYTES)
     }
 }
 

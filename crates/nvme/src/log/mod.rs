@@ -7,6 +7,7 @@ mod ana;
 mod controller;
 mod discovery;
 mod namespaces;
+mod ocp;
 mod support;
 
 pub use ana::{
@@ -21,6 +22,7 @@ pub use discovery::{
 pub use namespaces::{
     CHANGED_NAMESPACES_MAX, decode_changed_namespaces, encode_changed_namespaces,
 };
+pub use ocp::{OCP_UUID, OcpSmart};
 pub use support::{CommandEffects, CommandsSupportedAndEffects, LogSupport, SupportedLogPages};
 
 use crate::wire::open_enum;
