@@ -71,6 +71,25 @@ pub struct FileInfo {
     pub identity: (u64, u64),
 }
 
+/// A command for the admin queue of an NVMe drive that yields data and changes nothing; its opcode has the direction of data in its two lowest bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AdminQuery {
+    /// Opcode.
+    pub opcode: u8,
+    /// Namespace.
+    pub nsid: u32,
+    /// Command dwords 10 to 15.
+    pub dwords: [u32; 6],
+}
+
+impl AdminQuery {
+    /// Whether the opcode is that of a command that transfers data from the drive, and none to it.
+    #[must_use]
+    pub fn is_one(&self) -> bool {
+        self.opcode & 0b11 == 0b10
+    }
+}
+
 /// An open file or block device. Any thread may hold it; each reactor does I/O through a [`LocalFile`] of its own.
 pub struct File {
     handle: Handle,
@@ -96,6 +115,20 @@ impl File {
     /// The system's.
     pub fn length(&self) -> io::Result<u64> {
         self.system.file_length(self.handle)
+    }
+
+    /// Asks the NVMe drive that this device is, or is a partition of; what it yields is in `data`. The drive's status, as 15 bits without the phase: 0 is success. Blocks
+    /// until the drive has answered: call it through [`Reactor::offload`].
+    ///
+    /// # Errors
+    /// `InvalidInput` for a command that is no query; `Unsupported` where there is no NVMe drive; `PermissionDenied` where the process may not ask it; or the
+    /// system's.
+    pub fn query_nvme(&self, query: &AdminQuery, data: &mut [u8]) -> io::Result<u16> {
+        if !query.is_one() {
+            let text = format!("opcode {:02X}h is that of no query", query.opcode);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        self.system.query_nvme(self.handle, query, data)
     }
 
     /// Sets the length of a regular file. Blocks.

@@ -36,7 +36,7 @@ pub use driver::{
     AllocateMode, Amount, Driver, Handle, Notifier, Op, OpToken, Outcome, Output, ReceiveInto, Wait,
 };
 pub use executor::Task;
-pub use file::{File, FileInfo, FileKind, LocalFile, OpenOptions, UseDirect};
+pub use file::{AdminQuery, File, FileInfo, FileKind, LocalFile, OpenOptions, UseDirect};
 pub use foreign::{DELIVERIES_MAX, Delivery, Recipient, Ticket};
 pub use net::{
     DetachedStream, Listener, Received, Shutdown, Socket, SocketOptions, SocketReport, TcpListener,

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::net::Shutdown;
 use crate::{
-    File, FileInfo, Handle, Listener, OpenOptions, ReactorConfig, ReactorMain, ReactorThread,
-    Socket, SocketOptions, SocketReport,
+    AdminQuery, File, FileInfo, Handle, Listener, OpenOptions, ReactorConfig, ReactorMain,
+    ReactorThread, Socket, SocketOptions, SocketReport,
 };
 
 /// The machine that reactors run on: the real one, or a simulated one. Its calls may block for a short time and are not
@@ -73,6 +73,15 @@ pub trait System: Send + Sync + 'static {
     /// # Errors
     /// The system's.
     fn set_file_length(&self, file: Handle, length: u64) -> io::Result<()>;
+
+    /// Has a query carried out by the NVMe drive that a file is or lies on as its partition; see [`File::query_nvme`]. A system without such drives says so.
+    ///
+    /// # Errors
+    /// As there.
+    fn query_nvme(&self, _file: Handle, _query: &AdminQuery, _data: &mut [u8]) -> io::Result<u16> {
+        let text = "this system has no NVMe drives";
+        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+    }
 
     /// Listens for TCP connections. Port 0: one that is free; see [`Listener::address`].
     ///

@@ -10,6 +10,7 @@ mod file;
 mod holders;
 pub mod limits;
 mod notify;
+mod nvme;
 mod offload;
 mod ring;
 mod slot;
@@ -35,7 +36,7 @@ pub use feature::{Feature, FeatureState, Features, UnknownFeature};
 pub use unavailable::{KERNEL_NEEDED, Unavailable};
 
 use crate::{
-    File, FileInfo, Handle, Instant, Listener, OpenOptions, ReactorConfig, ReactorMain,
+    AdminQuery, File, FileInfo, Handle, Instant, Listener, OpenOptions, ReactorConfig, ReactorMain,
     ReactorThread, Remote, Runner, Shutdown, Socket, SocketOptions, SocketReport, System,
 };
 use offload::Offload;
@@ -276,6 +277,10 @@ impl System for LinuxSystem {
         let file = borrow(file);
         file.set_len(length)?;
         file.sync_all()
+    }
+
+    fn query_nvme(&self, file: Handle, query: &AdminQuery, data: &mut [u8]) -> io::Result<u16> {
+        nvme::query(&borrow(file), query, data)
     }
 
     fn listen(
