@@ -16,7 +16,7 @@ mod volume;
 
 pub use error::VolumeError;
 pub use geometry::{BlockSize, DeallocatedRead, Geometry};
-pub use health::Health;
+pub use health::{Health, HealthFuture, HealthReport};
 pub use request::{
     Completion, Operation, OperationKind, ReadBuffers, Request, Token, compare_write_halves,
 };

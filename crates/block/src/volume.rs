@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weir_memory::Segments;
 use weir_reactor::Reactor;
 
-use crate::{CompletionSink, Geometry, Health, Request, Token, VolumeError};
+use crate::{CompletionSink, Geometry, HealthFuture, HealthReport, Request, Token, VolumeError};
 
 /// What happened to a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,11 +103,11 @@ pub trait Volume: Send + Sync {
     /// [`ResizeError`].
     fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError>;
 
-    /// What the drive below says of itself, now; none where there is no drive, or none that says anything. To be called on
-    /// `reactor`. May block for a short time, so not in the I/O path.
-    fn health(&self, reactor: &Reactor) -> Option<Health> {
+    /// What the drive below says of itself, now. To be called on `reactor`, and awaited there; the I/O path goes on meanwhile. It takes as long as the drive
+    /// takes to answer.
+    fn health(&self, reactor: &Reactor) -> HealthFuture {
         let _ = reactor;
-        None
+        Box::pin(std::future::ready(HealthReport::default()))
     }
 }
 

@@ -77,6 +77,12 @@ pub struct Drive {
     /// What it said afterwards.
     #[serde(default)]
     pub health_after: Option<Health>,
+    /// Why something is not known that a drive could say of itself, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub health_unknown: Vec<String>,
+    /// What it says that it is: model, firmware, serial number. Of a stripe: each member's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub identified_as: Vec<String>,
     /// Of a modelled drive: what its profile says will happen, without running the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truth: Option<Truth>,
@@ -262,9 +268,25 @@ pub struct Health {
     /// Its temperature.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_kelvin: Option<f64>,
-    /// For how long heat held it back, in its life.
+    /// For how long heat held it back, in its life (SMART / Health Information log, Total Time For Thermal Management Temperature 1 and 2, together).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thermal_throttle_nanoseconds: Option<u64>,
+    /// How often heat began to hold it back, in its life (the same log, Thermal Management Temperature 1 and 2 Transition Count, together).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thermal_throttle_transitions: Option<u64>,
+    /// How much heat holds it back now: 0 is not at all, 1 to 3 are levels of it (OCP's SMART extended log, Current Throttling Status).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttling_level: Option<u8>,
+    /// Minutes in its life that it was as warm as its warning threshold or warmer, and not as its critical one (SMART / Health Information log, Warning Composite
+    /// Temperature Time).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning_temperature_minutes: Option<u64>,
+    /// Minutes in its life that it was as warm as its critical threshold or warmer (the same log, Critical Composite Temperature Time).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub critical_temperature_minutes: Option<u64>,
+    /// What it warns of, as the bits of the same log's Critical Warning; see [`Health::warnings`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub critical_warning: Option<u8>,
     /// Bytes that it moved from its cache to where they stay, in its life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folded_bytes: Option<u64>,
@@ -276,6 +298,30 @@ pub struct Health {
     pub cache_bytes_size: Option<u64>,
 }
 
+/// What the bits of Critical Warning say of a drive, from bit 0 on.
+const WARNINGS: [&str; 6] = [
+    "its spare is below its threshold",
+    "its temperature is beyond a threshold",
+    "its reliability is degraded",
+    "its media are read-only",
+    "the backup of its volatile memory failed",
+    "its persistent memory region is read-only or unreliable",
+];
+
+impl Health {
+    /// What it warns of, in words. Bits that have no meaning yet are told as what they are.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let bits = self.critical_warning.unwrap_or(0);
+        let is_set = |bit: &usize| bits >> bit & 1 == 1;
+        let words = |bit: usize| match WARNINGS.get(bit) {
+            Some(words) => (*words).to_owned(),
+            None => format!("bit {bit} of its critical warning is set"),
+        };
+        (0..8).filter(is_set).map(words).collect()
+    }
+}
+
 impl From<weir_block::Health> for Health {
     fn from(of: weir_block::Health) -> Self {
         Health {
@@ -284,6 +330,11 @@ impl From<weir_block::Health> for Health {
             percentage_used: of.percentage_used,
             temperature_kelvin: of.temperature_kelvin,
             thermal_throttle_nanoseconds: of.thermal_throttle_nanoseconds,
+            thermal_throttle_transitions: of.thermal_throttle_transitions,
+            throttling_level: of.throttling_level,
+            warning_temperature_minutes: of.warning_temperature_minutes,
+            critical_temperature_minutes: of.critical_temperature_minutes,
+            critical_warning: of.critical_warning,
             folded_bytes: of.folded_bytes,
             cache_bytes_used: of.cache_bytes_used,
             cache_bytes_size: of.cache_bytes_size,
@@ -293,16 +344,7 @@ impl From<weir_block::Health> for Health {
 
 impl From<weir_ssd::Smart> for Health {
     fn from(of: weir_ssd::Smart) -> Self {
-        Health {
-            data_units_written_bytes: Some(of.data_units_written_bytes),
-            media_bytes_written: Some(of.media_bytes_written),
-            percentage_used: Some(of.percentage_used),
-            temperature_kelvin: Some(of.temperature_kelvin),
-            thermal_throttle_nanoseconds: Some(of.thermal_throttle_nanoseconds),
-            folded_bytes: Some(of.folded_bytes),
-            cache_bytes_used: Some(of.cache_bytes_used),
-            cache_bytes_size: Some(of.cache_bytes_size),
-        }
+        weir_block::Health::from(of).into()
     }
 }
 
@@ -509,9 +551,50 @@ mod tests {
         let pass = &document.drives[0].passes[0];
         assert_eq!((pass.pass, pass.bytes()), (PassKind::OverwriteTrimmed, 100));
         assert_eq!(document.drives[0].health_before, None);
+        assert!(document.drives[0].health_unknown.is_empty());
         let mut text = Vec::new();
         document.write(&mut text).unwrap();
         assert_eq!(Document::read(&text[..]).unwrap(), document);
+    }
+
+    #[test]
+    fn what_a_drive_says_is_read_back_and_what_older_results_lack_is_not_known() {
+        let mut document = Document::from_json(LEAST).unwrap();
+        let drive = &mut document.drives[0];
+        drive.health_before = Some(Health {
+            critical_warning: Some(0b1000_0101),
+            warning_temperature_minutes: Some(3),
+            critical_temperature_minutes: Some(0),
+            thermal_throttle_transitions: Some(2),
+            throttling_level: Some(1),
+            ..Health::default()
+        });
+        drive.health_unknown = vec!["because".to_owned()];
+        drive.identified_as = vec!["A Drive".to_owned()];
+        let mut text = Vec::new();
+        document.write(&mut text).unwrap();
+        let read = Document::read(&text[..]).unwrap();
+        assert_eq!(read, document);
+        let health = read.drives[0].health_before.unwrap();
+        let warnings = health.warnings();
+        assert_eq!(
+            warnings,
+            [
+                WARNINGS[0],
+                WARNINGS[2],
+                "bit 7 of its critical warning is set"
+            ]
+        );
+        // As it was before there were these fields.
+        let older = LEAST.replace(
+            "\"health_before\":null",
+            "\"health_before\":{\"data_units_written_bytes\":5,\"temperature_kelvin\":300.0}",
+        );
+        let older = Document::from_json(&older).unwrap();
+        let health = older.drives[0].health_before.unwrap();
+        assert_eq!(health.data_units_written_bytes, Some(5));
+        assert_eq!(health.critical_warning, None);
+        assert!(health.warnings().is_empty());
     }
 
     #[test]

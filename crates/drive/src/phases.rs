@@ -178,7 +178,10 @@ fn by_counters(phase: &Phase, pass: PassKind, health: &[HealthSample]) -> Option
     let part = 1.0 - 2.0 * MARGIN;
     let (bytes, seconds) = (length * part, phase.seconds * part);
     let throttled = grown(|of| of.thermal_throttle_nanoseconds.map(|ns| ns as f64 / 1e9));
-    if throttled.is_some_and(|throttled| throttled > THROTTLED_PART * seconds) {
+    let throttled_by_time = throttled.is_some_and(|throttled| throttled > THROTTLED_PART * seconds);
+    let throttled_by_level =
+        part_throttled(health, from, to).is_some_and(|part| part > THROTTLED_PART);
+    if throttled_by_time || throttled_by_level {
         return Some(name::THROTTLED);
     }
     let size = |of: &Health| of.cache_bytes_size.map(|bytes| bytes as f64);
@@ -199,6 +202,17 @@ fn by_counters(phase: &Phase, pass: PassKind, health: &[HealthSample]) -> Option
     } else {
         Some(plain(pass))
     }
+}
+
+/// Of the times that the drive said how much heat holds it back, in how many parts of all it did. None where it never said it.
+fn part_throttled(health: &[HealthSample], from: f64, to: f64) -> Option<f64> {
+    let there = |sample: &&HealthSample| (from..=to).contains(&(sample.at_bytes as f64));
+    let levels = health.iter().filter(there);
+    let levels: Vec<u8> = levels
+        .filter_map(|sample| sample.health.throttling_level)
+        .collect();
+    let throttled = levels.iter().filter(|&&level| level > 0).count();
+    (!levels.is_empty()).then(|| throttled as f64 / levels.len() as f64)
 }
 
 /// A counter at a place between two samples of it. None where it is not known there.
@@ -352,6 +366,59 @@ mod tests {
         let over = current(PassKind::Overwrite, &[(100, 10)]);
         let over = with_health(over, &[(0, 0, 0, 0, 0), (1000, 0, 0, 0, 0)]);
         assert_eq!(names(&pass(&over, 0, &[])), [(name::OVERWRITE, COUNTERS)]);
+    }
+
+    #[test]
+    fn heat_is_told_by_the_drive_that_counts_it_or_says_its_level_and_by_no_other() {
+        let of = |levels: &[(u64, Option<u8>)], seconds: &[(u64, u64)]| {
+            let mut fill = current(PassKind::Fill, &[(100, 30), (100, 9)]);
+            let sample = |at_bytes: u64, health| HealthSample { at_bytes, health };
+            let levels = levels.iter().map(|&(at, throttling_level)| {
+                let health = Health {
+                    throttling_level,
+                    ..Health::default()
+                };
+                sample(at * SECOND_BYTES, health)
+            });
+            let seconds = seconds.iter().map(|&(at, seconds)| {
+                let health = Health {
+                    thermal_throttle_nanoseconds: Some(seconds * 1_000_000_000),
+                    ..Health::default()
+                };
+                sample(at * SECOND_BYTES, health)
+            });
+            fill.health = levels.chain(seconds).collect();
+            let pass = pass(&fill, 0, &[]);
+            let names = names(&pass).into_iter();
+            names
+                .map(|(name, by)| (name.to_owned(), by.to_owned()))
+                .collect::<Vec<_>>()
+        };
+        let heat = |by: &str| {
+            vec![
+                (name::CACHE.to_owned(), POSITION.to_owned()),
+                (name::THROTTLED.to_owned(), by.to_owned()),
+            ]
+        };
+        let level = |level| {
+            [
+                (0, Some(0)),
+                (1500, Some(0)),
+                (3300, Some(level)),
+                (3600, Some(level)),
+            ]
+        };
+        assert_eq!(of(&level(1), &[]), heat(COUNTERS));
+        assert_eq!(of(&[], &[(0, 5), (3000, 5), (3900, 95)]), heat(COUNTERS));
+        // A drive that says that it is not held back, or not for long, and one that does not say it.
+        for told in [
+            of(&level(0), &[]),
+            of(&[(3300, Some(0)), (3500, Some(0)), (3600, Some(3))], &[]),
+            of(&[(3300, None), (3600, None)], &[]),
+            of(&[], &[(0, 5), (3000, 5), (3900, 25)]),
+        ] {
+            assert_eq!(told[1], (name::UNKNOWN.to_owned(), POSITION.to_owned()));
+        }
     }
 
     #[test]

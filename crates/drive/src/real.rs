@@ -4,10 +4,10 @@
 //! measured is handed out as it goes, so that it can be kept; a stop ends the pass after what is in flight, and it can be taken up again.
 
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use weir_block::{Operation, ReadBuffers, Volume, VolumeError};
+use weir_block::{HealthFuture, HealthReport, Operation, ReadBuffers, Volume, VolumeError};
 use weir_load::{Ended, Lane, LaneError, PROGRESS_INTERVAL, Stop};
 use weir_memory::{ALIGNMENT, Views, views_len};
 use weir_reactor::{Instant, Reactor, Remote, Timer};
@@ -15,7 +15,7 @@ use weir_reactor::{Instant, Reactor, Remote, Timer};
 use crate::config::{Config, Limits};
 use crate::course::{Course, Current, Step};
 use crate::data::{BLOCK_BYTES_MAX, Data};
-use crate::document::{Health, PassKind};
+use crate::document::PassKind;
 use crate::state::{DriveState, Identity};
 
 /// The most bytes that one request deallocates in a purge.
@@ -26,6 +26,10 @@ const LOOK: Duration = Duration::from_millis(100);
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// At so many places it is looked whether a drive holds what a run wrote to it.
 const PLACES: u64 = 16;
+/// How long a drive has to say how it is.
+const HEALTH_WAIT: Duration = Duration::from_secs(10);
+/// While it is written, a drive is left alone for so many times as long as it took to answer, so that asking it costs it little.
+const HEALTH_REST: u32 = 1000;
 /// How often what was measured so far is handed out to be kept.
 pub const KEEP_EVERY: Duration = Duration::from_secs(10);
 
@@ -218,9 +222,23 @@ async fn read_at(
     Ok(read)
 }
 
-/// What a drive says of itself; none where it says nothing.
-fn health(reactor: &Reactor, volume: &Arc<dyn Volume>) -> Option<Health> {
-    volume.health(reactor).map(Health::from)
+/// Asks a drive for its health. One that does not answer does not hold the run up.
+async fn ask_health(reactor: &Reactor, volume: &Arc<dyn Volume>) -> HealthReport {
+    let mut asked = volume.health(reactor);
+    let mut timer = Timer::new(reactor);
+    timer.set(reactor.now() + HEALTH_WAIT);
+    std::future::poll_fn(|context| {
+        if let Poll::Ready(report) = asked.as_mut().poll(context) {
+            return Poll::Ready(report);
+        }
+        timer.poll_elapsed(context).map(|()| {
+            let seconds = HEALTH_WAIT.as_secs();
+            HealthReport::unknown(format!(
+                "the drive did not say within {seconds} s how it is"
+            ))
+        })
+    })
+    .await
 }
 
 /// Makes all passes that were asked for and not made yet, each on all drives at the same time. The drives' states come back; one that failed says so in its own,
@@ -302,7 +320,8 @@ pub async fn run(
                     subject.state.failed = Some(LaneError::from(stopped).to_string());
                 }
             }
-            subject.state.health_after = health(control, &subject.volume);
+            let report = ask_health(control, &subject.volume).await;
+            subject.state.health_after = subject.state.heard(report);
         }
         kept(&subjects);
     }
@@ -323,7 +342,8 @@ impl Job {
         }
         state.failed = None;
         if state.health_before.is_none() {
-            state.health_before = health(reactor, &self.volume);
+            let report = ask_health(reactor, &self.volume).await;
+            state.health_before = state.heard(report);
         }
         if self.config.purge && !state.purged {
             state.purged = self.purge(reactor).await?;
@@ -410,9 +430,13 @@ impl Job {
             Ok(lane) => lane,
             Err(error) => return (current, None, Some(error.into())),
         };
+        let health = ask_health(reactor, &self.volume).await.health;
         let began = reactor.precise_now();
-        let course = Course::take_up(&self.config, self.size_bytes, current);
+        let mut course = Course::take_up(&self.config, self.size_bytes, current);
         let fresh_from = course.written_bytes();
+        if let Some(health) = health {
+            course.note_health(health.into());
+        }
         let mut work = Work {
             job: &self,
             reactor,
@@ -420,6 +444,9 @@ impl Job {
             course,
             began,
             fresh_from,
+            asked: None,
+            // One that says nothing is not asked on the way.
+            asked_next: health.map(|_| began),
             error: None,
             cancel_at: None,
             cancelled: false,
@@ -427,16 +454,19 @@ impl Job {
         work.run(&mut observe).await;
         let ended_ns = work.now_ns();
         let Work {
-            course,
+            mut course,
             mut error,
             cancelled,
             ..
         } = work;
-        let current = course.kept(ended_ns);
         if cancelled {
             // A drive that answers nothing is asked nothing more.
-            return (current, None, error);
+            return (course.kept(ended_ns), None, error);
         }
+        if let Some(health) = ask_health(reactor, &self.volume).await.health {
+            course.note_health(health.into());
+        }
+        let current = course.kept(ended_ns);
         if error.is_none() {
             error = self.flush(reactor).await.err();
         }
@@ -519,6 +549,10 @@ struct Work<'job> {
     began: Instant,
     /// Bytes that were written before it was taken up.
     fresh_from: u64,
+    /// What the drive was asked and has not answered, and when.
+    asked: Option<(HealthFuture, Instant)>,
+    /// Not before then is it asked again; none: never.
+    asked_next: Option<Instant>,
     error: Option<DriveError>,
     cancel_at: Option<Instant>,
     cancelled: bool,
@@ -533,7 +567,6 @@ impl Work<'_> {
     async fn run(&mut self, observe: &mut impl FnMut(Progress)) {
         let mut timer = Timer::new(self.reactor);
         let (mut told, mut kept) = (self.began, self.began);
-        self.note_health();
         loop {
             self.fill();
             if self.lane.is_idle() {
@@ -544,9 +577,7 @@ impl Work<'_> {
                 self.take_all(ended);
             }
             let now = self.reactor.now();
-            if self.course.wants_health() {
-                self.note_health();
-            }
+            self.ask_where_due(now);
             if now - told >= PROGRESS_INTERVAL {
                 told = now;
                 let is_due = now - kept >= KEEP_EVERY;
@@ -557,13 +588,39 @@ impl Work<'_> {
             }
             self.cancel_where_stopped(now);
         }
-        self.note_health();
     }
 
-    fn note_health(&mut self) {
-        if let Some(health) = health(self.reactor, &self.job.volume) {
-            self.course.note_health(health);
+    /// Asks the drive for its health where enough was written since. It may answer at once.
+    fn ask_where_due(&mut self, now: Instant) {
+        let is_due = self.asked.is_none() && self.asked_next.is_some_and(|next| next <= now);
+        if !is_due || !self.course.wants_health() {
+            return;
         }
+        let mut asked = self.job.volume.health(self.reactor);
+        match asked.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(report) => self.note_health(report),
+            Poll::Pending => self.asked = Some((asked, now)),
+        }
+    }
+
+    fn note_health(&mut self, report: HealthReport) {
+        if let Some(health) = report.health {
+            self.course.note_health(health.into());
+        }
+    }
+
+    /// Takes the drive's answer, if it has come.
+    fn poll_health(&mut self, context: &mut Context<'_>) {
+        let Some((asked, at)) = &mut self.asked else {
+            return;
+        };
+        let Poll::Ready(report) = asked.as_mut().poll(context) else {
+            return;
+        };
+        let now = self.reactor.now();
+        self.asked_next = Some(now + HEALTH_REST * (now - *at));
+        self.asked = None;
+        self.note_health(report);
     }
 
     fn is_over(&self) -> bool {
@@ -608,6 +665,7 @@ impl Work<'_> {
     /// The next request that ends, if one does before the timer elapses.
     async fn next_or(&mut self, timer: &mut Timer) -> Option<Ended<Issued>> {
         std::future::poll_fn(|context| {
+            self.poll_health(context);
             if let Poll::Ready(ended) = self.lane.poll_next(context) {
                 return Poll::Ready(Some(ended));
             }

@@ -132,9 +132,11 @@ impl<D: Device> Device for Striped<D> {
                 .iter()
                 .filter_map(|of| of.thermal_throttle_nanoseconds)
                 .max(),
+            thermal_throttle_transitions: sum(|of| of.thermal_throttle_transitions),
             folded_bytes: sum(|of| of.folded_bytes),
             cache_bytes_used: sum(|of| of.cache_bytes_used),
             cache_bytes_size: sum(|of| of.cache_bytes_size),
+            ..Health::default()
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 
 use serde::{Deserialize, Serialize};
+use weir_block::HealthReport;
 use weir_lab::document::Caveat;
 
 use crate::config::Config;
@@ -48,6 +49,12 @@ pub struct DriveState {
     pub health_before: Option<Health>,
     /// What it said last.
     pub health_after: Option<Health>,
+    /// Why something of it is not known.
+    #[serde(default)]
+    pub health_unknown: Vec<String>,
+    /// What it says that it is.
+    #[serde(default)]
+    pub identified_as: Vec<String>,
     /// Passes that were made to their end.
     pub passes: Vec<Pass>,
     /// The pass that was not.
@@ -74,11 +81,26 @@ impl DriveState {
             keeps_data: None,
             health_before: None,
             health_after: None,
+            health_unknown: Vec::new(),
+            identified_as: Vec::new(),
             passes: Vec::new(),
             current: None,
             truth: None,
             failed: None,
         }
+    }
+
+    /// Takes what came of asking it for its health; what it says.
+    pub fn heard(&mut self, report: HealthReport) -> Option<Health> {
+        if !report.drives.is_empty() {
+            self.identified_as = report.drives;
+        }
+        for reason in report.unknown {
+            if !self.health_unknown.contains(&reason) {
+                self.health_unknown.push(reason);
+            }
+        }
+        report.health.map(Health::from)
     }
 
     /// Whether a pass was made to its end.
@@ -151,6 +173,8 @@ impl DriveState {
             passes,
             health_before: self.health_before,
             health_after: self.health_after,
+            health_unknown: self.health_unknown.clone(),
+            identified_as: self.identified_as.clone(),
             truth: self.truth.clone(),
             write_amplification: write_amplification(self.health_before, self.health_after),
         }
@@ -159,13 +183,71 @@ impl DriveState {
 
 /// Bytes that the medium was written for each byte that the drive was. None where the drive does not say both.
 fn write_amplification(before: Option<Health>, after: Option<Health>) -> Option<f64> {
-    let grown = |of: fn(&Health) -> Option<u64>| {
-        let (before, after) = (of(&before?)?, of(&after?)?);
-        Some(after.checked_sub(before)? as f64)
-    };
-    let host = grown(|health| health.data_units_written_bytes)?;
-    let media = grown(|health| health.media_bytes_written)?;
+    let host = grown(before, after, |health| health.data_units_written_bytes)? as f64;
+    let media = grown(before, after, |health| health.media_bytes_written)? as f64;
     (host > 0.0).then(|| media / host)
+}
+
+/// By how much a counter grew. None where the drive does not have it.
+fn grown(
+    before: Option<Health>,
+    after: Option<Health>,
+    of: fn(&Health) -> Option<u64>,
+) -> Option<u64> {
+    of(&after?)?.checked_sub(of(&before?)?)
+}
+
+/// What a drive's own words say of how it was while it was measured: codes and texts of caveats.
+fn told_by_the_drive(drive: &DriveState) -> Vec<(&'static str, String)> {
+    let mut told = Vec::new();
+    let (before, after) = (drive.health_before, drive.health_after);
+    let mut warnings: Vec<String> = Vec::new();
+    for health in [before, after].iter().flatten() {
+        for warning in health.warnings() {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
+    }
+    if !warnings.is_empty() {
+        let text = format!("the drive warns of itself: {}", warnings.join("; "));
+        told.push(("drive-warns", text));
+    }
+    let seconds = grown(before, after, |of| of.thermal_throttle_nanoseconds)
+        .map(|nanoseconds| nanoseconds as f64 / 1e9);
+    let times = grown(before, after, |of| of.thermal_throttle_transitions);
+    let current = drive.current.iter().flat_map(|current| &current.health);
+    let samples = drive.passes.iter().flat_map(|pass| &pass.health);
+    let level = samples
+        .chain(current)
+        .filter_map(|sample| sample.health.throttling_level)
+        .max();
+    let mut counts = Vec::new();
+    if let Some(seconds) = seconds.filter(|&seconds| seconds > 0.0) {
+        counts.push(format!("for {seconds:.0} s"));
+    }
+    if let Some(times) = times.filter(|&times| times > 0) {
+        counts.push(format!("beginning {times} times"));
+    }
+    if let Some(level) = level.filter(|&level| level > 0) {
+        counts.push(format!("by level {level} of 3 at most"));
+    }
+    if !counts.is_empty() {
+        let text = format!(
+            "heat held the drive back while it was measured, by its own count {}: cooled better it may sustain more",
+            counts.join(", ")
+        );
+        told.push(("throttled", text));
+    }
+    let warm = grown(before, after, |of| of.warning_temperature_minutes).unwrap_or(0);
+    let hot = grown(before, after, |of| of.critical_temperature_minutes).unwrap_or(0);
+    if warm + hot > 0 {
+        let text = format!(
+            "the drive was too warm while it was measured: for {warm} minutes beyond its warning temperature and for {hot} beyond its critical one"
+        );
+        told.push(("too-warm", text));
+    }
+    told
 }
 
 /// Everything that is kept: what was asked for, and how far each drive is.
@@ -406,6 +488,9 @@ impl State {
                     );
                 }
             }
+            for (code, text) in told_by_the_drive(drive) {
+                say(code, text);
+            }
             if drive.keeps_data == Some(false) {
                 say(
                     "discards",
@@ -626,6 +711,81 @@ mod tests {
             ..state
         };
         assert!(one.together().is_none());
+    }
+
+    #[test]
+    fn what_the_drive_says_of_heat_and_of_itself_is_a_caveat() {
+        let health = |throttled: u64, minutes: u64, warning| Health {
+            thermal_throttle_nanoseconds: Some(throttled * 1_000_000_000),
+            thermal_throttle_transitions: Some(throttled / 10),
+            warning_temperature_minutes: Some(minutes),
+            critical_temperature_minutes: Some(7),
+            critical_warning: Some(warning),
+            ..Health::default()
+        };
+        let identity = Identity {
+            url: "file:/d".to_owned(),
+            capacity_bytes: 1000,
+            block_size_bytes: 512,
+        };
+        let mut drive = DriveState::new(identity, "d".to_owned(), 1000);
+        let codes = |drive: &DriveState| -> Vec<_> {
+            told_by_the_drive(drive).iter().map(|told| told.0).collect()
+        };
+        assert!(codes(&drive).is_empty());
+        drive.health_before = Some(health(100, 4, 0));
+        assert!(
+            codes(&drive).is_empty(),
+            "there is nothing to compare it with"
+        );
+        drive.health_after = Some(health(100, 4, 0));
+        assert!(
+            codes(&drive).is_empty(),
+            "what was before is not of this run"
+        );
+        drive.health_after = Some(health(130, 6, 0b10));
+        let told = told_by_the_drive(&drive);
+        assert_eq!(codes(&drive), ["drive-warns", "throttled", "too-warm"]);
+        assert!(told[0].1.contains("temperature is beyond"), "{told:?}");
+        assert!(
+            told[1].1.contains("for 30 s, beginning 3 times"),
+            "{told:?}"
+        );
+        assert!(told[2].1.contains("for 2 minutes beyond"), "{told:?}");
+        // A level that was told on the way is enough.
+        drive.health_after = drive.health_before;
+        let mut current = Current::new(PassKind::Fill, 1000);
+        current.health = vec![crate::document::HealthSample {
+            at_bytes: 5,
+            health: Health {
+                throttling_level: Some(2),
+                ..Health::default()
+            },
+        }];
+        drive.current = Some(current);
+        assert_eq!(codes(&drive), ["throttled"]);
+    }
+
+    #[test]
+    fn reasons_are_kept_once() {
+        let identity = Identity {
+            url: "file:/d".to_owned(),
+            capacity_bytes: 1000,
+            block_size_bytes: 512,
+        };
+        let mut drive = DriveState::new(identity, "d".to_owned(), 1000);
+        for reason in ["it refuses", "it refuses", "it is gone"] {
+            assert_eq!(drive.heard(HealthReport::unknown(reason.to_owned())), None);
+        }
+        assert_eq!(drive.health_unknown, ["it refuses", "it is gone"]);
+        let says = HealthReport {
+            drives: vec!["A Drive".to_owned()],
+            ..HealthReport::from(weir_block::Health::default())
+        };
+        assert_eq!(drive.heard(says), Some(Health::default()));
+        assert_eq!(drive.identified_as, ["A Drive"]);
+        drive.heard(HealthReport::unknown("it is gone".to_owned()));
+        assert_eq!(drive.identified_as, ["A Drive"], "it is the same still");
     }
 
     #[test]

@@ -2,10 +2,15 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use weir_block::Volume;
+use weir_block::{
+    CompletionSink, FenceReply, Geometry, Health, HealthFuture, HealthReport, Queue, ResizeError,
+    Volume, VolumeError, Watcher,
+};
+use weir_drive::document::{HealthSample, Pass};
 use weir_drive::real::{self, Held, Progress, Subject};
 use weir_drive::simulated;
 use weir_drive::{Config, DriveState, PassKind, State};
@@ -105,6 +110,130 @@ fn a_drive_of_a_known_rate_is_found_to_have_it_in_every_pass() {
     let codes: Vec<_> = state.caveats().into_iter().map(|of| of.code).collect();
     assert_eq!(codes, ["discards"]);
     assert!(drive.health_before.is_none() && drive.write_amplification.is_none());
+}
+
+/// A drive that takes its time to say how it is; or for ever.
+struct Slow {
+    inner: Arc<dyn Volume>,
+    takes: Option<Duration>,
+    asked: AtomicU64,
+}
+
+impl Volume for Slow {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.inner.watch(watcher);
+    }
+
+    fn open_queue(
+        self: Arc<Self>,
+        reactor: &Reactor,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError> {
+        Arc::clone(&self.inner).open_queue(reactor, depth, sink)
+    }
+
+    fn fence(&self, reply: FenceReply) {
+        self.inner.fence(reply);
+    }
+
+    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
+        self.inner.resize(blocks, force)
+    }
+
+    fn health(&self, reactor: &Reactor) -> HealthFuture {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        let (reactor, takes) = (reactor.clone(), self.takes);
+        Box::pin(async move {
+            match takes {
+                Some(takes) => reactor.sleep(takes).await,
+                None => std::future::pending().await,
+            }
+            HealthReport {
+                health: Some(Health {
+                    data_units_written_bytes: Some(asked),
+                    ..Health::default()
+                }),
+                drives: vec!["A Drive".to_owned()],
+                unknown: vec!["it is told in part".to_owned()],
+            }
+        })
+    }
+}
+
+/// Fills a drive of 125 MiB/s that takes so long to say how it is; how often it was asked.
+fn fill_slow(takes: Option<Duration>) -> (State, u64) {
+    simulate(move |reactor| async move {
+        let slow = Arc::new(Slow {
+            inner: open(&reactor, "null:?size=2G&rate=2000&delay=1ms").await,
+            takes,
+            asked: AtomicU64::new(0),
+        });
+        let config = Config {
+            passes: vec![PassKind::Fill],
+            ..config()
+        };
+        let volume: Arc<dyn Volume> = Arc::<Slow>::clone(&slow);
+        let subjects = vec![subject(&volume, &config)];
+        let state = run(&reactor, subjects, &config, &Stop::new()).await;
+        (state, slow.asked.load(Ordering::Relaxed))
+    })
+}
+
+fn check_rate(pass: &Pass) {
+    let [phase] = &pass.phases[..] else {
+        panic!("{:?}", pass.phases)
+    };
+    let most = 2000.0 * 65536.0;
+    let rate = phase.rate;
+    assert!((0.97 * most..1.005 * most).contains(&rate.mean), "{rate:?}");
+}
+
+#[test]
+fn a_drive_is_asked_for_its_health_beside_its_writes_and_the_seldomer_the_longer_it_takes() {
+    let (state, asked) = fill_slow(Some(Duration::from_millis(5)));
+    // The fill takes 16 s, in which a drive that answers at once is asked 400 times.
+    assert!((6..=10).contains(&asked), "{asked}");
+    let drive = state.drives[0].drive(&state.config);
+    assert_eq!(drive.identified_as, ["A Drive"]);
+    assert_eq!(drive.health_unknown, ["it is told in part"]);
+    let [pass] = &drive.passes[..] else {
+        panic!("{:?}", drive.passes)
+    };
+    check_rate(pass);
+    let counts = |of: &HealthSample| of.health.data_units_written_bytes.expect("it is said");
+    let told: Vec<u64> = pass.health.iter().map(counts).collect();
+    let asked_in_it: Vec<u64> = (1..asked - 1).collect();
+    assert_eq!(told, asked_in_it, "each answer is taken, in order");
+    assert!(pass.health.is_sorted_by_key(|of| of.at_bytes));
+    let (first, last) = (
+        pass.health[0].at_bytes,
+        pass.health[told.len() - 1].at_bytes,
+    );
+    assert_eq!((first, last), (0, 2048 * MIB));
+}
+
+#[test]
+fn a_drive_that_never_says_how_it_is_is_measured_all_the_same() {
+    let (state, asked) = fill_slow(None);
+    assert!(state.is_complete());
+    // Before and after the run and the pass, and not on the way.
+    assert_eq!(asked, 4);
+    let drive = state.drives[0].drive(&state.config);
+    assert_eq!((drive.health_before, drive.health_after), (None, None));
+    let [reason] = &drive.health_unknown[..] else {
+        panic!("{:?}", drive.health_unknown)
+    };
+    assert!(reason.contains("did not say within 10 s"), "{reason}");
+    check_rate(&drive.passes[0]);
 }
 
 #[test]

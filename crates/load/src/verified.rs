@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, Health, Landing, Operation, OperationKind,
-    Queue, Request, ResizeError, Token, Volume, VolumeError, Watcher,
+    Completion, CompletionSink, FenceReply, Geometry, HealthFuture, Landing, Operation,
+    OperationKind, Queue, Request, ResizeError, Token, Volume, VolumeError, Watcher,
 };
 use weir_memory::{Segment, View, Views};
 use weir_reactor::Reactor;
@@ -478,7 +478,7 @@ impl Volume for VerifiedVolume {
         self.inner.resize(blocks, force)
     }
 
-    fn health(&self, reactor: &Reactor) -> Option<Health> {
+    fn health(&self, reactor: &Reactor) -> HealthFuture {
         self.inner.health(reactor)
     }
 }

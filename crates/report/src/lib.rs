@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod export;
+pub mod health;
 mod html;
 mod measured;
 pub mod words;

@@ -11,8 +11,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, Health, Landing, Operation, OperationKind,
-    Queue, Request, ResizeError, Token, Volume, VolumeError, Watcher, compare_write_halves,
+    Completion, CompletionSink, FenceReply, Geometry, HealthFuture, Landing, Operation,
+    OperationKind, Queue, Request, ResizeError, Token, Volume, VolumeError, Watcher,
+    compare_write_halves,
 };
 use weir_memory::{View, Views};
 use weir_reactor::Reactor;
@@ -167,7 +168,7 @@ impl Volume for Liar {
         self.inner.resize(blocks, force)
     }
 
-    fn health(&self, reactor: &Reactor) -> Option<Health> {
+    fn health(&self, reactor: &Reactor) -> HealthFuture {
         self.inner.health(reactor)
     }
 }

@@ -8,8 +8,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, Health, Landing, Operation, OperationKind,
-    Queue, Request, ResizeError, Token, Volume, VolumeError, Watcher, compare_write_halves,
+    Completion, CompletionSink, FenceReply, Geometry, HealthFuture, Landing, Operation,
+    OperationKind, Queue, Request, ResizeError, Token, Volume, VolumeError, Watcher,
+    compare_write_halves,
 };
 use weir_memory::View;
 use weir_reactor::Reactor;
@@ -76,7 +77,7 @@ impl Volume for Tap {
         self.inner.resize(blocks, force)
     }
 
-    fn health(&self, reactor: &Reactor) -> Option<Health> {
+    fn health(&self, reactor: &Reactor) -> HealthFuture {
         self.inner.health(reactor)
     }
 }

@@ -11,7 +11,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, Weak};
 
 use weir_block::{
-    CompletionSink, FenceReply, Geometry, Health, Queue, ResizeError, Volume, VolumeError, Watcher,
+    CompletionSink, FenceReply, Geometry, Health, HealthFuture, HealthReport, Queue, ResizeError,
+    Volume, VolumeError, Watcher,
 };
 use weir_reactor::{Instant, Reactor};
 use weir_volume::Factory;
@@ -125,8 +126,9 @@ impl Volume for SsdVolume {
         Err(ResizeError::Unsupported { kind: SCHEME })
     }
 
-    fn health(&self, reactor: &Reactor) -> Option<Health> {
-        Some(self.smart(reactor).into())
+    fn health(&self, reactor: &Reactor) -> HealthFuture {
+        let report = HealthReport::from(Health::from(self.smart(reactor)));
+        Box::pin(std::future::ready(report))
     }
 }
 
@@ -148,6 +150,8 @@ impl From<Smart> for Health {
             collected_bytes: Some(smart.collected_bytes),
             cache_bytes_used: Some(smart.cache_bytes_used),
             cache_bytes_size: Some(smart.cache_bytes_size),
+            // It has no thresholds that it could warn of.
+            ..Health::default()
         }
     }
 }

@@ -16,8 +16,8 @@ use std::time::Duration;
 use common::{Client, Harness, Random, seed};
 use run::{Kind, contract};
 use weir_block::{
-    BlockSize, Completion, CompletionSink, FenceReply, Geometry, Health, Landing, Operation, Queue,
-    Request, ResizeError, Token, Volume, VolumeError, Watcher,
+    BlockSize, Completion, CompletionSink, FenceReply, Geometry, Health, HealthReport, Landing,
+    Operation, Queue, Request, ResizeError, Token, Volume, VolumeError, Watcher,
 };
 use weir_reactor::Reactor;
 use weir_reactor::sim::DiskConfig;
@@ -254,8 +254,11 @@ fn all_reactors_have_one_drive() {
         took >= least && took < least + 2 * LATE,
         "{took:?}, at least {least:?}"
     );
-    let health = harness.run(0, move |reactor| async move { volume.health(&reactor) });
-    let health = health.unwrap();
+    let report = harness.run(
+        0,
+        move |reactor| async move { volume.health(&reactor).await },
+    );
+    let health = report.health.unwrap();
     assert_eq!(health.data_units_written_bytes, Some(64 * MIB));
     assert_eq!(health.host_write_commands, Some(64));
     assert_eq!(health.media_bytes_written, Some(64 * MIB));
@@ -271,14 +274,14 @@ fn a_drive_by_the_models_clock_keeps_nobody_waiting() {
         let client = Client::open(&volume, &reactor, 4);
         let begun = reactor.now();
         let data = vec![1; MIB as usize];
-        let before = volume.health(&reactor).unwrap();
+        let before = volume.health(&reactor).await.health.unwrap();
         for mib in 0..64 {
             client.write(mib * 256, 256, &data).await.unwrap();
         }
         (
             reactor.now() - begun,
             before,
-            volume.health(&reactor).unwrap(),
+            volume.health(&reactor).await.health.unwrap(),
         )
     });
     assert!(took < Duration::from_millis(20), "{took:?}");
@@ -308,13 +311,14 @@ fn health_passes_guards_and_adds_up_over_stripes() {
     let alone = harness.open("mem:?size=16M");
     harness.run(0, move |reactor| async move {
         let client = Client::open(&set, &reactor, 4);
-        let before = set.health(&reactor).unwrap();
+        let before = set.health(&reactor).await.health.unwrap();
         client.write(0, 256, &vec![1; MIB as usize]).await.unwrap();
-        let after = set.health(&reactor).unwrap();
+        let after = set.health(&reactor).await.health.unwrap();
         let written = |health: &Health| health.data_units_written_bytes.unwrap();
         assert_eq!(written(&after) - written(&before), MIB);
-        assert_eq!(mixed.health(&reactor), None, "one member says nothing");
-        assert_eq!(alone.health(&reactor), None);
+        let silent = mixed.health(&reactor).await;
+        assert_eq!(silent.health, None, "one member says nothing");
+        assert_eq!(alone.health(&reactor).await, HealthReport::default());
     });
 }
 
@@ -645,8 +649,8 @@ fn what_others_have_to_do_is_asked_of_the_drive_once() {
     let volume = guarded(poor(&harness), None);
     harness.run(0, move |reactor| async move {
         let client = Client::open(&volume, &reactor, 4);
-        let counts = |volume: &Arc<dyn Volume>| {
-            let health = volume.health(&reactor).unwrap();
+        let counts = async |volume: &Arc<dyn Volume>| {
+            let health = volume.health(&reactor).await.health.unwrap();
             let (written, read) = (
                 health.data_units_written_bytes,
                 health.data_units_read_bytes,
@@ -660,15 +664,15 @@ fn what_others_have_to_do_is_asked_of_the_drive_once() {
             fua: false,
         };
         client.done(zeroes).await.unwrap();
-        assert_eq!(counts(&volume), (65_536, 0));
+        assert_eq!(counts(&volume).await, (65_536, 0));
         let (zeroes, ones) = (vec![0; 65_536], vec![1; 65_536]);
         let swap = common::compare_write(0, 16, &zeroes, &ones);
         client.done(swap).await.unwrap();
-        assert_eq!(counts(&volume), (131_072, 65_536));
+        assert_eq!(counts(&volume).await, (131_072, 65_536));
         let swap = common::compare_write(0, 16, &zeroes, &ones);
         let result = client.done(swap).await;
         assert!(matches!(result, Err(VolumeError::Miscompare { .. })));
-        assert_eq!(counts(&volume), (131_072, 131_072));
+        assert_eq!(counts(&volume).await, (131_072, 131_072));
     });
 }
 
@@ -681,12 +685,12 @@ fn what_fails_below_fails_when_the_drive_is_done() {
         let client = Client::open(&volume, &reactor, 2);
         let lost = client.write(POOR_LAST, 1, &[1; 4096]).await;
         assert_eq!(lost, Err(VolumeError::Lost));
-        let health = volume.health(&reactor).unwrap();
+        let health = volume.health(&reactor).await.health.unwrap();
         assert_eq!(health.data_units_written_bytes, Some(4096));
         let verify = Operation::Verify { lba: 0, blocks: 1 };
         let refused = client.done(verify).await;
         assert_eq!(refused, Err(VolumeError::Unsupported));
-        let health = volume.health(&reactor).unwrap();
+        let health = volume.health(&reactor).await.health.unwrap();
         assert_eq!(health.data_units_read_bytes, Some(0));
         client.write(0, 1, &[1; 4096]).await.unwrap();
         assert_eq!(client.read(0, 1).await.unwrap(), vec![1; 4096]);

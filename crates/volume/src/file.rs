@@ -7,6 +7,7 @@
 //! A regular file counts as a volatile cache, because only a sync reaches the device's own. Blocks that a hole was punched
 //! for read as zeroes; what a device's discarded blocks read as is not promised.
 
+mod health;
 mod lane;
 mod open;
 
@@ -15,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use weir_block::{
-    CompletionSink, FenceReply, Geometry, Queue, ResizeError, Volume, VolumeError, VolumeEvent,
-    Watcher,
+    CompletionSink, FenceReply, Geometry, HealthFuture, HealthReport, Queue, ResizeError, Volume,
+    VolumeError, VolumeEvent, Watcher,
 };
 use weir_reactor::{File, FileKind, Reactor};
 
@@ -41,6 +42,8 @@ pub struct FileVolume {
     was_cut: AtomicBool,
     /// Whether a sync failed. What it should have made durable no later one makes so, and none says which writes these are.
     sync_failed: AtomicBool,
+    /// The drive that it is, if it is one.
+    drive: Arc<health::Drive>,
 }
 
 /// What the medium has said that it cannot do; it is not asked again.
@@ -124,6 +127,15 @@ impl Volume for FileVolume {
             self.watchers.tell(VolumeEvent::Resized);
         }
         Ok(self.geometry())
+    }
+
+    /// Asked of the drive on a thread for blocking work.
+    fn health(&self, reactor: &Reactor) -> HealthFuture {
+        let (reactor, drive) = (reactor.clone(), Arc::clone(&self.drive));
+        Box::pin(async move {
+            let report = reactor.offload(move || drive.report()).await;
+            report.unwrap_or_else(|| HealthReport::unknown("asking it panicked".to_owned()))
+        })
     }
 }
 

@@ -28,7 +28,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    BlockSize, CompletionSink, FenceReply, Geometry, Health, Queue, ResizeError, Volume,
+    BlockSize, CompletionSink, FenceReply, Geometry, HealthFuture, Queue, ResizeError, Volume,
     VolumeError, VolumeEvent, Watcher,
 };
 use weir_reactor::{Reactor, Receiver};
@@ -258,7 +258,7 @@ impl Volume for Guard {
         resized.map(|_| self.geometry())
     }
 
-    fn health(&self, reactor: &Reactor) -> Option<Health> {
+    fn health(&self, reactor: &Reactor) -> HealthFuture {
         self.inner.health(reactor)
     }
 }

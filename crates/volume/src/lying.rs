@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, Weak};
 
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, Health, Landing, Operation, Queue,
+    Completion, CompletionSink, FenceReply, Geometry, HealthFuture, Landing, Operation, Queue,
     ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, Watcher,
 };
 use weir_memory::{Segment, View, Views, copy_views, slice_views, views_len};
@@ -153,7 +153,7 @@ impl Volume for LyingVolume {
         self.inner.resize(blocks, force)
     }
 
-    fn health(&self, reactor: &Reactor) -> Option<Health> {
+    fn health(&self, reactor: &Reactor) -> HealthFuture {
         self.inner.health(reactor)
     }
 }

@@ -12,10 +12,11 @@ mod open;
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, Weak};
+use std::task::Poll;
 
 use weir_block::{
-    CompletionSink, FenceReply, Geometry, Health, Queue, ResizeError, Volume, VolumeError,
-    VolumeEvent, Watcher,
+    CompletionSink, FenceReply, Geometry, HealthFuture, HealthReport, Queue, ResizeError, Volume,
+    VolumeError, VolumeEvent, Watcher,
 };
 use weir_reactor::Reactor;
 
@@ -159,9 +160,50 @@ impl Volume for StripeVolume {
     }
 
     /// That of all members together.
-    fn health(&self, reactor: &Reactor) -> Option<Health> {
-        let mut members = self.members.iter().map(|member| member.health(reactor));
-        let first = members.next()??;
-        members.try_fold(first, |all, member| Some(all.with(member?)))
+    /// Asks all members at the same time.
+    fn health(&self, reactor: &Reactor) -> HealthFuture {
+        let members = self.members.iter();
+        let asked: Vec<_> = members
+            .map(|member| (member.name(), Answer::Awaited(member.health(reactor))))
+            .collect();
+        Box::pin(all_told(asked))
     }
+}
+
+/// What becomes of asking a member.
+enum Answer {
+    Awaited(HealthFuture),
+    Told(Box<HealthReport>),
+}
+
+/// What members say, as one: where one says nothing, nobody knows what all of them would say.
+async fn all_told(mut members: Vec<(String, Answer)>) -> HealthReport {
+    std::future::poll_fn(|context| {
+        let mut all = Poll::Ready(());
+        for (_, answer) in &mut members {
+            if let Answer::Awaited(asked) = answer {
+                match asked.as_mut().poll(context) {
+                    Poll::Ready(report) => *answer = Answer::Told(Box::new(report)),
+                    Poll::Pending => all = Poll::Pending,
+                }
+            }
+        }
+        all
+    })
+    .await;
+    let mut set = HealthReport::default();
+    let mut healths = Vec::new();
+    for (member, answer) in members {
+        let Answer::Told(report) = answer else {
+            unreachable!("all are awaited")
+        };
+        healths.push(report.health);
+        set.drives.extend(report.drives);
+        let unknown = report.unknown.into_iter();
+        set.unknown
+            .extend(unknown.map(|reason| format!("{member}: {reason}")));
+    }
+    let each: Option<Vec<_>> = healths.into_iter().collect();
+    set.health = each.and_then(|each| each.into_iter().reduce(weir_block::Health::with));
+    set
 }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Client, Harness, seed, views_of, write};
-use weir_block::{BlockSize, DeallocatedRead, Operation, ReadBuffers, ResizeError, VolumeError};
+use weir_block::{
+    BlockSize, DeallocatedRead, HealthReport, Operation, ReadBuffers, ResizeError, VolumeError,
+};
 use weir_memory::View;
 use weir_reactor::sim::DiskConfig;
 use weir_volume::{Access, OpenError, Registry};
@@ -246,6 +248,20 @@ impl Drop for Small {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(self.directory.path()).status();
     }
+}
+
+#[test]
+fn a_regular_file_has_no_health_and_says_why() {
+    let harness = Harness::real(1);
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("a");
+    let volume = harness.open(&format!("file:{}?size=1M", path.display()));
+    let report = harness.run(
+        0,
+        move |reactor| async move { volume.health(&reactor).await },
+    );
+    let reason = "it is a regular file, not an NVMe drive";
+    assert_eq!(report, HealthReport::unknown(reason.to_owned()));
 }
 
 async fn fill_up(client: &Client, blocks: u64) -> u64 {

@@ -68,6 +68,20 @@ fn members_are_found_by_their_labels_in_any_order() {
 }
 
 #[test]
+fn which_member_does_not_say_how_it_is_is_told_by_name() {
+    let seed = seed("which_member_does_not_say_how_it_is_is_told_by_name");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let set = harness.open(&stripe(&["a", "b"].map(member), &[("create", "1")]));
+    let report = harness.run(0, move |reactor| async move { set.health(&reactor).await });
+    assert_eq!(report.health, None);
+    let expected = ["a", "b"].map(|name| {
+        let reason = "this system has no NVMe drives";
+        format!("{}: {reason}", member(name))
+    });
+    assert_eq!(report.unknown, expected);
+}
+
+#[test]
 fn a_wrong_member_is_refused_by_name() {
     let seed = seed("a_wrong_member_is_refused_by_name");
     let harness = Harness::simulated(seed, DiskConfig::default(), 1);

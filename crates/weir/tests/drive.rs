@@ -324,6 +324,15 @@ fn a_block_device_is_qualified_end_to_end_and_not_where_it_carries_a_file_system
         Value::Null,
         "a loop device says nothing of itself"
     );
+    let unknown = drive["health_unknown"].as_array().unwrap();
+    assert_eq!(unknown.len(), 1, "{unknown:?}");
+    let reason = unknown[0].as_str().unwrap();
+    assert!(
+        reason.starts_with(&device.0) && reason.contains("a loop device, not an NVMe drive"),
+        "{reason}"
+    );
+    let page = std::fs::read_to_string(&report).unwrap();
+    assert!(page.contains(reason), "the report says why");
     assert!(
         told["caveats"].as_array().unwrap().is_empty(),
         "{}",

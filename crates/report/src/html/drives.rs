@@ -3,14 +3,14 @@
 
 use maud::{Markup, html};
 use weir_drive::PassKind;
-use weir_drive::document::{Document, Drive, Health, Pass, Sample};
+use weir_drive::document::{Document, Drive, Pass, Sample};
 
 use super::plot::{Axis, LEFT, Mark, Plot, Point, RIGHT, Series, TOP, bottom};
 use super::scale::Scale;
 use super::subject::switches;
 use super::tables::{behind, table};
 use super::{details, page};
-use crate::words;
+use crate::{health, words};
 
 /// Points that a pass has in a drawing; neighbouring samples of a longer one are drawn as one.
 const POINTS_MAX: usize = 400;
@@ -76,7 +76,7 @@ fn section(drive: &Drive) -> Markup {
             (rate(drive))
             (stalls(drive))
             (windows(drive))
-            (health(drive))
+            (told(drive))
         }
     }
 }
@@ -437,51 +437,26 @@ fn windows(drive: &Drive) -> Markup {
     }
 }
 
-fn health(drive: &Drive) -> Markup {
-    let told = |of: &dyn Fn(&Health) -> Option<String>| {
-        let one =
-            |health: &Option<Health>| health.as_ref().and_then(of).unwrap_or("unknown".to_owned());
-        [one(&drive.health_before), one(&drive.health_after)]
-    };
-    let bytes = |bytes: u64| words::decimal_bytes(bytes as f64);
-    let rows = [
-        (
-            "Written by hosts",
-            told(&|of| of.data_units_written_bytes.map(bytes)),
-        ),
-        (
-            "Written to the medium",
-            told(&|of| of.media_bytes_written.map(bytes)),
-        ),
-        (
-            "Endurance used",
-            told(&|of| {
-                of.percentage_used
-                    .map(|used| format!("{}%", words::trimmed(used, 3)))
-            }),
-        ),
-        (
-            "Temperature",
-            told(&|of| {
-                of.temperature_kelvin
-                    .map(|kelvin| format!("{:.0} °C", kelvin - 273.15))
-            }),
-        ),
-    ];
-    let mut rows: Vec<Vec<String>> = rows
+/// What the drive said of itself.
+fn told(drive: &Drive) -> Markup {
+    let rows: Vec<Vec<String>> = health::rows(drive)
         .into_iter()
-        .map(|(name, [before, after])| vec![name.to_owned(), before, after])
+        .map(|[name, before, after]| vec![capitalised(&name), before, after])
         .collect();
-    let factor = drive
-        .write_amplification
-        .map_or("unknown".to_owned(), |of| words::trimmed(of, 3));
-    rows.push(vec![
-        "Write amplification".to_owned(),
-        String::new(),
-        factor,
-    ]);
     let heading = ["Health", "Before", "After"].map(str::to_owned);
-    table("What the drive says of itself", &heading, &rows)
+    html! {
+        (table("What the drive says of itself", &heading, &rows))
+        @for drive in &drive.identified_as { p.quiet.small { "The drive calls itself " (drive) } }
+        @for reason in &drive.health_unknown { p.quiet.small data-unknown { "Unknown: " (reason) } }
+    }
+}
+
+fn capitalised(text: &str) -> String {
+    let mut characters = text.chars();
+    match characters.next() {
+        Some(first) => first.to_uppercase().chain(characters).collect(),
+        None => String::new(),
+    }
 }
 
 fn measured(document: &Document) -> Markup {

@@ -629,8 +629,11 @@ fn qualified() -> weir_drive::Document {
     state.put(&config, burst);
     state.health_before = Some(Health {
         percentage_used: Some(1.5),
+        critical_warning: Some(0b100),
         ..Health::default()
     });
+    state.health_unknown = vec!["the log <C0h> is not there".to_owned()];
+    state.identified_as = vec!["A <Drive>, firmware 1".to_owned()];
     let drive = state.drive(&config);
     let state = weir_drive::State::new(config, "2026-01-31T12:00:00Z".to_owned(), vec![state]);
     weir_drive::Document {
@@ -650,6 +653,14 @@ fn drives_are_drawn_as_they_were_measured() {
     let document = qualified();
     let mut text = Vec::new();
     weir_report::write_drives(&document, &mut text).expect("a report");
+    let page = String::from_utf8_lossy(&text);
+    for part in [
+        "Unknown: the log &lt;C0h&gt; is not there",
+        "The drive calls itself A &lt;Drive&gt;, firmware 1",
+        "its reliability is degraded",
+    ] {
+        assert!(page.contains(part), "no '{part}' in the page");
+    }
     std::fs::write(&file, text).unwrap();
     browser.resize(1280, 1000);
     browser.open(&file);

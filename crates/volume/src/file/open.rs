@@ -214,6 +214,7 @@ fn volume(
     let geometry = geometry(info, native, request.access.read_only);
     let volume = Arc::new(FileVolume {
         name: request.url.to_string(),
+        drive: Arc::new(super::health::Drive::new(Arc::clone(&file))),
         file,
         kind: info.kind,
         deallocate_bytes: u64::from(info.deallocate_granularity),

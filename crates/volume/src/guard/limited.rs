@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use weir_block::{
-    CompletionSink, FenceReply, Geometry, Health, Queue, ResizeError, Volume, VolumeError, Watcher,
+    CompletionSink, FenceReply, Geometry, HealthFuture, Queue, ResizeError, Volume, VolumeError,
+    Watcher,
 };
 use weir_reactor::Reactor;
 
@@ -90,7 +91,7 @@ impl Volume for LimitedVolume {
         self.guard.resize(blocks, force)
     }
 
-    fn health(&self, reactor: &Reactor) -> Option<Health> {
+    fn health(&self, reactor: &Reactor) -> HealthFuture {
         self.guard.health(reactor)
     }
 }

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_drive::config::Config;
-use weir_drive::document::{Document, Drive, Health, Pass, Phase};
+use weir_drive::document::{Document, Drive, Pass, Phase};
 use weir_drive::real::Progress;
 use weir_drive::{PassKind, State};
-use weir_report::words;
+use weir_report::{health, words};
 
 use super::keeper::Keep;
 use crate::tools::present::{Line, table};
@@ -155,10 +155,13 @@ fn drive_text(text: &mut String, drive: &Drive) {
         true => "all".to_owned(),
         false => words::decimal_bytes(drive.written_bytes as f64),
     };
+    let _ = writeln!(text, "drive    {}", drive.name);
+    for identified_as in &drive.identified_as {
+        let _ = writeln!(text, "model    {identified_as}");
+    }
     let _ = writeln!(
         text,
-        "drive    {}\nwritten  {of_all} of {}, {} a write, {} in flight",
-        drive.name,
+        "written  {of_all} of {}, {} a write, {} in flight",
         words::decimal_bytes(drive.capacity_bytes as f64),
         weir_block::size::Size(drive.block_bytes),
         drive.depth
@@ -166,7 +169,8 @@ fn drive_text(text: &mut String, drive: &Drive) {
     for pass in &drive.passes {
         pass_text(text, pass);
     }
-    if drive.members.is_empty() || drive.health_before.is_some() {
+    let is_told = drive.health_before.is_some() || !drive.health_unknown.is_empty();
+    if drive.members.is_empty() || is_told {
         health_text(text, drive);
     }
 }
@@ -253,46 +257,10 @@ fn row(phase: &Phase) -> Vec<String> {
 }
 
 fn health_text(text: &mut String, drive: &Drive) {
-    let (before, after) = (drive.health_before.as_ref(), drive.health_after.as_ref());
-    let pair = |of: &dyn Fn(&Health) -> Option<String>| {
-        let told = |health: Option<&Health>| health.and_then(of).unwrap_or("unknown".to_owned());
-        (told(before), told(after))
-    };
-    let bytes = |bytes: u64| words::decimal_bytes(bytes as f64);
-    let rows: [(&str, (String, String)); 4] = [
-        (
-            "written by hosts",
-            pair(&|of| of.data_units_written_bytes.map(bytes)),
-        ),
-        (
-            "written to the medium",
-            pair(&|of| of.media_bytes_written.map(bytes)),
-        ),
-        (
-            "endurance used",
-            pair(&|of| {
-                of.percentage_used
-                    .map(|used| format!("{}%", words::trimmed(used, 3)))
-            }),
-        ),
-        (
-            "temperature",
-            pair(&|of| {
-                of.temperature_kelvin
-                    .map(|kelvin| format!("{:.0} C", kelvin - 273.15))
-            }),
-        ),
-    ];
     let mut cells = vec![["health", "before", "after"].map(str::to_owned).to_vec()];
-    cells.extend(rows.map(|(name, (before, after))| vec![name.to_owned(), before, after]));
-    let amplification = match drive.write_amplification {
-        Some(factor) => format!("{factor:.3}"),
-        None => "unknown".to_owned(),
-    };
-    cells.push(vec![
-        "write amplification".to_owned(),
-        String::new(),
-        amplification,
-    ]);
+    cells.extend(health::rows(drive).into_iter().map(Vec::from));
     let _ = write!(text, "\n{}", table(&cells));
+    for reason in &drive.health_unknown {
+        let _ = writeln!(text, "unknown: {reason}");
+    }
 }
