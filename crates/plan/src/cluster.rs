@@ -1,6 +1,6 @@
 //! What a cluster of gateways does: a closed queueing network whose few parameters are found by least squares on measured curves.
 //!
-//! A request waits at these stations, each a number of like queues ([`crate::network`]):
+//! A request waits at some of these stations, each a number of like queues ([`crate::network`]):
 //!
 //! - *delay*: what no load makes longer;
 //! - *reactors*: one queue for each reactor of each gateway;
@@ -9,8 +9,9 @@
 //!   reads and the number of replicas is known ([`Premises::storage_work`]). Where gateways run on OSD nodes, these nodes have both;
 //! - *storage*: one queue for each OSD.
 //!
-//! Parameters are the delay, a demand of each station and the number of a host's queues: six at most, found by their logarithms from all readings
-//! of rate and latency. Those that the readings do not show, or do not need, are dropped one by one ([`fit::fit`]); where nothing is left that waits, the fit is refused.
+//! Which stations there are, and how requests wait for hosts and visit OSDs, is the model's *form* ([`fit::Form`]): 47 are fitted, each with its delay, a demand of each station
+//! and, where it has one, the number of a host's queues, by their logarithms from the rates of all points. Forms with a parameter that the readings do not show are none; the others
+//! are averaged by how likely they are ([`fit::fits`]). Where none is left the fit is refused.
 
 pub mod fit;
 mod predict;
@@ -19,9 +20,6 @@ pub use predict::{ClusterError, Request, plan};
 
 use crate::network::{Network, Station};
 use crate::sheet::Source;
-
-/// A host's queues where the curves do not show how many there are: one for each of 24 drives.
-pub const HOST_QUEUES: f64 = 24.0;
 
 /// What a cluster is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +58,8 @@ pub struct Premises {
     pub read_part: f64,
     /// Volumes of all gateways.
     pub volumes: f64,
+    /// Seconds of an OSD for a request at most, where peaks with few OSDs show it; without a limit where nothing does.
+    pub storage_seconds_max: f64,
     /// Where each of these comes from.
     pub sources: PremiseSources,
 }
@@ -195,28 +195,110 @@ impl Parameter {
     }
 }
 
-/// Values of all parameters: 0 of a demand that was dropped.
+/// How requests wait for a host's processors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HostForm {
+    /// Queues of which a request gets any; their number is estimated.
+    Queues,
+    /// One server as fast as all together. What else a request takes there is the same in every configuration, and part of the delay (Seidmann, Schweitzer,
+    /// Shalev-Oren 1977).
+    One,
+    /// Processors that share one queue; their number is estimated.
+    Shared,
+}
+
+impl HostForm {
+    /// In words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            HostForm::Queues => "queues of which a request gets any",
+            HostForm::One => "one fast server",
+            HostForm::Shared => "processors that share a queue",
+        }
+    }
+
+    /// Whether the number of queues or processors bears on anything.
+    #[must_use]
+    pub fn counts(self) -> bool {
+        self != HostForm::One
+    }
+}
+
+/// How many OSDs a request visits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StorageForm {
+    /// One.
+    One,
+    /// One of a read; of a write all replicas at once, and it waits for the last of them.
+    Replicas,
+}
+
+impl StorageForm {
+    /// In words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            StorageForm::One => "one OSD of each request",
+            StorageForm::Replicas => "all replicas of a write at once",
+        }
+    }
+}
+
+/// Values of all parameters, 0 of a demand that is not there, and the form that they are of.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Values([f64; Parameter::ALL.len()]);
+pub struct Values {
+    values: [f64; Parameter::ALL.len()],
+    /// How requests wait for hosts.
+    pub hosts: HostForm,
+    /// How they visit OSDs.
+    pub storage: StorageForm,
+}
 
 impl Values {
     /// Without any demand.
     #[must_use]
     pub fn none() -> Self {
-        let mut values = Values([0.0; Parameter::ALL.len()]);
-        values.set(Parameter::HostQueues, HOST_QUEUES);
+        let mut values = Values {
+            values: [0.0; Parameter::ALL.len()],
+            hosts: HostForm::Queues,
+            storage: StorageForm::One,
+        };
+        values.set(Parameter::HostQueues, 1.0);
         values
     }
 
     /// One of them.
     #[must_use]
     pub fn get(&self, parameter: Parameter) -> f64 {
-        self.0[parameter as usize]
+        self.values[parameter as usize]
     }
 
     /// Sets one of them.
     pub fn set(&mut self, parameter: Parameter, value: f64) {
-        self.0[parameter as usize] = value;
+        self.values[parameter as usize] = value;
+    }
+}
+
+fn storage(values: &Values, of: &Configuration, premises: &Premises) -> Station {
+    let demand = values.get(Parameter::Storage);
+    let station = Station::any("storage", f64::from(of.osds), demand);
+    match values.storage {
+        StorageForm::One => station,
+        StorageForm::Replicas => {
+            // Of so many exponential times the greatest is this many times one.
+            let last: f64 = (1..=premises.replicas.round().max(1.0) as u32)
+                .map(|of| 1.0 / f64::from(of))
+                .sum();
+            let writes = 1.0 - premises.read_part;
+            let visits = premises.read_part + writes * premises.replicas;
+            let alone = demand * (premises.read_part + writes * last) / visits;
+            Station {
+                alone,
+                wait: alone,
+                ..station
+            }
+        }
     }
 }
 
@@ -227,50 +309,37 @@ pub fn network(values: &Values, of: &Configuration, premises: &Premises) -> Netw
     let (gateways, nodes) = (f64::from(of.gateways), f64::from(of.nodes));
     let contexts = (premises.volumes / gateways / f64::from(of.bdevs_per_cluster)).max(1.0);
     let mut stations = vec![
-        Station {
-            name: "reactors",
-            queues: gateways * f64::from(of.reactors),
-            demand: get(Parameter::Reactor),
-        },
-        Station {
-            name: "client contexts",
-            queues: gateways * contexts,
-            demand: get(Parameter::Context),
-        },
-        Station {
-            name: "storage",
-            queues: f64::from(of.osds),
-            demand: get(Parameter::Storage),
-        },
+        Station::any(
+            "reactors",
+            gateways * f64::from(of.reactors),
+            get(Parameter::Reactor),
+        ),
+        Station::any(
+            "client contexts",
+            gateways * contexts,
+            get(Parameter::Context),
+        ),
+        storage(values, of, premises),
     ];
-    let (queues, demand) = (get(Parameter::HostQueues), get(Parameter::Host));
+    let host = |name, hosts: f64, demand: f64| match values.hosts {
+        HostForm::One => Station::any(name, hosts, demand),
+        HostForm::Queues => Station::any(name, hosts * get(Parameter::HostQueues), demand),
+        HostForm::Shared => Station::shared(name, hosts, get(Parameter::HostQueues), demand),
+    };
+    let demand = get(Parameter::Host);
     let work = premises.storage_work() * demand;
     if premises.colocated {
         // With more gateways than nodes some nodes have several.
         let both = gateways.min(nodes);
-        stations.push(Station {
-            name: "hosts with gateways",
-            queues: both * queues,
-            demand: demand + work * both / nodes,
-        });
+        let with = demand + work * both / nodes;
+        stations.push(host("hosts with gateways", both, with));
         if nodes > both {
-            stations.push(Station {
-                name: "hosts without gateways",
-                queues: (nodes - both) * queues,
-                demand: work * (nodes - both) / nodes,
-            });
+            let without = work * (nodes - both) / nodes;
+            stations.push(host("hosts without gateways", nodes - both, without));
         }
     } else {
-        stations.push(Station {
-            name: "hosts of gateways",
-            queues: gateways * queues,
-            demand,
-        });
-        stations.push(Station {
-            name: "hosts of OSDs",
-            queues: nodes * queues,
-            demand: work,
-        });
+        stations.push(host("hosts of gateways", gateways, demand));
+        stations.push(host("hosts of OSDs", nodes, work));
     }
     stations.retain(|of| of.demand > 0.0);
     Network {

@@ -52,6 +52,29 @@ pub(crate) fn solve(matrix: &[Vec<f64>], right: &[f64]) -> Option<Vec<f64>> {
     Some(inverse.iter().map(times).collect())
 }
 
+/// The lower triangle whose product with its transpose is a matrix (Cholesky); none where the matrix is not symmetric and positive.
+pub(crate) fn cholesky(matrix: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
+    let size = matrix.len();
+    let mut lower = vec![vec![0.0; size]; size];
+    for row in 0..size {
+        for column in 0..=row {
+            let done: f64 = (0..column)
+                .map(|at| lower[row][at] * lower[column][at])
+                .sum();
+            let left = matrix[row][column] - done;
+            lower[row][column] = if row == column {
+                if !(left > 0.0 && left.is_finite()) {
+                    return None;
+                }
+                left.sqrt()
+            } else {
+                left / lower[column][column]
+            };
+        }
+    }
+    Some(lower)
+}
+
 /// The eigenvalues of a symmetric matrix, ascending (Jacobi's rotations).
 pub(crate) fn eigenvalues(matrix: &[Vec<f64>]) -> Vec<f64> {
     const SWEEPS: u32 = 64;
@@ -99,6 +122,14 @@ mod tests {
         let found = solve(&matrix, &[1.0, 2.0]).unwrap();
         assert!((found[0] - 1.0 / 11.0).abs() < 1e-12 && (found[1] - 7.0 / 11.0).abs() < 1e-12);
         assert!(inverse(&[vec![1.0, 2.0], vec![2.0, 4.0]]).is_none());
+    }
+
+    #[test]
+    fn a_covariance_has_a_root_and_what_is_none_has_not() {
+        let root = cholesky(&[vec![4.0, 2.0], vec![2.0, 5.0]]).unwrap();
+        assert_eq!(root, vec![vec![2.0, 0.0], vec![1.0, 2.0]]);
+        assert!(cholesky(&[vec![1.0, 2.0], vec![2.0, 1.0]]).is_none());
+        assert!(cholesky(&[vec![f64::INFINITY]]).is_none());
     }
 
     #[test]

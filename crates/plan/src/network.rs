@@ -1,8 +1,8 @@
 //! A closed queueing network: so many requests in flight go round a delay and stations, each a number of like queues of which a request visits one.
 //!
 //! The approximation of Schweitzer and Bard is solved as one equation for the throughput, since in it every queue's length follows from the throughput
-//! alone; the exact recursion of mean value analysis (Reiser and Lavenberg 1980) stands beside it for whole populations. Both take service to be such that
-//! the network has a product form.
+//! alone; the exact recursion of mean value analysis (Reiser and Lavenberg 1980) stands beside it for whole populations and stations of which a request visits
+//! any queue. Both take service to be such that the network has a product form. Stations whose servers share a queue wait by Sakasegawa's approximation (1977).
 
 /// Steps of bisection: enough for the last bit of a double.
 const STEPS: u32 = 60;
@@ -20,9 +20,42 @@ pub struct Station {
     pub queues: f64,
     /// Seconds of service of a request, at whichever queue.
     pub demand: f64,
+    /// Seconds in which a request is there when nobody else is: more or less than the demand where it is at several queues at once.
+    pub alone: f64,
+    /// Seconds of waiting are these times `u^sharpness / (1 - u)` where queues work a part `u` of the time.
+    pub wait: f64,
+    /// 1 where a request gets any queue; the more, the longer a station has room before it makes anybody wait.
+    pub sharpness: f64,
 }
 
 impl Station {
+    /// Queues of which a request gets any, whichever is free.
+    #[must_use]
+    pub fn any(name: &'static str, queues: f64, demand: f64) -> Self {
+        Station {
+            name,
+            queues,
+            demand,
+            alone: demand,
+            wait: demand,
+            sharpness: 1.0,
+        }
+    }
+
+    /// Groups of servers that share one queue, of which a request gets any group and there the first server that is free (Sakasegawa 1977: a wait of
+    /// `u^(sqrt(2 (m + 1)) - 1) / (1 - u)` times the demand by `m`; of one server exact).
+    #[must_use]
+    pub fn shared(name: &'static str, groups: f64, servers: f64, demand: f64) -> Self {
+        Station {
+            name,
+            queues: groups * servers,
+            demand,
+            alone: demand,
+            wait: demand / servers,
+            sharpness: (2.0 * (servers + 1.0)).sqrt() - 1.0,
+        }
+    }
+
     /// Requests a second at most.
     #[must_use]
     pub fn capacity(&self) -> f64 {
@@ -45,7 +78,7 @@ pub struct Network {
 
 impl Network {
     fn unloaded(&self) -> f64 {
-        self.delay + self.stations.iter().map(|of| of.demand).sum::<f64>()
+        self.delay + self.stations.iter().map(|of| of.alone).sum::<f64>()
     }
 
     /// Requests a second at most, whatever is in flight: that of the station that binds.
@@ -69,8 +102,13 @@ impl Network {
                 if free <= 0.0 {
                     return (f64::INFINITY, f64::INFINITY);
                 }
-                count += of.queues * busy / free;
-                slope += of.demand / (free * free);
+                let used = busy * others;
+                let waiting = match of.sharpness {
+                    1.0 => used / free,
+                    sharpness => used.powf(sharpness) / free,
+                } * of.wait;
+                count += rate * (of.alone + waiting);
+                slope += of.alone + waiting * (1.0 + of.sharpness + used / free);
             }
             (count, slope)
         };
@@ -98,7 +136,7 @@ impl Network {
         rate
     }
 
-    /// Requests a second with so many in flight, exactly.
+    /// Requests a second with so many in flight, exactly, where every station is of queues of which a request gets any.
     #[must_use]
     pub fn rate_exact(&self, in_flight: u32) -> f64 {
         let mut lengths = vec![0.0; self.stations.len()];
@@ -157,11 +195,7 @@ mod tests {
             delay,
             stations: stations
                 .iter()
-                .map(|&(queues, demand)| Station {
-                    name: "s",
-                    queues,
-                    demand,
-                })
+                .map(|&(queues, demand)| Station::any("s", queues, demand))
                 .collect(),
         }
     }
@@ -197,6 +231,34 @@ mod tests {
         let of = network(delay, &[(1.0, service)]);
         assert!((of.rate_exact(population) / expected - 1.0).abs() < 1e-12);
         assert!((of.rate(f64::from(population)) / expected - 1.0).abs() < 0.10);
+    }
+
+    #[test]
+    fn servers_that_share_a_queue_wait_as_erlang_has_it() {
+        // Far more requests than matter, with a delay that keeps the rate: nearly open. Erlang's C for m servers that work a part u of the time.
+        for (servers, busy) in [(1u32, 0.7f64), (4, 0.8), (16, 0.9), (48, 0.95)] {
+            let offered = f64::from(servers) * busy;
+            let (mut term, mut sum) = (1.0, 0.0);
+            for at in 0..servers {
+                sum += term;
+                term *= offered / f64::from(at + 1);
+            }
+            let queued = term / (1.0 - busy);
+            let waits = queued / (sum + queued);
+            let service = 1e-3;
+            let expected = waits * service / (f64::from(servers) * (1.0 - busy));
+            let rate = offered / service;
+            let in_flight = 1e7;
+            let of = Network {
+                delay: in_flight / rate - service - expected,
+                stations: vec![Station::shared("s", 1.0, f64::from(servers), service)],
+            };
+            let found = of.latency(in_flight) - of.delay - service;
+            assert!(
+                (found / expected - 1.0).abs() < 0.15,
+                "{servers}: {found} {expected}"
+            );
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub struct Points {
     colocated: Option<bool>,
     #[serde(rename = "curve")]
     curves: Vec<CurveOfPoints>,
-    /// Peaks of the first curve's configuration with other numbers of OSDs.
+    /// Peaks of the first curve's configuration with other numbers of OSDs. So many OSDs can do that much: this bounds what an OSD takes for a request.
     #[serde(default, rename = "peak")]
     pub peaks: Vec<PeakOfOsds>,
     /// What was said of them in words, by matter.
@@ -133,6 +133,16 @@ impl Points {
         for (what, value) in [("clients", self.clients), ("volumes", self.volumes)] {
             held(what, value.unwrap_or(1.0), 1.0, most, "from 1 to 1000000")?;
         }
+        for of in &self.peaks {
+            held(
+                "the OSDs of a peak",
+                f64::from(of.osds),
+                1.0,
+                most,
+                "from 1 to 1000000",
+            )?;
+            held("a peak", of.iops, f64::MIN_POSITIVE, f64::MAX, "above 0")?;
+        }
         for of in &self.curves {
             let name = |what: &str| format!("curve '{}': {what}", of.name);
             for (what, value) in [
@@ -203,6 +213,9 @@ impl Points {
             replicas: self.replicas.unwrap_or(usual.replicas),
             read_part: self.read_percent.unwrap_or(READ_PERCENT) / 100.0,
             volumes: self.volumes.or(self.clients).unwrap_or(usual.volumes),
+            storage_seconds_max: (self.peaks.iter())
+                .map(|of| f64::from(of.osds) / of.iops)
+                .fold(f64::INFINITY, f64::min),
             sources: PremiseSources {
                 colocated: of(self.colocated.is_some()),
                 replicas: of(self.replicas.is_some()),
@@ -259,6 +272,7 @@ pub fn premises() -> Premises {
         replicas: REPLICAS,
         read_part: READ_PERCENT / 100.0,
         volumes: 32.0,
+        storage_seconds_max: f64::INFINITY,
         sources: PremiseSources {
             colocated: Source::Assumed,
             replicas: Source::Assumed,
@@ -350,6 +364,8 @@ mod tests {
             format!("volumes = -1\n{good}"),
             format!("clients = 0\n{good}"),
             format!("read_percent = 101\n{good}"),
+            format!("{good}[[peak]]\nosds = 0\niops = 1e3\n"),
+            format!("{good}[[peak]]\nosds = 1\niops = 0\n"),
         ] {
             let refused = Points::parse(&wrong);
             assert!(matches!(refused, Err(PointsError::Range { .. })), "{wrong}");

@@ -458,8 +458,10 @@ pub fn ceph(beside: &Beside, latency: f64) -> Sheet {
             for (row, label) in [
                 ("peak-predicted", "Predicted from the other curves"),
                 ("peak-error", "Off by"),
+                ("peak-inside", "Published lies inside"),
                 ("within-predicted", "Predicted from the other curves"),
                 ("within-error", "Off by"),
+                ("within-inside", "Published lies inside"),
                 ("refused", "Would be refused as a target"),
             ] {
                 let left = plan.sections.iter().find(|of| of.name == "left-out");

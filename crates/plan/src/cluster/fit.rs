@@ -1,18 +1,26 @@
-//! Least squares: parameters from curves, what they are worth, and which are dropped.
+//! Least squares: parameters of every form from curves, what they are worth, and how likely the forms are beside each other.
 
-use super::{Configuration, HOST_QUEUES, MeasuredCurve, Parameter, Premises, Values, network};
+use super::{
+    Configuration, HostForm, MeasuredCurve, Parameter, Premises, StorageForm, Values, network,
+};
 use crate::matrix;
 
-/// Of a parameter whose logarithm is less sure than this (one standard deviation), the curves say nothing worth having: it is dropped.
+/// Of a parameter whose logarithm is less sure than this (one standard deviation), the curves say nothing worth having: a form with it is not shown.
 pub const DEVIATION_MAX: f64 = 0.5;
+/// Forms with a weight below this part are left out of what is averaged.
+pub const WEIGHT_MIN: f64 = 0.01;
 /// No fit is held to be better than this part: readings are not.
 const ERROR_MIN: f64 = 1e-4;
 /// Readings beyond the parameters that there must be at least.
-const FREEDOM_MIN: usize = 4;
-/// Steps of one search at most.
+pub const FREEDOM_MIN: usize = 4;
+/// Steps of one search at most, and those after which only the best [`SEARCHES_KEPT`] go on.
 const STEPS_MAX: u32 = 120;
+const STEPS_AT_FIRST: u32 = 10;
+const SEARCHES_KEPT: usize = 2;
 /// How far a logarithm moves in one step at most.
 const STEP_MAX: f64 = 1.0;
+/// A search ends where a step gains less than this part.
+const GAIN_MIN: f64 = 1e-7;
 /// The step of a numerical derivative.
 const DERIVATIVE_STEP: f64 = 1e-5;
 /// What keeps the matrix of a parameter without effect from being singular, so that its deviation is merely huge.
@@ -20,26 +28,155 @@ const RIDGE: f64 = 1e-12;
 /// Logarithms beyond these are no times of machines.
 const LOGARITHM_MIN: f64 = -30.0;
 const LOGARITHM_MAX: f64 = 10.0;
+/// Queues of a host that a search starts from.
+const QUEUES_AT_FIRST: [f64; 2] = [4.0, 48.0];
+/// The stations of which each subset is tried.
+pub const STATIONS: [Parameter; 4] = [
+    Parameter::Reactor,
+    Parameter::Context,
+    Parameter::Host,
+    Parameter::Storage,
+];
 
-/// Parameters that curves show.
+/// Which stations there are, and how requests wait at them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Form {
+    /// Of [`STATIONS`].
+    pub stations: Vec<Parameter>,
+    /// How requests wait for hosts; [`HostForm::Queues`] where there are none.
+    pub hosts: HostForm,
+    /// How they visit OSDs; [`StorageForm::One`] where there are none.
+    pub storage: StorageForm,
+}
+
+impl Form {
+    /// Every subset of the stations in every form.
+    #[must_use]
+    pub fn all() -> Vec<Form> {
+        let mut forms = Vec::new();
+        for subset in 1..1u32 << STATIONS.len() {
+            let stations: Vec<Parameter> = (STATIONS.into_iter().enumerate())
+                .filter(|(at, _)| subset >> at & 1 == 1)
+                .map(|(_, of)| of)
+                .collect();
+            let hosts: &[HostForm] = match stations.contains(&Parameter::Host) {
+                true => &[HostForm::Queues, HostForm::One, HostForm::Shared],
+                false => &[HostForm::Queues],
+            };
+            let storages: &[StorageForm] = match stations.contains(&Parameter::Storage) {
+                true => &[StorageForm::One, StorageForm::Replicas],
+                false => &[StorageForm::One],
+            };
+            for &hosts in hosts {
+                for &storage in storages {
+                    forms.push(Form {
+                        stations: stations.clone(),
+                        hosts,
+                        storage,
+                    });
+                }
+            }
+        }
+        forms
+    }
+
+    /// What is estimated of it.
+    #[must_use]
+    pub fn parameters(&self) -> Vec<Parameter> {
+        let mut parameters = vec![Parameter::Delay];
+        parameters.extend(&self.stations);
+        if self.stations.contains(&Parameter::Host) && self.hosts.counts() {
+            parameters.push(Parameter::HostQueues);
+        }
+        parameters
+    }
+
+    /// In words.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let words = self.stations.iter().map(|of| match of {
+            Parameter::Reactor => "reactors".to_owned(),
+            Parameter::Context => "client contexts".to_owned(),
+            Parameter::Host => format!("hosts ({})", self.hosts.words()),
+            _ => format!("storage ({})", self.storage.words()),
+        });
+        words.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// What curves say of one form.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
-    /// Their values; those that were dropped are as [`Values::none`] has them.
+    /// The form.
+    pub form: Form,
+    /// The values of its parameters; the others are as [`Values::none`] has them.
     pub values: Values,
-    /// Those that were found, with the standard deviation of their logarithm.
+    /// Its parameters, with the standard deviation of their logarithm.
     pub found: Vec<(Parameter, f64)>,
-    /// Those that the readings do not show, in the order in which they were dropped.
-    pub dropped: Vec<Parameter>,
+    /// Whether each of them is known to within [`DEVIATION_MAX`].
+    pub shown: bool,
     /// Root mean square of the relative errors of all readings.
     pub error: f64,
     /// How many readings there were: points of all curves.
     pub readings: usize,
     /// The largest eigenvalue of the normal matrix by its smallest.
     pub condition: f64,
-    /// Relative errors of the readings.
+    /// Relative errors of the readings, in the order of curves and points.
     pub residuals: Vec<f64>,
     /// The covariance of the logarithms, in the order of `found`.
     pub covariance: Vec<Vec<f64>>,
+    /// Akaike's criterion with the correction for few readings (Hurvich and Tsai 1989).
+    pub criterion: f64,
+    /// How likely the form is beside the others that are shown, by the criterion: all together 1. 0 of what is not shown, or less likely than [`WEIGHT_MIN`].
+    pub weight: f64,
+}
+
+impl Fit {
+    /// The error of a reading, with the readings that the parameters took allowed for.
+    #[must_use]
+    pub fn deviation(&self) -> f64 {
+        let freedom = self.readings.saturating_sub(self.found.len()).max(1) as f64;
+        self.error * (self.readings as f64 / freedom).sqrt()
+    }
+}
+
+/// What curves say of all forms.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fits {
+    /// Those that were tried: those that are shown first, and of these the likeliest.
+    pub tried: Vec<Fit>,
+    /// Those for which there are too few readings.
+    pub not_tried: Vec<Form>,
+}
+
+impl Fits {
+    /// The likeliest.
+    #[must_use]
+    pub fn best(&self) -> &Fit {
+        &self.tried[0]
+    }
+
+    /// Those that are averaged.
+    pub fn weighed(&self) -> impl Iterator<Item = &Fit> {
+        self.tried.iter().filter(|of| of.weight > 0.0)
+    }
+
+    /// How likely it is that a station is one, by what is averaged.
+    #[must_use]
+    pub fn weight_of(&self, station: Parameter) -> f64 {
+        let with = self
+            .weighed()
+            .filter(|of| of.found.iter().any(|(parameter, _)| *parameter == station));
+        with.map(|of| of.weight).sum()
+    }
+
+    /// The likeliest that is shown and does without a station.
+    #[must_use]
+    pub fn without(&self, station: Parameter) -> Option<&Fit> {
+        self.tried
+            .iter()
+            .find(|of| of.shown && !of.form.stations.contains(&station))
+    }
 }
 
 /// Why there is no fit.
@@ -68,11 +205,11 @@ pub enum FitError {
     },
     /// The readings show nothing that waits.
     #[error(
-        "these curves do not identify the model: no station's demand is known to within a factor of {:.1} (condition {condition:.0e}); measure to saturation, at more depths, and in another configuration",
+        "these curves do not identify the model: in no form of it all demands are known to within a factor of {:.1} (condition {condition:.0e} of the best); measure to saturation, at more depths, and in another configuration",
         DEVIATION_MAX.exp()
     )]
     Unidentified {
-        /// The condition of the last try.
+        /// The condition of the form with the least error.
         condition: f64,
     },
 }
@@ -111,13 +248,26 @@ impl Problem<'_> {
         rows
     }
 
+    /// Between which logarithms a parameter is looked for.
+    fn limits(&self, parameter: Parameter) -> (f64, f64) {
+        match parameter {
+            Parameter::Storage => (
+                LOGARITHM_MIN,
+                self.premises.storage_seconds_max.ln().min(LOGARITHM_MAX),
+            ),
+            // Less than one processor is none.
+            Parameter::HostQueues => (0.0, LOGARITHM_MAX),
+            _ => (LOGARITHM_MIN, LOGARITHM_MAX),
+        }
+    }
+
     /// Levenberg's and Marquardt's search from a start; values and the sum of squares.
-    fn search(&self, start: &Values, free: &[Parameter]) -> (Values, f64) {
+    fn search(&self, start: &Values, free: &[Parameter], steps: u32) -> (Values, f64) {
         let mut values = *start;
         let mut residuals = self.residuals(&values);
         let mut squares = sum_of_squares(&residuals);
         let mut damping = 1e-2;
-        for _ in 0..STEPS_MAX {
+        for _ in 0..steps {
             let rows = self.derivatives(&values, free, &residuals);
             let normal = normal_matrix(&rows, free.len());
             let gradient: Vec<f64> = (0..free.len())
@@ -132,16 +282,33 @@ impl Problem<'_> {
             for (at, row) in damped.iter_mut().enumerate() {
                 row[at] += damping * row[at] + RIDGE;
             }
-            let Some(step) = matrix::solve(&damped, &gradient) else {
+            let Some(mut step) = matrix::solve(&damped, &gradient) else {
                 break;
             };
+            // What is at its limit and would go beyond stays, and the others move without it.
+            let held = free.iter().zip(&step).position(|(&parameter, of)| {
+                let (logarithm, (least, most)) =
+                    (values.get(parameter).ln(), self.limits(parameter));
+                (*of < 0.0 && logarithm >= most) || (*of > 0.0 && logarithm <= least)
+            });
+            if let Some(held) = held {
+                let mut gradient = gradient.clone();
+                gradient[held] = 0.0;
+                for row in &mut damped {
+                    row[held] = 0.0;
+                }
+                damped[held].fill(0.0);
+                damped[held][held] = 1.0;
+                let Some(without) = matrix::solve(&damped, &gradient) else {
+                    break;
+                };
+                step = without;
+            }
             let mut moved = values;
             for (&parameter, of) in free.iter().zip(&step) {
                 let logarithm = values.get(parameter).ln() - of.clamp(-STEP_MAX, STEP_MAX);
-                moved.set(
-                    parameter,
-                    logarithm.clamp(LOGARITHM_MIN, LOGARITHM_MAX).exp(),
-                );
+                let (least, most) = self.limits(parameter);
+                moved.set(parameter, logarithm.clamp(least, most).exp());
             }
             let tried = self.residuals(&moved);
             let sum = sum_of_squares(&tried);
@@ -149,11 +316,11 @@ impl Problem<'_> {
                 let gained = (squares - sum) / squares;
                 (values, residuals, squares) = (moved, tried, sum);
                 damping = (damping * 0.3).max(1e-9);
-                if gained < 1e-10 {
+                if gained < GAIN_MIN {
                     break;
                 }
             } else {
-                damping *= 4.0;
+                damping *= 8.0;
                 if damping > 1e9 {
                     break;
                 }
@@ -180,116 +347,101 @@ fn normal_matrix(rows: &[Vec<f64>], size: usize) -> Vec<Vec<f64>> {
     normal
 }
 
-/// Fits the model with all parameters but `without`, and drops those that the readings do not show: the least sure of those that are less sure than
-/// [`DEVIATION_MAX`], and again, until all that are left are shown. Then a station whose parameter the readings do not need is dropped: one without which Schwarz's
-/// criterion (1978), `n ln(squares / n) + k ln n`, is lower.
+/// Fits every form to all readings: least squares on the logarithms of rates. Of the forms that are shown each is as likely as its criterion has it, and those
+/// that have next to no weight are left out. Searches start from many places, or, where fits of nearly the same are `near`, from those and few.
 ///
 /// # Errors
 /// [`FitError`].
-pub fn fit(
+pub fn fits(
     curves: &[MeasuredCurve],
     premises: &Premises,
-    without: &[Parameter],
-) -> Result<Fit, FitError> {
+    near: Option<&Fits>,
+) -> Result<Fits, FitError> {
     check(curves)?;
     let problem = Problem { curves, premises };
-    let readings = problem.residuals(&Values::none()).len();
-    let mut free: Vec<Parameter> = Parameter::ALL
+    let readings: usize = curves.iter().map(|of| of.readings.len()).sum();
+    let (can, not_tried): (Vec<Form>, Vec<Form>) = Form::all()
         .into_iter()
-        .filter(|of| !without.contains(of))
+        .partition(|of| of.parameters().len() + FREEDOM_MIN <= readings);
+    if can.is_empty() {
+        return Err(FitError::TooFew {
+            readings,
+            parameters: 2,
+        });
+    }
+    let mut tried: Vec<Fit> = can
+        .into_iter()
+        .map(|form| {
+            let before = near.and_then(|of| of.tried.iter().find(|of| of.form == form));
+            fit(&problem, form, readings, before)
+        })
         .collect();
-    let mut dropped = Vec::new();
-    // A curve of few readings can still show a small model.
-    while free.len() + FREEDOM_MIN > readings {
-        match free.pop() {
-            Some(parameter) if free.len() >= 2 => dropped.push(parameter),
-            _ => {
-                return Err(FitError::TooFew {
-                    readings,
-                    parameters: 2,
-                });
-            }
-        }
-    }
-    loop {
-        let (values, squares) = best(&problem, curves, premises, &free);
-        let found = worth(&problem, &values, squares, &free, readings);
-        let worst = (found.iter().enumerate())
-            .map(|(at, (_, deviation))| (at, *deviation))
-            .max_by(|one, other| one.1.total_cmp(&other.1));
-        let condition = {
-            let residuals = problem.residuals(&values);
-            let rows = problem.derivatives(&values, &free, &residuals);
-            let eigenvalues = matrix::eigenvalues(&normal_matrix(&rows, free.len()));
-            match (eigenvalues.first(), eigenvalues.last()) {
-                (Some(least), Some(most)) => most / least.max(f64::MIN_POSITIVE),
-                _ => f64::INFINITY,
-            }
-        };
-        match worst {
-            Some((at, deviation)) if deviation > DEVIATION_MAX => {
-                let parameter = free.remove(at);
-                dropped.push(parameter);
-                if parameter == Parameter::Host {
-                    free.retain(|of| *of != Parameter::HostQueues);
-                }
-            }
-            _ => match spare(&problem, curves, premises, &free, squares) {
-                Some(fewer) => {
-                    dropped.extend(free.iter().filter(|of| !fewer.contains(of)));
-                    free = fewer;
-                }
-                None => {
-                    return Ok(Fit {
-                        values,
-                        found,
-                        dropped,
-                        error: (squares / readings as f64).sqrt(),
-                        readings,
-                        condition,
-                        residuals: problem.residuals(&values),
-                        covariance: covariance(&problem, &values, squares, &free, readings),
-                    });
-                }
-            },
-        }
-        if !free.iter().any(|of| is_station(*of)) {
-            return Err(FitError::Unidentified { condition });
-        }
-    }
-}
-
-/// The parameters without the station that the readings need least, where Schwarz's criterion is lower without it; never without any station.
-fn spare(
-    problem: &Problem<'_>,
-    curves: &[MeasuredCurve],
-    premises: &Premises,
-    free: &[Parameter],
-    squares: f64,
-) -> Option<Vec<Parameter>> {
-    let count = problem.residuals(&Values::none()).len() as f64;
-    let criterion = |squares: f64, parameters: usize| {
-        count * (squares / count).max(ERROR_MIN * ERROR_MIN).ln() + parameters as f64 * count.ln()
-    };
-    let stations = || free.iter().copied().filter(|of| is_station(*of));
-    if stations().count() < 2 {
-        return None;
-    }
-    let tried = stations().map(|station| {
-        let fewer: Vec<Parameter> = (free.iter().copied())
-            .filter(|of| {
-                *of != station && !(station == Parameter::Host && *of == Parameter::HostQueues)
-            })
-            .collect();
-        let (_, squares) = best(problem, curves, premises, &fewer);
-        (criterion(squares, fewer.len()), fewer)
+    tried.sort_by(|one, other| {
+        (other.shown.cmp(&one.shown)).then(one.criterion.total_cmp(&other.criterion))
     });
-    let (least, fewer) = tried.min_by(|one, other| one.0.total_cmp(&other.0))?;
-    (least < criterion(squares, free.len())).then_some(fewer)
+    let least = tried[0].criterion;
+    if !tried[0].shown {
+        let closest = tried
+            .iter()
+            .min_by(|one, other| one.error.total_cmp(&other.error));
+        return Err(FitError::Unidentified {
+            condition: closest.map_or(f64::INFINITY, |of| of.condition),
+        });
+    }
+    let likely = |of: &Fit| match of.shown {
+        true => (-0.5 * (of.criterion - least)).exp(),
+        false => 0.0,
+    };
+    let all: f64 = tried.iter().map(likely).sum();
+    let weights: Vec<f64> = (tried.iter())
+        .map(|of| Some(likely(of)).filter(|weight| *weight >= WEIGHT_MIN * all))
+        .map(Option::unwrap_or_default)
+        .collect();
+    let kept: f64 = weights.iter().sum();
+    for (of, weight) in tried.iter_mut().zip(weights) {
+        of.weight = weight / kept;
+    }
+    Ok(Fits { tried, not_tried })
 }
 
-fn is_station(parameter: Parameter) -> bool {
-    !matches!(parameter, Parameter::Delay | Parameter::HostQueues)
+fn fit(problem: &Problem<'_>, form: Form, readings: usize, before: Option<&Fit>) -> Fit {
+    let free = form.parameters();
+    let (values, squares) = best(problem, &form, &free, before);
+    let residuals = problem.residuals(&values);
+    let rows = problem.derivatives(&values, &free, &residuals);
+    let normal = normal_matrix(&rows, free.len());
+    let covariance = covariance(&normal, squares, readings);
+    let found: Vec<(Parameter, f64)> = free
+        .iter()
+        .enumerate()
+        .map(|(at, &parameter)| (parameter, covariance[at][at].abs().sqrt()))
+        .collect();
+    let eigenvalues = matrix::eigenvalues(&normal);
+    let condition = match (eigenvalues.first(), eigenvalues.last()) {
+        (Some(least), Some(most)) => most / least.max(f64::MIN_POSITIVE),
+        _ => f64::INFINITY,
+    };
+    // The variance is estimated as well.
+    let (count, estimated) = (readings as f64, free.len() as f64 + 1.0);
+    let variance = (squares / count).max(ERROR_MIN * ERROR_MIN);
+    let criterion = count * variance.ln()
+        + 2.0 * estimated
+        + 2.0 * estimated * (estimated + 1.0) / (count - estimated - 1.0);
+    Fit {
+        form,
+        values,
+        shown: found
+            .iter()
+            .all(|(_, deviation)| *deviation <= DEVIATION_MAX),
+        found,
+        error: (squares / count).sqrt(),
+        readings,
+        condition,
+        residuals,
+        covariance,
+        criterion,
+        weight: 0.0,
+    }
 }
 
 pub(super) fn check(curves: &[MeasuredCurve]) -> Result<(), FitError> {
@@ -329,82 +481,90 @@ pub(super) fn check(curves: &[MeasuredCurve]) -> Result<(), FitError> {
     Ok(())
 }
 
-/// The best of searches from several starts: every station near to binding, and each in turn more than the others.
+/// The best of searches from several starts: every station near to binding, and, unless something is known before, each in turn more than the others; with few and with
+/// many queues of a host.
 fn best(
     problem: &Problem<'_>,
-    curves: &[MeasuredCurve],
-    premises: &Premises,
+    form: &Form,
     free: &[Parameter],
+    before: Option<&Fit>,
 ) -> (Values, f64) {
-    let stations = [
-        Parameter::Reactor,
-        Parameter::Context,
-        Parameter::Host,
-        Parameter::Storage,
-    ];
-    let least_latency = curves
-        .iter()
+    let least_latency = (problem.curves.iter())
         .flat_map(|curve| &curve.readings)
         .map(|of| of.in_flight / of.rate)
         .fold(f64::INFINITY, f64::min);
-    let start = |most: Option<Parameter>| {
-        let mut values = Values::none();
-        for &parameter in free {
+    let start = |most: Option<Parameter>, queues: f64| {
+        let mut values = Values {
+            hosts: form.hosts,
+            storage: form.storage,
+            ..Values::none()
+        };
+        values.set(Parameter::Delay, 0.5 * least_latency);
+        if free.contains(&Parameter::HostQueues) {
+            values.set(Parameter::HostQueues, queues);
+        }
+        for &station in &form.stations {
             let near = match most {
-                Some(of) if of == parameter => 0.9,
+                Some(of) if of == station => 0.9,
                 Some(_) => 0.3,
                 None => 0.7,
             };
-            values.set(
-                parameter,
-                match parameter {
-                    Parameter::Delay => 0.5 * least_latency,
-                    Parameter::HostQueues => HOST_QUEUES,
-                    station => near * demand_that_binds(curves, premises, station),
-                },
-            );
+            let demand = near * demand_that_binds(problem, &values, station);
+            let (least, most) = problem.limits(station);
+            values.set(station, demand.clamp(least.exp(), most.exp()));
         }
         values
     };
-    let starts = std::iter::once(None).chain(
-        stations
-            .into_iter()
-            .filter(|of| free.contains(of))
-            .map(Some),
-    );
-    let searched = starts.map(|most| problem.search(&start(most), free));
-    searched
+    let queues: &[f64] = match free.contains(&Parameter::HostQueues) {
+        true => &QUEUES_AT_FIRST,
+        false => &[1.0],
+    };
+    let emphases: Vec<Option<Parameter>> = match form.stations.as_slice() {
+        _ if before.is_some() => vec![None],
+        [_] => vec![None],
+        several => std::iter::once(None)
+            .chain(several.iter().copied().map(Some))
+            .collect(),
+    };
+    let starts = emphases
+        .iter()
+        .flat_map(|&most| queues.iter().map(move |&of| (most, of)));
+    let starts = starts.map(|(most, queues)| start(most, queues));
+    let mut searched: Vec<(Values, f64)> = (before.map(|of| of.values).into_iter().chain(starts))
+        .map(|start| problem.search(&start, free, STEPS_AT_FIRST))
+        .collect();
+    searched.sort_by(|one, other| one.1.total_cmp(&other.1));
+    (searched.iter().take(SEARCHES_KEPT))
+        .map(|(values, _)| problem.search(values, free, STEPS_MAX))
         .min_by(|one, other| one.1.total_cmp(&other.1))
         .expect("there is a start")
 }
 
 /// The demand with which a station alone would bind one of the curves and none sooner.
-fn demand_that_binds(curves: &[MeasuredCurve], premises: &Premises, station: Parameter) -> f64 {
-    let mut values = Values::none();
+fn demand_that_binds(problem: &Problem<'_>, of: &Values, station: Parameter) -> f64 {
+    let mut values = Values {
+        hosts: of.hosts,
+        storage: of.storage,
+        ..Values::none()
+    };
+    values.set(Parameter::HostQueues, of.get(Parameter::HostQueues));
     values.set(station, 1.0);
     let demand = |curve: &MeasuredCurve| {
-        network(&values, &curve.configuration, premises).capacity() / curve.peak()
+        network(&values, &curve.configuration, problem.premises).capacity() / curve.peak()
     };
-    curves.iter().map(demand).fold(f64::INFINITY, f64::min)
+    (problem.curves.iter().map(demand)).fold(f64::INFINITY, f64::min)
 }
 
-fn covariance(
-    problem: &Problem<'_>,
-    values: &Values,
-    squares: f64,
-    free: &[Parameter],
-    readings: usize,
-) -> Vec<Vec<f64>> {
-    let residuals = problem.residuals(values);
-    let rows = problem.derivatives(values, free, &residuals);
-    let mut normal = normal_matrix(&rows, free.len());
+fn covariance(normal: &[Vec<f64>], squares: f64, readings: usize) -> Vec<Vec<f64>> {
+    let size = normal.len();
+    let mut normal = normal.to_vec();
     for (at, row) in normal.iter_mut().enumerate() {
         row[at] += RIDGE;
     }
-    let freedom = readings.saturating_sub(free.len()).max(1) as f64;
+    let freedom = readings.saturating_sub(size).max(1) as f64;
     // A perfect fit is still no surer than its numbers.
     let variance = (squares / freedom).max(1e-12);
-    let infinite = || vec![vec![f64::INFINITY; free.len()]; free.len()];
+    let infinite = || vec![vec![f64::INFINITY; size]; size];
     matrix::inverse(&normal).map_or_else(infinite, |inverse| {
         inverse
             .into_iter()
@@ -413,47 +573,65 @@ fn covariance(
     })
 }
 
-fn worth(
-    problem: &Problem<'_>,
-    values: &Values,
-    squares: f64,
-    free: &[Parameter],
-    readings: usize,
-) -> Vec<(Parameter, f64)> {
-    let covariance = covariance(problem, values, squares, free, readings);
-    free.iter()
-        .enumerate()
-        .map(|(at, &parameter)| (parameter, covariance[at][at].abs().sqrt()))
+/// What might as well be so.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Draw {
+    /// Parameters of one of the forms.
+    pub values: Values,
+    /// By how many deviations a curve of its own differs from the model: of Student's distribution.
+    pub apart: f64,
+}
+
+/// Draws from what the fits leave open: a form by its weight, its parameters' logarithms by their covariance, and how far a curve lies from the model, by
+/// Student's distribution with so many degrees of freedom. The same seed draws the same. A draw is none where the covariance is no covariance.
+#[must_use]
+pub fn draws(
+    fits: &Fits,
+    premises: &Premises,
+    count: u32,
+    freedom: u32,
+    seed: u64,
+) -> Vec<Option<Draw>> {
+    let mut state = seed;
+    let factors: Vec<(&Fit, Option<Vec<Vec<f64>>>)> = fits
+        .weighed()
+        .map(|of| (of, matrix::cholesky(&of.covariance)))
+        .collect();
+    (0..count)
+        .map(|_| {
+            let mut left = uniform(&mut state);
+            let chosen = factors.iter().find(|(of, _)| {
+                left -= of.weight;
+                left <= 0.0
+            });
+            let (of, factor) = chosen.or(factors.last())?;
+            let normals: Vec<f64> = of.found.iter().map(|_| normal(&mut state)).collect();
+            let squares: f64 = (0..freedom).map(|_| normal(&mut state).powi(2)).sum();
+            let apart = normal(&mut state) / (squares / f64::from(freedom)).sqrt();
+            let mut values = of.values;
+            for ((parameter, _), row) in of.found.iter().zip(factor.as_ref()?) {
+                let moved: f64 = row.iter().zip(&normals).map(|(one, two)| one * two).sum();
+                values.set(*parameter, values.get(*parameter) * moved.exp());
+            }
+            let storage = values.get(Parameter::Storage);
+            values.set(
+                Parameter::Storage,
+                storage.min(premises.storage_seconds_max),
+            );
+            Some(Draw { values, apart })
+        })
         .collect()
 }
 
-/// Values of the parameters had other points of the same curves been read: of each curve as many points as it has are drawn with replacement, and the model is
-/// fitted again, with what is dropped decided anew. A draw that shows no model gives none. The same seed draws the same.
-#[must_use]
-pub fn bootstrap(
-    curves: &[MeasuredCurve],
-    premises: &Premises,
-    samples: u32,
-    seed: u64,
-) -> Vec<Values> {
-    let mut state = seed;
-    (0..samples)
-        .filter_map(|_| {
-            let drawn: Vec<MeasuredCurve> = curves
-                .iter()
-                .map(|curve| {
-                    let count = curve.readings.len() as u64;
-                    let readings = (curve.readings.iter())
-                        .map(|_| curve.readings[(next(&mut state) % count) as usize]);
-                    MeasuredCurve {
-                        readings: readings.collect(),
-                        ..curve.clone()
-                    }
-                })
-                .collect();
-            Some(fit(&drawn, premises, &[]).ok()?.values)
-        })
-        .collect()
+/// Above 0 and at most 1.
+fn uniform(state: &mut u64) -> f64 {
+    ((next(state) >> 11) + 1) as f64 / (1u64 << 53) as f64
+}
+
+/// Of the standard normal distribution (Box and Muller 1958).
+fn normal(state: &mut u64) -> f64 {
+    let radius = (-2.0 * uniform(state).ln()).sqrt();
+    radius * (std::f64::consts::TAU * uniform(state)).cos()
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014).

@@ -1,6 +1,6 @@
 //! What the fitted network says: of the curves, of configurations that nobody measured, of what binds, and of what to measure next.
 
-use super::fit::{self, Fit, FitError, bootstrap, variance_after};
+use super::fit::{self, Draw, Fit, FitError, Fits, draws, variance_after};
 use super::{Configuration, MeasuredCurve, Parameter, Premises, Values, network};
 use crate::scalability;
 use crate::sheet::{Cell, Chart, Quantity, Row, Section, Series, Sheet, Source};
@@ -12,8 +12,16 @@ const DRAWN_POINTS: u32 = 40;
 const ALSO_LIKELY: f64 = 1.3;
 /// Spare of a large design, as a part.
 const LARGE_SPARE: f64 = 0.3;
-/// Interval of the bootstrap: from this part of the samples to all but this part.
+/// An interval is from this part of the draws to all but this part.
 const TAIL: f64 = 0.025;
+/// Draws from which there is one on either side of the interval.
+const SAMPLES_MIN: u32 = 40;
+/// What is known of how far curves lie from the model, before any was left out: that it is as far as the readings lie from it, as if so many curves had shown it.
+const CURVES_BEFORE: u32 = 2;
+/// Times the errors of the readings.
+const APART_BEFORE: f64 = 1.5;
+/// Residuals of neighbouring points that go together by more than this many deviations of what chance does are no noise.
+const TOGETHER_DEVIATIONS: f64 = 2.0;
 /// How many times beyond what was measured something may be for a prediction.
 const BEYOND_MAX: f64 = 2.0;
 /// What is correlated by more than this (logarithms, either sign) is held to change together.
@@ -39,7 +47,7 @@ pub struct Request {
     pub held_out: Vec<String>,
     /// Whether each curve is left out in turn as well.
     pub leave_out: bool,
-    /// Samples of the bootstrap.
+    /// Draws that intervals are from: none, or 40 at least, of which one lies on either side.
     pub samples: u32,
     /// What their randomness starts from.
     pub seed: u64,
@@ -130,12 +138,16 @@ fn other_premises(of: &Premises) -> Vec<(&'static str, String, Premises)> {
     others
 }
 
-/// A fit with what may be made of it.
+/// Fits with what may be made of them.
 struct Known<'a> {
-    fit: Fit,
+    fits: Fits,
     /// Other explanations that are nearly as good or better.
     others: Vec<Explanation>,
-    samples: Vec<Values>,
+    draws: Vec<Option<Draw>>,
+    /// How far a curve lies from the model, as a part: one deviation.
+    apart: f64,
+    /// Curves that were left out for that, of which something could be said.
+    left_out: u32,
     curves: &'a [MeasuredCurve],
     premises: &'a Premises,
     in_flight_max: f64,
@@ -150,6 +162,11 @@ pub fn plan(request: &Request) -> Result<Sheet, ClusterError> {
     if !(request.latency > 0.0 && request.latency.is_finite()) {
         return Err(ClusterError::Range {
             what: "the latency is above 0",
+        });
+    }
+    if (1..SAMPLES_MIN).contains(&request.samples) {
+        return Err(ClusterError::Range {
+            what: "an interval takes 40 samples or more (--samples; 0: no intervals)",
         });
     }
     let there = || {
@@ -170,6 +187,7 @@ pub fn plan(request: &Request) -> Result<Sheet, ClusterError> {
     let known = Known::new(request, &curves)?;
     let mut sheet = Sheet::new("cluster", "A cluster of gateways");
     sheet.sections.push(known.fit_section());
+    sheet.sections.push(known.forms_section());
     sheet.sections.push(known.curves_section());
     sheet.sections.extend(known.law_section());
     let all: Vec<(String, Configuration)> = curves
@@ -246,42 +264,42 @@ fn part(value: f64, source: Source) -> Cell {
 impl<'a> Known<'a> {
     fn new(request: &'a Request, curves: &'a [MeasuredCurve]) -> Result<Self, ClusterError> {
         let premises = &request.premises;
-        let found = fit::fit(curves, premises, &[])?;
-        let stations = found
-            .found
-            .iter()
-            .map(|(parameter, _)| *parameter)
-            .filter(|of| !matches!(of, Parameter::Delay | Parameter::HostQueues));
-        let without = stations.map(|station| {
-            let words = format!("without '{}'", station.words());
-            let name = format!("without-{}", station.name());
-            (name, words, *premises, vec![station])
-        });
-        let otherwise = other_premises(premises)
-            .into_iter()
-            .map(|(name, words, premises)| (format!("other-{name}"), words, premises, Vec::new()));
-        let others = without
-            .chain(otherwise)
-            .filter_map(|(name, words, premises, without)| {
-                let fit = fit::fit(curves, &premises, &without).ok()?;
-                (fit.error <= ALSO_LIKELY * found.error).then_some(Explanation {
-                    name,
-                    words,
-                    premises,
-                    fit,
-                })
+        let fits = fit::fits(curves, premises, None)?;
+        let best = fits.best();
+        let without = best.form.stations.iter().filter_map(|&station| {
+            Some(Explanation {
+                name: format!("without-{}", station.name()),
+                words: format!("without '{}'", station.words()),
+                premises: *premises,
+                fit: fits.without(station)?.clone(),
             })
+        });
+        let otherwise =
+            other_premises(premises)
+                .into_iter()
+                .filter_map(|(name, words, premises)| {
+                    let found = fit::fits(curves, &premises, Some(&fits)).ok()?;
+                    Some(Explanation {
+                        name: format!("other-{name}"),
+                        words,
+                        premises,
+                        fit: found.best().clone(),
+                    })
+                });
+        let others: Vec<Explanation> = without
+            .chain(otherwise)
+            .filter(|other| other.fit.error <= ALSO_LIKELY * best.error)
             // A premise that bears on nothing that the curves show explains nothing otherwise.
             .filter(|other| {
-                other.fit.values != found.values
+                other.fit.values != best.values
                     || other.premises.storage_work() != premises.storage_work()
             })
             .collect();
-        let samples = bootstrap(curves, premises, request.samples, request.seed);
-        Ok(Known {
-            fit: found,
+        let mut known = Known {
             others,
-            samples,
+            draws: Vec::new(),
+            apart: 0.0,
+            left_out: 0,
             curves,
             premises,
             in_flight_max: curves
@@ -289,14 +307,87 @@ impl<'a> Known<'a> {
                 .map(MeasuredCurve::in_flight_max)
                 .fold(1.0, f64::max),
             latency: request.latency,
-        })
+            fits,
+        };
+        if request.samples > 0 {
+            known.learn_apart();
+            let freedom = CURVES_BEFORE + known.left_out;
+            known.draws = draws(
+                &known.fits,
+                premises,
+                request.samples,
+                freedom,
+                request.seed,
+            );
+        }
+        Ok(known)
     }
 
+    /// How far a curve lies from the model: each is left out in turn, and counts where the others allow a word of it.
+    fn learn_apart(&mut self) {
+        let before = (APART_BEFORE * self.fits.best().deviation()).powi(2);
+        let mut squares = f64::from(CURVES_BEFORE) * before;
+        for out in self.curves {
+            let rest: Vec<MeasuredCurve> = (self.curves.iter())
+                .filter(|of| of.name != out.name)
+                .cloned()
+                .collect();
+            let Ok(fits) = fit::fits(&rest, self.premises, Some(&self.fits)) else {
+                continue;
+            };
+            let without = Known {
+                fits,
+                others: Vec::new(),
+                draws: Vec::new(),
+                apart: 0.0,
+                left_out: 0,
+                curves: &rest,
+                premises: self.premises,
+                in_flight_max: self.in_flight_max,
+                latency: self.latency,
+            };
+            if without.refusal(&out.configuration).is_some() {
+                continue;
+            }
+            let deep = out.in_flight_max();
+            let peak = without.mean(&|view| without.peak(view, &out.configuration, deep));
+            let within = without.mean(&|view| without.within(view, &out.configuration, deep));
+            let errors = [
+                Some(peak / out.peak()),
+                out.rate_within(self.latency).map(|of| within / of),
+            ];
+            let errors = errors.into_iter().flatten().filter(|of| *of > 0.0);
+            squares += errors.map(|of| of.ln().powi(2)).fold(0.0, f64::max);
+            self.left_out += 1;
+        }
+        self.apart = (squares / f64::from(CURVES_BEFORE + self.left_out)).sqrt();
+    }
+
+    /// The likeliest form's.
     fn view(&self) -> View<'_> {
         View {
-            values: &self.fit.values,
+            values: &self.fits.best().values,
             premises: self.premises,
         }
+    }
+
+    /// What the forms say together: the geometric mean by their weights; 0 where the likeliest says so.
+    fn mean(&self, quantity: &dyn Fn(View<'_>) -> f64) -> f64 {
+        if quantity(self.view()) <= 0.0 {
+            return 0.0;
+        }
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for of in self.fits.weighed() {
+            let value = quantity(View {
+                values: &of.values,
+                premises: self.premises,
+            });
+            if value > 0.0 {
+                sum += of.weight * value.ln();
+                weights += of.weight;
+            }
+        }
+        (sum / weights).exp()
     }
 
     fn peak(&self, view: View<'_>, of: &Configuration, in_flight: f64) -> f64 {
@@ -309,23 +400,28 @@ impl<'a> Known<'a> {
         network.rate_within(self.latency, in_flight).unwrap_or(0.0)
     }
 
-    /// The lowest and the highest of what samples of the bootstrap say, but for [`TAIL`] on either side, and of what each other explanation says; none without
-    /// samples.
+    /// Draws of which something can be made.
+    fn usable(&self) -> usize {
+        self.draws.iter().flatten().count()
+    }
+
+    /// The lowest and the highest of what draws say, but for [`TAIL`] on either side, and of what each other explanation says; none without draws.
     fn bounds(&self, quantity: &dyn Fn(View<'_>) -> f64) -> Option<(f64, f64)> {
-        let mut drawn: Vec<f64> = (self.samples.iter())
-            .map(|values| {
-                quantity(View {
-                    values,
+        if self.usable() < SAMPLES_MIN as usize {
+            return None;
+        }
+        let mut drawn: Vec<f64> = (self.draws.iter().flatten())
+            .map(|draw| {
+                let said = quantity(View {
+                    values: &draw.values,
                     premises: self.premises,
-                })
+                });
+                said * (self.apart * draw.apart).exp()
             })
             .collect();
         drawn.sort_by(f64::total_cmp);
-        if drawn.is_empty() {
-            return None;
-        }
         let at = |part: f64| drawn[((drawn.len() - 1) as f64 * part).round() as usize];
-        let value = quantity(self.view());
+        let value = self.mean(quantity);
         let others = self.others.iter().map(|other| quantity(other.view()));
         let all = others.chain([value, at(TAIL), at(1.0 - TAIL)]);
         Some(all.fold((f64::INFINITY, 0.0), |(low, high), of| {
@@ -335,7 +431,7 @@ impl<'a> Known<'a> {
 
     /// A figure with its interval.
     fn interval(&self, quantity: impl Fn(View<'_>) -> f64) -> Cell {
-        let value = quantity(self.view());
+        let value = self.mean(&quantity);
         let Some((low, high)) = self.bounds(&quantity) else {
             return iops(value, Source::Fitted);
         };
@@ -350,7 +446,7 @@ impl<'a> Known<'a> {
 
     /// The rate within the latency with its interval; in words where a single request takes longer, and where requests in flight limit it and not the latency.
     fn interval_within(&self, of: &Configuration, in_flight: f64) -> Cell {
-        let network = network(&self.fit.values, of, self.premises);
+        let network = network(self.view().values, of, self.premises);
         let alone = network.latency(1.0);
         if alone > self.latency {
             return Cell::word(
@@ -421,11 +517,7 @@ impl<'a> Known<'a> {
                 ));
             }
             // Above all that was measured, a station that never showed will not bind; below it may.
-            let found = self
-                .fit
-                .found
-                .iter()
-                .any(|(parameter, _)| *parameter == station);
+            let found = self.fits.weight_of(station) > 0.0;
             if !found && wanted < least && station != Parameter::Context {
                 return Some(format!(
                     "the curves do not show what {name} cost, and none has as few as {}",
@@ -456,11 +548,12 @@ impl<'a> Known<'a> {
     }
 
     fn fit_section(&self) -> Section {
+        let best = self.fits.best();
         let mut rows: Vec<Row> = Parameter::ALL
             .into_iter()
             .map(|parameter| {
-                let value = self.fit.values.get(parameter);
-                let found = self.fit.found.iter().find(|(of, _)| *of == parameter);
+                let value = best.values.get(parameter);
+                let found = best.found.iter().find(|(of, _)| *of == parameter);
                 let (unit, shown) = match parameter {
                     Parameter::HostQueues => ("", weir_report::words::trimmed(value, 1)),
                     _ => ("seconds", weir_report::words::latency(value * 1e9)),
@@ -472,12 +565,7 @@ impl<'a> Known<'a> {
                         Cell::new(value, text, Source::Fitted)
                             .within(value * (-deviation).exp(), value * deviation.exp())
                     }
-                    None if parameter == Parameter::HostQueues
-                        && self.fit.values.get(Parameter::Host) > 0.0 =>
-                    {
-                        Cell::new(value, shown, Source::Assumed)
-                    }
-                    None => Cell::word("not shown by the curves", Source::Fitted),
+                    None => Cell::word(self.why_not(parameter), Source::Fitted),
                 };
                 Row::new(parameter.name(), parameter.words(), unit, vec![cell])
             })
@@ -493,18 +581,33 @@ impl<'a> Known<'a> {
         rows.push(derived(
             "error",
             "Error of the fit",
-            self.fit.error,
-            percent_text(self.fit.error),
+            best.error,
+            percent_text(best.error),
         ));
         rows.push(derived(
             "readings",
             "Readings",
-            self.fit.readings as f64,
-            self.fit.readings.to_string(),
+            best.readings as f64,
+            best.readings.to_string(),
         ));
-        rows.push(derived("condition", "Condition", self.fit.condition, format!("{:.0}", self.fit.condition)).how(
+        rows.push(derived("condition", "Condition", best.condition, format!("{:.0}", best.condition)).how(
             "largest eigenvalue of the normal matrix of the parameters' logarithms by its smallest; without a limit where the readings do not show them all",
         ));
+        rows.push(self.lack_of_fit());
+        if !self.draws.is_empty() {
+            rows.push(
+                derived("apart", "A curve's own deviation", self.apart, percent_text(self.apart)).how(format!(
+                    "of the {} curves left out in turn of which the others allow a word, and of the readings' own error as if {CURVES_BEFORE} curves had shown it; part of every interval",
+                    self.left_out
+                )),
+            );
+            rows.push(derived(
+                "draws",
+                "Draws that intervals are from",
+                self.usable() as f64,
+                format!("{} of {}", self.usable(), self.draws.len()),
+            ));
+        }
         let premises = self.premises;
         let sources = premises.sources;
         let premise = |name: &str, label: &str, value: f64, text: String, source: Source| {
@@ -552,8 +655,8 @@ impl<'a> Known<'a> {
             name: "fit".to_owned(),
             title: "What the curves show".to_owned(),
             words: format!(
-                "Least squares on the logarithms of the rates of {} points; a parameter less sure than a factor of {:.1} (one standard deviation) is dropped.",
-                self.fit.readings,
+                "Least squares on the logarithms of the rates of {} points: of the form that is likeliest. A form with a parameter less sure than a factor of {:.1} (one standard deviation) is none.",
+                best.readings,
                 fit::DEVIATION_MAX.exp()
             ),
             columns: vec![String::new()],
@@ -561,14 +664,102 @@ impl<'a> Known<'a> {
         }
     }
 
+    /// Why the likeliest form has no such parameter.
+    fn why_not(&self, parameter: Parameter) -> String {
+        let has = |of: &fit::Form| of.parameters().contains(&parameter);
+        let weight: f64 = (self.fits.weighed())
+            .filter(|of| has(&of.form))
+            .map(|of| of.weight)
+            .sum();
+        if weight > 0.0 {
+            return format!(
+                "not in the likeliest form; in others, {} together",
+                percent_text(weight)
+            );
+        }
+        if !self.fits.tried.iter().any(|of| has(&of.form)) {
+            return "not tried: too few points".to_owned();
+        }
+        "not shown by the curves".to_owned()
+    }
+
+    /// Whether the errors of neighbouring points go together, which those of readings do not.
+    fn lack_of_fit(&self) -> Row {
+        let residuals = &self.fits.best().residuals;
+        let (mut products, mut pairs, mut at) = (0.0, 0usize, 0);
+        for curve in self.curves {
+            let of = &residuals[at..at + curve.readings.len()];
+            products += of.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>();
+            pairs += of.len() - 1;
+            at += of.len();
+        }
+        let square = residuals.iter().map(|of| of * of).sum::<f64>() / residuals.len() as f64;
+        let cell = if pairs == 0 || square == 0.0 {
+            Cell::word("-", Source::Derived)
+        } else {
+            let together = products / pairs as f64 / square;
+            let text = if together * (pairs as f64).sqrt() > TOGETHER_DEVIATIONS {
+                "yes: the model misses something"
+            } else {
+                "none shown"
+            };
+            let text = format!("{text} (correlation {together:+.2})");
+            Cell::new(together, text, Source::Derived)
+        };
+        Row::new("lack-of-fit", "Errors of neighbouring points go together", "", vec![cell]).how(format!(
+            "the correlation of the errors of neighbouring points of a curve, held against {TOGETHER_DEVIATIONS} deviations of what chance does"
+        ))
+    }
+
+    /// The forms that are averaged, and how many were tried.
+    fn forms_section(&self) -> Section {
+        let weighed: Vec<&Fit> = self.fits.weighed().collect();
+        let least = self.fits.best().criterion;
+        let rows = weighed.iter().enumerate().map(|(at, of)| {
+            let above = of.criterion - least;
+            Row::new(
+                format!("form-{}", at + 1),
+                of.form.text(),
+                "",
+                vec![
+                    Cell::new(of.weight, percent_text(of.weight), Source::Derived),
+                    Cell::new(of.error, percent_text(of.error), Source::Derived),
+                    Cell::new(above, format!("{above:+.1}"), Source::Derived),
+                ],
+            )
+        });
+        let shown = self.fits.tried.iter().filter(|of| of.shown).count();
+        Section {
+            name: "forms".to_owned(),
+            title: "Which forms of the model are likely".to_owned(),
+            words: format!(
+                "{} forms were tried, {} of them have all their parameters shown by the curves, and {} have a weight of {} or more by Akaike's criterion (AICc): what is predicted is their geometric mean. {} were not tried for want of points.",
+                self.fits.tried.len(),
+                shown,
+                weighed.len(),
+                percent_text(fit::WEIGHT_MIN),
+                match self.fits.not_tried.len() {
+                    0 => "None".to_owned(),
+                    some => some.to_string(),
+                },
+            ),
+            columns: ["weight", "error", "AICc above the least"]
+                .map(str::to_owned)
+                .to_vec(),
+            rows: rows.collect(),
+        }
+    }
+
     fn curves_section(&self) -> Section {
         let each = |name: &str, label: &str, unit: &str, cell: &dyn Fn(&MeasuredCurve) -> Cell| {
             Row::new(name, label, unit, self.curves.iter().map(cell).collect())
         };
-        let peak =
-            |of: &MeasuredCurve| self.peak(self.view(), &of.configuration, of.in_flight_max());
-        let within =
-            |of: &MeasuredCurve| self.within(self.view(), &of.configuration, of.in_flight_max());
+        let peak = |of: &MeasuredCurve| {
+            self.mean(&|view| self.peak(view, &of.configuration, of.in_flight_max()))
+        };
+        let within = |of: &MeasuredCurve| {
+            self.mean(&|view| self.within(view, &of.configuration, of.in_flight_max()))
+        };
         Section {
             name: "curves".to_owned(),
             title: "The curves it was fitted to".to_owned(),
@@ -740,7 +931,7 @@ impl<'a> Known<'a> {
             )
         };
         let ordered = |of: &Configuration| {
-            let mut stations = network(&self.fit.values, of, self.premises).stations;
+            let mut stations = network(self.view().values, of, self.premises).stations;
             stations.sort_by(|one, other| one.capacity().total_cmp(&other.capacity()));
             stations
         };
@@ -789,7 +980,10 @@ impl<'a> Known<'a> {
                     self.interval(|view| peak(view, of))
                 }),
                 each("peak-error", "Off by", "fraction", &|of| {
-                    part(peak(self.view(), of) / of.peak() - 1.0, Source::Derived)
+                    part(
+                        self.mean(&|view| peak(view, of)) / of.peak() - 1.0,
+                        Source::Derived,
+                    )
                 }),
                 each("peak-inside", "Measured lies inside", "", &|of| {
                     self.inside(Some(of.peak()), &|view| peak(view, of))
@@ -801,7 +995,10 @@ impl<'a> Known<'a> {
                     self.interval_within(&of.configuration, of.in_flight_max())
                 }),
                 each("within-error", "Off by", "fraction", &|of| {
-                    off(within(self.view(), of), of.rate_within(self.latency))
+                    off(
+                        self.mean(&|view| within(view, of)),
+                        of.rate_within(self.latency),
+                    )
                 }),
                 each("within-inside", "Measured lies inside", "", &|of| {
                     self.inside(of.rate_within(self.latency), &|view| within(view, of))
@@ -841,7 +1038,7 @@ impl<'a> Known<'a> {
         format!(
             "this explanation fits nearly as well or better: {} off against {}",
             percent_text(other.fit.error),
-            percent_text(self.fit.error)
+            percent_text(self.fits.best().error)
         )
     }
 
@@ -868,7 +1065,7 @@ impl<'a> Known<'a> {
         ];
         if let Some(wanted) = wanted {
             rows.push(each("headroom", "Headroom", "fraction", &|of| {
-                let rate = self.within(self.view(), of, most);
+                let rate = self.mean(&|view| self.within(view, of, most));
                 part(rate / wanted - 1.0, Source::Derived)
             }));
         }
@@ -892,7 +1089,7 @@ impl<'a> Known<'a> {
         Section {
             name: "targets".to_owned(),
             title: "What nobody measured".to_owned(),
-            words: "Intervals hold 95 of 100 samples of the bootstrap (what other points of the same curves would give, were the model right) and what each other explanation says.".to_owned(),
+            words: "Intervals hold 95 of 100 draws of what the readings leave open (the form, its parameters, and how far a curve of its own lies from the model) and what each other explanation says.".to_owned(),
             columns: targets.iter().map(Configuration::text).collect(),
             rows,
         }
@@ -939,7 +1136,7 @@ impl<'a> Known<'a> {
             };
             self.within(view, aim, self.in_flight_max).max(1.0)
         };
-        let now = variance_after(&self.fit, self.premises, None, &quantity)
+        let now = variance_after(self.fits.best(), self.premises, None, &quantity)
             .ok_or_else(unknown)?
             .sqrt();
         let in_flight: Vec<f64> = std::iter::successors(Some(32.0f64), |of| Some(of * 2.0))
@@ -963,7 +1160,7 @@ impl<'a> Known<'a> {
                         continue;
                     }
                     let after = variance_after(
-                        &self.fit,
+                        self.fits.best(),
                         self.premises,
                         Some((&of, &in_flight)),
                         &quantity,
@@ -989,7 +1186,7 @@ impl<'a> Known<'a> {
         // What the explanations differ by at the aim, beside what each leaves open.
         let open = self.others.iter().map(|other| {
             (self.within(other.view(), aim, self.in_flight_max).max(1.0)
-                / quantity(&self.fit.values))
+                / quantity(self.view().values))
             .ln()
             .abs()
         });
@@ -1048,7 +1245,7 @@ impl<'a> Known<'a> {
                     let within = |view: View<'_>| self.within(view, of, most);
                     Ok(self
                         .bounds(&within)
-                        .map_or_else(|| within(self.view()), |of| of.0))
+                        .map_or_else(|| self.mean(&within), |of| of.0))
                 }
             }
         };
@@ -1191,11 +1388,11 @@ impl<'a> Known<'a> {
     ) -> Chart {
         let mut series = Vec::new();
         let line = |name: String, of: &Configuration, from: f64| {
-            let network = network(&self.fit.values, of, self.premises);
             let step = (self.in_flight_max / from).powf(1.0 / f64::from(DRAWN_POINTS));
             let points = (0..=DRAWN_POINTS).map(|at| {
                 let in_flight = from * step.powi(at as i32);
-                [network.rate(in_flight), network.latency(in_flight) * 1e9]
+                let rate = self.mean(&|view| self.peak(view, of, in_flight));
+                [rate, in_flight / rate * 1e9]
             });
             Series {
                 name,
@@ -1239,7 +1436,8 @@ impl<'a> Known<'a> {
         let mut said: Vec<String> = held
             .iter()
             .map(|of| {
-                let peak = self.peak(self.view(), &of.configuration, of.in_flight_max());
+                let deep = of.in_flight_max();
+                let peak = self.mean(&|view| self.peak(view, &of.configuration, deep));
                 format!(
                     "{}: a peak of {} predicted, {} measured ({:+.1}%).",
                     of.name,
@@ -1252,7 +1450,7 @@ impl<'a> Known<'a> {
         said.extend(targets.iter().map(|of| match self.refusal(of) {
             Some(why) => format!("{}: refused, {why}.", of.text()),
             None => {
-                let binds = network(&self.fit.values, of, self.premises)
+                let binds = network(self.view().values, of, self.premises)
                     .stations
                     .into_iter()
                     .min_by(|one, other| one.capacity().total_cmp(&other.capacity()))
@@ -1269,9 +1467,22 @@ impl<'a> Known<'a> {
     }
 
     fn caveats(&self) -> Vec<String> {
-        let mut caveats = vec![
-            "Intervals are of the points and of the other explanations that are named; what the model leaves out is in none of them: see how curves that were left out come out.".to_owned(),
-        ];
+        let mut caveats = vec![format!(
+            "Intervals are of the forms of the model, their parameters and how far curves lie from it ({} curves could be left out for that), and of the other explanations that are named; what no form has is in none of them: see how curves that were left out come out.",
+            self.left_out
+        )];
+        if self.usable() < self.draws.len() {
+            caveats.push(format!(
+                "{} of {} draws could not be used{}.",
+                self.draws.len() - self.usable(),
+                self.draws.len(),
+                if self.usable() < SAMPLES_MIN as usize {
+                    ": there are no intervals"
+                } else {
+                    ""
+                }
+            ));
+        }
         let logarithms = |of: fn(&Configuration) -> u32| -> Vec<f64> {
             self.curves
                 .iter()
@@ -1361,12 +1572,7 @@ fn left_out_section(request: &Request) -> Section {
             .filter(|of| of.name != out.name)
             .cloned()
             .collect();
-        // The fit alone is asked for: intervals of each would cost as much again.
-        let alone = Request {
-            samples: 0,
-            ..request.clone()
-        };
-        match Known::new(&alone, &rest) {
+        match Known::new(request, &rest) {
             Ok(known) => {
                 let section = known.held_section("", "", std::slice::from_ref(out));
                 if rows.is_empty() {

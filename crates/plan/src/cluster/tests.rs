@@ -2,9 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::fit::{FitError, bootstrap, fit};
+use super::fit::{FitError, Fits, Form, draws, fits};
 use super::*;
 use crate::points::{Points, premises};
+use crate::sheet::Sheet;
 
 fn published() -> (Vec<MeasuredCurve>, Premises) {
     let points = Points::published();
@@ -22,6 +23,15 @@ fn planted(
     noise: impl Fn(usize) -> f64,
 ) -> MeasuredCurve {
     let network = network(values, &configuration, &premises());
+    curve_of(name, &network, configuration, noise)
+}
+
+fn curve_of(
+    name: &str,
+    network: &Network,
+    configuration: Configuration,
+    noise: impl Fn(usize) -> f64,
+) -> MeasuredCurve {
     let readings = (0..9).map(|at| {
         let in_flight = f64::from(32u32 << at);
         let rate = network.rate(in_flight) * (1.0 + noise(at));
@@ -74,41 +84,214 @@ fn a_planted_cluster_is_found_and_a_configuration_that_was_not_measured_predicte
         planted(&at.to_string(), &values, of, noise)
     })
     .collect::<Vec<_>>();
-    let found = fit(&curves, &premises(), &[]).unwrap();
-    assert!(
-        (found.values.get(Parameter::Reactor) / 4e-5 - 1.0).abs() < 0.05,
-        "{found:?}"
-    );
-    assert!(found.dropped.contains(&Parameter::Context), "{found:?}");
+    let fits = fits(&curves, &premises(), None).unwrap();
+    let found = fits.best();
+    assert_eq!(found.form, host_and_reactors(HostForm::Queues));
+    for (parameter, deviation) in &found.found {
+        let off = (found.values.get(*parameter) / values.get(*parameter)).ln();
+        assert!(off.abs() < 3.0 * deviation, "{parameter:?}: {found:?}");
+    }
+    assert!((found.values.get(Parameter::Reactor) / 4e-5 - 1.0).abs() < 0.05);
+    assert!(fits.weight_of(Parameter::Context) < 0.5);
     let target = configuration(12, 1, 12);
     let rate = |values: &Values| network(values, &target, &premises()).rate(8192.0);
     assert!((rate(&found.values) / rate(&values) - 1.0).abs() < 0.04);
-    let mut drawn: Vec<f64> = bootstrap(&curves, &premises(), 20, 1)
-        .iter()
-        .map(rate)
-        .collect();
-    drawn.sort_by(f64::total_cmp);
+    let drawn = |seed| -> Vec<f64> {
+        let drawn = draws(&fits, &premises(), 200, 4, seed);
+        let mut rates: Vec<f64> = drawn.iter().flatten().map(|of| rate(&of.values)).collect();
+        assert_eq!(rates.len(), 200);
+        rates.sort_by(f64::total_cmp);
+        rates
+    };
+    let rates = drawn(1);
     assert!(
-        drawn[0] < rate(&values) && rate(&values) < drawn[drawn.len() - 1],
-        "{drawn:?}"
+        rates[5] < rate(&values) && rate(&values) < rates[194],
+        "{rates:?}"
     );
-    let again: Vec<f64> = bootstrap(&curves, &premises(), 20, 1)
-        .iter()
-        .map(rate)
-        .collect();
-    let mut again = again;
-    again.sort_by(f64::total_cmp);
-    assert_eq!(drawn, again, "the same seed draws the same");
+    assert_eq!(rates, drawn(1), "the same seed draws the same");
+    assert_ne!(rates, drawn(2));
+}
+
+fn host_and_reactors(hosts: HostForm) -> Form {
+    Form {
+        stations: vec![Parameter::Reactor, Parameter::Host],
+        hosts,
+        storage: StorageForm::One,
+    }
+}
+
+/// Noise of about a hundredth, another of each curve.
+fn noise(curve: usize) -> impl Fn(usize) -> f64 {
+    move |point| [0.01, -0.008, 0.004, -0.01, 0.006, -0.003, 0.007][(4 * curve + point) % 7]
+}
+
+const MEASURED: [(u32, u32, u32); 3] = [(4, 32, 4), (10, 2, 4), (12, 1, 8)];
+
+fn planted_curves(network: &dyn Fn(&Configuration) -> Network) -> Vec<MeasuredCurve> {
+    let all = MEASURED.into_iter().chain([(12, 1, 12)]).enumerate();
+    all.map(|(at, (reactors, bdevs, nodes))| {
+        let of = configuration(reactors, bdevs, nodes);
+        // What is held out is the truth itself.
+        let part = if at < MEASURED.len() { 1.0 } else { 0.0 };
+        curve_of(&at.to_string(), &network(&of), of, |point| {
+            part * noise(at)(point)
+        })
+    })
+    .collect()
+}
+
+fn held_out(curves: Vec<MeasuredCurve>) -> Sheet {
+    // Nothing is assumed, so that no other premise makes intervals wider.
+    let mut premises = premises();
+    premises.sources = PremiseSources {
+        colocated: Source::Given,
+        replicas: Source::Given,
+        read_part: Source::Given,
+        volumes: Source::Given,
+    };
+    plan(&Request {
+        premises,
+        targets: Vec::new(),
+        held_out: vec!["3".to_owned()],
+        samples: 200,
+        ..request(curves, configuration(12, 1, 12))
+    })
+    .unwrap()
+}
+
+#[test]
+fn hosts_that_share_a_queue_are_told_from_hosts_that_do_not() {
+    // With many processors all of the wait is near saturation, as one fast server has it.
+    let mut values = truth();
+    values.hosts = HostForm::Shared;
+    values.set(Parameter::HostQueues, 16.0);
+    values.set(Parameter::Host, 5e-5);
+    let mut curves = planted_curves(&|of| network(&values, of, &premises()));
+    curves.truncate(3);
+    let fits = fits(&curves, &premises(), None).unwrap();
+    assert_eq!(fits.best().form, host_and_reactors(HostForm::One));
+    let target = configuration(12, 1, 12);
+    let rate = |values: &Values| network(values, &target, &premises()).rate(1024.0);
+    let found = rate(&fits.best().values);
+    assert!((found / rate(&values) - 1.0).abs() < 0.03, "{found}");
+}
+
+#[test]
+fn intervals_hold_what_was_planted() {
+    let shapes = [
+        (HostForm::Queues, 40.0, 1.2e-4),
+        (HostForm::Shared, 24.0, 7e-5),
+        (HostForm::One, 1.0, 3e-6),
+    ];
+    let (mut inside, mut all) = (0, 0);
+    for (hosts, queues, demand) in shapes {
+        for storage in [0.0, 1e-4] {
+            // As the model has it, and as none of its forms does: OSDs that vary, reactors that vary less, and hosts that take longer the more nodes there are.
+            for beyond in [false, true] {
+                let mut values = truth();
+                values.hosts = hosts;
+                values.set(Parameter::HostQueues, queues);
+                values.set(Parameter::Host, demand);
+                values.set(Parameter::Storage, storage);
+                let curves = planted_curves(&|of| {
+                    let mut network = network(&values, of, &premises());
+                    for station in network.stations.iter_mut().filter(|_| beyond) {
+                        match station.name {
+                            "storage" => station.wait *= 2.0,
+                            "reactors" => station.wait *= 0.6,
+                            _ => station.demand *= 1.0 + 0.004 * f64::from(of.nodes),
+                        }
+                    }
+                    network
+                });
+                let sheet = held_out(curves);
+                for name in ["peak-inside", "within-inside"] {
+                    let value = sheet.cell("held-out", name, 0).unwrap().value;
+                    inside += usize::from(value.unwrap() == 1.0);
+                    all += 1;
+                }
+            }
+        }
+    }
+    assert!(inside * 10 >= all * 9, "{inside} of {all}");
+}
+
+#[test]
+fn an_interval_takes_samples_and_says_how_many_served() {
+    let (curves, premises) = published();
+    let few = Request {
+        premises,
+        samples: 39,
+        ..request(curves.clone(), configuration(12, 1, 12))
+    };
+    let refused = plan(&few).unwrap_err();
+    assert!(refused.to_string().contains("40 samples"), "{refused}");
+    let left = plan(&Request {
+        samples: 40,
+        leave_out: true,
+        targets: Vec::new(),
+        ..few
+    })
+    .unwrap();
+    assert_eq!(left.cell("fit", "draws", 0).unwrap().text, "40 of 40");
+    // The errors of neighbours go together where the model misses something, and the published curves show it.
+    assert!(left.cell("fit", "lack-of-fit", 0).unwrap().value.is_some());
+    for column in 0..4 {
+        let cell = left.cell("left-out", "peak-predicted", column).unwrap();
+        let (low, high) = (cell.low.unwrap(), cell.high.unwrap());
+        assert!(
+            low < cell.value.unwrap() && cell.value.unwrap() < high,
+            "{cell:?}"
+        );
+        let inside = &left.cell("left-out", "peak-inside", column).unwrap().text;
+        assert!(inside == "yes" || inside == "no", "{inside}");
+    }
+}
+
+#[test]
+fn one_ladder_can_show_that_osds_are_the_limit() {
+    let mut values = Values::none();
+    values.set(Parameter::Delay, 4e-4);
+    values.set(Parameter::Storage, 2e-4);
+    let curve = planted("one", &values, configuration(12, 1, 4), noise(0));
+    let found = fits(std::slice::from_ref(&curve), &premises(), None).unwrap();
+    assert!(found.weight_of(Parameter::Storage) > 0.5);
+    // Six points are enough for two parameters, and for no more; what was not tried is called so.
+    let few = MeasuredCurve {
+        readings: curve.readings[3..].to_vec(),
+        ..curve
+    };
+    let sheet = plan(&request(vec![few], configuration(12, 1, 4))).unwrap();
+    let queues = &sheet.cell("fit", "host-queues", 0).unwrap().text;
+    assert!(queues.contains("not tried"), "{queues}");
+    let forms = sheet.sections.iter().find(|of| of.name == "forms").unwrap();
+    assert!(forms.words.contains("were not tried"), "{}", forms.words);
+}
+
+#[test]
+fn peaks_with_few_osds_bound_what_an_osd_takes() {
+    let (mut curves, mut premises) = published();
+    curves.truncate(3);
+    assert!((premises.storage_seconds_max / (16.0 / 390e3) - 1.0).abs() < 1e-12);
+    let storage = |of: &Fits| of.weight_of(Parameter::Storage);
+    let bound = fits(&curves, &premises, None).unwrap();
+    let most = premises.storage_seconds_max * (1.0 + 1e-9);
+    for of in &bound.tried {
+        assert!(of.values.get(Parameter::Storage) <= most, "{of:?}");
+    }
+    assert_eq!(storage(&bound), 0.0);
+    premises.storage_seconds_max = f64::INFINITY;
+    assert!(storage(&fits(&curves, &premises, None).unwrap()) > 0.3);
 }
 
 #[test]
 fn what_shows_nothing_is_refused() {
-    assert_eq!(fit(&[], &premises(), &[]), Err(FitError::Nothing));
+    assert_eq!(fits(&[], &premises(), None), Err(FitError::Nothing));
     let (mut curves, premises) = published();
     curves.truncate(1);
     // Far from saturation every station explains a latency as well as any other.
     curves[0].readings.truncate(2);
-    let refused = fit(&curves, &premises, &[]).unwrap_err();
+    let refused = fits(&curves, &premises, None).unwrap_err();
     assert!(matches!(refused, FitError::TooFew { .. }), "{refused}");
     let flat = MeasuredCurve {
         readings: (0..9)
@@ -123,7 +306,7 @@ fn what_shows_nothing_is_refused() {
             .collect(),
         ..curves[0].clone()
     };
-    let refused = fit(&[flat], &premises, &[]).unwrap_err();
+    let refused = fits(&[flat], &premises, None).unwrap_err();
     assert!(
         matches!(refused, FitError::Unidentified { .. }),
         "{refused}"
@@ -131,7 +314,7 @@ fn what_shows_nothing_is_refused() {
     let mut wrong = published().0;
     wrong[1].configuration.nodes = 0;
     assert!(matches!(
-        fit(&wrong, &premises, &[]),
+        fits(&wrong, &premises, None),
         Err(FitError::Senseless { .. })
     ));
 }
@@ -139,25 +322,27 @@ fn what_shows_nothing_is_refused() {
 #[test]
 fn the_published_12_nodes_follow_from_the_other_curves() {
     let (curves, premises) = published();
-    let (seen, held) = curves.split_at(3);
-    let found = fit(seen, &premises, &[]).unwrap();
-    let network = network(&found.values, &held[0].configuration, &premises);
-    let peak = network.rate(held[0].in_flight_max()) / held[0].peak() - 1.0;
-    let within =
-        network.rate_within(2e-3, 8192.0).unwrap() / held[0].rate_within(2e-3).unwrap() - 1.0;
+    let sheet = plan(&Request {
+        premises,
+        targets: Vec::new(),
+        held_out: vec!["12".to_owned()],
+        ..request(curves, configuration(12, 1, 12))
+    })
+    .unwrap();
+    let value = |name| sheet.cell("held-out", name, 0).unwrap().value.unwrap();
+    let (peak, within) = (value("peak-error"), value("within-error"));
     assert!(peak.abs() < 0.10, "{peak}");
     // The bar of bench/plan is 0.10, and the model is short of it (docs/plans.md).
     assert!((-0.13..-0.09).contains(&within), "{within}");
-    // Fewer parameters than curves have bends: a model that passed through its points would have no error.
-    assert!(found.found.len() <= 5 && found.error > 0.005, "{found:?}");
+    // A model that passed through its points would have no error.
+    let error = sheet.cell("fit", "error", 0).unwrap().value.unwrap();
+    assert!(error > 0.005, "{error}");
 }
 
-#[test]
-fn targets_that_the_curves_do_not_show_are_refused() {
-    let (curves, premises) = published();
-    let request = |curves: Vec<MeasuredCurve>, target| Request {
+fn request(curves: Vec<MeasuredCurve>, target: Configuration) -> Request {
+    Request {
         curves,
-        premises,
+        premises: premises(),
         latency: 2e-3,
         targets: vec![target],
         wanted: None,
@@ -165,6 +350,15 @@ fn targets_that_the_curves_do_not_show_are_refused() {
         leave_out: false,
         samples: 0,
         seed: 1,
+    }
+}
+
+#[test]
+fn targets_that_the_curves_do_not_show_are_refused() {
+    let (curves, premises) = published();
+    let request = |curves: Vec<MeasuredCurve>, target| Request {
+        premises,
+        ..request(curves, target)
     };
     let one = plan(&request(curves[..1].to_vec(), configuration(4, 32, 8))).unwrap();
     assert!(one.answer.contains("refused"), "{}", one.answer);
@@ -230,7 +424,7 @@ fn a_plan_says_what_binds_what_to_measure_and_which_designs_do() {
         wanted: Some(600e3),
         held_out: vec!["12".to_owned()],
         leave_out: false,
-        samples: 8,
+        samples: 40,
         seed: 1,
     };
     let sheet = plan(&request).unwrap();
@@ -261,12 +455,12 @@ fn a_plan_says_what_binds_what_to_measure_and_which_designs_do() {
     // Whether the truth lies in the interval is said, and so is what other premises give.
     let inside = &sheet.cell("held-out", "within-inside", 0).unwrap().text;
     assert!(inside == "yes" || inside == "no", "{inside}");
-    let separate = sheet.cell("held-out", "peak-other-colocated", 0).unwrap();
-    assert!(separate.value.unwrap() < -0.10, "{separate:?}");
-    let interval = sheet.cell("held-out", "peak-predicted", 0).unwrap();
-    let measured = sheet.cell("held-out", "peak", 0).unwrap().value.unwrap();
+    let two = sheet.cell("held-out", "within-other-replicas", 0).unwrap();
+    assert!(two.value.unwrap() < -0.12, "{two:?}");
+    let interval = sheet.cell("held-out", "within-predicted", 0).unwrap();
+    let measured = sheet.cell("held-out", "within", 0).unwrap().value.unwrap();
     assert!(
-        interval.low.unwrap() <= measured * (1.0 + separate.value.unwrap()) * (1.0 + 1e-9),
+        interval.low.unwrap() <= measured * (1.0 + two.value.unwrap()) * (1.0 + 1e-9),
         "the interval has what the other explanation says"
     );
     assert!(
@@ -297,11 +491,11 @@ proptest! {
 #[test]
 fn a_latency_is_no_reading_of_its_own() {
     let (mut curves, premises) = published();
-    let with = fit(&curves[..3], &premises, &[]).unwrap();
-    assert_eq!(with.readings, 25, "one of each point");
+    let with = fits(&curves[..3], &premises, None).unwrap();
+    assert_eq!(with.best().readings, 25, "one of each point");
     for reading in curves.iter_mut().flat_map(|of| &mut of.readings) {
         reading.latency = None;
     }
-    let without = fit(&curves[..3], &premises, &[]).unwrap();
+    let without = fits(&curves[..3], &premises, None).unwrap();
     assert_eq!(with, without, "a curve of weir curve weighs the same");
 }

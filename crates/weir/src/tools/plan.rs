@@ -168,7 +168,7 @@ struct ClusterArguments {
     /// Volumes of all gateways [default: what the curves say, else 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     volumes: Option<u32>,
-    /// Samples of the bootstrap that intervals are from
+    /// Draws that intervals are from: 40 or more, or 0 for no intervals
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     samples: u32,
     /// What its randomness starts from
@@ -490,6 +490,7 @@ fn of_cluster(arguments: &ClusterArguments, json: bool) -> anyhow::Result<ExitCo
         replicas: arguments.replicas.map_or(said.replicas, f64::from),
         read_part: (arguments.read_percent).map_or(said.read_part, |of| f64::from(of) / 100.0),
         volumes: arguments.volumes.map_or(said.volumes, f64::from),
+        storage_seconds_max: said.storage_seconds_max,
         sources: PremiseSources {
             colocated: told(arguments.separate_gateways, said.sources.colocated),
             replicas: told(arguments.replicas.is_some(), said.sources.replicas),

@@ -28,6 +28,8 @@ const PROFILES: [(&str, &str); 5] = [
 const BUFFER_BYTES: f64 = 8.0 * 1024.0 * 1024.0 * 1024.0;
 /// The article's objective: the mean latency at which curves are compared.
 const LATENCY_SECONDS: f64 = 2e-3;
+/// Draws that its intervals are from.
+const SAMPLES: u32 = 200;
 
 /// Run a published test here, or predict it, and see it beside its published figures
 #[derive(Debug, clap::Args)]
@@ -182,7 +184,7 @@ fn ceph(arguments: &CephArguments, json: bool) -> anyhow::Result<ExitCode> {
             wanted: None,
             held_out: vec!["12".to_owned()],
             leave_out: true,
-            samples: 0,
+            samples: SAMPLES,
             seed: 1,
         })?;
         let sheet = reproduce::ceph(&Beside::Predicted(Box::new(plan)), LATENCY_SECONDS);
