@@ -119,7 +119,7 @@ fn the_published_12_nodes_are_predicted_from_the_other_curves() {
         "--curve",
         "published:ceph",
         "--samples",
-        "10",
+        "40",
     ];
     let arguments = [
         "--hold-out",
@@ -137,6 +137,7 @@ fn the_published_12_nodes_are_predicted_from_the_other_curves() {
         assert!(off.len() == 1 && off[0].abs() < most, "{name}: {off:?}");
     }
     assert_eq!(values(&sheet, "left-out", "peak").len(), 4);
+    assert_eq!(values(&sheet, "left-out", "peak-inside").len(), 4);
     let text = weir(folder.path(), &[&cluster[..], &arguments].concat());
     let text = String::from_utf8(text.stdout).unwrap();
     for part in [

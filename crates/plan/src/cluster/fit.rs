@@ -562,8 +562,8 @@ fn covariance(normal: &[Vec<f64>], squares: f64, readings: usize) -> Vec<Vec<f64
         row[at] += RIDGE;
     }
     let freedom = readings.saturating_sub(size).max(1) as f64;
-    // A perfect fit is still no surer than its numbers.
-    let variance = (squares / freedom).max(1e-12);
+    // A perfect fit is still no surer than readings are.
+    let variance = (squares / freedom).max(ERROR_MIN * ERROR_MIN);
     let infinite = || vec![vec![f64::INFINITY; size]; size];
     matrix::inverse(&normal).map_or_else(infinite, |inverse| {
         inverse
