@@ -472,6 +472,11 @@ pub unsafe extern "C" fn rbd_resize2(
     if size < bytes_of(open) && !may_shrink {
         return -(EINVAL as c_int);
     }
+    let cluster = &open.client.cluster;
+    let waited = cluster
+        .changed
+        .wait_while(lock(&cluster.state), |state| state.resize_hangs);
+    drop(waited.unwrap_or_else(PoisonError::into_inner));
     open.image.resize(size);
     0
 }

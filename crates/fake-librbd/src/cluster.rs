@@ -62,6 +62,8 @@ pub(crate) struct State {
     /// Who connects waits, and who opens an image.
     pub(crate) connect_hangs: bool,
     pub(crate) open_hangs: bool,
+    /// Who resizes an image waits.
+    pub(crate) resize_hangs: bool,
     /// What gives a lock up waits, and what takes one.
     pub(crate) release_hangs: bool,
     pub(crate) acquire_hangs: bool,
@@ -537,7 +539,7 @@ impl Cluster {
         }
         let (cluster, file) = (Arc::clone(self), file.to_owned());
         let mut done = 0;
-        let read = move || loop {
+        let mut read = move || {
             let text = std::fs::read_to_string(&file).unwrap_or_default();
             // What is not a whole line yet is being written.
             let whole = text.rfind('\n').map_or(0, |at| at + 1);
@@ -545,7 +547,12 @@ impl Cluster {
                 cluster.command(line);
                 done += 1;
             }
+        };
+        // What is there already is done before anyone has connected.
+        read();
+        let read = move || loop {
             std::thread::sleep(PAUSE);
+            read();
         };
         let thread = std::thread::Builder::new().name("fake-commands".to_owned());
         thread.spawn(read).expect("a thread can be had");
@@ -668,6 +675,10 @@ impl Cluster {
             ["image", name, _] => {
                 let image = Image::new(number(2).unwrap_or(0));
                 state.images.insert(name.to_owned(), image);
+            }
+            ["resize_hangs", what] => {
+                state.resize_hangs = what == "on";
+                self.changed.notify_all();
             }
             ["resize", name, _] => {
                 let Some(image) = state.images.get(name).cloned() else {

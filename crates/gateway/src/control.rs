@@ -1,17 +1,27 @@
 //! Carries changes through.
 //!
-//! The order of a change is: the next state is made and checked; what it needs is opened; it is
-//! stored; it is applied on every reactor; what it no longer needs is closed; it is acknowledged.
-//! Whatever fails before the end is undone. Changes happen one at a time; reading waits for none.
+//! The order of a change is: the next state is made and checked; the volumes that it needs are
+//! opened; it is made and checked again, for others have changed the state meanwhile; it is stored; it
+//! is applied on every reactor; what it no longer needs is closed; it is acknowledged. Whatever fails
+//! before the end is undone. Changes are stored and applied one at a time; reading waits for none.
 //!
-//! At start, a volume or listener that cannot be opened does not keep the gateway from serving the
-//! others: it is listed as failed, with the reason, its namespaces are not ready, and it is tried
-//! again on request and by itself ([`Control::retry_forever`]).
+//! A medium may take long, or never answer: a cluster whose OSDs are silent. So nothing waits for one
+//! while it keeps others from changing the state. Instead a volume that is being opened, resized or
+//! closed is busy, and refuses whatever else is to be done with it ([`VolumeBusy`]),
+//! but for being removed while it opens. Each call waits for a medium for a time only
+//! ([`OPEN_TIME_MAX`], [`RESIZE_TIME_MAX`]); what it has begun goes on, and when it ends it is taken or
+//! undone as the state then says.
+//!
+//! At start, a volume or listener that cannot be opened, or has not been opened in time, does not keep
+//! the gateway from serving the others: it is listed as failed, with the reason, its namespaces are
+//! not ready, and it is tried again on request and by itself ([`Control::retry_forever`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::engine::{Engine, EngineError, Opening, Reply};
@@ -23,12 +33,23 @@ use crate::store::{Store, StoreError};
 const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Longest time after which what failed to open is tried again by itself.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// For how long a round of such tries is waited for.
+const RETRY_WAIT: Duration = Duration::from_secs(5);
 
 /// For how long a start waits for media and addresses that another process has. A gateway that was
 /// killed lets go of them only after it is gone: the kernel takes its rings down on its own time.
 const START_PATIENCE: Duration = Duration::from_secs(5);
 /// How often it looks.
 const START_POLL: Duration = Duration::from_millis(20);
+/// For how long a start waits for volumes that neither open nor fail. What opens later is served then.
+const START_TIME_MAX: Duration = Duration::from_secs(6);
+/// For how long a call waits for a volume to open. Longer than a client of Ceph waits for its
+/// monitors, which says more.
+const OPEN_TIME_MAX: Duration = Duration::from_secs(40);
+/// For how long a call waits for a volume to be resized.
+const RESIZE_TIME_MAX: Duration = Duration::from_secs(60);
+/// For how long the end waits for volumes that are being resized, so that the state has their sizes.
+const RESIZE_END_MAX: Duration = Duration::from_secs(2);
 
 /// Why a change was not carried through.
 #[derive(Debug, thiserror::Error)]
@@ -50,10 +71,71 @@ pub enum ControlError {
         /// Why not.
         source: StoreError,
     },
+    /// Another call is at work on the volume.
+    #[error(transparent)]
+    VolumeBusy(#[from] VolumeBusy),
+    /// Its medium has not said whether it was resized.
+    #[error(
+        "volume {name} has not been resized within {} seconds; whether it will be is open",
+        RESIZE_TIME_MAX.as_secs()
+    )]
+    ResizeUnanswered {
+        /// The volume.
+        name: VolumeName,
+    },
     /// The gateway is ending.
     #[error("the gateway is shutting down")]
     ShuttingDown,
 }
+
+/// What may be under way with a volume, one at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doing {
+    /// It is being opened.
+    Opening,
+    /// It is being resized.
+    Resizing,
+    /// It is being closed.
+    Closing,
+}
+
+impl std::fmt::Display for Doing {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Doing::Opening => "opened",
+            Doing::Resizing => "resized",
+            Doing::Closing => "closed",
+        })
+    }
+}
+
+/// Another call is at work on a volume.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("volume {name} is being {doing} by another call, which has not ended yet")]
+pub struct VolumeBusy {
+    /// The volume.
+    pub name: VolumeName,
+    /// What is done with it.
+    pub doing: Doing,
+}
+
+type BusyVolumes = Arc<Mutex<BTreeMap<VolumeName, Doing>>>;
+
+/// That something is under way with a volume, until this is dropped.
+#[derive(Debug)]
+struct Busy {
+    all: BusyVolumes,
+    name: VolumeName,
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        lock(&self.all).remove(&self.name);
+    }
+}
+
+/// What an attempt to open a volume ends with, and the volume, busy still.
+type Attempt = oneshot::Receiver<(Result<(), EngineError>, Busy)>;
 
 /// What could not be opened and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -75,7 +157,8 @@ impl Failures {
 pub struct Control {
     engine: Arc<dyn Engine>,
     live: Mutex<Live>,
-    /// Held while a change is carried through.
+    busy: BusyVolumes,
+    /// Held while the state is changed, and never while anything waits for a volume's medium.
     keeper: tokio::sync::Mutex<Keeper>,
 }
 
@@ -102,11 +185,11 @@ impl Keeper {
     }
 }
 
-/// What was opened for a change, to be closed again if the change fails.
-#[derive(Default)]
-struct Opened {
-    volumes: Vec<VolumeName>,
-    listeners: Vec<ListenerAddress>,
+/// What a change has come to.
+struct Carried {
+    outcome: Outcome,
+    /// The volumes that are not in the state any more, to be closed.
+    removed: Vec<Busy>,
 }
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -138,24 +221,47 @@ impl Control {
             state: state.clone(),
             failures: Failures::default(),
         };
-        let control = Self {
+        let control = Arc::new(Self {
             engine,
             live: Mutex::new(live),
+            busy: Arc::default(),
             keeper: keeper.into(),
-        };
+        });
+        // What opens too late for this is taken when all the rest is served.
+        let keeper = control.keeper.lock().await;
+        let began = Instant::now();
+        let deadline = began + START_PATIENCE;
+        control
+            .open_all(&state, deadline, began + START_TIME_MAX)
+            .await;
         let engine = &control.engine;
-        let deadline = Instant::now() + START_PATIENCE;
-        for (name, volume) in &state.volumes {
-            let open = || engine.open_volume(name, &volume.url, Opening::Existing);
-            let opened = when_free(deadline, open).await;
-            control.note_volume(name, opened.as_ref().err());
-        }
         for (address, listener) in &state.listeners {
             let opened = when_free(deadline, || engine.open_listener(address, listener)).await;
             control.note_listener(address, opened.as_ref().err());
         }
-        control.engine.apply(state).await?;
-        Ok(Arc::new(control))
+        engine.apply(state).await?;
+        drop(keeper);
+        Ok(control)
+    }
+
+    /// Opens all volumes at once, and waits for them until `end`. What is in use may become free until
+    /// `deadline`.
+    async fn open_all(self: &Arc<Self>, state: &State, deadline: Instant, end: Instant) {
+        let mut attempts = Vec::new();
+        for (name, volume) in &state.volumes {
+            if let Ok(busy) = self.claim(name, Doing::Opening) {
+                let (url, until) = (volume.url.clone(), Some(deadline));
+                let attempt = self.begin_open(busy, url, Opening::Existing, until);
+                attempts.push((name, attempt));
+            }
+        }
+        for (name, attempt) in attempts {
+            let opened = match ended_by(end, attempt).await {
+                Some((opened, _busy)) => opened,
+                None => Err(unanswered(name, START_TIME_MAX, SERVED_LATER)),
+            };
+            self.note_volume(name, opened.as_ref().err());
+        }
     }
 
     /// The state as it is now.
@@ -183,32 +289,60 @@ impl Control {
         to_the_end(async move { control.change_now(&change).await }).await
     }
 
-    async fn change_now(&self, change: &Change) -> Result<Outcome, ControlError> {
+    async fn change_now(self: &Arc<Self>, change: &Change) -> Result<Outcome, ControlError> {
+        // Nothing is opened in vain.
+        drop(self.keeper().await?);
+        let opened = self.open_added(change).await?;
+        let carried = self.carry_through(change, &opened).await;
+        let served = carried
+            .as_ref()
+            .is_ok_and(|carried| carried.outcome.changed);
+        if !served {
+            self.close(opened).await;
+        }
+        let Carried { outcome, removed } = carried?;
+        self.close(removed).await;
+        Ok(outcome)
+    }
+
+    /// Stores and applies a change for which these volumes were opened, or undoes it.
+    async fn carry_through(
+        &self,
+        change: &Change,
+        opened: &[Busy],
+    ) -> Result<Carried, ControlError> {
         let mut keeper = self.keeper().await?;
         let before = self.state();
-        let mut random = |bytes: &mut [u8]| {
-            getrandom::fill(bytes).expect("the kernel has random bits for every process");
-        };
         let outcome = before.changed_by(change, &mut random)?;
-        if !outcome.changed {
-            return Ok(outcome);
-        }
         let next = Arc::new(outcome.state.clone());
-        let opened = self.open_added(&before, &next).await?;
+        let added = missing(next.volumes.keys(), |name| {
+            let is_open = opened.iter().any(|busy| busy.name == *name);
+            before.volumes.contains_key(name) || is_open
+        });
+        if let Some(name) = added.into_iter().next() {
+            // It was there when it was to be opened, and has been removed since.
+            let doing = Doing::Closing;
+            return Err(VolumeBusy { name, doing }.into());
+        }
+        let removed = self.claim_removed(&before, &next)?;
+        if !outcome.changed {
+            return Ok(Carried { outcome, removed });
+        }
+        let listeners = self.listen_added(&before, &next).await?;
         if let Err(error) = keeper.save(&next).await {
-            self.close(&opened).await;
+            self.stop_listening(&listeners).await;
             return Err(error.into());
         }
         if let Err(error) = self.engine.apply(next.clone()).await {
             tracing::error!(%error, revision = next.revision, "a change cannot be applied");
             self.roll_back(&mut keeper, &before, &next).await;
-            self.close(&opened).await;
+            self.stop_listening(&listeners).await;
             return Err(error.into());
         }
         lock(&self.live).state = next.clone();
-        self.close_removed(&before, &next).await;
+        self.forget_removed(&before, &next).await;
         tracing::info!(revision = next.revision, %change, "changed");
-        Ok(outcome)
+        Ok(Carried { outcome, removed })
     }
 
     async fn keeper(&self) -> Result<tokio::sync::MutexGuard<'_, Keeper>, ControlError> {
@@ -220,71 +354,186 @@ impl Control {
         }
     }
 
-    /// Opens what `next` has and `before` has not; all of it or nothing.
-    async fn open_added(&self, before: &State, next: &State) -> Result<Opened, EngineError> {
-        let mut opened = Opened::default();
-        let result = self.open_each(before, next, &mut opened).await;
-        if result.is_err() {
-            self.close(&opened).await;
+    /// Has a volume to oneself, to do something with it.
+    fn claim(&self, name: &VolumeName, doing: Doing) -> Result<Busy, VolumeBusy> {
+        let mut all = lock(&self.busy);
+        if let Some(&doing) = all.get(name) {
+            let name = name.clone();
+            return Err(VolumeBusy { name, doing });
         }
-        result.map(|()| opened)
+        all.insert(name.clone(), doing);
+        Ok(Busy {
+            all: Arc::clone(&self.busy),
+            name: name.clone(),
+        })
     }
 
-    async fn open_each(
-        &self,
-        before: &State,
-        next: &State,
-        opened: &mut Opened,
-    ) -> Result<(), EngineError> {
+    /// The volumes that a change takes away. One that is being opened is closed by who opens it.
+    fn claim_removed(&self, before: &State, next: &State) -> Result<Vec<Busy>, VolumeBusy> {
+        let mut claimed = Vec::new();
+        for name in missing(before.volumes.keys(), |name| {
+            next.volumes.contains_key(name)
+        }) {
+            match self.claim(&name, Doing::Closing) {
+                Ok(busy) => claimed.push(busy),
+                Err(VolumeBusy {
+                    doing: Doing::Opening,
+                    ..
+                }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// Opens the volumes that a change adds; all of them or nothing.
+    async fn open_added(self: &Arc<Self>, change: &Change) -> Result<Vec<Busy>, ControlError> {
+        let mut opened = Vec::new();
+        if !matches!(change, Change::AddVolume { .. }) {
+            return Ok(opened);
+        }
+        let before = self.state();
+        let next = before.changed_by(change, &mut random)?.state;
         for (name, volume) in &next.volumes {
-            if !before.volumes.contains_key(name) {
-                self.engine
-                    .open_volume(name, &volume.url, Opening::Create)
-                    .await?;
-                opened.volumes.push(name.clone());
+            if before.volumes.contains_key(name) {
+                continue;
+            }
+            match self.open_one(name, &volume.url).await {
+                Ok(busy) => opened.extend(busy),
+                Err(error) => {
+                    self.close(opened).await;
+                    return Err(error);
+                }
             }
         }
-        for (address, listener) in &next.listeners {
-            if !before.listeners.contains_key(address) {
-                self.engine.open_listener(address, listener).await?;
-                opened.listeners.push(address.clone());
-            }
+        Ok(opened)
+    }
+
+    /// Opens a volume that is to be added; none where another call has added it meanwhile.
+    async fn open_one(
+        self: &Arc<Self>,
+        name: &VolumeName,
+        url: &str,
+    ) -> Result<Option<Busy>, ControlError> {
+        let busy = self.claim(name, Doing::Opening)?;
+        if self.state().volumes.contains_key(name) {
+            return Ok(None);
         }
+        let attempt = self.begin_open(busy, url.to_owned(), Opening::Create, None);
+        match ended_by(Instant::now() + OPEN_TIME_MAX, attempt).await {
+            Some((Ok(()), busy)) => Ok(Some(busy)),
+            Some((Err(error), _busy)) => Err(error.into()),
+            None => Err(unanswered(name, OPEN_TIME_MAX, CLOSED_LATER).into()),
+        }
+    }
+
+    /// Opens a volume on a task of its own, which goes on for as long as that takes. Where nobody waits
+    /// for its end any more, the volume is served if the state has it then, and closed if not. With a
+    /// time it is tried again until then while it is in use.
+    fn begin_open(
+        self: &Arc<Self>,
+        busy: Busy,
+        url: String,
+        opening: Opening,
+        until: Option<Instant>,
+    ) -> Attempt {
+        let (sender, attempt) = oneshot::channel();
+        let control = self.clone();
+        tokio::spawn(async move {
+            let open = || control.engine.open_volume(&busy.name, &url, opening);
+            let opened = match until {
+                Some(deadline) => when_free(deadline, open).await,
+                None => open().await,
+            };
+            if let Err((opened, busy)) = sender.send((opened, busy)) {
+                // What goes wrong is in the log, and noted where the volume is shown.
+                let _ = control.conclude(opened, busy, &url).await;
+            }
+        });
+        attempt
+    }
+
+    /// Serves a volume that is in the state and was not open, or notes why it cannot be opened. One that
+    /// is not in the state any more is closed again.
+    async fn conclude(
+        &self,
+        opened: Result<(), EngineError>,
+        busy: Busy,
+        url: &str,
+    ) -> Result<(), ControlError> {
+        let keeper = self.keeper.lock().await;
+        let (state, name) = (self.state(), &busy.name);
+        let volume = state.volume(name);
+        if volume.as_ref().map_or(true, |volume| volume.url != url) {
+            drop(keeper);
+            let gone = volume.map(drop);
+            if opened.is_ok() {
+                self.close(vec![busy]).await;
+            }
+            return Ok(gone?);
+        }
+        if keeper.shutting_down {
+            // It ends with all the rest.
+            return Err(ControlError::ShuttingDown);
+        }
+        self.note_volume(name, opened.as_ref().err());
+        opened?;
+        self.engine.apply(state).await?;
         Ok(())
     }
 
-    /// Closes again what was opened for a change that failed.
-    async fn close(&self, opened: &Opened) {
-        for address in &opened.listeners {
-            if let Err(error) = self.engine.close_listener(address).await {
-                tracing::warn!(%address, %error, "a listener stays open");
-            }
-        }
-        for name in &opened.volumes {
+    /// Closes volumes that are not served.
+    async fn close(&self, volumes: Vec<Busy>) {
+        for busy in volumes {
+            let name = &busy.name;
             if let Err(error) = self.engine.close_volume(name).await {
                 tracing::warn!(%name, %error, "a volume stays open");
             }
         }
     }
 
-    /// Closes what `before` had and `next` has not: it is not served any more.
-    async fn close_removed(&self, before: &State, next: &State) {
-        let gone = Opened {
-            volumes: missing(before.volumes.keys(), |name| {
-                next.volumes.contains_key(name)
-            }),
-            listeners: missing(before.listeners.keys(), |key| {
-                next.listeners.contains_key(key)
-            }),
-        };
-        self.close(&gone).await;
+    /// Listens where `next` does and `before` does not; everywhere or nowhere.
+    async fn listen_added(
+        &self,
+        before: &State,
+        next: &State,
+    ) -> Result<Vec<ListenerAddress>, EngineError> {
+        let mut opened = Vec::new();
+        for (address, listener) in &next.listeners {
+            if before.listeners.contains_key(address) {
+                continue;
+            }
+            if let Err(error) = self.engine.open_listener(address, listener).await {
+                self.stop_listening(&opened).await;
+                return Err(error);
+            }
+            opened.push(address.clone());
+        }
+        Ok(opened)
+    }
+
+    async fn stop_listening(&self, listeners: &[ListenerAddress]) {
+        for address in listeners {
+            if let Err(error) = self.engine.close_listener(address).await {
+                tracing::warn!(%address, %error, "a listener stays open");
+            }
+        }
+    }
+
+    /// Stops listening where `before` did and `next` does not, and forgets what could not be opened of
+    /// what is gone.
+    async fn forget_removed(&self, before: &State, next: &State) {
+        let listeners = missing(before.listeners.keys(), |key| {
+            next.listeners.contains_key(key)
+        });
+        self.stop_listening(&listeners).await;
         let failures = &mut lock(&self.live).failures;
-        gone.volumes
-            .iter()
-            .for_each(|name| drop(failures.volumes.remove(name)));
-        gone.listeners
-            .iter()
-            .for_each(|address| drop(failures.listeners.remove(address)));
+        failures
+            .volumes
+            .retain(|name, _| next.volumes.contains_key(name));
+        failures
+            .listeners
+            .retain(|address, _| next.listeners.contains_key(address));
     }
 
     /// Makes what was before `failed` the state again, under a revision of its own: some reactors
@@ -305,38 +554,63 @@ impl Control {
         lock(&self.live).state = again;
     }
 
-    /// Changes a volume's size, and its URL with it.
+    /// Changes a volume's size, and its URL with it. Once begun it goes on to its end even when the
+    /// caller loses interest, or has been told that the medium has not answered.
     ///
     /// # Errors
-    /// There is no such volume, it cannot have this size, or the state could not be stored.
+    /// There is no such volume, it cannot have this size, its medium has not answered in time, or the
+    /// state could not be stored.
     pub async fn resize(
         self: &Arc<Self>,
         name: VolumeName,
         size_bytes: u64,
         force: bool,
     ) -> Result<(), ControlError> {
+        drop(self.keeper().await?);
+        self.state().volume(&name)?;
+        let busy = self.claim(&name, Doing::Resizing)?;
+        // Nobody takes it away, or gives it another URL, from now on.
+        let url = self.state().volume(&name)?.url.clone();
+        let (sender, resized) = oneshot::channel();
         let control = self.clone();
-        to_the_end(async move { control.resize_now(&name, size_bytes, force).await }).await
+        tokio::spawn(async move {
+            let name = &busy.name;
+            let resized = control
+                .engine
+                .resize_volume(name, &url, size_bytes, force)
+                .await;
+            let result = match resized {
+                Ok(url) => control.keep_url(name, url, size_bytes).await,
+                Err(error) => Err(error.into()),
+            };
+            let name = busy.name.clone();
+            drop(busy);
+            if let Err(Err(error)) = sender.send(result) {
+                tracing::error!(%name, %error, "a resize that nobody waits for any more has failed");
+            }
+        });
+        match ended_by(Instant::now() + RESIZE_TIME_MAX, resized).await {
+            Some(result) => result,
+            None => Err(ControlError::ResizeUnanswered { name }),
+        }
     }
 
-    async fn resize_now(
+    /// Keeps the URL of a volume that has a new size.
+    async fn keep_url(
         &self,
         name: &VolumeName,
+        url: String,
         size_bytes: u64,
-        force: bool,
     ) -> Result<(), ControlError> {
-        let mut keeper = self.keeper().await?;
+        // Also at the end: a restart is to find the size that the medium has.
+        let mut keeper = self.keeper.lock().await;
         let before = self.state();
-        let url = &before.volume(name)?.url;
-        let url = self
-            .engine
-            .resize_volume(name, url, size_bytes, force)
-            .await?;
         let change = Change::SetVolumeUrl {
             name: name.clone(),
             url,
         };
         let outcome = before.changed_by(&change, &mut |_| {})?;
+        tracing::info!(%name, size_bytes, "resized");
         if !outcome.changed {
             return Ok(());
         }
@@ -347,34 +621,42 @@ impl Control {
         };
         keeper.save(&next).await.map_err(not_stored)?;
         lock(&self.live).state = next.clone();
-        self.engine.apply(next).await?;
-        tracing::info!(%name, size_bytes, "resized");
+        if !keeper.shutting_down {
+            self.engine.apply(next).await?;
+        }
         Ok(())
     }
 
     /// Tries again to open a volume that is not open; one that is open stays as it is.
     ///
     /// # Errors
-    /// There is no such volume, or it still cannot be opened.
+    /// There is no such volume, it is being opened already, or it still cannot be opened.
     pub async fn retry_volume(self: &Arc<Self>, name: VolumeName) -> Result<(), ControlError> {
         let control = self.clone();
-        to_the_end(async move {
-            let _keeper = control.keeper().await?;
-            let state = control.state();
-            let url = &state.volume(&name)?.url;
-            if control.engine.volume(&name).is_some() {
-                return Ok(());
+        to_the_end(async move { control.retry_volume_now(&name).await }).await
+    }
+
+    async fn retry_volume_now(self: &Arc<Self>, name: &VolumeName) -> Result<(), ControlError> {
+        drop(self.keeper().await?);
+        self.state().volume(name)?;
+        if self.engine.volume(name).is_some() {
+            return Ok(());
+        }
+        let busy = self.claim(name, Doing::Opening)?;
+        let url = self.state().volume(name)?.url.clone();
+        // It may have been opened just now.
+        if self.engine.volume(name).is_some() {
+            return Ok(());
+        }
+        let attempt = self.begin_open(busy, url.clone(), Opening::Existing, None);
+        match ended_by(Instant::now() + OPEN_TIME_MAX, attempt).await {
+            Some((opened, busy)) => self.conclude(opened, busy, &url).await,
+            None => {
+                let error = unanswered(name, OPEN_TIME_MAX, SERVED_LATER);
+                self.note_volume(name, Some(&error));
+                Err(error.into())
             }
-            let opened = control
-                .engine
-                .open_volume(&name, url, Opening::Existing)
-                .await;
-            control.note_volume(&name, opened.as_ref().err());
-            opened?;
-            control.engine.apply(state).await?;
-            Ok(())
-        })
-        .await
+        }
     }
 
     /// Tries again to open a listener that is not open; one that is open stays as it is.
@@ -421,10 +703,15 @@ impl Control {
         loop {
             tokio::time::sleep(pause).await;
             let failures = self.failures();
-            for name in failures.volumes.keys() {
+            let mut tries = JoinSet::new();
+            for name in failures.volumes.into_keys() {
+                let control = self.clone();
                 // What goes wrong is noted where it can be seen; nobody waits for this answer.
-                let _ = self.retry_volume(name.clone()).await;
+                tries.spawn(async move { drop(control.retry_volume(name).await) });
             }
+            // What takes longer goes on, and keeps no other from being tried.
+            let all = async { while tries.join_next().await.is_some() {} };
+            let _ = tokio::time::timeout(RETRY_WAIT, all).await;
             for address in failures.listeners.keys() {
                 let _ = self.retry_listener(address.clone()).await;
             }
@@ -444,6 +731,20 @@ impl Control {
     /// The data path did not end as it should.
     pub async fn shut_down(&self, drain: Duration) -> Result<(), EngineError> {
         self.keeper.lock().await.shutting_down = true;
+        // What the medium has done is in the state too, if it can be had soon.
+        let resizing = || {
+            lock(&self.busy)
+                .values()
+                .any(|doing| *doing == Doing::Resizing)
+        };
+        let all = async {
+            while resizing() {
+                tokio::time::sleep(START_POLL).await;
+            }
+        };
+        if tokio::time::timeout(RESIZE_END_MAX, all).await.is_err() {
+            tracing::warn!("a volume is being resized still, and its medium does not answer");
+        }
         self.engine.shutdown(drain).await
     }
 
@@ -457,6 +758,36 @@ impl Control {
         let failures = &mut lock(&self.live).failures.listeners;
         note(failures, address, error);
     }
+}
+
+/// What becomes of a volume that is not open in time where it is in the state, and where it is not.
+const SERVED_LATER: &str = "it is served as soon as it has";
+const CLOSED_LATER: &str = "it is not added, whatever it answers later";
+
+/// A volume that neither opened nor failed in time.
+fn unanswered(name: &VolumeName, longest: Duration, then: &str) -> EngineError {
+    let seconds = longest.as_secs();
+    EngineError::OpenVolume {
+        name: name.clone(),
+        reason: format!("its medium has not answered within {seconds} seconds; {then}"),
+        in_use: false,
+    }
+}
+
+/// What comes until `end`; whoever sends later learns that nobody waits any more.
+async fn ended_by<T>(end: Instant, mut answer: oneshot::Receiver<T>) -> Option<T> {
+    match tokio::time::timeout_at(end, &mut answer).await {
+        Ok(answered) => answered.ok(),
+        Err(_) => {
+            answer.close();
+            // It may have come just now.
+            answer.try_recv().ok()
+        }
+    }
+}
+
+fn random(bytes: &mut [u8]) {
+    getrandom::fill(bytes).expect("the kernel has random bits for every process");
 }
 
 /// Opens something, as soon as it is no longer in use and until `deadline`.

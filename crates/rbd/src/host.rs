@@ -227,9 +227,14 @@ impl RbdHost {
         let options = Options::from_url(&request.url)?;
         let (sender, opened) = oneshot();
         let name = url.clone();
-        in_background("weir-rbd-open", move || {
+        // Not on this thread where none can be had: it is a reactor's.
+        let started = try_in_background("weir-rbd-open", move || {
             sender.send(self.open(options, request.access.read_only, name));
         });
+        started.map_err(|error| OpenError::Medium {
+            url: url.clone(),
+            reason: format!("no thread can be had to open it: {error}"),
+        })?;
         let opened = opened.await.unwrap_or_else(|| {
             Err(CephError::Other {
                 action: "cannot open it".to_owned(),

@@ -186,6 +186,15 @@ impl Registry {
         }
     }
 
+    /// The same kinds, with notices of its own: of what is opened by way of this one, and its clones, alone.
+    #[must_use]
+    pub fn with_own_notices(&self) -> Self {
+        Registry {
+            notices: Arc::default(),
+            ..self.clone()
+        }
+    }
+
     /// The same kinds, but only volumes that `gate` lets pass, and only those of volumes made of volumes whose members it lets pass too.
     #[must_use]
     pub fn gated(&self, gate: Gate) -> Self {

@@ -7,6 +7,7 @@ mod gateway;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -19,6 +20,7 @@ const SUBSYSTEM: &str = "nqn.2026-01.com.example:s";
 struct WithCeph {
     gateway: Gateway,
     conf: PathBuf,
+    library: PathBuf,
 }
 
 impl WithCeph {
@@ -26,19 +28,29 @@ impl WithCeph {
         let test = std::env::current_exe().expect("a test is a file");
         let library = test.with_file_name("libweir_fake_librbd.so");
         assert!(library.is_file(), "{} was not built", library.display());
-        let mut gateway = Gateway::prepared("");
+        let gateway = Gateway::prepared("");
         let (conf, commands) = (gateway.path("ceph.conf"), gateway.path("commands"));
         let text = format!(
             "[global]\nmon host = test\nfake commands = {}\n",
             commands.display()
         );
         std::fs::write(&conf, text).expect("it can be written to");
-        let mut command = gateway.serving(WEIR);
+        let mut ceph = WithCeph {
+            gateway,
+            conf,
+            library,
+        };
+        ceph.start();
+        ceph
+    }
+
+    /// The cluster is in the gateway's process, and as new where that is.
+    fn start(&mut self) {
+        let mut command = self.gateway.serving(WEIR);
         command
-            .env("WEIR_LIBRADOS", &library)
-            .env("WEIR_LIBRBD", &library);
-        gateway.start_with(command);
-        WithCeph { gateway, conf }
+            .env("WEIR_LIBRADOS", &self.library)
+            .env("WEIR_LIBRBD", &self.library);
+        self.gateway.start_with(command);
     }
 
     /// `weir image ...` on this cluster.
@@ -412,6 +424,132 @@ fn status_says_what_is_wrong_with_an_image_also_when_no_client_is_left() {
     );
     assert!(gateway.metric("weir_image_troubled") == 1.0);
     assert!(gateway.metric("weir_image_librbd_operations_total") > 0.0);
+}
+
+#[test]
+fn a_cluster_that_does_not_answer_keeps_the_gateway_from_nothing_else() {
+    let mut ceph = WithCeph::started();
+    ceph.tell("image rbd/a 4194304");
+    ceph.tell("image rbd/b 4194304");
+    let url = ceph.url("rbd/a", "");
+    let gateway = &ceph.gateway;
+    // It may be read a moment later.
+    until("the image is there", || {
+        gateway
+            .weir(&format!("volume add v {url}"))
+            .status
+            .success()
+    });
+    gateway.ok("volume add m mem:?size=4M");
+    gateway.ok(&format!("subsystem add {SUBSYSTEM} --allow-any-host"));
+    gateway.ok(&format!("namespace add {SUBSYSTEM} v"));
+    gateway.ok(&format!("namespace add {SUBSYSTEM} m"));
+    let port = free_port();
+    gateway.ok(&format!("listener add 127.0.0.1:{port}"));
+    assert_eq!(ceph.gateway.end(), Some(0));
+    ceph.tell("open_hangs on");
+    ceph.start();
+    let status = |name: &str| {
+        let shown = ceph.gateway.ok(&format!("volume show {name} --json"));
+        let shown: Value = serde_json::from_str(&shown).expect("JSON");
+        (
+            shown["status"].as_str().expect("a status").to_owned(),
+            shown["reason"].as_str().unwrap_or_default().to_owned(),
+        )
+    };
+    let gateway = &ceph.gateway;
+    assert_eq!(status("m").0, "online");
+    let (v, reason) = status("v");
+    assert_eq!(v, "failed");
+    assert!(reason.contains("not answered"), "{reason}");
+    let target = |nsid| format!("nvme+tcp://127.0.0.1:{port}/{SUBSYSTEM}?nsid={nsid}");
+    gateway.ok(&format!("bench --duration 1 {}", target(2)));
+    // Another image is being added, and all else goes on.
+    let began = Instant::now();
+    let other = ceph.url("rbd/b", "");
+    let adding = Command::new(WEIR)
+        .args(["volume", "add", "w", &other])
+        .env("WEIR_SOCKET", gateway.path("weir.sock"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let adding = Load(adding.expect("the command runs"));
+    let refused = |arguments: &str| {
+        let output = gateway.weir(arguments);
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    // What is asked only to see whether it is busy is refused otherwise, too, and never waits for the cluster.
+    let opens = || {
+        let refused = refused(&format!("volume add w {other}&nothing=1"));
+        refused.contains("volume w is being opened by another")
+    };
+    let resizes = || {
+        let refused = refused("volume resize v 2M");
+        refused.contains("volume v is being resized by another")
+    };
+    until("it is busy", opens);
+    assert!(refused("volume retry v").contains("volume v is being opened by another"));
+    gateway.ok("volume add n mem:?size=4M");
+    gateway.ok("volume resize n 8M");
+    gateway.ok("volume remove n");
+    gateway.ok(&format!("namespace remove {SUBSYSTEM} 2"));
+    assert!(
+        began.elapsed() < Duration::from_secs(30),
+        "something has waited"
+    );
+    // And when the cluster answers, it is served.
+    ceph.tell("open_hangs off");
+    until("it is open", || status("v").0 == "online");
+    gateway.ok(&format!("bench --duration 1 {}", target(1)));
+    until("the other is added", || {
+        gateway.weir("volume show w").status.success()
+    });
+    drop(adding);
+    // A resize that is not done keeps nothing else from being done either.
+    ceph.tell("resize_hangs on");
+    // It is read a moment later: this is enough by far.
+    let moment = || std::thread::sleep(Duration::from_millis(300));
+    moment();
+    let resizing = Command::new(WEIR)
+        .args(["volume", "resize", "v", "8M"])
+        .env("WEIR_SOCKET", gateway.path("weir.sock"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let resizing = Load(resizing.expect("the command runs"));
+    until("it is busy", resizes);
+    gateway.ok("volume add n mem:?size=4M");
+    ceph.tell("resize_hangs off");
+    until("it is done", || {
+        let shown = gateway.ok("volume show v --json");
+        let shown: Value = serde_json::from_str(&shown).expect("JSON");
+        shown["report"]["size_bytes"] == 8 << 20
+    });
+    drop(resizing);
+    // The end waits neither for one nor for the other.
+    ceph.tell("open_hangs on");
+    ceph.tell("resize_hangs on");
+    gateway.ok("volume remove w");
+    moment();
+    let mut hanging = Vec::new();
+    for arguments in [["add", "w", &*other], ["resize", "v", "16M"]] {
+        let child = Command::new(WEIR)
+            .arg("volume")
+            .args(arguments)
+            .env("WEIR_SOCKET", gateway.path("weir.sock"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        hanging.push(Load(child.expect("the command runs")));
+    }
+    until("both hang", || opens() && resizes());
+    let began = Instant::now();
+    assert_eq!(ceph.gateway.end(), Some(0));
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(25), "the end took {took:?}");
 }
 
 #[test]

@@ -148,6 +148,21 @@ impl From<ControlError> for ApiError {
                 )
                 .with_hint(Some(hint.into()))
             }
+            ControlError::VolumeBusy(ref busy) => {
+                let name = &busy.name;
+                let hint = format!(
+                    "try again when that has ended; what its medium does: weir volume show {name}"
+                );
+                Self::new(StatusCode::CONFLICT, "volume_busy", error.to_string())
+                    .with_hint(Some(hint))
+            }
+            ControlError::ResizeUnanswered { ref name } => {
+                let hint = format!(
+                    "see whether its medium answers, and its size: weir volume show {name}"
+                );
+                let status = StatusCode::UNPROCESSABLE_ENTITY;
+                Self::new(status, "resize_unanswered", error.to_string()).with_hint(Some(hint))
+            }
             ControlError::ShuttingDown => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "shutting_down",

@@ -19,6 +19,8 @@ use crate::state::{Listener, State};
 #[derive(Default)]
 pub struct FakeEngine {
     books: Mutex<Books>,
+    /// Something that hung goes on.
+    released: tokio::sync::Notify,
 }
 
 #[derive(Default)]
@@ -31,6 +33,7 @@ struct Books {
     throttled: BTreeMap<(Nqn, u32), ThrottledReport>,
     applied: Option<Arc<State>>,
     failing_urls: BTreeSet<String>,
+    hanging_urls: BTreeSet<String>,
     failing_listeners: BTreeSet<ListenerAddress>,
     refusals_as_used: u32,
     applies_to_fail: u32,
@@ -66,6 +69,33 @@ impl FakeEngine {
             books.failing_urls.insert(url.to_owned());
         } else {
             books.failing_urls.remove(url);
+        }
+    }
+
+    /// Makes opening `url`, and resizing what it opens, wait until it hangs no longer.
+    pub fn hang_url(&self, url: &str, hangs: bool) {
+        let mut books = self.books();
+        if hangs {
+            books.hanging_urls.insert(url.to_owned());
+        } else {
+            books.hanging_urls.remove(url);
+        }
+        drop(books);
+        self.released.notify_waiters();
+    }
+
+    fn hangs(&self, url: &str) -> bool {
+        self.books().hanging_urls.contains(url)
+    }
+
+    /// Returns when `url` hangs no longer.
+    async fn while_it_hangs(&self, url: &str) {
+        loop {
+            let released = self.released.notified();
+            if !self.hangs(url) {
+                return;
+            }
+            released.await;
         }
     }
 
@@ -156,13 +186,8 @@ fn size_of(url: &str) -> Result<u64, String> {
     })
 }
 
-impl Engine for FakeEngine {
-    fn open_volume<'a>(
-        &'a self,
-        name: &'a VolumeName,
-        url: &'a str,
-        opening: Opening,
-    ) -> Reply<'a, ()> {
+impl FakeEngine {
+    fn open_now(&self, name: &VolumeName, url: &str, opening: Opening) -> Result<(), EngineError> {
         let mut books = self.books();
         assert!(
             !books.volumes.contains_key(name),
@@ -170,11 +195,11 @@ impl Engine for FakeEngine {
         );
         let in_use = books.takes_refusal();
         let refuse = |reason: String| {
-            ready(Err(EngineError::OpenVolume {
+            Err(EngineError::OpenVolume {
                 name: name.clone(),
                 reason,
                 in_use,
-            }))
+            })
         };
         if in_use {
             return refuse("it was told to be in use".into());
@@ -198,7 +223,54 @@ impl Engine for FakeEngine {
             notices: Vec::new(),
         };
         books.volumes.insert(name.clone(), report);
-        ready(Ok(()))
+        Ok(())
+    }
+
+    fn resize_now(
+        &self,
+        name: &VolumeName,
+        url: &str,
+        size_bytes: u64,
+        force: bool,
+    ) -> Result<String, EngineError> {
+        let mut books = self.books();
+        let Some(volume) = books.volumes.get_mut(name) else {
+            return Err(EngineError::VolumeNotOpen { name: name.clone() });
+        };
+        if !size_bytes.is_multiple_of(u64::from(volume.block_size)) {
+            let reason = format!("{size_bytes} bytes is not a whole number of blocks");
+            return Err(EngineError::ResizeVolume {
+                name: name.clone(),
+                reason,
+            });
+        }
+        if size_bytes < volume.size_bytes && !force {
+            return Err(EngineError::WouldShrink {
+                name: name.clone(),
+                from_bytes: volume.size_bytes,
+                to_bytes: size_bytes,
+            });
+        }
+        volume.size_bytes = size_bytes;
+        let base = url.split_once('?').map_or(url, |(base, _)| base);
+        Ok(format!("{base}?size={size_bytes}"))
+    }
+}
+
+impl Engine for FakeEngine {
+    fn open_volume<'a>(
+        &'a self,
+        name: &'a VolumeName,
+        url: &'a str,
+        opening: Opening,
+    ) -> Reply<'a, ()> {
+        if self.hangs(url) {
+            return Box::pin(async move {
+                self.while_it_hangs(url).await;
+                self.open_now(name, url, opening)
+            });
+        }
+        ready(self.open_now(name, url, opening))
     }
 
     fn close_volume<'a>(&'a self, name: &'a VolumeName) -> Reply<'a, ()> {
@@ -219,27 +291,13 @@ impl Engine for FakeEngine {
         size_bytes: u64,
         force: bool,
     ) -> Reply<'a, String> {
-        let mut books = self.books();
-        let Some(volume) = books.volumes.get_mut(name) else {
-            return ready(Err(EngineError::VolumeNotOpen { name: name.clone() }));
-        };
-        if !size_bytes.is_multiple_of(u64::from(volume.block_size)) {
-            let reason = format!("{size_bytes} bytes is not a whole number of blocks");
-            return ready(Err(EngineError::ResizeVolume {
-                name: name.clone(),
-                reason,
-            }));
+        if self.hangs(url) {
+            return Box::pin(async move {
+                self.while_it_hangs(url).await;
+                self.resize_now(name, url, size_bytes, force)
+            });
         }
-        if size_bytes < volume.size_bytes && !force {
-            return ready(Err(EngineError::WouldShrink {
-                name: name.clone(),
-                from_bytes: volume.size_bytes,
-                to_bytes: size_bytes,
-            }));
-        }
-        volume.size_bytes = size_bytes;
-        let base = url.split_once('?').map_or(url, |(base, _)| base);
-        ready(Ok(format!("{base}?size={size_bytes}")))
+        ready(self.resize_now(name, url, size_bytes, force))
     }
 
     fn volume(&self, name: &VolumeName) -> Option<VolumeReport> {

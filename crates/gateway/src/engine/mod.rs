@@ -36,7 +36,8 @@ pub enum Opening {
 
 /// The data path, seen from the control plane.
 pub trait Engine: Send + Sync {
-    /// Opens a volume under `name`. It is served only once a state that uses it is applied.
+    /// Opens a volume under `name`, which is not open and not being opened. It is served only once a
+    /// state that uses it is applied. Its medium may never answer.
     fn open_volume<'a>(
         &'a self,
         name: &'a VolumeName,
@@ -49,7 +50,7 @@ pub trait Engine: Send + Sync {
     fn close_volume<'a>(&'a self, name: &'a VolumeName) -> Reply<'a, ()>;
 
     /// Changes a volume's size; shrinking needs `force`. Returns the URL that opens it at its new
-    /// size, made from `url`.
+    /// size, made from `url`. Its medium may never answer.
     fn resize_volume<'a>(
         &'a self,
         name: &'a VolumeName,

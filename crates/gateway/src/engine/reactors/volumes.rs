@@ -80,14 +80,14 @@ impl ReactorEngine {
             in_use: false,
         };
         let url: VolumeUrl = url.parse().map_err(|error| fail(format!("{error}")))?;
+        // Others may be opened at the same time: what is said of them is not about this volume.
         let registry = match opening {
-            Opening::Create => self.registry.clone(),
-            Opening::Existing => self.registry.for_existing(),
+            Opening::Create => self.registry.with_own_notices(),
+            Opening::Existing => self.registry.for_existing().with_own_notices(),
         };
-        // What was said before is not about this volume.
-        drop(self.registry.take_notices());
+        let opener = registry.clone();
         let opened = self.next_reactor().call(move |reactor| async move {
-            registry.open(&reactor, &url, Access::READ_WRITE).await
+            opener.open(&reactor, &url, Access::READ_WRITE).await
         });
         let opened: Result<Arc<dyn Volume>, OpenError> =
             opened.await.map_err(|stopped| fail(stopped.to_string()))?;
@@ -96,7 +96,7 @@ impl ReactorEngine {
             reason: error.to_string(),
             in_use: error.in_use(),
         })?;
-        let notices = self.registry.take_notices();
+        let notices = registry.take_notices();
         let notices = notices.into_iter().map(|notice| notice.text).collect();
         self.books()
             .volumes
@@ -163,8 +163,14 @@ impl ReactorEngine {
             return Err(fail(reason));
         }
         let blocks = size_bytes / block_bytes;
-        let resizing = tokio::task::spawn_blocking(move || guard.resize(blocks, force));
-        let resized = resizing.await.map_err(|error| fail(error.to_string()))?;
+        let (sender, resized) = oneshot();
+        // Not one of the runtime's own threads, which are waited for at the end: a medium may never answer.
+        std::thread::Builder::new()
+            .name("weir-resize".to_owned())
+            .spawn(move || sender.send(guard.resize(blocks, force)))
+            .map_err(|error| fail(format!("no thread can be had: {error}")))?;
+        let resized = resized.await;
+        let resized = resized.ok_or_else(|| fail("it ended without an answer".to_owned()))?;
         resized.map_err(|error| match error {
             ResizeError::WouldShrink {
                 from_bytes,
