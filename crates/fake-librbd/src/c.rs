@@ -299,8 +299,14 @@ pub unsafe extern "C" fn rados_wait_for_latest_osdmap(rados: *mut c_void) -> c_i
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rbd_version(major: *mut c_int, minor: *mut c_int, extra: *mut c_int) {
+    let told = std::env::var("FAKE_LIBRBD_VERSION").unwrap_or_default();
+    let mut numbers = told.split('.').map_while(|number| number.parse().ok());
+    let version = match (numbers.next(), numbers.next(), numbers.next()) {
+        (Some(first), Some(second), Some(third)) => (first, second, third),
+        _ => (1, 16, 0),
+    };
     // SAFETY: the caller's variables.
-    unsafe { (*major, *minor, *extra) = (1, 16, 0) };
+    unsafe { (*major, *minor, *extra) = version };
 }
 
 impl IoContext {

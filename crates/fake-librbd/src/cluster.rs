@@ -77,6 +77,8 @@ pub(crate) struct State {
     /// What each operation takes of a processor, on its client's thread.
     work: Duration,
     hung: HashSet<Class>,
+    /// The same of one image.
+    hung_images: Vec<(Class, Arc<Image>)>,
     held: Vec<(Arc<Client>, Op)>,
     rules: Vec<Rule>,
     pub(crate) monitors_down: bool,
@@ -277,7 +279,9 @@ impl Client {
     pub(crate) fn start(self: &Arc<Self>, op: Op) {
         let class = op.what.class();
         let mut state = lock(&self.cluster.state);
-        if state.hung.contains(&class) {
+        let image = &op.open.image;
+        let hangs = |(of, hung): &(Class, Arc<Image>)| *of == class && Arc::ptr_eq(hung, image);
+        if state.hung.contains(&class) || state.hung_images.iter().any(hangs) {
             state.held.push((Arc::clone(self), op));
             return;
         }
@@ -580,9 +584,16 @@ impl Cluster {
                 };
                 state.hung.insert(class);
             }
+            ["hang", _, name] => {
+                let (Some(class), Some(image)) = (class(1), state.images.get(name).cloned()) else {
+                    return -EINVAL;
+                };
+                state.hung_images.push((class, image));
+            }
             // What hung is done now, where its client is not refused.
             ["release"] => {
                 state.hung.clear();
+                state.hung_images.clear();
                 let held = std::mem::take(&mut state.held);
                 drop(state);
                 for (client, op) in held {

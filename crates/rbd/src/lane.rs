@@ -32,7 +32,8 @@ use crate::volume::{Life, Message, RbdVolume, Shared};
 
 /// How long a request waits before it looks for a buffer or a place in the inbox again, when nothing of this queue ends meanwhile.
 const RETRY: Duration = Duration::from_millis(1);
-/// How long a fence waits for what is in flight before it cuts the client off.
+/// How long a fence waits for what is in flight before it cuts a client off that no other image shares. Where one does it waits until
+/// what is in flight has timed out, as the other is cut off too.
 const FENCE_PATIENCE: Duration = Duration::from_secs(2);
 /// The longest range that one operation makes read as zeroes, in bytes.
 const ZERO_BYTES_MAX: u64 = 64 << 20;
@@ -784,7 +785,14 @@ impl Due {
     fn add(&mut self, key: Key, entry: &Entry, shared: &Shared, patience: Option<Instant>) {
         let (now, detached) = (self.now, self.detached);
         let timeout = entry.since + shared.options.io_timeout;
-        let timeout = patience.map_or(timeout, |patience| patience.min(timeout));
+        let cuts_others_off = match &entry.place {
+            Place::Below { life, .. } => entry.operation.modifies() && life.client().images() > 1,
+            _ => false,
+        };
+        let timeout = match patience {
+            Some(patience) if !cuts_others_off => patience.min(timeout),
+            _ => timeout,
+        };
         match &entry.place {
             Place::Below { .. } if entry.cancelled && !entry.operation.modifies() => {
                 self.early.push((key, VolumeError::Cancelled));

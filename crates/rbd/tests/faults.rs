@@ -6,7 +6,7 @@ mod fake;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Client, Harness};
 use fake::{Cluster, host, open, try_open, until};
@@ -463,6 +463,107 @@ fn a_fence_waits_and_then_cuts_off() {
         "it landed after the fence"
     );
     drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn a_fence_cuts_no_neighbour_off_before_a_time_out() {
+    let cluster = Cluster::with_image(4 * MIB);
+    cluster.tell(&format!("image rbd/other {MIB}"));
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url("&io_timeout=60s"));
+    let other = format!("rbd:rbd/other?conf={}", cluster.conf.display());
+    let neighbour = open(&harness, &host, &other);
+    let clients = host.clients();
+    assert_eq!((clients.len(), clients[0].images), (1, 2));
+    cluster.tell("hang write rbd/image");
+    let ended = begin(&harness, &volume, write(1));
+    until("it hangs", || cluster.ask("held") == 1);
+    let (sender, fenced) = weir_reactor::oneshot();
+    volume.fence(Box::new(move |result| sender.send(result)));
+    // Longer than a fence waits where nobody shares the client.
+    std::thread::sleep(Duration::from_secs(3));
+    let cut_off = cluster.ask(&format!("is_blocklisted {}", clients[0].address));
+    assert_eq!(cut_off, 0, "the neighbour is cut off");
+    assert_eq!(*ended.lock().unwrap(), None);
+    assert_eq!(do_now(&harness, &neighbour, 2), Ok(()));
+    cluster.tell("release");
+    assert_eq!(fenced.wait(), Some(Ok(())));
+    assert_eq!(wait(&ended), Ok(()));
+    assert!(host.volumes().iter().all(|image| image.reopened == 0));
+    drop((volume, neighbour));
+    close(&harness, host);
+}
+
+#[test]
+fn an_image_that_hangs_slows_no_other() {
+    /// Far less than the image hangs for, and far more than a busy machine needs.
+    const SLOW: Duration = Duration::from_secs(2);
+    const WHILE: Duration = Duration::from_secs(3);
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(
+        &harness,
+        &host,
+        &cluster.url("&io_timeout=300ms&fence_timeout=1s"),
+    );
+    let [same, other] = [("same", ""), ("other", "&bdevs_per_cluster=1")].map(|(name, more)| {
+        cluster.tell(&format!("image rbd/{name} {MIB}"));
+        let conf = cluster.conf.display();
+        open(
+            &harness,
+            &host,
+            &format!("rbd:rbd/{name}?conf={conf}{more}"),
+        )
+    });
+    assert_eq!(host.clients().len(), 2);
+    let begin_all = |volumes: &[&Arc<dyn Volume>], when: &str| {
+        let end = Instant::now() + WHILE;
+        while Instant::now() < end {
+            for volume in volumes {
+                let began = Instant::now();
+                assert_eq!(do_now(&harness, volume, 2), Ok(()), "{when}");
+                let took = began.elapsed();
+                assert!(took < SLOW, "{when}: {took:?}");
+            }
+        }
+    };
+    let report = |name: &str| {
+        let mut all = host.volumes().into_iter();
+        let url = format!("rbd:rbd/{name}?");
+        all.find(|image| image.url.starts_with(&url)).unwrap()
+    };
+    cluster.tell("hang read rbd/image");
+    let read = || Operation::Read {
+        lba: 0,
+        blocks: 1,
+        buffers: weir_block::ReadBuffers::Lend,
+    };
+    assert_eq!(
+        wait(&begin(&harness, &volume, read)),
+        Err(VolumeError::TimedOut)
+    );
+    assert_eq!(report("image").orphans, 1);
+    begin_all(&[&same, &other], "a read is an orphan");
+    // No client can be cut off.
+    cluster.tell("monitors down");
+    cluster.tell("hang write rbd/image");
+    let ended = begin(&harness, &volume, write(1));
+    until("it times out", || report("image").phase == "fencing");
+    begin_all(&[&same, &other], "a fence is waited for");
+    assert_eq!(*ended.lock().unwrap(), None);
+    cluster.tell("monitors up");
+    assert_eq!(wait(&ended), Err(VolumeError::TimedOut));
+    begin_all(&[&other], "a client was cut off");
+    // Who shared it was cut off with it, and goes on.
+    until("it goes on", || do_now(&harness, &same, 3).is_ok());
+    begin_all(&[&same, &other], "all are served again");
+    assert_eq!(report("same").reopened, 1);
+    let other_report = report("other");
+    assert_eq!((other_report.reopened, other_report.trouble), (0, None));
+    cluster.tell("release");
+    until("the orphans come home", || report("image").orphans == 0);
+    drop((volume, same, other));
     close(&harness, host);
 }
 

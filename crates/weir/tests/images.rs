@@ -23,11 +23,17 @@ struct WithCeph {
     library: PathBuf,
 }
 
+/// The library that stands for Ceph's.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().expect("a test is a file");
+    let library = test.with_file_name("libweir_fake_librbd.so");
+    assert!(library.is_file(), "{} was not built", library.display());
+    library
+}
+
 impl WithCeph {
     fn started() -> Self {
-        let test = std::env::current_exe().expect("a test is a file");
-        let library = test.with_file_name("libweir_fake_librbd.so");
-        assert!(library.is_file(), "{} was not built", library.display());
+        let library = library();
         let gateway = Gateway::prepared("");
         let (conf, commands) = (gateway.path("ceph.conf"), gateway.path("commands"));
         let text = format!(
@@ -155,6 +161,40 @@ fn images_are_made_listed_resized_deleted_and_restored() {
     });
     ceph.fails("list rbd", &["client.admin", "ceph auth get"]);
     ceph.fails("list rbd --id client.admin", &["without 'client.'"]);
+}
+
+#[test]
+fn a_library_that_is_too_old_is_told_with_what_is_needed() {
+    let fake = library();
+    let other = PathBuf::from("libc.so.6");
+    for (rbd, version, told) in [
+        (&fake, "1.15.9", Some("it is librbd 1.15.9")),
+        (&fake, "0.99.0", Some("it is librbd 0.99.0")),
+        // One that lacks what later ones have.
+        (&other, "1.16.0", Some("it has no rbd_")),
+        (&fake, "1.16.0", None),
+        (&fake, "2.0.0", None),
+    ] {
+        let output = Command::new(WEIR)
+            .args(["bench", "--duration", "1", "rbd:rbd/a?conf=/nowhere"])
+            .env("WEIR_LIBRADOS", &fake)
+            .env("WEIR_LIBRBD", rbd)
+            .env("FAKE_LIBRBD_VERSION", version)
+            .output()
+            .expect("the command runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        match told {
+            Some(told) => {
+                let name = rbd.to_str().expect("UTF-8");
+                for piece in [told, name, "16.2", "librbd1"] {
+                    assert!(text.contains(piece), "{version}: no {piece:?}:\n{text}");
+                }
+            }
+            // It is taken, and then the configuration is missed.
+            None => assert!(text.contains("/nowhere"), "{version}: {text}"),
+        }
+    }
 }
 
 #[test]

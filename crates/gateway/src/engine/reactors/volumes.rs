@@ -12,8 +12,9 @@ use super::ReactorEngine;
 use crate::engine::{EngineError, Opening, VolumeReport};
 use crate::name::VolumeName;
 
-/// Longest time that closing waits for what is in flight, before and after cutting it off.
-const CLOSE_TIME_MAX: Duration = Duration::from_secs(30);
+/// Longest time that closing waits for what is in flight, before and after cutting it off. Where cutting it off would cut others off,
+/// what is in flight has its time-out first, usually 30 seconds.
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(60);
 /// Longest time that closing waits for the last user of a volume to let go of it.
 const RELEASE_TIME_MAX: Duration = Duration::from_secs(5);
 /// How often closing looks whether the last user has let go.
