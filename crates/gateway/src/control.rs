@@ -9,7 +9,7 @@
 //! while it keeps others from changing the state. Instead a volume that is being opened, resized or
 //! closed is busy, and refuses whatever else is to be done with it ([`VolumeBusy`]),
 //! but for being removed while it opens. Each call waits for a medium for a time only
-//! ([`OPEN_TIME_MAX`], [`RESIZE_TIME_MAX`]); what it has begun goes on, and when it ends it is taken or
+//! (`OPEN_TIME_MAX`, `RESIZE_TIME_MAX`); what it has begun goes on, and when it ends it is taken or
 //! undone as the state then says.
 //!
 //! At start, a volume or listener that cannot be opened, or has not been opened in time, does not keep
@@ -750,8 +750,11 @@ impl Control {
 
     /// Notes that a volume is open, or why not. Says so in the log if that is news.
     fn note_volume(&self, name: &VolumeName, error: Option<&EngineError>) {
-        let failures = &mut lock(&self.live).failures.volumes;
-        note(failures, name, error);
+        let live = &mut *lock(&self.live);
+        // It may have been removed while it was waited for.
+        if live.state.volumes.contains_key(name) {
+            note(&mut live.failures.volumes, name, error);
+        }
     }
 
     fn note_listener(&self, address: &ListenerAddress, error: Option<&EngineError>) {

@@ -591,6 +591,27 @@ fn a_retry_waits_for_a_time_and_its_volume_is_served_whenever_it_opens() {
 }
 
 #[test]
+fn what_is_removed_while_it_is_tried_again_has_not_failed() {
+    run(async {
+        let setup = start().await;
+        setup.control.change(add_volume("a")).await.unwrap();
+        let stored = lock(&setup.shelf).stored.clone();
+        let engine = FakeEngine::new();
+        engine.fail_url(&url("a"), true);
+        let setup = start_on(engine, Shelf { stored, failing: 0 }).await;
+        setup.engine.hang_url(&url("a"), true);
+        let control = setup.control.clone();
+        let retried = "a".parse().unwrap();
+        let trying = tokio::spawn(async move { control.retry_volume(retried).await });
+        until("it opens", || !lock(&setup.control.busy).is_empty()).await;
+        setup.control.change(remove_volume("a")).await.unwrap();
+        assert!(trying.await.unwrap().is_err());
+        assert!(setup.control.failures().is_empty());
+        setup.check();
+    });
+}
+
+#[test]
 fn a_resize_that_does_not_answer_holds_up_nothing_and_is_kept_when_it_is_done() {
     run(async {
         let setup = start().await;
