@@ -507,14 +507,28 @@ fn a_cluster_that_does_not_answer_keeps_the_gateway_from_nothing_else() {
     // Another image is being added, and all else goes on.
     let began = Instant::now();
     let other = ceph.url("rbd/b", "");
-    let adding = Command::new(WEIR)
-        .args(["volume", "add", "w", &other])
-        .env("WEIR_SOCKET", gateway.path("weir.sock"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let adding = Load(adding.expect("the command runs"));
+    let asked = |arguments: [&str; 4]| {
+        let child = Command::new(WEIR)
+            .args(arguments)
+            .env("WEIR_SOCKET", gateway.path("weir.sock"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Load(child.expect("the command runs"))
+    };
+    // What sees whether a volume is busy keeps it busy for a moment, and so may have what it looks for refused: that is
+    // asked again.
+    let hangs = |what: &str, arguments: [&str; 4], is_busy: &dyn Fn() -> bool| {
+        let mut child = asked(arguments);
+        until(what, || {
+            if child.0.try_wait().expect("a child of ours").is_some() {
+                child = asked(arguments);
+            }
+            is_busy()
+        });
+        child
+    };
     let refused = |arguments: &str| {
         let output = gateway.weir(arguments);
         String::from_utf8_lossy(&output.stderr).into_owned()
@@ -528,7 +542,11 @@ fn a_cluster_that_does_not_answer_keeps_the_gateway_from_nothing_else() {
         let refused = refused("volume resize v 2M");
         refused.contains("volume v is being resized by another")
     };
-    until("it is busy", opens);
+    let adding = hangs(
+        "the other is opened",
+        ["volume", "add", "w", &other],
+        &opens,
+    );
     assert!(refused("volume retry v").contains("volume v is being opened by another"));
     gateway.ok("volume add n mem:?size=4M");
     gateway.ok("volume resize n 8M");
@@ -551,15 +569,7 @@ fn a_cluster_that_does_not_answer_keeps_the_gateway_from_nothing_else() {
     // It is read a moment later: this is enough by far.
     let moment = || std::thread::sleep(Duration::from_millis(300));
     moment();
-    let resizing = Command::new(WEIR)
-        .args(["volume", "resize", "v", "8M"])
-        .env("WEIR_SOCKET", gateway.path("weir.sock"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let resizing = Load(resizing.expect("the command runs"));
-    until("it is busy", resizes);
+    let resizing = hangs("it is resized", ["volume", "resize", "v", "8M"], &resizes);
     gateway.ok("volume add n mem:?size=4M");
     ceph.tell("resize_hangs off");
     until("it is done", || {
@@ -573,19 +583,8 @@ fn a_cluster_that_does_not_answer_keeps_the_gateway_from_nothing_else() {
     ceph.tell("resize_hangs on");
     gateway.ok("volume remove w");
     moment();
-    let mut hanging = Vec::new();
-    for arguments in [["add", "w", &*other], ["resize", "v", "16M"]] {
-        let child = Command::new(WEIR)
-            .arg("volume")
-            .args(arguments)
-            .env("WEIR_SOCKET", gateway.path("weir.sock"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        hanging.push(Load(child.expect("the command runs")));
-    }
-    until("both hang", || opens() && resizes());
+    let _adding = hangs("one hangs", ["volume", "add", "w", &other], &opens);
+    let _resizing = hangs("both hang", ["volume", "resize", "v", "16M"], &resizes);
     let began = Instant::now();
     assert_eq!(ceph.gateway.end(), Some(0));
     let took = began.elapsed();
