@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,10 +27,12 @@ use weir_load::bench::{BenchConfig, BenchReport, Interval};
 
 use crate::frame::{Frames, encode};
 use crate::merge::{self, Began, ShareError, Spread, from_intervals, merged};
-use crate::message::{Code, Open, Progress, ToAgent, ToCoordinator, WrongJob, plain};
+use crate::message::{
+    Code, Concluding, Open, Progress, ToAgent, ToCoordinator, Verify, WrongJob, plain,
+};
 use crate::tls::{TlsError, Trust, is_agreed};
 use crate::token::Token;
-use crate::wire::{JobOnWire, Most, ReportOnWire, Told, WireError};
+use crate::wire::{Conclusion, ConclusionOnWire, JobOnWire, Most, ReportOnWire, Told, WireError};
 use crate::{AGENTS_MAX, KEEP_ALIVE, PING_INTERVAL, PROTOCOL};
 
 /// For how long an agent may take to be reached and to say who it is.
@@ -186,6 +189,16 @@ pub enum AgentError {
         /// Why.
         text: String,
     },
+    /// For it, two volumes are one medium.
+    #[error("for agent {agent} the volumes {one} and {other} are the same medium")]
+    Same {
+        /// Which.
+        agent: String,
+        /// A volume, by its place in its side.
+        one: usize,
+        /// The other one.
+        other: usize,
+    },
     /// The user ended it, and nothing was measured.
     #[error("it was interrupted before the agents began: nothing was measured")]
     Interrupted,
@@ -293,6 +306,8 @@ pub struct Coordinator {
     version: String,
     patience: Patience,
     pings: u64,
+    /// Of the last run.
+    jobs: usize,
 }
 
 /// One agent's part in a run.
@@ -376,6 +391,7 @@ impl Coordinator {
             version: agents.version.clone(),
             patience: agents.patience,
             pings: 0,
+            jobs: 0,
         };
         for address in &agents.addresses {
             let place = coordinator.links.len();
@@ -411,7 +427,8 @@ impl Coordinator {
     pub async fn open(&mut self, open: &Open, stop: &Stop) -> Result<Vec<Vec<Volume>>, AgentError> {
         self.tell_all(|_| ToAgent::Open(open.clone()));
         let late = "did not open its volumes";
-        let opened = self.answers(late, stop, |said| match *said {
+        let all = 0..self.links.len();
+        let opened = self.answers(all, late, stop, |said| match *said {
             ToCoordinator::Opened { volumes } => Ok(volumes),
             other => Err(Box::new(other)),
         });
@@ -436,13 +453,14 @@ impl Coordinator {
         stop: &Stop,
     ) -> Result<(), AgentError> {
         self.check_all_there()?;
-        let shares = self.shares(configs)?;
+        let shares = self.shares(configs, false)?;
         self.tell_all(|agent| ToAgent::Check {
             side,
             jobs: shares[agent].iter().map(JobOnWire::of).collect(),
         });
         let late = "did not say whether it could run a job";
-        let checked = self.answers(late, stop, |said| match *said {
+        let all = 0..self.links.len();
+        let checked = self.answers(all, late, stop, |said| match *said {
             ToCoordinator::Checked { wrong } => Ok(wrong),
             other => Err(Box::new(other)),
         });
@@ -463,38 +481,151 @@ impl Coordinator {
         Ok(())
     }
 
+    /// Fails where two volumes of a side are one medium for an agent: what is written through one would be wrong for the other. The first block of each is written to for
+    /// that, by one agent after the other, and holds afterwards what it held before. `stop` gives up.
+    ///
+    /// # Errors
+    /// [`AgentError::Same`], and others.
+    pub async fn check_distinct(&mut self, side: usize, stop: &Stop) -> Result<(), AgentError> {
+        self.check_all_there()?;
+        for agent in 0..self.links.len() {
+            self.links[agent].tell(ToAgent::Distinct { side });
+            let late = "did not say whether volumes are one medium";
+            let one = agent..agent + 1;
+            let answers = self.answers(one, late, stop, |said| match *said {
+                ToCoordinator::Distinct { same } => Ok(same),
+                other => Err(Box::new(other)),
+            });
+            if let Some(&Some((one, other))) = answers.await?.first() {
+                let agent = self.links[agent].name.clone();
+                return Err(AgentError::Same { agent, one, other });
+            }
+        }
+        Ok(())
+    }
+
+    /// After [`Coordinator::run_verified`], when no agent writes any more: has each read everything once more that it wrote, and say for each job what was found. `stop` ends that early where
+    /// it was not asked for before. An error stands in place of what an agent that was lost found.
+    pub async fn conclude(
+        &mut self,
+        stop: &Stop,
+        tell: &mut dyn FnMut(usize, Concluding),
+    ) -> Vec<Result<Vec<Conclusion>, AgentError>> {
+        let was_asked = stop.is_asked();
+        let (agents, jobs) = (self.links.len(), self.jobs);
+        let mut concluded: Vec<Option<Result<_, AgentError>>> = Vec::with_capacity(agents);
+        for link in &self.links {
+            concluded.push(link.is_there().err().map(Err));
+            link.tell(ToAgent::Conclude);
+        }
+        let mut told = vec![Instant::now(); agents];
+        // From when on nobody may go on; none while nobody wants an end.
+        let mut deadline = None;
+        while concluded.iter().any(Option::is_none) {
+            if deadline.is_none() && !was_asked && stop.is_asked() {
+                self.tell_all(|_| ToAgent::Stop);
+                deadline = Some(Instant::now() + WIND_DOWN);
+            }
+            for (agent, of) in concluded.iter_mut().enumerate() {
+                let name = self.links[agent].name.clone();
+                if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                    of.get_or_insert(Err(AgentError::Endless { agent: name }));
+                } else if told[agent].elapsed() > self.patience.progress {
+                    let error = self.slow(agent, "told nothing", self.patience.progress);
+                    of.get_or_insert(Err(error));
+                }
+            }
+            let Some((agent, heard)) = self.next().await else {
+                continue;
+            };
+            if concluded[agent].is_some() {
+                continue;
+            }
+            concluded[agent] = match heard {
+                Heard::Started(_) => None,
+                Heard::Broken(error) => Some(Err(error)),
+                Heard::Said(said, at) => match *said {
+                    ToCoordinator::Pong { .. } => None,
+                    ToCoordinator::Concluding(progress) => {
+                        told[agent] = at.max(told[agent]);
+                        tell(agent, progress);
+                        None
+                    }
+                    ToCoordinator::Concluded { jobs: told } => {
+                        let most = Most::of(agents, jobs);
+                        Some(self.concluded(agent, told, jobs, most))
+                    }
+                    other => Some(Err(self.unexpected(agent, &other))),
+                },
+            };
+        }
+        concluded.into_iter().flatten().collect()
+    }
+
+    fn concluded(
+        &self,
+        agent: usize,
+        told: Vec<ConclusionOnWire>,
+        jobs: usize,
+        most: Most,
+    ) -> Result<Vec<Conclusion>, AgentError> {
+        let wrong = |text: String| AgentError::Protocol {
+            agent: self.links[agent].name.clone(),
+            text,
+        };
+        if told.len() != jobs {
+            return Err(wrong("it checked another number of volumes".to_owned()));
+        }
+        let read = told.into_iter().map(|of| of.conclusion(most));
+        read.collect::<Result<_, _>>()
+            .map_err(|error| wrong(error.to_string()))
+    }
+
     /// What each of them does of a job on each volume.
-    fn shares(&self, configs: &[BenchConfig]) -> Result<Vec<Vec<BenchConfig>>, ShareError> {
+    fn shares(
+        &self,
+        configs: &[BenchConfig],
+        apart: bool,
+    ) -> Result<Vec<Vec<BenchConfig>>, ShareError> {
         let agents = self.links.len() as u32;
         let of_agent = |index| {
-            let each = configs.iter().map(|of| merge::share(of, index, agents));
+            let each = configs.iter();
+            let each = each.map(|of| merge::share(of, index, agents, apart));
             each.collect()
         };
         (0..agents).map(of_agent).collect()
     }
 
-    /// What each of them says to the question that all were asked. `read` says what is an answer.
+    /// What those say to the question that they were asked. `read` says what is an answer.
     async fn answers<T>(
         &mut self,
+        who: Range<usize>,
         late: &str,
         stop: &Stop,
         read: impl Fn(Box<ToCoordinator>) -> Result<T, Box<ToCoordinator>>,
     ) -> Result<Vec<T>, AgentError> {
-        let mut answers: Vec<Option<T>> = self.links.iter().map(|_| None).collect();
+        let mut answers: Vec<Option<T>> = who.clone().map(|_| None).collect();
         let end = Instant::now() + self.patience.prepare;
         while let Some(missing) = answers.iter().position(Option::is_none) {
             if stop.is_asked() {
                 return Err(AgentError::Interrupted);
             }
             if Instant::now() > end {
-                return Err(self.slow(missing, late, self.patience.prepare));
+                return Err(self.slow(who.start + missing, late, self.patience.prepare));
             }
             let Some((agent, heard)) = self.next().await else {
                 continue;
             };
             match heard {
                 Heard::Said(said, _) => match read(said) {
-                    Ok(answer) => answers[agent] = Some(answer),
+                    Ok(answer) if who.contains(&agent) => {
+                        answers[agent - who.start] = Some(answer);
+                    }
+                    Ok(_) => {
+                        let text = "it answers what it was not asked".to_owned();
+                        let agent = self.links[agent].name.clone();
+                        return Err(AgentError::Protocol { agent, text });
+                    }
                     Err(other) if matches!(*other, ToCoordinator::Pong { .. }) => {}
                     Err(other) => return Err(self.unexpected(agent, &other)),
                 },
@@ -552,13 +683,46 @@ impl Coordinator {
         stop: &Stop,
         tell: &mut dyn FnMut(Tick),
     ) -> Result<Outcome, AgentError> {
+        self.run_as(side, configs, None, stop, tell).await
+    }
+
+    /// As [`Coordinator::run`], but every block is checked, and each agent has blocks of its own. There is a seed of what is written for each job, which nobody has used before. The first
+    /// thing wrong ends the run on all of them, and is no error; [`Coordinator::conclude`] tells it.
+    ///
+    /// # Errors
+    /// As [`Coordinator::run`].
+    pub async fn run_verified(
+        &mut self,
+        side: usize,
+        configs: &[BenchConfig],
+        seeds: &[u64],
+        stop: &Stop,
+        tell: &mut dyn FnMut(Tick),
+    ) -> Result<Outcome, AgentError> {
+        self.run_as(side, configs, Some(seeds), stop, tell).await
+    }
+
+    async fn run_as(
+        &mut self,
+        side: usize,
+        configs: &[BenchConfig],
+        seeds: Option<&[u64]>,
+        stop: &Stop,
+        tell: &mut dyn FnMut(Tick),
+    ) -> Result<Outcome, AgentError> {
         self.check_all_there()?;
-        let shares = self.shares(configs)?;
+        let shares = self.shares(configs, seeds.is_some())?;
+        self.jobs = configs.len();
         let mut run = Running::new(&shares);
         let jobs = |agent: usize| shares[agent].iter().map(JobOnWire::of).collect();
+        let verify = |agent: usize, seeds: &[u64]| Verify {
+            seeds: seeds.to_vec(),
+            writer: agent as u16 + 1,
+        };
         self.tell_all(|agent| ToAgent::Run {
             side,
             jobs: jobs(agent),
+            verify: seeds.map(|seeds| verify(agent, seeds)),
         });
         if self.all_ready(&mut run, stop).await {
             self.measure_round_trips(&mut run, stop).await;
@@ -588,18 +752,7 @@ impl Coordinator {
 
     /// Fails where an agent was lost before: it does not come back.
     fn check_all_there(&self) -> Result<(), AgentError> {
-        let Some((link, why)) = self
-            .links
-            .iter()
-            .find_map(|link| Some((link, link.lost.as_deref()?)))
-        else {
-            return Ok(());
-        };
-        let own = format!("agent {} is lost: ", link.name);
-        Err(AgentError::Lost {
-            agent: link.name.clone(),
-            text: format!("before this run, {}", why.strip_prefix(&own).unwrap_or(why)),
-        })
+        self.links.iter().try_for_each(Link::is_there)
     }
 
     fn tell_all(&self, message: impl Fn(usize) -> ToAgent) {
@@ -713,12 +866,13 @@ impl Coordinator {
         }
     }
 
-    /// Until every agent has told all, or is lost. Where one is lost, or the user wants it, the others are stopped.
+    /// Until every agent has told all, or is lost. Where one is lost, or has found what is wrong, or the user wants it, the others are stopped.
     async fn finish(&mut self, run: &mut Running, stop: &Stop, tell: &mut dyn FnMut(Tick)) {
         // From when on nobody may go on; none while all is well.
         let mut deadline = None;
         while run.is_open(&self.links) {
-            if deadline.is_none() && (run.error.is_some() || stop.is_asked()) {
+            let is_over = run.error.is_some() || run.agents.iter().any(|of| of.is_wrong);
+            if deadline.is_none() && (is_over || stop.is_asked()) {
                 self.tell_all(|_| ToAgent::Stop);
                 deadline = Some(Instant::now() + WIND_DOWN);
             }
@@ -839,6 +993,18 @@ impl Coordinator {
 }
 
 impl Link {
+    /// Fails where it was lost before: it does not come back.
+    fn is_there(&self) -> Result<(), AgentError> {
+        let Some(why) = self.lost.as_deref() else {
+            return Ok(());
+        };
+        let own = format!("agent {} is lost: ", self.name);
+        Err(AgentError::Lost {
+            agent: self.name.clone(),
+            text: format!("before this run, {}", why.strip_prefix(&own).unwrap_or(why)),
+        })
+    }
+
     fn tell(&self, message: ToAgent) {
         // Where nobody writes any more, the agent is lost, and that is heard of.
         let _ = self.writer.send(Outgoing::Message(message));
@@ -895,6 +1061,8 @@ struct Hearing {
     tick: [u64; 3],
     tick_intervals: Vec<Interval>,
     has_ended: bool,
+    /// Whether it did because blocks are not as they should be.
+    is_wrong: bool,
     error: Option<String>,
 }
 
@@ -937,6 +1105,7 @@ impl Hearing {
             tick: [0; 3],
             tick_intervals: Vec::new(),
             has_ended: false,
+            is_wrong: false,
             error: None,
         }
     }
@@ -974,7 +1143,8 @@ impl Hearing {
                 let told = &mut self.volume(job)?.intervals;
                 told.put(first, intervals, most).map_err(Misheard::of)?;
             }
-            ToCoordinator::Ended => {
+            ToCoordinator::Ended { is_wrong } => {
+                self.is_wrong = is_wrong;
                 if !self.volumes.iter().all(|volume| volume.report.is_some()) {
                     return Err(Misheard::Senseless(
                         "it ended without a report of each volume".to_owned(),
@@ -985,7 +1155,10 @@ impl Hearing {
             ToCoordinator::Refused { code, text } => return Err(Misheard::Refused(code, text)),
             ToCoordinator::Welcome { .. }
             | ToCoordinator::Opened { .. }
-            | ToCoordinator::Checked { .. } => {
+            | ToCoordinator::Checked { .. }
+            | ToCoordinator::Distinct { .. }
+            | ToCoordinator::Concluding(_)
+            | ToCoordinator::Concluded { .. } => {
                 return Err(Misheard::Senseless(
                     "its answer is of another question".to_owned(),
                 ));

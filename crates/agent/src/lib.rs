@@ -19,7 +19,7 @@ pub mod wire;
 use std::time::Duration;
 
 /// The protocol that both sides must speak. Another number is another protocol.
-pub const PROTOCOL: &str = "weir-agent/2";
+pub const PROTOCOL: &str = "weir-agent/3";
 /// How often a coordinator says that it is there.
 pub const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// Who has said nothing for so long is gone.

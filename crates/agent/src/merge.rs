@@ -21,11 +21,17 @@ pub struct ShareError {
 }
 
 /// What agent `index` of so many does of a job: it has as many queues as are asked for, of which each is one among those of all agents. So all of them
-/// together do what one machine with all of these queues would: the same requests, and by a rate at the same times.
+/// together do what one machine with all of these queues would: the same requests, and by a rate at the same times. Where they are `apart`, the requests of each go to blocks
+/// of its own.
 ///
 /// # Errors
 /// [`ShareError`].
-pub fn share(config: &BenchConfig, index: u32, agents: u32) -> Result<BenchConfig, ShareError> {
+pub fn share(
+    config: &BenchConfig,
+    index: u32,
+    agents: u32,
+    apart: bool,
+) -> Result<BenchConfig, ShareError> {
     let wrong = ShareError {
         queues: config.queues,
         agents,
@@ -35,6 +41,7 @@ pub fn share(config: &BenchConfig, index: u32, agents: u32) -> Result<BenchConfi
         among: Some(Among {
             before: of(index)?,
             queues: of(agents)?,
+            apart,
         }),
         ..config.clone()
     })
@@ -187,11 +194,12 @@ mod tests {
             depth_max: 5,
         });
         for index in 0..3 {
-            let shared = share(&one, index, 3).unwrap();
+            let shared = share(&one, index, 3, index == 1).unwrap();
             assert_eq!((shared.load, shared.seed), (one.load, one.seed));
             let among = Among {
                 before: 2 * index,
                 queues: 6,
+                apart: index == 1,
             };
             assert_eq!((shared.queues, shared.among), (2, Some(among)));
         }
@@ -199,7 +207,7 @@ mod tests {
             queues: 1 << 31,
             ..one
         };
-        let error = share(&many, 0, 2).unwrap_err().to_string();
+        let error = share(&many, 0, 2, false).unwrap_err().to_string();
         assert!(error.contains("2 agents"), "{error}");
     }
 

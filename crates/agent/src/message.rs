@@ -1,14 +1,15 @@
 //! What coordinator and agent say to each other: [`crate::PROTOCOL`].
 //!
 //! Hello, Welcome; Open, Opened; Check, Checked, where there are several runs to come; then for each run Run, Ready, Start, Began, Progress with
-//! Intervals again and again, and a Report and the last Intervals for each job, Ended. A
+//! Intervals again and again, and a Report and the last Intervals for each job, Ended. Where blocks are checked, Distinct stands before the run, and behind it
+//! Conclude, Concluding again and again, Concluded. A
 //! coordinator pings all the while. Refused may stand in place of any answer; after that of Hello, and of what was not understood, the connection
 //! ends. Fields that a later version adds are passed over.
 
 use serde::{Deserialize, Serialize};
 use weir_lab::document::{Machine, Volume};
 
-use crate::wire::{IntervalOnWire, JobOnWire, ReportOnWire};
+use crate::wire::{ConclusionOnWire, IntervalOnWire, JobOnWire, ReportOnWire};
 
 /// From the coordinator.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -40,13 +41,23 @@ pub enum ToAgent {
         side: usize,
         /// What to do on each volume of the side.
         jobs: Vec<JobOnWire>,
+        /// Whether every block is checked; then each agent has blocks of its own.
+        #[serde(default)]
+        verify: Option<Verify>,
     },
+    /// Find out whether two volumes of a side are one medium. Their first blocks are written to for that: asked of one agent at a time.
+    Distinct {
+        /// As in a run.
+        side: usize,
+    },
+    /// Read everything once more that was written in the run that ended, and say what was found.
+    Conclude,
     /// Begin so long after this was received.
     Start {
         /// In nanoseconds.
         after_ns: u64,
     },
-    /// End the run, and tell what it came to.
+    /// End the run, or the conclusion, and tell what it came to.
     Stop,
     /// Are you there?
     Ping {
@@ -129,6 +140,15 @@ impl Open {
     }
 }
 
+/// How blocks are checked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verify {
+    /// The seed of what is written, for each job: the same for all agents.
+    pub seeds: Vec<u64>,
+    /// Which agent this is, from 1 on.
+    pub writer: u16,
+}
+
 /// What load does with volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -198,7 +218,23 @@ pub enum ToCoordinator {
         intervals: Vec<IntervalOnWire>,
     },
     /// All reports were told.
-    Ended,
+    Ended {
+        /// Whether it was because blocks were not as they should be.
+        #[serde(default)]
+        is_wrong: bool,
+    },
+    /// Whether volumes are one medium.
+    Distinct {
+        /// The first two that are, by their places in the side.
+        same: Option<(usize, usize)>,
+    },
+    /// How the conclusion goes on.
+    Concluding(Concluding),
+    /// What it came to, for each job.
+    Concluded {
+        /// In their order.
+        jobs: Vec<ConclusionOnWire>,
+    },
     /// Yes.
     Pong {
         /// As it was asked.
@@ -234,7 +270,11 @@ impl ToCoordinator {
             | ToCoordinator::Began { .. }
             | ToCoordinator::Progress(_)
             | ToCoordinator::Intervals { .. }
-            | ToCoordinator::Ended
+            | ToCoordinator::Ended { .. }
+            | ToCoordinator::Distinct { .. }
+            | ToCoordinator::Concluding(_)
+            // Its texts are made plain when it is read.
+            | ToCoordinator::Concluded { .. }
             | ToCoordinator::Pong { .. } => {}
         }
         self
@@ -252,6 +292,19 @@ pub(crate) fn plain(text: &str) -> String {
         letter => letter,
     };
     text.chars().map(letter).take(TEXT_MAX).collect()
+}
+
+/// How far a conclusion is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Concluding {
+    /// Of which job.
+    pub job: usize,
+    /// The block that it is at, and where it ends.
+    pub block: u64,
+    /// See there.
+    pub blocks: u64,
+    /// Whether something was wrong, and where it went is being searched for.
+    pub is_searching: bool,
 }
 
 /// A job that cannot be run.

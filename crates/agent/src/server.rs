@@ -20,13 +20,16 @@ use tokio_rustls::server::TlsStream;
 use weir_lab::document::{Machine, Volume};
 use weir_load::Stop;
 use weir_load::bench::{BenchConfig, BenchProgress, BenchReport, Interval};
+use weir_load::verified::ConclusionProgress;
 use weir_reactor::{Receiver, Sender, oneshot};
 
 use crate::frame::{FrameError, Frames, encode};
-use crate::message::{Code, Open, Progress, ToAgent, ToCoordinator, WrongJob, plain};
+use crate::message::{
+    Code, Concluding, Open, Progress, ToAgent, ToCoordinator, Verify, WrongJob, plain,
+};
 use crate::tls::is_agreed;
 use crate::token::Token;
-use crate::wire::{JobOnWire, ReportOnWire, in_parts};
+use crate::wire::{Conclusion, ConclusionOnWire, JobOnWire, ReportOnWire, in_parts};
 use crate::{KEEP_ALIVE, PROTOCOL, VOLUMES_MAX};
 
 /// Connections at most, the coordinator's and those of strangers.
@@ -91,7 +94,8 @@ pub trait Worker {
         configs: Vec<BenchConfig>,
     ) -> Result<Option<WrongJob>, Refusal>;
 
-    /// Runs a job on each volume of a side, and reports on each. To be told [`Conductor::ready`], and to begin when that says so.
+    /// Runs a job on each volume of a side, and reports on each. To be told [`Conductor::ready`], and to begin when that says so. Where blocks are checked, the
+    /// first thing wrong ends it.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -99,8 +103,30 @@ pub trait Worker {
         &mut self,
         side: usize,
         configs: Vec<BenchConfig>,
+        verify: Option<Verify>,
         conductor: Conductor,
-    ) -> Result<Vec<BenchReport>, Refusal>;
+    ) -> Result<Ran, Refusal>;
+
+    /// Which two volumes of a side are one medium, where two are.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn distinct(&mut self, side: usize) -> Result<Option<(usize, usize)>, Refusal>;
+
+    /// Reads everything once more that the last run wrote, where that was checked, and says for each job what was found. `stop` ends it early.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn conclude(&mut self, stop: &Stop, teller: &Teller) -> Result<Vec<Conclusion>, Refusal>;
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Ran {
+    /// Of each job.
+    pub reports: Vec<BenchReport>,
+    /// Whether blocks were found that are not as they should be.
+    pub is_wrong: bool,
 }
 
 /// When to begin.
@@ -162,6 +188,16 @@ impl Teller {
     pub fn progress(&self, progress: BenchProgress) {
         let _ = self.0.send(Event::Progress(progress));
     }
+
+    /// How the conclusion about a job goes on.
+    pub fn concluding(&self, job: usize, progress: &ConclusionProgress) {
+        let _ = self.0.send(Event::Concluding(Concluding {
+            job,
+            block: progress.block,
+            blocks: progress.blocks,
+            is_searching: progress.searching,
+        }));
+    }
 }
 
 enum Event {
@@ -170,7 +206,10 @@ enum Event {
     Ready,
     Began { after: Duration, at: Instant },
     Progress(BenchProgress),
-    Ended(Result<Vec<BenchReport>, Refusal>),
+    Ended(Result<Ran, Refusal>),
+    Distinct(Result<Option<(usize, usize)>, Refusal>),
+    Concluding(Concluding),
+    Concluded(Result<Vec<Conclusion>, Refusal>),
 }
 
 /// What a worker is to do.
@@ -183,7 +222,14 @@ enum Work {
     Run {
         side: usize,
         configs: Vec<BenchConfig>,
+        verify: Option<Verify>,
         beginning: Receiver<Beginning>,
+    },
+    Distinct {
+        side: usize,
+    },
+    Conclude {
+        stop: Stop,
     },
 }
 
@@ -555,6 +601,7 @@ enum Stage {
     Checking,
     Idle,
     Running,
+    Concluding,
 }
 
 /// A worker in its thread, and what it is at.
@@ -615,9 +662,24 @@ impl Service {
                 self.ask(Work::Check { side, configs });
                 Ok(Reply::Nothing)
             }
-            (ToAgent::Run { side, jobs }, Stage::Idle) => {
+            (ToAgent::Distinct { side }, Stage::Idle) => {
+                self.stage = Stage::Checking;
+                self.ask(Work::Distinct { side });
+                Ok(Reply::Nothing)
+            }
+            (ToAgent::Conclude, Stage::Idle) => {
+                self.stop = Stop::new();
+                self.stage = Stage::Concluding;
+                let stop = self.stop.clone();
+                self.ask(Work::Conclude { stop });
+                Ok(Reply::Nothing)
+            }
+            (ToAgent::Run { side, jobs, verify }, Stage::Idle) => {
                 self.stop = Stop::new();
                 let configs = self.configs(&jobs)?;
+                if let Some(verify) = &verify {
+                    check_verify(verify, &configs)?;
+                }
                 let (start, beginning) = oneshot();
                 self.start = Some(start);
                 self.told = vec![0; configs.len()];
@@ -625,6 +687,7 @@ impl Service {
                 self.ask(Work::Run {
                     side,
                     configs,
+                    verify,
                     beginning,
                 });
                 Ok(Reply::Nothing)
@@ -691,6 +754,27 @@ impl Service {
                 };
                 write(stream, &answer).await
             }
+            Event::Distinct(distinct) => {
+                self.stage = Stage::Idle;
+                let answer = match distinct {
+                    Ok(same) => ToCoordinator::Distinct { same },
+                    Err(refusal) => refused(refusal),
+                };
+                write(stream, &answer).await
+            }
+            Event::Concluding(concluding) => {
+                write(stream, &ToCoordinator::Concluding(concluding)).await
+            }
+            Event::Concluded(concluded) => {
+                self.stage = Stage::Idle;
+                let answer = match concluded {
+                    Ok(jobs) => ToCoordinator::Concluded {
+                        jobs: jobs.iter().map(ConclusionOnWire::of).collect(),
+                    },
+                    Err(refusal) => refused(refusal),
+                };
+                write(stream, &answer).await
+            }
             Event::Ready => write(stream, &ToCoordinator::Ready).await,
             Event::Began { after, at } => {
                 let nanoseconds = |of: Duration| u64::try_from(of.as_nanos()).unwrap_or(u64::MAX);
@@ -701,12 +785,12 @@ impl Service {
                 write(stream, &began).await
             }
             Event::Progress(progress) => self.progress(progress, stream).await,
-            Event::Ended(Ok(reports)) => {
+            Event::Ended(Ok(Ran { reports, is_wrong })) => {
                 self.stage = Stage::Idle;
                 for (job, report) in reports.iter().enumerate() {
                     self.report(job, report, stream).await?;
                 }
-                write(stream, &ToCoordinator::Ended).await
+                write(stream, &ToCoordinator::Ended { is_wrong }).await
             }
             Event::Ended(Err(refusal)) => {
                 self.stage = Stage::Idle;
@@ -768,6 +852,16 @@ impl Service {
     }
 }
 
+/// Whether each agent has blocks of its own to check.
+fn check_verify(verify: &Verify, configs: &[BenchConfig]) -> Result<(), String> {
+    let is_apart = |config: &BenchConfig| config.among().apart;
+    let is_sound = verify.seeds.len() == configs.len() && verify.writer > 0;
+    match is_sound && configs.iter().all(is_apart) {
+        true => Ok(()),
+        false => Err("what is checked has a seed for each job, and each agent has a number and blocks of its own".to_owned()),
+    }
+}
+
 /// Until the agent is to end.
 async fn ends(is_ending: &mut watch::Receiver<bool>) {
     // Where nobody can say so any more, it has ended.
@@ -787,6 +881,8 @@ fn name(said: &ToAgent) -> &'static str {
         ToAgent::Open(_) => "open",
         ToAgent::Check { .. } => "check",
         ToAgent::Run { .. } => "run",
+        ToAgent::Distinct { .. } => "distinct",
+        ToAgent::Conclude => "conclude",
         ToAgent::Start { .. } => "start",
         ToAgent::Stop => "stop",
         ToAgent::Ping { .. } => "ping",
@@ -823,13 +919,19 @@ fn work_off(
             Work::Run {
                 side,
                 configs,
+                verify,
                 beginning,
             } => {
                 let conductor = Conductor {
                     events: done.clone(),
                     beginning: Some(beginning),
                 };
-                Event::Ended(worker.run(side, configs, conductor))
+                Event::Ended(worker.run(side, configs, verify, conductor))
+            }
+            Work::Distinct { side } => Event::Distinct(worker.distinct(side)),
+            Work::Conclude { stop } => {
+                let teller = Teller(done.clone());
+                Event::Concluded(worker.conclude(&stop, &teller))
             }
         };
         // Who has gone is told nothing.

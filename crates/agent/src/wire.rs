@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use weir_load::Stop;
 use weir_load::bench::{
     Among, Arrivals, BenchConfig, BenchReport, Caveat, GeneratorReport, INTERVALS_MAX, Interval,
     IntervalOperation, LATENCY_NS_MAX, Latencies, LittlesLaw, Load, OperationReport,
 };
+use weir_load::verified::VerifiedReport;
 use weir_load::workload::{self, Operations, SizeShare, Stream, Workload};
+use weir_load::{Fault, Finding, Stop};
+
+use crate::message::plain;
 
 /// Requests in flight of a queue at most.
 const DEPTH_MAX: u32 = 65_536;
@@ -25,6 +28,8 @@ const VALUE_MAX: u64 = LATENCY_NS_MAX.next_power_of_two();
 const SUM_MAX: u64 = 1 << 62;
 /// The longest time that can be told, in nanoseconds: 146 years.
 const TIME_NS_MAX: u64 = 1 << 62;
+/// Findings of one agent about one volume at most.
+const FINDINGS_MAX: usize = 64;
 /// Reactors of an agent at most.
 const REACTORS_MAX: usize = 65_536;
 
@@ -168,6 +173,8 @@ pub struct JobOnWire {
     /// Queues of all agents together, and how many of them stand before this agent's.
     queues_of_all: u32,
     first_queue: u32,
+    /// Whether each agent has blocks of its own.
+    apart: bool,
     duration_ns: u64,
     ramp_ns: u64,
     interval_ns: u64,
@@ -240,6 +247,7 @@ impl JobOnWire {
             queues: config.queues,
             queues_of_all: config.among().queues,
             first_queue: config.among().before,
+            apart: config.among().apart,
             duration_ns: nanoseconds(config.duration),
             ramp_ns: nanoseconds(config.ramp),
             interval_ns: nanoseconds(config.interval),
@@ -283,6 +291,7 @@ impl JobOnWire {
             among: Some(Among {
                 before: self.first_queue,
                 queues: self.queues_of_all,
+                apart: self.apart,
             }),
             duration: Duration::from_nanos(self.duration_ns),
             ramp: Duration::from_nanos(self.ramp_ns),
@@ -753,6 +762,123 @@ impl Told {
     }
 }
 
+/// What came of checking the blocks of one volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConclusionOnWire {
+    #[serde(default)]
+    written_blocks: u64,
+    #[serde(default)]
+    compared_blocks: u64,
+    #[serde(default)]
+    whole: bool,
+    /// Present where something is.
+    wrong: Option<WrongOnWire>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct WrongOnWire {
+    requests: u64,
+    findings: Vec<FindingOnWire>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct FindingOnWire {
+    fault: String,
+    lba: u64,
+    blocks: u32,
+    sequence: u64,
+    found: String,
+    counterpart: Option<u64>,
+    persists: bool,
+}
+
+/// Blocks that are not as they should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wrong {
+    /// Requests that yielded something wrong.
+    pub requests: u64,
+    /// What was found; one at least.
+    pub findings: Vec<Finding>,
+}
+
+/// What came of checking the blocks of one volume.
+pub type Conclusion = Result<VerifiedReport, Wrong>;
+
+impl ConclusionOnWire {
+    /// As it is sent.
+    #[must_use]
+    pub fn of(of: &Conclusion) -> Self {
+        match of {
+            Ok(report) => ConclusionOnWire {
+                written_blocks: report.written_blocks,
+                compared_blocks: report.compared_blocks,
+                whole: report.whole,
+                wrong: None,
+            },
+            Err(wrong) => ConclusionOnWire {
+                written_blocks: 0,
+                compared_blocks: 0,
+                whole: false,
+                wrong: Some(WrongOnWire {
+                    requests: wrong.requests,
+                    findings: wrong.findings.iter().map(FindingOnWire::of).collect(),
+                }),
+            },
+        }
+    }
+
+    /// What came of it.
+    ///
+    /// # Errors
+    /// [`WireError`] with what is above `most`, or what else cannot be.
+    pub fn conclusion(self, most: Most) -> Result<Conclusion, WireError> {
+        let Some(found) = self.wrong else {
+            return Ok(Ok(VerifiedReport {
+                written_blocks: most.check("the number of written blocks", self.written_blocks)?,
+                compared_blocks: most
+                    .check("the number of compared blocks", self.compared_blocks)?,
+                whole: self.whole,
+            }));
+        };
+        if found.findings.is_empty() || found.findings.len() > FINDINGS_MAX {
+            let reason = format!("it is not within 1 and {FINDINGS_MAX}");
+            return Err(wrong("the number of findings", reason));
+        }
+        let findings = found.findings.into_iter().map(FindingOnWire::finding);
+        Ok(Err(Wrong {
+            requests: most.check("the number of wrong requests", found.requests)?,
+            findings: findings.collect::<Result<_, _>>()?,
+        }))
+    }
+}
+
+impl FindingOnWire {
+    fn of(of: &Finding) -> Self {
+        FindingOnWire {
+            fault: of.fault.code().to_owned(),
+            lba: of.lba,
+            blocks: of.blocks,
+            sequence: of.sequence,
+            found: of.found.clone(),
+            counterpart: of.counterpart,
+            persists: of.persists,
+        }
+    }
+
+    fn finding(self) -> Result<Finding, WireError> {
+        let fault = Fault::ALL.into_iter().find(|of| of.code() == self.fault);
+        Ok(Finding {
+            fault: fault.ok_or_else(|| wrong("a finding", "its fault is of an unknown kind"))?,
+            lba: self.lba,
+            blocks: self.blocks,
+            sequence: self.sequence,
+            found: plain(&self.found),
+            counterpart: self.counterpart,
+            persists: self.persists,
+        })
+    }
+}
+
 fn nanoseconds(of: Duration) -> u64 {
     u64::try_from(of.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -836,6 +962,7 @@ mod tests {
                 among: Some(Among {
                     before: 6,
                     queues: 12,
+                    apart: true,
                 }),
                 duration: Duration::from_millis(1500),
                 ramp: Duration::from_millis(7),
@@ -945,6 +1072,56 @@ mod tests {
         assert_eq!(read(&report, most).unwrap().requests(), most.0);
         report["operations"][1]["requests"] = json!(2);
         assert!(read(&report, most).is_err());
+    }
+
+    #[test]
+    fn conclusions_arrive_as_they_were_sent_and_what_cannot_be_is_refused() {
+        let most = Most::of(2, 1);
+        let report = VerifiedReport {
+            written_blocks: 7,
+            compared_blocks: 9,
+            whole: true,
+        };
+        let finding = |fault| Finding {
+            fault,
+            lba: 5,
+            blocks: 2,
+            sequence: 1 << 48 | 3,
+            found: "zeroes".to_owned(),
+            counterpart: Some(77),
+            persists: true,
+        };
+        let findings = Fault::ALL.map(finding).to_vec();
+        let wrong = Wrong {
+            requests: 40,
+            findings,
+        };
+        for conclusion in [Ok(report), Err(wrong.clone())] {
+            let sent = there_and_back(&ConclusionOnWire::of(&conclusion));
+            assert_eq!(sent.conclusion(most), Ok(conclusion));
+        }
+        let many = Wrong {
+            findings: vec![finding(Fault::TornWrite); FINDINGS_MAX + 1],
+            ..wrong.clone()
+        };
+        let none = Wrong {
+            findings: Vec::new(),
+            ..wrong.clone()
+        };
+        let boastful = VerifiedReport {
+            written_blocks: u64::MAX,
+            ..report
+        };
+        for wrong in [Err(many), Err(none), Ok(boastful)] {
+            assert!(ConclusionOnWire::of(&wrong).conclusion(most).is_err());
+        }
+        let mut sent = ConclusionOnWire::of(&Err(wrong));
+        let findings = &mut sent.wrong.as_mut().unwrap().findings;
+        findings[0].found = "red \u{1b}[31m".to_owned();
+        let read = sent.clone().conclusion(most).unwrap().unwrap_err();
+        assert_eq!(read.findings[0].found, "red  [31m");
+        sent.wrong.as_mut().unwrap().findings[0].fault = "lost-hope".to_owned();
+        assert!(sent.conclusion(most).is_err());
     }
 
     #[test]

@@ -15,17 +15,23 @@ use tokio_rustls::TlsConnector;
 use weir_agent::coordinator::{AgentError, Agents, Coordinator, Outcome, Patience};
 use weir_agent::frame::{BYTES_MAX, FIRST_BYTES_MAX, Frames, encode};
 use weir_agent::merge;
-use weir_agent::message::{Code, Open, OpenVolume, ToAgent, ToCoordinator, Usage, WrongJob};
-use weir_agent::server::{Agent, Conductor, HALF_OPEN_MAX, HANDSHAKE, Refusal, Worker};
+use weir_agent::message::{
+    Code, Concluding, Open, OpenVolume, ToAgent, ToCoordinator, Usage, Verify, WrongJob,
+};
+use weir_agent::server::{
+    Agent, Conductor, HALF_OPEN_MAX, HANDSHAKE, Ran, Refusal, Teller, Worker,
+};
 use weir_agent::tls::{Fingerprint, Identity, Trust};
 use weir_agent::token::Token;
+use weir_agent::wire::{Conclusion, Wrong};
 use weir_agent::{KEEP_ALIVE, PROTOCOL};
 use weir_lab::document::{Machine, Volume};
-use weir_load::Stop;
 use weir_load::bench::{
     BenchConfig, BenchProgress, BenchReport, Interval, IntervalOperation, Latencies, Load,
 };
+use weir_load::verified::{ConclusionProgress, VerifiedReport};
 use weir_load::workload::{Access, Workload};
+use weir_load::{Fault, Finding, Stop};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 /// Only a bound: nothing is measured by it.
@@ -45,6 +51,10 @@ struct Fake {
     is_still: bool,
     /// Whether it tells of more requests than there can be.
     is_boastful: bool,
+    /// Whether its first two volumes are one.
+    is_one_medium: bool,
+    /// What the last run was told to check.
+    verify: Option<Verify>,
 }
 
 impl Drop for Fake {
@@ -76,6 +86,7 @@ impl Worker for Fake {
         let is_asked = |name| asked.volumes.iter().any(|of| of.url == name);
         self.is_still = is_asked("null:still");
         self.is_boastful = is_asked("null:boastful");
+        self.is_one_medium = is_asked("null:same");
         let volume = |of: &OpenVolume| match of.url.as_str() {
             "null:slow" => {
                 std::thread::sleep(SLOW);
@@ -112,16 +123,20 @@ impl Worker for Fake {
         &mut self,
         _side: usize,
         configs: Vec<BenchConfig>,
+        verify: Option<Verify>,
         mut conductor: Conductor,
-    ) -> Result<Vec<BenchReport>, Refusal> {
+    ) -> Result<Ran, Refusal> {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let runtime = runtime.expect("a runtime can be made");
+        self.verify.clone_from(&verify);
+        let is_of_wrong_writer = |verify: &Verify| verify.writer == WRONG_WRITER;
         let mut reports: Vec<BenchReport> = configs
             .iter()
             .map(|_| merge::from_intervals(Vec::new(), false))
             .collect();
+        let mut is_wrong = false;
         let Some(beginning) = runtime.block_on(conductor.ready()) else {
-            return Ok(reports);
+            return Ok(Ran { reports, is_wrong });
         };
         std::thread::sleep(beginning.remaining());
         let teller = conductor.teller();
@@ -135,6 +150,11 @@ impl Worker for Fake {
         while second < 2
             || (lasts >= LONG && began.elapsed() < lasts && !configs[0].stop.is_asked())
         {
+            is_wrong =
+                second >= 2 && !self.is_still && verify.as_ref().is_some_and(is_of_wrong_writer);
+            if is_wrong {
+                break;
+            }
             for (job, (config, report)) in configs.iter().zip(&mut reports).enumerate() {
                 // Each agent has another place.
                 let place = u64::from(config.among().before);
@@ -163,7 +183,57 @@ impl Worker for Fake {
         if self.is_boastful {
             reports[0].operations[0].requests = u64::MAX;
         }
-        Ok(reports)
+        Ok(Ran { reports, is_wrong })
+    }
+
+    fn distinct(&mut self, _side: usize) -> Result<Option<(usize, usize)>, Refusal> {
+        Ok(self.is_one_medium.then_some((0, 1)))
+    }
+
+    /// Says what it was told to check: the seed, and which agent it is, as an address.
+    fn conclude(&mut self, stop: &Stop, teller: &Teller) -> Result<Vec<Conclusion>, Refusal> {
+        let Some(verify) = self.verify.take() else {
+            return Err(Refusal::new(Code::Run, "nothing was checked"));
+        };
+        let began = Instant::now();
+        while self.is_still && !stop.is_asked() {
+            assert!(began.elapsed() < PATIENCE, "it is stopped");
+            let progress = ConclusionProgress {
+                elapsed: began.elapsed(),
+                block: 1,
+                blocks: 10,
+                searching: false,
+            };
+            teller.concluding(0, &progress);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let of_job = |seed: &u64| match verify.writer == WRONG_WRITER && !self.is_still {
+            true => Err(Wrong {
+                requests: 3,
+                findings: vec![finding(*seed)],
+            }),
+            false => Ok(VerifiedReport {
+                written_blocks: u64::from(verify.writer),
+                compared_blocks: *seed,
+                whole: !stop.is_asked(),
+            }),
+        };
+        Ok(verify.seeds.iter().map(of_job).collect())
+    }
+}
+
+/// The agent that finds something wrong where blocks are checked.
+const WRONG_WRITER: u16 = 2;
+
+fn finding(lba: u64) -> Finding {
+    Finding {
+        fault: Fault::TornWrite,
+        lba,
+        blocks: 1,
+        sequence: 1,
+        found: "half of it".to_owned(),
+        counterpart: None,
+        persists: true,
     }
 }
 
@@ -201,6 +271,8 @@ impl Running {
                     gone: Arc::clone(&worker_gone),
                     is_still: false,
                     is_boastful: false,
+                    is_one_medium: false,
+                    verify: None,
                 })
             }),
             log: Arc::new(move |line| lines.lock().unwrap().push(line.to_owned())),
@@ -413,6 +485,165 @@ fn sides_may_share_volumes_and_a_job_that_cannot_be_run_is_told_before() {
     });
 }
 
+const SEEDS: [u64; 2] = [50, 60];
+
+/// Blocks are checked, each agent's by itself; one that finds something wrong ends the run of all, and all conclude.
+#[test]
+fn agents_check_blocks_of_their_own_and_one_that_finds_something_ends_the_run() {
+    let (one, two) = (Running::start(), Running::start());
+    block_on(async {
+        let mut coordinator = connect(&agents(&[&one, &two])).await.unwrap();
+        coordinator.open(&open(), &Stop::new()).await.unwrap();
+        coordinator.check_distinct(0, &Stop::new()).await.unwrap();
+        let (configs, stop) = ([config(LONG), config(LONG)], Stop::new());
+        let mut nothing = |_| {};
+        let run = coordinator.run_verified(0, &configs, &SEEDS, &stop, &mut nothing);
+        let outcome = tokio::time::timeout(PATIENCE, run).await;
+        let outcome = outcome.expect("it ends").expect("it was run");
+        assert!(outcome.error.is_none(), "{:?}", outcome.error);
+        assert!(!stop.is_asked(), "the user did not ask for it");
+        let concluded = coordinator.conclude(&stop, &mut |_, _| {}).await;
+        let each = concluded.into_iter().map(|of| of.expect("it is there"));
+        let [first, second] = each.collect::<Vec<_>>().try_into().unwrap();
+        let sound = |seed| {
+            Ok(VerifiedReport {
+                written_blocks: 1,
+                compared_blocks: seed,
+                whole: true,
+            })
+        };
+        let wrong = |seed| {
+            Err(Wrong {
+                requests: 3,
+                findings: vec![finding(seed)],
+            })
+        };
+        assert_eq!(first, SEEDS.map(sound));
+        assert_eq!(second, SEEDS.map(wrong));
+        // Without a run that checked there is nothing to conclude.
+        let outcome = run_again(&mut coordinator).await;
+        assert!(outcome.error.is_none());
+        for concluded in coordinator.conclude(&stop, &mut |_, _| {}).await {
+            let error = concluded.unwrap_err().to_string();
+            assert!(error.contains("nothing was checked"), "{error}");
+        }
+        coordinator.close().await;
+    });
+}
+
+async fn run_again(coordinator: &mut Coordinator) -> Outcome {
+    run(coordinator, Duration::from_secs(2)).await
+}
+
+/// Who ends a conclusion gets what was found until then; of a lost agent there is an error, and what the others found.
+#[test]
+fn a_conclusion_that_is_ended_and_one_without_an_agent_are_told_as_such() {
+    let (one, mut two) = (Running::start(), Running::start());
+    let name = two.address.to_string();
+    let both = agents(&[&one, &two]);
+    block_on(async {
+        let mut coordinator = connect(&both).await.unwrap();
+        let still = open_of(&["null:still", "null:b"]);
+        coordinator.open(&still, &Stop::new()).await.unwrap();
+        let (configs, stop) = ([config(LONG), config(LONG)], Stop::new());
+        let (loading, mut nothing) = (Stop::new(), |_| {});
+        let ends = loading.clone();
+        let run = coordinator.run_verified(0, &configs, &SEEDS, &loading, &mut nothing);
+        let end = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            ends.stop();
+        };
+        let (outcome, ()) = tokio::join!(run, end);
+        assert!(outcome.unwrap().error.is_none());
+        let mut told = [false; 2];
+        let asked = stop.clone();
+        let mut tell = |agent: usize, progress: Concluding| {
+            told[agent] = progress.blocks == 10;
+            if told == [true; 2] {
+                asked.stop();
+            }
+        };
+        let concluded = coordinator.conclude(&stop, &mut tell);
+        let concluded = tokio::time::timeout(PATIENCE, concluded).await;
+        for concluded in concluded.expect("it ends") {
+            let reports = concluded.expect("it is there");
+            assert!(reports.iter().all(|of| !of.as_ref().unwrap().whole));
+        }
+        tokio::task::spawn_blocking(move || two.end())
+            .await
+            .unwrap();
+        let (stop, mut nothing) = (Stop::new(), |_: usize, _: Concluding| {});
+        let concluded = coordinator.conclude(&stop, &mut nothing);
+        let concluded = tokio::time::timeout(PATIENCE, concluded).await;
+        let [first, second] = concluded.expect("it ends").try_into().unwrap();
+        // It has told what it checked.
+        assert!(first.is_err());
+        let error = second.unwrap_err().to_string();
+        assert!(error.contains(&name), "{error}");
+    });
+}
+
+#[test]
+fn volumes_that_are_one_medium_for_an_agent_are_told() {
+    let one = Running::start();
+    block_on(async {
+        let mut coordinator = connect(&agents(&[&one])).await.unwrap();
+        let same = open_of(&["null:same", "null:b"]);
+        coordinator.open(&same, &Stop::new()).await.unwrap();
+        let error = coordinator.check_distinct(0, &Stop::new()).await;
+        let error = error.unwrap_err();
+        assert!(
+            matches!(
+                error,
+                AgentError::Same {
+                    one: 0,
+                    other: 1,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    });
+}
+
+/// Agents that write over one another's blocks could find nothing that is true.
+#[test]
+fn an_agent_checks_nothing_that_is_not_its_own() {
+    let one = Running::start();
+    let job = weir_agent::wire::JobOnWire::of(&config(LONG));
+    block_on(async {
+        let ask = |verify: Verify| {
+            let run = ToAgent::Run {
+                side: 0,
+                jobs: vec![job.clone(), job.clone()],
+                verify: Some(verify),
+            };
+            let open = encode(&ToAgent::Open(open())).unwrap();
+            (open, encode(&run).unwrap())
+        };
+        let shared = Verify {
+            seeds: SEEDS.to_vec(),
+            writer: 1,
+        };
+        let (open, run) = ask(shared);
+        let mut stream = secured(&one).await;
+        let mut frames = Frames::of_known();
+        for bytes in [hello(TOKEN, PROTOCOL, "far@away"), open] {
+            stream.write_all(&bytes).await.unwrap();
+        }
+        let is_open = |said: &ToCoordinator| matches!(said, ToCoordinator::Opened { .. });
+        until(&mut stream, &mut frames, is_open).await;
+        stream.write_all(&run).await.unwrap();
+        let is_refused = |said: &ToCoordinator| {
+            let ToCoordinator::Refused { code, text } = said else {
+                return false;
+            };
+            *code == Code::Message && text.contains("blocks of its own")
+        };
+        until(&mut stream, &mut frames, is_refused).await;
+    });
+}
+
 #[test]
 fn more_queues_than_can_be_counted_are_refused() {
     let (one, two) = (Running::start(), Running::start());
@@ -526,7 +757,7 @@ fn who_does_not_ask_for_the_protocol_is_not_heard() {
         let _ = stream.read_to_end(&mut said).await;
         assert_eq!(said, b"");
     });
-    one.until_logged("does not ask for weir-agent/2");
+    one.until_logged("does not ask for weir-agent/3");
 }
 
 #[test]
@@ -716,6 +947,7 @@ fn a_run_ends_when_its_coordinator_goes_or_falls_silent() {
         let run = ToAgent::Run {
             side: 0,
             jobs: vec![job(duration), job(duration)],
+            verify: None,
         };
         [
             encode(&run).unwrap(),
@@ -770,6 +1002,7 @@ fn a_run_begins_soon_or_is_refused() {
             ToAgent::Run {
                 side: 0,
                 jobs: vec![job.clone(), job],
+                verify: None,
             },
         );
         let begin = hello(TOKEN, PROTOCOL, "far@away");
@@ -950,6 +1183,7 @@ fn strangers_are_heard_for_little() {
                 encode(&ToAgent::Run {
                     side: 0,
                     jobs: Vec::new(),
+                    verify: None,
                 })
                 .unwrap(),
             ),
@@ -1036,6 +1270,7 @@ fn any_bytes_do_no_harm() {
                 let mut text = encode(&ToAgent::Run {
                     side: 0,
                     jobs: vec![job.clone(), job],
+                    verify: None,
                 })
                 .unwrap();
                 for _ in 0..noise.next() % 4 {

@@ -282,11 +282,16 @@ fn check(job: &Job, reactors: usize) -> Result<Vec<Caveat>, BenchError> {
     for volume in &job.volumes {
         let geometry = volume.geometry();
         let bytes_max = WRITE_POOL_BYTES as u64;
+        let own = config.own_blocks(&geometry)?;
+        let queues = match among.apart {
+            true => config.queues,
+            false => among.queues,
+        };
         let rounded = check_volume(
             &config.workload,
             volume,
             &geometry,
-            config.among().queues,
+            (own.end - own.start, queues),
             bytes_max,
         )?;
         let block_bytes = u64::from(geometry.block_size.bytes());
@@ -547,12 +552,25 @@ fn start_lane(
     (began, window): (Instant, Window),
 ) -> Task<LaneEnd> {
     let config = &plan.config;
-    let Among { before, queues } = config.among();
+    let Among {
+        before,
+        queues,
+        apart,
+    } = config.among();
     // What is drawn depends on the place among all queues, and not on the machine.
     let place = before + queue;
+    let own = config.own_blocks(&geometry);
+    let own = own.expect("it was checked before anything was opened");
+    let (of, first) = match apart {
+        true => (config.queues, before),
+        false => (queues, 0),
+    };
     let part = Part {
         queue: place,
-        queues,
+        first,
+        queues: of,
+        first_block: own.start,
+        blocks: own.end - own.start,
     };
     let generator = Generator::new(&config.workload, &geometry, part, config.seed);
     let schedule = match config.load {

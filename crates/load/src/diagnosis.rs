@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::pattern::{Stamp, header, whole};
+use crate::pattern::{Stamp, header, number_of, whole, writer_of};
 
 /// Bits that may differ for a block to count as damaged in single bits, and not as a whole.
 const FLIPPED_BITS_MAX: u32 = 8;
@@ -96,6 +96,12 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// The sequence number that should be there, as it counts: without the bits that say which machine of several wrote.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        number_of(self.sequence)
+    }
+
     /// What would explain it, if it is elsewhere.
     pub(crate) fn missing(&self, seed: u64) -> Option<Stamp> {
         let seems_lost = matches!(self.fault, Fault::LostWrite | Fault::TornWrite);
@@ -128,7 +134,10 @@ impl fmt::Display for Finding {
         write!(
             formatter,
             "{}: block {} should hold sequence {}, and found was {}{again}",
-            self.fault, self.lba, self.sequence, self.found
+            self.fault,
+            self.lba,
+            self.number(),
+            self.found
         )
     }
 }
@@ -166,6 +175,8 @@ pub(crate) enum Holds {
     Elsewhere(Stamp),
     /// What another run wrote.
     OtherRun(Stamp),
+    /// What another machine of the run wrote to it, which should have left it alone.
+    OtherMachine(Stamp),
     /// What it should, with a few bits changed.
     Flipped { bits: u32, byte: usize },
     /// What it should in part, and for the rest, from this byte on, what is said here.
@@ -196,6 +207,10 @@ impl fmt::Display for Holds {
             Holds::Later(stamp) => write!(formatter, "what was not written yet: {stamp}"),
             Holds::Elsewhere(stamp) => write!(formatter, "what belongs elsewhere: {stamp}"),
             Holds::OtherRun(stamp) => write!(formatter, "what another run wrote: {stamp}"),
+            Holds::OtherMachine(stamp) => write!(
+                formatter,
+                "what another machine wrote to it, for which it is a block of another volume: {stamp}"
+            ),
             Holds::Flipped { bits, byte } => {
                 write!(
                     formatter,
@@ -308,6 +323,8 @@ fn whole_but_wrong(expected: &Stamp, found: Stamp) -> Holds {
         Holds::OtherRun(found)
     } else if found.lba != expected.lba {
         Holds::Elsewhere(found)
+    } else if writer_of(found.sequence) != writer_of(expected.sequence) {
+        Holds::OtherMachine(found)
     } else if found.sequence < expected.sequence {
         Holds::Earlier(found)
     } else {
@@ -479,7 +496,9 @@ impl Evidence {
 
     fn is_old_part(&self, at: usize, part: Part) -> bool {
         match part {
-            Part::Stamped(_) => true,
+            Part::Stamped(stamp) => {
+                writer_of(stamp.sequence) == writer_of(self.wanted[at].sequence())
+            }
             Part::Zeroes => self.had(at, Before::Zeroes),
         }
     }
@@ -507,6 +526,7 @@ fn damage(holds: Holds) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pattern::SEQUENCE_BITS;
 
     const SEED: u64 = 11;
     const LBA: u64 = 40;
@@ -693,6 +713,42 @@ mod tests {
             ..of_two_writes
         };
         assert_eq!(fault(&of_one), Some(Fault::TornWrite));
+    }
+
+    /// Machines that write over one another do not see the volume's faults.
+    #[test]
+    fn what_another_machine_wrote_is_neither_lost_nor_stale_nor_torn() {
+        let by = |writer: u64, number| writer << SEQUENCE_BITS | number;
+        let (own, other) = (stamp(LBA, by(1, 3)), stamp(LBA, by(2, 9)));
+        let holds = look_for(own.sequence, &other.contents(BLOCK));
+        assert_eq!(holds, Holds::OtherMachine(other));
+        let mixed = torn(&other.contents(BLOCK), &own.contents(BLOCK), 512);
+        let part = look_for(own.sequence, &mixed);
+        let of = Part::Stamped(other);
+        assert!(
+            matches!(part, Holds::Parts { of: found, .. } if found == of),
+            "{part:?}"
+        );
+        for (holds, expected) in [(holds, Fault::ForeignData), (part, Fault::Corruption)] {
+            for again in [holds, Holds::Wanted] {
+                let evidence = Evidence {
+                    wanted: vec![Wanted::Exactly(own.sequence)],
+                    first_write: vec![true],
+                    ..evidence(vec![holds], vec![vec![again]])
+                };
+                let finding = evidence.diagnose().expect("it is wrong");
+                assert_eq!(finding.fault, expected, "{finding}");
+                assert!(finding.to_string().contains("sequence 3, "), "{finding}");
+                assert!(finding.to_string().contains("by machine 2"), "{finding}");
+            }
+        }
+        // Its own writes are told apart as ever, and what belongs elsewhere does so whoever wrote it.
+        let earlier = stamp(LBA, by(1, 2));
+        let holds = look_for(own.sequence, &earlier.contents(BLOCK));
+        assert_eq!(holds, Holds::Earlier(earlier));
+        let elsewhere = stamp(LBA + 1, by(2, 9));
+        let holds = look_for(own.sequence, &elsewhere.contents(BLOCK));
+        assert_eq!(holds, Holds::Elsewhere(elsewhere));
     }
 
     #[test]

@@ -11,6 +11,19 @@ use std::fmt;
 
 use crate::random::{Random, mix};
 
+/// The bits of a sequence number that count; those above say which machine of a run on several wrote.
+pub(crate) const SEQUENCE_BITS: u32 = 48;
+
+/// A sequence number as it counts, without who wrote.
+pub(crate) fn number_of(sequence: u64) -> u64 {
+    sequence & ((1 << SEQUENCE_BITS) - 1)
+}
+
+/// Which machine of a run on several wrote, from 1 on; 0 where there is one.
+pub(crate) fn writer_of(sequence: u64) -> u64 {
+    sequence >> SEQUENCE_BITS
+}
+
 const MAGIC: [u8; 8] = *b"WEIRSTMP";
 const HEADER_LEN: usize = 40;
 
@@ -30,8 +43,14 @@ impl fmt::Display for Stamp {
         write!(
             formatter,
             "block {}, sequence {} of run {:#018x}",
-            self.lba, self.sequence, self.seed
-        )
+            self.lba,
+            number_of(self.sequence),
+            self.seed
+        )?;
+        match writer_of(self.sequence) {
+            0 => Ok(()),
+            writer => write!(formatter, " by machine {writer}"),
+        }
     }
 }
 

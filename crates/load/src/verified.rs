@@ -5,8 +5,11 @@
 //! yielded something wrong is held, its blocks are read again a few times, and then the load is asked to stop. At the end
 //! everything that was written is read once more.
 //!
-//! Blocks that the run has not written may hold anything but what belongs to another block. Blocks behind the range that it
+//! Blocks that the run has not written may hold anything but what belongs to another block. Blocks outside the range that it
 //! knows are not looked at.
+//!
+//! Of several machines that make one load each checks its own blocks ([`Blocks`]), of which no other one writes any: what a machine knows of its writes is all that there is to
+//! know. They have one seed and number their writes apart, so that what goes astray from one's blocks to another's is known there for what it is.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -25,7 +28,7 @@ use weir_reactor::Reactor;
 
 use crate::diagnosis::{Before, Evidence, Finding, Holds, Wanted, look};
 use crate::lane::{Lane, LaneError};
-use crate::pattern::{Stamp, header};
+use crate::pattern::{SEQUENCE_BITS, Stamp, header};
 use crate::plan::range_blocks;
 use crate::search::{AGAIN_AFTER, Search, filled, for_each_block, read_of};
 use crate::{PROGRESS_INTERVAL, Stop};
@@ -94,14 +97,27 @@ pub struct ConclusionProgress {
 struct State;
 
 impl State {
-    const SEQUENCE_MASK: u64 = (1 << 48) - 1;
-    const READER: u64 = 1 << 48;
-    const READERS_MASK: u64 = 0x7FFF << 48;
+    const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
+    const READER: u64 = 1 << SEQUENCE_BITS;
+    const READERS_MASK: u64 = 0x7FFF << SEQUENCE_BITS;
     const WRITING: u64 = 1 << 63;
+}
+
+/// Which blocks are checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocks {
+    /// Of the volume's.
+    pub range: Range<u64>,
+    /// Which of several machines that share a volume out among them checks these, from 1 on; 0 where one machine checks all.
+    pub writer: u16,
 }
 
 struct Shared {
     seed: u64,
+    /// The first block that something is remembered of.
+    first: u64,
+    /// What sequence numbers have above what counts: who wrote.
+    mark: u64,
     states: Box<[AtomicU64]>,
     /// The sequence number before the last, for what is torn.
     previous: Box<[AtomicU64]>,
@@ -114,11 +130,23 @@ struct Shared {
 }
 
 impl Shared {
-    /// The blocks of a range of which something is remembered.
+    /// The blocks of a range of which something is remembered, by their places there.
     fn known(&self, lba: u64, blocks: u64) -> Range<usize> {
         let length = self.states.len() as u64;
-        let end = lba.saturating_add(blocks).min(length);
-        lba.min(length) as usize..end as usize
+        let place = |lba: u64| lba.saturating_sub(self.first).min(length) as usize;
+        place(lba)..place(lba.saturating_add(blocks))
+    }
+
+    fn address(&self, place: usize) -> u64 {
+        self.first + place as u64
+    }
+
+    /// As it stands in a stamp.
+    fn marked(&self, sequence: u64) -> u64 {
+        match sequence {
+            0 => 0,
+            sequence => self.mark | sequence,
+        }
     }
 
     fn sequence(&self, block: usize) -> u64 {
@@ -189,20 +217,21 @@ impl Shared {
     fn wanted(&self, block: usize) -> Wanted {
         match self.sequence(block) {
             0 => Wanted::Anything,
-            sequence => Wanted::Exactly(sequence),
+            sequence => Wanted::Exactly(self.marked(sequence)),
         }
     }
 
-    /// What each block of a range holds, of which blocks `known` are remembered.
-    fn look(&self, known: Range<usize>, data: &[View], block_bytes: usize) -> Vec<Holds> {
+    /// What each block of a range that begins at `lba` holds, of which blocks `known` are remembered.
+    fn look(&self, known: Range<usize>, lba: u64, data: &[View], block_bytes: usize) -> Vec<Holds> {
         let mut all = Vec::with_capacity(known.len());
-        let mut block = known.start;
+        let mut at = lba;
         for_each_block(data, block_bytes, |bytes| {
-            if block < known.end {
-                let (wanted, previous) = (self.wanted(block), self.previous[block].load(SeqCst));
-                all.push(look(self.seed, block as u64, wanted, previous, bytes));
+            let place = at.checked_sub(self.first).map(|place| place as usize);
+            if let Some(place) = place.filter(|place| known.contains(place)) {
+                let previous = self.marked(self.previous[place].load(SeqCst));
+                all.push(look(self.seed, at, self.wanted(place), previous, bytes));
             }
-            block += 1;
+            at += 1;
         });
         all.resize(known.len(), Holds::Missing);
         all
@@ -237,12 +266,36 @@ pub fn wrap(
     stop: &Stop,
 ) -> Result<(Vec<Arc<dyn Volume>>, Verification), VerifiedError> {
     let blocks = range_blocks(&volumes[0].geometry(), range_bytes);
-    if blocks > CHECKED_BLOCKS_MAX {
-        return Err(VerifiedError::TooManyBlocks { blocks });
+    let blocks = Blocks {
+        range: 0..blocks,
+        writer: 0,
+    };
+    wrap_blocks(volumes, seed, &blocks, stop)
+}
+
+/// As [`wrap`], of which `blocks` are checked. All machines that share a volume out among them have one `seed`, and each is another writer.
+///
+/// # Errors
+/// As [`wrap`].
+///
+/// # Panics
+/// As [`wrap`].
+pub fn wrap_blocks(
+    volumes: &[Arc<dyn Volume>],
+    seed: u64,
+    blocks: &Blocks,
+    stop: &Stop,
+) -> Result<(Vec<Arc<dyn Volume>>, Verification), VerifiedError> {
+    let Blocks { range, writer } = blocks;
+    let length = range.end.saturating_sub(range.start);
+    if length > CHECKED_BLOCKS_MAX {
+        return Err(VerifiedError::TooManyBlocks { blocks: length });
     }
-    let numbers = || (0..blocks).map(|_| AtomicU64::new(0)).collect();
+    let numbers = || (0..length).map(|_| AtomicU64::new(0)).collect();
     let shared = Arc::new(Shared {
         seed,
+        first: range.start,
+        mark: u64::from(*writer) << SEQUENCE_BITS,
         states: numbers(),
         previous: numbers(),
         next_sequence: AtomicU64::new(1),
@@ -412,7 +465,7 @@ impl Verification {
                     .take_while(|&more| is_written(next + more))
                     .count()
                     + 1;
-                lane.push((), read_of(next as u64, blocks as u32));
+                lane.push((), read_of(self.shared.address(next), blocks as u32));
                 next += blocks;
             }
             if lane.is_idle() {
@@ -553,7 +606,8 @@ impl Covers {
         }
         if let Operation::Write { lba, data, .. } = &mut request.operation {
             let sequence = self.shared.next_sequence.fetch_add(1, Relaxed);
-            *data = self.stamped(*lba, sequence, weir_memory::views_len(data));
+            let marked = self.shared.marked(sequence);
+            *data = self.stamped(*lba, marked, weir_memory::views_len(data));
             let mut sequences = self.sequences.borrow_mut();
             sequences.insert(request.token, sequence);
         }
@@ -603,7 +657,8 @@ impl CompletionSink for Covers {
             return self.sink.complete(completion);
         }
         let data = filled(&completion.operation);
-        let first = self.shared.look(known.clone(), data, self.block_bytes);
+        let lba = completion.operation.range().map_or(0, |(lba, _)| lba);
+        let first = self.shared.look(known.clone(), lba, data, self.block_bytes);
         self.shared.compared.fetch_add(known.len() as u64, Relaxed);
         if first.iter().all(|&holds| holds == Holds::Wanted) {
             self.shared.end_read(known);
@@ -625,7 +680,7 @@ impl Covers {
         let previous = |block: usize| self.shared.previous[block].load(SeqCst);
         let is_first = known.clone().map(|block| previous(block) == 0);
         let mut evidence = Evidence {
-            lba: known.start as u64,
+            lba: self.shared.address(known.start),
             wanted: wanted.collect(),
             first_write: is_first.collect(),
             first,
@@ -654,11 +709,13 @@ impl Covers {
     /// What blocks hold now, by a queue of its own; nothing where they cannot be read.
     async fn read_again(&self, known: Range<usize>) -> Option<Vec<Holds>> {
         let mut lane = Lane::open(&self.reactor, &self.inner, 1).ok()?;
-        let read = lane
-            .alone((), read_of(known.start as u64, known.len() as u32))
-            .await
-            .ok()?;
-        Some(self.shared.look(known, filled(&read), self.block_bytes))
+        let lba = self.shared.address(known.start);
+        let read = lane.alone((), read_of(lba, known.len() as u32)).await;
+        let read = read.ok()?;
+        Some(
+            self.shared
+                .look(known, lba, filled(&read), self.block_bytes),
+        )
     }
 
     /// Whether the write of the first wrong block had an effect on blocks next to those that were read.
@@ -671,9 +728,9 @@ impl Covers {
         let Wanted::Exactly(sequence) = evidence.wanted[wrong] else {
             return false;
         };
-        let start = evidence.lba as usize;
+        let start = (evidence.lba - self.shared.first) as usize;
         let end = start + evidence.first.len();
-        let is_of_it = |block: &usize| self.shared.sequence(*block) == sequence;
+        let is_of_it = |place: &usize| self.shared.marked(self.shared.sequence(*place)) == sequence;
         let most = NEIGHBOURS_MAX as usize;
         let before = (0..start).rev().take(most).take_while(is_of_it).count();
         let after = (end..self.shared.states.len())

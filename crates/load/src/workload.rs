@@ -9,6 +9,7 @@ mod named;
 mod text;
 mod zipf;
 
+pub use generator::{ApartError, check_apart, own_blocks};
 pub use named::{NAMED, Named, named};
 pub use text::{parse_sizes, sizes_text};
 

@@ -208,7 +208,11 @@ fn queues_among_those_of_other_machines_have_their_own_requests_and_times() {
     const HALF: usize = 512 << 10;
     for before in [0, 2] {
         let config = BenchConfig {
-            among: Some(Among { before, queues: 4 }),
+            among: Some(Among {
+                before,
+                queues: 4,
+                apart: false,
+            }),
             ramp: Duration::ZERO,
             ..config()
         };
@@ -244,6 +248,7 @@ fn queues_among_those_of_other_machines_have_their_own_requests_and_times() {
         among: Some(Among {
             before: 3,
             queues: 4,
+            apart: false,
         }),
         ..config()
     };

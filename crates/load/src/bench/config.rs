@@ -1,14 +1,15 @@
 //! How much load, when, and for how long.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_block::Volume;
+use weir_block::{Geometry, Volume};
 
 use crate::Stop;
 use crate::lane::LaneError;
 use crate::plan::PlanError;
-use crate::workload::{Workload, WorkloadError};
+use crate::workload::{ApartError, Workload, WorkloadError, own_blocks};
 
 /// The length of an interval where nothing else is asked for.
 pub const INTERVAL: Duration = Duration::from_secs(1);
@@ -48,6 +49,9 @@ pub struct Among {
     pub before: u32,
     /// Queues of all machines.
     pub queues: u32,
+    /// Whether each machine has blocks of its own, to which no other one's requests go ([`crate::workload::own_blocks`]); otherwise those of all go to the same ones.
+    /// All machines have as many queues then.
+    pub apart: bool,
 }
 
 impl BenchConfig {
@@ -57,7 +61,22 @@ impl BenchConfig {
         self.among.unwrap_or(Among {
             before: 0,
             queues: self.queues,
+            apart: false,
         })
+    }
+
+    /// The blocks of a volume that this machine's requests go to.
+    ///
+    /// # Errors
+    /// [`ApartError`], where machines are to have blocks of their own and cannot.
+    pub fn own_blocks(&self, geometry: &Geometry) -> Result<Range<u64>, ApartError> {
+        let among = self.among();
+        let queues = self.queues.max(1);
+        let (machine, machines) = match among.apart {
+            true => (among.before / queues, among.queues.div_ceil(queues)),
+            false => (0, 1),
+        };
+        own_blocks(&self.workload, geometry, machine, machines)
     }
 }
 
@@ -166,6 +185,9 @@ pub enum BenchError {
         /// Queues of this machine.
         queues: u32,
     },
+    /// Machines cannot have blocks of their own.
+    #[error(transparent)]
+    Apart(#[from] ApartError),
     /// More intervals than are kept.
     #[error(
         "{duration:?} in intervals of {interval:?} are more than {INTERVALS_MAX} intervals; intervals of {least:?} or longer are possible"

@@ -1,5 +1,6 @@
 //! What a queue does next: drawn from a seed, without memory per request.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use weir_block::{Geometry, Volume};
@@ -20,8 +21,14 @@ pub(crate) struct Next {
 /// Which queue of how many this is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part {
+    /// Its place among the queues of all machines.
     pub(crate) queue: u32,
+    /// The place of the first of the queues that share blocks with it, and how many these are.
+    pub(crate) first: u32,
     pub(crate) queues: u32,
+    /// The blocks that they share.
+    pub(crate) first_block: u64,
+    pub(crate) blocks: u64,
 }
 
 /// Draws the requests of one queue. The workload was checked, by itself and against the volume.
@@ -227,7 +234,7 @@ impl StreamState {
         (index, streams): (u64, u64),
     ) -> Self {
         let shift = geometry.block_size.shift();
-        let range = stream_blocks(workload, stream, geometry);
+        let range = stream_blocks(workload, stream, geometry).min(part.blocks);
         let sizes: Vec<_> = stream
             .sizes
             .iter()
@@ -238,7 +245,7 @@ impl StreamState {
         let (first_block, of_queue) = part.of(range, longest);
         let start = of_queue / streams * index;
         let cursor = Cursor {
-            first_block,
+            first_block: part.first_block + first_block,
             blocks: of_queue,
             next: start - start % longest,
             lap: 0,
@@ -253,7 +260,7 @@ impl StreamState {
                 None => (blocks, blocks),
             };
             let slots = Slots {
-                first_block: 0,
+                first_block: part.first_block,
                 count: (range - tail) / unit + 1,
                 unit,
             };
@@ -395,7 +402,8 @@ fn stream_blocks(workload: &Workload, stream: &Stream, geometry: &Geometry) -> u
 impl Part {
     /// First of the blocks that the queue goes through one after the other, and how many: whole requests, and together all that there are.
     fn of(self, range: u64, longest: u64) -> (u64, u64) {
-        let (queue, queues) = (u128::from(self.queue), u128::from(self.queues));
+        let queue = u128::from(self.queue - self.first);
+        let queues = u128::from(self.queues);
         let requests = u128::from(range / longest);
         let edge = |queue: u128| (requests * queue / queues) as u64 * longest;
         (edge(queue), edge(queue + 1) - edge(queue))
@@ -420,6 +428,110 @@ fn slots_within(part: &Cursor, blocks: u64, unit: u64) -> Slots {
     }
 }
 
+/// Why several machines cannot have blocks of their own.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ApartError {
+    /// Some blocks are asked for more often than others, by all.
+    #[error(
+        "with access {access} the same blocks are asked for most by all machines, and none can have them for itself; random, sequential, random:PERCENT and stride:SIZE can be shared out"
+    )]
+    Hot {
+        /// The access.
+        access: Access,
+    },
+    /// A stream that works on a part of the blocks.
+    #[error(
+        "a stream that works on {range_bytes} bytes alone cannot be shared out; leave its range out, or let one machine make the load"
+    )]
+    Range {
+        /// The stream's part.
+        range_bytes: u64,
+    },
+    /// Fewer blocks than requests of all machines take.
+    #[error(
+        "{machines} machines cannot share out {blocks} blocks in units of {unit}, of which every request is a part; use more of the volume, or fewer sizes of requests"
+    )]
+    Small {
+        /// Machines.
+        machines: u32,
+        /// Blocks that there are.
+        blocks: u64,
+        /// The least that each must have.
+        unit: u64,
+    },
+}
+
+/// Whether machines can have blocks of their own in this workload, whatever the volume.
+///
+/// # Errors
+/// [`ApartError`].
+pub fn check_apart(workload: &Workload) -> Result<(), ApartError> {
+    for stream in workload.streams.iter().filter(|of| of.share_percent > 0.0) {
+        match &stream.access {
+            Access::Random | Access::Sequential | Access::Mixed { .. } | Access::Strided { .. } => {
+            }
+            access @ (Access::Zipf { .. } | Access::Pareto { .. } | Access::Hot { .. }) => {
+                let access = access.clone();
+                return Err(ApartError::Hot { access });
+            }
+        }
+        if let Some(range_bytes) = stream.range_bytes {
+            return Err(ApartError::Range { range_bytes });
+        }
+    }
+    Ok(())
+}
+
+/// The blocks to which the requests of machine `machine` of so many go, where each has blocks of its own: together all of the working set, and each as many as another but for
+/// a request. They begin where a request of every size may, so that a request is wholly of one machine. One machine has all.
+///
+/// # Errors
+/// [`ApartError`].
+pub fn own_blocks(
+    workload: &Workload,
+    geometry: &Geometry,
+    machine: u32,
+    machines: u32,
+) -> Result<Range<u64>, ApartError> {
+    let blocks = range_blocks(geometry, workload.range_bytes);
+    if machines <= 1 {
+        return Ok(0..blocks);
+    }
+    check_apart(workload)?;
+    let shift = geometry.block_size.shift();
+    let streams = workload.streams.iter().filter(|of| of.share_percent > 0.0);
+    let units = streams.flat_map(|stream| {
+        let sizes = stream.sizes.iter().filter(|size| size.percent > 0.0);
+        sizes.map(|size| size.bytes).chain(stream.align_bytes)
+    });
+    let unit = units
+        .map(|bytes| blocks_of(bytes, shift))
+        .try_fold(1, multiple_of_both)
+        .unwrap_or(u64::MAX);
+    let count = blocks / unit;
+    if count < u64::from(machines) || machine >= machines {
+        return Err(ApartError::Small {
+            machines,
+            blocks,
+            unit,
+        });
+    }
+    let edge = |machine: u32| match machine == machines {
+        true => blocks,
+        false => (u128::from(count) * u128::from(machine) / u128::from(machines)) as u64 * unit,
+    };
+    Ok(edge(machine)..edge(machine + 1))
+}
+
+/// The least number that both divide; none where it cannot be counted.
+fn multiple_of_both(one: u64, other: u64) -> Option<u64> {
+    let (mut divisor, mut rest) = (one, other);
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    (one / divisor).checked_mul(other)
+}
+
 /// Whether deallocations are asked for that are no whole units of `granularity_bytes`, in which the volume deallocates.
 pub(crate) fn deallocates_parts(workload: &Workload, granularity_bytes: u64) -> bool {
     let is_whole = |bytes: u64| bytes.is_multiple_of(granularity_bytes.max(1));
@@ -437,7 +549,7 @@ pub(crate) fn deallocates_parts(workload: &Workload, granularity_bytes: u64) -> 
     })
 }
 
-/// Whether the volume can do this with so many queues, with requests of at most `bytes_max`. Says whether a size has to be
+/// Whether the volume can do this within so many of its blocks and with so many queues, with requests of at most `bytes_max`. Says whether a size has to be
 /// rounded up.
 ///
 /// # Errors
@@ -446,7 +558,7 @@ pub(crate) fn check_volume(
     workload: &Workload,
     volume: &Arc<dyn Volume>,
     geometry: &Geometry,
-    queues: u32,
+    (blocks, queues): (u64, u32),
     bytes_max: u64,
 ) -> Result<bool, PlanError> {
     let name = || volume.name();
@@ -460,7 +572,7 @@ pub(crate) fn check_volume(
     let transfer_bytes = u64::from(geometry.transfer_blocks_max) * block_bytes;
     let mut rounded = false;
     for stream in &workload.streams {
-        let range = stream_blocks(workload, stream, geometry);
+        let range = stream_blocks(workload, stream, geometry).min(blocks);
         for size in &stream.sizes {
             let whole = size.bytes.is_multiple_of(block_bytes);
             rounded |= !whole;

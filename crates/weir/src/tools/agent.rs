@@ -11,14 +11,17 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use weir_agent::allow::{Allowed, Rule};
-use weir_agent::message::{Code, Open, OpenVolume, Usage as Asked, WrongJob};
-use weir_agent::server::{Agent, Conductor, Refusal, Worker};
+use weir_agent::message::{Code, Open, OpenVolume, Usage as Asked, Verify, WrongJob};
+use weir_agent::server::{Agent, Conductor, Ran, Refusal, Teller, Worker};
 use weir_agent::tls::Identity;
 use weir_agent::token::Token;
+use weir_agent::wire::{Conclusion, Wrong};
 use weir_block::Volume;
 use weir_lab::convert;
 use weir_lab::document::{self, Machine};
-use weir_load::bench::{self, BenchConfig, BenchReport, Job};
+use weir_load::Stop;
+use weir_load::bench::{self, BenchConfig, Job};
+use weir_load::verified::{self, Blocks, Verification, VerifiedError};
 use weir_volume::{Gate, VolumeUrl};
 
 use super::ReactorArguments;
@@ -167,6 +170,8 @@ impl Signals {
 /// Does what one coordinator asks.
 struct LoadWorker {
     allowed: Arc<Allowed>,
+    /// What is known of the blocks that the last run wrote, where they are checked; ends before the volumes do.
+    verifications: Vec<Verification>,
     opened: Option<Opened>,
 }
 
@@ -185,6 +190,7 @@ impl LoadWorker {
     fn new(allowed: Arc<Allowed>) -> Self {
         LoadWorker {
             allowed,
+            verifications: Vec::new(),
             opened: None,
         }
     }
@@ -289,9 +295,20 @@ impl Worker for LoadWorker {
         &mut self,
         side: usize,
         configs: Vec<BenchConfig>,
+        verify: Option<Verify>,
         mut conductor: Conductor,
-    ) -> Result<Vec<BenchReport>, Refusal> {
-        let (opened, jobs) = self.jobs(side, configs)?;
+    ) -> Result<Ran, Refusal> {
+        self.verifications.clear();
+        let (opened, mut jobs) = self.jobs(side, configs)?;
+        // What is found wrong ends the load, and must not be taken for the coordinator's wish.
+        let asked = jobs.first().map(|job| job.config.stop.clone());
+        let asked = asked.unwrap_or_default();
+        let stop = asked.within();
+        let verifications = match verify {
+            None => Vec::new(),
+            Some(verify) => checked(&mut jobs, &verify, &stop)
+                .map_err(|error| Refusal::new(Code::Run, format!("{error:#}")))?,
+        };
         let remotes = opened.session.remotes();
         let ran = opened.session.run(move |control| async move {
             let teller = conductor.teller();
@@ -314,6 +331,65 @@ impl Worker for LoadWorker {
         });
         let refused = |text: String| Refusal::new(Code::Run, text);
         let reports = ran.map_err(|error| refused(format!("{error:#}")))?;
-        reports.map_err(|error| refused(error.to_string()))
+        let reports = reports.map_err(|error| refused(error.to_string()))?;
+        self.verifications = verifications;
+        Ok(Ran {
+            reports,
+            is_wrong: stop.is_asked() && !asked.is_asked(),
+        })
     }
+
+    fn distinct(&mut self, side: usize) -> Result<Option<(usize, usize)>, Refusal> {
+        let refused = |text: String| Refusal::new(Code::Run, text);
+        let opened = self.opened.as_ref();
+        let opened = opened.ok_or_else(|| refused("no volume was opened".to_owned()))?;
+        let places = opened.sides.get(side);
+        let places = places.ok_or_else(|| refused(format!("there is no side {side}")))?;
+        let first = |&place: &usize| Arc::clone(&opened.volumes[place].1[0]);
+        let volumes: Vec<_> = places.iter().map(first).collect();
+        let same = opened
+            .session
+            .run(move |control| async move { verified::same_medium(&control, &volumes).await });
+        let same = same.map_err(|error| refused(format!("{error:#}")))?;
+        same.map_err(|error| refused(error.to_string()))
+    }
+
+    fn conclude(&mut self, stop: &Stop, teller: &Teller) -> Result<Vec<Conclusion>, Refusal> {
+        let refused = |text: String| Refusal::new(Code::Run, text);
+        let opened = self.opened.as_ref();
+        let opened = opened.filter(|_| !self.verifications.is_empty());
+        let opened = opened.ok_or_else(|| refused("nothing was checked".to_owned()))?;
+        let mut concluded = Vec::with_capacity(self.verifications.len());
+        for (job, verification) in self.verifications.drain(..).enumerate() {
+            let (stop, teller) = (stop.clone(), teller.clone());
+            let one = opened.session.run(move |control| async move {
+                let told = |progress| teller.concluding(job, &progress);
+                verification.conclude(&control, &stop, told).await
+            });
+            concluded.push(match one.map_err(|error| refused(format!("{error:#}")))? {
+                Ok(report) => Ok(report),
+                Err(VerifiedError::Wrong {
+                    findings, requests, ..
+                }) => Err(Wrong { requests, findings }),
+                Err(error) => return Err(refused(error.to_string())),
+            });
+        }
+        Ok(concluded)
+    }
+}
+
+/// Has every job's volume checked, the blocks that are this agent's. What is wrong asks for `stop`.
+fn checked(jobs: &mut [Job], verify: &Verify, stop: &Stop) -> anyhow::Result<Vec<Verification>> {
+    let mut verifications = Vec::with_capacity(jobs.len());
+    for (job, &seed) in jobs.iter_mut().zip(&verify.seeds) {
+        let blocks = Blocks {
+            range: job.config.own_blocks(&job.volumes[0].geometry())?,
+            writer: verify.writer,
+        };
+        let (wrapped, verification) = verified::wrap_blocks(&job.volumes, seed, &blocks, stop)?;
+        job.volumes = wrapped;
+        job.config.stop = stop.clone();
+        verifications.push(verification);
+    }
+    Ok(verifications)
 }

@@ -71,8 +71,9 @@ pub(crate) struct BenchArguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Check that every block read holds what was written to it last. What is written are then stamped blocks; requests that overlap one
-    /// in flight wait for it, and everything is read once more at the end. The first thing wrong ends the run
-    #[arg(long, conflicts_with = "agent")]
+    /// in flight wait for it, and everything is read once more at the end. The first thing wrong ends the run. With several agents each has
+    /// blocks of its own
+    #[arg(long)]
     verify: bool,
     /// Write even where the volume carries data (a file system, a partition table)
     #[arg(long)]
@@ -185,13 +186,6 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
     let watched = arguments.watch.watched()?;
     let workload = arguments.requests.workload()?;
     let configs = arguments.configs(&workload)?;
-    if arguments.agents.are_named() {
-        return on_agents::run(&arguments, &workload, &configs, watched, json);
-    }
-    let volumes = arguments.urls.len() as u32 * arguments.hosts;
-    let Some(queues) = arguments.queues.checked_mul(volumes) else {
-        bail!("{volumes} times {} queues are too many", arguments.queues);
-    };
     if arguments.verify && !workload.modifies() {
         bail!(
             "--verify checks what the run writes, and it only reads: say --read-percent below 100"
@@ -200,6 +194,13 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
     if arguments.verify && arguments.requests.compress > 0 {
         bail!("--verify writes stamps, which do not compress: leave out --compress, or --verify");
     }
+    if arguments.agents.are_named() {
+        return on_agents::run(&arguments, &workload, &configs, watched, json);
+    }
+    let volumes = arguments.urls.len() as u32 * arguments.hosts;
+    let Some(queues) = arguments.queues.checked_mul(volumes) else {
+        bail!("{volumes} times {} queues are too many", arguments.queues);
+    };
     let session = match arguments.rate {
         None => Session::start_for(&arguments.reactors, queues, volumes)?,
         Some(_) => Session::start_awake(&arguments.reactors, queues, volumes)?,

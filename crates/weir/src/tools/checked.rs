@@ -8,7 +8,7 @@ use anyhow::bail;
 use serde_json::{Value, json};
 use weir_block::Volume;
 use weir_load::Stop;
-use weir_load::verified::{self, ConclusionProgress, Verification, VerifiedError};
+use weir_load::verified::{self, ConclusionProgress, Verification, VerifiedError, VerifiedReport};
 
 use super::present::{self, Line, Progress};
 use super::session::Session;
@@ -53,13 +53,10 @@ impl Checked {
         let mut sink = progress.sink();
         let stop = session.stop.clone();
         let concluded = session.run(move |control| async move {
-            let mut is_told = std::io::stderr().is_terminal();
+            let mut announced = Announced::new();
             let show = |progress: ConclusionProgress| {
                 let line = line(&progress);
-                if !is_told && progress.elapsed >= TOLD_AFTER {
-                    is_told = true;
-                    eprintln!("{}", line.text);
-                }
+                announced.hear(&line);
                 sink(line);
             };
             verification.conclude(&control, &stop, show).await
@@ -67,15 +64,7 @@ impl Checked {
         drop(progress);
         match concluded {
             Ok(report) => {
-                let end = match report.whole {
-                    true => "",
-                    false => "; reading everything once more was interrupted",
-                };
-                eprintln!(
-                    "verified: {} blocks written, {} compared with what was written to them, each as it should be{end}",
-                    present::grouped(report.written_blocks),
-                    present::grouped(report.compared_blocks)
-                );
+                eprintln!("{}", sound(&report));
                 let json = json!({
                     "ok": true,
                     "seed": seed,
@@ -107,7 +96,21 @@ impl Checked {
     }
 }
 
-fn line(progress: &ConclusionProgress) -> Line {
+/// What is said where nothing is wrong.
+pub(crate) fn sound(report: &VerifiedReport) -> String {
+    let end = match report.whole {
+        true => "",
+        false => "; reading everything once more was interrupted",
+    };
+    format!(
+        "verified: {} blocks written, {} compared with what was written to them, each as it should be{end}",
+        present::grouped(report.written_blocks),
+        present::grouped(report.compared_blocks)
+    )
+}
+
+/// How far a conclusion is.
+pub(crate) fn line(progress: &ConclusionProgress) -> Line {
     let what = match progress.searching {
         true => "something is wrong; searching the whole volume for where it went",
         false => "reading everything that was written once more",
@@ -130,11 +133,32 @@ pub(crate) fn refuse_same_medium(
         .run(move |control| async move { verified::same_medium(&control, &volumes).await })??;
     match same {
         None => Ok(()),
-        Some((one, other)) => bail!(
-            "{} and {} are the same medium, and --verify would take what is written through one for a fault of the other; name it once, with more --queues or --hosts",
-            without_in_text(&names[one]),
-            without_in_text(&names[other])
-        ),
+        Some((one, other)) => bail!("{}", same_medium(&names[one], &names[other])),
+    }
+}
+
+/// What is said of two volumes that are one medium.
+pub(crate) fn same_medium(one: &str, other: &str) -> String {
+    format!(
+        "{} and {} are the same medium, and --verify would take what is written through one for a fault of the other; name it once, with more --queues or --hosts",
+        without_in_text(one),
+        without_in_text(other)
+    )
+}
+
+/// Says on standard error, before a conclusion that takes longer, what it does, where no bar is shown.
+pub(crate) struct Announced(bool);
+
+impl Announced {
+    pub(crate) fn new() -> Self {
+        Announced(std::io::stderr().is_terminal())
+    }
+
+    pub(crate) fn hear(&mut self, line: &Line) {
+        if !self.0 && line.elapsed >= TOLD_AFTER {
+            self.0 = true;
+            eprintln!("{}", line.text);
+        }
     }
 }
 

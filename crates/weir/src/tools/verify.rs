@@ -170,7 +170,7 @@ pub(crate) fn finding_json(finding: &Finding) -> serde_json::Value {
         "fault": finding.fault.code(),
         "lba": finding.lba,
         "blocks": finding.blocks,
-        "expected_sequence": finding.sequence,
+        "expected_sequence": finding.number(),
         "found": finding.found,
         "other_lba": finding.counterpart,
         "persists": finding.persists,

@@ -5,7 +5,7 @@ use weir_block::{BlockSize, DeallocatedRead};
 use weir_reactor::sim::seed_from_env_or_random;
 
 use super::*;
-use crate::workload::{NAMED, Operations, SizeShare};
+use crate::workload::{NAMED, Operations, SizeShare, parse_sizes};
 
 /// How far a figure may be off, in standard deviations.
 const DEVIATIONS: f64 = 6.5;
@@ -36,8 +36,20 @@ fn seed() -> u64 {
 
 const ALONE: Part = Part {
     queue: 0,
+    first: 0,
     queues: 1,
+    first_block: 0,
+    blocks: u64::MAX,
 };
+
+/// One of so many queues that share all blocks.
+fn one_of(queue: u32, queues: u32) -> Part {
+    Part {
+        queue,
+        queues,
+        ..ALONE
+    }
+}
 
 fn draw(
     workload: &Workload,
@@ -170,7 +182,7 @@ fn what_zipf_makes_hot_is_spread_and_the_same_for_every_queue() {
     let seed = seed();
     let geometry = geometry(BlockSize::B4096, 1 << 20);
     let hottest = |queue| {
-        let part = Part { queue, queues: 4 };
+        let part = one_of(queue, 4);
         let draws = draw(
             &simple(Access::Zipf { exponent: 1.2 }),
             &geometry,
@@ -292,7 +304,7 @@ fn sequential_access_visits_every_block_once_in_a_lap_whatever_the_number_of_que
         let mut seen = vec![0; 96];
         let geometry = geometry(BlockSize::B512, 96);
         for queue in 0..queues {
-            let part = Part { queue, queues };
+            let part = one_of(queue, queues);
             let workload = Workload::simple(2048, 100, Access::Sequential);
             let each = 96 / 4 / queues as usize;
             for next in draw(&workload, &geometry, part, 1, 2 * each) {
@@ -312,7 +324,7 @@ fn queues_leave_no_whole_request_out_where_they_do_not_divide_the_volume() {
         let mut seen = vec![0; blocks as usize];
         let mut each = Vec::new();
         for queue in 0..queues {
-            let part = Part { queue, queues };
+            let part = one_of(queue, queues);
             let workload = Workload::simple(2048, 100, Access::Sequential);
             let (_, of_queue) = part.of(blocks, 4);
             each.push(of_queue / 4);
@@ -336,7 +348,7 @@ fn jumps_of_mixed_access_are_aligned_on_the_volume_whatever_the_queue() {
     for queue in 0..3 {
         let mut workload = Workload::simple(512, 100, "random:100".parse().expect("well formed"));
         workload.streams[0].align_bytes = Some(8192);
-        let part = Part { queue, queues: 3 };
+        let part = one_of(queue, 3);
         let (first, blocks) = part.of(1001, 1);
         let places = first.next_multiple_of(16)..first + blocks;
         let mut counts = vec![0; places.step_by(16).count()];
@@ -350,10 +362,7 @@ fn jumps_of_mixed_access_are_aligned_on_the_volume_whatever_the_queue() {
     // A part without such a place has one all the same.
     let mut workload = Workload::simple(512, 100, "random:50".parse().expect("well formed"));
     workload.streams[0].align_bytes = Some(64 << 10);
-    let part = Part {
-        queue: 1,
-        queues: 20,
-    };
+    let part = one_of(1, 20);
     let (first, blocks) = part.of(1001, 1);
     for next in draw(&workload, &geometry, part, seed(), 1000) {
         assert!((first..first + blocks).contains(&next.lba), "{next:?}");
@@ -498,7 +507,7 @@ fn every_request_of_every_workload_lies_within_its_range_and_its_alignment() {
         for next in draw(
             &workload,
             &geometry,
-            Part { queue, queues },
+            one_of(queue, queues),
             seed ^ round,
             2000,
         ) {
@@ -551,7 +560,7 @@ fn the_same_seed_makes_the_same_requests_and_another_one_others() {
         draw(
             &simple(Access::Random),
             &geometry,
-            Part { queue, queues: 2 },
+            one_of(queue, 2),
             seed,
             100,
         )
@@ -559,4 +568,73 @@ fn the_same_seed_makes_the_same_requests_and_another_one_others() {
     assert_eq!(of(0, 7), of(0, 7));
     assert_ne!(of(0, 7), of(1, 7));
     assert_ne!(of(0, 7), of(0, 8));
+}
+
+/// Machines that have blocks of their own: together all, each request wholly of one, and each machine's queues go through all of its part.
+#[test]
+fn machines_that_are_apart_share_out_the_working_set() {
+    let shift = BlockSize::B512.shift();
+    let geometry = geometry(BlockSize::B512, 1003);
+    for access in ["random", "sequential", "random:50", "stride:12k"] {
+        let access: Access = access.parse().expect("well formed");
+        let mut workload = Workload::simple(2048, 100, access);
+        workload.streams[0].sizes = parse_sizes("2048:50,3072:50").expect("well formed");
+        workload.range_bytes = Some(1000 << shift);
+        let (machines, queues) = (3, 2);
+        let mut edge = 0;
+        for machine in 0..machines {
+            let own = own_blocks(&workload, &geometry, machine, machines).expect("there is room");
+            // Multiples of 4 and of 6 blocks are multiples of 12.
+            assert_eq!(own.start, edge);
+            assert!(own.start.is_multiple_of(12));
+            assert!((own.end - own.start).abs_diff(1000 / 3) <= 12 + 1000 % 12);
+            edge = own.end;
+            let mut touched = vec![false; 1003];
+            for queue in 0..queues {
+                let part = Part {
+                    queue: machine * queues + queue,
+                    first: machine * queues,
+                    queues,
+                    first_block: own.start,
+                    blocks: own.end - own.start,
+                };
+                for next in draw(&workload, &geometry, part, 7, 3000) {
+                    let blocks = next.lba..next.lba + u64::from(next.blocks);
+                    assert!(
+                        own.start <= blocks.start && blocks.end <= own.end,
+                        "{next:?}"
+                    );
+                    blocks.for_each(|block| touched[block as usize] = true);
+                }
+            }
+            let count = touched.iter().filter(|&&of| of).count() as u64;
+            let least = (own.end - own.start) * 9 / 10;
+            assert!(
+                count >= least,
+                "{count} of {own:?}, {}",
+                workload.streams[0].access
+            );
+        }
+        assert_eq!(edge, 1000);
+    }
+}
+
+#[test]
+fn what_cannot_be_shared_out_is_refused() {
+    let geometry = geometry(BlockSize::B512, 1000);
+    let of = |workload: &Workload, machines| own_blocks(workload, &geometry, 1, machines);
+    for access in ["zipf:1.1", "pareto:0.2", "hot:80/20,20/80"] {
+        let workload = simple(access.parse().expect("well formed"));
+        let error = of(&workload, 2).expect_err("it is hot for all").to_string();
+        assert!(error.contains(access), "{error}");
+        // One machine has everything to itself.
+        assert_eq!(own_blocks(&workload, &geometry, 0, 1), Ok(0..1000));
+    }
+    let mut ranged = simple(Access::Random);
+    ranged.streams[0].range_bytes = Some(4096);
+    let error = of(&ranged, 2).expect_err("it is a part").to_string();
+    assert!(error.contains("4096 bytes"), "{error}");
+    let small = of(&simple(Access::Random), 126).expect_err("there are 125 requests");
+    assert!(small.to_string().contains("units of 8"), "{small}");
+    assert!(of(&simple(Access::Random), 125).is_ok());
 }
