@@ -2,7 +2,8 @@
 //!
 //! A rule is the beginning of a URL. Of a host it must be the whole name, and the port where the rule has one; of a path of `file:` whole
 //! components, and the file is looked at where its links lead. A volume that is made of others is opened where it and each of them is allowed.
-//! Parameters that name files of the agent's machine, or who it is elsewhere, must be those of the rule; others are the coordinator's.
+//! Parameters that name files of the agent's machine, or who it is elsewhere (a client of Ceph, an NVMe host), must be those of the rule; others are the
+//! coordinator's.
 
 use std::fmt;
 use std::fs;
@@ -18,6 +19,7 @@ pub const DEFAULT: [&str; 2] = ["nvme+tcp:", "null:"];
 fn own_parameters(scheme: &str) -> &'static [&'static str] {
     match scheme {
         "rbd" => &["conf", "id", "keyring"],
+        "nvme+tcp" => &["hostnqn", "hostid"],
         _ => &[],
     }
 }
@@ -52,7 +54,7 @@ impl FromStr for Rule {
             value.map_err(|error| wrong(format!("{error}")))?;
         }
         if parameters.finish().is_err() {
-            let reason = "of parameters only conf, id and keyring of rbd: make a difference";
+            let reason = "of parameters only conf, id and keyring of rbd:, and hostnqn and hostid of nvme+tcp:, make a difference";
             return Err(wrong(reason.to_owned()));
         }
         let is_relative =
@@ -315,6 +317,52 @@ mod tests {
     }
 
     #[test]
+    fn who_it_is_to_a_target_is_as_the_rule_says() {
+        const ID: &str = "00112233-4455-6677-8899-aabbccddeeff";
+        let url = |more: &str| format!("nvme+tcp://192.0.2.1/nqn.x?nsid=1{more}");
+        let default = allowed(&[]);
+        assert!(allows(&default, &url("&queues=4")));
+        for more in [
+            "&hostnqn=nqn.2026-01.com.example:a".to_owned(),
+            "&%68ostnqn=nqn.2026-01.com.example:a".to_owned(),
+            "&hostnqn=".to_owned(),
+            format!("&hostid={ID}"),
+        ] {
+            let said = default.check(&url(&more).parse().unwrap()).unwrap_err();
+            assert!(
+                said.contains("hostnqn, hostid must be")
+                    && said.contains("--allow 'nvme+tcp:?hostnqn="),
+                "{more}: {said}"
+            );
+        }
+        let named = "nvme+tcp://192.0.2.1/?hostnqn=nqn.2026-01.com.example:a";
+        let one = allowed(&[named, "nvme+tcp://192.0.2.2"]);
+        for (more, expected) in [
+            ("&hostnqn=nqn.2026-01.com.example:a", true),
+            ("&hostnqn=nqn.2026-01.com.example:b", false),
+            ("&hostnqn=nqn.2026-01.com.example:ab", false),
+            // As the machine itself.
+            ("", false),
+            (
+                "&hostnqn=nqn.2026-01.com.example:a&hostnqn=nqn.2026-01.com.example:b",
+                false,
+            ),
+            (
+                "&hostnqn=nqn.2026-01.com.example:a&hostid=00112233-4455-6677-8899-aabbccddeeff",
+                false,
+            ),
+        ] {
+            assert_eq!(allows(&one, &url(more)), expected, "{more}");
+        }
+        let elsewhere = "nvme+tcp://192.0.2.2/nqn.x?hostnqn=nqn.2026-01.com.example:a";
+        assert!(!allows(&one, elsewhere));
+        let both = allowed(&[&format!("{named}&hostid={ID}")]);
+        let more = format!("&hostid={ID}&hostnqn=nqn.2026-01.com.example:a");
+        assert!(allows(&both, &url(&more)));
+        assert!(!allows(&both, &url("&hostnqn=nqn.2026-01.com.example:a")));
+    }
+
+    #[test]
     fn a_file_lies_where_its_links_lead() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let real = folder.path().canonicalize().unwrap();
@@ -362,6 +410,8 @@ mod tests {
             "rbd:pool/?cache=writeback",
             "rbd:pool/?id=a&id=b",
             "nvme+tcp:?conf=/a",
+            "nvme+tcp:?nsid=1",
+            "rbd:pool/?hostnqn=nqn.2026-01.com.example:a",
         ] {
             assert!(wrong.parse::<Rule>().is_err(), "{wrong}");
         }

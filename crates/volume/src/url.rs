@@ -202,6 +202,13 @@ impl VolumeUrl {
         self
     }
 
+    /// The same without a parameter, however often it was there.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        self.parameters.retain(|(given, _)| given != name);
+        self
+    }
+
     /// The scheme, in lower case, without its colon.
     #[must_use]
     pub fn scheme(&self) -> &str {

@@ -16,8 +16,8 @@ use serde_json::Value;
 use weir_lab::document::Body;
 
 use agents::{
-    Agent, SUBSYSTEM, bench, count, counted, on_agents, requests, result, said, served, token,
-    written,
+    Agent, SUBSYSTEM, bench, count, counted, counted_of, on_agents, requests, result, said, served,
+    token, written,
 };
 use common::free_port;
 use gateway::{WEIR, until};
@@ -539,6 +539,81 @@ fn an_agent_opens_what_it_may_and_looks_before_it_overwrites() {
     assert_eq!(fs::read(data.join("image")).unwrap(), image);
     let output = ran(&["--destroy-data"]);
     assert!(output.status.success(), "{}", said(&output));
+}
+
+/// A target lets hosts in by their names: an agent has its own, and no other that somebody tells it.
+#[test]
+fn an_agent_is_no_host_that_it_was_not_allowed_to_be() {
+    const HOST: &str = "nqn.2026-01.com.example:allowed";
+    const OTHER: &str = "nqn.2026-01.com.example:other";
+    const ID: &str = "00112233-4455-6677-8899-aabbccddeeff";
+    const GUARDED: &str = "nqn.2026-01.com.example:guarded";
+    let folder = tempfile::tempdir().unwrap();
+    let (gateway, open) = served();
+    gateway.ok("volume add guarded mem:?size=8M");
+    gateway.ok(&format!("subsystem add {GUARDED}"));
+    gateway.ok(&format!("namespace add {GUARDED} guarded"));
+    for host in [HOST, OTHER] {
+        gateway.ok(&format!("host add {host}"));
+        gateway.ok(&format!("subsystem allow-host {GUARDED} {host}"));
+    }
+    let guarded = open.replace(SUBSYSTEM, GUARDED);
+    let default = Agent::start(
+        folder.path(),
+        "default",
+        &["--allow", "nvme+tcp:", "--allow", "stripe:"],
+    );
+    let named = format!("nvme+tcp://127.0.0.1/?hostnqn={HOST}");
+    let one = Agent::start(folder.path(), "one", &["--allow", &named]);
+    let run = |agent: &Agent, url: &str, more: &[&str]| {
+        let arguments = [&[url, "--duration", "200ms"], more].concat();
+        bench(folder.path(), &[agent], &arguments).output().unwrap()
+    };
+    let refused = |agent: &Agent, url: &str| {
+        let output = run(agent, url, &[]);
+        assert_eq!(output.status.code(), Some(1), "{url}: {}", said(&output));
+        let errors = said(&output);
+        let words = [
+            "hostnqn, hostid must be",
+            "--allow 'nvme+tcp:?hostnqn=",
+            &agent.address,
+        ];
+        assert!(
+            words.iter().all(|word| errors.contains(word)),
+            "{url}: {errors}"
+        );
+    };
+    let with = |url: &str, more: &str| format!("{url}&{more}");
+    let as_host = format!("hostnqn={HOST}");
+    refused(&default, &with(&guarded, &as_host));
+    refused(&default, &with(&open, &as_host));
+    refused(&default, &with(&open, &format!("hostid={ID}")));
+    // Nor by way of a volume that is made of others.
+    let member = with(&guarded, &as_host);
+    let member = ["%25", "%3A", "%3F", "%3D", "%26"]
+        .into_iter()
+        .zip(["%", ":", "?", "=", "&"])
+        .fold(member, |text, (escape, letter)| {
+            text.replace(letter, escape)
+        });
+    refused(
+        &default,
+        &format!("stripe:?chunk=64k&member={member}&member={member}"),
+    );
+    refused(&one, &with(&guarded, &format!("hostnqn={OTHER}")));
+    refused(&one, &with(&guarded, &format!("{as_host}&hostid={ID}")));
+    refused(&one, &open);
+    assert_eq!(counted_of(&gateway, "guarded", "read"), None);
+
+    let output = run(&one, &with(&guarded, &as_host), &[]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(counted_of(&gateway, "guarded", "read") > Some(0));
+    // Hosts that it makes up are its own, as many as are asked for.
+    let output = run(&default, &open, &["--hosts", "3"]);
+    assert!(output.status.success(), "{}", said(&output));
+    // One that may be one host only makes up no others.
+    let output = run(&one, &open, &["--hosts", "3"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! What every tool needs: the system, its reactors, and volumes by URL.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -27,7 +28,31 @@ pub(crate) struct Session {
     registry: Registry,
     nvme: Arc<NvmeHost>,
     rbd: Arc<RbdHost>,
+    made: Arc<MadeHosts>,
     pub(crate) stop: Stop,
+}
+
+/// NVMe hosts that this process made up, by name and identifier.
+#[derive(Default)]
+struct MadeHosts(Mutex<BTreeSet<(String, String)>>);
+
+impl MadeHosts {
+    fn add(&self, host: &HostIdentity) {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        made.insert((host.nqn.to_string(), host.id.to_string()));
+    }
+
+    /// What was asked for, where a host that was made up is to open it.
+    fn asked(&self, url: &VolumeUrl) -> VolumeUrl {
+        let made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let parameters = url.parameters();
+        let (names, ids) = (parameters.all("hostnqn"), parameters.all("hostid"));
+        let is_made = |nqn: &str, id: &str| made.contains(&(nqn.to_owned(), id.to_owned()));
+        match (&names[..], &ids[..]) {
+            ([nqn], [id]) if is_made(nqn, id) => url.clone().without("hostnqn").without("hostid"),
+            _ => url.clone(),
+        }
+    }
 }
 
 impl Session {
@@ -78,6 +103,9 @@ impl Session {
             false => ReactorConfig::default().spin,
         };
         let mut session = Self::start_unattended(arguments, queues, volumes, spin)?;
+        let made = Arc::clone(&session.made);
+        // Who it acts as by itself is nobody's wish.
+        let gate: Gate = Arc::new(move |url| gate(&made.asked(url)));
         session.registry = session.registry.gated(gate);
         Ok(session)
     }
@@ -113,6 +141,7 @@ impl Session {
             registry,
             nvme,
             rbd,
+            made: Arc::default(),
             stop: Stop::new(),
         })
     }
@@ -126,7 +155,9 @@ impl Session {
     pub(crate) fn another_host(&self) -> HostIdentity {
         let mut bytes = [0; 16];
         self.system.random_bytes(&mut bytes);
-        HostIdentity::from_random(bytes)
+        let host = HostIdentity::from_random(bytes);
+        self.made.add(&host);
+        host
     }
 
     pub(crate) fn remotes(&self) -> Vec<Remote> {
