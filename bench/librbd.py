@@ -59,7 +59,8 @@ def through_weir(images, size, reads):
     load = ["--block-size", str(size), "--read-percent", str(reads), "--queue-depth", str(DEPTH)]
     times = ["--duration", f"{asked.seconds}s", "--ramp", f"{RAMP}s"]
     before = gateway_seconds()
-    out, _ = run([asked.weir, "bench", *urls, *load, *times, "--destroy-data", "--json"])
+    named = [word for url in urls for word in ("--destroy-data", url)]
+    out, _ = run([asked.weir, "bench", *urls, *load, *times, *named, "--json"])
     spent = gateway_seconds() - before
     total = json.loads(out)["total"]
     if total["errors"]:

@@ -62,7 +62,7 @@ weir_url() { printf 'nvme+tcp://127.0.0.1:%s/%s?nsid=1&kato=2s&io_timeout=120s%s
 load() {
     local seconds=$1 name=$2
     shift 2
-    "$weir" bench "$(weir_url)" --destroy-data --verify --json --random --block-size 4k --read-percent 50 --queues 2 \
+    "$weir" bench "$(weir_url)" --destroy-data "$(weir_url)" --verify --json --random --block-size 4k --read-percent 50 --queues 2 \
         --queue-depth 8 --range 32M --seed "$SEED" --duration "${seconds}s" "$@" >"$folder/$name.json"
 }
 

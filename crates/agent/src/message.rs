@@ -78,8 +78,6 @@ pub struct Open {
     pub sides: Vec<Vec<usize>>,
     /// Queues that are driven together, those of all volumes and hosts; the most of any side.
     pub queues: u32,
-    /// Whether data that a volume carries may be overwritten.
-    pub destroy_data: bool,
     /// Reactors; where none are named as many as there are queues and processors.
     #[serde(default)]
     pub reactors: Option<u32>,
@@ -96,6 +94,8 @@ pub struct OpenVolume {
     pub hosts: u32,
     /// What is to be done with it.
     pub usage: Usage,
+    /// Whether it may be overwritten though it carries data.
+    pub destroy_data: bool,
 }
 
 impl Open {
@@ -112,6 +112,7 @@ impl Open {
             url: url.clone(),
             hosts,
             usage,
+            destroy_data: false,
         };
         Some(Open {
             sides: places.collect(),
@@ -119,7 +120,6 @@ impl Open {
             queues: queues
                 .checked_mul(hosts)?
                 .checked_mul(u32::try_from(together).ok()?)?,
-            destroy_data: false,
             reactors: None,
             by_rate: false,
         })

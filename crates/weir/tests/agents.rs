@@ -45,6 +45,7 @@ fn what_agents_measure_is_what_the_gateway_counts() {
         "--interval",
         "200ms",
         "--destroy-data",
+        &url,
         "--output",
         stored.to_str().unwrap(),
         "--report",
@@ -537,7 +538,7 @@ fn an_agent_opens_what_it_may_and_looks_before_it_overwrites() {
     let errors = refused(&files, &inside, &[]);
     assert!(errors.contains("--destroy-data"), "{errors}");
     assert_eq!(fs::read(data.join("image")).unwrap(), image);
-    let output = ran(&["--destroy-data"]);
+    let output = ran(&["--destroy-data", &inside]);
     assert!(output.status.success(), "{}", said(&output));
 }
 

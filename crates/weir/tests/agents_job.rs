@@ -76,7 +76,12 @@ fn what_agents_make_of_a_job_file_is_what_the_gateway_counts() {
     );
     let page = folder.path().join("result.html");
     // Without a look at what is there, which reads too.
-    let more = ["--destroy-data", "--report", page.to_str().unwrap()];
+    let report = ["--report", page.to_str().unwrap()];
+    let more = [
+        &["--destroy-data", disk, "--destroy-data", other],
+        &report[..],
+    ]
+    .concat();
     let output = run(folder.path(), &agents, &file, &more);
     assert!(output.status.success(), "{}", said(&output));
     let document = result(&output);

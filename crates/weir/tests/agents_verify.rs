@@ -56,6 +56,7 @@ fn twice(folder: &Path, agents: &[Agent; 2], url: &str) -> Output {
         "--duration",
         "1s",
         "--destroy-data",
+        url,
     ];
     let agents: Vec<_> = agents.iter().collect();
     bench(folder, &agents, &arguments).output().unwrap()
@@ -163,6 +164,9 @@ fn an_honest_volume_raises_no_alarm() {
             "--duration",
             "1s",
             "--destroy-data",
+            &urls[0],
+            "--destroy-data",
+            &urls[1],
         ];
         let output = bench(folder.path(), &agents, &arguments).output().unwrap();
         assert!(output.status.success(), "{access}: {}", said(&output));
@@ -247,6 +251,7 @@ fn an_interrupt_loses_nothing_and_a_lost_agents_blocks_are_not_called_sound() {
         "--duration",
         "10m",
         "--destroy-data",
+        &*urls[0],
     ];
     let start = || {
         let mut command = bench(folder.path(), &[&one, &two], &arguments);

@@ -40,6 +40,7 @@ fn several_volumes_share_a_rate_and_have_a_report_each() {
         "--interval",
         "100ms",
         "--destroy-data",
+        "mem:?size=16M",
     ]);
     let volumes = report["volumes"].as_array().expect("a list");
     assert_eq!(volumes.len(), 2);

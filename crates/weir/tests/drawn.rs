@@ -44,6 +44,7 @@ fn bench(url: &str, workload: &str, folder: &Path) -> Document {
             "--queue-depth",
             "4",
             "--destroy-data",
+            url,
         ])
         .args(["--output", "result.json", "--report", "report.html"])
         .args(["--report", "report.csv"])

@@ -465,7 +465,9 @@ fn where_time_went_is_shown() {
     let gateway = Gateway::started();
     let url = gateway.serve_memory("4M");
     assert_eq!(gateway.ok("latency").lines().count(), 1, "no command yet");
-    let mut load = gateway.weir_command(&format!("bench {url} -r 70 -d 2 -t 60s --destroy-data"));
+    let mut load = gateway.weir_command(&format!(
+        "bench {url} -r 70 -d 2 -t 60s --destroy-data {url}"
+    ));
     let mut load = load
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -646,7 +648,8 @@ fn a_namespace_is_there_for_those_who_may_see_it() {
     gateway.ok(&format!("host add {HOST}"));
     gateway.ok(&format!("namespace set {SUBSYSTEM} 1 --visible-to {HOST}"));
     let sees = |host: &str| {
-        let output = gateway.weir(&format!("verify --destroy-data {url}&hostnqn={host}"));
+        let url = format!("{url}&hostnqn={host}");
+        let output = gateway.weir(&format!("verify {url} --destroy-data {url}"));
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.success(), text)
     };
@@ -675,7 +678,7 @@ fn a_volume_removed_under_load_ends_the_load_and_frees_its_file() {
     gateway.ok(&format!("listener add localhost:{port}"));
     let url = format!("nvme+tcp://localhost:{port}/{SUBSYSTEM}?nsid=1");
     let mut bench = gateway
-        .weir_command(&format!("bench --duration 60 --destroy-data {url}"))
+        .weir_command(&format!("bench {url} --duration 60 --destroy-data {url}"))
         .stderr(Stdio::null())
         .stdout(Stdio::null())
         .spawn()

@@ -344,7 +344,7 @@ fn a_volume_moves_to_a_client_of_its_own_under_load_and_status_tells_why() {
     let load = |nsid: u32, depth: u32| {
         let target = format!("nvme+tcp://127.0.0.1:{port}/{SUBSYSTEM}?nsid={nsid}");
         let bench = format!(
-            "bench --read-percent 50 --queue-depth {depth} --duration 20 --verify --json --destroy-data {target}"
+            "bench --read-percent 50 --queue-depth {depth} --duration 20 --verify --json {target} --destroy-data {target}"
         );
         let load = Command::new(WEIR)
             .args(bench.split_whitespace())
@@ -413,7 +413,7 @@ fn status_says_what_is_wrong_with_an_image_also_when_no_client_is_left() {
     let write = || {
         let bench = "bench --read-percent 0 --rate 50 --duration 2 --destroy-data";
         // Whether it succeeds is not what is asked.
-        gateway.weir(&format!("{bench} {target}"));
+        gateway.weir(&format!("{bench} {target} {target}"));
     };
     let shown = |text: &str| gateway.ok("status").contains(text);
     let logged = |text: &str| {
@@ -603,7 +603,7 @@ fn what_cannot_be_fenced_ends_its_connections_and_queues_are_refused_until_it_is
     let port = free_port();
     gateway.ok(&format!("listener add 127.0.0.1:{port}"));
     let target = format!("nvme+tcp://127.0.0.1:{port}/{SUBSYSTEM}?nsid=1");
-    let bench = format!("bench --read-percent 0 --duration 120 --destroy-data {target}");
+    let bench = format!("bench --read-percent 0 --duration 120 {target} --destroy-data {target}");
     let load = Command::new(WEIR)
         .args(bench.split_whitespace())
         .stdin(Stdio::null())

@@ -33,6 +33,7 @@ fn load(port: u16, arguments: &str) -> Child {
     let url = format!("nvme+tcp://127.0.0.1:{port}/{SUBSYSTEM}?ctrl_loss_timeout=0s");
     Command::new(WEIR)
         .args(["--json", "bench", &url, "--sequential", "--queue-depth=1"])
+        .args(["--destroy-data", &url])
         .args(arguments.split_whitespace())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -97,7 +98,7 @@ fn ends_the_process(writes: &str, message: &str) {
 #[test]
 fn a_broken_invariant_of_a_volume_ends_the_process() {
     ends_the_process(
-        "--block-size 4k --read-percent 0 --destroy-data --duration 60s",
+        "--block-size 4k --read-percent 0 --duration 60s",
         "planted: a volume's invariant broke",
     );
 }
@@ -106,7 +107,7 @@ fn a_broken_invariant_of_a_volume_ends_the_process() {
 #[test]
 fn a_broken_invariant_of_a_queue_ends_the_process_though_a_connection_found_it() {
     ends_the_process(
-        "--block-size 8k --read-percent 0 --destroy-data --duration 60s",
+        "--block-size 8k --read-percent 0 --duration 60s",
         "planted: a queue's invariant broke",
     );
 }

@@ -298,11 +298,26 @@ fn a_volume_with_a_file_system_is_overwritten_only_when_that_is_said() {
             .expect("the tool runs")
     };
     let drive = format!("ssd:optane?over={url}");
+    let other = "mem:?size=1M".to_owned();
     for refused in [
         run(&["verify", &url]),
         run(&["bench", &url, "-r", "50", "-t", "1s"]),
         run(&["copy", "null:?size=1M", &url]),
         run(&["verify", &drive]),
+        run(&["curve", &url, "-r", "0", "--depths", "1", "-t", "10ms"]),
+        run(&["compare", "null:?size=1M", &url, "-r", "0", "-t", "10ms"]),
+        // Another volume's loss is no word about this one's.
+        run(&[
+            "bench",
+            &other,
+            &url,
+            "-r",
+            "0",
+            "-t",
+            "10ms",
+            "--destroy-data",
+            &other,
+        ]),
     ] {
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(1), "{said}");
@@ -314,7 +329,20 @@ fn a_volume_with_a_file_system_is_overwritten_only_when_that_is_said() {
     assert!(read(&image) == bytes, "a refused tool has written");
     let output = run(&["bench", &url, "-t", "1s"]);
     assert!(output.status.success(), "reading is harmless: {output:?}");
-    let output = run(&["verify", &url, "--destroy-data"]);
+    let misspelt = format!("{url}?size=1M");
+    for command in [
+        &["verify", &url][..],
+        &["bench", &url, "-r", "0"],
+        &["copy", "null:?size=1M", &url],
+        &["curve", &url, "-r", "0"],
+        &["compare", &url, "null:?size=1M", "-r", "0"],
+    ] {
+        let output = run(&[command, &["--destroy-data", &misspelt]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("none of the volumes"), "{command:?}: {said}");
+    }
+    assert!(read(&image) == bytes, "a refused tool has written");
+    let output = run(&["verify", &url, "--destroy-data", &url]);
     assert!(output.status.success(), "{output:?}");
     assert!(read(&image) != bytes);
 }

@@ -552,7 +552,15 @@ fn bench_command(
         url = format!("{url}&{KEEP_ALIVE}");
     }
     let mut command = process::bound(processor, weir);
-    command.args(["--json", "bench", &url, "--destroy-data", "--reactors", "1"]);
+    command.args([
+        "--json",
+        "bench",
+        &url,
+        "--destroy-data",
+        &url,
+        "--reactors",
+        "1",
+    ]);
     command.arg(if load.sequential {
         "--sequential"
     } else {

@@ -223,7 +223,7 @@ impl LoadWorker {
                 Asked::Flushes => Usage::Flushes,
                 Asked::Overwrites => Usage::Overwrites,
             };
-            let volumes = open_as_hosts(&session, url, of.hosts, usage, asked.destroy_data)?;
+            let volumes = open_as_hosts(&session, url, of.hosts, usage, of.destroy_data)?;
             Ok((url.to_string(), volumes))
         };
         let volumes = asked.volumes.iter().zip(urls).map(open);

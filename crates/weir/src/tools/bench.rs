@@ -20,6 +20,7 @@ use weir_volume::VolumeUrl;
 
 use super::agents::AgentsArguments;
 use super::checked::{self, Checked};
+use super::destroy::DestroyArguments;
 use super::job::{self, JobArguments};
 use super::laboratory::{self, Usage, check_hosts, open_as_hosts};
 use super::live::{Tick, View};
@@ -75,9 +76,8 @@ pub(crate) struct BenchArguments {
     /// blocks of its own
     #[arg(long)]
     verify: bool,
-    /// Write even where the volume carries data (a file system, a partition table)
-    #[arg(long)]
-    destroy_data: bool,
+    #[command(flatten)]
+    destroy: DestroyArguments,
     /// List the workloads that have a name
     #[arg(long)]
     list_workloads: bool,
@@ -171,7 +171,7 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
     if let Some(file) = &arguments.job {
         let arguments = JobArguments {
             file,
-            destroy_data: arguments.destroy_data,
+            destroy: &arguments.destroy,
             result: &arguments.result,
             reactors: &arguments.reactors,
             agents: &arguments.agents,
@@ -181,6 +181,7 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
     for url in &arguments.urls {
         check_hosts(url, arguments.hosts)?;
     }
+    arguments.destroy.check(&arguments.urls)?;
     let started = SystemTime::now();
     arguments.result.check(&[])?;
     let watched = arguments.watch.watched()?;
@@ -212,7 +213,7 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
         let (hosts, usage) = (arguments.hosts, Usage::of(&workload));
         jobs.push(Job {
             name: without_in_text(&url.to_string()),
-            volumes: open_as_hosts(&session, url, hosts, usage, arguments.destroy_data)?,
+            volumes: open_as_hosts(&session, url, hosts, usage, arguments.destroy.names(url))?,
             config: BenchConfig {
                 stop: stop.clone(),
                 ..config

@@ -7,6 +7,7 @@ use weir_block::size::Size;
 use weir_load::copy::{self, CopyConfig, CopyProgress};
 use weir_volume::{Access, VolumeUrl};
 
+use super::destroy::DestroyArguments;
 use super::present::{self, Line, Progress};
 use super::session::Session;
 use super::{ReactorArguments, size};
@@ -24,16 +25,20 @@ pub(crate) struct CopyArguments {
     /// Requests in flight on each side
     #[arg(long, short = 'd', value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     queue_depth: u32,
-    /// Overwrite the target even where it carries data (a file system, a partition table)
-    #[arg(long)]
-    destroy_data: bool,
+    #[command(flatten)]
+    destroy: DestroyArguments,
 }
 
 pub(crate) fn run(arguments: CopyArguments, json: bool) -> anyhow::Result<ExitCode> {
+    arguments.destroy.check([&arguments.target])?;
     let session = Session::start(&ReactorArguments { reactors: Some(1) }, 1)?;
     let source = session.open(&arguments.source, Access::READ_ONLY)?;
     let target = session.open(&arguments.target, Access::READ_WRITE)?;
-    session.check_overwritable(&target, &arguments.target, arguments.destroy_data)?;
+    session.check_overwritable(
+        &target,
+        &arguments.target,
+        arguments.destroy.names(&arguments.target),
+    )?;
     let config = CopyConfig {
         request_bytes: arguments.block_size,
         depth: arguments.queue_depth,

@@ -21,6 +21,7 @@ use weir_volume::VolumeUrl;
 
 use super::ReactorArguments;
 use super::agents::{self, AgentsArguments, With};
+use super::destroy::DestroyArguments;
 use super::laboratory::{Usage, check_hosts, document, grouped, judged, latencies, law, show};
 use super::present;
 use super::report::ResultArguments;
@@ -28,7 +29,7 @@ use super::report::ResultArguments;
 /// What the command line says beside the file.
 pub(super) struct JobArguments<'a> {
     pub(super) file: &'a Path,
-    pub(super) destroy_data: bool,
+    pub(super) destroy: &'a DestroyArguments,
     pub(super) result: &'a ResultArguments,
     pub(super) reactors: &'a ReactorArguments,
     pub(super) agents: &'a AgentsArguments,
@@ -71,6 +72,7 @@ pub(super) fn run(arguments: &JobArguments<'_>, json: bool) -> anyhow::Result<Ex
     let file = JobFile::read(&name, &text)?;
     arguments.result.check(&[arguments.file])?;
     let urls = urls(&name, &file)?;
+    arguments.destroy.check(urls.values())?;
     let asking = Asking { name, file, urls };
     let measured = match arguments.agents.are_named() {
         true => on_agents::measure(arguments, &asking)?,

@@ -25,6 +25,7 @@ use weir_volume::{Access, VolumeUrl};
 
 use super::agents::{self, AgentsArguments, With};
 use super::bench::RequestArguments;
+use super::destroy::DestroyArguments;
 use super::present::{self, Line, Progress};
 use super::report::ResultArguments;
 use super::session::{Session, end_on_interrupt};
@@ -54,9 +55,8 @@ pub(crate) struct LaboratoryArguments {
     /// What the randomness starts from
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
-    /// Write even where a volume carries data (a file system, a partition table)
-    #[arg(long)]
-    destroy_data: bool,
+    #[command(flatten)]
+    destroy: DestroyArguments,
     #[command(flatten)]
     result: ResultArguments,
     #[command(flatten)]
@@ -120,7 +120,7 @@ impl Place {
                 url,
                 arguments.hosts,
                 usage,
-                arguments.destroy_data,
+                arguments.destroy.names(url),
             )
         };
         let opened = sides.iter().map(|urls| urls.iter().map(open).collect());
@@ -142,12 +142,12 @@ impl Place {
         let texts: Vec<Vec<String>> = sides.iter().map(texts).collect();
         let usage = agents::usage(Usage::of(workload));
         let open = Open::of_sides(&texts, arguments.hosts, arguments.queues, usage);
-        let open = Open {
-            destroy_data: arguments.destroy_data,
+        let mut open = Open {
             reactors: arguments.reactors.asked(),
             by_rate,
             ..open.context("these are too many queues")?
         };
+        arguments.destroy.mark(&mut open);
         let runtime = agents::runtime()?;
         let (coordinator, opened) = runtime.block_on(async {
             let mut coordinator = Coordinator::connect(&agents, stop).await?;
@@ -178,6 +178,7 @@ impl Laboratory {
         for url in sides.iter().flatten() {
             check_hosts(url, arguments.hosts)?;
         }
+        arguments.destroy.check(sides.iter().flatten())?;
         arguments.result.check(&[])?;
         let watched = arguments.watch.watched()?;
         let started = SystemTime::now();

@@ -7,6 +7,7 @@ mod checked;
 pub(crate) mod compare;
 pub(crate) mod copy;
 pub(crate) mod curve;
+mod destroy;
 pub(crate) mod discover;
 pub(crate) mod drive;
 mod job;

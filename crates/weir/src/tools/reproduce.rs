@@ -75,9 +75,9 @@ struct CephArguments {
     /// Measure the article's curve on this volume, instead of predicting it by the model; may be given several times
     #[arg(long, value_name = "URL")]
     target: Vec<VolumeUrl>,
-    /// Write to targets even where they carry data
-    #[arg(long, requires = "target")]
-    destroy_data: bool,
+    /// Overwrite this target though it carries data; may be given several times
+    #[arg(long, value_name = "URL", requires = "target")]
+    destroy_data: Vec<VolumeUrl>,
     /// Clients: hosts of nvme+tcp: targets, queues of others
     #[arg(long, value_name = "N", requires = "target", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
     clients: u32,
@@ -209,8 +209,8 @@ fn ceph(arguments: &CephArguments, json: bool) -> anyhow::Result<ExitCode> {
         &arguments.duration,
     ]));
     command.push("--no-refinement".to_owned());
-    if arguments.destroy_data {
-        command.push("--destroy-data".to_owned());
+    for url in &arguments.destroy_data {
+        command.extend(["--destroy-data".to_owned(), url.to_string()]);
     }
     let stored = own(&command)?;
     // What a target is made of is not asked: its curve stands beside the published ones, and is fitted to nothing.

@@ -192,8 +192,9 @@ impl Session {
         match self.what_is_on(volume, url)? {
             None => Ok(()),
             Some(what) => bail!(
-                "{} {what}, and would be overwritten; if that is meant, say --destroy-data",
-                volume.name()
+                "{} {what}, and would be overwritten; if that is meant, say --destroy-data '{}'",
+                volume.name(),
+                without_in_text(&url.to_string())
             ),
         }
     }
@@ -225,15 +226,16 @@ impl Session {
         volume: &Arc<dyn Volume>,
         url: &VolumeUrl,
     ) -> anyhow::Result<Option<String>> {
-        let (looked_at, url) = (Arc::clone(volume), url.clone());
+        let (looked_at, place) = (Arc::clone(volume), url.clone());
         let (holders, found) = self.run(move |reactor| async move {
-            let holders = holders_of(&reactor, &url).await;
+            let holders = holders_of(&reactor, &place).await;
             (holders, contents_of(&reactor, &looked_at).await)
         })?;
         let holders = holders.with_context(|| {
             format!(
-                "cannot tell whether something has hold of {}; to overwrite it all the same, say --destroy-data",
-                volume.name()
+                "cannot tell whether something has hold of {}; to overwrite it all the same, say --destroy-data '{}'",
+                volume.name(),
+                without_in_text(&url.to_string())
             )
         })?;
         if !holders.is_empty() {

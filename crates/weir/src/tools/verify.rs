@@ -9,6 +9,7 @@ use weir_load::Finding;
 use weir_load::verify::{self, Until, VerifyConfig, VerifyError, VerifyProgress};
 use weir_volume::{Access, VolumeUrl};
 
+use super::destroy::DestroyArguments;
 use super::present::{self, Line, Progress};
 use super::session::Session;
 use super::{ReactorArguments, duration, size};
@@ -45,9 +46,8 @@ pub(crate) struct VerifyArguments {
     /// Write nothing; check that the volume holds what an earlier run with this --seed left
     #[arg(long, requires = "seed", conflicts_with = "duration")]
     check: bool,
-    /// Overwrite the volume even where it carries data (a file system, a partition table)
-    #[arg(long)]
-    destroy_data: bool,
+    #[command(flatten)]
+    destroy: DestroyArguments,
     #[command(flatten)]
     reactors: ReactorArguments,
 }
@@ -66,6 +66,7 @@ fn seed(text: &str) -> Result<u64, String> {
 }
 
 pub(crate) fn run(arguments: VerifyArguments, json: bool) -> anyhow::Result<ExitCode> {
+    arguments.destroy.check([&arguments.url])?;
     let session = Session::start(&arguments.reactors, arguments.queues)?;
     let access = if arguments.check {
         Access::READ_ONLY
@@ -74,7 +75,11 @@ pub(crate) fn run(arguments: VerifyArguments, json: bool) -> anyhow::Result<Exit
     };
     let volume = session.open(&arguments.url, access)?;
     if !arguments.check {
-        session.check_overwritable(&volume, &arguments.url, arguments.destroy_data)?;
+        session.check_overwritable(
+            &volume,
+            &arguments.url,
+            arguments.destroy.names(&arguments.url),
+        )?;
     }
     let seed = match arguments.seed {
         Some(seed) => seed,

@@ -103,12 +103,12 @@ fn measure(
     let urls = arguments.urls.iter().map(ToString::to_string).collect();
     let usage = agents::usage(Usage::of(workload));
     let open = Open::of_sides(&[urls], arguments.hosts, arguments.queues, usage);
-    let open = Open {
-        destroy_data: arguments.destroy_data,
+    let mut open = Open {
         reactors: arguments.reactors.asked(),
         by_rate: arguments.rate.is_some(),
         ..open.context("these are too many queues")?
     };
+    arguments.destroy.mark(&mut open);
     let seeds = match arguments.verify {
         true => Some(verified::seeds(configs.len())?),
         false => None,

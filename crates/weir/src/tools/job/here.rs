@@ -11,6 +11,7 @@ use weir_load::bench::{self, BenchProgress, PhaseReports};
 
 use super::{Asking, End, JobArguments, Measured, config};
 use crate::tools::bench::tick;
+use crate::tools::destroy::DestroyArguments;
 use crate::tools::laboratory::open_as_hosts;
 use crate::tools::live::View;
 use crate::tools::present::{Line, Progress};
@@ -18,7 +19,7 @@ use crate::tools::session::Session;
 
 pub(super) fn measure(arguments: &JobArguments<'_>, asking: &Asking) -> anyhow::Result<Measured> {
     let session = start(arguments, asking)?;
-    let (phases, volumes) = open(&session, asking, arguments.destroy_data)?;
+    let (phases, volumes) = open(&session, asking, arguments.destroy)?;
     let remotes = session.remotes();
     let jobs = phases.iter().flat_map(|phase| &phase.jobs);
     let asked = asking.file.phases.iter().flat_map(|phase| &phase.jobs);
@@ -74,12 +75,18 @@ fn start(arguments: &JobArguments<'_>, asking: &Asking) -> anyhow::Result<Sessio
 fn open(
     session: &Session,
     asking: &Asking,
-    destroy_data: bool,
+    destroy: &DestroyArguments,
 ) -> anyhow::Result<(Vec<bench::Phase>, Vec<Vec<document::Volume>>)> {
     let (shared, sides) = asking.shared()?;
     let mut opened: Vec<Vec<Arc<dyn Volume>>> = Vec::with_capacity(shared.len());
     for of in &shared {
-        let volumes = open_as_hosts(session, &of.url, of.job.hosts, of.usage, destroy_data);
+        let volumes = open_as_hosts(
+            session,
+            &of.url,
+            of.job.hosts,
+            of.usage,
+            destroy.names(&of.url),
+        );
         let line = of.job.volume_line;
         let volumes = volumes
             .with_context(|| format!("{}:{line}: the volume cannot be used", asking.name))?;

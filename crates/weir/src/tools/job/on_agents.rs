@@ -37,12 +37,12 @@ fn open(arguments: &JobArguments<'_>, asking: &Asking) -> anyhow::Result<Open> {
         url: of.url.to_string(),
         hosts: of.job.hosts,
         usage: agents::usage(of.usage),
+        destroy_data: arguments.destroy.names(&of.url),
     });
     Ok(Open {
         volumes: volumes.collect(),
         sides,
         queues: asking.queues_together(),
-        destroy_data: arguments.destroy_data,
         reactors: arguments.reactors.asked(),
         by_rate: asking.has_rates(),
     })
