@@ -691,10 +691,14 @@ impl Worker {
             let holds = self.read_again(suspect, fresh).await;
             suspect.evidence.again.extend(holds);
         }
-        suspects
-            .iter()
-            .filter_map(|suspect| suspect.evidence.diagnose())
-            .collect()
+        let mut findings = Vec::new();
+        for finding in suspects.iter().filter_map(|of| of.evidence.diagnose()) {
+            // Several reads of a unit that were in flight at once saw the same.
+            if !findings.contains(&finding) {
+                findings.push(finding);
+            }
+        }
+        findings
     }
 
     /// What a unit holds now; nothing where it cannot be read.

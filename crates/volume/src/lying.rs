@@ -24,7 +24,7 @@ use crate::{Access, MemVolume, UrlError, VolumeUrl};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
     LostWrite,
-    /// The first half of the blocks is written.
+    /// The first half of the blocks is written, of one block the first half of it.
     TornWrite,
     /// The first half of the block is.
     TornBlock,
@@ -335,12 +335,13 @@ impl LyingQueue {
                 lba,
                 blocks: blocks.into(),
             },
-            How::TornWrite => {
+            How::TornWrite if blocks > 1 => {
                 let half = blocks / 2;
                 let bytes = half as usize * lie.block_bytes;
                 write(lba, half, slice_views(data, 0, bytes))
             }
-            How::TornBlock => {
+            // Of one block half a block is written.
+            How::TornBlock | How::TornWrite => {
                 let half = lie.block_bytes / 2;
                 let data = changed(data, at, |block| {
                     block[half..].copy_from_slice(&memory.before[half..]);

@@ -95,12 +95,20 @@ fn what_agents_make_of_a_job_file_is_what_the_gateway_counts() {
     assert_eq!((phase, name), ("work", "mixed"));
     assert!(requests.abs_diff(601) < 150, "{requests}");
 
-    // Each volume did what its jobs sent, and nothing else.
+    // Each volume did what its jobs sent, and nothing else. What was in flight at a run's end, on a busy machine, is in no number of it.
+    let is_done = |counted: Option<u64>, requests: u64, unfinished: u64| {
+        let counted = counted.expect("it is counted");
+        assert!(
+            (requests..=requests + unfinished).contains(&counted),
+            "{counted}, {requests} and {unfinished} unfinished"
+        );
+    };
     let written = writes.operations.write.requests + mixed.operations.write.requests;
-    assert_eq!(counted(&gateway, "write"), Some(written));
+    let unfinished = writes.unfinished + mixed.unfinished;
+    is_done(counted(&gateway, "write"), written, unfinished);
     let read = mixed.operations.read.requests;
-    assert_eq!(counted(&gateway, "read"), Some(read));
-    assert_eq!(counted_of(&gateway, "other", "read"), Some(150));
+    is_done(counted(&gateway, "read"), read, mixed.unfinished);
+    is_done(counted_of(&gateway, "other", "read"), 150, 0);
     assert_eq!(writes.volumes[0].url, *disk, "as it stands in the file");
     assert_eq!(reads.volumes[0].length_bytes, 32 << 20);
 

@@ -21,7 +21,8 @@ impl DestroyArguments {
         used: impl IntoIterator<Item = &'a VolumeUrl>,
     ) -> anyhow::Result<()> {
         let used: Vec<_> = used.into_iter().collect();
-        match self.destroy_data.iter().find(|url| !used.contains(url)) {
+        let is_used = |url: &VolumeUrl| used.iter().any(|used| is_same(used, url));
+        match self.destroy_data.iter().find(|url| !is_used(url)) {
             None => Ok(()),
             Some(url) => bail!(
                 "--destroy-data names {}, which is none of the volumes; name it as the volume is named",
@@ -32,17 +33,26 @@ impl DestroyArguments {
 
     /// Whether what the volume carries may be lost.
     pub(super) fn names(&self, url: &VolumeUrl) -> bool {
-        self.destroy_data.contains(url)
+        self.destroy_data.iter().any(|named| is_same(named, url))
     }
 
     /// Tells agents of which volumes that is meant.
     pub(super) fn mark(&self, open: &mut Open) {
-        let named: Vec<_> = self.destroy_data.iter().map(ToString::to_string).collect();
         for volume in &mut open.volumes {
-            volume.destroy_data = named.contains(&volume.url);
+            let url = volume.url.parse();
+            volume.destroy_data = url.is_ok_and(|url| self.names(&url));
         }
     }
 }
+
+/// Whether both are one volume, named in the same way. Over how many connections it is reached is set by `--queues` and by
+/// job files, too.
+fn is_same(one: &VolumeUrl, other: &VolumeUrl) -> bool {
+    one.clone().without(QUEUES) == other.clone().without(QUEUES)
+}
+
+/// The parameter that sets the number of connections.
+const QUEUES: &str = "queues";
 
 #[cfg(test)]
 mod tests {
@@ -69,5 +79,21 @@ mod tests {
         arguments.mark(&mut open);
         let marked: Vec<_> = open.volumes.iter().map(|of| of.destroy_data).collect();
         assert_eq!(marked, [true, false]);
+    }
+
+    #[test]
+    fn a_number_of_connections_makes_no_other_volume() {
+        let named = url("nvme+tcp://127.0.0.1/nqn.2025-01.org.example:a?nsid=1");
+        let used = named.clone().with("queues", "4");
+        let arguments = DestroyArguments {
+            destroy_data: vec![named],
+        };
+        arguments.check([&used]).unwrap();
+        assert!(arguments.names(&used));
+        let other = url("nvme+tcp://127.0.0.1/nqn.2025-01.org.example:a?nsid=2");
+        assert!(!arguments.names(&other));
+        let mut open = Open::of_sides(&[vec![used.to_string()]], 1, 1, Usage::Overwrites).unwrap();
+        arguments.mark(&mut open);
+        assert!(open.volumes[0].destroy_data);
     }
 }
