@@ -233,6 +233,37 @@ pub unsafe extern "C" fn rados_ioctx_set_namespace(context: *mut c_void, name: *
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn rados_pool_reverse_lookup(
+    rados: *mut c_void,
+    number: i64,
+    buffer: *mut c_char,
+    length: usize,
+) -> c_int {
+    // SAFETY: as in librados.h.
+    let rados = unsafe { at::<Rados>(rados) };
+    let Ok(client) = client_of(rados) else {
+        return -(EINVAL as c_int);
+    };
+    let found = lock(&client.cluster.state).pool_of(number);
+    match found {
+        // SAFETY: the buffer is as long as said.
+        Some(name) => match unsafe { copy(&name, buffer, length) } {
+            0 => name.len() as c_int,
+            error => error,
+        },
+        None => -(ENOENT as c_int),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rbd_get_data_pool_id(image: *mut c_void) -> i64 {
+    // SAFETY: as in librbd.h.
+    let open = unsafe { opened(image) };
+    let pool = lock(&open.image.data_pool).clone();
+    lock(&open.client.cluster.state).number_of(&pool)
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn rados_set_pool_full_try(_context: *mut c_void) {}
 
 #[unsafe(no_mangle)]
@@ -490,11 +521,23 @@ pub unsafe extern "C" fn rbd_resize2(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rbd_image_options_create(options: *mut *mut c_void) {
     // SAFETY: the caller's variable.
-    unsafe { *options = handle_of(()) };
+    unsafe { *options = handle_of(NewImage::default()) };
 }
 
+/// What a new image is to be like.
+#[derive(Default)]
+struct NewImage {
+    data_pool: Mutex<Option<String>>,
+}
+
+/// `RBD_IMAGE_OPTION_DATA_POOL`.
+const DATA_POOL: c_int = 10;
+
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rbd_image_options_destroy(_options: *mut c_void) {}
+pub unsafe extern "C" fn rbd_image_options_destroy(options: *mut c_void) {
+    // SAFETY: made by `rbd_image_options_create`, and destroyed once.
+    drop(unsafe { Box::from_raw(options.cast::<NewImage>()) });
+}
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rbd_image_options_set_uint64(
@@ -507,10 +550,15 @@ pub unsafe extern "C" fn rbd_image_options_set_uint64(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rbd_image_options_set_string(
-    _options: *mut c_void,
-    _option: c_int,
-    _value: *const c_char,
+    options: *mut c_void,
+    option: c_int,
+    value: *const c_char,
 ) -> c_int {
+    if option == DATA_POOL {
+        // SAFETY: as in librbd.h.
+        let (new, value) = unsafe { (at::<NewImage>(options), text(value)) };
+        *lock(&new.data_pool) = Some(value);
+    }
     0
 }
 
@@ -520,6 +568,11 @@ fn add(context: &IoContext, name: &str, image: Arc<Image>) -> Result<(), i64> {
     if state.images.contains_key(&path) {
         return Err(EEXIST);
     }
+    let mut data_pool = lock(&image.data_pool);
+    if data_pool.is_empty() {
+        data_pool.clone_from(&context.pool);
+    }
+    drop(data_pool);
     state.images.insert(path, image);
     Ok(())
 }
@@ -529,11 +582,15 @@ pub unsafe extern "C" fn rbd_create4(
     context: *mut c_void,
     name: *const c_char,
     size: u64,
-    _options: *mut c_void,
+    options: *mut c_void,
 ) -> c_int {
     // SAFETY: as in librbd.h.
     let (context, name) = unsafe { (at::<IoContext>(context), text(name)) };
-    result(add(context, &name, Image::new(size)))
+    // SAFETY: as in librbd.h.
+    let asked = lock(&unsafe { at::<NewImage>(options) }.data_pool).clone();
+    let image = Image::new(size);
+    *lock(&image.data_pool) = asked.unwrap_or_default();
+    result(add(context, &name, image))
 }
 
 /// `rbd_image_spec_t`.

@@ -48,6 +48,8 @@ pub(crate) fn cluster(name: &str) -> Arc<Cluster> {
 pub(crate) struct State {
     pub(crate) images: BTreeMap<String, Arc<Image>>,
     pub(crate) trash: BTreeMap<String, (String, Arc<Image>)>,
+    /// The pools whose numbers someone asked for: the first has number 1.
+    pools: Vec<String>,
     /// For how many seconds each is refused.
     pub(crate) blocklist: HashMap<String, u32>,
     /// The next attempts to break a lock end with these.
@@ -87,6 +89,24 @@ pub(crate) struct State {
     /// A file of commands is being read.
     followed: bool,
     performed: HashMap<Class, u64>,
+}
+
+impl State {
+    /// A pool's number; it has one from the first question on.
+    pub(crate) fn number_of(&mut self, pool: &str) -> i64 {
+        let known = self.pools.iter().position(|known| known == pool);
+        let at = known.unwrap_or_else(|| {
+            self.pools.push(pool.to_owned());
+            self.pools.len() - 1
+        });
+        at as i64 + 1
+    }
+
+    /// The pool with a number.
+    pub(crate) fn pool_of(&self, number: i64) -> Option<String> {
+        let at = usize::try_from(number).ok()?.checked_sub(1)?;
+        self.pools.get(at).cloned()
+    }
 }
 
 pub(crate) struct Cluster {
@@ -134,6 +154,8 @@ pub(crate) struct Image {
     pub(crate) watches: Mutex<BTreeMap<u64, Watch>>,
     pub(crate) snapshots: Mutex<BTreeMap<String, Vec<u8>>>,
     pub(crate) features: AtomicU64,
+    /// The pool of its data.
+    pub(crate) data_pool: Mutex<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -685,6 +707,8 @@ impl Cluster {
             }
             ["image", name, _] => {
                 let image = Image::new(number(2).unwrap_or(0));
+                let pool = name.split('/').next().unwrap_or_default();
+                pool.clone_into(&mut lock(&image.data_pool));
                 state.images.insert(name.to_owned(), image);
             }
             ["resize_hangs", what] => {

@@ -155,6 +155,18 @@ impl Images {
         })
     }
 
+    /// The pool that has an image's data: its own, or another.
+    ///
+    /// # Errors
+    /// [`CephError`]; see [`CephError::is_missing`].
+    pub fn data_pool(&self, name: &str) -> Result<String, CephError> {
+        let image = self.open(name, true)?;
+        let number = image.data_pool();
+        number
+            .and_then(|number| self.rados.pool_name(number))
+            .map_err(self.failed("learn the pool of the data of", name))
+    }
+
     /// Changes an image's length. Shrinking destroys what lies behind the new end.
     ///
     /// # Errors

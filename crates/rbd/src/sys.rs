@@ -34,6 +34,8 @@ pub(crate) const COMPARE_WRITE_BYTES: usize = 512;
 
 /// What longer lists than this may have is asked for again.
 const LIST_FIRST: usize = 64;
+/// No pool has a name as long as this, in bytes.
+const POOL_NAME_BYTES_MAX: usize = 1 << 16;
 /// `ERANGE`: a buffer was too small.
 const ERANGE: i32 = 34;
 /// `ENOENT`.
@@ -168,6 +170,7 @@ functions! {
         rados_blocklist_add(Handle, *mut c_char, u32) -> c_int;
         rados_wait_for_latest_osdmap(Handle) -> c_int;
         rados_cluster_fsid(Handle, *mut c_char, usize) -> c_int;
+        rados_pool_reverse_lookup(Handle, i64, *mut c_char, usize) -> c_int;
     }
     rbd {
         rbd_version(*mut c_int, *mut c_int, *mut c_int);
@@ -178,6 +181,7 @@ functions! {
         rbd_stat(Handle, *mut ImageInfo, usize) -> c_int;
         rbd_get_size(Handle, *mut u64) -> c_int;
         rbd_get_features(Handle, *mut u64) -> c_int;
+        rbd_get_data_pool_id(Handle) -> i64;
         rbd_resize2(Handle, u64, bool, *const c_void, *mut c_void) -> c_int;
         rbd_image_options_create(*mut Handle);
         rbd_image_options_destroy(Handle);
@@ -407,6 +411,29 @@ impl Rados {
                 fsid.len(),
             ))?;
             Ok(owned(fsid.as_ptr()))
+        }
+    }
+
+    /// The name of the pool with this number.
+    pub(crate) fn pool_name(&self, number: i64) -> Result<String, Errno> {
+        let mut room = 256;
+        loop {
+            let mut name = vec![0 as c_char; room];
+            // SAFETY: the handle is connected; the buffer is as long as said, and is ended with a zero byte.
+            let found = check(unsafe {
+                (self.api.functions.rados_pool_reverse_lookup)(
+                    self.raw,
+                    number,
+                    name.as_mut_ptr(),
+                    name.len(),
+                )
+            });
+            match found {
+                // SAFETY: as above.
+                Ok(_) => return Ok(unsafe { owned(name.as_ptr()) }),
+                Err(ERANGE) if room < POOL_NAME_BYTES_MAX => room *= 2,
+                Err(error) => return Err(error),
+            }
         }
     }
 
@@ -753,6 +780,16 @@ impl RawImage {
             )
         })?;
         Ok(())
+    }
+
+    /// The number of the pool that has the image's data.
+    pub(crate) fn data_pool(&self) -> Result<i64, Errno> {
+        // SAFETY: an open handle.
+        let number = unsafe { (self.functions().rbd_get_data_pool_id)(self.raw) };
+        match Errno::try_from(-number) {
+            Ok(errno) if number < 0 => Err(errno),
+            _ => Ok(number),
+        }
     }
 
     pub(crate) fn create_snapshot(&self, name: &str) -> Result<(), Errno> {

@@ -116,6 +116,19 @@ fn images_are_made_listed_resized_deleted_and_restored() {
         "create rbd/b --size 2M",
         &["rbd/b", "1048576", "weir image resize"],
     );
+    ceph.ok("create rbd/d --size 1M --data-pool fast");
+    let again = ceph.ok("create rbd/d --size 1M --data-pool fast");
+    assert!(again.starts_with("nothing to do"), "{again}");
+    let elsewhere = ["rbd/d", "its data in pool fast", "not in pool slow"];
+    ceph.fails("create rbd/d --size 1M --data-pool slow", &elsewhere);
+    // Who does not ask takes it as it is, and the image's own pool is one like others.
+    let again = ceph.ok("create rbd/d --size 1M");
+    assert!(again.starts_with("nothing to do"), "{again}");
+    let again = ceph.ok("create rbd/b --size 1M --data-pool rbd");
+    assert!(again.starts_with("nothing to do"), "{again}");
+    let elsewhere = ["rbd/b", "its data in pool rbd", "not in pool fast"];
+    ceph.fails("create rbd/b --size 1M --data-pool fast", &elsewhere);
+    ceph.ok("delete rbd/d");
     ceph.fails("create rbd/c --size 0", &["no bytes"]);
     ceph.fails(
         "create rbd/c --size 1M --object-size 5000",
@@ -141,8 +154,10 @@ fn images_are_made_listed_resized_deleted_and_restored() {
     assert!(done.contains("weir image trash rbd"), "{done}");
     assert_eq!(names("rbd"), ["a"]);
     let trash = ceph.json("trash rbd");
-    assert_eq!(trash[0]["name"], "b");
-    let id = trash[0]["id"].as_str().expect("an identifier");
+    let trash = trash.as_array().expect("a list").iter();
+    let mut trash = trash.filter(|image| image["name"] == "b");
+    let id = &trash.next().expect("it is there")["id"];
+    let id = id.as_str().expect("an identifier");
     ceph.fails(&format!("restore rbd {id} a"), &["rbd/a", "exists already"]);
     ceph.ok(&format!("restore rbd {id} c"));
     assert_eq!(names("rbd"), ["a", "c"]);

@@ -409,6 +409,12 @@ pub(super) async fn create(
             Ok(()) => Ok((true, look(images, &asked)?)),
             Err(error) if error.exists() => {
                 let there = look(images, &asked)?;
+                if let Some(pool) = &new.data_pool {
+                    let data = images.data_pool(&asked.image)?;
+                    if data != *pool {
+                        return Err(has_data_elsewhere(&asked, &data, pool));
+                    }
+                }
                 let is_so = there.size_bytes == new.bytes
                     && new
                         .object_bytes
@@ -423,6 +429,14 @@ pub(super) async fn create(
     };
     let (made, found) = ask(&context, &cluster, &pool, work).await?;
     Ok(added(made, with_users(&context, &cluster, &name, found)))
+}
+
+fn has_data_elsewhere(name: &ImageName, data: &str, asked: &str) -> ApiError {
+    let message = format!(
+        "image {name} is there already, with its data in pool {data}, and not in pool {asked}"
+    );
+    let hint = "choose another name: the pool of an image's data does not change".to_owned();
+    ApiError::new(StatusCode::CONFLICT, "exists", message).with_hint(Some(hint))
 }
 
 fn differs(name: &ImageName, there: &ImageView) -> ApiError {
