@@ -637,6 +637,17 @@ fn what_cannot_be_fenced_ends_its_connections_and_queues_are_refused_until_it_is
     });
     assert!(gateway.ok("status").contains("writes network "));
     assert!(gateway.metric("weir_image_librbd_operations_total") > 0.0);
+    let of_writes = |name: &str| {
+        let series = format!("weir_image_{name}_total{{volume=\"v\",operation=\"write\"}} ");
+        let page = gateway.page();
+        let mut values = page.lines().filter_map(|line| line.strip_prefix(&series));
+        values
+            .next()
+            .map(|value| value.parse::<f64>().expect("a number"))
+    };
+    for name in ["commands", "network_seconds", "reactor_seconds"] {
+        until(name, || of_writes(name) > Some(0.0));
+    }
     assert!(gateway.metric("weir_ceph_client_images") > 0.0);
     assert!(gateway.metric("weir_image_own_client") == 0.0);
     assert!(gateway.metric("weir_image_moves_total") == 0.0);

@@ -2,6 +2,7 @@
 //! commands goes.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -235,21 +236,67 @@ fn spent(latency: &Latency, kind: CommandKind) -> Option<Spent> {
     })
 }
 
+impl Spent {
+    /// What of it was neither on the wire nor in librbd, and what was in librbd. librbd has orphans for longer than their commands
+    /// took.
+    fn inside_ns(&self, librbd: Taken) -> (u64, u64) {
+        let inside_ns = self.total_ns.saturating_sub(self.network_ns);
+        let librbd_ns = librbd.nanoseconds.min(inside_ns);
+        (inside_ns - librbd_ns, librbd_ns)
+    }
+}
+
 /// librbd's share is that of all its operations on the image, by command: those that ended with no command's answer are among them.
 fn split(latency: &Latency, kind: CommandKind, librbd: Taken) -> Option<TimeSplit> {
-    let Spent {
-        commands,
-        network_ns,
-        total_ns,
-    } = spent(latency, kind)?;
-    let inside_ns = total_ns.saturating_sub(network_ns);
-    let librbd_ns = librbd.nanoseconds.min(inside_ns);
+    let spent = spent(latency, kind)?;
+    let (reactor_ns, librbd_ns) = spent.inside_ns(librbd);
+    let commands = spent.commands;
     Some(TimeSplit {
         commands,
-        network_ns: network_ns / commands,
-        reactor_ns: (inside_ns - librbd_ns) / commands,
+        network_ns: spent.network_ns / commands,
+        reactor_ns: reactor_ns / commands,
         librbd_ns: librbd_ns / commands,
     })
+}
+
+/// What the metrics page said of commands in the gateway itself, by volume and kind: how many commands, and for how long. That time is a
+/// difference, of which librbd's part is counted a moment before the rest, so that it may fall a little; a counter must not, or its
+/// reader takes it for one that began anew.
+#[derive(Default)]
+pub(super) struct Told(Mutex<BTreeMap<(VolumeName, &'static str), ToldLast>>);
+
+#[derive(Default)]
+struct ToldLast {
+    commands: u64,
+    nanoseconds: u64,
+}
+
+impl Told {
+    /// What is told of a time. With fewer commands than before, those of a namespace that is gone are missing: it does begin anew.
+    fn never_less(
+        &self,
+        volume: &VolumeName,
+        kind: &'static str,
+        commands: u64,
+        nanoseconds: u64,
+    ) -> u64 {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = told.entry((volume.clone(), kind)).or_default();
+        *last = ToldLast {
+            commands,
+            nanoseconds: match commands >= last.commands {
+                true => nanoseconds.max(last.nanoseconds),
+                false => nanoseconds,
+            },
+        };
+        last.nanoseconds
+    }
+
+    /// Forgets volumes that are gone.
+    fn retain(&self, images: &[Image]) {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.retain(|(volume, _), _| images.iter().any(|image| image.volume == *volume));
+    }
 }
 
 fn image_view(image: &Image) -> CephImageView {
@@ -320,8 +367,10 @@ pub(super) async fn families(context: &Context) -> Result<Vec<Family>, ApiError>
         all.extend(client_families(&clients));
     }
     // No client is there while all that are lost wait for one.
+    context.told.retain(&images);
     if !images.is_empty() {
         all.extend(image_families(&images));
+        all.extend(time_families(&images, &context.told));
     }
     Ok(all)
 }
@@ -428,9 +477,66 @@ fn image_families(images: &[Image]) -> Vec<Family> {
     vec![orphans, troubled, reopened, own, moves, seconds, operations]
 }
 
+/// Where the time of commands went, in all: librbd's part is that of [`image_families`].
+fn time_families(images: &[Image], told: &Told) -> Vec<Family> {
+    let counter = |name, help| Family::new(name, Kind::Counter, help);
+    let mut commands = counter(
+        "weir_image_commands_total",
+        "Commands to the namespaces of an image that have ended, by what they do.",
+    );
+    let mut network = counter(
+        "weir_image_network_seconds_total",
+        "Time that commands to an image were on the wire, by what they do.",
+    );
+    let mut reactor = counter(
+        "weir_image_reactor_seconds_total",
+        "Time that commands to an image were in the gateway, and neither on the wire nor in librbd, by what they do.",
+    );
+    for image in images {
+        let LibrbdTimes { reads, writes, .. } = image.report.times;
+        for (name, kind, librbd) in [
+            ("read", CommandKind::Read, reads),
+            ("write", CommandKind::Write, writes),
+        ] {
+            let Some(spent) = spent(&image.latency, kind) else {
+                continue;
+            };
+            let volume = &image.volume;
+            let with = || [("volume", volume.as_str()), ("operation", name)];
+            let (reactor_ns, _) = spent.inside_ns(librbd);
+            let reactor_ns = told.never_less(volume, name, spent.commands, reactor_ns);
+            commands.add(with(), spent.commands);
+            network.add(with(), spent.network_ns as f64 / 1e9);
+            reactor.add(with(), reactor_ns as f64 / 1e9);
+        }
+    }
+    vec![commands, network, reactor]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_that_is_told_falls_with_its_commands_alone() {
+        let (told, volume) = (Told::default(), "v".parse().expect("a name"));
+        for (kind, commands, nanoseconds, expected) in [
+            ("read", 10, 500, 500),
+            // librbd has counted what the command has not.
+            ("read", 10, 400, 500),
+            ("read", 11, 450, 500),
+            ("write", 3, 70, 70),
+            ("read", 12, 600, 600),
+            // The namespace is another.
+            ("read", 2, 20, 20),
+            ("read", 3, 30, 30),
+        ] {
+            let is = told.never_less(&volume, kind, commands, nanoseconds);
+            assert_eq!(is, expected, "{kind} {commands} {nanoseconds}");
+        }
+        told.retain(&[]);
+        assert_eq!(told.never_less(&volume, "read", 3, 1), 1);
+    }
 
     #[test]
     fn why_a_volume_has_its_own_client_is_told_in_figures_and_words() {

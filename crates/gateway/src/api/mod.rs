@@ -59,6 +59,7 @@ struct Context {
     control: Arc<Control>,
     about: About,
     calls: images::Calls,
+    told: ceph::Told,
 }
 
 type Shared = axum::extract::State<Arc<Context>>;
@@ -167,6 +168,7 @@ pub fn router(control: Arc<Control>, about: About) -> Router {
             control,
             about,
             calls: images::Calls::default(),
+            told: ceph::Told::default(),
         }))
 }
 

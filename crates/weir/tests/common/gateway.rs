@@ -119,14 +119,20 @@ impl Gateway {
         String::from_utf8(output.stdout).expect("the answer is text")
     }
 
-    /// The sum of a metric over its labels.
-    pub(crate) fn metric(&self, name: &str) -> f64 {
+    /// The metrics page, with its head.
+    pub(crate) fn page(&self) -> String {
         let mut stream = UnixStream::connect(self.path("weir.sock")).expect("it listens");
         stream
             .write_all(b"GET /metrics HTTP/1.0\r\nhost: localhost\r\n\r\n")
             .expect("it reads");
         let mut text = String::new();
         stream.read_to_string(&mut text).expect("it answers");
+        text
+    }
+
+    /// The sum of a metric over its labels.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let text = self.page();
         let values = text.lines().filter_map(|line| {
             let (series, value) = line.rsplit_once(' ')?;
             let of = series.split('{').next()?;
