@@ -47,11 +47,18 @@ serve() {
 field() { gateway volume show "$1" --json | jq -r "$2"; }
 is_online() { [ "$(field "$1" .status)" = online ]; }
 is_lost() { [ "$(field "$1" .report.lost)" = true ]; }
+# trouble NAME: what is wrong with an image; nothing where that is nothing.
+trouble() { gateway status --json | jq -r ".ceph.images[] | select(.volume == \"$1\") | .trouble // empty"; }
+has_no_trouble() { [ -z "$(trouble "$1")" ]; }
 # logged PATTERN: the gateway has said so.
 logged() { grep -qE -- "$1" "$folder/gateway/weir.log"; }
 
 # client_of NAME: the address of the client that watches an image, as blocklists take it.
 client_of() { rbd status "$images/$1" --format json | jq -r '.watchers[0].address'; }
+
+# watchers NAME: how many clients watch an image.
+watchers() { rbd status "$images/$1" --format json | jq '.watchers | length'; }
+has_watchers() { [ "$(watchers "$1")" = "$2" ]; }
 
 # ----------------------------------------------------------------- loads --
 

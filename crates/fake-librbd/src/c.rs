@@ -429,13 +429,16 @@ pub unsafe extern "C" fn rbd_close(image: *mut c_void) -> c_int {
     // SAFETY: made by `open`, and closed once.
     let handle = unsafe { Box::from_raw(image.cast::<Handle>()) };
     let (open, address) = (&handle.open, &handle.open.client.address);
-    let mut watchers = lock(&open.image.watchers);
-    if !open.read_only
-        && let Some(at) = watchers.iter().position(|watcher| watcher == address)
-    {
-        watchers.swap_remove(at);
+    let (mut watchers, mut lost) = (lock(&open.image.watchers), lock(&open.image.lost_watchers));
+    for watchers in [&mut watchers, &mut lost] {
+        if !open.read_only
+            && let Some(at) = watchers.iter().position(|watcher| watcher == address)
+        {
+            watchers.swap_remove(at);
+            break;
+        }
     }
-    drop(watchers);
+    drop((watchers, lost));
     lock(&open.image.owner).take_if(|owner| !open.read_only && owner.address == *address);
     0
 }
@@ -1029,6 +1032,19 @@ pub unsafe extern "C" fn rbd_watchers_list(
 ) -> c_int {
     // SAFETY: as in librbd.h.
     let open = unsafe { opened(image) };
+    let cluster = &open.client.cluster;
+    let mut state = lock(&cluster.state);
+    state.watchers_asked += 1;
+    state.asking += 1;
+    let waited = cluster
+        .changed
+        .wait_while(state, |state| state.watchers_hang);
+    let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+    state.asking -= 1;
+    drop(state);
+    if open.client.is_blocklisted() {
+        return -(ESHUTDOWN as c_int);
+    }
     let list = lock(&open.image.watchers).clone();
     let info = |address: &String| WatcherInfo {
         addr: c_text(address),
@@ -1114,7 +1130,9 @@ pub unsafe extern "C" fn rbd_update_watch(
 pub unsafe extern "C" fn rbd_update_unwatch(image: *mut c_void, handle: u64) -> c_int {
     // SAFETY: as in librbd.h.
     let open = unsafe { opened(image) };
-    lock(&open.image.watches).remove(&handle);
+    let mut watches = lock(&open.image.watches);
+    watches.remove(&handle);
+    lock(&open.image.lost_watches).remove(&handle);
     0
 }
 

@@ -69,11 +69,16 @@ pub(crate) struct State {
     /// What gives a lock up waits, and what takes one.
     pub(crate) release_hangs: bool,
     pub(crate) acquire_hangs: bool,
+    /// Who asks for the watchers of an image waits.
+    pub(crate) watchers_hang: bool,
+    /// How often they were asked for.
+    pub(crate) watchers_asked: u64,
     /// How many wait so.
     pub(crate) connecting: u64,
     pub(crate) opening: u64,
     pub(crate) releasing: u64,
     pub(crate) acquiring: u64,
+    pub(crate) asking: u64,
     pub(crate) clients: u64,
     latency: Duration,
     /// What each operation takes of a processor, on its client's thread.
@@ -152,6 +157,9 @@ pub(crate) struct Image {
     /// Clients that have it open for writing.
     pub(crate) watchers: Mutex<Vec<String>>,
     pub(crate) watches: Mutex<BTreeMap<u64, Watch>>,
+    /// Of both, those that the cluster has lost.
+    pub(crate) lost_watchers: Mutex<Vec<String>>,
+    pub(crate) lost_watches: Mutex<BTreeMap<u64, Watch>>,
     pub(crate) snapshots: Mutex<BTreeMap<String, Vec<u8>>>,
     pub(crate) features: AtomicU64,
     /// The pool of its data.
@@ -687,6 +695,32 @@ impl Cluster {
             ["acquire_hangs", what] => {
                 state.acquire_hangs = what == "on";
                 self.changed.notify_all();
+            }
+            ["watchers_hang", what] => {
+                state.watchers_hang = what == "on";
+                self.changed.notify_all();
+            }
+            ["watchers_asked"] => return state.watchers_asked as i64,
+            ["asking"] => return state.asking as i64,
+            // Those that watch the image now do so no more, until they do again.
+            ["watch", name, what] => {
+                let Some(image) = state.images.get(name) else {
+                    return -ENOENT;
+                };
+                // In this order, and both at once, as where they are given up.
+                let (mut watchers, mut lost) = (lock(&image.watchers), lock(&image.lost_watchers));
+                let (mut watches, mut unwatched) =
+                    (lock(&image.watches), lock(&image.lost_watches));
+                match what {
+                    "lost" => {
+                        lost.append(&mut watchers);
+                        unwatched.append(&mut watches);
+                    }
+                    _ => {
+                        watchers.append(&mut lost);
+                        watches.append(&mut unwatched);
+                    }
+                }
             }
             ["connecting"] => return state.connecting as i64,
             ["opening"] => return state.opening as i64,

@@ -69,6 +69,8 @@ pub enum Reason {
         /// `objecter_inflight_op_bytes`.
         bound: u64,
     },
+    /// Its watch was lost on the client that it had.
+    Unwatched,
     /// Someone asked for it.
     Asked,
 }
@@ -91,6 +93,9 @@ impl fmt::Display for Reason {
             Reason::Bytes { mean, bound } => write!(
                 formatter,
                 "operations of {mean} bytes were under way on the shared client (limit {bound})"
+            ),
+            Reason::Unwatched => formatter.write_str(
+                "the image's watch was lost on the client before, and did not come back",
             ),
             Reason::Asked => formatter.write_str("asked for"),
         }

@@ -21,6 +21,7 @@ use crate::owner::{self, Before};
 use crate::settings;
 use crate::sys::{RawImage, Shape};
 use crate::volume::{RbdVolume, Shared, VolumeReport};
+use crate::watches::{self, WatchLimits};
 
 /// The scheme of the URLs of this crate's volumes.
 pub const SCHEME: &str = "rbd";
@@ -151,6 +152,9 @@ pub struct RbdHost {
     pub(crate) auto_limits: AutoLimits,
     /// There is a thread that looks at shared clients. Held while it or a volume decides on that.
     pub(crate) looking: Mutex<bool>,
+    pub(crate) watch_limits: WatchLimits,
+    /// The same of the thread that looks after images that are open for writing.
+    pub(crate) checking: Mutex<bool>,
 }
 
 /// An image that was opened, and its share of a client.
@@ -178,15 +182,18 @@ impl RbdHost {
     /// A user of Ceph that is `identity` to images. The libraries are loaded with the first volume.
     #[must_use]
     pub fn new(identity: Identity, libraries: Libraries) -> Arc<RbdHost> {
-        RbdHost::with_limits(identity, libraries, AutoLimits::default())
+        let (auto, watch) = (AutoLimits::default(), WatchLimits::default());
+        RbdHost::with_limits(identity, libraries, auto, watch)
     }
 
-    /// The same, with other limits of when a volume gets a client of its own (`bdevs_per_cluster=auto`) than those of users.
+    /// The same, with other limits of when a volume gets a client of its own (`bdevs_per_cluster=auto`), and of when an image's watch counts
+    /// as lost, than those of users.
     #[must_use]
     pub fn with_limits(
         identity: Identity,
         libraries: Libraries,
         auto_limits: AutoLimits,
+        watch_limits: WatchLimits,
     ) -> Arc<RbdHost> {
         Arc::new(RbdHost {
             ceph: Ceph::new(libraries),
@@ -197,6 +204,8 @@ impl RbdHost {
             closing: Arc::default(),
             auto_limits,
             looking: Mutex::default(),
+            watch_limits,
+            checking: Mutex::default(),
         })
     }
 
@@ -276,6 +285,9 @@ impl RbdHost {
         drop(open);
         if is_auto {
             looks::begin(self);
+        }
+        if !volume.shared().read_only {
+            watches::begin(self);
         }
         Ok(volume)
     }

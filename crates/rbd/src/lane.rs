@@ -753,8 +753,8 @@ impl Lane {
 
 const WHY_TIMED_OUT: &str = "a write was not answered in time";
 const WHY_IN_DOUBT: &str = "librados gave up on a write that may be done still";
-const WHY_BLOCKLISTED: &str = "the cluster refuses this client: it is blocklisted";
-const WHY_LOCK_LOST: &str = "the image's lock was lost";
+pub(crate) const WHY_BLOCKLISTED: &str = "the cluster refuses this client: it is blocklisted";
+pub(crate) const WHY_LOCK_LOST: &str = "the image's lock was lost";
 
 impl Drop for Lane {
     fn drop(&mut self) {

@@ -24,6 +24,7 @@ mod sys;
 mod threads;
 mod usage;
 mod volume;
+mod watches;
 
 pub use auto::{AutoLimits, Reason};
 pub use cluster::{Ceph, ClientReport, Credentials, Libraries};
@@ -35,3 +36,4 @@ pub use options::{Cache, ImageName, Options, Sharing};
 pub use sys::LibraryError;
 pub use usage::{BusiestThread, ClientCost, LibrbdTimes, Taken};
 pub use volume::{RbdVolume, VolumeReport};
+pub use watches::WatchLimits;

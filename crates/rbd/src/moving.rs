@@ -125,7 +125,7 @@ impl Ahead {
 }
 
 impl Shared {
-    /// Moves the volume in the background, because measurement says so. One volume of a cluster's at a time.
+    /// Moves the volume in the background, because measurement says so, or a check. One volume of a cluster's at a time.
     pub(crate) fn begin_move(self: &Arc<Self>, reason: Reason) {
         let group = self.host.group(&self.options);
         if group.moving.swap(true, Ordering::AcqRel) {

@@ -33,6 +33,7 @@ use crate::moving::NotMoved;
 use crate::options::{Options, Sharing};
 use crate::sys::{RawImage, Shape};
 use crate::usage::{LibrbdTimes, QueueTimes};
+use crate::watches::Watched;
 
 /// The longest transfer, in bytes.
 const TRANSFER_BYTES_MAX: u64 = 4 << 20;
@@ -189,7 +190,7 @@ pub struct VolumeReport {
     pub moves_called_off: u64,
     /// Operations that were answered, or given up, while librbd has their buffers still.
     pub orphans: u32,
-    /// What is wrong with it now: it is out of reach, or operations of some kind fail.
+    /// What is wrong with it now: it is out of reach, operations of some kind fail, or its watch is lost.
     pub trouble: Option<String>,
     /// How long librbd took.
     pub times: LibrbdTimes,
@@ -220,6 +221,8 @@ pub(crate) struct Shared {
     times: Mutex<(Vec<Arc<QueueTimes>>, LibrbdTimes)>,
     /// Of which kind the operations are whose trouble is noted; see [`mark_of`].
     troubled: AtomicU8,
+    /// What checks have found of its watch.
+    pub(crate) watched: Mutex<Watched>,
     /// Something asked for the image's size, and has not had it.
     looking: AtomicBool,
     tail_bytes: u64,
@@ -275,6 +278,7 @@ impl RbdVolume {
             orphans: AtomicU32::new(0),
             times: Mutex::default(),
             troubled: AtomicU8::new(0),
+            watched: Mutex::default(),
             looking: AtomicBool::new(false),
             tail_bytes,
         });
@@ -435,14 +439,15 @@ impl Shared {
         &self.name
     }
 
+    /// Its life, while it serves.
+    pub(crate) fn serving(&self) -> Option<Arc<Life>> {
+        let state = lock(&self.state);
+        state.life.clone().filter(|_| state.phase == Phase::Serving)
+    }
+
     /// The client that serves it, while it serves.
     pub(crate) fn client(&self) -> Option<Arc<Client>> {
-        let state = lock(&self.state);
-        let life = state
-            .life
-            .as_ref()
-            .filter(|_| state.phase == Phase::Serving);
-        life.map(|life| Arc::clone(life.client()))
+        self.serving().map(|life| Arc::clone(life.client()))
     }
 
     /// What it has done, all in all.
@@ -462,6 +467,8 @@ impl Shared {
     pub(crate) fn report(&self) -> VolumeReport {
         let times = self.times();
         let state = lock(&self.state);
+        let trouble = state.trouble.as_ref().map(|trouble| trouble.text.as_str());
+        let unwatched = lock(&self.watched).trouble(state.number);
         VolumeReport {
             url: self.name.clone(),
             phase: match state.phase {
@@ -482,7 +489,7 @@ impl Shared {
             moves: state.moves.0,
             moves_called_off: state.moves.1,
             orphans: self.orphans.load(Ordering::Relaxed),
-            trouble: state.trouble.as_ref().map(|trouble| trouble.text.clone()),
+            trouble: trouble.or(unwatched).map(str::to_owned),
             times,
         }
     }

@@ -17,6 +17,7 @@ use run::{Kind, contract};
 use weir_block::{BlockSize, Volume};
 use weir_rbd::{
     AutoLimits, Ceph, Credentials, Images, Libraries, NewImage, NotMoved, RbdHost, Reason,
+    WatchLimits,
 };
 use weir_volume::{Access, Guard, GuardConfig};
 
@@ -246,7 +247,12 @@ fn an_image_of_a_real_cluster_gets_its_own_client_when_the_shared_one_is_busy() 
         busy_percent: 0,
         own_clients_max: 1,
     };
-    let host = RbdHost::with_limits(identity("auto"), Libraries::default(), limits);
+    let host = RbdHost::with_limits(
+        identity("auto"),
+        Libraries::default(),
+        limits,
+        WatchLimits::default(),
+    );
     let harness = Harness::real(1);
     let end = Arc::new(AtomicBool::new(false));
     let mut volumes = Vec::new();

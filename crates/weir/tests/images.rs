@@ -482,6 +482,33 @@ fn status_says_what_is_wrong_with_an_image_also_when_no_client_is_left() {
 }
 
 #[test]
+fn a_watch_that_is_lost_is_told_everywhere_until_it_is_back() {
+    let ceph = WithCeph::started();
+    let gateway = &ceph.gateway;
+    ceph.ok("create rbd/a --size 4M");
+    gateway.ok(&format!("volume add v {}", ceph.url("rbd/a", "")));
+    let status = || -> Value { serde_json::from_str(&gateway.ok("status --json")).expect("JSON") };
+    let trouble = || status()["ceph"]["images"][0]["trouble"].clone();
+    assert_eq!(trouble(), Value::Null);
+    ceph.tell("watch rbd/a lost");
+    until("it is told", || !trouble().is_null());
+    let lost = "the image's watch is lost";
+    let text = gateway.ok("status");
+    for line in [format!("v: serving: {lost}"), format!("volume v: {lost}")] {
+        assert!(text.contains(&line), "no {line:?}:\n{text}");
+    }
+    assert!(gateway.metric("weir_image_troubled") == 1.0);
+    assert!(gateway.log().contains(lost));
+    let shown: Value = serde_json::from_str(&gateway.ok("volume show v --json")).expect("JSON");
+    assert_eq!(shown["status"], "online");
+    ceph.tell("watch rbd/a back");
+    until("it is over", || trouble().is_null());
+    assert!(gateway.metric("weir_image_troubled") == 0.0);
+    assert_eq!(status()["problems"], json!([]));
+    assert!(gateway.log().contains("the image is watched again"));
+}
+
+#[test]
 fn a_cluster_that_does_not_answer_keeps_the_gateway_from_nothing_else() {
     let mut ceph = WithCeph::started();
     ceph.tell("image rbd/a 4194304");

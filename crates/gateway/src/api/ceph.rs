@@ -66,7 +66,7 @@ pub struct CephThread {
 /// Why a volume has a client of its own: what was measured of the client that it shared, and the limit that this reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CephOwnClient {
-    /// `thread` (percent of a processor), `operations` or `bytes` (under way at once), or `asked`.
+    /// `thread` (percent of a processor), `operations` or `bytes` (under way at once), `watch` (it was lost on the client before), or `asked`.
     pub limit: String,
     /// What was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,6 +88,7 @@ impl From<&Reason> for CephOwnClient {
             } => ("thread", Some((percent.into(), bound_percent.into()))),
             Reason::Operations { mean, bound } => ("operations", Some((mean, bound))),
             Reason::Bytes { mean, bound } => ("bytes", Some((mean, bound))),
+            Reason::Unwatched => ("watch", None),
             Reason::Asked => ("asked", None),
         };
         CephOwnClient {
@@ -123,7 +124,7 @@ pub struct CephImageView {
     pub moves_called_off: u64,
     /// Operations that were answered while librbd has their buffers still.
     pub orphans: u32,
-    /// What is wrong with it now: it is out of reach, or operations of some kind fail.
+    /// What is wrong with it now: it is out of reach, operations of some kind fail, or its watch is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
     /// Where the time of commands that read went, where there were any.
@@ -423,7 +424,7 @@ fn image_families(images: &[Image]) -> Vec<Family> {
     let mut troubled = Family::new(
         "weir_image_troubled",
         Kind::Gauge,
-        "Whether an image is out of reach, or operations of it fail.",
+        "Whether an image is out of reach, operations of it fail, or its watch is lost.",
     );
     let mut reopened = Family::new(
         "weir_image_reopened_total",

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_block::Volume;
-use weir_rbd::{AutoLimits, Ceph, Credentials, Identity, Images, Libraries, RbdHost, SCHEME};
+use weir_rbd::{
+    AutoLimits, Ceph, Credentials, Identity, Images, Libraries, RbdHost, SCHEME, WatchLimits,
+};
 use weir_volume::{Access, OpenError, Registry, VolumeUrl};
 
 use crate::common::Harness;
@@ -98,11 +100,15 @@ pub(crate) fn host(id: &str) -> Arc<RbdHost> {
 }
 
 pub(crate) fn host_with(id: &str, limits: AutoLimits) -> Arc<RbdHost> {
+    host_with_limits(id, limits, WatchLimits::default())
+}
+
+pub(crate) fn host_with_limits(id: &str, auto: AutoLimits, watch: WatchLimits) -> Arc<RbdHost> {
     let identity = Identity {
         id: id.to_owned(),
         name: format!("gateway-{id}"),
     };
-    RbdHost::with_limits(identity, libraries(), limits)
+    RbdHost::with_limits(identity, libraries(), auto, watch)
 }
 
 pub(crate) fn try_open(

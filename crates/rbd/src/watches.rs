@@ -1,0 +1,334 @@
+//! The thread that looks whether images are watched by this process still, and locked.
+//!
+//! librbd watches each image that is open for writing: that is how it hears that someone else resizes it, and how other gateways know that
+//! its holder is alive. Where a watch is lost librbd takes it up again by itself, so that nothing is said before several checks have missed
+//! it. What is written is safe all the same: by the lock, and because who takes it over has this client refused first.
+//!
+//! There is one such thread while an image is open for writing. Every [`WatchLimits::check`] it has the images of each client looked at,
+//! one after another, on a thread of that client's own, which may wait for the cluster for as long as it likes: the client's images are not
+//! looked at again before. What the cluster does not answer says nothing of the watch.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use weir_volume::parts::lock;
+
+use crate::auto::Reason;
+use crate::cluster::is_same_client;
+use crate::error::Fault;
+use crate::host::{RbdHost, try_in_background};
+use crate::lane::{WHY_BLOCKLISTED, WHY_LOCK_LOST};
+use crate::sys::Errno;
+use crate::threads;
+use crate::volume::{Life, Phase, Shared};
+
+/// What is wrong with an image while its watch is lost.
+const TROUBLE: &str = "the image's watch is lost: that someone else resizes it is not seen, and other gateways take this one for dead";
+/// How many checks one after another must find that the lock is not this client's, or be refused, before that ends a life.
+const ENDS_AFTER: u32 = 2;
+
+/// When an image's watch counts as lost, and what is done about it then.
+#[derive(Debug, Clone, Copy)]
+pub struct WatchLimits {
+    /// Between two checks of an image.
+    pub check: Duration,
+    /// How many checks one after another must miss the watch until that is told.
+    pub told_after: u32,
+    /// How many until the image moves to another client.
+    pub moved_after: u32,
+}
+
+impl Default for WatchLimits {
+    /// As documented for users.
+    fn default() -> Self {
+        WatchLimits {
+            check: Duration::from_secs(10),
+            told_after: 2,
+            moved_after: 6,
+        }
+    }
+}
+
+/// What a check has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Found {
+    watch: bool,
+    lock: bool,
+}
+
+/// What was found of an image, check by check.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    /// The life that all of this is about.
+    life: u64,
+    /// A check has found the watch and the lock, so that to miss one of them says something.
+    found: bool,
+    /// It was told that the watch is lost.
+    told: bool,
+    /// How many checks one after another have missed the watch, or the lock, or were refused.
+    unwatched: u32,
+    unlocked: u32,
+    refused: u32,
+}
+
+/// What follows from a check.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Nothing,
+    /// The watch is lost.
+    Lost,
+    /// The watch is back.
+    Back,
+    /// It does not come back.
+    Move,
+    End(&'static str),
+}
+
+impl Watched {
+    /// What is wrong with the image in this life.
+    pub(crate) fn trouble(&self, life: u64) -> Option<&'static str> {
+        (self.told && self.life == life).then_some(TROUBLE)
+    }
+
+    fn judge(&mut self, life: u64, found: Result<Found, Errno>, limits: &WatchLimits) -> Verdict {
+        if self.life != life {
+            *self = Watched {
+                life,
+                ..Watched::default()
+            };
+        }
+        let Found { watch, lock } = match found {
+            Ok(found) => found,
+            Err(errno) if Fault::of(errno) == Fault::Blocklisted => {
+                self.refused += 1;
+                return match self.refused >= ENDS_AFTER {
+                    true => Verdict::End(WHY_BLOCKLISTED),
+                    false => Verdict::Nothing,
+                };
+            }
+            // The cluster has not told.
+            Err(_) => return Verdict::Nothing,
+        };
+        self.refused = 0;
+        self.found |= watch && lock;
+        self.unlocked = if lock { 0 } else { self.unlocked + 1 };
+        if self.found && self.unlocked >= ENDS_AFTER {
+            return Verdict::End(WHY_LOCK_LOST);
+        }
+        if watch {
+            self.unwatched = 0;
+            return match std::mem::take(&mut self.told) {
+                true => Verdict::Back,
+                false => Verdict::Nothing,
+            };
+        }
+        self.unwatched += 1;
+        if !self.told && self.unwatched >= limits.told_after {
+            self.told = true;
+            return Verdict::Lost;
+        }
+        // What does not come about is tried again after as long.
+        match self.found && self.unwatched.is_multiple_of(limits.moved_after) {
+            true => Verdict::Move,
+            false => Verdict::Nothing,
+        }
+    }
+}
+
+/// Has the images of a host that are open for writing checked, if they are not yet.
+pub(crate) fn begin(host: &Arc<RbdHost>) {
+    let mut checking = lock(&host.checking);
+    if *checking {
+        return;
+    }
+    let (checked, limits) = (Arc::downgrade(host), host.watch_limits);
+    let started = try_in_background("weir-rbd-watch", move || run(&checked, limits));
+    if let Err(error) = &started {
+        tracing::warn!(%error, "no thread can be had to look after images: that a watch is lost is not seen until another is opened");
+    }
+    *checking = started.is_ok();
+}
+
+fn run(host: &Weak<RbdHost>, limits: WatchLimits) {
+    let mut checks: BTreeMap<String, JoinHandle<()>> = BTreeMap::new();
+    loop {
+        std::thread::sleep(limits.check);
+        let Some(host) = host.upgrade() else { return };
+        let mut checking = lock(&host.checking);
+        let volumes = host.open_volumes();
+        if !volumes.iter().any(|volume| is_for_writing(volume)) {
+            *checking = false;
+            return;
+        }
+        drop(checking);
+        checks.retain(|_, check| !check.is_finished());
+        for (client, volumes) in by_client(&volumes) {
+            if checks.contains_key(&client) {
+                continue;
+            }
+            let thread = std::thread::Builder::new().name("weir-rbd-check".to_owned());
+            match thread.spawn(move || volumes.iter().for_each(|volume| check(volume, &limits))) {
+                Ok(check) => drop(checks.insert(client, check)),
+                // The next time, perhaps.
+                Err(error) => {
+                    tracing::debug!(%error, client, "no thread can be had to check images");
+                }
+            }
+        }
+    }
+}
+
+fn is_for_writing(volume: &Shared) -> bool {
+    !volume.read_only && lock(&volume.state).phase != Phase::Closed
+}
+
+/// The images that are served for writing, by the client that serves them.
+fn by_client(volumes: &[Arc<Shared>]) -> BTreeMap<String, Vec<Weak<Shared>>> {
+    let mut all: BTreeMap<String, Vec<Weak<Shared>>> = BTreeMap::new();
+    for volume in volumes.iter().filter(|volume| is_for_writing(volume)) {
+        if let Some(life) = volume.serving() {
+            let of_client = all.entry(life.client().address.clone());
+            of_client.or_default().push(Arc::downgrade(volume));
+        }
+    }
+    all
+}
+
+/// Checks an image. Blocks until the cluster has answered; the volume may be closed meanwhile.
+fn check(volume: &Weak<Shared>, limits: &WatchLimits) {
+    let life = volume.upgrade().and_then(|volume| volume.serving());
+    let Some(life) = life else { return };
+    let found = look(&life);
+    if let Some(volume) = volume.upgrade() {
+        volume.checked(&life, found, limits);
+    }
+}
+
+fn look(life: &Life) -> Result<Found, Errno> {
+    let (image, own) = (life.image(), &life.client().address);
+    let is_own = |address: &String| is_same_client(address, own);
+    Ok(Found {
+        watch: image.watchers()?.iter().any(is_own),
+        lock: image.lock_owner()?.as_ref().is_some_and(is_own),
+    })
+}
+
+impl Shared {
+    /// A life was checked. What it was like while it moved, or before it ended, says nothing of what comes.
+    fn checked(
+        self: &Arc<Self>,
+        life: &Arc<Life>,
+        found: Result<Found, Errno>,
+        limits: &WatchLimits,
+    ) {
+        let serves = self.serving().is_some_and(|now| now.number == life.number);
+        if !serves {
+            return;
+        }
+        let verdict = lock(&self.watched).judge(life.number, found, limits);
+        match verdict {
+            Verdict::Nothing => {}
+            Verdict::Lost => {
+                tracing::warn!(volume = %self.name, client = %life.client().address, "{TROUBLE}; librbd tries to take it up again");
+            }
+            Verdict::Back => {
+                tracing::info!(volume = %self.name, "the image is watched again");
+                // Nobody has told of what changed meanwhile.
+                self.look_at_size();
+            }
+            Verdict::Move => self.leave_unwatched(),
+            Verdict::End(why) => self.end_life(life, why),
+        }
+    }
+
+    /// Moves to another client, where that takes nothing from anyone: neighbours are not cut off for a watch.
+    fn leave_unwatched(self: &Arc<Self>) {
+        let now = threads::now().unwrap_or(0);
+        let may = !self.has_volatile_cache()
+            && now >= lock(&self.state).move_not_before
+            && self.host.own_clients() < self.host.auto_limits.own_clients_max;
+        if may {
+            self.begin_move(Reason::Unwatched);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: WatchLimits = WatchLimits {
+        check: Duration::from_secs(1),
+        told_after: 2,
+        moved_after: 4,
+    };
+    const BOTH: Result<Found, Errno> = Ok(Found {
+        watch: true,
+        lock: true,
+    });
+    const UNWATCHED: Result<Found, Errno> = Ok(Found {
+        watch: false,
+        lock: true,
+    });
+    const UNLOCKED: Result<Found, Errno> = Ok(Found {
+        watch: true,
+        lock: false,
+    });
+    const REFUSED: Result<Found, Errno> = Err(108);
+    const UNTOLD: Result<Found, Errno> = Err(5);
+
+    /// Judges checks of one life, and says what the last comes to.
+    #[track_caller]
+    fn judged(watched: &mut Watched, life: u64, checks: &[Result<Found, Errno>]) -> Verdict {
+        let (last, before) = checks.split_last().unwrap();
+        for check in before {
+            assert_eq!(watched.judge(life, *check, &LIMITS), Verdict::Nothing);
+        }
+        watched.judge(life, *last, &LIMITS)
+    }
+
+    #[test]
+    fn a_watch_is_lost_when_checks_one_after_another_miss_it() {
+        let mut watched = Watched::default();
+        let once = [BOTH, UNWATCHED, BOTH, UNWATCHED, UNTOLD];
+        assert_eq!(judged(&mut watched, 1, &once), Verdict::Nothing);
+        assert_eq!(watched.trouble(1), None);
+        assert_eq!(judged(&mut watched, 1, &[UNWATCHED]), Verdict::Lost);
+        assert_eq!(watched.trouble(1), Some(TROUBLE));
+        assert_eq!(watched.trouble(2), None, "it is another life's");
+        assert_eq!(
+            judged(&mut watched, 1, &[UNTOLD, UNWATCHED, UNWATCHED]),
+            Verdict::Move
+        );
+        let again = [UNWATCHED; 4];
+        assert_eq!(judged(&mut watched, 1, &again), Verdict::Move);
+        assert_eq!(judged(&mut watched, 1, &[BOTH]), Verdict::Back);
+        assert_eq!(watched.trouble(1), None);
+        assert_eq!(judged(&mut watched, 1, &[BOTH]), Verdict::Nothing);
+    }
+
+    #[test]
+    fn an_image_whose_watch_was_never_found_stays_where_it_is() {
+        let mut watched = Watched::default();
+        assert_eq!(judged(&mut watched, 1, &[UNWATCHED; 2]), Verdict::Lost);
+        assert_eq!(judged(&mut watched, 1, &[UNWATCHED; 8]), Verdict::Nothing);
+        // Nor does its life end for a lock that was never found.
+        let mut watched = Watched::default();
+        assert_eq!(judged(&mut watched, 1, &[UNLOCKED; 8]), Verdict::Nothing);
+    }
+
+    #[test]
+    fn a_lock_that_is_lost_and_a_client_that_is_refused_end_a_life() {
+        let lost = Verdict::End(WHY_LOCK_LOST);
+        let mut watched = Watched::default();
+        let once = [BOTH, UNLOCKED, BOTH, UNLOCKED, UNLOCKED];
+        assert_eq!(judged(&mut watched, 1, &once), lost);
+        let refused = Verdict::End(WHY_BLOCKLISTED);
+        let once = [BOTH, REFUSED, BOTH, REFUSED, UNTOLD, REFUSED];
+        assert_eq!(judged(&mut watched, 2, &once), refused);
+        // What was found of a life says nothing of the next.
+        assert_eq!(judged(&mut watched, 3, &[REFUSED]), Verdict::Nothing);
+    }
+}

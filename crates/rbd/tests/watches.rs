@@ -1,0 +1,193 @@
+//! An image whose watch is lost, or that others have taken while nothing was asked of it. On the library that stands for Ceph's.
+
+#[path = "../../volume/tests/common/mod.rs"]
+mod common;
+mod fake;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Client, Harness};
+use fake::{Cluster, host_with_limits, open, until};
+use weir_block::Volume;
+use weir_rbd::{AutoLimits, RbdHost, Reason, VolumeReport, WatchLimits};
+
+const MIB: u64 = 1 << 20;
+/// Never, in a test.
+const NEVER: u32 = 1_000_000;
+
+fn host(moved_after: u32) -> Arc<RbdHost> {
+    let auto = AutoLimits {
+        own_clients_max: 1,
+        ..AutoLimits::default()
+    };
+    let watch = WatchLimits {
+        check: Duration::from_millis(10),
+        told_after: 2,
+        moved_after,
+    };
+    host_with_limits("a", auto, watch)
+}
+
+/// Waits until a check that began from now on has ended.
+fn until_checked(cluster: &Cluster) {
+    let before = cluster.ask("watchers_asked");
+    until("it is checked", || {
+        cluster.ask("watchers_asked") > before + 1
+    });
+}
+
+fn write(harness: &Harness, volume: &Arc<dyn Volume>, byte: u8) {
+    let volume = Arc::clone(volume);
+    harness.run(0, move |reactor| async move {
+        let client = Client::open(&volume, &reactor, 1);
+        let operation = common::write(0, 1, &vec![byte; 4096]);
+        assert_eq!(client.done(operation).await, Ok(()));
+    });
+}
+
+fn close(harness: &Harness, host: Arc<RbdHost>) {
+    harness.run(0, move |_| async move { host.close_all().await });
+}
+
+#[test]
+fn a_lost_watch_is_told_until_it_is_back_and_what_was_missed_is_seen_then() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host(NEVER));
+    let volume = open(&harness, &host, &cluster.url(""));
+    let report = || host.volumes()[0].clone();
+    until_checked(&cluster);
+    assert_eq!(report().trouble, None);
+    cluster.tell("watch rbd/image lost");
+    until("it is told", || report().trouble.is_some());
+    let trouble = report().trouble.unwrap();
+    assert!(trouble.contains("watch is lost"), "{trouble}");
+    // Nothing else has happened.
+    write(&harness, &volume, 0x11);
+    cluster.tell("resize rbd/image 8388608");
+    until_checked(&cluster);
+    let VolumeReport {
+        phase,
+        reopened,
+        moves,
+        moves_called_off,
+        ..
+    } = report();
+    assert_eq!(
+        (phase, reopened, moves, moves_called_off),
+        ("serving", 0, 0, 0)
+    );
+    assert_eq!(volume.geometry().length_bytes(), 4 * MIB);
+    cluster.tell("watch rbd/image back");
+    until("it is over", || report().trouble.is_none());
+    until("its size is seen", || {
+        volume.geometry().length_bytes() == 8 * MIB
+    });
+    write(&harness, &volume, 0x22);
+    assert_eq!(cluster.ask("byte rbd/image 0"), 0x22);
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn an_image_whose_watch_does_not_come_back_moves_and_nobody_is_cut_off() {
+    let cluster = Cluster::with_image(4 * MIB);
+    cluster.tell("image rbd/beside 4194304");
+    let (harness, host) = (Harness::real(1), host(4));
+    let volume = open(&harness, &host, &cluster.url(""));
+    let beside = cluster.url("").replace("rbd/image", "rbd/beside");
+    let beside = open(&harness, &host, &beside);
+    let report = |name: &str| {
+        let all = host.volumes().into_iter();
+        let mut found = all.filter(|report| report.url.contains(name));
+        found.next().unwrap()
+    };
+    let shared = report("rbd/image").client.unwrap();
+    // Both, one after the other, and so twice.
+    until_checked(&cluster);
+    until_checked(&cluster);
+    cluster.tell("watch rbd/image lost");
+    until("it moves", || report("rbd/image").moves == 1);
+    let VolumeReport {
+        phase,
+        reopened,
+        own_client,
+        client,
+        ..
+    } = report("rbd/image");
+    assert_eq!((phase, reopened), ("serving", 0));
+    assert_eq!(own_client, Some(Reason::Unwatched));
+    assert_ne!(client.as_ref(), Some(&shared));
+    assert_eq!(cluster.ask(&format!("is_blocklisted {shared}")), 0);
+    until_checked(&cluster);
+    assert_eq!(report("rbd/image").trouble, None, "the new client watches");
+    write(&harness, &volume, 0x11);
+    write(&harness, &beside, 0x22);
+    let beside = report("rbd/beside");
+    assert_eq!((beside.moves, beside.reopened), (0, 0));
+    assert_eq!(beside.client, Some(shared));
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn a_lock_that_is_taken_is_seen_though_nothing_is_asked_of_the_image() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host(NEVER));
+    let volume = open(&harness, &host, &cluster.url(""));
+    until_checked(&cluster);
+    cluster.tell("lock rbd/image 10.9.9.9:0/1 alive");
+    until("it is lost", || host.volumes()[0].phase == "gone");
+    let trouble = host.volumes()[0].trouble.clone();
+    assert!(trouble.is_some_and(|trouble| trouble.contains("10.9.9.9:0/1")));
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn a_client_that_is_blocklisted_is_seen_though_nothing_is_asked_of_the_image() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host(NEVER));
+    let volume = open(&harness, &host, &cluster.url(""));
+    let client = host.volumes()[0].client.clone().unwrap();
+    cluster.tell(&format!("blocklist {client}"));
+    until("it is opened again", || {
+        let report = &host.volumes()[0];
+        report.reopened == 1 && report.phase == "serving"
+    });
+    let why = host.volumes()[0].reopened_why.clone();
+    assert!(why.is_some_and(|why| why.contains("blocklisted")));
+    write(&harness, &volume, 0x11);
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn a_check_that_hangs_holds_nothing_up_and_is_alone() {
+    let (silent, other) = (Cluster::with_image(4 * MIB), Cluster::with_image(4 * MIB));
+    let (harness, host) = (Harness::real(1), host(NEVER));
+    let hangs = open(&harness, &host, &silent.url(""));
+    let checked = open(&harness, &host, &other.url(""));
+    silent.tell("watchers_hang on");
+    until("a check hangs", || silent.ask("asking") == 1);
+    // An image of another cluster is checked all the same, more than once.
+    other.tell("watch rbd/image lost");
+    until("it is told", || {
+        host.volumes().iter().any(|report| report.trouble.is_some())
+    });
+    assert_eq!(silent.ask("asking"), 1, "one waits, and no more come");
+    write(&harness, &hangs, 0x11);
+    write(&harness, &checked, 0x22);
+    let address = host.volumes()[0].client.clone();
+    // What it says when it comes back is about an image that nobody has any more.
+    drop(hangs);
+    until("it is closed", || host.volumes().len() == 1);
+    silent.tell("watchers_hang off");
+    until("it is let go", || {
+        host.clients()
+            .iter()
+            .all(|client| Some(&client.address) != address.as_ref())
+    });
+    drop(checked);
+    close(&harness, host);
+}
