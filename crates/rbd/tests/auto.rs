@@ -105,6 +105,8 @@ impl Loaded {
 
     fn end(self) {
         self.end.store(true, Ordering::Relaxed);
+        // Each writer has it: what one submits while all is closed fails.
+        until("the writers end", || Arc::strong_count(&self.end) == 1);
         let (host, volumes) = (self.host, self.volumes);
         drop(volumes);
         let closed = Arc::clone(&host);
