@@ -24,8 +24,9 @@ use weir_reactor::{Reactor, Remote};
 use weir_volume::{Access, VolumeUrl};
 
 use super::agents::{self, AgentsArguments, With};
-use super::bench::RequestArguments;
+use super::bench::{self as tool, RequestArguments};
 use super::destroy::DestroyArguments;
+use super::live::{self, Ended, View};
 use super::present::{self, Line, Progress};
 use super::report::ResultArguments;
 use super::session::{Session, end_on_interrupt};
@@ -513,8 +514,7 @@ pub(super) struct Runner {
     sink: Box<dyn FnMut(Line)>,
     /// Runs that have ended, and how many there will be.
     far: Rc<Cell<(u32, u32)>>,
-    /// What the runs before took.
-    before: Duration,
+    shown: Shown,
     caveats: Vec<(String, Caveat)>,
 }
 
@@ -525,8 +525,8 @@ impl Bench for Runner {
         let configs = self.plan.configs(request);
         let watched = self.plan.watched;
         let gateway_before = watched.and_then(|of| of.seconds());
-        let mut told = Told::new(request, self.far.get(), self.before);
-        let (sink, stop) = (&mut self.sink, &self.plan.stop);
+        self.shown.begin(request, self.far.get());
+        let (shown, sink, stop) = (&mut self.shown, &mut self.sink, &self.plan.stop);
         let volumes = &self.plan.sides[request.side];
         let (reports, parts) = match &mut self.maker {
             Maker::Here {
@@ -536,24 +536,18 @@ impl Bench for Runner {
             } => {
                 let jobs = jobs(configs, volumes, &opened[request.side]);
                 let tell = |progress: BenchProgress| {
-                    let is_last = progress.job + 1 == jobs.len();
-                    told.add(progress.requests, progress.bytes);
-                    if is_last {
-                        let part = progress.elapsed.as_secs_f64() / progress.total.as_secs_f64();
-                        sink(told.line(progress.elapsed, part, progress.interval));
+                    if let Some(line) = shown.line(request.side, &tool::tick(&progress)) {
+                        sink(line);
                     }
                 };
                 let reports = bench::run_jobs(control, remotes, &jobs, tell).await?;
                 (reports, None)
             }
             Maker::There(coordinator) => {
-                let agents = coordinator.names().count();
                 let total = self.plan.ramp + self.plan.duration;
                 let mut tell = |tick: Tick| {
-                    told.add(tick.requests, tick.bytes);
-                    if tick.agent + 1 == agents {
-                        let part = tick.elapsed.as_secs_f64() / total.as_secs_f64();
-                        sink(told.line(tick.elapsed, part, tick.interval));
+                    if let Some(line) = shown.line(request.side, &agents::tick(&tick, total)) {
+                        sink(line);
                     }
                 };
                 let outcome = coordinator
@@ -568,8 +562,6 @@ impl Bench for Runner {
                 (outcome.merged, Some((parts, caveats)))
             }
         };
-        let took = self.plan.ramp + self.plan.duration;
-        self.before += took;
         let asked = Asked {
             name: &request.name,
             workload: &self.plan.workload,
@@ -578,6 +570,8 @@ impl Bench for Runner {
             ramp: self.plan.ramp,
         };
         let mut run = convert::run(&asked, volumes, &reports);
+        let took = self.plan.ramp + self.plan.duration;
+        self.shown.ended(request.side, &run, took);
         let caveats = match parts {
             None => convert::caveats(&reports),
             Some((parts, caveats)) => {
@@ -615,12 +609,16 @@ fn jobs(configs: Vec<BenchConfig>, volumes: &[document::Volume], opened: &Opened
 
 impl Runner {
     fn new(maker: Maker, plan: Plan, sink: Box<dyn FnMut(Line)>) -> Self {
+        let machines = match &maker {
+            Maker::Here { .. } => None,
+            Maker::There(coordinator) => Some(coordinator.names().map(str::to_owned).collect()),
+        };
         Runner {
+            shown: Shown::new(&plan.sides, machines),
             maker,
             plan,
             sink,
             far: Rc::new(Cell::new((0, 0))),
-            before: Duration::ZERO,
             caveats: Vec::new(),
         }
     }
@@ -642,56 +640,78 @@ impl Runner {
     }
 }
 
-/// What is shown of a run while it lasts.
-struct Told {
+/// Sides whose runs that have ended are shown; of more the first.
+const SIDES_SHOWN_MAX: usize = 16;
+
+/// What is shown while runs last.
+struct Shown {
+    /// Of each side what its volumes do, or the machines that drive them.
+    views: Vec<View>,
+    /// Of each side what its runs came to.
+    ended: Vec<Ended>,
     /// What stands before the figures: which run of how many.
     name: String,
     /// Runs that have ended, and how many there will be.
     far: (u32, u32),
     /// What they took.
     before: Duration,
-    /// Since the last line, of every volume or machine.
-    requests: u64,
-    bytes: u64,
 }
 
-impl Told {
-    fn new(request: &Request, far: (u32, u32), before: Duration) -> Self {
+impl Shown {
+    fn new(sides: &[Vec<document::Volume>], machines: Option<Vec<String>>) -> Self {
+        let named = |side: &Vec<document::Volume>| match &machines {
+            Some(names) => View::new(names.iter().cloned()),
+            None => View::new(side.iter().map(|volume| volume.url.clone())),
+        };
+        let ended = |side: &Vec<document::Volume>| {
+            let name = side.first().filter(|_| sides.len() > 1);
+            Ended::new(name.map_or("runs".to_owned(), |volume| volume.url.clone()))
+        };
+        Shown {
+            views: sides.iter().map(named).collect(),
+            ended: sides.iter().map(ended).collect(),
+            name: String::new(),
+            far: (0, 0),
+            before: Duration::ZERO,
+        }
+    }
+
+    fn begin(&mut self, request: &Request, far: (u32, u32)) {
         let count = match far {
             (_, 0) => String::new(),
             (done, planned) => format!("{} of {planned}: ", done + 1),
         };
-        Told {
-            name: count + &request.name,
-            far,
-            before,
-            requests: 0,
-            bytes: 0,
-        }
+        self.name = count + &request.name;
+        self.far = far;
+        self.views[request.side].begin();
     }
 
-    fn add(&mut self, requests: u64, bytes: u64) {
-        // They come from other machines too.
-        self.requests = self.requests.saturating_add(requests);
-        self.bytes = self.bytes.saturating_add(bytes);
-    }
-
-    /// The next line; `part` of the run is over.
-    fn line(&mut self, elapsed: Duration, part: f64, interval: Duration) -> Line {
-        let seconds = interval.as_secs_f64();
+    /// The next line, when the last volume or machine has been told of.
+    fn line(&mut self, side: usize, tick: &live::Tick) -> Option<Line> {
+        let line = self.views[side].add(tick)?;
         let (done, planned) = self.far;
-        let requests = std::mem::take(&mut self.requests) as f64;
-        let bytes = std::mem::take(&mut self.bytes) as f64;
-        Line {
-            elapsed: self.before + elapsed,
-            fraction: (f64::from(done) + part.min(1.0)) / f64::from(planned.max(1)),
-            text: format!(
-                "{}: {} IOPS, {}",
-                self.name,
-                present::grouped((requests / seconds) as u64),
-                present::rate(bytes / seconds)
-            ),
+        let mut text = format!("{}: {}", self.name, line.text);
+        let ended = self.ended.iter().take(SIDES_SHOWN_MAX);
+        for line in ended.filter_map(Ended::line) {
+            text.push('\n');
+            text.push_str(&line);
         }
+        Some(Line {
+            elapsed: self.before + line.elapsed,
+            fraction: (f64::from(done) + line.fraction.min(1.0)) / f64::from(planned.max(1)),
+            text,
+        })
+    }
+
+    fn ended(&mut self, side: usize, run: &Run, took: Duration) {
+        self.before += took;
+        // What cannot be read is told with the result.
+        let p99_ns = run
+            .felt()
+            .ok()
+            .flatten()
+            .and_then(|felt| felt.percentile_ns(99.0).ok());
+        self.ended[side].add(run.rate(), p99_ns.map(|ns| ns as f64));
     }
 }
 

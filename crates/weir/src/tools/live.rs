@@ -101,6 +101,15 @@ impl View {
         }
     }
 
+    /// A run begins. What the last one took says nothing of it; the courses go on.
+    pub(crate) fn begin(&mut self) {
+        for row in self.rows.iter_mut().chain([&mut self.all]) {
+            row.latency = None;
+        }
+        (self.requests, self.bytes, self.errors) = (0, 0, 0);
+        self.latency_ns = None;
+    }
+
     /// A line, when the last volume has been told of.
     pub(crate) fn add(&mut self, tick: &Tick) -> Option<Line> {
         // Ticks come from other machines too, as often as they like.
@@ -231,6 +240,45 @@ impl Row {
     }
 }
 
+/// Runs of one sort that have ended, such as the points of a curve or the rounds of a side: what each came to.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    name: String,
+    rates: VecDeque<f64>,
+    p99_ns: VecDeque<f64>,
+}
+
+impl Ended {
+    pub(crate) fn new(name: String) -> Self {
+        Ended {
+            name,
+            ..Ended::default()
+        }
+    }
+
+    pub(crate) fn add(&mut self, rate: f64, p99_ns: Option<f64>) {
+        push(&mut self.rates, rate);
+        if let Some(p99_ns) = p99_ns {
+            push(&mut self.p99_ns, p99_ns);
+        }
+    }
+
+    /// Both courses, and where they are; none where no run has ended.
+    pub(crate) fn line(&self) -> Option<String> {
+        let rate = present::grouped(*self.rates.back()? as u64);
+        let mut line = format!(
+            "{:<7}  {} to {rate} IOPS",
+            shortened(&self.name),
+            sparks(&self.rates)
+        );
+        if let Some(&p99) = self.p99_ns.back() {
+            let p99 = present::latency(p99);
+            line.push_str(&format!(", p99 {} to {p99}", sparks(&self.p99_ns)));
+        }
+        Some(line)
+    }
+}
+
 fn push(course: &mut VecDeque<f64>, value: f64) {
     if course.len() == SPARKS {
         course.pop_front();
@@ -348,6 +396,28 @@ mod tests {
         let drawn = lines(&line)[1].trim_start_matches("rate     ");
         assert_eq!(drawn.chars().count(), SPARKS);
         assert!(drawn.ends_with('█'), "{drawn}");
+    }
+
+    #[test]
+    fn a_run_begins_without_the_latencies_of_the_last_one() {
+        let mut view = View::new(["null:".to_owned()]);
+        let line = view.add(&tick(0, 3, 500, Some(100_000))).expect("a line");
+        assert!(line.text.contains("p50 100.0 us"), "{}", line.text);
+        view.begin();
+        let line = view.add(&tick(0, 1, 1000, None)).expect("a line");
+        assert_eq!(lines(&line)[0], "1,000 IOPS, 3.9 MiB/s (ramp)");
+        assert_eq!(lines(&line)[1], "rate     ▅█", "the course goes on");
+    }
+
+    #[test]
+    fn runs_that_have_ended_are_a_course_of_points() {
+        let mut ended = Ended::new("points".to_owned());
+        assert_eq!(ended.line(), None);
+        ended.add(1000.0, Some(100_000.0));
+        ended.add(2000.0, None);
+        ended.add(4000.0, Some(800_000.0));
+        let line = ended.line().expect("runs have ended");
+        assert_eq!(line, "points   ▃▅█ to 4,000 IOPS, p99 ▂█ to 800.0 us");
     }
 
     #[test]
