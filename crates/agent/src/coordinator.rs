@@ -504,14 +504,13 @@ impl Coordinator {
         Ok(())
     }
 
-    /// After [`Coordinator::run_verified`], when no agent writes any more: has each read everything once more that it wrote, and say for each job what was found. `stop` ends that early where
-    /// it was not asked for before. An error stands in place of what an agent that was lost found.
+    /// After [`Coordinator::run_verified`], when no agent writes any more: has each read everything once more that it wrote, and say for each job what was found. `stop` ends that early; where it is
+    /// the one that ended the run, give [`Stop::for_what_follows`]. An error stands in place of what an agent that was lost found.
     pub async fn conclude(
         &mut self,
         stop: &Stop,
         tell: &mut dyn FnMut(usize, Concluding),
     ) -> Vec<Result<Vec<Conclusion>, AgentError>> {
-        let was_asked = stop.is_asked();
         let (agents, jobs) = (self.links.len(), self.jobs);
         let mut concluded: Vec<Option<Result<_, AgentError>>> = Vec::with_capacity(agents);
         for link in &self.links {
@@ -522,7 +521,7 @@ impl Coordinator {
         // From when on nobody may go on; none while nobody wants an end.
         let mut deadline = None;
         while concluded.iter().any(Option::is_none) {
-            if deadline.is_none() && !was_asked && stop.is_asked() {
+            if deadline.is_none() && stop.is_asked() {
                 self.tell_all(|_| ToAgent::Stop);
                 deadline = Some(Instant::now() + WIND_DOWN);
             }

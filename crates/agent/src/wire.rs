@@ -763,7 +763,7 @@ impl Told {
 }
 
 /// What came of checking the blocks of one volume.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConclusionOnWire {
     #[serde(default)]
     written_blocks: u64,
@@ -773,6 +773,8 @@ pub struct ConclusionOnWire {
     whole: bool,
     /// Present where something is.
     wrong: Option<WrongOnWire>,
+    /// Present where it could not be read to the end.
+    error: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -801,8 +803,17 @@ pub struct Wrong {
     pub findings: Vec<Finding>,
 }
 
+/// Why blocks are not known to be as they should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unsound {
+    /// They are not.
+    Wrong(Wrong),
+    /// They could not be read to the end.
+    Unread(String),
+}
+
 /// What came of checking the blocks of one volume.
-pub type Conclusion = Result<VerifiedReport, Wrong>;
+pub type Conclusion = Result<VerifiedReport, Unsound>;
 
 impl ConclusionOnWire {
     /// As it is sent.
@@ -813,16 +824,18 @@ impl ConclusionOnWire {
                 written_blocks: report.written_blocks,
                 compared_blocks: report.compared_blocks,
                 whole: report.whole,
-                wrong: None,
+                ..ConclusionOnWire::default()
             },
-            Err(wrong) => ConclusionOnWire {
-                written_blocks: 0,
-                compared_blocks: 0,
-                whole: false,
+            Err(Unsound::Wrong(wrong)) => ConclusionOnWire {
                 wrong: Some(WrongOnWire {
                     requests: wrong.requests,
                     findings: wrong.findings.iter().map(FindingOnWire::of).collect(),
                 }),
+                ..ConclusionOnWire::default()
+            },
+            Err(Unsound::Unread(error)) => ConclusionOnWire {
+                error: Some(error.clone()),
+                ..ConclusionOnWire::default()
             },
         }
     }
@@ -833,6 +846,9 @@ impl ConclusionOnWire {
     /// [`WireError`] with what is above `most`, or what else cannot be.
     pub fn conclusion(self, most: Most) -> Result<Conclusion, WireError> {
         let Some(found) = self.wrong else {
+            if let Some(error) = self.error {
+                return Ok(Err(Unsound::Unread(plain(&error))));
+            }
             return Ok(Ok(VerifiedReport {
                 written_blocks: most.check("the number of written blocks", self.written_blocks)?,
                 compared_blocks: most
@@ -845,10 +861,10 @@ impl ConclusionOnWire {
             return Err(wrong("the number of findings", reason));
         }
         let findings = found.findings.into_iter().map(FindingOnWire::finding);
-        Ok(Err(Wrong {
+        Ok(Err(Unsound::Wrong(Wrong {
             requests: most.check("the number of wrong requests", found.requests)?,
             findings: findings.collect::<Result<_, _>>()?,
-        }))
+        })))
     }
 }
 
@@ -1096,7 +1112,8 @@ mod tests {
             requests: 40,
             findings,
         };
-        for conclusion in [Ok(report), Err(wrong.clone())] {
+        let unread = Unsound::Unread("a read failed".to_owned());
+        for conclusion in [Ok(report), Err(Unsound::Wrong(wrong.clone())), Err(unread)] {
             let sent = there_and_back(&ConclusionOnWire::of(&conclusion));
             assert_eq!(sent.conclusion(most), Ok(conclusion));
         }
@@ -1112,14 +1129,18 @@ mod tests {
             written_blocks: u64::MAX,
             ..report
         };
-        for wrong in [Err(many), Err(none), Ok(boastful)] {
+        let [many, none] = [many, none].map(|of| Err(Unsound::Wrong(of)));
+        for wrong in [many, none, Ok(boastful)] {
             assert!(ConclusionOnWire::of(&wrong).conclusion(most).is_err());
         }
-        let mut sent = ConclusionOnWire::of(&Err(wrong));
+        let mut sent = ConclusionOnWire::of(&Err(Unsound::Wrong(wrong)));
         let findings = &mut sent.wrong.as_mut().unwrap().findings;
         findings[0].found = "red \u{1b}[31m".to_owned();
         let read = sent.clone().conclusion(most).unwrap().unwrap_err();
-        assert_eq!(read.findings[0].found, "red  [31m");
+        assert!(matches!(read, Unsound::Wrong(of) if of.findings[0].found == "red  [31m"));
+        let coloured = Unsound::Unread("red \u{1b}[31m".to_owned());
+        let read = ConclusionOnWire::of(&Err(coloured)).conclusion(most);
+        assert_eq!(read, Ok(Err(Unsound::Unread("red  [31m".to_owned()))));
         sent.wrong.as_mut().unwrap().findings[0].fault = "lost-hope".to_owned();
         assert!(sent.conclusion(most).is_err());
     }

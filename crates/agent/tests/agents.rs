@@ -23,7 +23,7 @@ use weir_agent::server::{
 };
 use weir_agent::tls::{Fingerprint, Identity, Trust};
 use weir_agent::token::Token;
-use weir_agent::wire::{Conclusion, Wrong};
+use weir_agent::wire::{Conclusion, Unsound, Wrong};
 use weir_agent::{KEEP_ALIVE, PROTOCOL};
 use weir_lab::document::{Machine, Volume};
 use weir_load::bench::{
@@ -208,10 +208,10 @@ impl Worker for Fake {
             std::thread::sleep(Duration::from_millis(20));
         }
         let of_job = |seed: &u64| match verify.writer == WRONG_WRITER && !self.is_still {
-            true => Err(Wrong {
+            true => Err(Unsound::Wrong(Wrong {
                 requests: 3,
                 findings: vec![finding(*seed)],
-            }),
+            })),
             false => Ok(VerifiedReport {
                 written_blocks: u64::from(verify.writer),
                 compared_blocks: *seed,
@@ -513,10 +513,10 @@ fn agents_check_blocks_of_their_own_and_one_that_finds_something_ends_the_run() 
             })
         };
         let wrong = |seed| {
-            Err(Wrong {
+            Err(Unsound::Wrong(Wrong {
                 requests: 3,
                 findings: vec![finding(seed)],
-            })
+            }))
         };
         assert_eq!(first, SEEDS.map(sound));
         assert_eq!(second, SEEDS.map(wrong));

@@ -384,6 +384,8 @@ fn first_difference(left: &[u8], right: &[u8]) -> usize {
 /// What is known of the blocks of one request that did not hold what they should.
 #[derive(Debug, Clone)]
 pub(crate) struct Evidence {
+    /// Of the run.
+    pub(crate) seed: u64,
     /// Address of the first block.
     pub(crate) lba: u64,
     /// What each should hold.
@@ -497,7 +499,9 @@ impl Evidence {
     fn is_old_part(&self, at: usize, part: Part) -> bool {
         match part {
             Part::Stamped(stamp) => {
-                writer_of(stamp.sequence) == writer_of(self.wanted[at].sequence())
+                // Another run's is old whichever machine of it wrote; this run's only where this machine did.
+                stamp.seed != self.seed
+                    || writer_of(stamp.sequence) == writer_of(self.wanted[at].sequence())
             }
             Part::Zeroes => self.had(at, Before::Zeroes),
         }
@@ -628,6 +632,7 @@ mod tests {
 
     fn evidence(first: Vec<Holds>, again: Vec<Vec<Holds>>) -> Evidence {
         Evidence {
+            seed: SEED,
             lba: LBA,
             wanted: vec![Wanted::Exactly(3); first.len()],
             first_write: vec![false; first.len()],
@@ -741,6 +746,21 @@ mod tests {
                 assert!(finding.to_string().contains("sequence 3, "), "{finding}");
                 assert!(finding.to_string().contains("by machine 2"), "{finding}");
             }
+        }
+        // What another run left is old, whichever machine of it wrote that.
+        let of_other_run = Stamp {
+            seed: SEED + 1,
+            ..stamp(LBA, 9)
+        };
+        let mixed = torn(&of_other_run.contents(BLOCK), &own.contents(BLOCK), 512);
+        let part = look_for(own.sequence, &mixed);
+        for (again, expected) in [(part, Fault::TornWrite), (Holds::Wanted, Fault::StaleRead)] {
+            let evidence = Evidence {
+                wanted: vec![Wanted::Exactly(own.sequence)],
+                first_write: vec![true],
+                ..evidence(vec![part], vec![vec![again]])
+            };
+            assert_eq!(fault(&evidence), Some(expected), "{evidence:?}");
         }
         // Its own writes are told apart as ever, and what belongs elsewhere does so whoever wrote it.
         let earlier = stamp(LBA, by(1, 2));

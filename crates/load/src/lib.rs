@@ -52,6 +52,15 @@ impl Stop {
         }
     }
 
+    /// For what comes after what this one has ended: where it was asked for already, one that nobody has asked for yet.
+    #[must_use]
+    pub fn for_what_follows(&self) -> Self {
+        match self.is_asked() {
+            true => Stop::new(),
+            false => self.clone(),
+        }
+    }
+
     /// The flag itself, for a signal handler to set.
     #[must_use]
     pub fn flag(&self) -> Arc<AtomicBool> {
@@ -81,7 +90,10 @@ mod tests {
         one.stop();
         assert!(one.is_asked() && !other.is_asked() && !above.is_asked());
         assert!(!above.flag().load(Ordering::Relaxed));
+        let follows = above.for_what_follows();
         above.stop();
         assert!(other.is_asked() && other.clone().within().is_asked());
+        assert!(follows.is_asked(), "it was not asked for before");
+        assert!(!above.for_what_follows().is_asked());
     }
 }

@@ -81,7 +81,7 @@ pub struct VerifiedReport {
 }
 
 /// How a conclusion goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConclusionProgress {
     /// Since its start.
     pub elapsed: Duration,
@@ -382,7 +382,8 @@ fn write_of_first(data: View) -> Operation {
 
 impl Verification {
     /// After the load: reads everything that was written once more, unless something was wrong already, and says what was found. `stop` ends
-    /// both this and the search for what went elsewhere, where it was not asked for before; what was found until then is the result.
+    /// both this and the search for what went elsewhere; what was found until then is the result. Where it is the one that ended the load, give [`Stop::for_what_follows`],
+    /// once for everything that is concluded.
     ///
     /// # Errors
     /// [`VerifiedError`].
@@ -392,8 +393,8 @@ impl Verification {
         stop: &Stop,
         mut progress: impl FnMut(ConclusionProgress),
     ) -> Result<VerifiedReport, VerifiedError> {
-        let (began, was_asked) = (control.now(), stop.is_asked());
-        let goes_on = || was_asked || !stop.is_asked();
+        let began = control.now();
+        let goes_on = || !stop.is_asked();
         let mut show = |block, blocks, searching| {
             progress(ConclusionProgress {
                 elapsed: control.now() - began,
@@ -680,6 +681,7 @@ impl Covers {
         let previous = |block: usize| self.shared.previous[block].load(SeqCst);
         let is_first = known.clone().map(|block| previous(block) == 0);
         let mut evidence = Evidence {
+            seed: self.shared.seed,
             lba: self.shared.address(known.start),
             wanted: wanted.collect(),
             first_write: is_first.collect(),

@@ -630,6 +630,7 @@ impl Worker {
         self.suspects.push(Suspect {
             unit: tag.unit,
             evidence: Evidence {
+                seed: self.config.seed,
                 lba,
                 wanted: vec![wanted; first.len()],
                 first_write: vec![tag.pass == FIRST_PASS; first.len()],

@@ -41,7 +41,8 @@ fn lying(lies: &[(&str, u64, u64)]) -> (Gateway, Vec<String>) {
     serving(&volumes.collect::<Vec<_>>())
 }
 
-/// Two agents write each block of a volume of 256 blocks twice, in requests of 4, the first one blocks 0 to 127.
+/// Two agents write each block of a volume of 256 blocks twice, in requests of 4, the first one blocks 0 to 127. Slowly, so that the
+/// last of them are sent in time on a machine that does much else.
 fn twice(folder: &Path, agents: &[Agent; 2], url: &str) -> Output {
     let arguments = [
         url,
@@ -52,9 +53,9 @@ fn twice(folder: &Path, agents: &[Agent; 2], url: &str) -> Output {
         "16k",
         "--sequential",
         "--rate",
-        "128",
+        "64",
         "--duration",
-        "1s",
+        "2s",
         "--destroy-data",
         url,
     ];

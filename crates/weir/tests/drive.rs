@@ -48,7 +48,7 @@ fn what_cannot_be_meant_is_refused_before_anything_is_written() {
         (&[null, null][..], &["twice"][..]),
         (
             &[null, "--destroy-data", "file:/other"],
-            &["none of the drives"],
+            &["none of the volumes"],
         ),
         (&[null, "--stripe"], &["two drives"]),
         (&[null, "--chunk", "64k"], &["--stripe"]),

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde_json::json;
@@ -15,13 +16,14 @@ use weir_agent::message::{Code, Open, OpenVolume, Usage as Asked, Verify, WrongJ
 use weir_agent::server::{Agent, Conductor, Ran, Refusal, Teller, Worker};
 use weir_agent::tls::Identity;
 use weir_agent::token::Token;
-use weir_agent::wire::{Conclusion, Wrong};
+use weir_agent::wire::{Conclusion, Unsound, Wrong};
 use weir_block::Volume;
 use weir_lab::convert;
 use weir_lab::document::{self, Machine};
+use weir_load::PROGRESS_INTERVAL;
 use weir_load::Stop;
 use weir_load::bench::{self, BenchConfig, Job};
-use weir_load::verified::{self, Blocks, Verification, VerifiedError};
+use weir_load::verified::{self, Blocks, ConclusionProgress, Verification, VerifiedError};
 use weir_volume::{Gate, VolumeUrl};
 
 use super::ReactorArguments;
@@ -362,21 +364,50 @@ impl Worker for LoadWorker {
         let opened = opened.ok_or_else(|| refused("nothing was checked".to_owned()))?;
         let mut concluded = Vec::with_capacity(self.verifications.len());
         for (job, verification) in self.verifications.drain(..).enumerate() {
-            let (stop, teller) = (stop.clone(), teller.clone());
-            let one = opened.session.run(move |control| async move {
-                let told = |progress| teller.concluding(job, &progress);
-                verification.conclude(&control, &stop, told).await
+            let stop = stop.clone();
+            let tell = |progress: &_| teller.concluding(job, progress);
+            let one = with_beats(PROGRESS_INTERVAL, tell, |far| {
+                let conclude = move |control| async move {
+                    let told =
+                        |progress| *far.lock().unwrap_or_else(PoisonError::into_inner) = progress;
+                    verification.conclude(&control, &stop, told).await
+                };
+                opened.session.run(conclude)
             });
             concluded.push(match one.map_err(|error| refused(format!("{error:#}")))? {
                 Ok(report) => Ok(report),
                 Err(VerifiedError::Wrong {
                     findings, requests, ..
-                }) => Err(Wrong { requests, findings }),
-                Err(error) => return Err(refused(error.to_string())),
+                }) => Err(Unsound::Wrong(Wrong { requests, findings })),
+                // Of the other volumes is told what was found of them.
+                Err(error) => Err(Unsound::Unread(error.to_string())),
             });
         }
         Ok(concluded)
     }
+}
+
+/// Does `work`, which notes how far it is, and tells that at every beat meanwhile: also where nothing goes on because a volume answers nothing
+/// for a while, and who is told takes silence for an agent that is lost.
+fn with_beats<T>(
+    interval: Duration,
+    tell: impl Fn(&ConclusionProgress) + Send,
+    work: impl FnOnce(Arc<Mutex<ConclusionProgress>>) -> T,
+) -> T {
+    let far = Arc::new(Mutex::new(ConclusionProgress::default()));
+    let (over, is_over) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let told = Arc::clone(&far);
+        scope.spawn(move || {
+            while is_over.recv_timeout(interval) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let progress = *told.lock().unwrap_or_else(PoisonError::into_inner);
+                tell(&progress);
+            }
+        });
+        let done = work(far);
+        drop(over);
+        done
+    })
 }
 
 /// Has every job's volume checked, the blocks that are this agent's. What is wrong asks for `stop`.
@@ -393,4 +424,24 @@ fn checked(jobs: &mut [Job], verify: &Verify, stop: &Stop) -> anyhow::Result<Vec
         verifications.push(verification);
     }
     Ok(verifications)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_goes_on_with_nothing_is_told_of_at_every_beat() {
+        let (told, heard) = mpsc::channel();
+        let tell = move |progress: &ConclusionProgress| {
+            let _ = told.send(progress.block);
+        };
+        let done = with_beats(Duration::from_millis(1), tell, |far| {
+            assert_eq!(heard.recv(), Ok(0));
+            far.lock().unwrap().block = 7;
+            while heard.recv().expect("it is told again and again") != 7 {}
+            "done"
+        });
+        assert_eq!(done, "done");
+    }
 }

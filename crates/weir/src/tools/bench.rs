@@ -243,9 +243,10 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
     arguments.watch(&mut document, watched, gateway_before);
     // Before what was written is read again, which takes long and may fail. A full disk does not keep anybody from seeing what was measured.
     let written = arguments.result.write(&document);
+    let stop = session.stop.for_what_follows();
     let conclusions = checked
         .into_iter()
-        .map(|checked| checked.conclude(&session));
+        .map(|checked| checked.conclude(&session, &stop));
     let conclusions = conclusions.collect::<anyhow::Result<Vec<_>>>();
     let (conclusions, unchecked) = match conclusions {
         Ok(conclusions) => (conclusions, None),

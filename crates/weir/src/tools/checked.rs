@@ -41,8 +41,8 @@ impl Checked {
     }
 
     /// Reads everything once more, and says on standard error what is wrong; for JSON, whether something is and what. Null: nobody
-    /// asked.
-    pub(crate) fn conclude(self, session: &Session) -> anyhow::Result<Conclusion> {
+    /// asked. `stop` ends that.
+    pub(crate) fn conclude(self, session: &Session, stop: &Stop) -> anyhow::Result<Conclusion> {
         let Some((verification, seed)) = self.0 else {
             return Ok(Conclusion {
                 sound: true,
@@ -51,7 +51,7 @@ impl Checked {
         };
         let progress = Progress::start();
         let mut sink = progress.sink();
-        let stop = session.stop.clone();
+        let stop = stop.clone();
         let concluded = session.run(move |control| async move {
             let mut announced = Announced::new();
             let show = |progress: ConclusionProgress| {

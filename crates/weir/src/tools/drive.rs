@@ -21,6 +21,7 @@ use weir_lab::secret::{without, without_in_text};
 use weir_load::Stop;
 use weir_volume::{Access, VolumeUrl};
 
+use super::destroy::DestroyArguments;
 use super::present::Progress;
 use super::report::{put, refuse_replacing, try_put};
 use super::session::{Session, end_on_interrupt};
@@ -55,9 +56,8 @@ pub(crate) struct DriveArguments {
     /// Deallocate everything first
     #[arg(long)]
     purge: bool,
-    /// Overwrite this drive though it holds something. Named as above, once for each drive of which that is meant
-    #[arg(long, value_name = "URL")]
-    destroy_data: Vec<VolumeUrl>,
+    #[command(flatten)]
+    destroy: DestroyArguments,
     /// Measure the drives as one stripe: of them (RAID 0), which leaves its label on each
     #[arg(long)]
     stripe: bool,
@@ -159,15 +159,7 @@ impl DriveArguments {
         if let Some(at) = twice {
             bail!("{} is named twice; name each drive once", self.urls[at]);
         }
-        if let Some(url) = self
-            .destroy_data
-            .iter()
-            .find(|url| !self.urls.contains(url))
-        {
-            bail!(
-                "--destroy-data names {url}, which is none of the drives; name it as the drive is named"
-            );
-        }
+        self.destroy.check(&self.urls)?;
         if self.stripe && self.urls.len() < 2 {
             bail!("--stripe needs two drives at least");
         }
@@ -312,7 +304,7 @@ impl DriveArguments {
     fn open(&self, session: &Session, config: &Config) -> anyhow::Result<Vec<Opened>> {
         let drives = self.open_each(session)?;
         for (drive, url) in drives.iter().zip(&self.urls) {
-            if !self.destroy_data.contains(url) {
+            if !self.destroy.names(url) {
                 holds::check_holds_nothing(session, &drive.volume, std::slice::from_ref(url))?;
             }
         }
@@ -405,7 +397,7 @@ impl DriveArguments {
                 true => &self.urls[..],
                 false => &self.urls[index..=index],
             };
-            if !urls.iter().all(|url| self.destroy_data.contains(url)) {
+            if !urls.iter().all(|url| self.destroy.names(url)) {
                 holds::check_holds_nothing(session, &drive.volume, urls)?;
             }
         }

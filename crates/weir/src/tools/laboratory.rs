@@ -649,7 +649,8 @@ struct Shown {
     views: Vec<View>,
     /// Of each side what its runs came to.
     ended: Vec<Ended>,
-    /// What stands before the figures: which run of how many.
+    /// Which run of how many it is, before the figures.
+    count: String,
     name: String,
     /// Runs that have ended, and how many there will be.
     far: (u32, u32),
@@ -670,6 +671,7 @@ impl Shown {
         Shown {
             views: sides.iter().map(named).collect(),
             ended: sides.iter().map(ended).collect(),
+            count: String::new(),
             name: String::new(),
             far: (0, 0),
             before: Duration::ZERO,
@@ -677,11 +679,11 @@ impl Shown {
     }
 
     fn begin(&mut self, request: &Request, far: (u32, u32)) {
-        let count = match far {
+        self.count = match far {
             (_, 0) => String::new(),
             (done, planned) => format!("{} of {planned}: ", done + 1),
         };
-        self.name = count + &request.name;
+        self.name.clone_from(&request.name);
         self.far = far;
         self.views[request.side].begin();
     }
@@ -690,7 +692,10 @@ impl Shown {
     fn line(&mut self, side: usize, tick: &live::Tick) -> Option<Line> {
         let line = self.views[side].add(tick)?;
         let (done, planned) = self.far;
-        let mut text = format!("{}: {}", self.name, line.text);
+        let (first, rest) = line.text.split_once('\n').unwrap_or((&line.text, ""));
+        // The figures first: beside the bar there is not room for all of it. What a long run is called stands below, too.
+        let (count, name) = (&self.count, &self.name);
+        let mut text = format!("{count}{first}; {name}\nrun      {name}\n{rest}");
         let ended = self.ended.iter().take(SIDES_SHOWN_MAX);
         for line in ended.filter_map(Ended::line) {
             text.push('\n');

@@ -173,6 +173,7 @@ impl Asked<'_> {
             }
         };
         let outcome = agents::check(outcome)?;
+        let concluding = stop.for_what_follows();
         let queues = arguments.queues * arguments.hosts * arguments.agents.count();
         let driven: Vec<_> = sides
             .swap_remove(0)
@@ -201,7 +202,7 @@ impl Asked<'_> {
         let written = written.context("the result cannot be written")?;
         let verdicts = match self.seeds {
             None => Vec::new(),
-            Some(seeds) => verified::conclude(coordinator, &driven, seeds, stop, sink).await,
+            Some(seeds) => verified::conclude(coordinator, &driven, seeds, &concluding, sink).await,
         };
         Ok(Done {
             driven,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde_json::{Map, Value, json};
 use weir_agent::coordinator::{AgentError, Coordinator};
 use weir_agent::message::{Concluding, OpenVolume};
-use weir_agent::wire::Conclusion;
+use weir_agent::wire::{Conclusion, Unsound};
 use weir_lab::secret::without_in_text;
 use weir_load::Stop;
 use weir_load::verified::{ConclusionProgress, VerifiedReport};
@@ -115,7 +115,13 @@ fn verdict(volume: &str, seed: u64, found: &[(&str, Result<&Conclusion, &AgentEr
                     "whole": report.whole,
                 })
             }
-            Ok(Err(wrong)) => {
+            Ok(Err(Unsound::Unread(error))) => {
+                sum.whole = false;
+                let error = without_in_text(error);
+                eprintln!("weir: {volume} is not checked to the end by agent {agent}: {error}");
+                json!({"agent": agent, "ok": false, "error": error})
+            }
+            Ok(Err(Unsound::Wrong(wrong))) => {
                 eprintln!(
                     "weir: {volume} is at fault, as agent {agent} found (seed {seed:#018x}):"
                 );
