@@ -24,6 +24,17 @@ pub fn per_second(count: f64) -> String {
     }
 }
 
+/// Between what a difference is, in percent. What is many times as much is not known to the hundredth of a percent, nor is it of use.
+#[must_use]
+pub fn between(low: f64, high: f64) -> String {
+    const MOST: f64 = 1000.0;
+    let high = match high > MOST {
+        true => format!("more than +{MOST:.0}%"),
+        false => format!("{high:+.2}%"),
+    };
+    format!("{low:+.2}% to {high}")
+}
+
 /// Bytes per second.
 #[must_use]
 pub fn rate(bytes_per_second: f64) -> String {
@@ -125,6 +136,12 @@ pub fn trimmed(value: f64, decimals: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_many_times_as_much_is_only_said_to_be() {
+        assert_eq!(between(-1.5, 2.0), "-1.50% to +2.00%");
+        assert_eq!(between(-100.0, 1e11), "-100.00% to more than +1000%");
+    }
 
     #[test]
     fn numbers_are_grouped_by_thousands() {

@@ -420,6 +420,74 @@ fn a_comparison_may_be_at_a_greater_depth_than_the_usual_highest() {
 }
 
 #[test]
+fn a_curve_ends_with_the_first_point_beyond_its_bound() {
+    let slow = "null:?size=1G&delay=5ms";
+    let points = |until: &[&str]| {
+        let common = ["curve", slow, "--depths", "1..4", "--no-refinement"];
+        let short = ["-t", "200ms", "--ramp", "50ms"];
+        curve(&[&common[..], &short, until].concat()).points.len()
+    };
+    assert_eq!(points(&["--until", "p99<1ms"]), 1);
+    assert_eq!(points(&["--until", "p99<3600s"]), 3);
+    assert_eq!(points(&[]), 3);
+}
+
+#[test]
+fn a_comparison_is_as_sure_as_asked_and_knows_the_link_that_it_is_told_of() {
+    let stages = ["-d", "8", "--rounds", "4", "-t", "200ms", "--ramp", "50ms"];
+    let faster = "null:?size=1G&rate=800&delay=1ms";
+    let compare =
+        |more: &[&str]| comparison(&[&["compare", faster, SLOW][..], &stages, more].concat());
+    let least = ["--confidence", "90", "--least", "100"];
+    let (other, codes) = compare(&least);
+    assert_eq!(other.confidence_percent, 90.0);
+    // Less by all of it is the most that less can be.
+    let throughput = other.stages[2].differences.iter();
+    let mut throughput = throughput.filter(|of| of.metric == Metric::Throughput);
+    let throughput = throughput.next().unwrap();
+    assert_ne!(throughput.verdict, Verdict::Worse, "{throughput:?}");
+    assert!(!codes.contains(&"same-limit-link".to_owned()), "{codes:?}");
+    // A megabit a second is 30 requests.
+    let (_, codes) = compare(&["--link", "0.001"]);
+    assert!(codes.contains(&"same-limit-link".to_owned()), "{codes:?}");
+}
+
+/// Where requests begin shows in a file of which nothing else was written.
+#[test]
+fn random_requests_begin_at_multiples_of_what_was_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("image");
+    let created = std::fs::File::create(&file).unwrap();
+    created.set_len(4 << 20).unwrap();
+    let url = format!("file:{}", file.display());
+    let output = weir(&[
+        "bench",
+        &url,
+        "--write",
+        "100",
+        "--block-size",
+        "4k",
+        "--align",
+        "64k",
+        "-t",
+        "300ms",
+    ]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let bytes = std::fs::read(&file).unwrap();
+    let written = bytes
+        .chunks(4096)
+        .map(|block| block.iter().any(|&byte| byte != 0));
+    let written: Vec<_> = written.collect();
+    let (begin, others): (Vec<_>, Vec<_>) = written
+        .iter()
+        .enumerate()
+        .partition(|(block, _)| block % 16 == 0);
+    assert!(begin.iter().filter(|of| *of.1).count() > 1, "{begin:?}");
+    assert!(others.iter().all(|of| !*of.1));
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused() {
     for (arguments, part) in [
         (&["compare", SLOW][..], "URL"),
@@ -435,6 +503,14 @@ fn what_cannot_be_measured_is_refused() {
         (&["curve", SLOW, "--sweep", "dscp=1,2"], "no TCP connection"),
         (&["curve", SLOW, "--sweep", "dscp=1"], "two at least"),
         (&["curve", SLOW, "--rounds", "8"], "--sweep"),
+        (&["curve", SLOW, "--until", "p99>2ms"], "p99<2ms"),
+        (
+            &["compare", SLOW, SLOW, "--confidence", "100"],
+            "50 to 99.999",
+        ),
+        (&["compare", SLOW, SLOW, "--least", "101"], "0 to 100"),
+        (&["compare", SLOW, SLOW, "--link", "0"], "0.001 to 10000"),
+        (&["bench", SLOW, "--reactors", "1000"], "ask for at most"),
         (
             &["curve", SLOW, "-o", "a.json", "--report", "a.json"],
             "would replace",

@@ -83,8 +83,8 @@ fn range(comparison: &Comparison, difference: &Difference) -> Range {
         Verdict::NoDifferenceShown | Verdict::Fixed | Verdict::Unknown => "neither",
     };
     let size = known(difference).map_or_else(String::new, |of| {
-        let (low, high) = (percent(of.percent_low), percent(of.percent_high));
-        format!("{} ({low} to {high}): ", percent(of.percent))
+        let between = words::between(of.percent_low, of.percent_high);
+        format!("{} ({between}): ", percent(of.percent))
     });
     let label = format!("{name}\n{size}{}", verdict(difference));
     Range {
@@ -137,13 +137,8 @@ fn differences_table(comparison: &Comparison, stage: &Stage) -> Markup {
                 in_words(difference.metric, difference.baseline),
                 in_words(difference.metric, difference.value),
                 known(difference).map_or_else(dash, |of| percent(of.percent)),
-                known(difference).map_or_else(dash, |of| {
-                    format!(
-                        "{} to {}",
-                        percent(of.percent_low),
-                        percent(of.percent_high)
-                    )
-                }),
+                known(difference)
+                    .map_or_else(dash, |of| words::between(of.percent_low, of.percent_high)),
                 verdict(difference),
             ]
         })

@@ -238,10 +238,7 @@ fn row(comparison: &Comparison, of: &Difference) -> Vec<String> {
         return cells;
     }
     cells.push(format!("{:+.2}%", of.percent));
-    cells.push(format!(
-        "{:+.2}% to {:+.2}%",
-        of.percent_low, of.percent_high
-    ));
+    cells.push(present::between(of.percent_low, of.percent_high));
     cells.push(of.verdict.name().to_owned());
     cells
 }

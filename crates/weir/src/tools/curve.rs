@@ -228,7 +228,7 @@ fn settings_text(curves: &[Curve], settings: &Comparison) -> anyhow::Result<Stri
             }
             Some(of) => [
                 format!("{:+.2}%", of.percent),
-                format!("{:+.2}% to {:+.2}%", of.percent_low, of.percent_high),
+                present::between(of.percent_low, of.percent_high),
                 of.verdict.name().to_owned(),
             ],
         });

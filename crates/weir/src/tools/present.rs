@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use weir_block::size::Size;
 
 // Numbers read the same at a terminal and in a report.
-pub(crate) use weir_report::words::{grouped, latency, rate};
+pub(crate) use weir_report::words::{between, grouped, latency, rate};
 
 /// Progress is shown as a bar at a terminal. Elsewhere a plain line is written so often.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
