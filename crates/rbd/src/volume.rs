@@ -174,6 +174,8 @@ struct Trouble {
 pub struct VolumeReport {
     /// Its URL.
     pub url: String,
+    /// The image's name, as [`crate::ImageName`] is written.
+    pub image: String,
     /// What it is doing: `serving`, `moving`, `fencing`, `reopening`, `gone` or `closed`.
     pub phase: &'static str,
     /// The address of the client that serves it, while one does.
@@ -471,6 +473,7 @@ impl Shared {
         let unwatched = lock(&self.watched).trouble(state.number);
         VolumeReport {
             url: self.name.clone(),
+            image: self.options.name.to_string(),
             phase: match state.phase {
                 Phase::Serving => "serving",
                 Phase::Moving => "moving",

@@ -227,6 +227,13 @@ impl VolumeUrl {
         &self.path
     }
 
+    /// The values of parameters that are URLs themselves. Those of the volumes that it is made of are among them, if it is made of others; so
+    /// may be what only looks like one.
+    pub fn nested(&self) -> impl Iterator<Item = VolumeUrl> {
+        let values = self.parameters.iter();
+        values.filter_map(|(_, value)| value.parse().ok())
+    }
+
     /// Reads the parameters. What is not asked for before [`Parameters::finish`] is unknown.
     #[must_use]
     pub fn parameters(&self) -> Parameters<'_> {

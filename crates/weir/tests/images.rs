@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use weir_volume::VolumeUrl;
+
 use common::free_port;
 use gateway::{Gateway, WEIR, until};
 
@@ -326,6 +328,72 @@ fn an_image_that_is_served_is_not_deleted_and_is_resized_with_its_volume() {
     assert!(refused.contains("in use"), "{refused}");
     ceph.gateway.ok("volume remove v");
     ceph.ok("delete rbd/a");
+}
+
+#[test]
+fn images_below_a_stripe_are_told_and_neither_deleted_nor_cut() {
+    let ceph = WithCeph::started();
+    let gateway = &ceph.gateway;
+    let mut set = VolumeUrl::new("stripe", "").with("create", 1);
+    for image in ["rbd/a", "rbd/b"] {
+        ceph.ok(&format!("create {image} --size 4M"));
+        set = set.with("member", ceph.url(image, ""));
+    }
+    gateway.ok(&format!("volume add s {set}"));
+    // Nothing is made of this one.
+    ceph.ok("create rbd/c --size 4M");
+    let status = || -> Value { serde_json::from_str(&gateway.ok("status --json")).expect("JSON") };
+    let ceph_of = status()["ceph"].clone();
+    assert_eq!(ceph_of["clients"][0]["volumes"], json!(["s"]));
+    let images: Vec<_> = ceph_of["images"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|image| {
+            (
+                &image["volume"],
+                &image["image"],
+                &image["part"],
+                &image["phase"],
+            )
+        })
+        .collect();
+    let serving = json!("serving");
+    assert_eq!(
+        images,
+        [
+            (&json!("s"), &json!("rbd/a"), &json!(true), &serving),
+            (&json!("s"), &json!("rbd/b"), &json!(true), &serving),
+        ]
+    );
+    let text = gateway.ok("status");
+    assert!(text.contains("s, rbd/b: serving"), "{text}");
+    let page = gateway.page();
+    for image in ["rbd/a", "rbd/b"] {
+        let series = format!("weir_image_troubled{{volume=\"s\",image=\"{image}\"}} 0");
+        assert!(page.contains(&series), "no {series}:\n{page}");
+    }
+    assert_eq!(ceph.json("list rbd")[1]["volumes"], json!(["s"]));
+    assert_eq!(ceph.json("list rbd")[2]["volumes"], json!([]));
+    let refusal = ["rbd/b", "volume s", "weir volume remove s"];
+    ceph.fails("delete rbd/b", &refusal);
+    // Shrunk it would lose what the set has there, and grown it is no worse.
+    ceph.fails("resize rbd/b 1M --force", &refusal);
+    assert_eq!(ceph.json("resize rbd/b 8M")["size_bytes"], 8 << 20);
+    // What is wrong with one of them is told by its name.
+    ceph.tell("watch rbd/b lost");
+    let trouble = |at: usize| status()["ceph"]["images"][at]["trouble"].clone();
+    until("it is told", || !trouble(1).is_null());
+    assert_eq!(trouble(0), Value::Null);
+    let problems = status()["problems"].to_string();
+    assert!(
+        problems.contains("volume s: rbd/b: the image's watch"),
+        "{problems}"
+    );
+    assert!(gateway.metric("weir_image_troubled") == 1.0);
+    gateway.ok("volume remove s");
+    ceph.ok("delete rbd/a");
+    assert_eq!(status()["ceph"]["images"], json!([]));
 }
 
 /// Load that goes on until it is dropped.
@@ -665,7 +733,8 @@ fn what_cannot_be_fenced_ends_its_connections_and_queues_are_refused_until_it_is
     assert!(gateway.ok("status").contains("writes network "));
     assert!(gateway.metric("weir_image_librbd_operations_total") > 0.0);
     let of_writes = |name: &str| {
-        let series = format!("weir_image_{name}_total{{volume=\"v\",operation=\"write\"}} ");
+        let series =
+            format!("weir_image_{name}_total{{volume=\"v\",image=\"rbd/a\",operation=\"write\"}} ");
         let page = gateway.page();
         let mut values = page.lines().filter_map(|line| line.strip_prefix(&series));
         values

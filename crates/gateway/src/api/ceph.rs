@@ -100,11 +100,15 @@ impl From<&Reason> for CephOwnClient {
     }
 }
 
-/// An image that a volume is made of.
+/// An image that a volume is made of. One that is made of several has each.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CephImageView {
     /// The volume.
     pub volume: VolumeName,
+    /// The image: `POOL/[NAMESPACE/]IMAGE[@SNAPSHOT]`.
+    pub image: String,
+    /// Whether it is below what the volume is (`stripe:`, `ssd:`), and not the volume itself.
+    pub part: bool,
     /// What it is doing: `serving`, `moving`, `fencing`, `reopening`, `gone` or `closed`.
     pub phase: String,
     /// The address of the client that serves it, while one does.
@@ -127,10 +131,10 @@ pub struct CephImageView {
     /// What is wrong with it now: it is out of reach, operations of some kind fail, or its watch is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
-    /// Where the time of commands that read went, where there were any.
+    /// Where the time of commands that read went, where there were any. Of a part that is not known: a command may be of several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reads: Option<TimeSplit>,
-    /// Where the time of commands that write went, where there were any.
+    /// Likewise of commands that write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writes: Option<TimeSplit>,
 }
@@ -157,31 +161,55 @@ pub struct CephView {
     pub images: Vec<CephImageView>,
 }
 
+/// An image, and the volume that is made of it.
+struct Used {
+    volume: VolumeName,
+    part: bool,
+    report: VolumeReport,
+}
+
 /// An image, and how its commands did.
 struct Image {
     volume: VolumeName,
+    /// What it is called among those of the volume.
+    name: String,
+    part: bool,
     report: VolumeReport,
+    /// Nothing of a part.
     latency: Latency,
 }
 
-/// What is known of the images that volumes are made of, whether they can be reached or not. One below a volume of volumes is not among
-/// them.
-fn reports(context: &Context, ceph: &RbdHost) -> Vec<(VolumeName, VolumeReport)> {
-    let mut reports: BTreeMap<String, VolumeReport> = ceph
-        .volumes()
-        .into_iter()
-        .map(|report| (report.url.clone(), report))
-        .collect();
+/// The URLs of the images that a volume is made of: its own, or those of what it is made of.
+pub(super) fn images_below(url: &VolumeUrl) -> Vec<VolumeUrl> {
+    match url.scheme() == weir_rbd::SCHEME {
+        true => vec![url.clone()],
+        false => url.nested().flat_map(|url| images_below(&url)).collect(),
+    }
+}
+
+/// What is known of the images that volumes are made of, whether they can be reached or not.
+fn reports(context: &Context, ceph: &RbdHost) -> Vec<Used> {
+    // What is only read may be open more than once.
+    let mut reports: BTreeMap<String, Vec<VolumeReport>> = BTreeMap::new();
+    for report in ceph.volumes() {
+        reports.entry(report.url.clone()).or_default().push(report);
+    }
     let state = context.control.state();
-    let report = |(name, url): (&VolumeName, &str)| {
-        let url: VolumeUrl = url.parse().ok()?;
-        Some((name.clone(), reports.remove(&url.to_string())?))
-    };
-    let volumes = state.volumes.iter();
-    volumes
-        .map(|(name, volume)| (name, volume.url.as_str()))
-        .filter_map(report)
-        .collect()
+    let mut all = Vec::new();
+    for (name, volume) in &state.volumes {
+        let Ok(whole) = volume.url.as_str().parse::<VolumeUrl>() else {
+            continue;
+        };
+        for url in images_below(&whole) {
+            let report = reports.get_mut(&url.to_string()).and_then(Vec::pop);
+            all.extend(report.map(|report| Used {
+                volume: name.clone(),
+                part: url != whole,
+                report,
+            }));
+        }
+    }
+    all
 }
 
 /// What is wrong with images now, by volume.
@@ -189,35 +217,67 @@ pub(super) fn troubles(context: &Context) -> BTreeMap<VolumeName, String> {
     let Some(ceph) = context.control.engine().ceph() else {
         return BTreeMap::new();
     };
-    let reports = reports(context, &ceph).into_iter();
-    reports
-        .filter_map(|(name, report)| Some((name, report.trouble?)))
-        .collect()
+    let mut troubles: BTreeMap<VolumeName, Vec<String>> = BTreeMap::new();
+    for Used {
+        volume,
+        part,
+        report,
+    } in reports(context, &ceph)
+    {
+        let trouble = report.trouble.map(|trouble| match part {
+            true => format!("{}: {trouble}", report.image),
+            false => trouble,
+        });
+        if let Some(trouble) = trouble {
+            troubles.entry(volume).or_default().push(trouble);
+        }
+    }
+    let together = |(volume, troubles): (_, Vec<String>)| (volume, troubles.join("; "));
+    troubles.into_iter().map(together).collect()
 }
 
 /// The images of volumes, and how their commands did.
 async fn images(context: &Context, ceph: &RbdHost) -> Result<Vec<Image>, ApiError> {
-    let reports = reports(context, ceph);
-    if reports.is_empty() {
+    let used = reports(context, ceph);
+    if used.is_empty() {
         return Ok(Vec::new());
     }
     let engine = context.control.engine();
     let latencies = engine.namespace_latencies(None).await?;
     let state = context.control.state();
-    let image = |(volume, report): (VolumeName, VolumeReport)| {
+    let names = names(&used);
+    let image = |(used, name): (Used, String)| {
         let mut latency = Latency::default();
-        for (nqn, nsid) in state.users_of(&volume) {
-            if let Some(own) = latencies.get(&(nqn.clone(), nsid.get())) {
+        for (nqn, nsid) in state.users_of(&used.volume) {
+            if let Some(own) = latencies.get(&(nqn.clone(), nsid.get()))
+                && !used.part
+            {
                 latency.merge(own);
             }
         }
         Image {
-            volume,
-            report,
+            volume: used.volume,
+            name,
+            part: used.part,
+            report: used.report,
             latency,
         }
     };
-    Ok(reports.into_iter().map(image).collect())
+    Ok(used.into_iter().zip(names).map(image).collect())
+}
+
+/// What images are called: by their names, and by their URLs where a volume has two of one name, as of several clusters.
+fn names(used: &[Used]) -> Vec<String> {
+    let is_alone = |one: &Used| {
+        let same =
+            |other: &&Used| other.volume == one.volume && other.report.image == one.report.image;
+        used.iter().filter(same).count() == 1
+    };
+    let name = |one: &Used| match is_alone(one) {
+        true => one.report.image.clone(),
+        false => one.report.url.clone(),
+    };
+    used.iter().map(name).collect()
 }
 
 /// What commands of one kind took on the wire, in all, and how many there were.
@@ -305,6 +365,8 @@ fn image_view(image: &Image) -> CephImageView {
     let report = &image.report;
     CephImageView {
         volume: image.volume.clone(),
+        image: image.name.clone(),
+        part: image.part,
         phase: report.phase.to_owned(),
         client: report.client.clone(),
         reopened: report.reopened,
@@ -323,8 +385,11 @@ fn client_view(client: ClientReport, images: &[Image]) -> CephClientView {
     let served = images
         .iter()
         .filter(|image| image.report.client.as_deref() == Some(client.address.as_str()));
+    let mut volumes: Vec<_> = served.map(|image| image.volume.clone()).collect();
+    // Those of a volume stand together.
+    volumes.dedup();
     CephClientView {
-        volumes: served.map(|image| image.volume.clone()).collect(),
+        volumes,
         id: client.id,
         address: client.address,
         conf: client.conf,
@@ -451,8 +516,14 @@ fn image_families(images: &[Image]) -> Vec<Family> {
         Kind::Counter,
         "Operations of an image that librbd had, by what they do.",
     );
-    for Image { volume, report, .. } in images {
-        let volume = [("volume", volume.as_str())];
+    for Image {
+        volume,
+        name,
+        report,
+        ..
+    } in images
+    {
+        let volume = [("volume", volume.as_str()), ("image", name.as_str())];
         orphans.add(volume, report.orphans);
         troubled.add(volume, u64::from(report.trouble.is_some()));
         reopened.add(volume, report.reopened);
@@ -503,7 +574,13 @@ fn time_families(images: &[Image], told: &Told) -> Vec<Family> {
                 continue;
             };
             let volume = &image.volume;
-            let with = || [("volume", volume.as_str()), ("operation", name)];
+            let with = || {
+                [
+                    ("volume", volume.as_str()),
+                    ("image", image.name.as_str()),
+                    ("operation", name),
+                ]
+            };
             let (reactor_ns, _) = spent.inside_ns(librbd);
             let reactor_ns = told.never_less(volume, name, spent.commands, reactor_ns);
             commands.add(with(), spent.commands);
@@ -554,6 +631,25 @@ mod tests {
         assert!(told.text.contains("msgr-worker-1"), "{told:?}");
         let asked = CephOwnClient::from(&Reason::Asked);
         assert_eq!((&*asked.limit, asked.measured), ("asked", None));
+    }
+
+    #[test]
+    fn the_images_of_a_volume_are_found_however_deep_they_are() {
+        let of = |url: &VolumeUrl| -> Vec<String> {
+            let below = images_below(url).into_iter();
+            below.map(|url| url.to_string()).collect()
+        };
+        let rbd = |name| VolumeUrl::new("rbd", name).with("conf", "mem:x");
+        assert_eq!(of(&rbd("p/a")), [rbd("p/a").to_string()]);
+        let drive = VolumeUrl::new("ssd", "x").with("over", rbd("p/b"));
+        let set = VolumeUrl::new("stripe", "")
+            .with("member", rbd("p/a"))
+            .with("member", VolumeUrl::new("mem", "").with("size", "4M"))
+            .with("chunk", "128k")
+            .with("member", drive);
+        let both = [rbd("p/a").to_string(), rbd("p/b").to_string()];
+        assert_eq!(of(&set), both);
+        assert!(of(&VolumeUrl::new("file", "/srv/rbd:p/a")).is_empty());
     }
 
     #[test]

@@ -17,6 +17,7 @@ use utoipa::{IntoParams, ToSchema};
 use weir_rbd::{CephError, Credentials, ImageName, Images, NewImage, Options as ImageOptions};
 use weir_volume::VolumeUrl;
 
+use super::ceph::images_below;
 use super::input::{Body, Names, Options, SizeInput};
 use super::{ApiError, Context, Refusals, Shared, added};
 use crate::name::VolumeName;
@@ -196,6 +197,8 @@ impl Cluster {
 /// A volume of the gateway that is made of an image.
 struct User {
     volume: VolumeName,
+    /// Whether it is made of more, so that its size is another.
+    part: bool,
     snapshot: Option<String>,
 }
 
@@ -210,12 +213,8 @@ fn conf(given: Option<&str>) -> PathBuf {
 fn users_in(context: &Context, cluster: &Cluster, pool: &str) -> Vec<(String, User)> {
     let asked = conf(cluster.conf.as_deref());
     let state = context.control.state();
-    let user = |(volume, url): (&VolumeName, &str)| {
-        let url: VolumeUrl = url.parse().ok()?;
-        if url.scheme() != weir_rbd::SCHEME {
-            return None;
-        }
-        let options = ImageOptions::from_url(&url).ok()?;
+    let user = |volume: &VolumeName, part: bool, url: &VolumeUrl| {
+        let options = ImageOptions::from_url(url).ok()?;
         let name = options.name;
         let is_there = name.pool == pool
             && name.namespace == cluster.namespace
@@ -223,16 +222,24 @@ fn users_in(context: &Context, cluster: &Cluster, pool: &str) -> Vec<(String, Us
         is_there.then(|| {
             let user = User {
                 volume: volume.clone(),
+                part,
                 snapshot: name.snapshot,
             };
             (name.image, user)
         })
     };
-    let volumes = state.volumes.iter();
-    volumes
-        .map(|(name, volume)| (name, volume.url.as_str()))
-        .filter_map(user)
-        .collect()
+    let mut users = Vec::new();
+    for (name, volume) in &state.volumes {
+        if let Ok(whole) = volume.url.as_str().parse::<VolumeUrl>() {
+            let images = images_below(&whole);
+            users.extend(
+                images
+                    .iter()
+                    .filter_map(|url| user(name, *url != whole, url)),
+            );
+        }
+    }
+    users
 }
 
 fn users_of(context: &Context, cluster: &Cluster, name: &ImageName) -> Vec<User> {
@@ -464,14 +471,21 @@ pub(super) async fn resize(
     if size.0 == 0 {
         return Err(invalid("an image of no bytes cannot be served"));
     }
-    let mut users = users_of(&context, &cluster, &name).into_iter();
-    if let Some(user) = users.find(|user| user.snapshot.is_none()) {
-        context.control.resize(user.volume, size.0, force).await?;
-        return view(&context, &cluster, name).await.map(Json);
+    let users = users_of(&context, &cluster, &name).into_iter();
+    let mut part_of = None;
+    for user in users.filter(|user| user.snapshot.is_none()) {
+        if !user.part {
+            context.control.resize(user.volume, size.0, force).await?;
+            return view(&context, &cluster, name).await.map(Json);
+        }
+        part_of = Some(user);
     }
     let asked = name.clone();
     let work = move |images: &Images| {
         let before = images.info(&asked.image)?.bytes;
+        if size.0 < before {
+            refuse_served(&asked, part_of.as_slice())?;
+        }
         if size.0 < before && !force {
             let message = format!(
                 "image {asked} would be shrunk from {before} to {} bytes, which destroys what lies behind the new end",
@@ -498,18 +512,18 @@ pub(super) async fn remove(
     Options(cluster): Options<Cluster>,
 ) -> Result<StatusCode, ApiError> {
     let name = cluster.image(&pool, &image, None)?;
-    refuse_served(&name, users_of(&context, &cluster, &name))?;
+    refuse_served(&name, &users_of(&context, &cluster, &name))?;
     let work = move |images: &Images| Ok(images.trash(&name.image, 0)?);
     ask(&context, &cluster, &pool, work).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Refuses to take away what volumes of the gateway are made of.
-fn refuse_served(name: &ImageName, users: Vec<User>) -> Result<(), ApiError> {
+fn refuse_served(name: &ImageName, users: &[User]) -> Result<(), ApiError> {
     let Some(User { volume, .. }) = users.first() else {
         return Ok(());
     };
-    let message = format!("{name} is what volume {volume} of this gateway is made of");
+    let message = format!("volume {volume} of this gateway is made of {name}");
     let hint = format!("remove its namespaces and then the volume: weir volume remove {volume}");
     Err(ApiError::new(StatusCode::CONFLICT, "in_use", message).with_hint(Some(hint)))
 }
@@ -579,7 +593,7 @@ pub(super) async fn remove_snapshot(
     let name = cluster.image(&pool, &image, Some(&snapshot))?;
     let users = users_of(&context, &cluster, &name).into_iter();
     let of_snapshot = users.filter(|user| user.snapshot == name.snapshot);
-    refuse_served(&name, of_snapshot.collect())?;
+    refuse_served(&name, &of_snapshot.collect::<Vec<_>>())?;
     let work = move |images: &Images| {
         let known = images.snapshots(&name.image)?;
         if !known.iter().any(|other| other.name == snapshot) {

@@ -140,6 +140,7 @@ proptest! {
         let outer = VolumeUrl::new("stripe", "").with("member", &url);
         let outermost = VolumeUrl::new("stripe", "").with("member", &outer);
         let read = parse(&outermost.to_string());
+        prop_assert_eq!(read.nested().collect::<Vec<_>>(), vec![outer]);
         let inner = parse(read.parameters().all("member")[0]);
         prop_assert_eq!(parse(inner.parameters().all("member")[0]), url);
     }

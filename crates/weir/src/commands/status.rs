@@ -126,7 +126,11 @@ fn ceph_image(image: &CephImageView) -> String {
         reopened,
     ];
     let parts: String = parts.into_iter().flatten().collect();
-    format!("{}: {}{parts}", image.volume, image.phase)
+    let part = match image.part {
+        true => format!(", {}", image.image),
+        false => String::new(),
+    };
+    format!("{}{part}: {}{parts}", image.volume, image.phase)
 }
 
 fn show(view: StatusView) -> String {
@@ -174,6 +178,8 @@ mod tests {
     fn why_an_image_has_its_own_client_is_shown() {
         let image = CephImageView {
             volume: "v".parse().expect("a name"),
+            image: "rbd/a".to_owned(),
+            part: false,
             phase: "serving".to_owned(),
             client: Some("10.0.0.1:0/7".to_owned()),
             reopened: 0,
@@ -201,6 +207,8 @@ mod tests {
     fn what_is_wrong_with_an_image_is_shown_without_a_client_too() {
         let image = |reopened, why: Option<&str>, trouble: Option<&str>| CephImageView {
             volume: "v".parse().expect("a name"),
+            image: "rbd/a".to_owned(),
+            part: false,
             phase: "reopening".to_owned(),
             client: None,
             reopened,
@@ -221,6 +229,11 @@ mod tests {
             super::ceph_image(&image(2, None, None)),
             "v: reopening; opened again 2 times"
         );
+        let part = CephImageView {
+            part: true,
+            ..image(0, None, None)
+        };
+        assert_eq!(super::ceph_image(&part), "v, rbd/a: reopening");
     }
 
     #[test]
