@@ -98,6 +98,16 @@ pub struct JobError {
     pub allowed: String,
 }
 
+/// What is wrong with a stream in words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{wrong}; {allowed}")]
+pub struct StreamError {
+    /// What is wrong.
+    pub wrong: String,
+    /// What is allowed.
+    pub allowed: String,
+}
+
 /// A job file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobFile {
@@ -341,6 +351,62 @@ fn refuse_own(table: &Table<'_>, instead: &str) -> Result<(), JobError> {
             "leave one of them out",
         )),
     }
+}
+
+/// A stream as a command line has it: what a job file's `stream` table has, as `share=70 read=100 block_size=8k access=zipf:1.1`.
+///
+/// # Errors
+/// [`StreamError`].
+pub fn stream(words: &str) -> Result<Stream, StreamError> {
+    let (mut lines, mut keys) = (String::new(), Vec::new());
+    for word in words.split_whitespace() {
+        let Some((key, value)) = word.split_once('=') else {
+            return Err(StreamError {
+                wrong: format!("'{word}' is no KEY=VALUE"),
+                allowed: format!("a stream has {}", STREAM_KEYS.join(", ")),
+            });
+        };
+        let is_key = !key.is_empty()
+            && key
+                .bytes()
+                .all(|of| of.is_ascii_lowercase() || b"_-".contains(&of));
+        let is_plain = value
+            .bytes()
+            .all(|of| of.is_ascii_alphanumeric() || b":,./%+-_".contains(&of));
+        if !is_key || !is_plain {
+            return Err(StreamError {
+                wrong: format!("'{word}' cannot be read"),
+                allowed: format!("a stream has {}, such as share=70", STREAM_KEYS.join(", ")),
+            });
+        }
+        let key = key.replace('-', "_");
+        if keys.contains(&key) {
+            return Err(StreamError {
+                wrong: format!("{key} is given twice"),
+                allowed: "give each key once".to_owned(),
+            });
+        }
+        let is_number = value.parse::<f64>().is_ok_and(f64::is_finite)
+            && value.starts_with(|of: char| of.is_ascii_digit());
+        match is_number {
+            true => lines.push_str(&format!("{key} = {value}\n")),
+            false => lines.push_str(&format!("{key} = \"{value}\"\n")),
+        }
+        keys.push(key);
+    }
+    let source = Source {
+        file: "stream",
+        text: &lines,
+    };
+    let read = || {
+        let parsed = source.parse()?;
+        let table = source.table(parsed.get_ref(), 0..0, "a stream", STREAM_KEYS)?;
+        read_stream(&table)
+    };
+    read().map_err(|error| StreamError {
+        wrong: error.wrong,
+        allowed: error.allowed,
+    })
 }
 
 fn read_stream(table: &Table<'_>) -> Result<Stream, JobError> {

@@ -452,6 +452,32 @@ fn a_comparison_is_as_sure_as_asked_and_knows_the_link_that_it_is_told_of() {
     assert!(codes.contains(&"same-limit-link".to_owned()), "{codes:?}");
 }
 
+/// Streams in words are those of a job file.
+#[test]
+fn several_sorts_of_requests_go_without_a_job_file() {
+    let streams = [
+        "--stream",
+        "share=75 read=100 block_size=8k",
+        "--stream",
+        "share=25 write=100 block_size=64k access=sequential",
+    ];
+    let volume = "mem:?size=16M";
+    let output = weir(&[&["bench", volume, "-t", "300ms", "--json"][..], &streams].concat());
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = Document::from_json(&told["result"].to_string()).unwrap();
+    let [run] = document.runs()[..] else {
+        panic!("one run was expected")
+    };
+    let (reads, writes) = (&run.operations.read, &run.operations.write);
+    assert_eq!(reads.bytes, reads.requests * 8192);
+    assert_eq!(writes.bytes, writes.requests * 65536);
+    let share = reads.requests as f64 / run.operations.requests() as f64;
+    assert!((0.65..0.85).contains(&share), "{share}");
+    let short = ["curve", volume, "--depths", "1", "-t", "100ms"];
+    let curve = curve(&[&short[..], &streams].concat());
+    assert_eq!(curve.points[0].run.workload.streams.len(), 2);
+}
+
 /// Where requests begin shows in a file of which nothing else was written.
 #[test]
 fn random_requests_begin_at_multiples_of_what_was_asked_for() {
@@ -504,6 +530,27 @@ fn what_cannot_be_measured_is_refused() {
         (&["curve", SLOW, "--sweep", "dscp=1"], "two at least"),
         (&["curve", SLOW, "--rounds", "8"], "--sweep"),
         (&["curve", SLOW, "--until", "p99>2ms"], "p99<2ms"),
+        (
+            &["bench", SLOW, "--stream", "shares=7"],
+            "it has share, block_size",
+        ),
+        (
+            &[
+                "bench", SLOW, "--stream", "share=70", "--stream", "share=20",
+            ],
+            "the shares of the streams make 90 percent",
+        ),
+        (
+            &[
+                "bench",
+                SLOW,
+                "--stream",
+                "share=100",
+                "--read-percent",
+                "50",
+            ],
+            "cannot be used with",
+        ),
         (
             &["compare", SLOW, SLOW, "--confidence", "100"],
             "50 to 99.999",

@@ -4,6 +4,34 @@ use proptest::prelude::*;
 
 use super::*;
 
+#[test]
+fn a_stream_in_words_is_what_a_job_file_makes_of_it() {
+    let said = stream(
+        "share=70 read=60 deallocate=2.5 mix=4k:70,64k:30 align=64k access=hot:80/20,20/80 range=1g",
+    );
+    let text = "[[phase]]\n[[phase.job]]\nvolume = \"null:\"\n[[phase.job.stream]]\nshare = 70\nread = 60\ndeallocate = 2.5\nmix = \"4k:70,64k:30\"\n\
+        align = \"64k\"\naccess = \"hot:80/20,20/80\"\nrange = \"1g\"\n[[phase.job.stream]]\nshare = 30\nblock_size = 8192\n";
+    let file = JobFile::read("a.toml", text).unwrap();
+    let streams = &file.phases[0].jobs[0].workload.streams;
+    assert_eq!(said.unwrap(), streams[0]);
+    assert_eq!(stream("share=30 block-size=8k").unwrap(), streams[1]);
+    for (words, wrong, allowed) in [
+        ("share", "'share' is no KEY=VALUE", "share, block_size"),
+        ("shares=3", "has no key 'shares'", "share, block_size"),
+        ("share=101", "101", "100"),
+        ("read=70 write=70", "make 140 percent", "make 100"),
+        ("access=anywhere", "anywhere", "zipf"),
+        ("mix=4k:1\"\nshare=7", "'mix=4k:1\"'", "such as"),
+        ("share=70 share=30", "share is given twice", "once"),
+    ] {
+        let error = stream(words).unwrap_err();
+        assert!(
+            error.wrong.contains(wrong) && error.allowed.contains(allowed),
+            "{words}: {error}"
+        );
+    }
+}
+
 fn read(text: &str) -> Result<JobFile, JobError> {
     JobFile::read("night.toml", text)
 }

@@ -131,6 +131,10 @@ pub(super) struct RequestArguments {
     /// hot:REQUESTS/SPACE,... in percent
     #[arg(long, value_name = "HOW", value_parser = access)]
     access: Option<Blocks>,
+    /// Several sorts of requests: one --stream for each, such as 'share=70 read=100 block_size=8k access=zipf:1.1', with the keys that a [[phase.job.stream]] of a
+    /// job file has. Shares make 100 together
+    #[arg(long, value_name = "KEY=VALUE ...", value_parser = stream, conflicts_with_all = ["workload", "block_size", "mix", "align", "read_percent", "write", "deallocate", "flush", "random", "sequential", "access"])]
+    stream: Vec<Stream>,
     /// How much of the data written is zeroes, in percent, for media that compress
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
     compress: u8,
@@ -146,6 +150,10 @@ struct Sizes(Vec<SizeShare>);
 fn mix(text: &str) -> Result<Sizes, String> {
     let sizes = parse_sizes(text).map_err(|error| error.to_string())?;
     Ok(Sizes(sizes))
+}
+
+fn stream(text: &str) -> Result<Stream, String> {
+    weir_lab::job::stream(text).map_err(|error| error.to_string())
 }
 
 fn access(text: &str) -> Result<Blocks, String> {
@@ -312,6 +320,10 @@ impl RequestArguments {
     pub(super) fn workload(&self) -> anyhow::Result<Workload> {
         let workload = match self.workload {
             Some(named) => named.workload(),
+            None if !self.stream.is_empty() => Workload {
+                streams: self.stream.clone(),
+                ..Workload::simple(REQUEST_BYTES, 100, Blocks::Random)
+            },
             None => Workload::of(Stream {
                 share_percent: 100.0,
                 operations: self.operations()?,
