@@ -131,6 +131,9 @@ impl Course {
                 began_ns: 0,
                 bytes: 0,
                 longest_ns: 0,
+                // What went by before it was taken up is not the drive's.
+                answered_ns: 0,
+                gap_ns: 0,
                 written_bytes,
             },
             health_next_bytes: match current.health.is_empty() {
@@ -206,7 +209,7 @@ impl Course {
     #[must_use]
     pub fn kept(&self, now_ns: u64) -> Current {
         let mut samples = self.recorder.samples.clone();
-        self.recorder.close(&mut samples, now_ns);
+        self.recorder.close(&mut samples, now_ns, self.is_done());
         Current {
             pass: self.pass,
             position_bytes: self.head.position(),
@@ -230,6 +233,12 @@ fn take_back(samples: &mut [Sample], left_bytes: u64) {
         sample.bytes -= bytes;
         excess -= bytes;
     }
+}
+
+/// The longest of these; none where one is not known.
+pub(crate) fn longest_gap(gaps: impl IntoIterator<Item = Option<u64>>) -> Option<u64> {
+    gaps.into_iter()
+        .try_fold(0, |longest, gap| Some(gap?.max(longest)))
 }
 
 /// Where writing is.
@@ -330,25 +339,33 @@ struct Recorder {
     began_ns: u64,
     bytes: u64,
     longest_ns: u64,
+    /// When a write was last answered; 0 before any was.
+    answered_ns: u64,
+    /// The longest time between two answers that ended in this sample.
+    gap_ns: u64,
     written_bytes: u64,
 }
 
 impl Recorder {
     fn record(&mut self, bytes: u64, took_ns: u64, now_ns: u64) {
+        let gap_ns = now_ns.saturating_sub(self.answered_ns);
+        self.answered_ns = now_ns.max(self.answered_ns);
         while now_ns >= self.began_ns + self.sample_ns {
             self.samples.push(Sample {
                 seconds: self.sample_ns as f64 / 1e9,
                 bytes: self.bytes,
                 nanoseconds_longest: self.longest_ns,
+                nanoseconds_gap: Some(self.gap_ns),
             });
             self.began_ns += self.sample_ns;
-            (self.bytes, self.longest_ns) = (0, 0);
+            (self.bytes, self.longest_ns, self.gap_ns) = (0, 0, 0);
             if self.sample_ns < SAMPLE_NS && self.samples.len() >= SAMPLES_MANY {
                 self.coarsen();
             }
         }
         self.bytes += bytes;
         self.longest_ns = self.longest_ns.max(took_ns);
+        self.gap_ns = self.gap_ns.max(gap_ns);
         self.written_bytes += bytes;
     }
 
@@ -361,29 +378,36 @@ impl Recorder {
                 .map(|of| of.nanoseconds_longest)
                 .max()
                 .unwrap_or(0),
+            nanoseconds_gap: longest_gap(pair.iter().map(|of| of.nanoseconds_gap)),
         });
         self.samples = pairs.collect();
         self.sample_ns *= 2;
     }
 
-    /// Adds what there is of the sample that goes on.
-    fn close(&self, samples: &mut Vec<Sample>, now_ns: u64) {
+    /// Adds what there is of the sample that goes on. Until all is done, a time without an answer goes on too.
+    fn close(&self, samples: &mut Vec<Sample>, now_ns: u64, is_done: bool) {
         let seconds = now_ns.saturating_sub(self.began_ns) as f64 / 1e9;
         if seconds <= 0.0 && self.bytes == 0 {
             return;
         }
         let whole = self.sample_ns as f64 / 1e9;
+        let gap_ns = match is_done {
+            true => self.gap_ns,
+            false => self.gap_ns.max(now_ns.saturating_sub(self.answered_ns)),
+        };
         match samples.last_mut() {
             Some(last) if seconds < SCRAP * whole => {
                 last.seconds += seconds;
                 last.bytes += self.bytes;
                 last.nanoseconds_longest = last.nanoseconds_longest.max(self.longest_ns);
+                last.nanoseconds_gap = longest_gap([last.nanoseconds_gap, Some(gap_ns)]);
             }
             _ => samples.push(Sample {
                 // What was answered at the very beginning took some time all the same.
                 seconds: seconds.max(1e-9),
                 bytes: self.bytes,
                 nanoseconds_longest: self.longest_ns,
+                nanoseconds_gap: Some(gap_ns),
             }),
         }
     }
@@ -502,6 +526,67 @@ mod tests {
         assert!((nanoseconds - 140.0).abs() < 1e-3, "{nanoseconds}");
     }
 
+    /// Writes one after the other, an answer every so often; each waits behind those before it.
+    fn answer(course: &mut Course, answers: &[u64]) {
+        let mut flying = std::collections::VecDeque::new();
+        let mut now = 0;
+        for &answered in answers {
+            flying.extend(all(course).into_iter().map(|step| (step, now)));
+            let (step, began) = flying.pop_front().expect("something is in flight");
+            now = answered;
+            course.ended(step, began, now);
+        }
+    }
+
+    #[test]
+    fn a_gap_is_the_time_without_an_answer_and_not_the_time_that_a_write_took() {
+        let milli = 1_000_000;
+        let config = config(10, 8, 10);
+        let mut course = Course::take_up(&config, 400, Current::new(PassKind::Fill, 400));
+        // An answer every 2 ms, and one after 9 ms: with 8 in flight a write takes 16 ms without that.
+        let mut answers: Vec<u64> = (1..=40).map(|at| at * 2 * milli).collect();
+        answers[25..].iter_mut().for_each(|at| *at += 7 * milli);
+        answer(&mut course, &answers);
+        assert!(course.is_done());
+        // What comes after the last answer is no gap: there was nothing more to write.
+        let kept = course.kept(answers[39] + 500 * milli);
+        let longest = kept.samples.iter().map(|of| of.nanoseconds_longest).max();
+        assert_eq!(longest, Some(23 * milli));
+        let gap = longest_gap(kept.samples.iter().map(|of| of.nanoseconds_gap));
+        assert_eq!(gap, Some(9 * milli));
+    }
+
+    #[test]
+    fn a_gap_that_goes_on_is_kept_and_the_time_of_an_interruption_is_none() {
+        let milli = 1_000_000;
+        let config = config(10, 4, 10);
+        let mut course = Course::take_up(&config, 100, Current::new(PassKind::Fill, 100));
+        answer(&mut course, &[milli, 2 * milli]);
+        let quiet = course.kept(3 * milli);
+        let stalled = course.kept(90 * milli);
+        let gap =
+            |current: &Current| longest_gap(current.samples.iter().map(|of| of.nanoseconds_gap));
+        assert_eq!(
+            (gap(&quiet), gap(&stalled)),
+            (Some(milli), Some(88 * milli))
+        );
+        // Times begin anew where it is taken up.
+        let mut course = Course::take_up(&config, 100, quiet.clone());
+        let answers: Vec<u64> = (1..=8).map(|at| at * 3 * milli).collect();
+        answer(&mut course, &answers);
+        assert!(course.is_done());
+        assert_eq!(gap(&course.kept(24 * milli)), Some(3 * milli));
+        // What an older Weir kept has none, so that the longest of all is not known.
+        let text = serde_json::to_string(&quiet).unwrap();
+        let older = text.replace(",\"nanoseconds_gap\":1000000", "");
+        assert_ne!(older, text);
+        let older: Current = serde_json::from_str(&older).unwrap();
+        let mut course = Course::take_up(&config, 100, older);
+        answer(&mut course, &answers);
+        let kept = course.kept(24 * milli);
+        assert_eq!((kept.written_bytes(), gap(&kept)), (100, None));
+    }
+
     #[test]
     fn samples_become_longer_until_they_are_a_second() {
         let config = config(1, 1, 1);
@@ -524,6 +609,8 @@ mod tests {
         assert_eq!(kept.samples.iter().filter(|of| of.bytes == 0).count(), 19);
         let longest = kept.samples.iter().map(|of| of.nanoseconds_longest).max();
         assert_eq!(longest, Some(20_000_000_000));
+        let gap = longest_gap(kept.samples.iter().map(|of| of.nanoseconds_gap));
+        assert_eq!(gap, Some(20_000_000_000));
         assert!(kept.samples.len() > 1500);
     }
 }

@@ -185,8 +185,11 @@ pub struct Sample {
     pub seconds: f64,
     /// Bytes whose writes were answered in it.
     pub bytes: u64,
-    /// The longest time that one of these took; 0 where none was answered.
+    /// The longest time that one of these took; 0 where none was answered. With many in flight most of it is waiting behind the others.
     pub nanoseconds_longest: u64,
+    /// The longest time without a write being answered of those that ended in it; 0 where none did. None where it was not measured: Weir did not always.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nanoseconds_gap: Option<u64>,
 }
 
 impl Sample {
@@ -214,7 +217,12 @@ pub struct Phase {
     /// What it sustained.
     pub rate: Rate,
     /// The longest time that a write took.
-    pub stall_seconds: f64,
+    #[serde(alias = "stall_seconds")]
+    pub slowest_write_seconds: f64,
+    /// The longest time in which no write was answered, though more was to be written: for so long the drive took no byte. None where it was not
+    /// measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest_gap_seconds: Option<f64>,
 }
 
 /// A rate with what it fell to.
@@ -517,7 +525,16 @@ impl Document {
                 }
                 for phase in &pass.phases {
                     let rate = phase.rate;
-                    for number in [rate.median, rate.p5, rate.p0_1, rate.mean, phase.seconds] {
+                    let gap = phase.longest_gap_seconds.unwrap_or(0.0);
+                    for number in [
+                        rate.median,
+                        rate.p5,
+                        rate.p0_1,
+                        rate.mean,
+                        phase.seconds,
+                        phase.slowest_write_seconds,
+                        gap,
+                    ] {
                         if !number.is_finite() || number < 0.0 {
                             return Err(wrong("a number of a phase", number));
                         }
@@ -551,6 +568,9 @@ mod tests {
         let pass = &document.drives[0].passes[0];
         assert_eq!((pass.pass, pass.bytes()), (PassKind::OverwriteTrimmed, 100));
         assert_eq!(document.drives[0].health_before, None);
+        // As a result was before there were gaps.
+        assert_eq!(pass.phases[0].slowest_write_seconds, 0.1);
+        assert_eq!(pass.phases[0].longest_gap_seconds, None);
         assert!(document.drives[0].health_unknown.is_empty());
         let mut text = Vec::new();
         document.write(&mut text).unwrap();

@@ -6,7 +6,7 @@
 //! the beginning of a fill, and never again in it, is a cache; what else there is has a cause that is not known.
 
 use crate::analysis::{self, STEP_LEAST, Segment};
-use crate::course::Current;
+use crate::course::{Current, longest_gap};
 use crate::document::{Health, HealthSample, Pass, PassKind, Phase, Recovery, Sample};
 
 /// Names of phases, as documents have them.
@@ -111,6 +111,8 @@ pub fn pass(current: &Current, trim_ahead_bytes: u64, before: &[Pass]) -> Pass {
 fn phase(segment: &Segment, samples: &[Sample], window_seconds: f64) -> Option<Phase> {
     let samples = &samples[segment.first..segment.end];
     let longest_ns = samples.iter().map(|of| of.nanoseconds_longest).max()?;
+    // Of a run that an older Weir began, a part has no gaps: then the longest is not known.
+    let gap_ns = longest_gap(samples.iter().map(|of| of.nanoseconds_gap));
     Some(Phase {
         name: name::UNKNOWN.to_owned(),
         told_by: POSITION.to_owned(),
@@ -118,7 +120,8 @@ fn phase(segment: &Segment, samples: &[Sample], window_seconds: f64) -> Option<P
         ends_at_bytes: segment.ends_at_bytes,
         seconds: samples.iter().map(|of| of.seconds).sum(),
         rate: analysis::rate(samples, window_seconds)?,
-        stall_seconds: longest_ns as f64 / 1e9,
+        slowest_write_seconds: longest_ns as f64 / 1e9,
+        longest_gap_seconds: gap_ns.map(|ns| ns as f64 / 1e9),
     })
 }
 
@@ -258,6 +261,7 @@ mod tests {
                     seconds: 1.0,
                     bytes: rate * SECOND_BYTES,
                     nanoseconds_longest: 1_000_000,
+                    nanoseconds_gap: Some(100_000),
                 })
             })
             .collect();

@@ -7,7 +7,7 @@ use weir_block::HealthReport;
 use weir_lab::document::Caveat;
 
 use crate::config::Config;
-use crate::course::Current;
+use crate::course::{Current, longest_gap};
 use crate::document::{Drive, Health, Pass, PassKind, Sample, Truth};
 use crate::{analysis, phases};
 
@@ -540,6 +540,7 @@ fn added(kind: PassKind, passes: &[&Pass]) -> Pass {
             seconds: sample_seconds,
             bytes: 0,
             nanoseconds_longest: 0,
+            nanoseconds_gap: Some(0),
         };
         count
     ];
@@ -575,6 +576,9 @@ fn spread(pass: &Pass, samples: &mut [Sample]) {
             given[place] += sample.bytes as f64 * ((to - from).max(0.0) / sample.seconds);
             let longest = &mut samples[place].nanoseconds_longest;
             *longest = (*longest).max(sample.nanoseconds_longest);
+            // Drives that are written as one wait for the one that stands still.
+            let gap = &mut samples[place].nanoseconds_gap;
+            *gap = longest_gap([*gap, sample.nanoseconds_gap]);
             place += 1;
         }
         at = end;
@@ -607,6 +611,7 @@ mod tests {
                 seconds,
                 bytes,
                 nanoseconds_longest: bytes,
+                nanoseconds_gap: Some(bytes / 10),
             })
             .collect();
         let bytes = rates.iter().sum();
@@ -691,6 +696,9 @@ mod tests {
             .map(|of| of.bytes)
             .collect();
         assert_eq!(samples, [150; 6]);
+        // One that stands still keeps all waiting.
+        let gap = together.passes[0].phases[0].longest_gap_seconds;
+        assert_eq!(gap, Some(10e-9));
         // What was not at the same time is not added up.
         for apart in [
             |pass: &mut Pass| pass.alone = true,

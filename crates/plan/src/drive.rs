@@ -27,13 +27,26 @@ pub struct Drive {
     /// The mean rate of the slowest pass.
     pub mean: f64,
     /// The longest time without a completion; 0 where nobody said.
-    pub stall_seconds: f64,
+    pub gap_seconds: f64,
+    /// What [`Drive::gap_seconds`] is.
+    pub gap: GapKind,
     /// The data sheet's rate, if known.
     pub data_sheet: Option<f64>,
     /// Where the rates come from.
     pub source: Source,
     /// What a reader of the plan must know of it.
     pub caveats: Vec<String>,
+}
+
+/// What a drive's longest gap is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GapKind {
+    /// Nobody said one.
+    Unknown,
+    /// The longest time between two completions.
+    Measured,
+    /// The slowest write of a result without gaps, which is no shorter where writes are always queued.
+    SlowestWrite,
 }
 
 /// What a recorder does when its drives are full.
@@ -116,8 +129,10 @@ struct StoredPhase {
     #[serde(default)]
     seconds: f64,
     rate: Option<StoredRate>,
-    #[serde(default)]
-    stall_seconds: f64,
+    /// As results had it before they had gaps: the time of the slowest write.
+    #[serde(default, alias = "stall_seconds")]
+    slowest_write_seconds: f64,
+    longest_gap_seconds: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -257,12 +272,30 @@ fn of_stored(stored: &StoredDrive, when_full: WhenFull) -> Result<Drive, DriveEr
         .filter_map(|pass| mean_of(pass))
         .fold(f64::INFINITY, f64::min);
     let longest = windows.last().map_or(0.0, |of| of.rate);
-    let stalls = passes.iter().flat_map(|pass| &pass.phases);
+    let phases = || passes.iter().flat_map(|pass| &pass.phases);
+    let gaps: Option<Vec<f64>> = phases().map(|of| of.longest_gap_seconds).collect();
+    let slowest = phases().map(|of| of.slowest_write_seconds);
+    let (gap_seconds, gap) = match gaps {
+        Some(gaps) if !gaps.is_empty() => (gaps.into_iter().fold(0.0, f64::max), GapKind::Measured),
+        _ => (slowest.fold(0.0, f64::max), GapKind::SlowestWrite),
+    };
+    let gap = if gap_seconds > 0.0 {
+        gap
+    } else {
+        GapKind::Unknown
+    };
+    if gap == GapKind::SlowestWrite {
+        caveats.push(format!(
+            "{name}: its result does not have the longest gap between completions, as those of older Weirs do not; its slowest write, {}, stands for it, and is longer by the time that it waited behind others",
+            crate::units::time_text(gap_seconds)
+        ));
+    }
     Ok(Drive {
         name,
         capacity: stored.capacity_bytes,
         mean: if mean.is_finite() { mean } else { longest },
-        stall_seconds: stalls.map(|of| of.stall_seconds).fold(0.0, f64::max),
+        gap_seconds,
+        gap,
         windows,
         data_sheet: None,
         source: Source::Measured,
@@ -293,7 +326,8 @@ impl Drive {
                 rate,
             }],
             mean: rate,
-            stall_seconds: 0.0,
+            gap_seconds: 0.0,
+            gap: GapKind::Unknown,
             data_sheet: None,
             source,
             caveats: Vec::new(),
@@ -336,6 +370,8 @@ impl Drive {
                 value.map(|value| least.min(value))
             })
         };
+        let longest = of().max_by(|one, other| one.gap_seconds.total_cmp(&other.gap_seconds));
+        let longest = longest.unwrap_or(first);
         let names = members
             .iter()
             .map(|(drive, count)| format!("{count} x {}", drive.name));
@@ -344,7 +380,8 @@ impl Drive {
             capacity: least(of().map(|drive| drive.capacity).collect()),
             windows: windows.collect(),
             mean: of().map(|drive| drive.mean).fold(f64::INFINITY, f64::min),
-            stall_seconds: of().map(|drive| drive.stall_seconds).fold(0.0, f64::max),
+            gap_seconds: longest.gap_seconds,
+            gap: longest.gap,
             data_sheet: least(of().map(|drive| drive.data_sheet).collect()),
             source: if of().all(|drive| drive.source == first.source) {
                 first.source
@@ -381,8 +418,37 @@ mod tests {
         // A ring never ends; a first fill does.
         assert!(drive.windows.last().unwrap().seconds.is_infinite());
         assert_eq!(drive.mean, 12.5);
-        assert_eq!(drive.stall_seconds, 0.5);
+        // As a result was before there were gaps.
+        assert_eq!((drive.gap_seconds, drive.gap), (0.5, GapKind::SlowestWrite));
+        let said = drive.caveats.iter().find(|of| of.contains("slowest write"));
+        assert!(said.is_some_and(|of| of.contains("0.5 s")), "{said:?}");
         assert_eq!(drive.capacity, Some(1000.0));
+        let with_gaps = both
+            .replace(
+                "\"stall_seconds\":0.5",
+                "\"slowest_write_seconds\":0.5,\"longest_gap_seconds\":0.02",
+            )
+            .replace(
+                "\"stall_seconds\":0.25",
+                "\"slowest_write_seconds\":0.25,\"longest_gap_seconds\":0.03",
+            );
+        let measured = read(&result(&with_gaps), WhenFull::Overwrite)
+            .unwrap()
+            .remove(0);
+        assert_eq!(
+            (measured.gap_seconds, measured.gap),
+            (0.03, GapKind::Measured)
+        );
+        assert_eq!(measured.caveats, Vec::<String>::new());
+        // Where a part of a run has none, the longest is not known.
+        let partly = with_gaps.replacen(",\"longest_gap_seconds\":0.02", "", 1);
+        let partly = read(&result(&partly), WhenFull::Overwrite)
+            .unwrap()
+            .remove(0);
+        assert_eq!(
+            (partly.gap_seconds, partly.gap),
+            (0.5, GapKind::SlowestWrite)
+        );
         let first = read(&result(&both), WhenFull::Stop).unwrap().remove(0);
         assert_eq!(first.rate_over(1.0), 8.0);
         assert_eq!(first.windows.last().unwrap().seconds, 10.0);

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The least such `n` is what is needed, and the window that asks for most is the one that binds. A rate that is said to hold for ever is a window without
-//! end, which no buffer hides. No number of drives hides a stall in which nothing is written at all: that takes `B >= L * (1 + m) * stall`.
+//! end, which no buffer hides. No number of drives hides a gap in which nothing is written at all: that takes `B >= L * (1 + m) * gap`.
 
-use crate::drive::{Drive, Window};
+use crate::drive::{Drive, GapKind, Window};
 use crate::sheet::{Cell, Chart, Quantity, Row, Section, Series, Sheet, Source};
 use crate::units::{
     DAYS_OF_YEAR, SECONDS_OF_DAY, SECONDS_OF_YEAR, bytes_text, percent_text, rate_text, time_text,
@@ -231,6 +231,11 @@ impl Requirements {
         stored_bytes(packet_bytes) as f64 / counted as f64
     }
 
+    /// Bytes that arrive while a drive takes none: the least buffer.
+    fn bridging(&self, drive: &Drive) -> f64 {
+        self.stored() * (1.0 + self.margin.value) * drive.gap_seconds
+    }
+
     /// Bytes to be stored in a second when the line is full.
     #[must_use]
     pub fn stored(&self) -> f64 {
@@ -395,12 +400,18 @@ impl<'a> Worked<'a> {
     fn caveats(&self, requirements: &Requirements) -> Vec<String> {
         let mut caveats = Vec::new();
         let name = self.name();
-        let stall = self.design.drive.stall_seconds;
-        let arrives = requirements.stored() * (1.0 + requirements.margin.value) * stall;
+        let gap = self.design.drive.gap_seconds;
+        let arrives = requirements.bridging(&self.design.drive);
         if arrives > requirements.buffer.value {
+            let what = match self.design.drive.gap {
+                GapKind::SlowestWrite => {
+                    "its slowest write, which stands for its longest gap between completions"
+                }
+                GapKind::Measured | GapKind::Unknown => "its longest gap between completions",
+            };
             caveats.push(format!(
-                "{name}: its longest stall, {}, is longer than the buffer of {} hides: no number of drives helps, a buffer of {} does",
-                time_text(stall),
+                "{name}: {what}, {}, is longer than the buffer of {} hides: no number of drives helps, a buffer of {} does",
+                time_text(gap),
                 bytes_text(requirements.buffer.value),
                 bytes_text(arrives),
             ));
@@ -555,6 +566,36 @@ fn drives_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section
         }),
         each("drives-mean", "Drives by the mean, for comparison", "drives", worked, |of| count(of.by_mean)),
     ];
+    if worked
+        .iter()
+        .any(|of| of.design.drive.gap != GapKind::Unknown)
+    {
+        rows.push(each("gap", "Longest gap between completions", "seconds", worked, |of| {
+            let drive = &of.design.drive;
+            let text = match drive.gap {
+                GapKind::Unknown => return unknown(),
+                GapKind::Measured => time_text(drive.gap_seconds),
+                GapKind::SlowestWrite => format!("at most {}, its slowest write", time_text(drive.gap_seconds)),
+            };
+            Cell::new(drive.gap_seconds, text, drive.source)
+        }).how("for so long the drive took no byte: no number of drives makes up for it, and a write that waits behind others takes longer than that"));
+        rows.push(
+            each(
+                "buffer-gap",
+                "Buffer that bridges it",
+                "bytes",
+                worked,
+                |of| {
+                    if of.design.drive.gap == GapKind::Unknown {
+                        return unknown();
+                    }
+                    let bytes = requirements.bridging(&of.design.drive);
+                    Cell::new(bytes, bytes_text(bytes), Source::Derived)
+                },
+            )
+            .how("L (1 + m) times the longest gap"),
+        );
+    }
     if worked.iter().any(|of| of.by_data_sheet.is_some()) {
         rows.push(
             each(

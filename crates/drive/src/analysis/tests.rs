@@ -67,6 +67,7 @@ impl Trace {
                 seconds: seconds - left,
                 bytes: bytes as u64,
                 nanoseconds_longest: 0,
+                nanoseconds_gap: None,
             });
         }
         samples
@@ -216,6 +217,7 @@ fn nothing_and_little_are_analysed_too() {
         seconds: 0.5,
         bytes,
         nanoseconds_longest: 0,
+        nanoseconds_gap: None,
     };
     assert!(segments(&[sample(0), sample(0)]).segments.is_empty());
     let found = segments(&[sample(0), sample(8), sample(0)]).segments;
@@ -234,6 +236,7 @@ fn percentiles_are_of_windows_of_a_second() {
             seconds: 0.5,
             bytes: if index == 50 { 0 } else { 50 },
             nanoseconds_longest: 0,
+            nanoseconds_gap: None,
         })
         .collect();
     let rate = rate(&samples, 1.0).unwrap();
@@ -247,6 +250,7 @@ fn some_samples() -> impl Strategy<Value = Vec<Sample>> {
         seconds: f64::from(tenths) / 10.0,
         bytes,
         nanoseconds_longest: 0,
+        nanoseconds_gap: None,
     });
     proptest::collection::vec(sample, 1..60)
 }
@@ -297,6 +301,7 @@ fn worst_windows_are_attained_and_nothing_is_worse() {
                 seconds: 1.0,
                 bytes: random.below(1000),
                 nanoseconds_longest: 0,
+                nanoseconds_gap: None,
             })
             .collect();
         // A scrap was added to the last one, or it is short.

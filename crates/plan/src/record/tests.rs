@@ -110,18 +110,24 @@ fn a_buffer_hides_a_short_window_and_not_a_long_one() {
 }
 
 #[test]
-fn a_stall_that_no_drive_hides_is_said() {
+fn a_gap_that_no_drive_hides_is_said() {
     let drive = Drive {
-        stall_seconds: 2.0,
+        gap_seconds: 2.0,
+        gap: GapKind::Measured,
         ..Drive::steady("d", 2e9, None, Source::Measured)
     };
     let sheet = plan(&requirements(), &[alone(drive)]).unwrap();
     let said = sheet
         .caveats
         .iter()
-        .find(|of| of.contains("stall"))
+        .find(|of| of.contains("longest gap between completions, 2 s"))
         .unwrap();
     assert!(said.contains("a buffer of 25 GB does"), "{said}");
+    assert_eq!(value(&sheet, "drives", "gap", 0), 2.0);
+    assert_eq!(value(&sheet, "drives", "buffer-gap", 0), 25e9);
+    let published = alone(Drive::steady("p", 2e9, None, Source::Published));
+    let sheet = plan(&requirements(), &[published]).unwrap();
+    assert!(sheet.cell("drives", "gap", 0).is_none(), "nobody said one");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The page of drives that were qualified: the rate over the bytes written as the white paper draws it, with the passes in colours and the phases marked; the longest
+//! The page of drives that were qualified: the rate over the bytes written as the white paper draws it, with the passes in colours and the phases marked; the slowest
 //! writes; and what each drive sustains over any time.
 
 use maud::{Markup, html};
@@ -135,6 +135,7 @@ struct Place {
     seconds: f64,
     lowest: f64,
     longest_ns: u64,
+    gap_ns: Option<u64>,
 }
 
 impl Place {
@@ -167,6 +168,9 @@ fn places(samples: &[Sample]) -> Vec<Place> {
                 .map(|of| of.nanoseconds_longest)
                 .max()
                 .unwrap_or(0),
+            gap_ns: samples
+                .iter()
+                .try_fold(0, |longest, of| Some(of.nanoseconds_gap?.max(longest))),
         }
     };
     samples.chunks(together).map(place).collect()
@@ -223,12 +227,13 @@ fn rate(drive: &Drive) -> Markup {
             x: place.middle(before),
             y: place.rate(),
             label: format!(
-                "{} at {}: {}\nlowest sample {}, longest write {}",
+                "{} at {}: {}\nlowest sample {}, slowest write {}, longest gap {}",
                 pass.pass.name(),
                 words::decimal_bytes(place.begins_at_bytes as f64),
                 words::decimal_rate(place.rate()),
                 words::decimal_rate(place.lowest),
-                words::latency(place.longest_ns as f64)
+                words::latency(place.longest_ns as f64),
+                gap(place.gap_ns.map(|ns| ns as f64))
             ),
         };
         let line = places(&pass.samples).iter().map(point).collect();
@@ -304,7 +309,8 @@ fn phase_table(drive: &Drive) -> Markup {
         "p5",
         "p0.1",
         "Mean",
-        "Longest write",
+        "Slowest write",
+        "Longest gap between completions",
         "Told by",
     ]
     .map(str::to_owned);
@@ -323,19 +329,25 @@ fn phase_table(drive: &Drive) -> Markup {
                 rate(phase.rate.p5),
                 rate(phase.rate.p0_1),
                 rate(phase.rate.mean),
-                words::latency(phase.stall_seconds * 1e9),
+                words::latency(phase.slowest_write_seconds * 1e9),
+                gap(phase.longest_gap_seconds.map(|seconds| seconds * 1e9)),
                 phase.told_by.clone(),
             ]);
         }
     }
     table(
-        "Phases: percentiles are of windows of a second, or less in a pass of a few seconds",
+        "Phases: percentiles are of windows of a second, or less in a pass of a few seconds. A write waits behind those in flight; for the longest gap the drive took no byte",
         &heading,
         &rows,
     )
 }
 
-/// The longest write of each place.
+/// A time without an answer, which results did not always have.
+fn gap(nanoseconds: Option<f64>) -> String {
+    nanoseconds.map_or_else(|| "unknown".to_owned(), words::latency)
+}
+
+/// The slowest write of each place.
 fn stalls(drive: &Drive) -> Markup {
     let mut all = Vec::new();
     for (colour, before, pass) in passes(drive) {
@@ -363,11 +375,11 @@ fn stalls(drive: &Drive) -> Markup {
         .map(|point| point.y);
     let plot = Plot {
         kind: "longest-over-bytes",
-        described: format!("The longest write over bytes written of {}", drive.name),
+        described: format!("The slowest write over bytes written of {}", drive.name),
         height: STALL_HEIGHT,
         x: bytes_axis(drive),
         y: Axis {
-            name: "longest write",
+            name: "slowest write",
             scale: Scale::logarithmic(values, bottom(STALL_HEIGHT), TOP),
             label: words::round_latency,
         },
@@ -376,7 +388,7 @@ fn stalls(drive: &Drive) -> Markup {
     };
     html! {
         figure.over-time {
-            figcaption { b { "Longest write" } }
+            figcaption { b { "Slowest write" } }
             div.controls { (switches(&names(drive))) }
             (plot.draw())
         }

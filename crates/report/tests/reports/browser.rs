@@ -592,6 +592,7 @@ fn qualified() -> weir_drive::Document {
                     seconds: 1.0,
                     bytes: bytes + index as u64 % 3 * (bytes / 100),
                     nanoseconds_longest: 1_000_000 + index as u64 * 1000,
+                    nanoseconds_gap: Some(50_000 + index as u64 * 1000),
                 };
                 (0..count).map(sample)
             })
@@ -750,6 +751,8 @@ fn drives_are_drawn_as_they_were_measured() {
         "cache",
         "1.5%",
         "part-of-the-drive",
+        "Longest gap between completions",
+        "Slowest write",
     ] {
         assert!(text.contains(part), "no {part} on the page");
     }

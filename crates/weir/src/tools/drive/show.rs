@@ -197,7 +197,8 @@ fn pass_text(text: &mut String, pass: &Pass) {
         "p5",
         "p0.1",
         "mean",
-        "longest stall",
+        "slowest write",
+        "longest gap",
         "told by",
     ];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
@@ -240,6 +241,14 @@ fn is_told(seconds: f64, pass: &Pass) -> bool {
         .any(|told| (seconds - told).abs() < 1e-9)
 }
 
+/// For how long the drive took no byte at most.
+fn gap(phase: &Phase) -> String {
+    match phase.longest_gap_seconds {
+        Some(seconds) => words::latency(seconds * 1e9),
+        None => "unknown".to_owned(),
+    }
+}
+
 fn row(phase: &Phase) -> Vec<String> {
     let rate = words::decimal_rate;
     vec![
@@ -251,7 +260,8 @@ fn row(phase: &Phase) -> Vec<String> {
         rate(phase.rate.p5),
         rate(phase.rate.p0_1),
         rate(phase.rate.mean),
-        words::latency(phase.stall_seconds * 1e9),
+        words::latency(phase.slowest_write_seconds * 1e9),
+        gap(phase),
         phase.told_by.clone(),
     ]
 }
