@@ -60,6 +60,9 @@ pub struct Drive {
     /// Of a stripe: its members' URLs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<String>,
+    /// Whether it is a model of a drive (`ssd:`), or of such: then no figure of it is of a drive.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub modelled: bool,
     /// Its whole length.
     pub capacity_bytes: u64,
     /// The length from its beginning that was written; less than its capacity where only a part was asked for.

@@ -5,6 +5,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use weir_block::HealthReport;
 use weir_lab::document::Caveat;
+use weir_lab::modelled::is_modelled;
 
 use crate::config::Config;
 use crate::course::{Current, longest_gap};
@@ -166,6 +167,8 @@ impl DriveState {
             name: self.name.clone(),
             url: self.identity.url.clone(),
             members: self.members.clone(),
+            modelled: is_modelled(&self.identity.url)
+                || self.members.iter().any(|member| is_modelled(member)),
             capacity_bytes: self.identity.capacity_bytes,
             written_bytes: self.size_bytes,
             block_bytes: config.block_bytes,
@@ -405,6 +408,7 @@ impl State {
         Some(Drive {
             name: format!("{} drives together", drives.len()),
             members: drives.iter().map(|drive| drive.url.clone()).collect(),
+            modelled: drives.iter().any(|drive| drive.modelled),
             capacity_bytes: drives.iter().map(|drive| drive.capacity_bytes).sum(),
             written_bytes: drives.iter().map(|drive| drive.written_bytes).sum(),
             block_bytes: self.config.block_bytes,
@@ -719,6 +723,20 @@ mod tests {
             ..state
         };
         assert!(one.together().is_none());
+    }
+
+    #[test]
+    fn a_drive_that_is_a_model_says_so() {
+        let config = Config::default();
+        let drive = |url: &str| DriveState::new(identity(url), "a".to_owned(), 1000);
+        assert!(!drive("file:/ssd").drive(&config).modelled);
+        assert!(drive("ssd:optane").drive(&config).modelled);
+        let mut stripe = drive("two as a stripe");
+        stripe.members = vec!["file:/a".to_owned(), "ssd:optane?seed=2".to_owned()];
+        assert!(stripe.drive(&config).modelled);
+        let drives = vec![drive("file:/a"), drive("ssd:optane")];
+        let state = State::new(config, String::new(), drives);
+        assert!(state.together().unwrap().modelled);
     }
 
     #[test]

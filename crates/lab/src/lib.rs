@@ -15,6 +15,7 @@ pub mod job;
 mod machine;
 #[cfg(test)]
 mod model;
+pub mod modelled;
 pub mod runner;
 pub mod secret;
 pub mod statistics;

@@ -105,7 +105,7 @@ pub struct MeasuredCurve {
     pub configuration: Configuration,
     /// Ascending by requests in flight; at least one.
     pub readings: Vec<Reading>,
-    /// [`Source::Measured`] or [`Source::Published`].
+    /// [`Source::Measured`], [`Source::Modelled`], [`Source::Given`] or [`Source::Published`].
     pub source: Source,
 }
 

@@ -78,7 +78,12 @@ pub fn diff(one: &Sheet, other: &Sheet, names: [&str; 2]) -> Sheet {
     sheet
 }
 
+/// The same figure is another where it comes from elsewhere: what a model did is no measurement.
 fn is_same(one: &Cell, other: &Cell) -> bool {
+    one.source == other.source && is_equal(one, other)
+}
+
+fn is_equal(one: &Cell, other: &Cell) -> bool {
     match (one.value, other.value) {
         (Some(one), Some(other)) => (one - other).abs() <= SAME * one.abs().max(other.abs()),
         _ => one.value == other.value && one.text == other.text,
@@ -93,7 +98,11 @@ fn differing(
     other: Option<&Cell>,
 ) -> Row {
     let absent = || Cell::word("-", Source::Derived);
+    let is_elsewhere = one
+        .zip(other)
+        .is_some_and(|(one, other)| is_equal(one, other));
     let difference = match (one.and_then(|of| of.value), other.and_then(|of| of.value)) {
+        _ if is_elsewhere => Cell::word("none, but from elsewhere", Source::Derived),
         (Some(one), Some(other)) if one != 0.0 => {
             let part = other / one - 1.0;
             Cell::new(part, format!("{:+.1}%", part * 100.0), Source::Derived)
@@ -154,6 +163,16 @@ mod tests {
         assert_eq!(found.caveats, ["only b has 'more'"]);
         let none = diff(&sheet(2.0, true), &sheet(2.0, true), ["a", "b"]);
         assert!(none.sections.is_empty() && none.caveats.is_empty());
+        let mut modelled = sheet(2.0, true);
+        modelled.sections[0].rows[1].cells[0].source = Source::Modelled;
+        let found = diff(&sheet(2.0, true), &modelled, ["a", "b"]);
+        assert_eq!(found.answer, "1 figures differ, 2 are the same.");
+        let cells = &found.sections[0].rows[0].cells;
+        assert_eq!(
+            cells.iter().map(|of| of.source.name()).collect::<Vec<_>>(),
+            ["given", "modelled", "derived"]
+        );
+        assert_eq!(cells[2].text, "none, but from elsewhere");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Of a result only what sizing needs is read; fields that it does not know are passed over.
 
 use serde::Deserialize;
+use weir_lab::modelled::is_modelled;
 
 use crate::sheet::Source;
 
@@ -108,9 +109,19 @@ struct StoredDrive {
     #[serde(default)]
     written_bytes: f64,
     #[serde(default)]
+    modelled: bool,
+    #[serde(default)]
     members: Vec<String>,
     #[serde(default)]
     passes: Vec<StoredPass>,
+}
+
+impl StoredDrive {
+    /// Results did not always say so; their URLs do.
+    fn is_modelled(&self) -> bool {
+        let named = std::iter::once(&self.url).chain(&self.members);
+        self.modelled || named.into_iter().any(|url| is_modelled(url))
+    }
 }
 
 #[derive(Deserialize)]
@@ -174,9 +185,10 @@ pub fn read(text: &str, when_full: WhenFull) -> Result<Vec<Drive>, DriveError> {
         .iter()
         .map(|drive| {
             let mut drive = of_stored(drive, when_full)?;
-            if stored.simulated {
+            if stored.simulated || drive.source == Source::Modelled {
+                drive.source = Source::Modelled;
                 let said = format!(
-                    "{}: measured on a model of a drive, and on no drive",
+                    "{}: a modelled drive (ssd:): its figures are the model's, and no drive's",
                     drive.name
                 );
                 drive.caveats.push(said);
@@ -298,7 +310,10 @@ fn of_stored(stored: &StoredDrive, when_full: WhenFull) -> Result<Drive, DriveEr
         gap,
         windows,
         data_sheet: None,
-        source: Source::Measured,
+        source: match stored.is_modelled() {
+            true => Source::Modelled,
+            false => Source::Measured,
+        },
         caveats,
     })
 }
@@ -385,6 +400,8 @@ impl Drive {
             data_sheet: least(of().map(|drive| drive.data_sheet).collect()),
             source: if of().all(|drive| drive.source == first.source) {
                 first.source
+            } else if of().any(|drive| drive.source == Source::Modelled) {
+                Source::Modelled
             } else {
                 Source::Derived
             },
@@ -400,7 +417,7 @@ mod tests {
 
     fn result(passes: &str) -> String {
         format!(
-            r#"{{"weir":"drive","version":1,"later":1,"drives":[{{"name":"d","url":"ssd:d","capacity_bytes":1000,"passes":[{passes}]}}]}}"#
+            r#"{{"weir":"drive","version":1,"later":1,"drives":[{{"name":"d","url":"file:/d","capacity_bytes":1000,"passes":[{passes}]}}]}}"#
         )
     }
 
@@ -454,6 +471,35 @@ mod tests {
         assert_eq!(first.windows.last().unwrap().seconds, 10.0);
         let trimmed = read(&result(&both), WhenFull::TrimAhead).unwrap();
         assert!(trimmed[0].caveats[0].contains("without"));
+    }
+
+    #[test]
+    fn what_a_modelled_drive_did_is_no_measurement() {
+        let source = |text: &str| {
+            let drive = read(text, WhenFull::Stop).unwrap().remove(0);
+            let said = drive
+                .caveats
+                .iter()
+                .any(|of| of.contains("a modelled drive"));
+            assert_eq!(said, drive.source == Source::Modelled, "{text}");
+            drive.source
+        };
+        let real = result(FILL);
+        assert_eq!(source(&real), Source::Measured);
+        for modelled in [
+            real.replace("file:/d", "ssd:optane?size=1G"),
+            real.replace(
+                "\"url\"",
+                "\"members\":[\"file:/a\",\"ssd:optane\"],\"url\"",
+            ),
+            real.replace("\"url\"", "\"modelled\":true,\"url\""),
+            real.replace("\"later\":1", "\"simulated\":true"),
+        ] {
+            assert_eq!(source(&modelled), Source::Modelled);
+        }
+        let steady = |source| (Drive::steady("d", 1.0, None, source), 1);
+        let (mixed, _) = Drive::striped(&[steady(Source::Measured), steady(Source::Modelled)]);
+        assert_eq!(mixed.source, Source::Modelled);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub fn page(sheet: &Sheet) -> String {
             h2 { "How it was made" }
             pre { (sheet.command.join(" ")) }
             p.quiet.small {
-                "Each figure says where it comes from: measured, given, published, fitted, assumed, or derived from the others. Drawn by Weir "
+                "Each figure says where it comes from: measured, modelled (a model of a drive), given, published, fitted, assumed, or derived from the others. Drawn by Weir "
                 (sheet.version) "; this page needs no network and no other file."
             }
         }

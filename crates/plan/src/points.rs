@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use weir_lab::document::{Axis, Body, Document};
+use weir_lab::modelled::is_modelled;
 
 use crate::cluster::{Configuration, MeasuredCurve, PremiseSources, Premises, Reading};
 use crate::sheet::Source;
@@ -320,11 +321,15 @@ pub fn of_document(
     if readings.is_empty() {
         return Err(PointsError::Empty);
     }
+    let volumes = || curve.points.iter().flat_map(|point| &point.run.volumes);
     Ok(MeasuredCurve {
         name: name.to_owned(),
         configuration,
         readings,
-        source: Source::Measured,
+        source: match volumes().any(|volume| is_modelled(&volume.url)) {
+            true => Source::Modelled,
+            false => Source::Measured,
+        },
     })
 }
 

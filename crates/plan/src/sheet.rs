@@ -11,13 +11,15 @@ pub const SCHEMA: &str = "weir-plan/1";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// A measurement of Weir's that was given to the plan.
+    /// A measurement of Weir's that was given to the plan, of a device.
     Measured,
+    /// What a modelled drive did (`ssd:`): measured, but on no device.
+    Modelled,
     /// Told on the command line.
     Given,
     /// Somebody published it.
     Published,
-    /// Estimated from measured or published values.
+    /// Estimated from measured, modelled or published values.
     Fitted,
     /// Nobody measured it: a default, or a property of the model.
     Assumed,
@@ -31,6 +33,7 @@ impl Source {
     pub fn name(self) -> &'static str {
         match self {
             Source::Measured => "measured",
+            Source::Modelled => "modelled",
             Source::Given => "given",
             Source::Published => "published",
             Source::Fitted => "fitted",

@@ -29,7 +29,8 @@ pub(super) fn page(document: &Document) -> Markup {
         [one] => format!("What {} sustains", one.name),
         several => format!("What {} drives sustain", several.len()),
     };
-    let how = match document.simulated {
+    let modelled = drives.iter().filter(|drive| drive.modelled).count();
+    let how = match document.simulated || modelled == drives.len() {
         true => "Modelled",
         false => "Measured",
     };
@@ -69,6 +70,9 @@ fn section(drive: &Drive) -> Markup {
         section {
             h2 { (drive.name) }
             p.quiet { (written) }
+            @if drive.modelled {
+                p.quiet data-modelled { "A modelled drive (ssd:): its figures are the model's, and no drive's" }
+            }
             @if !drive.members.is_empty() {
                 p.quiet.small { "Of " (drive.members.join(", ")) }
             }

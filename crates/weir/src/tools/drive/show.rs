@@ -156,6 +156,12 @@ fn drive_text(text: &mut String, drive: &Drive) {
         false => words::decimal_bytes(drive.written_bytes as f64),
     };
     let _ = writeln!(text, "drive    {}", drive.name);
+    if drive.modelled {
+        let _ = writeln!(
+            text,
+            "modelled these figures are a model's (ssd:), and no drive's"
+        );
+    }
     for identified_as in &drive.identified_as {
         let _ = writeln!(text, "model    {identified_as}");
     }
