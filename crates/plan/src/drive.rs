@@ -37,7 +37,52 @@ pub struct Drive {
     pub source: Source,
     /// What a reader of the plan must know of it.
     pub caveats: Vec<String>,
+    /// How it was measured, and how it was: of an array each of its kinds of drive; none where nobody measured it.
+    pub found: Vec<Found>,
 }
+
+/// How a drive was measured, and how it was then.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// The drive.
+    pub drive: String,
+    /// [`Source::Measured`] or [`Source::Modelled`].
+    pub source: Source,
+    /// When the measurement began, RFC 3339; empty where the result does not say.
+    pub started: String,
+    /// In the order in which they were made.
+    pub passes: Vec<FoundPass>,
+    /// How much of its endurance was used afterwards, in percent, by its own word.
+    pub endurance_used_percent: Option<f64>,
+    /// How warm it was afterwards, in Kelvin, by its own word.
+    pub temperature_kelvin: Option<f64>,
+    /// What was written to the medium for each byte that the drive was written, in all passes.
+    pub write_amplification: Option<f64>,
+}
+
+/// A pass that was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FoundPass {
+    /// As results call it.
+    pub name: String,
+    /// All bytes over all time.
+    pub mean: Option<f64>,
+    /// Whether the plan goes by it.
+    pub counts: bool,
+    /// With TRIM ahead: so many bytes ahead of the writes.
+    pub trim_ahead_bytes: Option<f64>,
+}
+
+impl Found {
+    /// A pass by its name.
+    #[must_use]
+    pub fn pass(&self, name: &str) -> Option<&FoundPass> {
+        self.passes.iter().find(|pass| pass.name == name)
+    }
+}
+
+/// The pass that overwrites with TRIM ahead.
+pub const TRIMMED: &str = "overwrite-trimmed";
 
 /// What a drive's longest gap is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +141,37 @@ struct StoredResult {
     version: serde_json::Value,
     #[serde(default)]
     simulated: bool,
+    #[serde(default)]
+    started: String,
+    #[serde(default)]
+    caveats: Vec<StoredCaveat>,
     drives: Vec<StoredDrive>,
+}
+
+#[derive(Deserialize)]
+struct StoredCaveat {
+    #[serde(default)]
+    code: String,
+    text: String,
+}
+
+impl StoredResult {
+    /// What the result says of a drive. Where there are several, what is of one of them begins with its name; the rest is of all.
+    fn caveats_of(&self, drive: &StoredDrive) -> Vec<(&str, String)> {
+        let several = self.drives.len() > 1;
+        let name = drive.title();
+        let of_other = |text: &str| {
+            let begins = |of: &StoredDrive| text.starts_with(&format!("{}: ", of.name));
+            several && !begins(drive) && self.drives.iter().any(begins)
+        };
+        let own = format!("{}: ", drive.name);
+        let caveats = self.caveats.iter().filter(|of| !of_other(&of.text));
+        let words = |of: &StoredCaveat| match of.text.strip_prefix(&own) {
+            Some(text) if several => format!("{name}: {text}"),
+            _ => format!("{name}: {}", of.text),
+        };
+        caveats.map(|of| (of.code.as_str(), words(of))).collect()
+    }
 }
 
 #[derive(Deserialize)]
@@ -114,9 +189,24 @@ struct StoredDrive {
     members: Vec<String>,
     #[serde(default)]
     passes: Vec<StoredPass>,
+    health_after: Option<StoredHealth>,
+    write_amplification: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct StoredHealth {
+    percentage_used: Option<f64>,
+    temperature_kelvin: Option<f64>,
 }
 
 impl StoredDrive {
+    fn title(&self) -> &str {
+        match self.name.as_str() {
+            "" => &self.url,
+            name => name,
+        }
+    }
+
     /// Results did not always say so; their URLs do.
     fn is_modelled(&self) -> bool {
         let named = std::iter::once(&self.url).chain(&self.members);
@@ -129,6 +219,7 @@ struct StoredPass {
     pass: String,
     #[serde(default)]
     complete: Option<bool>,
+    trim_ahead_bytes: Option<f64>,
     #[serde(default)]
     phases: Vec<StoredPhase>,
     #[serde(default)]
@@ -158,6 +249,8 @@ struct StoredWindow {
     bytes_per_second: f64,
 }
 
+/// A drive of which so much of its endurance is used, in percent, is not a new one.
+const USED_PERCENT: f64 = 1.0;
 /// The form of results that is read.
 const RESULT_VERSION: u64 = 1;
 
@@ -184,9 +277,12 @@ pub fn read(text: &str, when_full: WhenFull) -> Result<Vec<Drive>, DriveError> {
         .drives
         .iter()
         .map(|drive| {
-            let mut drive = of_stored(drive, when_full)?;
+            let mut drive = of_stored(&stored, drive, when_full)?;
             if stored.simulated || drive.source == Source::Modelled {
                 drive.source = Source::Modelled;
+                for found in &mut drive.found {
+                    found.source = Source::Modelled;
+                }
                 let said = format!(
                     "{}: a modelled drive (ssd:): its figures are the model's, and no drive's",
                     drive.name
@@ -198,22 +294,25 @@ pub fn read(text: &str, when_full: WhenFull) -> Result<Vec<Drive>, DriveError> {
         .collect()
 }
 
-fn of_stored(stored: &StoredDrive, when_full: WhenFull) -> Result<Drive, DriveError> {
-    let name = match stored.name.as_str() {
-        "" => stored.url.clone(),
-        name => name.to_owned(),
-    };
+fn of_stored(
+    result: &StoredResult,
+    stored: &StoredDrive,
+    when_full: WhenFull,
+) -> Result<Drive, DriveError> {
+    let name = stored.title().to_owned();
     let missing = |what: &str| DriveError::Missing {
         drive: name.clone(),
         what: what.to_owned(),
     };
     let pass = |wanted: &str| stored.passes.iter().find(|pass| pass.pass == wanted);
     let mut caveats = Vec::new();
+    // What of the result's own caveats the plan says itself.
+    let mut said = Vec::new();
     let fill = pass("fill").ok_or_else(|| missing("pass 'fill'"))?;
     let over = match when_full {
         WhenFull::Stop => None,
         WhenFull::Overwrite => Some(pass("overwrite").ok_or_else(|| missing("pass 'overwrite'"))?),
-        WhenFull::TrimAhead => match (pass("overwrite-trimmed"), pass("overwrite")) {
+        WhenFull::TrimAhead => match (pass(TRIMMED), pass("overwrite")) {
             (Some(trimmed), _) => Some(trimmed),
             (None, Some(overwrite)) => {
                 caveats.push(format!(
@@ -228,6 +327,7 @@ fn of_stored(stored: &StoredDrive, when_full: WhenFull) -> Result<Drive, DriveEr
     };
     let passes: Vec<&StoredPass> = std::iter::once(fill).chain(over).collect();
     if let Some(cut) = passes.iter().find(|pass| pass.complete == Some(false)) {
+        said.push("unfinished");
         caveats.push(format!(
             "{name}: its pass '{}' was not made to its end, and what would have come is not in the plan",
             cut.pass
@@ -237,6 +337,7 @@ fn of_stored(stored: &StoredDrive, when_full: WhenFull) -> Result<Drive, DriveEr
         && stored.written_bytes > 0.0
         && stored.written_bytes < capacity
     {
+        said.push("part-of-the-drive");
         caveats.push(format!(
             "{name}: only its first {} were written; a drive slows down as it fills",
             crate::units::bytes_text(stored.written_bytes)
@@ -248,6 +349,17 @@ fn of_stored(stored: &StoredDrive, when_full: WhenFull) -> Result<Drive, DriveEr
             stored.members.len()
         ));
     }
+    let health = stored.health_after.as_ref();
+    let endurance_used_percent = health.and_then(|of| of.percentage_used);
+    if let Some(percent) = endurance_used_percent.filter(|&percent| percent >= USED_PERCENT) {
+        caveats.push(format!(
+            "{name}: {} of its endurance was used when it had been measured; how long it lasts is said of a new one",
+            crate::units::percent_text(percent / 100.0)
+        ));
+    }
+    let carried = result.caveats_of(stored).into_iter();
+    let carried = carried.filter(|(code, _)| !said.contains(code));
+    caveats.extend(carried.map(|(_, text)| text));
     let mut windows: Vec<Window> = Vec::new();
     for pass in &passes {
         let usable = (pass.worst_windows.iter())
@@ -302,6 +414,27 @@ fn of_stored(stored: &StoredDrive, when_full: WhenFull) -> Result<Drive, DriveEr
             crate::units::time_text(gap_seconds)
         ));
     }
+    let source = match stored.is_modelled() {
+        true => Source::Modelled,
+        false => Source::Measured,
+    };
+    let counts = |of: &StoredPass| passes.iter().any(|used| used.pass == of.pass);
+    let found = Found {
+        drive: name.clone(),
+        source,
+        started: result.started.clone(),
+        passes: (stored.passes.iter())
+            .map(|of| FoundPass {
+                name: of.pass.clone(),
+                mean: mean_of(of),
+                counts: counts(of),
+                trim_ahead_bytes: of.trim_ahead_bytes,
+            })
+            .collect(),
+        endurance_used_percent,
+        temperature_kelvin: health.and_then(|of| of.temperature_kelvin),
+        write_amplification: stored.write_amplification,
+    };
     Ok(Drive {
         name,
         capacity: stored.capacity_bytes,
@@ -310,11 +443,9 @@ fn of_stored(stored: &StoredDrive, when_full: WhenFull) -> Result<Drive, DriveEr
         gap,
         windows,
         data_sheet: None,
-        source: match stored.is_modelled() {
-            true => Source::Modelled,
-            false => Source::Measured,
-        },
+        source,
         caveats,
+        found: vec![found],
     })
 }
 
@@ -346,6 +477,7 @@ impl Drive {
             data_sheet: None,
             source,
             caveats: Vec::new(),
+            found: Vec::new(),
         }
     }
 
@@ -406,6 +538,7 @@ impl Drive {
                 Source::Derived
             },
             caveats: of().flat_map(|drive| drive.caveats.clone()).collect(),
+            found: of().flat_map(|drive| drive.found.clone()).collect(),
         };
         (array, count)
     }
@@ -471,6 +604,58 @@ mod tests {
         assert_eq!(first.windows.last().unwrap().seconds, 10.0);
         let trimmed = read(&result(&both), WhenFull::TrimAhead).unwrap();
         assert!(trimmed[0].caveats[0].contains("without"));
+    }
+
+    #[test]
+    fn what_a_result_says_of_its_drive_is_in_the_plan() {
+        let over = FILL.replace("fill", "overwrite");
+        let trimmed = FILL.replace("\"fill\"", "\"overwrite-trimmed\",\"trim_ahead_bytes\":10");
+        let caveats = r#""started":"2026-01-31T12:00:00Z","caveats":[{"code":"not-purged","text":"it was not purged first"},
+            {"code":"part-of-the-drive","text":"only a part"},{"code":"drive-warns","text":"the drive warns of itself"}],"later":1"#;
+        let health = r#""written_bytes":500,"health_after":{"percentage_used":12.5,"temperature_kelvin":313.15,"later":1},"write_amplification":1.25,"passes":"#;
+        let text = result(&format!("{FILL},{over},{trimmed}"))
+            .replace("\"later\":1", caveats)
+            .replace("\"passes\":", health);
+        let drive = read(&text, WhenFull::TrimAhead).unwrap().remove(0);
+        let said = |part: &str| drive.caveats.iter().filter(|of| of.contains(part)).count();
+        assert_eq!(
+            (
+                said("d: it was not purged first"),
+                said("d: the drive warns")
+            ),
+            (1, 1)
+        );
+        // The plan has its own words for it.
+        assert_eq!((said("only a part"), said("only its first 500 B")), (0, 1));
+        assert_eq!(said("12.5% of its endurance was used"), 1);
+        let found = &drive.found[0];
+        assert_eq!(found.started, "2026-01-31T12:00:00Z");
+        assert_eq!(found.endurance_used_percent, Some(12.5));
+        assert_eq!(found.write_amplification, Some(1.25));
+        let trimmed = found.pass(TRIMMED).unwrap();
+        assert_eq!(
+            (trimmed.trim_ahead_bytes, trimmed.counts),
+            (Some(10.0), true)
+        );
+        assert!(!found.pass("overwrite").unwrap().counts);
+        let other = read(&text, WhenFull::Overwrite).unwrap().remove(0);
+        assert!(!other.found[0].pass(TRIMMED).unwrap().counts);
+        // Of several drives each has its own, and what is of all.
+        let second = result(FILL).replace("\"name\":\"d\"", "\"name\":\"e\"");
+        let second = &second[second.find("{\"name\"").unwrap()..second.len() - 2];
+        let first = result(FILL);
+        let said = r#""caveats":[{"code":"a","text":"d: one"},{"code":"b","text":"e: two"},{"code":"c","text":"three"}]"#;
+        let both = format!("{},{second}]}}", &first[..first.len() - 2]);
+        let both = both.replace("\"later\":1", said);
+        let drives = read(&both, WhenFull::Stop).unwrap();
+        let caveats = |at: usize| {
+            let said = drives[at].caveats.iter();
+            said.filter(|of| !of.contains("slowest write"))
+                .cloned()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(caveats(0), ["d: one", "d: three"]);
+        assert_eq!(caveats(1), ["e: two", "e: three"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! The least such `n` is what is needed, and the window that asks for most is the one that binds. A rate that is said to hold for ever is a window without
 //! end, which no buffer hides. No number of drives hides a gap in which nothing is written at all: that takes `B >= L * (1 + m) * gap`.
 
-use crate::drive::{Drive, GapKind, Window};
+use crate::drive::{Drive, Found, GapKind, TRIMMED, Window};
 use crate::sheet::{Cell, Chart, Quantity, Row, Section, Series, Sheet, Source};
 use crate::units::{
     DAYS_OF_YEAR, SECONDS_OF_DAY, SECONDS_OF_YEAR, bytes_text, percent_text, rate_text, time_text,
@@ -23,6 +23,8 @@ pub const PCAPNG_HEADER_BYTES: u64 = 32;
 pub const PCAPNG_ALIGNMENT: u64 = 4;
 /// What Ethernet adds to each packet on the wire and no capture stores: preamble and start of frame (8), frame check sequence (4), gap (12); IEEE 802.3.
 pub const ETHERNET_WIRE_BYTES: u64 = 24;
+/// 0 degrees Celsius.
+const KELVIN_OF_ZERO: f64 = 273.15;
 /// Beyond so many a plan is a mistake.
 const DRIVES_MAX: u64 = 100_000;
 /// What rounding may do to a quotient that is whole.
@@ -270,6 +272,7 @@ pub fn plan(requirements: &Requirements, designs: &[Design]) -> Result<Sheet, Re
     sheet
         .sections
         .push(endurance_section(requirements, &worked));
+    sheet.sections.extend(found_section(requirements, &worked));
     sheet.answer = worked
         .iter()
         .map(|of| of.answer(requirements))
@@ -277,8 +280,8 @@ pub fn plan(requirements: &Requirements, designs: &[Design]) -> Result<Sheet, Re
         .join(" ");
     sheet.charts.extend(windows_chart(requirements, &worked));
     for of in &worked {
-        sheet.caveats.extend(of.design.drive.caveats.clone());
-        sheet.caveats.extend(of.caveats(requirements));
+        sheet.tell(of.design.drive.caveats.clone());
+        sheet.tell(of.caveats(requirements));
     }
     Ok(sheet)
 }
@@ -430,6 +433,23 @@ impl<'a> Worked<'a> {
                     .map_or_else(|_| "unknown".to_owned(), |of| of.drives.to_string()),
             ));
         }
+        let planned = spare(requirements) / self.drives as f64;
+        for found in &self.design.drive.found {
+            let trimmed = found.pass(TRIMMED).filter(|pass| pass.counts);
+            let Some(measured) = trimmed.and_then(|pass| pass.trim_ahead_bytes) else {
+                continue;
+            };
+            if measured > planned * (1.0 + WHOLE) {
+                caveats.push(format!(
+                    "{}: its overwrite with TRIM ahead was measured with {} deallocated ahead of the writes, and here it is {} on each of {} drives: with less ahead it may be slower; --trim-ahead {} keeps as much",
+                    found.drive,
+                    bytes_text(measured),
+                    bytes_text(planned),
+                    self.drives,
+                    duration_text(measured * self.drives as f64 / requirements.stored()),
+                ));
+            }
+        }
         if requirements.retain.is_some() && self.design.drive.capacity.is_none() {
             caveats.push(format!(
                 "{name}: its capacity is unknown, so that nothing is said of what is kept; --capacity says it"
@@ -437,6 +457,11 @@ impl<'a> Worked<'a> {
         }
         caveats
     }
+}
+
+/// A length of time as the command line takes it, rounded up to whole seconds.
+fn duration_text(seconds: f64) -> String {
+    format!("{}s", seconds.ceil() as u64)
 }
 
 /// Bytes ahead of the head that are being deallocated.
@@ -795,6 +820,117 @@ fn endurance_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Sect
         columns: worked.iter().map(|of| of.name().to_owned()).collect(),
         rows,
     }
+}
+
+/// How the drives were measured, and how they were; none where nobody measured any.
+fn found_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Option<Section> {
+    let all: Vec<(&Found, &Worked<'_>)> = worked
+        .iter()
+        .flat_map(|of| of.design.drive.found.iter().map(move |found| (found, of)))
+        .collect();
+    if all.is_empty() {
+        return None;
+    }
+    let row = |name: &str, label: &str, unit: &str, cell: &dyn Fn(&Found, &Worked<'_>) -> Cell| {
+        let cells = all.iter().map(|(found, of)| cell(found, of)).collect();
+        Row::new(name, label, unit, cells)
+    };
+    let pass = |name: &str, label: &str| {
+        row(&format!("mean-{name}"), label, "bytes/s", &|found, _| {
+            let Some(pass) = found.pass(name) else {
+                return Cell::word("not measured", found.source);
+            };
+            let counts = match pass.counts {
+                true => "counts",
+                false => "does not count",
+            };
+            match pass.mean {
+                Some(mean) => {
+                    Cell::new(mean, format!("{}, {counts}", rate_text(mean)), found.source)
+                }
+                None => Cell::word(format!("unknown, {counts}"), found.source),
+            }
+        })
+    };
+    let said = |value: Option<f64>, text: &dyn Fn(f64) -> String, found: &Found| {
+        let of = |value| Cell::new(value, text(value), found.source);
+        value.map_or_else(|| Cell::word("unknown", found.source), of)
+    };
+    let trimmed = |found: &Found| found.pass(TRIMMED).filter(|pass| pass.counts).is_some();
+    let rows = vec![
+        row("when", "Measured from", "", &|found, _| {
+            let when = match found.started.as_str() {
+                "" => "unknown",
+                when => when,
+            };
+            Cell::word(when, found.source)
+        }),
+        pass("fill", "Mean of the first fill"),
+        pass("overwrite", "Mean of the overwrite"),
+        pass(TRIMMED, "Mean of the overwrite with TRIM ahead"),
+        row(
+            "trim-ahead-measured",
+            "Deallocated ahead, as measured",
+            "bytes",
+            &|found, _| match found.pass(TRIMMED) {
+                Some(pass) => said(pass.trim_ahead_bytes, &bytes_text, found),
+                None => Cell::word("not measured", found.source),
+            },
+        ),
+        row(
+            "trim-ahead-planned",
+            "Deallocated ahead, as planned, of each drive",
+            "bytes",
+            &|found, of| {
+                if !trimmed(found) {
+                    return Cell::word("the plan goes by no pass with TRIM ahead", Source::Derived);
+                }
+                let bytes = spare(requirements) / of.drives as f64;
+                Cell::new(bytes, bytes_text(bytes), Source::Derived)
+            },
+        )
+        .how("what the full line stores in --trim-ahead, over the drives"),
+        row(
+            "endurance-used",
+            "Endurance used afterwards",
+            "fraction",
+            &|found, _| {
+                said(
+                    found.endurance_used_percent.map(|of| of / 100.0),
+                    &percent_text,
+                    found,
+                )
+            },
+        ),
+        row(
+            "temperature",
+            "Temperature afterwards",
+            "degrees Celsius",
+            &|found, _| {
+                let celsius = found.temperature_kelvin.map(|of| of - KELVIN_OF_ZERO);
+                said(celsius, &|of| format!("{of:.0} \u{b0}C"), found)
+            },
+        ),
+        row(
+            "write-amplification",
+            "Write amplification, all passes",
+            "",
+            &|found, _| {
+                said(
+                    found.write_amplification,
+                    &|of| weir_report::words::trimmed(of, 3),
+                    found,
+                )
+            },
+        ),
+    ];
+    Some(Section {
+        name: "measured".to_owned(),
+        title: "How the drives were measured, and how they were".to_owned(),
+        words: "What counts is what --when-full says that the recorder does; of the passes that count the plan takes the worst windows.".to_owned(),
+        columns: all.iter().map(|(found, _)| found.drive.clone()).collect(),
+        rows,
+    })
 }
 
 /// The worst windows, with what each window asks of one drive.

@@ -138,7 +138,7 @@ pub fn recorder(
         .caveats
         .push(format!("Published by: {}", published.source));
     for drive in measured.values().chain(others) {
-        sheet.caveats.extend(drive.caveats.clone());
+        sheet.tell(drive.caveats.clone());
     }
     Ok(sheet)
 }

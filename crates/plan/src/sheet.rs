@@ -262,6 +262,15 @@ impl Sheet {
         Ok(serde_json::from_value(value)?)
     }
 
+    /// Says what a reader must know, once.
+    pub fn tell(&mut self, caveats: impl IntoIterator<Item = String>) {
+        for caveat in caveats {
+            if !self.caveats.contains(&caveat) {
+                self.caveats.push(caveat);
+            }
+        }
+    }
+
     /// The figure of a row, by the names of its section and itself and the number of its column.
     #[must_use]
     pub fn cell(&self, section: &str, row: &str, column: usize) -> Option<&Cell> {

@@ -111,6 +111,102 @@ fn plans_are_stored_drawn_and_compared() {
 }
 
 #[test]
+fn a_modelled_drive_is_told_as_one_from_its_result_to_the_difference_of_plans() {
+    let folder = tempfile::tempdir().unwrap();
+    let drive = [
+        "drive",
+        "ssd:optane?size=1G",
+        "--simulated",
+        "--passes",
+        "fill,overwrite,overwrite-trimmed",
+        "--size",
+        "512M",
+        "--output",
+        "d.json",
+        "--report",
+        "d.html",
+    ];
+    let result = answer(folder.path(), &drive);
+    assert_eq!(result["drives"][0]["modelled"], true);
+    let phase = &result["drives"][0]["passes"][0]["phases"][0];
+    let (gap, slowest) = (
+        phase["longest_gap_seconds"]
+            .as_f64()
+            .expect("it is measured"),
+        phase["slowest_write_seconds"]
+            .as_f64()
+            .expect("it is measured"),
+    );
+    // 32 writes are in flight: each waits behind the others, and the drive takes bytes all the time.
+    assert!(gap > 0.0 && gap < slowest / 4.0, "{gap} {slowest}");
+    let page = std::fs::read_to_string(folder.path().join("d.html")).unwrap();
+    assert!(page.contains("data-modelled") && page.contains("Longest gap between completions"));
+    let plan = ["plan", "record", "--rate", "10Gb/s", "--drive", "d.json"];
+    let files = ["--output", "p.json", "--html", "p.html"];
+    let sheet = answer(folder.path(), &[&plan[..], &files].concat());
+    let cell = |section: &str, row: &str| {
+        let list = |of: &Value, name: &str| {
+            let found = of
+                .as_array()
+                .expect("a list")
+                .iter()
+                .find(|of| of["name"] == name);
+            found.unwrap_or_else(|| panic!("no {name}")).clone()
+        };
+        let section = list(&sheet["sections"], section);
+        list(&section["rows"], row)["cells"][0].clone()
+    };
+    for (section, row) in [
+        ("drives", "binding-rate"),
+        ("drives", "gap"),
+        ("measured", "mean-fill"),
+    ] {
+        assert_eq!(cell(section, row)["source"], "modelled", "{row}");
+    }
+    assert_eq!(cell("drives", "gap")["value"], gap_of(&result));
+    assert_eq!(cell("measured", "when")["text"], result["started"]);
+    let trimmed = cell("measured", "mean-overwrite-trimmed");
+    assert!(
+        trimmed["text"].as_str().unwrap().ends_with(", counts"),
+        "{trimmed}"
+    );
+    let ahead = &result["drives"][0]["passes"][2]["trim_ahead_bytes"];
+    assert_eq!(
+        cell("measured", "trim-ahead-measured")["value"].as_f64(),
+        ahead.as_f64()
+    );
+    let page = std::fs::read_to_string(folder.path().join("p.html")).unwrap();
+    assert!(page.contains("data-source=\"modelled\""));
+    // The same numbers from a drive are others.
+    let text = std::fs::read_to_string(folder.path().join("p.json")).unwrap();
+    let real = text.replace("\"modelled\"", "\"measured\"");
+    std::fs::write(folder.path().join("real.json"), real).unwrap();
+    let difference = weir(folder.path(), &["plan", "diff", "p.json", "real.json"]);
+    let difference = String::from_utf8(difference.stdout).unwrap();
+    for part in ["(modelled)", "(measured)", "none, but from elsewhere"] {
+        assert!(difference.contains(part), "no {part} in\n{difference}");
+    }
+    let said = sheet["caveats"].to_string();
+    for part in ["a modelled drive", "only its first"] {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
+}
+
+/// The longest gap of all passes of the only drive.
+fn gap_of(result: &Value) -> Value {
+    let passes = result["drives"][0]["passes"].as_array().expect("passes");
+    // The overwrite without TRIM ahead does not count.
+    let passes = passes.iter().filter(|pass| pass["pass"] != "overwrite");
+    let phases = passes.flat_map(|pass| pass["phases"].as_array().expect("phases"));
+    let gaps = phases.map(|phase| {
+        phase["longest_gap_seconds"]
+            .as_f64()
+            .expect("it is measured")
+    });
+    gaps.fold(0.0, f64::max).into()
+}
+
+#[test]
 fn the_published_12_nodes_are_predicted_from_the_other_curves() {
     let folder = tempfile::tempdir().unwrap();
     let cluster = [

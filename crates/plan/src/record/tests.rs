@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::drive::FoundPass;
 use crate::published;
 
 const LINE: f64 = 12.5e9;
@@ -128,6 +129,70 @@ fn a_gap_that_no_drive_hides_is_said() {
     let published = alone(Drive::steady("p", 2e9, None, Source::Published));
     let sheet = plan(&requirements(), &[published]).unwrap();
     assert!(sheet.cell("drives", "gap", 0).is_none(), "nobody said one");
+}
+
+#[test]
+fn what_was_measured_is_told_and_whether_it_counts() {
+    let pass = |name: &str, mean, counts, trim_ahead_bytes| FoundPass {
+        name: name.to_owned(),
+        mean: Some(mean),
+        counts,
+        trim_ahead_bytes,
+    };
+    let found = Found {
+        drive: "d".to_owned(),
+        source: Source::Modelled,
+        started: "2026-01-31T12:00:00Z".to_owned(),
+        passes: vec![
+            pass("fill", 3e9, true, None),
+            pass("overwrite", 1e9, false, None),
+            pass(TRIMMED, 2.5e9, true, Some(20e9)),
+        ],
+        endurance_used_percent: Some(12.5),
+        temperature_kelvin: None,
+        write_amplification: Some(1.25),
+    };
+    let drive = Drive {
+        found: vec![found],
+        ..Drive::steady("d", 2.5e9, Some(1e12), Source::Modelled)
+    };
+    // Five drives, each of which has a fifth of what the line brings in 4 seconds ahead: 10 GB.
+    let wanted = |seconds| Requirements {
+        trim_ahead: Told::or(Some(seconds), 0.0),
+        ..requirements()
+    };
+    let sheet = plan(&wanted(4.0), &[alone(drive.clone())]).unwrap();
+    assert_eq!(value(&sheet, "drives", "drives", 0), 5.0);
+    assert_eq!(
+        value(&sheet, "measured", "mean-overwrite-trimmed", 0),
+        2.5e9
+    );
+    assert_eq!(value(&sheet, "measured", "trim-ahead-measured", 0), 20e9);
+    assert_eq!(value(&sheet, "measured", "trim-ahead-planned", 0), 10e9);
+    assert_eq!(value(&sheet, "measured", "endurance-used", 0), 0.125);
+    let text = |row| sheet.cell("measured", row, 0).unwrap().text.as_str();
+    assert_eq!(text("when"), "2026-01-31T12:00:00Z");
+    assert_eq!(text("mean-overwrite"), "1 GB/s, does not count");
+    assert_eq!(text("temperature"), "unknown");
+    let source = sheet.cell("measured", "mean-fill", 0).unwrap().source;
+    assert_eq!(source, Source::Modelled);
+    // Less ahead than was measured is said, with what would be as much.
+    let said = |sheet: &Sheet| {
+        let mut caveats = sheet.caveats.iter();
+        caveats.find(|of| of.contains("TRIM ahead")).cloned()
+    };
+    assert!(
+        said(&sheet).unwrap().contains("--trim-ahead 8s"),
+        "{:?}",
+        said(&sheet)
+    );
+    assert_eq!(said(&plan(&wanted(8.0), &[alone(drive)]).unwrap()), None);
+    let told = Drive::steady("d", 2.5e9, None, Source::Given);
+    let sheet = plan(&requirements(), &[alone(told)]).unwrap();
+    assert!(
+        sheet.cell("measured", "when", 0).is_none(),
+        "nobody measured it"
+    );
 }
 
 #[test]
