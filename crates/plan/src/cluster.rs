@@ -96,6 +96,75 @@ pub struct Reading {
     pub latency: Option<f64>,
 }
 
+/// What a curve was asked, as far as that is known. A model is of one kind of request: curves of several are not fitted together.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Asked {
+    /// Where the curve is from, such as a file; empty where its name says enough.
+    pub place: String,
+    /// Lengths of requests, each with how many of 100 requests have it, ascending; empty: not known.
+    pub sizes: Vec<(u64, f64)>,
+    /// How many of 100 requests read.
+    pub read_percent: Option<f64>,
+    /// Which blocks were asked for, as the command line has it (`random`); empty: not known.
+    pub patterns: Vec<String>,
+}
+
+/// Shares of 100 requests that differ by less are the same.
+const SHARE_SAME: f64 = 0.01;
+
+impl Asked {
+    /// In what it is another load, in words; none where that is not known or it is none.
+    #[must_use]
+    pub fn differs(&self, other: &Asked) -> Option<String> {
+        let same = |one: f64, other: f64| (one - other).abs() < SHARE_SAME;
+        let is_same_size =
+            |(one, other): (&(u64, f64), &(u64, f64))| one.0 == other.0 && same(one.1, other.1);
+        let known = !self.sizes.is_empty() && !other.sizes.is_empty();
+        if known
+            && (self.sizes.len() != other.sizes.len()
+                || !self.sizes.iter().zip(&other.sizes).all(is_same_size))
+        {
+            let (one, other) = (sizes_text(&self.sizes), sizes_text(&other.sizes));
+            return Some(format!("requests of {one} and of {other}"));
+        }
+        if let Some((one, other)) = self.read_percent.zip(other.read_percent)
+            && !same(one, other)
+        {
+            let number = |of| weir_report::words::trimmed(of, 2);
+            return Some(format!(
+                "{} and {} reads of 100 requests",
+                number(one),
+                number(other)
+            ));
+        }
+        let known = !self.patterns.is_empty() && !other.patterns.is_empty();
+        (known && self.patterns != other.patterns).then(|| {
+            format!(
+                "{} and {}",
+                self.patterns.join(" with "),
+                other.patterns.join(" with ")
+            )
+        })
+    }
+}
+
+fn sizes_text(sizes: &[(u64, f64)]) -> String {
+    let bytes = |of: u64| format!("{} bytes", weir_report::words::grouped(of));
+    match sizes {
+        [(of, _)] => bytes(*of),
+        several => {
+            let each = several.iter().map(|(of, percent)| {
+                format!(
+                    "{} ({}%)",
+                    bytes(*of),
+                    weir_report::words::trimmed(*percent, 2)
+                )
+            });
+            each.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
 /// A curve with what it was measured on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredCurve {
@@ -103,6 +172,8 @@ pub struct MeasuredCurve {
     pub name: String,
     /// What it was measured on.
     pub configuration: Configuration,
+    /// What it was asked.
+    pub asked: Asked,
     /// Ascending by requests in flight; at least one.
     pub readings: Vec<Reading>,
     /// [`Source::Measured`], [`Source::Modelled`], [`Source::Given`] or [`Source::Published`].
@@ -110,6 +181,15 @@ pub struct MeasuredCurve {
 }
 
 impl MeasuredCurve {
+    /// Where it is from, or what it is called.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        match self.asked.place.as_str() {
+            "" => &self.name,
+            place => place,
+        }
+    }
+
     /// The highest rate.
     #[must_use]
     pub fn peak(&self) -> f64 {

@@ -1,10 +1,12 @@
 //! Curves to fit: points written by hand or published, in TOML, and results of `weir curve`.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Deserialize;
-use weir_lab::document::{Axis, Body, Document};
+use weir_lab::document::{Axis, Body, Document, Workload};
 use weir_lab::modelled::is_modelled;
 
-use crate::cluster::{Configuration, MeasuredCurve, PremiseSources, Premises, Reading};
+use crate::cluster::{Asked, Configuration, MeasuredCurve, PremiseSources, Premises, Reading};
 use crate::sheet::Source;
 
 /// The published curves.
@@ -24,6 +26,7 @@ pub struct Points {
     /// Where they are from.
     pub source: Option<String>,
     read_percent: Option<f64>,
+    block_size_bytes: Option<u64>,
     clients: Option<f64>,
     volumes: Option<f64>,
     replicas: Option<f64>,
@@ -86,6 +89,40 @@ pub enum PointsError {
     /// It holds several.
     #[error("it has {0} curves, of a sweep; a plan takes one at a time")]
     Several(usize),
+    /// Requests of a point failed.
+    #[error(
+        "{failed} of the {requests} requests of its point '{point}' failed: what it shows is not what the cluster does; measure it again, or without that point"
+    )]
+    Failed {
+        /// The point.
+        point: String,
+        /// Requests that failed.
+        failed: u64,
+        /// All of them.
+        requests: u64,
+    },
+    /// A machine that made a part of the load did not do so to the end.
+    #[error("its point '{point}' is not whole: {why}; measure it again")]
+    NotWhole {
+        /// The point.
+        point: String,
+        /// Why.
+        why: String,
+    },
+    /// Two files say different things of the same cluster.
+    #[error(
+        "{one} and {other} differ in {what}; give files that say the same, or say it with {option}"
+    )]
+    Premises {
+        /// A file.
+        one: String,
+        /// Another one.
+        other: String,
+        /// In what.
+        what: String,
+        /// What says it.
+        option: &'static str,
+    },
     /// No point of it can be used.
     #[error("no point of it ended a request")]
     Empty,
@@ -131,6 +168,15 @@ impl Points {
             16.0,
             "from 1 to 16",
         )?;
+        if let Some(bytes) = self.block_size_bytes {
+            held(
+                "block_size_bytes",
+                bytes as f64,
+                1.0,
+                f64::MAX,
+                "1 at least",
+            )?;
+        }
         for (what, value) in [("clients", self.clients), ("volumes", self.volumes)] {
             held(what, value.unwrap_or(1.0), 1.0, most, "from 1 to 1000000")?;
         }
@@ -241,6 +287,15 @@ impl Points {
                     nodes: of.nodes,
                     osds: of.osds,
                 },
+                asked: Asked {
+                    sizes: self
+                        .block_size_bytes
+                        .map(|of| (of, 100.0))
+                        .into_iter()
+                        .collect(),
+                    read_percent: self.read_percent,
+                    ..Asked::default()
+                },
                 readings: of
                     .points
                     .iter()
@@ -299,6 +354,23 @@ pub fn of_document(
     let [curve] = curves.as_slice() else {
         return Err(PointsError::Several(curves.len()));
     };
+    for point in &curve.points {
+        let run = &point.run;
+        let failed = run.errors();
+        if failed > 0 {
+            return Err(PointsError::Failed {
+                point: run.name.clone(),
+                failed,
+                requests: run.operations.requests() + failed,
+            });
+        }
+        if let Some(why) = run.error() {
+            return Err(PointsError::NotWhole {
+                point: run.name.clone(),
+                why: why.to_owned(),
+            });
+        }
+    }
     let mut readings: Vec<Reading> = curve
         .points
         .iter()
@@ -325,12 +397,109 @@ pub fn of_document(
     Ok(MeasuredCurve {
         name: name.to_owned(),
         configuration,
+        asked: (curve.points.first())
+            .map(|point| asked(&point.run.workload))
+            .unwrap_or_default(),
         readings,
         source: match volumes().any(|volume| is_modelled(&volume.url)) {
             true => Source::Modelled,
             false => Source::Measured,
         },
     })
+}
+
+/// What a workload asks, its streams put together.
+fn asked(workload: &Workload) -> Asked {
+    let mut sizes = BTreeMap::<u64, f64>::new();
+    let (mut share, mut reads) = (0.0, 0.0);
+    let mut patterns = BTreeSet::new();
+    for stream in &workload.streams {
+        share += stream.share_percent;
+        reads += stream.share_percent * stream.read_percent / 100.0;
+        patterns.insert(stream.pattern.clone());
+        for of in &stream.sizes {
+            *sizes.entry(of.bytes).or_default() += stream.share_percent * of.percent / 100.0;
+        }
+    }
+    Asked {
+        sizes: sizes.into_iter().collect(),
+        read_percent: (share > 0.0).then(|| 100.0 * reads / share),
+        patterns: patterns.into_iter().collect(),
+        ..Asked::default()
+    }
+}
+
+/// What two files say of the cluster, together: what one does not say the other may.
+///
+/// # Errors
+/// [`PointsError::Premises`], where both say something and not the same.
+pub fn merged(one: (&str, Premises), other: (&str, Premises)) -> Result<Premises, PointsError> {
+    let (mut all, more) = (one.1, other.1);
+    let says = |source: Source| source != Source::Assumed;
+    let take = |mine: &mut Source, theirs: Source, differs: bool, what: String, option| {
+        if says(*mine) && says(theirs) && differs {
+            return Err(PointsError::Premises {
+                one: one.0.to_owned(),
+                other: other.0.to_owned(),
+                what,
+                option,
+            });
+        }
+        let takes = !says(*mine) && says(theirs);
+        if takes {
+            *mine = theirs;
+        }
+        Ok(takes)
+    };
+    let number = |of| weir_report::words::trimmed(of, 2);
+    let both = |what: &str, one, other| format!("{what}, {} and {}", number(one), number(other));
+    let sources = &mut all.sources;
+    let what = "where gateways run".to_owned();
+    let differs = all.colocated != more.colocated;
+    if take(
+        &mut sources.colocated,
+        more.sources.colocated,
+        differs,
+        what,
+        "--separate-gateways",
+    )? {
+        all.colocated = more.colocated;
+    }
+    let what = both("the number of replicas", all.replicas, more.replicas);
+    let differs = all.replicas != more.replicas;
+    if take(
+        &mut sources.replicas,
+        more.sources.replicas,
+        differs,
+        what,
+        "--replicas",
+    )? {
+        all.replicas = more.replicas;
+    }
+    let what = both("the number of volumes", all.volumes, more.volumes);
+    let differs = all.volumes != more.volumes;
+    if take(
+        &mut sources.volumes,
+        more.sources.volumes,
+        differs,
+        what,
+        "--volumes",
+    )? {
+        all.volumes = more.volumes;
+    }
+    // Curves with different parts that read are told apart by themselves.
+    let what = "the part of requests that read".to_owned();
+    if take(
+        &mut sources.read_part,
+        more.sources.read_part,
+        false,
+        what,
+        "--read-percent",
+    )? {
+        all.read_part = more.read_part;
+    }
+    all.storage_seconds_max = all.storage_seconds_max.min(more.storage_seconds_max);
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -351,6 +520,97 @@ mod tests {
         }
         assert_eq!(points.peaks.len(), 4);
         assert!((points.premises(Source::Published).storage_work() - 1.3).abs() < 1e-12);
+    }
+
+    #[test]
+    fn curves_of_different_loads_are_told_apart() {
+        let asked = |sizes: &[(u64, f64)], read_percent, pattern: &str| Asked {
+            place: String::new(),
+            sizes: sizes.to_vec(),
+            read_percent,
+            patterns: (!pattern.is_empty())
+                .then(|| pattern.to_owned())
+                .into_iter()
+                .collect(),
+        };
+        let one = asked(&[(16384, 100.0)], Some(70.0), "random");
+        let nothing = Asked::default();
+        for same in [
+            &one,
+            &nothing,
+            &asked(&[], Some(70.0), ""),
+            &asked(&[(16384, 100.0)], None, ""),
+        ] {
+            assert_eq!(one.differs(same), None);
+            assert_eq!(same.differs(&one), None);
+        }
+        for (other, difference) in [
+            (
+                asked(&[(4096, 100.0)], Some(70.0), "random"),
+                "requests of 16,384 bytes and of 4,096 bytes",
+            ),
+            (
+                asked(&[(4096, 20.0), (16384, 80.0)], None, ""),
+                "requests of 16,384 bytes and of 4,096 bytes (20%), 16,384 bytes (80%)",
+            ),
+            (
+                asked(&[], Some(100.0), "random"),
+                "70 and 100 reads of 100 requests",
+            ),
+            (asked(&[], None, "sequential"), "random and sequential"),
+        ] {
+            assert_eq!(one.differs(&other).as_deref(), Some(difference));
+        }
+        let of = |read_percent, bytes, percent| weir_lab::document::Stream {
+            share_percent: 50.0,
+            read_percent,
+            sizes: vec![weir_lab::document::SizeShare { bytes, percent }],
+            pattern: "random".to_owned(),
+            ..weir_lab::document::Stream::default()
+        };
+        let workload = Workload {
+            streams: vec![of(100.0, 4096, 100.0), of(40.0, 4096, 100.0)],
+            ..Workload::default()
+        };
+        assert_eq!(
+            super::asked(&workload),
+            asked(&[(4096, 100.0)], Some(70.0), "random")
+        );
+    }
+
+    #[test]
+    fn what_two_files_say_of_a_cluster_is_put_together_or_refused() {
+        let curve = "[[curve]]\nname = \"a\"\ngateways = 1\nreactors = 1\nbdevs_per_cluster = 1\nnodes = 3\nosds = 3\npoints = [[1, 1e3, 0]]\n";
+        let of = |said: &str| {
+            Points::parse(&format!("{said}\n{curve}"))
+                .unwrap()
+                .premises(Source::Given)
+        };
+        let both = |one: &str, other: &str| merged(("a.toml", of(one)), ("b.toml", of(other)));
+        let all = both("replicas = 2", "volumes = 8\ncolocated = false").unwrap();
+        assert_eq!(
+            (all.replicas, all.volumes, all.colocated),
+            (2.0, 8.0, false)
+        );
+        assert_eq!(all.sources.volumes, Source::Given);
+        assert_eq!(both("", "").unwrap(), premises());
+        for (one, other, part) in [
+            (
+                "replicas = 2",
+                "replicas = 3",
+                "the number of replicas, 2 and 3",
+            ),
+            ("volumes = 2", "volumes = 3", "--volumes"),
+            (
+                "colocated = true",
+                "colocated = false",
+                "where gateways run",
+            ),
+        ] {
+            let refused = both(one, other).unwrap_err().to_string();
+            assert!(refused.starts_with("a.toml and b.toml differ"), "{refused}");
+            assert!(refused.contains(part), "{refused}");
+        }
     }
 
     #[test]

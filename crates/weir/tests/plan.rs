@@ -247,6 +247,170 @@ fn the_published_12_nodes_are_predicted_from_the_other_curves() {
     }
 }
 
+/// A result of `weir curve` on a volume that is as slow as it is told to be, with another rate at each point: what reactors of 1 ms do behind 2 ms without waiting.
+fn curve_of(measured: &Value, reactors: f64) -> Value {
+    let mut document = measured.clone();
+    let points = document["body"]["curves"][0]["points"].as_array_mut();
+    for point in points.expect("points") {
+        let in_flight = point["offered"].as_f64().expect("requests in flight");
+        let (mut waiting, service, without) = (0.0, 1e-3, 2e-3);
+        for _ in 0..10_000 {
+            // The approximation of Schweitzer and Bard.
+            let rate = in_flight / (without + waiting);
+            waiting = service * (1.0 + (1.0 - 1.0 / in_flight) * rate * waiting / reactors);
+        }
+        let rate = in_flight / (without + waiting);
+        let seconds = point["run"]["elapsed_seconds"].as_f64().expect("a time");
+        // Readings are never without noise.
+        let noise = 1.0 + 0.004 * (in_flight * 7.0 + reactors).sin();
+        point["run"]["ended"] = ((rate * noise * seconds * 1e3).round() as u64).into();
+        point["run"]["elapsed_seconds"] = (seconds * 1e3).into();
+    }
+    document
+}
+
+#[test]
+fn results_of_curves_are_planned_with_and_those_that_do_not_belong_together_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let load = [
+        "--block-size",
+        "16k",
+        "--random",
+        "--read-percent",
+        "70",
+        "--no-refinement",
+    ];
+    let depths = [
+        "--queues",
+        "2",
+        "--depths",
+        "1..64",
+        "--duration",
+        "100ms",
+        "--ramp",
+        "0s",
+    ];
+    let volume = ["curve", "null:?size=1G&rate=20000&delay=1ms"];
+    let measured = answer(folder.path(), &[&volume[..], &load, &depths].concat());
+    let put = |name: &str, document: &Value| {
+        std::fs::write(folder.path().join(name), document.to_string()).unwrap();
+    };
+    put("one.json", &curve_of(&measured, 2.0));
+    put("two.json", &curve_of(&measured, 4.0));
+    let of = |file: &str, gateways: u32| {
+        format!("{file},nodes=4,osds=48,gateways={gateways},reactors=2,bdevs=1")
+    };
+    let (one, two) = (of("one.json", 1), of("two.json", 2) + ",name=two");
+    let cluster = [
+        "plan",
+        "cluster",
+        "--curve",
+        &one,
+        "--latency",
+        "10ms",
+        "--samples",
+        "0",
+    ];
+    let more = ["--curve", &two, "--predict", "gateways=4", "--target", "3k"];
+    let sheet = answer(folder.path(), &[&cluster[..], &more].concat());
+    // 10 ms are 2 without waiting and 8 at one of k reactors: 8 = 1 + X (1 - 1/N) 8 ms / k, so X = 7 k / 8 ms + 1 / 10 ms.
+    let near = |section: &str, row: &str, at: usize, expected: f64| {
+        let value = values(&sheet, section, row)[at];
+        assert!(
+            (value / expected - 1.0).abs() < 0.02,
+            "{row}: {value}, {expected}"
+        );
+    };
+    near("curves", "within", 0, 1850.0);
+    near("curves", "within", 1, 3600.0);
+    near("targets", "within", 0, 7100.0);
+    near("failures", "gateway", 0, 5350.0);
+    near("sizes", "within", 0, 3600.0);
+    assert_eq!(values(&sheet, "sizes", "gateways"), [2.0]);
+    assert_eq!(values(&sheet, "fit", "reads"), [0.7]);
+    let text = weir(folder.path(), &[&cluster[..], &more].concat());
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(
+        text.contains("(measured)") && !text.contains("(modelled)"),
+        "{text}"
+    );
+
+    // The same of a modelled drive is told as that.
+    let volume = ["curve", "ssd:optane?size=64M"];
+    let modelled = answer(folder.path(), &[&volume[..], &load, &depths].concat());
+    let modelled = curve_of(&modelled, 4.0);
+    put("modelled.json", &modelled);
+    let sheet = answer(
+        folder.path(),
+        &[&cluster[..], &["--curve", &of("modelled.json", 2)]].concat(),
+    );
+    let sources = sheet["sections"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|of| of["name"] == "curves");
+    let cells = sources.unwrap()["rows"][0]["cells"].as_array().unwrap();
+    let sources: Vec<_> = cells
+        .iter()
+        .map(|of| of["source"].as_str().unwrap())
+        .collect();
+    assert_eq!(sources, ["measured", "modelled"]);
+
+    let changed = |name: &str, change: &dyn Fn(&mut Value)| {
+        let mut document = curve_of(&measured, 4.0);
+        let points = document["body"]["curves"][0]["points"].as_array_mut();
+        points
+            .unwrap()
+            .iter_mut()
+            .for_each(|point| change(&mut point["run"]));
+        put(name, &document);
+        of(name, 2)
+    };
+    let small = changed("small.json", &|run| {
+        run["workload"]["streams"][0]["sizes"][0]["bytes"] = 4096.into();
+    });
+    let reads = changed("reads.json", &|run| {
+        run["workload"]["streams"][0]["read_percent"] = 100.into();
+    });
+    let in_order = changed("in-order.json", &|run| {
+        run["workload"]["streams"][0]["pattern"] = "sequential".into();
+    });
+    let failed = changed("failed.json", &|run| {
+        if run["name"] == "depth 4" {
+            run["operations"]["read"]["errors"] = 3.into();
+        }
+    });
+    let said = |more: &[&str]| {
+        let output = weir(folder.path(), &[&cluster[..], more].concat());
+        assert!(!output.status.success(), "{more:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    for (other, parts) in [
+        (
+            &small,
+            ["one.json and small.json", "16,384 bytes and of 4,096 bytes"],
+        ),
+        (&reads, ["one.json and reads.json", "70 and 100 reads"]),
+        (
+            &in_order,
+            ["one.json and in-order.json", "random and sequential"],
+        ),
+        (&failed, ["failed.json", "point 'depth 4' failed"]),
+    ] {
+        let said = said(&["--curve", other]);
+        for part in parts {
+            assert!(said.contains(part), "no {part} in {said}");
+        }
+    }
+    let said_of_points = said(&["--curve", "published:ceph", "--curve", &small]);
+    assert!(said_of_points.contains("small.json"), "{said_of_points}");
+    let otherwise = said(&["--curve", &two, "--read-percent", "50"]);
+    assert!(
+        otherwise.contains("one.json was measured with 70 reads"),
+        "{otherwise}"
+    );
+}
+
 #[test]
 fn curves_that_show_nothing_are_refused() {
     let folder = tempfile::tempdir().unwrap();

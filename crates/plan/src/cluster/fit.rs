@@ -182,6 +182,18 @@ impl Fits {
 /// Why there is no fit.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum FitError {
+    /// Curves of different loads.
+    #[error(
+        "{one} and {other} were not asked the same: {difference}; a model is of one kind of request, so give curves of one"
+    )]
+    Unlike {
+        /// Where one is from.
+        one: String,
+        /// Where the other is from.
+        other: String,
+        /// In what they differ.
+        difference: String,
+    },
     /// No curve.
     #[error("no curve to fit")]
     Nothing,
@@ -448,7 +460,16 @@ pub(super) fn check(curves: &[MeasuredCurve]) -> Result<(), FitError> {
     if curves.is_empty() {
         return Err(FitError::Nothing);
     }
-    for curve in curves {
+    for (at, curve) in curves.iter().enumerate() {
+        for before in &curves[..at] {
+            if let Some(difference) = before.asked.differs(&curve.asked) {
+                return Err(FitError::Unlike {
+                    one: before.place().to_owned(),
+                    other: curve.place().to_owned(),
+                    difference,
+                });
+            }
+        }
         let wrong = |what| {
             Err(FitError::Senseless {
                 curve: curve.name.clone(),

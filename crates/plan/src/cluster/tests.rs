@@ -44,6 +44,7 @@ fn curve_of(
     MeasuredCurve {
         name: name.to_owned(),
         configuration,
+        asked: Asked::default(),
         readings: readings.collect(),
         source: Source::Measured,
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use weir_plan::cluster::{self, Configuration, MeasuredCurve, PremiseSources, Premises};
 use weir_plan::drive::{self, Drive, WhenFull};
-use weir_plan::points::{self, Points};
+use weir_plan::points::{self, Points, PointsError};
 use weir_plan::record::{self, Design, Link, Requirements, Told};
 use weir_plan::sheet::{Sheet, Source};
 use weir_plan::{diff, page, published, text, units};
@@ -484,6 +484,9 @@ fn of_cluster(arguments: &ClusterArguments, json: bool) -> anyhow::Result<ExitCo
         .collect();
     arguments.sheet.check(&files)?;
     let (curves, said) = curves(&arguments.curve)?;
+    if let Some(percent) = arguments.read_percent {
+        check_reads(f64::from(percent), &curves)?;
+    }
     let told = |said: bool, source: Source| if said { Source::Given } else { source };
     let premises = Premises {
         colocated: said.colocated && !arguments.separate_gateways,
@@ -521,31 +524,65 @@ fn of_cluster(arguments: &ClusterArguments, json: bool) -> anyhow::Result<ExitCo
     arguments.sheet.finish(sheet, json)
 }
 
-/// The curves, and what the first file of points says of them.
+/// Refuses a part that reads which results say otherwise.
+fn check_reads(percent: f64, curves: &[MeasuredCurve]) -> anyhow::Result<()> {
+    let is_run = |of: &&MeasuredCurve| matches!(of.source, Source::Measured | Source::Modelled);
+    for curve in curves.iter().filter(is_run) {
+        if let Some(read) = curve.asked.read_percent
+            && (read - percent).abs() >= 0.5
+        {
+            bail!(
+                "--read-percent is {percent}, and {} was measured with {} reads of 100 requests: leave the option out",
+                curve.place(),
+                weir_report::words::trimmed(read, 2)
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The curves, and what the files of points and the results say of them.
 fn curves(arguments: &[CurveArgument]) -> anyhow::Result<(Vec<MeasuredCurve>, Premises)> {
     let mut curves: Vec<MeasuredCurve> = Vec::new();
-    let mut premises = None;
+    let mut premises: Option<(String, Premises)> = None;
+    let mut take = |place: &str, more: Premises| -> Result<(), PointsError> {
+        let all = match premises.take() {
+            Some((before, all)) => (
+                format!("{before} and {place}"),
+                points::merged((&before, all), (place, more))?,
+            ),
+            None => (place.to_owned(), more),
+        };
+        premises = Some(all);
+        Ok(())
+    };
     for argument in arguments {
-        let found = match argument {
+        let (place, mut found) = match argument {
             CurveArgument::Published => {
                 let points = Points::published();
-                premises.get_or_insert(points.premises(Source::Published));
-                points.curves(Source::Published)
+                let place = "published:ceph".to_owned();
+                take(&place, points.premises(Source::Published))?;
+                (place, points.curves(Source::Published))
             }
             CurveArgument::Points(file) => {
                 let named = || file.display().to_string();
                 let text = fs::read_to_string(file).with_context(named)?;
                 let points = Points::parse(&text).with_context(named)?;
-                premises.get_or_insert(points.premises(Source::Given));
-                points.curves(Source::Given)
+                take(&named(), points.premises(Source::Given))?;
+                (named(), points.curves(Source::Given))
             }
             CurveArgument::Result(file, configuration, name) => {
                 let named = || file.display().to_string();
                 let text = fs::read_to_string(file).with_context(named)?;
                 let name = name.clone().unwrap_or_else(named);
-                vec![points::of_document(&text, &name, *configuration).with_context(named)?]
+                let curve =
+                    points::of_document(&text, &name, *configuration).with_context(named)?;
+                (named(), vec![curve])
             }
         };
+        for curve in &mut found {
+            curve.asked.place.clone_from(&place);
+        }
         curves.extend(found);
     }
     for (at, curve) in curves.iter().enumerate() {
@@ -556,7 +593,16 @@ fn curves(arguments: &[CurveArgument]) -> anyhow::Result<(Vec<MeasuredCurve>, Pr
             );
         }
     }
-    Ok((curves, premises.unwrap_or_else(points::premises)))
+    let mut premises = premises.map_or_else(points::premises, |(_, of)| of);
+    // What a result was asked is known, and need not be assumed.
+    if premises.sources.read_part == Source::Assumed
+        && let Some(curve) = curves.iter().find(|of| of.asked.read_percent.is_some())
+        && let Some(percent) = curve.asked.read_percent
+    {
+        premises.read_part = percent / 100.0;
+        premises.sources.read_part = curve.source;
+    }
+    Ok((curves, premises))
 }
 
 fn compared(arguments: &DiffArguments, json: bool) -> anyhow::Result<ExitCode> {
