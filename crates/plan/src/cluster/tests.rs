@@ -478,6 +478,110 @@ fn a_plan_says_what_binds_what_to_measure_and_which_designs_do() {
     );
 }
 
+/// A cluster of which reactors alone bind: 300 us without waiting, and 40 us of one of gateways x 4 reactors.
+fn of_reactors_alone() -> Vec<MeasuredCurve> {
+    let mut values = Values::none();
+    values.set(Parameter::Delay, 3e-4);
+    values.set(Parameter::Reactor, 4e-5);
+    let measured = [(1, 4), (2, 2), (4, 4), (2, 8), (4, 8)];
+    let curves = measured
+        .into_iter()
+        .enumerate()
+        .map(|(at, (gateways, nodes))| {
+            let of = Configuration {
+                gateways,
+                nodes,
+                osds: 12 * nodes,
+                ..configuration(4, 1, nodes)
+            };
+            let noise = noise(at);
+            planted(&at.to_string(), &values, of, |point| 0.3 * noise(point))
+        });
+    curves.collect()
+}
+
+/// What such a cluster does within a mean of 2 ms. Of these 1.7 ms are at a reactor, of which there are `k` = 4 for each gateway: in the approximation of Schweitzer and
+/// Bard 1.7 ms = 40 us (1 + X (1 - 1/N) 1.7 ms / k), and N = X 2 ms, so that X = 41.5 k / 1.7 ms + 1 / 2 ms.
+fn within_2_ms(gateways: f64) -> f64 {
+    41.5 * 4.0 * gateways / 1.7e-3 + 500.0
+}
+
+#[test]
+fn designs_failures_and_headroom_are_what_arithmetic_says() {
+    assert_eq!(within_2_ms(3.0).round(), 293_441.0);
+    let target = Configuration {
+        osds: 96,
+        ..configuration(4, 1, 8)
+    };
+    let asked = Request {
+        wanted: Some(280e3),
+        ..request(of_reactors_alone(), target)
+    };
+    let near = |sheet: &Sheet, section: &str, row: &str, column: usize, expected: f64| {
+        let cell = sheet.cell(section, row, column).unwrap();
+        let value = cell
+            .value
+            .unwrap_or_else(|| panic!("{section} {row} {column}: {}", cell.text));
+        assert!(
+            (value / expected - 1.0).abs() < 0.01,
+            "{section} {row} {column}: {value}, {expected}"
+        );
+    };
+    let near_part = |sheet: &Sheet, section: &str, row: &str, column: usize, expected: f64| {
+        let value = sheet.cell(section, row, column).unwrap().value.unwrap();
+        assert!(
+            (value - expected).abs() < 0.015,
+            "{section} {row} {column}: {value}, {expected}"
+        );
+    };
+    let sheet = plan(&asked).unwrap();
+    assert_eq!(sheet.cell("binding", "binds", 0).unwrap().text, "reactors");
+    near(&sheet, "binding", "capacity", 2, 16.0 / 4e-5);
+    near(&sheet, "targets", "within", 0, within_2_ms(4.0));
+    near_part(&sheet, "targets", "headroom", 0, 391_088.0 / 280e3 - 1.0);
+    // A node that is lost takes a gateway with it.
+    near(&sheet, "failures", "gateway", 0, within_2_ms(3.0));
+    near(&sheet, "failures", "node", 0, within_2_ms(3.0));
+    // S: 3 gateways do 293 thousand, on 3 nodes at least. M: 4, of which 3 are left. L: 364 thousand take 4, so 5.
+    for (column, size, left) in [(0, 3.0, 2.0), (1, 4.0, 3.0), (2, 5.0, 4.0)] {
+        for (row, expected) in [
+            ("nodes", size),
+            ("gateways", size),
+            ("osds", 12.0 * size),
+            ("reactors", 4.0),
+        ] {
+            let value = sheet.cell("sizes", row, column).unwrap().value;
+            assert_eq!(value, Some(expected), "{row} {column}");
+        }
+        near(&sheet, "sizes", "within", column, within_2_ms(size));
+        near(&sheet, "sizes", "lost", column, within_2_ms(left));
+        near_part(
+            &sheet,
+            "sizes",
+            "headroom",
+            column,
+            within_2_ms(size) / 280e3 - 1.0,
+        );
+    }
+    let text = |row| sheet.cell("sizes", row, 2).unwrap().text.as_str();
+    assert_eq!(text("measured-range"), "no: another number of gateways");
+    // On nodes of their own gateways stay when a node goes.
+    let mut apart = asked.clone();
+    apart.premises.colocated = false;
+    apart.premises.sources.colocated = Source::Given;
+    let sheet = plan(&apart).unwrap();
+    near(&sheet, "failures", "gateway", 0, within_2_ms(3.0));
+    near(&sheet, "failures", "node", 0, within_2_ms(4.0));
+    // With intervals it is the lower end that keeps the rate: 2 of 100 less than 3 gateways do is not surely done by 3.
+    let close = Request {
+        wanted: Some(0.999 * within_2_ms(3.0)),
+        samples: 40,
+        ..asked
+    };
+    let sheet = plan(&close).unwrap();
+    assert_eq!(sheet.cell("sizes", "gateways", 0).unwrap().value, Some(4.0));
+}
+
 proptest! {
     #[test]
     fn more_of_anything_is_never_slower(reactors in 1u32..32, nodes in 4u32..32, in_flight in 32.0f64..8192.0) {
