@@ -306,3 +306,37 @@ pub(crate) fn end_on_interrupt(stop: &Stop) -> anyhow::Result<()> {
     debug_assert!(!stop.flag().load(Ordering::Relaxed));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only what this process made up itself stands for what was asked for: nobody gets past what an agent allows by a name of their own.
+    #[test]
+    fn only_a_host_that_was_made_up_here_is_taken_for_none() {
+        let hosts = MadeHosts::default();
+        let [made, other] = [1, 2].map(|byte| HostIdentity::from_random([byte; 16]));
+        let target = "nvme+tcp://127.0.0.1/nqn.2025-01.org.example:a?nsid=1";
+        let plain: VolumeUrl = target.parse().unwrap();
+        let named = |nqn: &HostIdentity, id: &HostIdentity| {
+            let url = plain.clone().with("hostnqn", &nqn.nqn);
+            url.with("hostid", id.id)
+        };
+        let own = named(&made, &made);
+        assert_eq!(hosts.asked(&own), own, "it was not made yet");
+        hosts.add(&made);
+        assert_eq!(hosts.asked(&own), plain);
+        assert_eq!(hosts.asked(&plain), plain);
+        let twice = own.clone().with("hostnqn", &other.nqn);
+        let half = plain.clone().with("hostnqn", &made.nqn);
+        for url in [
+            named(&other, &other),
+            named(&made, &other),
+            named(&other, &made),
+            twice,
+            half,
+        ] {
+            assert_eq!(hosts.asked(&url), url);
+        }
+    }
+}
