@@ -904,6 +904,46 @@ pub unsafe extern "C" fn rbd_flush(image: *mut c_void) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn rbd_list_lockers(
+    image: *mut c_void,
+    exclusive: *mut c_int,
+    tag: *mut c_char,
+    tag_length: *mut usize,
+    clients: *mut c_char,
+    clients_length: *mut usize,
+    cookies: *mut c_char,
+    cookies_length: *mut usize,
+    addresses: *mut c_char,
+    addresses_length: *mut usize,
+) -> isize {
+    // SAFETY: as in librbd.h.
+    let open = unsafe { opened(image) };
+    let owner = lock(&open.image.owner).clone();
+    let texts = match &owner {
+        Some(owner) => ["internal", "client.1", "auto 1", owner.address.as_str()],
+        None => [""; 4],
+    };
+    let buffers = [
+        (tag, tag_length),
+        (clients, clients_length),
+        (cookies, cookies_length),
+        (addresses, addresses_length),
+    ];
+    let mut result = isize::from(owner.is_some());
+    for (text, (buffer, length)) in texts.into_iter().zip(buffers) {
+        // SAFETY: the caller says how much room there is.
+        unsafe {
+            *exclusive = 1;
+            if copy(text, buffer, *length) != 0 {
+                result = -(ERANGE as isize);
+            }
+            *length = text.len() + 1;
+        }
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn rbd_lock_get_owners(
     image: *mut c_void,
     mode: *mut c_int,
@@ -912,6 +952,10 @@ pub unsafe extern "C" fn rbd_lock_get_owners(
 ) -> c_int {
     // SAFETY: as in librbd.h.
     let open = unsafe { opened(image) };
+    if open.read_only {
+        // librbd has no exclusive lock of such an image.
+        return -(EINVAL as c_int);
+    }
     let owner = lock(&open.image.owner).clone();
     let Some(owner) = owner else {
         return -(ENOENT as c_int);

@@ -142,11 +142,7 @@ impl Images {
     pub fn info(&self, name: &str) -> Result<ImageInfo, CephError> {
         let image = self.open(name, true)?;
         let shape = image.shape().map_err(self.failed("look at", name))?;
-        // Without the exclusive lock's feature there is nobody to ask for.
-        let locked_by = match shape.features & crate::sys::FEATURE_EXCLUSIVE_LOCK {
-            0 => None,
-            _ => image.lock_owner().map_err(self.failed("look at", name))?,
-        };
+        let locked_by = image.locker().map_err(self.failed("look at", name))?;
         Ok(ImageInfo {
             name: name.to_owned(),
             bytes: shape.bytes,

@@ -203,6 +203,7 @@ functions! {
         rbd_lock_release(Handle) -> c_int;
         rbd_lock_get_owners(Handle, *mut c_int, *mut *mut c_char, *mut usize) -> c_int;
         rbd_lock_get_owners_cleanup(*mut *mut c_char, usize);
+        rbd_list_lockers(Handle, *mut c_int, *mut c_char, *mut usize, *mut c_char, *mut usize, *mut c_char, *mut usize, *mut c_char, *mut usize) -> isize;
         rbd_lock_break(Handle, c_int, *const c_char) -> c_int;
         rbd_metadata_set(Handle, *const c_char, *const c_char) -> c_int;
         rbd_metadata_get(Handle, *const c_char, *mut c_char, *mut usize) -> c_int;
@@ -855,6 +856,42 @@ impl RawImage {
             Ok(owners) => Ok(owners.into_iter().next()),
             Err(ENOENT) => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// The same, of an image that is open to be read alone too, where librbd refuses the question of [`RawImage::lock_owner`].
+    pub(crate) fn locker(&self) -> Result<Option<String>, Errno> {
+        let mut room = 4096;
+        loop {
+            let (mut exclusive, mut lengths) = (0, [room; 4]);
+            let [mut tag, mut clients, mut cookies, mut addresses] =
+                [(); 4].map(|()| vec![0 as c_char; room]);
+            let [tag_length, clients_length, cookies_length, addresses_length] = &mut lengths;
+            // SAFETY: an open handle; the buffers are as long as said, and each text that is written ends with a zero byte.
+            let count = unsafe {
+                (self.functions().rbd_list_lockers)(
+                    self.raw,
+                    &raw mut exclusive,
+                    tag.as_mut_ptr(),
+                    tag_length,
+                    clients.as_mut_ptr(),
+                    clients_length,
+                    cookies.as_mut_ptr(),
+                    cookies_length,
+                    addresses.as_mut_ptr(),
+                    addresses_length,
+                )
+            };
+            match check(count as c_int) {
+                Ok(0) => return Ok(None),
+                // SAFETY: as above; the first of them is at the start.
+                Ok(_) => return Ok(Some(unsafe { owned(addresses.as_ptr()) })),
+                Err(ERANGE) => {
+                    let longest = lengths.into_iter().max().unwrap_or(0);
+                    room = longest.max(room * 2);
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
 
