@@ -126,16 +126,17 @@ fn between(samples: &[Sample], firsts: &[usize]) -> Vec<Segment> {
     segments.collect()
 }
 
-/// Samples put together so that each bin has about the same bytes, and at least one.
+/// Samples put together so that each bin has about the same bytes, and at least one. Where samples are longer than bins there are fewer of these; they are not made up for
+/// by short ones behind them, of which six would be a phase.
 fn bins(samples: &[Sample]) -> Vec<Bin> {
     let total: u64 = samples.iter().map(|sample| sample.bytes).sum();
     let (mut bins, mut first) = (Vec::<Bin>::new(), 0);
     let (mut written, mut bytes, mut seconds) = (0_u64, 0_u64, 0.0);
+    let mut due = u128::from(total) / BINS_MAX as u128;
     for (index, sample) in samples.iter().enumerate() {
         written += sample.bytes;
         bytes += sample.bytes;
         seconds += sample.seconds;
-        let due = (bins.len() as u128 + 1) * u128::from(total) / BINS_MAX as u128;
         if bytes > 0 && u128::from(written) >= due {
             bins.push(Bin {
                 first,
@@ -143,6 +144,8 @@ fn bins(samples: &[Sample]) -> Vec<Bin> {
                 log_rate: (bytes as f64 / seconds).ln(),
             });
             (first, bytes, seconds) = (index + 1, 0, 0.0);
+            let passed = u128::from(written) * BINS_MAX as u128 / u128::from(total);
+            due = (passed + 1) * u128::from(total) / BINS_MAX as u128;
         }
     }
     // What is left is less than a bin, and no more than time without a byte.

@@ -102,7 +102,7 @@ pub fn pass(current: &Current, trim_ahead_bytes: u64, before: &[Pass]) -> Pass {
         alone: current.alone,
         trim_ahead_bytes: (current.pass == PassKind::OverwriteTrimmed).then_some(trim_ahead_bytes),
         recovery: (current.pass == PassKind::Recovery)
-            .then(|| recovery(current, &phases, cache(before))),
+            .then(|| recovery(current, &phases, &found.segments, cache(before))),
         samples: samples.clone(),
         phases,
     }
@@ -231,13 +231,27 @@ fn at(health: &[HealthSample], bytes: f64, of: fn(&Health) -> Option<f64>) -> Op
     }
 }
 
-fn recovery(current: &Current, phases: &[Phase], cache: Option<Cache>) -> Recovery {
+fn recovery(
+    current: &Current,
+    phases: &[Phase],
+    segments: &[Segment],
+    cache: Option<Cache>,
+) -> Recovery {
     let returned_bytes = cache.map(|cache| {
-        phases
+        let between = cache.bytes_per_second_between();
+        let cached = phases
             .iter()
-            .take_while(|phase| phase.rate.median >= cache.bytes_per_second_between())
-            .last()
-            .map_or(0, |phase| phase.ends_at_bytes)
+            .take_while(|phase| phase.rate.median >= between);
+        let Some(last) = cached.count().checked_sub(1) else {
+            return 0;
+        };
+        // A phase is six samples long at least, and what came back may be less: what is slow at its end is not of it.
+        let (first, end) = (segments[last].first, segments[last].end);
+        let slow = (current.samples[first..end].iter().rev())
+            .take_while(|sample| sample.rate() < between)
+            .map(|sample| sample.bytes)
+            .sum::<u64>();
+        segments[last].ends_at_bytes - slow
     });
     Recovery {
         idle_seconds: current.idled_nanoseconds.unwrap_or_default() as f64 / 1e9,
@@ -446,6 +460,12 @@ mod tests {
                 (5.0, Some(1_500_000))
             );
         }
+        // Three seconds are too short to be a phase of their own.
+        let mut burst = current(PassKind::Recovery, &[(3, 29), (150, 16)]);
+        burst.idled_nanoseconds = Some(5_000_000_000);
+        let of = pass(&burst, 0, std::slice::from_ref(&fill));
+        let returned = of.recovery.unwrap().returned_bytes;
+        assert!([Some(0), Some(87_000)].contains(&returned), "{returned:?}");
         // A cliff of a tenth is one too: what goes at the rate beyond it did not come back.
         let small = pass(&current(PassKind::Fill, &[(50, 120), (200, 110)]), 0, &[]);
         let mut burst = current(PassKind::Recovery, &[(20, 120), (150, 110)]);

@@ -3,7 +3,8 @@
 //! Let C be the capacity, S and D the static and dynamic parts of the cache, and b the bits of a cell; D takes b D of the flash. Writes find
 //! room in the cache for S + D bytes. From then on they go past it, or through it at the speed at which it is emptied. What stays in the
 //! flash beside the cache then fills C - b D when C + S - (b - 1) D bytes are written; from there on every byte that is stored takes room
-//! from the cache, of which 1 / (b - 1) bytes have to be moved for it.
+//! from the cache, of which 1 / (b - 1) bytes have to be moved for it. Of a full drive that was idle the static part is free; a burst over old data frees flash as it goes,
+//! and b / (b - 1) S bytes find room. As many stay in the cache at the end of a fill, for then the flash is full with them: (C - S - d) + b d = C.
 
 use crate::profile::{Cache, Profile, Stall, WhenFull};
 
@@ -17,7 +18,8 @@ pub struct Truth {
     pub overwrite: Vec<TruthPhase>,
     /// Then once more, while a little ahead of the writing is deallocated.
     pub overwrite_trimmed: Vec<TruthPhase>,
-    /// What the cache takes of a burst after a full drive was idle for as long as it wanted.
+    /// What the cache takes of a burst that overwrites a full drive from its beginning, after that was idle for as long as it wanted: its static part, and what its dynamic
+    /// part gets of what is overwritten meanwhile.
     pub recovered_cache_bytes: u64,
     /// Whether one of these phases, were it to last, made the drive so warm that it slows down, so that rates may be below those above.
     pub throttles: bool,
@@ -80,8 +82,19 @@ impl Profile {
         let layout = self.layout();
         let erased_ahead = (layout.spare_units() * layout.unit_bytes).min(capacity);
         let mut overwrite = vec![paced(past, 0, paces.direct)];
-        if self.erase_bytes_per_second.is_some() && erased_ahead < capacity {
-            overwrite.push(paced("overwrite", erased_ahead, paces.overwrite));
+        if self.erase_bytes_per_second.is_some() {
+            let (given_up_at, given_up) = self.given_up();
+            let ends_at = match given_up_at > erased_ahead {
+                true => erased_ahead,
+                false => (erased_ahead + given_up).min(capacity),
+            };
+            if ends_at < capacity {
+                overwrite.push(paced("overwrite", ends_at, paces.overwrite));
+            }
+            if given_up > 0 && given_up_at > erased_ahead {
+                overwrite.push(paced("shrinking cache", given_up_at, paces.direct));
+                overwrite.push(paced("overwrite", given_up_at + given_up, paces.overwrite));
+            }
         }
         let trimmed = vec![paced("overwrite", 0, paces.direct)];
         let finish = |phases: Vec<TruthPhase>, pass: u64| {
@@ -92,9 +105,35 @@ impl Profile {
             fill: finish(fill, 0),
             overwrite: named_overwrite(finish(overwrite, 1)),
             overwrite_trimmed: finish(trimmed, 2),
-            recovered_cache_bytes: layout.static_units * layout.unit_bytes,
+            recovered_cache_bytes: self.recovered_bytes(),
             throttles: self.throttles(busiest),
         }
+    }
+
+    /// Where an overwrite comes to what a fill left in a cache that it went past in the end, and how much of the flash the dynamic part of that cache gives up there, which
+    /// needs no erasing. What goes through a cache leaves its last bytes there, which are folded before they are overwritten.
+    fn given_up(&self) -> (u64, u64) {
+        let layout = self.layout();
+        let left = self.recovered_bytes();
+        let gained = left - layout.static_units * layout.unit_bytes;
+        let is_passed = (self.cache).is_some_and(|cache| cache.when_full == WhenFull::Direct);
+        let (cache_bytes, _) = self.boundaries();
+        match is_passed {
+            true => (cache_bytes - left, u64::from(self.bits_per_cell) * gained),
+            false => (0, 0),
+        }
+    }
+
+    /// Each byte of a burst frees one of the flash where it overwrites, of which the dynamic part of the cache makes 1 / b: x = S + x / b.
+    fn recovered_bytes(&self) -> u64 {
+        let layout = self.layout();
+        let bits = u64::from(self.bits_per_cell);
+        let (fixed, dynamic) = (layout.static_units, layout.dynamic_units);
+        let gained = match bits {
+            0 | 1 => dynamic,
+            _ => (fixed / (bits - 1)).min(dynamic),
+        };
+        (fixed + gained) * layout.unit_bytes
     }
 
     /// Until where a fill goes into the cache, and from where on the cache has to shrink.

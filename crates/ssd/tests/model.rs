@@ -76,17 +76,16 @@ fn pass(model: &mut Model, begin: u64, block: u64, depth: usize, ahead: u64) -> 
     Pass { course, ends: now }
 }
 
-/// Every phase's rate is the truth's within 1%, from 1% of the capacity after its beginning to 1% before its end.
+/// Every phase's rate is the truth's within 1%, from 1% of the capacity after its beginning to 1% before its end, or from a quarter of it to
+/// three where it is short.
 fn agrees(what: &str, pass: &Pass, truth: &[TruthPhase], capacity: u64) {
     let margin = capacity / 100;
+    assert!(!truth.is_empty(), "{what}");
     for (index, phase) in truth.iter().enumerate() {
         let end = truth
             .get(index + 1)
             .map_or(capacity, |next| next.begins_at_bytes);
-        assert!(
-            end > phase.begins_at_bytes + 2 * margin,
-            "{what}: {phase:?} is too short to be looked at"
-        );
+        let margin = margin.min((end - phase.begins_at_bytes) / 4);
         let rate = pass.rate(phase.begins_at_bytes + margin, end - margin);
         let error = rate / phase.rate_bytes_per_s - 1.0;
         println!(
@@ -221,9 +220,9 @@ fn an_idle_drive_empties_its_cache() {
     let fill = pass(&mut model, at + 100 * SECOND, MIB, 8, 0);
     let smart = model.smart(fill.ends + 1000 * SECOND);
     assert_eq!(smart.cache_bytes_used, 0);
-    let recovered = profile.truth().recovered_cache_bytes;
+    let fixed = cache.static_bytes;
     assert!(
-        smart.cache_bytes_size.abs_diff(recovered) <= profile.superblock_bytes,
+        smart.cache_bytes_size.abs_diff(fixed) <= profile.superblock_bytes,
         "{smart:?}"
     );
 }

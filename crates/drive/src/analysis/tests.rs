@@ -86,6 +86,27 @@ fn cliff() -> Trace {
 }
 
 #[test]
+fn what_follows_a_fast_phase_of_long_samples_is_no_phase_for_being_cut_finely() {
+    // A cache of 40 samples that are longer than a bin, and then a rate that comes down to its level within some seconds.
+    let sample = |bytes| Sample {
+        seconds: 1.0,
+        bytes,
+        nanoseconds_longest: 0,
+        nanoseconds_gap: None,
+    };
+    let noise = |at: usize| 1.0 + 0.02 * ((at * 7919 % 101) as f64 / 50.0 - 1.0);
+    let mut samples: Vec<Sample> = (0..40).map(|at| sample((3e9 * noise(at)) as u64)).collect();
+    samples.extend((0..2400).map(|at| {
+        let more = 1.0 + 0.7 * (-(at as f64) / 3.0).exp();
+        sample((0.35e9 * more * noise(at)) as u64)
+    }));
+    let found = segments(&samples).segments;
+    let firsts: Vec<usize> = found.iter().map(|of| of.first).collect();
+    assert_eq!(firsts.len(), 2, "{firsts:?}");
+    assert!((39..=44).contains(&firsts[1]), "{firsts:?}");
+}
+
+#[test]
 fn ten_percent_of_noise_makes_no_cliff() {
     for (capacity, rate) in [(1000.0, 1.6), (480.0, 2.2), (3840.0, 3.2)] {
         for seed in 0..200 {
