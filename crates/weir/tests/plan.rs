@@ -521,6 +521,120 @@ fn the_articles_stand_beside_their_own_figures() {
     assert!(!refused.status.success());
 }
 
+/// Figures of a row as they are told.
+fn texts(sheet: &Value, section: &str, row: &str) -> Vec<String> {
+    let named = |of: &Value, name: &str| {
+        let found = of
+            .as_array()
+            .expect("a list")
+            .iter()
+            .find(|of| of["name"] == name);
+        found.unwrap_or_else(|| panic!("no {name}")).clone()
+    };
+    let row = named(&named(&sheet["sections"], section)["rows"], row);
+    let cells = row["cells"].as_array().expect("cells");
+    let text = |cell: &Value| {
+        let part = |name: &str| cell[name].as_str().expect("a text").to_owned();
+        format!("{} {}", part("text"), part("source"))
+    };
+    cells.iter().map(text).collect()
+}
+
+#[test]
+fn the_recorders_drives_are_run_by_their_models_and_come_out_as_published() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = [
+        "reproduce",
+        "recorder",
+        "--seed",
+        "7",
+        "--html",
+        "page.html",
+    ];
+    let sheet = answer(folder.path(), &run);
+    let counts = values(&sheet, "counts", "by-run");
+    assert_eq!(counts, [8.0, 6.0, 10.0, 6.0, 4.0]);
+    for off in values(&sheet, "rates", "off") {
+        assert!(off.abs() < 0.03, "{off}");
+    }
+    let means = texts(&sheet, "rates", "mean-run");
+    assert!(
+        means.iter().all(|of| of.ends_with(" modelled")),
+        "{means:?}"
+    );
+    let said = sheet["caveats"].to_string();
+    for part in [
+        "Run: weir drive ssd:970-evo-plus-1tb?seed=7 --simulated",
+        "a modelled drive (ssd:)",
+    ] {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
+    let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(page.contains("data-source=\"modelled\"") && page.contains("data-plot=\"plan\""));
+}
+
+#[test]
+fn the_recorders_test_is_run_on_a_file_that_may_be_lost_and_on_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("drive");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(64 << 20).unwrap();
+    let url = format!("file:{}?direct=never", path.display());
+    let run = ["reproduce", "recorder", "--target", &url, "--size", "32M"];
+    let stored = [&run[..], &["--run", "run.json", "--output", "sheet.json"]].concat();
+    let sheet = answer(folder.path(), &stored);
+    assert_eq!(
+        texts(&sheet, "counts", "by-run"),
+        vec!["not run derived"; 5]
+    );
+    let means = texts(&sheet, "others", "mean");
+    assert!(
+        means.len() == 1 && means[0].ends_with(" measured"),
+        "{means:?}"
+    );
+    assert_eq!(texts(&sheet, "others", "drives").len(), 1);
+    assert!(sheet["caveats"].to_string().contains("only its first 33"));
+    // The run is stored as weir drive stores it, and is what the sheet was made of.
+    let text = std::fs::read_to_string(folder.path().join("run.json")).unwrap();
+    let result: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&result["weir"], &result["complete"]),
+        (&"drive".into(), &true.into())
+    );
+    let passes = result["drives"][0]["passes"].as_array().unwrap();
+    let names: Vec<_> = passes
+        .iter()
+        .map(|of| of["pass"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["fill", "overwrite"]);
+    assert!(!folder.path().join("run.json.kept").exists());
+
+    let refused = |arguments: &[&str]| {
+        let output = weir(folder.path(), arguments);
+        assert!(!output.status.success(), "{arguments:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    // It holds the data of that run now.
+    let before = std::fs::read(&path).unwrap();
+    let said = refused(&run);
+    assert!(said.contains("--destroy-data"), "{said}");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    answer(
+        folder.path(),
+        &[&run[..], &["--destroy-data", &url]].concat(),
+    );
+    assert_ne!(std::fs::read(&path).unwrap(), before);
+    let said = refused(&[&run[..], &["--run", "again.json", "--resume"]].concat());
+    assert!(said.contains("no run to take up"), "{said}");
+    for without in [&["--run", "x.json"][..], &["--resume"], &["--size", "1M"]] {
+        let said = refused(&[&run[..2], without].concat());
+        assert!(
+            said.contains("--target") || said.contains("--run"),
+            "{said}"
+        );
+    }
+}
+
 #[test]
 fn what_makes_no_sense_is_refused_with_the_way_out() {
     let folder = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 //! What is run, is run by the commands that anyone would run for it, as processes of their own; the report names them.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail};
@@ -24,6 +25,8 @@ const PROFILES: [(&str, &str); 5] = [
     ("optane", "optane-480gb"),
     ("p5510", "p5510-3.84tb"),
 ];
+/// The length of a modelled drive's writes: sequential ones are as fast whatever it is, and longer ones are fewer.
+const BLOCK: &str = "2M";
 /// The buffer of a recorder, where nobody says: that of `weir plan record`.
 const BUFFER_BYTES: f64 = 8.0 * 1024.0 * 1024.0 * 1024.0;
 /// The article's objective: the mean latency at which curves are compared.
@@ -57,6 +60,12 @@ struct RecorderArguments {
     /// Write only the first so many bytes of each target, such as 10g
     #[arg(long, value_name = "SIZE", requires = "target", value_parser = super::size)]
     size: Option<u64>,
+    /// Store the run of the targets in this file, as weir drive --output does; beside it the run is kept while it goes on (FILE.kept), to be taken up again
+    #[arg(long, value_name = "FILE", requires = "target")]
+    run: Option<PathBuf>,
+    /// Take up the run that was interrupted, with the same targets and options
+    #[arg(long, requires = "run")]
+    resume: bool,
     /// Memory between the line and the drives [default: 8GiB]
     #[arg(long, value_name = "SIZE", conflicts_with = "no_run", value_parser = units::bytes)]
     buffer: Option<f64>,
@@ -131,7 +140,8 @@ fn words(of: &[&str]) -> Vec<String> {
 }
 
 fn recorder(arguments: &RecorderArguments, json: bool) -> anyhow::Result<ExitCode> {
-    arguments.sheet.check(&[])?;
+    let stored: Vec<&Path> = arguments.run.iter().map(PathBuf::as_path).collect();
+    arguments.sheet.check(&stored)?;
     let mut measured = BTreeMap::new();
     let mut others: Vec<Drive> = Vec::new();
     let mut commands: Vec<String> = Vec::new();
@@ -154,11 +164,18 @@ fn recorder(arguments: &RecorderArguments, json: bool) -> anyhow::Result<ExitCod
         if let Some(size) = arguments.size {
             command.extend(["--size".to_owned(), size.to_string()]);
         }
+        if let Some(file) = &arguments.run {
+            let file = file.to_str().context("--run is no UTF-8")?;
+            command.extend(["--output".to_owned(), file.to_owned()]);
+        }
+        if arguments.resume {
+            command.push("--resume".to_owned());
+        }
         others = qualify(command)?;
     } else if !arguments.no_run {
         for (name, profile) in PROFILES {
             let url = format!("ssd:{profile}?seed={}", arguments.seed);
-            let mut command = words(&["drive", &url, "--simulated"]);
+            let mut command = words(&["drive", &url, "--simulated", "--block-size", BLOCK]);
             command.extend(words(&PASSES));
             let mut found = qualify(command)?;
             if let Some(drive) = found.pop() {
