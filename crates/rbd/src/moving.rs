@@ -14,7 +14,8 @@
 //! What else may happen meanwhile:
 //!
 //! - The old life ends (a write times out, its client is refused, its lock is lost): from step 2 on the volume is `fencing` then, and the
-//!   move ends where it is; the new client is let go. Such an end comes from an operation of the old life, so that none comes in steps 3 and 4.
+//!   move ends where it is; the new client is let go. Such an end comes from an operation of the old life, so that none comes in steps 3 and 4;
+//!   what is found of it without any (`watches`) ends it only while it serves.
 //! - The volume is closed: it is `closed` then, and the move likewise ends where it is.
 //! - It is resized: one waits for the other. A resize that is under way calls the move off, as it may take long.
 //! - A queue is opened: it begins paused.
@@ -31,6 +32,7 @@ use std::time::Duration;
 use weir_volume::parts::{WhenAll, lock};
 
 use crate::auto::Reason;
+use crate::cluster::is_same_client;
 use crate::error::CephError;
 use crate::host::{Claim, Held, Identity, Opened, in_background, try_in_background};
 use crate::owner::{self, NotPassed, Side};
@@ -74,6 +76,9 @@ pub enum NotMoved {
     /// What was in flight has not ended in time.
     #[error("what is in flight has not ended within {0:?}")]
     InFlight(Duration),
+    /// The new client does not watch the image either.
+    #[error("a client of its own does not come to watch the image either")]
+    NotWatched,
     /// The lock was not passed on, and is where it was.
     #[error("the image's lock could not be passed on: {0}")]
     LockKept(CephError),
@@ -105,6 +110,14 @@ struct Ahead {
 }
 
 impl Ahead {
+    /// Whether the image is watched by the client that it is to have. One that is not would take the lock in vain, and the old client
+    /// could not take it back.
+    fn is_watching(&self) -> bool {
+        let own = &self.opened.seat.client.address;
+        let watchers = self.opened.image.watchers();
+        watchers.is_ok_and(|all| all.iter().any(|address| is_same_client(address, own)))
+    }
+
     /// Takes the lock over from the life that there was.
     fn take_lock(
         &self,
@@ -181,6 +194,9 @@ impl Shared {
             opened: self.open_ahead()?,
             _held: held,
         };
+        if *reason == Reason::Unwatched && !ahead.is_watching() {
+            return Err(NotMoved::NotWatched);
+        }
         let _changing = try_have(&self.changing).ok_or(NotMoved::Busy)?;
         self.has_orphans()?;
         self.pause(&life)?;

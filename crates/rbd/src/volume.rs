@@ -520,9 +520,23 @@ impl Shared {
     /// Ends a life whose writes may not be answered, or are refused; nothing where another has begun already. What a volume that is
     /// closed left in doubt is fenced too.
     pub(crate) fn end_life(self: &Arc<Self>, life: &Arc<Life>, why: &str) {
+        self.end_life_where(life, why, |_| true);
+    }
+
+    /// The same, and nothing while the volume moves: what is found of a life that lets go of its image says nothing.
+    pub(crate) fn end_served_life(self: &Arc<Self>, life: &Arc<Life>, why: &str) {
+        self.end_life_where(life, why, |phase| *phase == Phase::Serving);
+    }
+
+    fn end_life_where(
+        self: &Arc<Self>,
+        life: &Arc<Life>,
+        why: &str,
+        may: impl FnOnce(&Phase) -> bool,
+    ) {
         let number = life.number;
         let mut state = lock(&self.state);
-        if state.number != number || state.ended == number {
+        if state.number != number || state.ended == number || !may(&state.phase) {
             return;
         }
         match state.phase {

@@ -9,6 +9,7 @@
 //! looked at again before. What the cluster does not answer says nothing of the watch.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use weir_volume::parts::lock;
 
 use crate::auto::Reason;
 use crate::cluster::is_same_client;
-use crate::error::Fault;
+use crate::error::{EBUSY, EINVAL, Fault};
 use crate::host::{RbdHost, try_in_background};
 use crate::lane::{WHY_BLOCKLISTED, WHY_LOCK_LOST};
 use crate::sys::Errno;
@@ -55,7 +56,15 @@ impl Default for WatchLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Found {
     watch: bool,
-    lock: bool,
+    lock: Holder,
+}
+
+/// Who has an image's lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    Own,
+    Other,
+    Nobody,
 }
 
 /// What was found of an image, check by check.
@@ -108,12 +117,18 @@ impl Watched {
                     false => Verdict::Nothing,
                 };
             }
-            // The cluster has not told.
-            Err(_) => return Verdict::Nothing,
+            // The cluster has not told, and librbd may have been as much in the dark: what it had put down it takes up again now.
+            Err(_) => {
+                self.unlocked = 0;
+                return Verdict::Nothing;
+            }
         };
         self.refused = 0;
-        self.found |= watch && lock;
-        self.unlocked = if lock { 0 } else { self.unlocked + 1 };
+        self.found |= watch && lock == Holder::Own;
+        // librbd puts down the lock of an image that it cannot watch, writes nothing meanwhile, and takes both up again.
+        let put_down = lock == Holder::Nobody && !watch;
+        let is_unlocked = lock != Holder::Own && !put_down;
+        self.unlocked = if is_unlocked { self.unlocked + 1 } else { 0 };
         if self.found && self.unlocked >= ENDS_AFTER {
             return Verdict::End(WHY_LOCK_LOST);
         }
@@ -209,10 +224,15 @@ fn check(volume: &Weak<Shared>, limits: &WatchLimits) {
 fn look(life: &Life) -> Result<Found, Errno> {
     let (image, own) = (life.image(), &life.client().address);
     let is_own = |address: &String| is_same_client(address, own);
-    Ok(Found {
-        watch: image.watchers()?.iter().any(is_own),
-        lock: image.lock_owner()?.as_ref().is_some_and(is_own),
-    })
+    let watch = image.watchers()?.iter().any(is_own);
+    let lock = match image.lock_owner() {
+        Ok(Some(owner)) if is_own(&owner) => Holder::Own,
+        Ok(None) => Holder::Nobody,
+        // Locked by hand, or no longer an image that is locked: neither protects what this client writes.
+        Ok(Some(_)) | Err(EBUSY | EINVAL) => Holder::Other,
+        Err(errno) => return Err(errno),
+    };
+    Ok(Found { watch, lock })
 }
 
 impl Shared {
@@ -239,16 +259,20 @@ impl Shared {
                 self.look_at_size();
             }
             Verdict::Move => self.leave_unwatched(),
-            Verdict::End(why) => self.end_life(life, why),
+            Verdict::End(why) => self.end_served_life(life, why),
         }
     }
 
     /// Moves to another client, where that takes nothing from anyone: neighbours are not cut off for a watch.
     fn leave_unwatched(self: &Arc<Self>) {
-        let now = threads::now().unwrap_or(0);
+        // Without a clock nothing is held off for as long as it should be.
+        let Some(now) = threads::now() else { return };
+        let (host, group) = (&self.host, self.host.group(&self.options));
         let may = !self.has_volatile_cache()
             && now >= lock(&self.state).move_not_before
-            && self.host.own_clients() < self.host.auto_limits.own_clients_max;
+            && now >= group.move_not_before.load(Relaxed)
+            && !host.has_too_many_fenced(&self.options)
+            && host.own_clients() < host.auto_limits.own_clients_max;
         if may {
             self.begin_move(Reason::Unwatched);
         }
@@ -264,20 +288,18 @@ mod tests {
         told_after: 2,
         moved_after: 4,
     };
-    const BOTH: Result<Found, Errno> = Ok(Found {
-        watch: true,
-        lock: true,
-    });
-    const UNWATCHED: Result<Found, Errno> = Ok(Found {
-        watch: false,
-        lock: true,
-    });
-    const UNLOCKED: Result<Found, Errno> = Ok(Found {
-        watch: true,
-        lock: false,
-    });
+    const BOTH: Result<Found, Errno> = found(true, Holder::Own);
+    const UNWATCHED: Result<Found, Errno> = found(false, Holder::Own);
+    const UNLOCKED: Result<Found, Errno> = found(true, Holder::Nobody);
+    const TAKEN: Result<Found, Errno> = found(true, Holder::Other);
+    const NEITHER: Result<Found, Errno> = found(false, Holder::Nobody);
+    const TAKEN_UNWATCHED: Result<Found, Errno> = found(false, Holder::Other);
     const REFUSED: Result<Found, Errno> = Err(108);
     const UNTOLD: Result<Found, Errno> = Err(5);
+
+    const fn found(watch: bool, lock: Holder) -> Result<Found, Errno> {
+        Ok(Found { watch, lock })
+    }
 
     /// Judges checks of one life, and says what the last comes to.
     #[track_caller]
@@ -319,12 +341,33 @@ mod tests {
         assert_eq!(judged(&mut watched, 1, &[UNLOCKED; 8]), Verdict::Nothing);
     }
 
+    /// As librbd does it while the watch cannot be taken up again: writes wait, and are as safe as before.
+    #[test]
+    fn a_lock_that_was_put_down_with_the_watch_ends_no_life() {
+        let mut watched = Watched::default();
+        assert_eq!(
+            judged(&mut watched, 1, &[BOTH, NEITHER, NEITHER]),
+            Verdict::Lost
+        );
+        assert_eq!(judged(&mut watched, 1, &[NEITHER, NEITHER]), Verdict::Move);
+        assert_eq!(judged(&mut watched, 1, &[BOTH]), Verdict::Back);
+        assert_eq!(
+            judged(&mut watched, 1, &[BOTH, NEITHER, UNLOCKED]),
+            Verdict::Nothing
+        );
+    }
+
     #[test]
     fn a_lock_that_is_lost_and_a_client_that_is_refused_end_a_life() {
         let lost = Verdict::End(WHY_LOCK_LOST);
         let mut watched = Watched::default();
-        let once = [BOTH, UNLOCKED, BOTH, UNLOCKED, UNLOCKED];
+        let once = [BOTH, UNLOCKED, BOTH, UNLOCKED, UNTOLD, UNLOCKED, UNLOCKED];
         assert_eq!(judged(&mut watched, 1, &once), lost);
+        let mut watched = Watched::default();
+        assert_eq!(judged(&mut watched, 1, &[BOTH, TAKEN, TAKEN]), lost);
+        let mut watched = Watched::default();
+        let without = [BOTH, TAKEN_UNWATCHED, TAKEN];
+        assert_eq!(judged(&mut watched, 1, &without), lost);
         let refused = Verdict::End(WHY_BLOCKLISTED);
         let once = [BOTH, REFUSED, BOTH, REFUSED, UNTOLD, REFUSED];
         assert_eq!(judged(&mut watched, 2, &once), refused);
