@@ -104,11 +104,16 @@ fn compare(what: &str, pass: &Pass, truth: &[TruthPhase], capacity: u64, folds: 
         };
         assert_eq!(phase.name, expected, "{what}: {found:?} {truth:?}");
     }
-    for ((begins, rate), truth) in found.iter().zip(truth) {
+    let ends = truth.iter().skip(1).map(|of| of.begins_at_bytes);
+    let ends = ends.chain([capacity]);
+    for (((begins, rate), truth), end) in found.iter().zip(truth).zip(ends) {
         let off = begins.abs_diff(truth.begins_at_bytes) as f64 / capacity as f64;
         assert!(off < 0.03, "{what}: {begins}, {truth:?}");
+        // Of a phase that is told apart in some runs only there are too few seconds for the noise to cancel out.
+        let is_short = end - truth.begins_at_bytes <= capacity / 50;
         let off = (rate / truth.bytes_per_second - 1.0).abs();
-        assert!(off < 0.03, "{what}: {rate}, {truth:?}");
+        let most = if is_short { 0.10 } else { 0.03 };
+        assert!(off < most, "{what}: {rate}, {truth:?}");
     }
 }
 

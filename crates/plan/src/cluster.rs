@@ -105,6 +105,10 @@ pub struct Asked {
     pub sizes: Vec<(u64, f64)>,
     /// How many of 100 requests read.
     pub read_percent: Option<f64>,
+    /// How many write; the others deallocate or flush.
+    pub write_percent: Option<f64>,
+    /// The part of the volumes that was used, in words.
+    pub range: Option<String>,
     /// Which blocks were asked for, as the command line has it (`random`); empty: not known.
     pub patterns: Vec<String>,
 }
@@ -136,6 +140,21 @@ impl Asked {
                 number(one),
                 number(other)
             ));
+        }
+        if let Some((one, other)) = self.write_percent.zip(other.write_percent)
+            && !same(one, other)
+        {
+            let number = |of| weir_report::words::trimmed(of, 2);
+            return Some(format!(
+                "{} and {} writes of 100 requests",
+                number(one),
+                number(other)
+            ));
+        }
+        if let Some((one, other)) = self.range.as_ref().zip(other.range.as_ref())
+            && one != other
+        {
+            return Some(format!("requests to {one} and to {other}"));
         }
         let known = !self.patterns.is_empty() && !other.patterns.is_empty();
         (known && self.patterns != other.patterns).then(|| {
@@ -178,9 +197,25 @@ pub struct MeasuredCurve {
     pub readings: Vec<Reading>,
     /// [`Source::Measured`], [`Source::Modelled`], [`Source::Given`] or [`Source::Published`].
     pub source: Source,
+    /// Points that are not among the readings, each with why, as sentences without a full stop.
+    pub left_out: Vec<String>,
 }
 
 impl MeasuredCurve {
+    /// What has to be said where it is used.
+    #[must_use]
+    pub fn caveats(&self) -> Vec<String> {
+        let place = self.place();
+        let left_out = self.left_out.iter();
+        let mut caveats: Vec<_> = left_out.map(|why| format!("{place}: {why}.")).collect();
+        if self.source == Source::Modelled {
+            caveats.push(format!(
+                "{place} is of a modelled drive: what is fitted to it and follows from it is of no device."
+            ));
+        }
+        caveats
+    }
+
     /// Where it is from, or what it is called.
     #[must_use]
     pub fn place(&self) -> &str {

@@ -91,7 +91,7 @@ pub enum GapKind {
     Unknown,
     /// The longest time between two completions.
     Measured,
-    /// The slowest write of a result without gaps, which is no shorter where writes are always queued.
+    /// The slowest write of a result without gaps: no gap with writes under way is longer, and one in which nothing but a deallocation was may be.
     SlowestWrite,
 }
 
@@ -410,7 +410,7 @@ fn of_stored(
     };
     if gap == GapKind::SlowestWrite {
         caveats.push(format!(
-            "{name}: its result does not have the longest gap between completions, as those of older Weirs do not; its slowest write, {}, stands for it, and is longer by the time that it waited behind others",
+            "{name}: its result does not have the longest gap between completions, as those of older Weirs do not; its slowest write, {}, stands for it: no gap with writes under way is longer, and one in which the drive only deallocated may be",
             crate::units::time_text(gap_seconds)
         ));
     }

@@ -1,9 +1,9 @@
 //! Curves to fit: points written by hand or published, in TOML, and results of `weir curve`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use weir_lab::document::{Axis, Body, Document, Workload};
+use weir_lab::document::{Axis, Body, Document, Run, Workload};
 use weir_lab::modelled::is_modelled;
 
 use crate::cluster::{Asked, Configuration, MeasuredCurve, PremiseSources, Premises, Reading};
@@ -89,26 +89,6 @@ pub enum PointsError {
     /// It holds several.
     #[error("it has {0} curves, of a sweep; a plan takes one at a time")]
     Several(usize),
-    /// Requests of a point failed.
-    #[error(
-        "{failed} of the {requests} requests of its point '{point}' failed: what it shows is not what the cluster does; measure it again, or without that point"
-    )]
-    Failed {
-        /// The point.
-        point: String,
-        /// Requests that failed.
-        failed: u64,
-        /// All of them.
-        requests: u64,
-    },
-    /// A machine that made a part of the load did not do so to the end.
-    #[error("its point '{point}' is not whole: {why}; measure it again")]
-    NotWhole {
-        /// The point.
-        point: String,
-        /// Why.
-        why: String,
-    },
     /// Two files say different things of the same cluster.
     #[error(
         "{one} and {other} differ in {what}; give files that say the same, or say it with {option}"
@@ -124,8 +104,8 @@ pub enum PointsError {
         option: &'static str,
     },
     /// No point of it can be used.
-    #[error("no point of it ended a request")]
-    Empty,
+    #[error("no point of it can be used{}", reasons(.0))]
+    Empty(Vec<String>),
 }
 
 impl Points {
@@ -306,6 +286,7 @@ impl Points {
                     })
                     .collect(),
                 source,
+                left_out: Vec::new(),
             })
             .collect()
     }
@@ -354,25 +335,13 @@ pub fn of_document(
     let [curve] = curves.as_slice() else {
         return Err(PointsError::Several(curves.len()));
     };
-    for point in &curve.points {
-        let run = &point.run;
-        let failed = run.errors();
-        if failed > 0 {
-            return Err(PointsError::Failed {
-                point: run.name.clone(),
-                failed,
-                requests: run.operations.requests() + failed,
-            });
-        }
-        if let Some(why) = run.error() {
-            return Err(PointsError::NotWhole {
-                point: run.name.clone(),
-                why: why.to_owned(),
-            });
-        }
-    }
-    let mut readings: Vec<Reading> = curve
+    let (used, unused): (Vec<_>, Vec<_>) = curve
         .points
+        .iter()
+        .partition(|point| unusable(&point.run).is_none());
+    let left_out = unused.iter().filter_map(|point| unusable(&point.run));
+    let left_out: Vec<String> = left_out.collect();
+    let mut readings: Vec<Reading> = used
         .iter()
         .filter_map(|point| {
             let rate = point.run.rate();
@@ -391,7 +360,7 @@ pub fn of_document(
         .collect();
     readings.sort_by(|one, other| one.in_flight.total_cmp(&other.in_flight));
     if readings.is_empty() {
-        return Err(PointsError::Empty);
+        return Err(PointsError::Empty(left_out));
     }
     let volumes = || curve.points.iter().flat_map(|point| &point.run.volumes);
     Ok(MeasuredCurve {
@@ -405,18 +374,41 @@ pub fn of_document(
             true => Source::Modelled,
             false => Source::Measured,
         },
+        left_out,
     })
+}
+
+/// Why a point says nothing of what the cluster does: requests that fail cost another time than those that do not.
+fn unusable(run: &Run) -> Option<String> {
+    let (name, failed) = (&run.name, run.errors());
+    if failed > 0 {
+        let number = weir_report::words::grouped;
+        return Some(format!(
+            "its point '{name}' is left out, as {} of {} requests failed",
+            number(failed),
+            number(run.operations.requests() + failed)
+        ));
+    }
+    let why = run.error()?;
+    Some(format!(
+        "its point '{name}' is left out, as it is not whole: {why}"
+    ))
+}
+
+fn reasons(left_out: &[String]) -> String {
+    left_out.iter().map(|why| format!("; {why}")).collect()
 }
 
 /// What a workload asks, its streams put together.
 fn asked(workload: &Workload) -> Asked {
     let mut sizes = BTreeMap::<u64, f64>::new();
-    let (mut share, mut reads) = (0.0, 0.0);
-    let mut patterns = BTreeSet::new();
+    let (mut share, mut reads, mut writes) = (0.0, 0.0, 0.0);
+    let mut patterns = BTreeMap::<String, f64>::new();
     for stream in &workload.streams {
         share += stream.share_percent;
         reads += stream.share_percent * stream.read_percent / 100.0;
-        patterns.insert(stream.pattern.clone());
+        writes += stream.share_percent * stream.write_percent / 100.0;
+        *patterns.entry(stream.pattern.clone()).or_default() += stream.share_percent;
         for of in &stream.sizes {
             *sizes.entry(of.bytes).or_default() += stream.share_percent * of.percent / 100.0;
         }
@@ -424,33 +416,55 @@ fn asked(workload: &Workload) -> Asked {
     Asked {
         sizes: sizes.into_iter().collect(),
         read_percent: (share > 0.0).then(|| 100.0 * reads / share),
-        patterns: patterns.into_iter().collect(),
+        write_percent: (share > 0.0).then(|| 100.0 * writes / share),
+        range: Some(match workload.range_bytes {
+            None => "all of the volumes".to_owned(),
+            Some(bytes) => {
+                let bytes = weir_report::words::grouped(bytes);
+                format!("the first {bytes} bytes of the volumes")
+            }
+        }),
+        patterns: match patterns.len() {
+            0 | 1 => patterns.into_keys().collect(),
+            _ => (patterns.iter())
+                .map(|(of, percent)| {
+                    format!("{of} ({}%)", weir_report::words::trimmed(*percent, 2))
+                })
+                .collect(),
+        },
         ..Asked::default()
     }
 }
 
 /// What two files say of the cluster, together: what one does not say the other may.
 ///
+/// Where they differ in what `said` says, which is said otherwise (by an option), that is no matter.
+///
 /// # Errors
 /// [`PointsError::Premises`], where both say something and not the same.
-pub fn merged(one: (&str, Premises), other: (&str, Premises)) -> Result<Premises, PointsError> {
+pub fn merged(
+    one: (&str, Premises),
+    other: (&str, Premises),
+    said: &[&str],
+) -> Result<Premises, PointsError> {
     let (mut all, more) = (one.1, other.1);
     let says = |source: Source| source != Source::Assumed;
-    let take = |mine: &mut Source, theirs: Source, differs: bool, what: String, option| {
-        if says(*mine) && says(theirs) && differs {
-            return Err(PointsError::Premises {
-                one: one.0.to_owned(),
-                other: other.0.to_owned(),
-                what,
-                option,
-            });
-        }
-        let takes = !says(*mine) && says(theirs);
-        if takes {
-            *mine = theirs;
-        }
-        Ok(takes)
-    };
+    let take =
+        |mine: &mut Source, theirs: Source, differs: bool, what: String, option: &'static str| {
+            if says(*mine) && says(theirs) && differs && !said.contains(&option) {
+                return Err(PointsError::Premises {
+                    one: one.0.to_owned(),
+                    other: other.0.to_owned(),
+                    what,
+                    option,
+                });
+            }
+            let takes = !says(*mine) && says(theirs);
+            if takes {
+                *mine = theirs;
+            }
+            Ok(takes)
+        };
     let number = |of| weir_report::words::trimmed(of, 2);
     let both = |what: &str, one, other| format!("{what}, {} and {}", number(one), number(other));
     let sources = &mut all.sources;
@@ -476,8 +490,26 @@ pub fn merged(one: (&str, Premises), other: (&str, Premises)) -> Result<Premises
     )? {
         all.replicas = more.replicas;
     }
+    // One for each client, where only clients are said: that is taken, and contradicted, as if it were said itself.
+    let usual = premises().volumes;
+    if !says(sources.volumes) && all.volumes == usual && !says(more.sources.volumes) {
+        all.volumes = more.volumes;
+    }
     let what = both("the number of volumes", all.volumes, more.volumes);
     let differs = all.volumes != more.volumes;
+    if !says(sources.volumes)
+        && !says(more.sources.volumes)
+        && differs
+        && more.volumes != usual
+        && !said.contains(&"--volumes")
+    {
+        return Err(PointsError::Premises {
+            one: one.0.to_owned(),
+            other: other.0.to_owned(),
+            what,
+            option: "--volumes",
+        });
+    }
     if take(
         &mut sources.volumes,
         more.sources.volumes,
@@ -532,6 +564,7 @@ mod tests {
                 .then(|| pattern.to_owned())
                 .into_iter()
                 .collect(),
+            ..Asked::default()
         };
         let one = asked(&[(16384, 100.0)], Some(70.0), "random");
         let nothing = Asked::default();
@@ -564,6 +597,7 @@ mod tests {
         let of = |read_percent, bytes, percent| weir_lab::document::Stream {
             share_percent: 50.0,
             read_percent,
+            write_percent: 100.0 - read_percent,
             sizes: vec![weir_lab::document::SizeShare { bytes, percent }],
             pattern: "random".to_owned(),
             ..weir_lab::document::Stream::default()
@@ -572,10 +606,32 @@ mod tests {
             streams: vec![of(100.0, 4096, 100.0), of(40.0, 4096, 100.0)],
             ..Workload::default()
         };
+        let whole = super::asked(&workload);
         assert_eq!(
-            super::asked(&workload),
-            asked(&[(4096, 100.0)], Some(70.0), "random")
+            whole,
+            Asked {
+                write_percent: Some(30.0),
+                range: Some("all of the volumes".to_owned()),
+                ..asked(&[(4096, 100.0)], Some(70.0), "random")
+            }
         );
+        let mut flushes = workload.clone();
+        flushes.streams[1].write_percent = 0.0;
+        let mut beginning = workload.clone();
+        beginning.range_bytes = Some(4096);
+        let mut ordered = workload.clone();
+        ordered.streams[0].pattern = "sequential".to_owned();
+        for (other, difference) in [
+            (flushes, "30 and 0 writes of 100 requests"),
+            (
+                beginning,
+                "requests to all of the volumes and to the first 4,096 bytes of the volumes",
+            ),
+            (ordered, "random and random (50%) with sequential (50%)"),
+        ] {
+            let other = super::asked(&other);
+            assert_eq!(whole.differs(&other).as_deref(), Some(difference));
+        }
     }
 
     #[test]
@@ -586,7 +642,7 @@ mod tests {
                 .unwrap()
                 .premises(Source::Given)
         };
-        let both = |one: &str, other: &str| merged(("a.toml", of(one)), ("b.toml", of(other)));
+        let both = |one: &str, other: &str| merged(("a.toml", of(one)), ("b.toml", of(other)), &[]);
         let all = both("replicas = 2", "volumes = 8\ncolocated = false").unwrap();
         assert_eq!(
             (all.replicas, all.volumes, all.colocated),
@@ -594,6 +650,14 @@ mod tests {
         );
         assert_eq!(all.sources.volumes, Source::Given);
         assert_eq!(both("", "").unwrap(), premises());
+        assert_eq!(both("", "clients = 8").unwrap().volumes, 8.0);
+        assert_eq!(both("clients = 8", "").unwrap().volumes, 8.0);
+        assert_eq!(both("clients = 8", "volumes = 4").unwrap().volumes, 4.0);
+        let (one, other) = (
+            ("a.toml", of("replicas = 2")),
+            ("b.toml", of("replicas = 3")),
+        );
+        assert_eq!(merged(one, other, &["--replicas"]).unwrap().replicas, 2.0);
         for (one, other, part) in [
             (
                 "replicas = 2",
@@ -601,6 +665,11 @@ mod tests {
                 "the number of replicas, 2 and 3",
             ),
             ("volumes = 2", "volumes = 3", "--volumes"),
+            (
+                "clients = 8",
+                "clients = 64",
+                "the number of volumes, 8 and 64",
+            ),
             (
                 "colocated = true",
                 "colocated = false",

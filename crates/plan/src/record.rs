@@ -600,7 +600,7 @@ fn drives_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section
             let text = match drive.gap {
                 GapKind::Unknown => return unknown(),
                 GapKind::Measured => time_text(drive.gap_seconds),
-                GapKind::SlowestWrite => format!("at most {}, its slowest write", time_text(drive.gap_seconds)),
+                GapKind::SlowestWrite => format!("{}, its slowest write", time_text(drive.gap_seconds)),
             };
             Cell::new(drive.gap_seconds, text, drive.source)
         }).how("for so long the drive took no byte: no number of drives makes up for it, and a write that waits behind others takes longer than that"));

@@ -431,7 +431,7 @@ fn recorder_checks(drives: &[PublishedDrive], line: f64) -> Vec<Check> {
 /// What stands beside the published curves of Ceph's gateway.
 pub enum Beside {
     /// A curve that was measured.
-    Measured(MeasuredCurve),
+    Measured(Box<MeasuredCurve>),
     /// What the model predicts of each published curve from the others.
     Predicted(Box<Sheet>),
 }
@@ -453,6 +453,7 @@ pub fn ceph(beside: &Beside, latency: f64) -> Sheet {
                 .sections
                 .push(measured_section(curve, &curves, &in_flight));
             sheet.charts.push(chart(&curves, Some(curve)));
+            sheet.caveats.extend(curve.caveats());
         }
         Beside::Predicted(plan) => {
             for (row, label) in [
@@ -803,7 +804,7 @@ mod tests {
     fn the_articles_words_are_held_against_its_points() {
         let points = Points::published();
         let curve = points.curves(Source::Measured).remove(0);
-        let sheet = ceph(&Beside::Measured(curve), 2e-3);
+        let sheet = ceph(&Beside::Measured(Box::new(curve)), 2e-3);
         let found = verdicts(&sheet);
         assert!(!found["linear"] && !found["doubles"]);
         for name in [

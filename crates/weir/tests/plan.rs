@@ -380,6 +380,20 @@ fn results_of_curves_are_planned_with_and_those_that_do_not_belong_together_are_
             run["operations"]["read"]["errors"] = 3.into();
         }
     });
+    let all_failed = changed("all-failed.json", &|run| {
+        run["operations"]["read"]["errors"] = 3.into();
+    });
+    let ranged = changed("ranged.json", &|run| {
+        run["workload"]["range_bytes"] = 4096.into();
+    });
+    // One point with failed requests is left out, and said to be.
+    let sheet = answer(
+        folder.path(),
+        &[&cluster[..], &["--curve", &failed]].concat(),
+    );
+    let caveats = sheet["caveats"].to_string();
+    let part = "failed.json: its point 'depth 4' is left out, as 3 of ";
+    assert!(caveats.contains(part), "{caveats}");
     let said = |more: &[&str]| {
         let output = weir(folder.path(), &[&cluster[..], more].concat());
         assert!(!output.status.success(), "{more:?}");
@@ -395,7 +409,17 @@ fn results_of_curves_are_planned_with_and_those_that_do_not_belong_together_are_
             &in_order,
             ["one.json and in-order.json", "random and sequential"],
         ),
-        (&failed, ["failed.json", "point 'depth 4' failed"]),
+        (
+            &ranged,
+            [
+                "one.json and ranged.json",
+                "all of the volumes and to the first 4,096 bytes of the volumes",
+            ],
+        ),
+        (
+            &all_failed,
+            ["all-failed.json", "point 'depth 4' is left out"],
+        ),
     ] {
         let said = said(&["--curve", other]);
         for part in parts {

@@ -241,6 +241,8 @@ pub fn plan(request: &Request) -> Result<Sheet, ClusterError> {
         .push(known.chart(&curves, &held, &request.targets));
     sheet.answer = known.answer(&request.targets, &held);
     sheet.caveats.extend(known.caveats());
+    let of_curves = request.curves.iter().flat_map(MeasuredCurve::caveats);
+    sheet.caveats.extend(of_curves);
     Ok(sheet)
 }
 

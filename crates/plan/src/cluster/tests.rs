@@ -47,6 +47,7 @@ fn curve_of(
         asked: Asked::default(),
         readings: readings.collect(),
         source: Source::Measured,
+        left_out: Vec::new(),
     }
 }
 

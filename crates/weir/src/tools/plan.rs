@@ -483,7 +483,14 @@ fn of_cluster(arguments: &ClusterArguments, json: bool) -> anyhow::Result<ExitCo
         })
         .collect();
     arguments.sheet.check(&files)?;
-    let (curves, said) = curves(&arguments.curve)?;
+    let options = [
+        ("--separate-gateways", arguments.separate_gateways),
+        ("--replicas", arguments.replicas.is_some()),
+        ("--volumes", arguments.volumes.is_some()),
+    ];
+    let options = options.iter().filter(|(_, is_given)| *is_given);
+    let options: Vec<&str> = options.map(|(option, _)| *option).collect();
+    let (curves, said) = curves(&arguments.curve, &options)?;
     if let Some(percent) = arguments.read_percent {
         check_reads(f64::from(percent), &curves)?;
     }
@@ -541,15 +548,18 @@ fn check_reads(percent: f64, curves: &[MeasuredCurve]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The curves, and what the files of points and the results say of them.
-fn curves(arguments: &[CurveArgument]) -> anyhow::Result<(Vec<MeasuredCurve>, Premises)> {
+/// The curves, and what the files of points and the results say of them, where these options say otherwise than files.
+fn curves(
+    arguments: &[CurveArgument],
+    options: &[&str],
+) -> anyhow::Result<(Vec<MeasuredCurve>, Premises)> {
     let mut curves: Vec<MeasuredCurve> = Vec::new();
     let mut premises: Option<(String, Premises)> = None;
     let mut take = |place: &str, more: Premises| -> Result<(), PointsError> {
         let all = match premises.take() {
             Some((before, all)) => (
                 format!("{before} and {place}"),
-                points::merged((&before, all), (place, more))?,
+                points::merged((&before, all), (place, more), options)?,
             ),
             None => (place.to_owned(), more),
         };

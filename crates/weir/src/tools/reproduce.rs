@@ -239,7 +239,7 @@ fn ceph(arguments: &CephArguments, json: bool) -> anyhow::Result<ExitCode> {
         osds: 1,
     };
     let curve = points::of_document(&stored, "measured here", unknown)?;
-    let mut sheet = reproduce::ceph(&Beside::Measured(curve), LATENCY_SECONDS);
+    let mut sheet = reproduce::ceph(&Beside::Measured(Box::new(curve)), LATENCY_SECONDS);
     sheet.caveats.push(format!(
         "Run: weir {}",
         weir_lab::secret::without(&command).join(" ")
