@@ -436,9 +436,7 @@ fn asked(workload: &Workload) -> Asked {
     }
 }
 
-/// What two files say of the cluster, together: what one does not say the other may.
-///
-/// Where they differ in what `said` says, which is said otherwise (by an option), that is no matter.
+/// What two files say of the cluster, together: what one does not say the other may. In what the options `said` say they may differ.
 ///
 /// # Errors
 /// [`PointsError::Premises`], where both say something and not the same.
@@ -449,86 +447,45 @@ pub fn merged(
 ) -> Result<Premises, PointsError> {
     let (mut all, more) = (one.1, other.1);
     let says = |source: Source| source != Source::Assumed;
-    let take =
-        |mine: &mut Source, theirs: Source, differs: bool, what: String, option: &'static str| {
-            if says(*mine) && says(theirs) && differs && !said.contains(&option) {
-                return Err(PointsError::Premises {
-                    one: one.0.to_owned(),
-                    other: other.0.to_owned(),
-                    what,
-                    option,
-                });
-            }
-            let takes = !says(*mine) && says(theirs);
-            if takes {
-                *mine = theirs;
-            }
-            Ok(takes)
-        };
-    let number = |of| weir_report::words::trimmed(of, 2);
-    let both = |what: &str, one, other| format!("{what}, {} and {}", number(one), number(other));
-    let sources = &mut all.sources;
-    let what = "where gateways run".to_owned();
-    let differs = all.colocated != more.colocated;
-    if take(
-        &mut sources.colocated,
-        more.sources.colocated,
-        differs,
-        what,
-        "--separate-gateways",
-    )? {
-        all.colocated = more.colocated;
-    }
-    let what = both("the number of replicas", all.replicas, more.replicas);
-    let differs = all.replicas != more.replicas;
-    if take(
-        &mut sources.replicas,
-        more.sources.replicas,
-        differs,
-        what,
-        "--replicas",
-    )? {
-        all.replicas = more.replicas;
-    }
-    // One for each client, where only clients are said: that is taken, and contradicted, as if it were said itself.
-    let usual = premises().volumes;
-    if !says(sources.volumes) && all.volumes == usual && !says(more.sources.volumes) {
-        all.volumes = more.volumes;
-    }
-    let what = both("the number of volumes", all.volumes, more.volumes);
-    let differs = all.volumes != more.volumes;
-    if !says(sources.volumes)
-        && !says(more.sources.volumes)
-        && differs
-        && more.volumes != usual
-        && !said.contains(&"--volumes")
-    {
-        return Err(PointsError::Premises {
+    // Whether the other's is taken.
+    let takes = |says: [bool; 2], differs: bool, what: String, option: &'static str| match says {
+        [true, true] if differs && !said.contains(&option) => Err(PointsError::Premises {
             one: one.0.to_owned(),
             other: other.0.to_owned(),
             what,
-            option: "--volumes",
-        });
+            option,
+        }),
+        [mine, theirs] => Ok(!mine && theirs),
+    };
+    let number = |of| weir_report::words::trimmed(of, 2);
+    let both = |what: &str, one, other| format!("{what}, {} and {}", number(one), number(other));
+    let (mine, theirs) = (&mut all.sources, more.sources);
+    let say = [mine.colocated, theirs.colocated].map(says);
+    let differs = all.colocated != more.colocated;
+    let what = "where gateways run".to_owned();
+    if takes(say, differs, what, "--separate-gateways")? {
+        (all.colocated, mine.colocated) = (more.colocated, theirs.colocated);
     }
-    if take(
-        &mut sources.volumes,
-        more.sources.volumes,
-        differs,
-        what,
-        "--volumes",
-    )? {
-        all.volumes = more.volumes;
+    let say = [mine.replicas, theirs.replicas].map(says);
+    let differs = all.replicas != more.replicas;
+    let what = both("the number of replicas", all.replicas, more.replicas);
+    if takes(say, differs, what, "--replicas")? {
+        (all.replicas, mine.replicas) = (more.replicas, theirs.replicas);
+    }
+    // Where neither says how many volumes there are, their clients do: one each.
+    let mut say = [mine.volumes, theirs.volumes].map(says);
+    if say == [false; 2] {
+        let usual = premises().volumes;
+        say = [all.volumes, more.volumes].map(|of| of != usual);
+    }
+    let differs = all.volumes != more.volumes;
+    let what = both("the number of volumes", all.volumes, more.volumes);
+    if takes(say, differs, what, "--volumes")? {
+        (all.volumes, mine.volumes) = (more.volumes, theirs.volumes);
     }
     // Curves with different parts that read are told apart by themselves.
-    let what = "the part of requests that read".to_owned();
-    if take(
-        &mut sources.read_part,
-        more.sources.read_part,
-        false,
-        what,
-        "--read-percent",
-    )? {
-        all.read_part = more.read_part;
+    if !says(mine.read_part) && says(theirs.read_part) {
+        (all.read_part, mine.read_part) = (more.read_part, theirs.read_part);
     }
     all.storage_seconds_max = all.storage_seconds_max.min(more.storage_seconds_max);
     Ok(all)

@@ -4,6 +4,8 @@
 mod common;
 #[path = "common/gateway.rs"]
 mod gateway;
+#[path = "common/lies.rs"]
+mod lies;
 
 use std::process::{Command, Output, Stdio};
 
@@ -11,26 +13,15 @@ use serde_json::Value;
 
 use common::free_port;
 use gateway::{Gateway, WEIR};
+use lies::{LIES, lying};
 
 const SUBSYSTEM: &str = "nqn.2025-01.org.example:lies";
 /// The block lied about, and where what is misdirected goes to or comes from, of 256. Of load that goes from the first to the last, a place
 /// that is not written to again before it is looked at.
 const BLOCK: u64 = 62;
 const TO: u64 = 4;
-/// A lie, what it is called, and whether reading again finds it still.
-const LIES: [(&str, &str, bool); 8] = [
-    ("lost-write", "lost-write", true),
-    ("torn-write", "torn-write", true),
-    ("torn-block", "torn-write", true),
-    ("stale-read", "stale-read", false),
-    ("misdirected-write", "misdirected-write", true),
-    ("misdirected-read", "misdirected-read", false),
-    ("bit-flip", "bit-flip", true),
-    ("bit-flip-in-read", "bit-flip", false),
-];
-
 fn volume(lie: &str) -> String {
-    format!("lying:?size=1M&lie={lie}&block={BLOCK}&write=2&to={TO}")
+    lying(lie, BLOCK, TO)
 }
 
 fn weir(arguments: &[&str]) -> Output {
