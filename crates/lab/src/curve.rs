@@ -1,11 +1,12 @@
 //! Drives a curve: the same work under more and more load, and what the points say together.
 //!
 //! By depth, closed loop, or by rate, open loop, as parts of a maximum that a closed loop finds first. Afterwards points are added where the knee and the
-//! objectives are, until they are known to 2%. It measures nothing itself: see [`Bench`].
+//! objectives are, until they are known to 2%. Points there at which the generator was late are measured again: the machine that it ran on was not there
+//! on time, which says nothing of the volume. It measures nothing itself: see [`Bench`].
 
 use crate::document;
 use crate::document::{
-    Arrivals, Axis, Curve, Failure, Knee, Latency, LatencyError, Load, Point, Run,
+    Arrivals, Axis, Curve, Failure, Knee, Latency, LatencyError, LeftOut, Load, Point, Run,
 };
 use crate::runner::{Bench, Request, Spread, Step, find_maximum, seed_of_run};
 use crate::secret;
@@ -13,6 +14,11 @@ use crate::statistics::{Objective, Sample, attained, knee, past_saturation};
 
 /// Points that are added to find the knee, or one objective, more exactly.
 const REFINEMENTS_MAX: u32 = 6;
+/// Points that are measured again because the generator was late, and how often one of them is.
+const REPEATS_MAX: u32 = 6;
+const REPEATS_OF_POINT_MAX: usize = 2;
+/// A generator was late where that may have lengthened the mean latency by more than this part.
+const LATE: f64 = 0.02;
 /// Two points are close enough when their loads differ by this part of the higher one.
 const CLOSE: f64 = 0.02;
 /// Points beyond saturation: so much more in flight than at the knee, or offered so much more than the maximum.
@@ -97,6 +103,7 @@ pub async fn measure<B: Bench>(
         maximum_runs: Vec::new(),
         points: Vec::new(),
         failures: Vec::new(),
+        repeats: 0,
         planned: 0,
     };
     let stopped = explorer.sweep().await?;
@@ -114,7 +121,17 @@ struct Explorer<'a, B, O> {
     maximum_runs: Vec<Run>,
     points: Vec<Measured>,
     failures: Vec<Failure>,
+    /// Runs that were of a load that had been measured before.
+    repeats: u32,
     planned: u32,
+}
+
+/// What to measure next.
+enum Next {
+    /// A load that has no point yet.
+    New(f64),
+    /// The load of the point of this index, again.
+    Again(usize),
 }
 
 struct Measured {
@@ -210,7 +227,10 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
 
     fn request(&self, offered: f64) -> Request {
         let Spread { queues, hosts, .. } = self.config.spread;
-        let runs = self.maximum_runs.len() + self.points.len() + self.failures.len();
+        let runs = self.maximum_runs.len()
+            + self.points.len()
+            + self.failures.len()
+            + self.repeats as usize;
         let (name, load) = match self.config.steps {
             Steps::Depths(_) => {
                 let depth = (offered / f64::from(queues)) as u32;
@@ -247,14 +267,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
         refinement: bool,
     ) -> Result<Option<usize>, CurveError<B::Error>> {
         let request = self.request(offered);
-        let done = self.points.len() as u32;
-        self.planned = self.planned.max(done + 1);
-        (self.observe)(Step::Begins {
-            name: &request.name,
-            done,
-            planned: self.planned,
-        });
-        let run = match self.bench.run(&request).await {
+        let run = match self.run(&request).await {
             Ok(run) => run,
             // With nothing measured before there is no curve.
             Err(error) if self.points.is_empty() => return Err(CurveError::Run(error)),
@@ -265,7 +278,6 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
                 return Ok(None);
             }
         };
-        (self.observe)(Step::Ended { run: &run });
         let latency = run.felt()?;
         if latency.is_none() {
             if self.points.is_empty() {
@@ -286,34 +298,80 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
                 format!("no request succeeded{why}"),
             );
         }
+        let measured = self.measured(Point {
+            offered,
+            percent_of_maximum: (self.axis() == Axis::Rate).then(|| offered / self.maximum * 100.0),
+            refinement,
+            run,
+            left_out: Vec::new(),
+        })?;
+        let at = self
+            .points
+            .partition_point(|other| other.point.offered < offered);
+        self.points.insert(at, measured);
+        Ok(Some(at))
+    }
+
+    /// Measures once, and tells the observer.
+    async fn run(&mut self, request: &Request) -> Result<Run, B::Error> {
+        let done = self.points.len() as u32 + self.repeats;
+        self.planned = self.planned.max(done + 1);
+        (self.observe)(Step::Begins {
+            name: &request.name,
+            done,
+            planned: self.planned,
+        });
+        let run = self.bench.run(request).await?;
+        (self.observe)(Step::Ended { run: &run });
+        Ok(run)
+    }
+
+    /// What a point says to what is looked for.
+    fn measured(&self, point: Point) -> Result<Measured, LatencyError> {
+        let run = &point.run;
+        let latency = run.felt()?;
         let rate = run.rate();
         let sample = latency.as_ref().map(|latency| Sample {
             outstanding: match self.axis() {
-                Axis::Depth => offered,
+                Axis::Depth => point.offered,
                 Axis::Rate => rate * latency.mean_ns / 1e9,
             },
             rate,
             latency_ns: latency.mean_ns,
         });
         let objectives = self.config.objectives.iter();
-        let measured = Measured {
+        Ok(Measured {
             sample,
             objectives: objectives
-                .map(|objective| value_of(objective, &run, latency.as_ref()))
+                .map(|objective| value_of(objective, run, latency.as_ref()))
                 .collect::<Result<_, _>>()?,
-            point: Point {
-                offered,
-                percent_of_maximum: (self.axis() == Axis::Rate)
-                    .then(|| offered / self.maximum * 100.0),
-                refinement,
-                run,
-            },
+            point,
+        })
+    }
+
+    /// Measures a point again. The run in which the generator was less late stays, whatever else it says. One that comes to nothing is no reason to
+    /// end the curve: the point is there already.
+    async fn repeat(&mut self, at: usize) -> Result<(), CurveError<B::Error>> {
+        let request = self.request(self.points[at].point.offered);
+        let again = self.run(&request).await;
+        self.repeats += 1;
+        // A run that was cut short says nothing.
+        let Some(run) = again.ok().filter(|_| !self.bench.is_stopped()) else {
+            return Ok(());
         };
-        let at = self
-            .points
-            .partition_point(|other| other.point.offered < offered);
-        self.points.insert(at, measured);
-        Ok(Some(at))
+        let mut point = self.points[at].point.clone();
+        let left_out = match lag_ns_max(&run) < lag_ns_max(&point.run) {
+            true => std::mem::replace(&mut point.run, run),
+            false => run,
+        };
+        point.left_out.push(LeftOut {
+            seed: left_out.seed,
+            lag_ns_max: lag_ns_max(&left_out),
+            rate: left_out.rate(),
+            mean_ns: left_out.felt()?.map(|latency| latency.mean_ns),
+        });
+        self.points[at] = self.measured(point)?;
+        Ok(())
     }
 
     fn fail(&mut self, point: String, offered: f64, reason: String) {
@@ -326,31 +384,35 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
 
     /// Adds points where the knee and the objectives are.
     async fn refine(&mut self) -> Result<(), CurveError<B::Error>> {
-        for _ in 0..REFINEMENTS_MAX {
-            let Some(next) = self.next_for_knee() else {
-                break;
-            };
-            self.add(next, true).await?;
-            if !self.may_go_on() {
-                return Ok(());
-            }
-        }
+        self.approach(Self::next_for_knee).await?;
         for index in 0..self.config.objectives.len() {
-            for _ in 0..REFINEMENTS_MAX {
-                let Some(next) = self.next_for_objective(index) else {
-                    break;
-                };
-                self.add(next, true).await?;
-                if !self.may_go_on() {
-                    return Ok(());
+            self.approach(|explorer| explorer.next_for_objective(index))
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Measures what `next` asks for, until that is nothing or enough was measured.
+    async fn approach(
+        &mut self,
+        next: impl Fn(&Self) -> Option<Next>,
+    ) -> Result<(), CurveError<B::Error>> {
+        let mut added = 0;
+        while self.may_go_on() {
+            match next(self) {
+                Some(Next::Again(at)) => self.repeat(at).await?,
+                Some(Next::New(offered)) if added < REFINEMENTS_MAX => {
+                    added += 1;
+                    self.add(offered, true).await?;
                 }
+                _ => break,
             }
         }
         Ok(())
     }
 
-    /// The next load to measure for the knee's sake. By depth that is the knee itself; by rate the middle of the points about it.
-    fn next_for_knee(&self) -> Option<f64> {
+    /// What to measure next for the knee's sake. By depth that is the knee itself; by rate the middle of the points about it.
+    fn next_for_knee(&self) -> Option<Next> {
         let knee = self.knee()?;
         let above = self
             .points
@@ -359,13 +421,13 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
         match self.axis() {
             Axis::Depth => {
                 let offered = self.whole_load(knee.outstanding);
-                self.is_new(offered).then_some(offered)
+                self.is_new(offered).then_some(Next::New(offered))
             }
             Axis::Rate => self.between(above),
         }
     }
 
-    fn next_for_objective(&self, index: usize) -> Option<f64> {
+    fn next_for_objective(&self, index: usize) -> Option<Next> {
         let objective = &self.config.objectives[index];
         let broken = self
             .points
@@ -374,15 +436,47 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
         self.between(broken)
     }
 
-    /// A load between a point and the one before it; none where they are close, or there is no such load.
-    fn between(&self, above: usize) -> Option<f64> {
-        let high = self.points[above].point.offered;
-        let low = self.points[above.checked_sub(1)?].point.offered;
+    /// What to measure between a point and the one before it: these again where the generator was late, and else a load between them; nothing where they
+    /// are close, or there is no such load.
+    fn between(&self, above: usize) -> Option<Next> {
+        let below = above.checked_sub(1)?;
+        let late = [below, above]
+            .into_iter()
+            .find(|&at| self.is_to_be_repeated(at));
+        if let Some(at) = late {
+            return Some(Next::Again(at));
+        }
+        let [low, high] = [below, above].map(|at| self.points[at].point.offered);
         if high - low <= CLOSE * high {
             return None;
         }
         let middle = self.whole_load((low + high) / 2.0);
-        self.is_new(middle).then_some(middle)
+        self.is_new(middle).then_some(Next::New(middle))
+    }
+
+    /// Whether the generator was so late that the point may say more of that than of the volume.
+    ///
+    /// What is due while the generator is away for a time L comes all at once behind it. That queue is gone when the volume has done it beside what
+    /// is due meanwhile, in L × maximum / (maximum - rate), and the waiting of all of it, over all requests of a run of length T, is
+    /// L² / 2T × maximum / (maximum - rate) each.
+    fn is_to_be_repeated(&self, at: usize) -> bool {
+        let Measured { point, sample, .. } = &self.points[at];
+        let Some(sample) = sample else {
+            return false;
+        };
+        if self.repeats >= REPEATS_MAX || point.left_out.len() >= REPEATS_OF_POINT_MAX {
+            return false;
+        }
+        let away = lag_ns_max(&point.run) as f64 / 1e9;
+        let length = point.run.elapsed_seconds;
+        if away <= 0.0 || length <= 0.0 {
+            return false;
+        }
+        let maximum = self.highest().max(self.maximum);
+        let spare = 1.0 - point.offered / maximum;
+        let drains_in = away / spare.max(f64::MIN_POSITIVE);
+        let longer_by = away * drains_in.min(length) / (2.0 * length);
+        longer_by > LATE * sample.latency_ns / 1e9
     }
 
     /// The nearest load that can be asked for.
@@ -398,6 +492,12 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
 
     fn is_new(&self, offered: f64) -> bool {
         self.points.iter().all(|of| of.point.offered != offered)
+    }
+
+    /// The highest rate of a point.
+    fn highest(&self) -> f64 {
+        let rates = self.points.iter().map(|of| of.point.run.rate());
+        rates.fold(0.0, f64::max)
     }
 
     fn knee(&self) -> Option<Knee> {
@@ -424,8 +524,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
     fn curve(self, stopped: String) -> Result<Curve, CurveError<B::Error>> {
         let axis = self.axis();
         let knee = self.knee();
-        let rates = self.points.iter().map(|of| of.point.run.rate());
-        let highest = rates.fold(0.0, f64::max);
+        let highest = self.highest();
         let beyond = self.beyond(knee.as_ref(), highest);
         let rates: Vec<f64> = beyond.iter().map(|of| of.point.run.rate()).collect();
         let errors = beyond.iter().map(|of| of.point.run.errors()).sum();
@@ -463,6 +562,11 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
         })
         .collect()
     }
+}
+
+/// By how much the latest request was issued later than it was due; 0 of a closed load.
+fn lag_ns_max(run: &Run) -> u64 {
+    run.lag.as_ref().map_or(0, |lag| lag.max_ns)
 }
 
 /// Whether about all that was due ended in time.

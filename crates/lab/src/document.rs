@@ -13,7 +13,7 @@ mod run;
 
 pub use agents::{Agent, Agents};
 pub use comparison::{Comparison, Difference, Direction, Metric, Round, Side, Stage, Verdict};
-pub use curve::{Axis, Curve, Failure, Knee, Objective, PastSaturation, Point};
+pub use curve::{Axis, Curve, Failure, Knee, LeftOut, Objective, PastSaturation, Point};
 pub use latency::{Latency, LatencyError, PERCENTILES};
 pub use run::{
     Arrivals, Interval, LittlesLaw, Load, Operation, Operations, Processor, Run, SizeShare,

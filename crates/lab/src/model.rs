@@ -1,7 +1,7 @@
 //! What tests measure: devices whose truth is known, in computed time, and the randomness that they and the statistics' tests need.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use hdrhistogram::Histogram;
 
@@ -84,6 +84,8 @@ pub(crate) struct Model {
     pub(crate) idle: BTreeSet<usize>,
     /// The run, by its number from 0, that ends with an error.
     pub(crate) lost_at: Option<usize>,
+    /// For how many seconds the generator is away in the middle of a run, by the rate offered: the first run of it, the next and so on, last first.
+    pub(crate) away: BTreeMap<u64, Vec<f64>>,
 }
 
 impl Model {
@@ -99,6 +101,7 @@ impl Model {
             stop_after: None,
             idle: BTreeSet::new(),
             lost_at: None,
+            away: BTreeMap::new(),
         }
     }
 
@@ -113,10 +116,19 @@ impl Model {
             device.service_seconds *= 1.0 + more as f64 / 100.0;
         }
         let mut random = Random::new(request.seed ^ self.random.next());
+        let away = match request.load {
+            Load::Open { rate, .. } => self.away.get_mut(&(rate as u64)).and_then(Vec::pop),
+            Load::Closed { .. } => None,
+        };
         let arrivals = Random::new(request.seed);
         let run = match request.load {
             Load::Closed { .. } => self.closed(&device, request, &mut random),
-            Load::Open { .. } => self.open(&device, request, &mut random, arrivals),
+            Load::Open { .. } => self.open(
+                &device,
+                request,
+                &mut random,
+                (arrivals, away.unwrap_or(0.0)),
+            ),
         };
         match (
             device.fails_one_of,
@@ -157,7 +169,7 @@ impl Model {
         device: &Device,
         request: &Request,
         random: &mut Random,
-        mut arrivals: Random,
+        (mut arrivals, away): (Random, f64),
     ) -> Run {
         let Load::Open {
             rate,
@@ -168,8 +180,10 @@ impl Model {
             unreachable!("the caller looked")
         };
         let mut servers = Servers::of(device);
-        let (mut response, mut ended) = (histogram(), 0);
+        let (mut response, mut lag, mut ended) = (histogram(), histogram(), 0);
         let (mut at, to) = (0.0, nanoseconds(self.seconds));
+        let gone = nanoseconds(self.seconds / 2.0);
+        let back = gone + nanoseconds(away);
         loop {
             at += 1e9 / rate
                 * match spread {
@@ -180,11 +194,20 @@ impl Model {
             if due >= to {
                 break;
             }
-            let end = servers.take(due, device, random);
+            let sent = if (gone..back).contains(&due) {
+                back
+            } else {
+                due
+            };
+            let end = servers.take(sent, device, random);
             response.record(end - due).unwrap();
+            lag.record(sent - due).unwrap();
             ended += u64::from(end < to);
         }
-        self.report(request, ended, &histogram(), Some(&response))
+        Run {
+            lag: Latency::of(&lag),
+            ..self.report(request, ended, &histogram(), Some(&response))
+        }
     }
 
     fn report(

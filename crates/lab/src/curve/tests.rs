@@ -86,6 +86,83 @@ fn the_knee_of_a_throttled_device_is_found_by_rate() {
     }
 }
 
+/// Uniform arrivals at a device of 200 requests a second and 40 ms, for three seconds each, and a generator that is away for a while.
+fn disturbed(away: &[(u64, &[f64])]) -> (Curve, Vec<Request>) {
+    let mut model = Model::new(vec![Device::throttled(200.0, 40e-3)], 1);
+    model.seconds = 3.0;
+    model.away = (away.iter().map(|(rate, each)| (*rate, each.to_vec()))).collect();
+    let steps = Steps::Rates {
+        percents: (1..=12).map(|ten| f64::from(ten * 10)).collect(),
+        arrivals: Arrivals::Uniform,
+        depth_max: 512,
+        maximum: Some(204.0),
+    };
+    let curve = now(measure(&mut model, &config(steps), |_| {})).unwrap();
+    (curve, model.requests)
+}
+
+/// How often each load was measured again.
+fn repeats(curve: &Curve) -> Vec<(u64, usize)> {
+    let points = curve.points.iter();
+    points
+        .filter(|point| !point.left_out.is_empty())
+        .map(|point| (point.offered as u64, point.left_out.len()))
+        .collect()
+}
+
+/// Without measuring again the knee is 11% too low here.
+#[test]
+fn a_late_generator_moves_no_knee() {
+    let (curve, requests) = disturbed(&[(184, &[0.2]), (194, &[0.002, 0.06]), (199, &[0.08])]);
+    near(curve.knee.as_ref().unwrap().rate, 200.0, 3.0);
+    assert_eq!(repeats(&curve), [(184, 1), (194, 1), (199, 1)]);
+    let point = curve
+        .points
+        .iter()
+        .find(|of| of.offered as u64 == 194)
+        .unwrap();
+    assert!(point.refinement);
+    let [left_out] = &point.left_out[..] else {
+        panic!("{:?}", point.left_out)
+    };
+    // The later run is the one that is left out.
+    assert!(
+        left_out.lag_ns_max.abs_diff(60_000_000) < 6_000_000,
+        "{left_out:?}"
+    );
+    assert!(left_out.mean_ns.unwrap() > point.run.felt().unwrap().unwrap().mean_ns * 1.1);
+    assert!(lag_ns_max(&point.run) <= 2_100_000);
+    let seeds: std::collections::BTreeSet<u64> = requests.iter().map(|of| of.seed).collect();
+    assert_eq!(seeds.len(), requests.len());
+}
+
+#[test]
+fn what_a_late_generator_hardly_changes_is_not_measured_again() {
+    let (curve, _) = disturbed(&[(184, &[0.015]), (194, &[0.005]), (199, &[0.005])]);
+    near(curve.knee.as_ref().unwrap().rate, 200.0, 3.0);
+    assert_eq!(repeats(&curve), []);
+}
+
+/// Where it is late always, the least late run of each point is what there is.
+#[test]
+fn points_are_measured_again_a_few_times_only() {
+    let always: &[f64] = &[0.25, 0.2, 0.3, 0.2];
+    let rates: Vec<(u64, &[f64])> = (20..250).map(|rate| (rate, always)).collect();
+    let (curve, _) = disturbed(&rates);
+    let repeats = repeats(&curve);
+    assert!(
+        repeats
+            .iter()
+            .all(|&(_, times)| times <= REPEATS_OF_POINT_MAX)
+    );
+    let sum: usize = repeats.iter().map(|&(_, times)| times).sum();
+    assert!((2..=REPEATS_MAX as usize).contains(&sum), "{repeats:?}");
+    for point in curve.points.iter().filter(|of| !of.left_out.is_empty()) {
+        let shown = lag_ns_max(&point.run);
+        assert!(point.left_out.iter().all(|of| of.lag_ns_max >= shown));
+    }
+}
+
 /// With random arrivals a queue forms before the maximum. The truth is that of M/D/1 (Pollaczek and Khinchine), with a delay behind it.
 #[test]
 fn random_arrivals_have_their_knee_earlier() {

@@ -59,6 +59,40 @@ pub struct Point {
     pub refinement: bool,
     /// What came out.
     pub run: Run,
+    /// Other runs of the same load: the generator was later in each of them than in the one that is shown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
+}
+
+impl Point {
+    /// What to say of the runs that it does not show, with the words for a time in nanoseconds. None where there are none.
+    #[must_use]
+    pub fn left_out_text(&self, words: impl Fn(f64) -> String) -> Option<String> {
+        let latest = self.left_out.iter().map(|of| of.lag_ns_max).max()?;
+        let late = words(latest as f64);
+        Some(match self.left_out.len() {
+            1 => format!("a run in which the load generator was up to {late} late is left out"),
+            runs => {
+                format!(
+                    "{runs} runs in which the load generator was up to {late} late are left out"
+                )
+            }
+        })
+    }
+}
+
+/// A run that a point does not show, because the generator was late in it: what was measured is not what was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// What the randomness started from.
+    pub seed: u64,
+    /// By how much the latest request was issued later than it was due.
+    pub lag_ns_max: u64,
+    /// Requests a second.
+    pub rate: f64,
+    /// Mean response time; absent where nothing succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_ns: Option<f64>,
 }
 
 /// A point that could not be measured.

@@ -106,6 +106,32 @@ fn document(body: Body) -> Document {
     document
 }
 
+#[test]
+fn a_point_says_which_runs_it_does_not_show() {
+    let Body::Curve { mut curves, .. } = curve() else {
+        unreachable!("it is one")
+    };
+    let mut point = curves.remove(0).points.remove(0);
+    let text = |point: &Point| point.left_out_text(|ns| format!("{} ms", ns / 1e6));
+    let one = text(&point).unwrap();
+    assert!(
+        one.starts_with("a run") && one.contains("64 ms late is left out"),
+        "{one}"
+    );
+    let later = LeftOut {
+        lag_ns_max: 81_000_000,
+        ..point.left_out[0].clone()
+    };
+    point.left_out.insert(0, later);
+    let two = text(&point).unwrap();
+    assert!(
+        two.starts_with("2 runs") && two.contains("81 ms late are left out"),
+        "{two}"
+    );
+    point.left_out.clear();
+    assert_eq!(text(&point), None);
+}
+
 fn curve() -> Body {
     Body::Curve {
         curves: vec![Curve {
@@ -118,6 +144,12 @@ fn curve() -> Body {
                 percent_of_maximum: None,
                 refinement: false,
                 run: run("depth 1", &[5]),
+                left_out: vec![LeftOut {
+                    seed: 3,
+                    lag_ns_max: 64_000_000,
+                    rate: 195.0,
+                    mean_ns: Some(65.5e6),
+                }],
             }],
             failures: vec![Failure {
                 point: "depth 2".to_owned(),

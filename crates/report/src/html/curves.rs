@@ -220,6 +220,11 @@ fn remarks(subject: &Subject<'_>) -> Markup {
                 dt { "Objective " (objective.objective) }
                 dd { (objective_text(objective)) }
             }
+            @for point in &curve.points {
+                @if let Some(text) = point.left_out_text(words::latency) {
+                    dt { "Measured again" } dd { (point.run.name) ": " (text) }
+                }
+            }
             @for failure in &curve.failures {
                 dt { "Not measured" } dd { (failure.point) ": " (failure.reason) }
             }

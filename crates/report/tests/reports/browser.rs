@@ -416,7 +416,9 @@ fn a_curve_is_drawn_with_its_knee() {
         let text = words(browser);
         let past = curves[0].past_saturation.as_ref().unwrap();
         assert!(
-            text.contains(&past.text) && text.contains("p99<2ms"),
+            text.contains(&past.text)
+                && text.contains("p99<2ms")
+                && text.contains("generator was up to 64.00 ms late is left out"),
             "{text}"
         );
     });

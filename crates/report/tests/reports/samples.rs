@@ -5,8 +5,9 @@ use std::f64::consts::PI;
 use hdrhistogram::Histogram;
 use weir_lab::document::{
     Arrivals, Axis, Body, Caveat, Comparison, Curve, Difference, Document, Interval, Knee, Latency,
-    LittlesLaw, Load, Machine, Metric, Objective, Operation, Operations, PastSaturation, Point,
-    Processor, Round, Run, Side, SizeShare, Stage, SteadyState, Stream, Verdict, Volume, Workload,
+    LeftOut, LittlesLaw, Load, Machine, Metric, Objective, Operation, Operations, PastSaturation,
+    Point, Processor, Round, Run, Side, SizeShare, Stage, SteadyState, Stream, Verdict, Volume,
+    Workload,
 };
 use weir_report::Source;
 
@@ -305,11 +306,18 @@ pub(crate) fn curve(name: &str, rate_max: f64) -> Source {
                 median_ns: f64::from(depth) / rate * 1e9,
                 seed: u64::from(depth),
             });
+            let left_out = LeftOut {
+                seed: 9,
+                lag_ns_max: 64_000_000,
+                rate: rate * 0.9,
+                mean_ns: Some(65.5e6),
+            };
             let mut point = Point {
                 offered: f64::from(depth),
                 percent_of_maximum: None,
                 refinement: depth == 4,
                 run,
+                left_out: (depth == 4).then_some(left_out).into_iter().collect(),
             };
             // What was counted is a fifth of it, so that the test is quick.
             point.run.ended = Some(point.run.operations.requests() * 5);

@@ -333,6 +333,11 @@ fn findings(curve: &Curve) -> String {
         });
         lines.push(format!("objective  {} {held}{broken}", objective.objective));
     }
+    for point in &curve.points {
+        if let Some(text) = point.left_out_text(present::latency) {
+            lines.push(format!("again      {}: {text}", point.run.name));
+        }
+    }
     for failure in &curve.failures {
         lines.push(format!("failed     {}: {}", failure.point, failure.reason));
     }
