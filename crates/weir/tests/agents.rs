@@ -11,12 +11,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use weir_lab::document::Body;
 
 use agents::{
-    Agent, SUBSYSTEM, bench, count, counted, counted_of, on_agents, requests, result, said, served,
+    Agent, Running, SUBSYSTEM, bench, count, counted_of, on_agents, requests, result, said, served,
     token, written,
 };
 use common::free_port;
@@ -63,14 +63,17 @@ fn what_agents_measure_is_what_the_gateway_counts() {
     );
     assert_eq!(count(&report, "/read/requests"), requests(&gateway, "read"));
     let total = count(&report, "/total/requests");
-    assert!(total.abs_diff(3002) < 400, "{total}");
+    // What is due follows from the seed, however much of it a busy machine gets done.
+    let due = |of: &Value, sent: &str| count(of, sent) + count(of, "/unsent");
+    let due_of_all = due(&report, "/total/requests");
+    assert!(due_of_all.abs_diff(3002) < 400, "{due_of_all}");
 
     let each = report["agents"]["each"].as_array().expect("a list");
     let sum: u64 = each.iter().map(|agent| count(agent, "/requests")).sum();
     assert_eq!((each.len(), sum), (3, total));
     assert!(
         each.iter()
-            .all(|agent| count(agent, "/requests").abs_diff(1000) < 250),
+            .all(|agent| due(agent, "/requests").abs_diff(1000) < 250),
         "{each:?}"
     );
     assert!(
@@ -117,9 +120,11 @@ fn a_curve_and_a_comparison_are_of_all_agents_together() {
     let (gateway, url) = served();
     let agents = ["one", "two"].map(|name| Agent::start(folder.path(), name, &[]));
     let agents = agents.iter().collect::<Vec<_>>();
+    // Of points: long enough for each agent to do something, also where the machine is busy.
+    let long = ["--ramp", "0s", "--duration", "3s", "--hosts", "2"];
     let common = ["--ramp", "0s", "--duration", "300ms", "--hosts", "2"];
 
-    let depths = [&[&*url, "--depths", "1,4", "--no-refinement"], &common[..]].concat();
+    let depths = [&[&*url, "--depths", "1,4", "--no-refinement"], &long[..]].concat();
     let output = on_agents("curve", folder.path(), &agents, &depths)
         .output()
         .unwrap();
@@ -152,7 +157,7 @@ fn a_curve_and_a_comparison_are_of_all_agents_together() {
     );
 
     let rates = ["--rates", "50,100", "--maximum", "2000", "--no-refinement"];
-    let rates = [&[&*url], &rates[..], &common[..]].concat();
+    let rates = [&[&*url], &rates[..], &long[..]].concat();
     let output = on_agents("curve", folder.path(), &agents, &rates)
         .output()
         .unwrap();
@@ -160,9 +165,12 @@ fn a_curve_and_a_comparison_are_of_all_agents_together() {
     let document = result(&output);
     for (run, rate) in document.runs().iter().zip([1000.0, 2000.0]) {
         assert_eq!(run.load.rate(), Some(rate), "of all together");
-        let due = rate * 0.3;
-        let sent = run.operations.requests() as f64;
-        assert!((0.5 * due..1.5 * due).contains(&sent), "{sent} of {due}");
+        let due = (run.operations.requests() + run.unsent) as f64;
+        let expected = rate * 3.0;
+        assert!(
+            (0.8 * expected..1.2 * expected).contains(&due),
+            "{due} of {expected}"
+        );
     }
 
     let compared = [
@@ -189,24 +197,17 @@ fn a_curve_and_a_comparison_are_of_all_agents_together() {
 
 #[test]
 fn a_curve_ends_with_the_points_before_an_agent_was_lost() {
-    /// Of a point. Half of that into the second one, an agent is lost.
-    const POINT: Duration = Duration::from_secs(5);
     let folder = tempfile::tempdir().unwrap();
-    let (gateway, url) = served();
+    let (_gateway, url) = served();
     let one = Agent::start(folder.path(), "one", &[]);
     let mut two = Agent::start(folder.path(), "two", &[]);
-    let arguments = [&*url, "--depths", "1,2", "--ramp", "0s", "--duration", "5s"];
-    let running = on_agents("curve", folder.path(), &[&one, &two], &arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    until("the first point is measured", || {
-        counted(&gateway, "read") > Some(0)
-    });
-    std::thread::sleep(POINT * 3 / 2);
+    // Progress is told after ten seconds: when the second point has just begun.
+    let arguments = [&*url, "--depths", "1,2", "--ramp", "0s", "--duration", "9s"];
+    let curve = on_agents("curve", folder.path(), &[&one, &two], &arguments);
+    let mut running = Running::start(curve);
+    running.until_told("depth 2");
     two.process.kill().unwrap();
-    let output = running.wait_with_output().unwrap();
+    let output = running.output();
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     let lost = format!("agent {} is lost", two.address);
     assert!(said(&output).contains(&lost), "{}", said(&output));
@@ -243,18 +244,12 @@ fn an_agent_that_is_killed_fails_the_run_by_name() {
         "--report",
         page.to_str().unwrap(),
     ];
-    let mut command = bench(folder.path(), &[&one, &two], &arguments);
-    let running = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut running = Running::start(bench(folder.path(), &[&one, &two], &arguments));
     let commands = |of: &Agent| of.log().matches("has this agent now").count();
     until("both work", || commands(&one) == 1 && commands(&two) == 1);
-    // Some intervals are told.
-    std::thread::sleep(Duration::from_secs(4));
+    running.until_told("IOPS");
     two.process.kill().unwrap();
-    let output = running.wait_with_output().unwrap();
+    let output = running.output();
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     let errors = said(&output);
     assert!(
@@ -312,21 +307,16 @@ fn an_agent_that_falls_silent_fails_the_run_by_name_and_is_free_when_it_is_back(
         "--interval",
         "100ms",
     ];
-    let running = bench(folder.path(), &[one, two, three], &arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut running = Running::start(bench(folder.path(), &[one, two, three], &arguments));
     until("all work", || {
         agents
             .iter()
             .all(|of| of.log().contains("has this agent now"))
     });
-    // Some intervals are told.
-    std::thread::sleep(Duration::from_secs(4));
+    running.until_told("IOPS");
     two.signal(Signal::STOP);
     let silent = Instant::now();
-    let output = running.wait_with_output().unwrap();
+    let output = running.output();
     let took = silent.elapsed();
     assert!(took < BOUND, "{took:?}");
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
@@ -387,9 +377,12 @@ fn a_load_with_hot_blocks_is_one_load_on_several_agents() {
                 "--access",
                 access,
                 "--rate",
-                "600",
+                "480",
                 "--queues",
                 queues,
+                // Room for all that is due: what a busy machine is late with is sent at the end.
+                "--queue-depth",
+                "127",
                 "--duration",
                 "1s",
                 "--seed",
@@ -407,7 +400,7 @@ fn a_load_with_hot_blocks_is_one_load_on_several_agents() {
             assert!(output.status.success(), "{}", said(&output));
             let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
             let sent = (count(&report, "/write/requests"), count(&report, "/unsent"));
-            assert_eq!(sent, (600, 0), "{access}");
+            assert_eq!(sent, (480, 0), "{access}");
             sets.push(written(&file));
         }
         assert_eq!(sets[0], sets[1], "{access}");
@@ -456,15 +449,10 @@ fn an_interrupted_coordinator_stops_its_agents_and_tells_what_there_is() {
     let folder = tempfile::tempdir().unwrap();
     let one = Agent::start(folder.path(), "one", &[]);
     let long = ["null:?size=1G", "--queue-depth", "1", "--duration", "10m"];
-    let running = bench(folder.path(), &[&one], &long)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    until("it works", || one.log().contains("has this agent now"));
-    std::thread::sleep(Duration::from_secs(2));
-    kill_process(Pid::from_child(&running), Signal::INT).unwrap();
-    let output = running.wait_with_output().unwrap();
+    let mut running = Running::start(bench(folder.path(), &[&one], &long));
+    running.until_told("IOPS");
+    running.signal(Signal::INT);
+    let output = running.output();
     assert!(output.status.success(), "{}", said(&output));
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert!(count(&report, "/total/requests") > 0);

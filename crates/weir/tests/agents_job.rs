@@ -8,14 +8,13 @@ mod gateway;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::process::{Command, Output};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use weir_lab::document::{Document, Latency, Operations, Run};
 use weir_load::workload::Kind;
 
-use agents::{Agent, bench, counted, counted_of, result, said, served, serving, written};
+use agents::{Agent, Running, bench, counted, counted_of, result, said, served, serving, written};
 use gateway::{Gateway, WEIR, until};
 
 /// A job file, in a folder.
@@ -30,9 +29,10 @@ fn run(folder: &Path, agents: &[&Agent], file: &Path, more: &[&str]) -> Output {
     bench(folder, agents, &arguments).output().unwrap()
 }
 
+/// With what was due, however much of it a busy machine got done.
 fn shape(run: &Run) -> (&str, &str, u64) {
     let phase = run.phase.as_deref().expect("it is of a phase");
-    (phase, &run.name, run.operations.requests())
+    (phase, &run.name, run.operations.requests() + run.unsent)
 }
 
 #[test]
@@ -108,7 +108,8 @@ fn what_agents_make_of_a_job_file_is_what_the_gateway_counts() {
     is_done(counted(&gateway, "write"), written, unfinished);
     let read = mixed.operations.read.requests;
     is_done(counted(&gateway, "read"), read, mixed.unfinished);
-    is_done(counted_of(&gateway, "other", "read"), 150, 0);
+    let read = reads.operations.read.requests;
+    is_done(counted_of(&gateway, "other", "read"), read, 0);
     assert_eq!(writes.volumes[0].url, *disk, "as it stands in the file");
     assert_eq!(reads.volumes[0].length_bytes, 32 << 20);
 
@@ -117,13 +118,13 @@ fn what_agents_make_of_a_job_file_is_what_the_gateway_counts() {
         assert!(parts.error.is_none() && parts.start_spread_seconds.is_some());
         assert_eq!(parts.each.len(), 2);
         let sent = parts.each.iter().map(|of| of.operations.requests());
-        let sent: Vec<_> = sent.collect();
-        let all = run.operations.requests();
-        assert_eq!(sent.iter().sum::<u64>(), all);
-        assert!(
-            sent.iter().all(|&of| of.abs_diff(all / 2) < 100),
-            "{sent:?}"
-        );
+        assert_eq!(sent.sum::<u64>(), run.operations.requests());
+        let due = parts.each.iter();
+        let due = due.map(|of| of.operations.requests() + of.unsent);
+        let due: Vec<_> = due.collect();
+        let all = run.operations.requests() + run.unsent;
+        assert_eq!(due.iter().sum::<u64>(), all);
+        assert!(due.iter().all(|&of| of.abs_diff(all / 2) < 100), "{due:?}");
         assert!(parts.each.iter().all(|of| of.seed == run.seed));
         for of in [Kind::Read, Kind::Write] {
             let latencies = |of_all: &Operations| match of {
@@ -180,9 +181,10 @@ fn a_job_with_hot_blocks_is_one_load_on_several_agents() {
         let (hot, zipf) = (image("hot"), image("zipf"));
         let volume = |path: &Path| format!("file:{}?size=64M", path.display());
         let (_gateway, urls) = serving(&[("hot", &volume(&hot)), ("zipf", &volume(&zipf))]);
+        // With room for all that is due: what a busy machine is late with is sent at the end.
         let phase = |url, access| {
             format!(
-                "[[phase]]\n[[phase.job]]\nvolume = \"{url}\"\nread = 0\naccess = \"{access}\"\nrate = 600\nqueues = {queues}\n"
+                "[[phase]]\n[[phase.job]]\nvolume = \"{url}\"\nread = 0\naccess = \"{access}\"\nrate = 480\nqueue_depth = 127\nqueues = {queues}\n"
             )
         };
         let phases = phase(&urls[0], "hot:80/20,20/80") + &phase(&urls[1], "zipf:1.1");
@@ -198,14 +200,14 @@ fn a_job_with_hot_blocks_is_one_load_on_several_agents() {
         assert!(output.status.success(), "{}", said(&output));
         let sent = result(&output);
         let sent = sent.runs().into_iter().map(|of| of.operations.requests());
-        assert_eq!(sent.collect::<Vec<_>>(), [600, 600]);
+        assert_eq!(sent.collect::<Vec<_>>(), [480, 480]);
         sets.push([written(&hot), written(&zipf)]);
     }
     assert_eq!(sets[0], sets[1]);
 }
 
 /// Three phases of which the second is long, and under way.
-fn under_way(folder: &Path, agents: &[&Agent]) -> (Gateway, Child) {
+fn under_way(folder: &Path, agents: &[&Agent]) -> (Gateway, Running) {
     let (gateway, urls) = serving(&[("disk", "mem:?size=64M"), ("other", "mem:?size=32M")]);
     let [disk, other] = [&urls[0], &urls[1]];
     let file = job_file(
@@ -219,6 +221,7 @@ fn under_way(folder: &Path, agents: &[&Agent]) -> (Gateway, Child) {
             [[phase.job]]
             volume = "{disk}"
             rate = 200
+            queue_depth = 127
             [[phase]]
             name = "second"
             duration = "10m"
@@ -234,16 +237,11 @@ fn under_way(folder: &Path, agents: &[&Agent]) -> (Gateway, Child) {
         ),
     );
     let arguments = ["--job", file.to_str().unwrap()];
-    let running = bench(folder, agents, &arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut running = Running::start(bench(folder, agents, &arguments));
     until("the second phase began", || {
         counted(&gateway, "write") > Some(0)
     });
-    // Some intervals are told.
-    std::thread::sleep(Duration::from_secs(4));
+    running.until_told("IOPS");
     (gateway, running)
 }
 
@@ -261,7 +259,7 @@ fn an_agent_that_is_killed_in_a_phase_fails_it_by_name_and_those_before_are_whol
     let mut two = Agent::start(folder.path(), "two", &[]);
     let (gateway, running) = under_way(folder.path(), &[&one, &two]);
     two.process.kill().unwrap();
-    let output = running.wait_with_output().unwrap();
+    let output = running.output();
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     let lost = format!("agent {} is lost", two.address);
     assert!(said(&output).contains(&format!("error: the result is not whole: {lost}")));
@@ -294,8 +292,8 @@ fn a_job_file_that_is_interrupted_keeps_what_was_measured() {
     let folder = tempfile::tempdir().unwrap();
     let one = Agent::start(folder.path(), "one", &[]);
     let (gateway, running) = under_way(folder.path(), &[&one]);
-    kill_process(Pid::from_child(&running), Signal::INT).unwrap();
-    let output = running.wait_with_output().unwrap();
+    running.signal(Signal::INT);
+    let output = running.output();
     assert!(output.status.success(), "{}", said(&output));
     let document = result(&output);
     let runs = document.runs();

@@ -7,13 +7,15 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use weir_lab::document::Document;
 
 use crate::common::free_port;
-use crate::gateway::{Gateway, WEIR};
+use crate::gateway::{Gateway, WEIR, until};
 
 pub(crate) const SUBSYSTEM: &str = "nqn.2026-01.com.example:agents";
 
@@ -102,6 +104,73 @@ pub(crate) fn on_agents(
     }
     command.arg("--agent-token-file").arg(token(folder));
     command
+}
+
+/// A tool that goes on, whose errors and progress are read as it tells them.
+pub(crate) struct Running {
+    process: Option<Child>,
+    told: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().expect("the tool starts");
+        let errors = BufReader::new(process.stderr.take().expect("it is piped"));
+        let told = Arc::new(Mutex::new(String::new()));
+        let into = Arc::clone(&told);
+        let reader = std::thread::spawn(move || {
+            for line in errors.lines() {
+                let line = line.expect("it is text");
+                *into.lock().unwrap() += &(line + "\n");
+            }
+        });
+        Running {
+            process: Some(process),
+            told,
+            reader: Some(reader),
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let process = self.process.as_ref().expect("it goes on");
+        kill_process(Pid::from_child(process), signal).expect("it is there");
+    }
+
+    /// Waits for its progress, of which it tells every ten seconds, to have this in it. Before it tells of any, it has heard of intervals.
+    #[track_caller]
+    pub(crate) fn until_told(&mut self, what: &str) {
+        let (told, process) = (&self.told, self.process.as_mut().expect("it goes on"));
+        until(what, || {
+            let told = told.lock().unwrap();
+            let ended = process.try_wait().expect("it can be waited for");
+            assert!(ended.is_none(), "it ended:\n{told}");
+            told.contains(what)
+        });
+    }
+
+    /// Waits for its end.
+    pub(crate) fn output(mut self) -> Output {
+        let process = self.process.take().expect("it goes on");
+        let mut output = process.wait_with_output().expect("it ends");
+        // The errors end with the process; what it told is whole when their reader has ended.
+        let reader = self.reader.take().expect("it was started");
+        reader.join().expect("what it tells can be read");
+        output.stderr = self.told.lock().unwrap().clone().into_bytes();
+        output
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            // It may have ended; then there is nothing to kill.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
 }
 
 pub(crate) fn said(output: &Output) -> String {
