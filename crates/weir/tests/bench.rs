@@ -96,7 +96,7 @@ fn kinds_sizes_and_access_are_as_they_were_asked_for() {
         "--compress",
         "50",
         "-t",
-        "200ms",
+        "2s",
     ]);
     let stream = &report["workload"]["streams"][0];
     let percents = ["read", "write", "deallocate", "flush"]
