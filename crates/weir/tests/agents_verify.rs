@@ -45,8 +45,9 @@ fn lying(lies: &[(&str, u64, u64)]) -> (Gateway, Vec<String>) {
 }
 
 /// Two agents write each block of a volume of 256 blocks twice, in requests of 4, the first one blocks 0 to 127. Slowly, so that the
-/// last of them are sent in time on a machine that does much else.
-fn twice(folder: &Path, agents: &[Agent; 2], url: &str) -> Output {
+/// last of them are sent in time on a machine that does much else: each time in half of `seconds`.
+fn twice(folder: &Path, agents: &[Agent; 2], url: &str, seconds: u32) -> Output {
+    let (rate, duration) = ((128 / seconds).to_string(), format!("{seconds}s"));
     let arguments = [
         url,
         "--verify",
@@ -56,9 +57,11 @@ fn twice(folder: &Path, agents: &[Agent; 2], url: &str) -> Output {
         "16k",
         "--sequential",
         "--rate",
-        "64",
+        &rate,
         "--duration",
-        "2s",
+        &duration,
+        "--queue-depth",
+        "64",
         "--destroy-data",
         url,
     ];
@@ -85,7 +88,7 @@ fn every_lie_is_found_by_the_agent_whose_blocks_it_is_about() {
     let agents = two_agents(folder.path());
     for (lie, fault, persists) in expected {
         for (finder, block, to) in PLACES {
-            let output = twice(folder.path(), &agents, urls.next().unwrap());
+            let output = twice(folder.path(), &agents, urls.next().unwrap(), 2);
             assert_eq!(output.status.code(), Some(1), "{lie}: {}", said(&output));
             let report = json(&output);
             let verdict = &report["verification"][0];
@@ -110,14 +113,14 @@ fn every_lie_is_found_by_the_agent_whose_blocks_it_is_about() {
 /// What one agent wrote goes to the blocks of the other: both find it, and neither takes it for a write that was lost or is stale.
 #[test]
 fn what_goes_astray_from_one_agents_blocks_to_anothers_is_misdirected_for_both() {
-    // The place that it goes to is overwritten first, and not again.
-    let places = [(190, 4), (62, 132)];
+    // The place that it goes to is overwritten first, seconds before, and not again.
+    let places = [(246, 4), (118, 132)];
     let lies = places.map(|(block, to)| ("misdirected-write", block, to));
     let (_gateway, urls) = lying(&lies);
     let folder = tempfile::tempdir().unwrap();
     let agents = two_agents(folder.path());
     for ((block, to), url) in places.into_iter().zip(&urls) {
-        let output = twice(folder.path(), &agents, url);
+        let output = twice(folder.path(), &agents, url, 8);
         assert_eq!(output.status.code(), Some(1), "{}", said(&output));
         let report = json(&output);
         let verdict = &report["verification"][0];

@@ -17,8 +17,8 @@ use lies::{LIES, lying};
 
 const SUBSYSTEM: &str = "nqn.2025-01.org.example:lies";
 /// The block lied about, and where what is misdirected goes to or comes from, of 256. Of load that goes from the first to the last, a place
-/// that is not written to again before it is looked at.
-const BLOCK: u64 = 62;
+/// that is not written to again before it is looked at, and is far away from it.
+const BLOCK: u64 = 190;
 const TO: u64 = 4;
 fn volume(lie: &str) -> String {
     lying(lie, BLOCK, TO)
@@ -40,9 +40,10 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(output)))
 }
 
-/// Every block twice, and everything compared.
+/// Every block twice, and everything compared. One after another: what goes astray to a block that is just being overwritten is lost, and not misdirected.
 fn verified(url: &str) -> Output {
-    let passes = ["--passes", "2", "--block-size", "16k"];
+    let passes = "--passes 2 --block-size 16k --queue-depth 1";
+    let passes: Vec<_> = passes.split(' ').collect();
     weir(
         &[
             &["verify", url, "--json", "--destroy-data", url],
@@ -52,9 +53,10 @@ fn verified(url: &str) -> Output {
     )
 }
 
-/// Every block twice, slowly enough that a machine that does much else sends all in time, and everything compared at the end.
+/// Every block twice, slowly enough, and with room for so many, that a machine that does much else sends all in time, and everything
+/// compared at the end.
 fn driven(url: &str) -> Output {
-    let load = "--verify --read-percent 0 --block-size 16k --sequential --rate 64 --duration 2s";
+    let load = "--verify --read-percent 0 --block-size 16k --sequential --rate 32 --duration 4s --queue-depth 64";
     let load: Vec<_> = load.split(' ').collect();
     weir(&[&["bench", url, "--json", "--destroy-data", url], &load[..]].concat())
 }
