@@ -47,6 +47,8 @@ const REQUESTS: u64 = 100;
 struct Fake {
     /// Set when a worker is dropped.
     gone: Arc<AtomicBool>,
+    /// Set when a worker has begun a run.
+    begun: Arc<AtomicBool>,
     /// Whether it does nothing when it should begin, until it is stopped.
     is_still: bool,
     /// Whether it tells of more requests than there can be.
@@ -141,6 +143,7 @@ impl Worker for Fake {
         std::thread::sleep(beginning.remaining());
         let teller = conductor.teller();
         teller.began(beginning);
+        self.begun.store(true, Ordering::SeqCst);
         while self.is_still && !configs[0].stop.is_asked() {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -244,6 +247,7 @@ struct Running {
     end: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
     gone: Arc<AtomicBool>,
+    begun: Arc<AtomicBool>,
     log: Arc<Mutex<Vec<String>>>,
     folder: tempfile::TempDir,
 }
@@ -258,8 +262,10 @@ impl Running {
     fn start_as(identity: Identity, folder: tempfile::TempDir) -> Self {
         let fingerprint = identity.fingerprint();
         let gone = Arc::new(AtomicBool::new(false));
+        let begun = Arc::new(AtomicBool::new(false));
         let log = Arc::new(Mutex::new(Vec::new()));
         let (worker_gone, lines) = (Arc::clone(&gone), Arc::clone(&log));
+        let worker_begun = Arc::clone(&begun);
         let agent = Agent {
             token: Token::new(TOKEN).expect("it is a token"),
             tls: identity.server().expect("it is an identity"),
@@ -269,6 +275,7 @@ impl Running {
                 worker_gone.store(false, Ordering::SeqCst);
                 Box::new(Fake {
                     gone: Arc::clone(&worker_gone),
+                    begun: Arc::clone(&worker_begun),
                     is_still: false,
                     is_boastful: false,
                     is_one_medium: false,
@@ -296,6 +303,7 @@ impl Running {
             end: Some(end),
             thread: Some(thread),
             gone,
+            begun,
             log,
             folder,
         }
@@ -549,8 +557,13 @@ fn a_conclusion_that_is_ended_and_one_without_an_agent_are_told_as_such() {
         let (loading, mut nothing) = (Stop::new(), |_| {});
         let ends = loading.clone();
         let run = coordinator.run_verified(0, &configs, &SEEDS, &loading, &mut nothing);
+        let begun = [Arc::clone(&one.begun), Arc::clone(&two.begun)];
         let end = async {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            let began = Instant::now();
+            while !begun.iter().all(|of| of.load(Ordering::SeqCst)) {
+                assert!(began.elapsed() < PATIENCE, "they do not begin");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
             ends.stop();
         };
         let (outcome, ()) = tokio::join!(run, end);
@@ -966,13 +979,13 @@ fn a_run_ends_when_its_coordinator_goes_or_falls_silent() {
                 matches!(said, ToCoordinator::Opened { .. })
             })
             .await;
+            let began = Instant::now();
             stream.write_all(&begin(LONG)).await.unwrap();
             until(&mut stream, &mut frames, |said| {
                 matches!(said, ToCoordinator::Progress(_))
             })
             .await;
             assert!(!one.gone.load(Ordering::SeqCst));
-            let began = Instant::now();
             if is_silent {
                 // It is told until the agent has enough.
                 let mut bytes = vec![0; 1 << 16];

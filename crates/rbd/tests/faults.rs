@@ -351,15 +351,28 @@ fn a_full_pool_fails_writes_and_nothing_else() {
     cluster.tell("full off");
     assert_eq!(do_now(&harness, &volume, 1), Ok(()));
     assert_eq!(trouble(), None, "its trouble is over");
-    cluster.tell("full on");
-    assert_eq!(do_now(&harness, &volume, 1), Err(VolumeError::NoSpace));
-    assert!(is_full(trouble()));
-    cluster.tell("full off");
-    assert_eq!(do_now(&harness, &volume, 1), Ok(()));
-    assert!(
-        is_full(trouble()),
-        "one that succeeds between others that fail ends nothing"
-    );
+    // A second without a failure ends it: where the machine has taken so long meanwhile, it is done again.
+    let first = Instant::now();
+    loop {
+        cluster.tell("full on");
+        let failed = Instant::now();
+        assert_eq!(do_now(&harness, &volume, 1), Err(VolumeError::NoSpace));
+        assert!(is_full(trouble()));
+        cluster.tell("full off");
+        assert_eq!(do_now(&harness, &volume, 1), Ok(()));
+        let is_kept = is_full(trouble());
+        if failed.elapsed() < Duration::from_secs(1) {
+            assert!(
+                is_kept,
+                "one that succeeds between others that fail ends nothing"
+            );
+            break;
+        }
+        assert!(
+            first.elapsed() < Duration::from_secs(60),
+            "it always takes a second"
+        );
+    }
     drop(volume);
     close(&harness, host);
 }
