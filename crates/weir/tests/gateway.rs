@@ -476,7 +476,16 @@ fn where_time_went_is_shown() {
     until("commands of the load", || {
         gateway.ok("latency").contains("write")
     });
-    let over = gateway.json("latency --interval 1");
+    // An interval in which the load had a processor.
+    let mut over = Value::Null;
+    until("reads and writes in an interval", || {
+        over = gateway.json("latency --interval 1");
+        let commands = over[0]["commands"].as_array();
+        ["read", "write"].iter().all(|command| {
+            let is_it = |one: &Value| one["command"] == *command && one["count"].as_u64() > Some(0);
+            commands.is_some_and(|all| all.iter().any(is_it))
+        })
+    });
     let whole = gateway.json("latency");
     let times = |of: &Value, command: &str| -> Value {
         let commands = of[0]["commands"].as_array().unwrap();

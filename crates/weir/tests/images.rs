@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use weir_volume::VolumeUrl;
@@ -427,7 +428,7 @@ fn a_volume_moves_to_a_client_of_its_own_under_load_and_status_tells_why() {
     let load = |nsid: u32, depth: u32| {
         let target = format!("nvme+tcp://127.0.0.1:{port}/{SUBSYSTEM}?nsid={nsid}");
         let bench = format!(
-            "bench --read-percent 50 --queue-depth {depth} --duration 20 --verify --json {target} --destroy-data {target}"
+            "bench --read-percent 50 --queue-depth {depth} --duration 600 --verify --json {target} --destroy-data {target}"
         );
         let load = Command::new(WEIR)
             .args(bench.split_whitespace())
@@ -465,7 +466,9 @@ fn a_volume_moves_to_a_client_of_its_own_under_load_and_status_tells_why() {
     assert!(gateway.log().contains("has moved to a client of its own"));
     assert!(gateway.metric("weir_image_own_client") == 1.0);
     assert!(gateway.metric("weir_image_moves_total") == 1.0);
+    // An interrupt ends a load, and what was written until then is checked.
     for load in loads {
+        kill_process(Pid::from_child(&load), Signal::INT).expect("it goes on");
         let output = load.wait_with_output().expect("it ends");
         assert!(output.status.success());
         let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
