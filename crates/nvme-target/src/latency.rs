@@ -179,7 +179,7 @@ impl Stage {
 }
 
 /// What kind of command it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CommandKind {
     /// Read.
     Read,

@@ -12,7 +12,7 @@ use weir_volume::VolumeUrl;
 
 use super::{ApiError, Context};
 use crate::metrics::{Family, Kind};
-use crate::name::VolumeName;
+use crate::name::{Nqn, VolumeName};
 
 /// A client of a Ceph cluster, which images share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -177,6 +177,9 @@ struct Image {
     report: VolumeReport,
     /// Nothing of a part.
     latency: Latency,
+    /// What librbd took for the reads and writes that are in it.
+    reads_librbd_ns: u64,
+    writes_librbd_ns: u64,
 }
 
 /// The URLs of the images that a volume is made of: its own, or those of what it is made of.
@@ -240,6 +243,7 @@ pub(super) fn troubles(context: &Context) -> BTreeMap<VolumeName, String> {
 async fn images(context: &Context, ceph: &RbdHost) -> Result<Vec<Image>, ApiError> {
     let used = reports(context, ceph);
     if used.is_empty() {
+        context.told.retain(&[]);
         return Ok(Vec::new());
     }
     let engine = context.control.engine();
@@ -247,15 +251,31 @@ async fn images(context: &Context, ceph: &RbdHost) -> Result<Vec<Image>, ApiErro
     let state = context.control.state();
     let names = names(&used);
     let image = |(used, name): (Used, String)| {
+        let own: BTreeMap<_, _> = state
+            .users_of(&used.volume)
+            .map(|(nqn, nsid)| (nqn.clone(), nsid.get()))
+            .filter(|_| !used.part)
+            .filter_map(|namespace| latencies.get(&namespace).map(|own| (namespace, own)))
+            .collect();
         let mut latency = Latency::default();
-        for (nqn, nsid) in state.users_of(&used.volume) {
-            if let Some(own) = latencies.get(&(nqn.clone(), nsid.get()))
-                && !used.part
-            {
-                latency.merge(own);
+        own.values().for_each(|own| latency.merge(own));
+        let LibrbdTimes { reads, writes, .. } = used.report.times;
+        let took = |kind, librbd: Taken| {
+            if used.part {
+                return 0;
             }
-        }
+            let commands = |(namespace, own): (&Namespace, &&Latency)| {
+                let commands = own.kind(kind).map_or(0, |times| times.count());
+                (namespace.clone(), commands)
+            };
+            let commands = own.iter().map(commands).collect();
+            context
+                .told
+                .librbd_ns(&used.volume, kind, commands, librbd.nanoseconds)
+        };
         Image {
+            reads_librbd_ns: took(CommandKind::Read, reads),
+            writes_librbd_ns: took(CommandKind::Write, writes),
             volume: used.volume,
             name,
             part: used.part,
@@ -263,7 +283,9 @@ async fn images(context: &Context, ceph: &RbdHost) -> Result<Vec<Image>, ApiErro
             latency,
         }
     };
-    Ok(used.into_iter().zip(names).map(image).collect())
+    let images: Vec<_> = used.into_iter().zip(names).map(image).collect();
+    context.told.retain(&images);
+    Ok(images)
 }
 
 /// What images are called: by their names, and by their URLs where a volume has two of one name, as of several clusters.
@@ -300,17 +322,17 @@ fn spent(latency: &Latency, kind: CommandKind) -> Option<Spent> {
 impl Spent {
     /// What of it was neither on the wire nor in librbd, and what was in librbd. librbd has orphans for longer than their commands
     /// took.
-    fn inside_ns(&self, librbd: Taken) -> (u64, u64) {
+    fn inside_ns(&self, librbd_ns: u64) -> (u64, u64) {
         let inside_ns = self.total_ns.saturating_sub(self.network_ns);
-        let librbd_ns = librbd.nanoseconds.min(inside_ns);
+        let librbd_ns = librbd_ns.min(inside_ns);
         (inside_ns - librbd_ns, librbd_ns)
     }
 }
 
 /// librbd's share is that of all its operations on the image, by command: those that ended with no command's answer are among them.
-fn split(latency: &Latency, kind: CommandKind, librbd: Taken) -> Option<TimeSplit> {
+fn split(latency: &Latency, kind: CommandKind, librbd_ns: u64) -> Option<TimeSplit> {
     let spent = spent(latency, kind)?;
-    let (reactor_ns, librbd_ns) = spent.inside_ns(librbd);
+    let (reactor_ns, librbd_ns) = spent.inside_ns(librbd_ns);
     let commands = spent.commands;
     Some(TimeSplit {
         commands,
@@ -320,37 +342,92 @@ fn split(latency: &Latency, kind: CommandKind, librbd: Taken) -> Option<TimeSpli
     })
 }
 
-/// What the metrics page said of commands in the gateway itself, by volume and kind: how many commands, and for how long. That time is a
-/// difference, of which librbd's part is counted a moment before the rest, so that it may fall a little; a counter must not, or its
-/// reader takes it for one that began anew.
+/// A namespace: its subsystem and its number there.
+type Namespace = (Nqn, u32);
+
+/// What was said of images before.
+///
+/// librbd's times are those of a volume since it was opened, and commands' those of the namespaces that there are. The time in the gateway
+/// itself is their difference: so it must be known what librbd took for namespaces that are gone. And as librbd's part is counted a moment
+/// before the rest, the difference may fall a little; a counter must not, or its reader takes it for one that began anew.
 #[derive(Default)]
-pub(super) struct Told(Mutex<BTreeMap<(VolumeName, &'static str), ToldLast>>);
+pub(super) struct Told(Mutex<BTreeMap<(VolumeName, CommandKind), ToldLast>>);
 
 #[derive(Default)]
 struct ToldLast {
-    commands: u64,
-    nanoseconds: u64,
+    /// Of each namespace.
+    commands: BTreeMap<Namespace, u64>,
+    /// What librbd had taken in all.
+    librbd_ns: u64,
+    /// What of it was for namespaces that are gone.
+    gone_ns: u64,
+    /// What the metrics page said: of how many commands, and how long.
+    page: (u64, u64),
 }
 
 impl Told {
-    /// What is told of a time. With fewer commands than before, those of a namespace that is gone are missing: it does begin anew.
+    fn with<T>(
+        &self,
+        volume: &VolumeName,
+        kind: CommandKind,
+        of: impl FnOnce(&mut ToldLast) -> T,
+    ) -> T {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        of(told.entry((volume.clone(), kind)).or_default())
+    }
+
+    /// What librbd took for the namespaces that there are, of all that it took. A namespace that is gone, or began anew with fewer
+    /// commands than it had, takes with it as large a part as it had of the commands.
+    fn librbd_ns(
+        &self,
+        volume: &VolumeName,
+        kind: CommandKind,
+        commands: BTreeMap<Namespace, u64>,
+        librbd_ns: u64,
+    ) -> u64 {
+        self.with(volume, kind, |last| {
+            if librbd_ns < last.librbd_ns {
+                // The volume was opened anew.
+                (last.librbd_ns, last.gone_ns) = (0, 0);
+            }
+            let before: u64 = last.commands.values().sum();
+            let is_gone = |(namespace, had): &(&Namespace, &u64)| {
+                commands.get(*namespace).is_none_or(|has| has < *had)
+            };
+            let gone: u64 = last
+                .commands
+                .iter()
+                .filter(is_gone)
+                .map(|(_, had)| had)
+                .sum();
+            if gone > 0 {
+                let theirs = (last.librbd_ns - last.gone_ns) as f64 * (gone as f64 / before as f64);
+                last.gone_ns = last.librbd_ns.min(last.gone_ns + theirs as u64);
+            }
+            last.commands = commands;
+            last.librbd_ns = librbd_ns;
+            librbd_ns - last.gone_ns
+        })
+    }
+
+    /// What the metrics page tells of a time. With fewer commands than before, those of a namespace that is gone are missing: it does begin
+    /// anew.
     fn never_less(
         &self,
         volume: &VolumeName,
-        kind: &'static str,
+        kind: CommandKind,
         commands: u64,
         nanoseconds: u64,
     ) -> u64 {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = told.entry((volume.clone(), kind)).or_default();
-        *last = ToldLast {
-            commands,
-            nanoseconds: match commands >= last.commands {
-                true => nanoseconds.max(last.nanoseconds),
+        self.with(volume, kind, |last| {
+            let (commands_before, told) = last.page;
+            let told = match commands >= commands_before {
+                true => nanoseconds.max(told),
                 false => nanoseconds,
-            },
-        };
-        last.nanoseconds
+            };
+            last.page = (commands, told);
+            told
+        })
     }
 
     /// Forgets volumes that are gone.
@@ -361,7 +438,6 @@ impl Told {
 }
 
 fn image_view(image: &Image) -> CephImageView {
-    let LibrbdTimes { reads, writes, .. } = image.report.times;
     let report = &image.report;
     CephImageView {
         volume: image.volume.clone(),
@@ -376,8 +452,8 @@ fn image_view(image: &Image) -> CephImageView {
         moves_called_off: report.moves_called_off,
         orphans: report.orphans,
         trouble: report.trouble.clone(),
-        reads: split(&image.latency, CommandKind::Read, reads),
-        writes: split(&image.latency, CommandKind::Write, writes),
+        reads: split(&image.latency, CommandKind::Read, image.reads_librbd_ns),
+        writes: split(&image.latency, CommandKind::Write, image.writes_librbd_ns),
     }
 }
 
@@ -433,7 +509,6 @@ pub(super) async fn families(context: &Context) -> Result<Vec<Family>, ApiError>
         all.extend(client_families(&clients));
     }
     // No client is there while all that are lost wait for one.
-    context.told.retain(&images);
     if !images.is_empty() {
         all.extend(image_families(&images));
         all.extend(time_families(&images, &context.told));
@@ -565,10 +640,9 @@ fn time_families(images: &[Image], told: &Told) -> Vec<Family> {
         "Time that commands to an image were in the gateway, and neither on the wire nor in librbd, by what they do.",
     );
     for image in images {
-        let LibrbdTimes { reads, writes, .. } = image.report.times;
-        for (name, kind, librbd) in [
-            ("read", CommandKind::Read, reads),
-            ("write", CommandKind::Write, writes),
+        for (name, kind, librbd_ns) in [
+            ("read", CommandKind::Read, image.reads_librbd_ns),
+            ("write", CommandKind::Write, image.writes_librbd_ns),
         ] {
             let Some(spent) = spent(&image.latency, kind) else {
                 continue;
@@ -581,8 +655,8 @@ fn time_families(images: &[Image], told: &Told) -> Vec<Family> {
                     ("operation", name),
                 ]
             };
-            let (reactor_ns, _) = spent.inside_ns(librbd);
-            let reactor_ns = told.never_less(volume, name, spent.commands, reactor_ns);
+            let (reactor_ns, _) = spent.inside_ns(librbd_ns);
+            let reactor_ns = told.never_less(volume, kind, spent.commands, reactor_ns);
             commands.add(with(), spent.commands);
             network.add(with(), spent.network_ns as f64 / 1e9);
             reactor.add(with(), reactor_ns as f64 / 1e9);
@@ -598,22 +672,48 @@ mod tests {
     #[test]
     fn a_time_that_is_told_falls_with_its_commands_alone() {
         let (told, volume) = (Told::default(), "v".parse().expect("a name"));
+        use CommandKind::{Read, Write};
         for (kind, commands, nanoseconds, expected) in [
-            ("read", 10, 500, 500),
+            (Read, 10, 500, 500),
             // librbd has counted what the command has not.
-            ("read", 10, 400, 500),
-            ("read", 11, 450, 500),
-            ("write", 3, 70, 70),
-            ("read", 12, 600, 600),
+            (Read, 10, 400, 500),
+            (Read, 11, 450, 500),
+            (Write, 3, 70, 70),
+            (Read, 12, 600, 600),
             // The namespace is another.
-            ("read", 2, 20, 20),
-            ("read", 3, 30, 30),
+            (Read, 2, 20, 20),
+            (Read, 3, 30, 30),
         ] {
             let is = told.never_less(&volume, kind, commands, nanoseconds);
-            assert_eq!(is, expected, "{kind} {commands} {nanoseconds}");
+            assert_eq!(is, expected, "{kind:?} {commands} {nanoseconds}");
         }
         told.retain(&[]);
-        assert_eq!(told.never_less(&volume, "read", 3, 1), 1);
+        assert_eq!(told.never_less(&volume, Read, 3, 1), 1);
+    }
+
+    #[test]
+    fn what_librbd_took_for_namespaces_that_are_gone_is_not_taken_from_the_others() {
+        let (told, volume) = (Told::default(), "v".parse().expect("a name"));
+        let nqn: Nqn = "nqn.2026-01.com.example:a".parse().expect("a name");
+        let look = |namespaces: &[(u32, u64)], librbd_ns| {
+            let of = |&(nsid, commands): &(u32, u64)| ((nqn.clone(), nsid), commands);
+            let commands = namespaces.iter().map(of).collect();
+            told.librbd_ns(&volume, CommandKind::Read, commands, librbd_ns)
+        };
+        assert_eq!(look(&[(1, 10)], 1000), 1000);
+        assert_eq!(look(&[(1, 30), (2, 10)], 4000), 4000);
+        // Three quarters of the commands were the first one's. It is there again, and has read anew.
+        assert_eq!(look(&[(1, 2), (2, 12)], 4400), 1400);
+        assert_eq!(look(&[(1, 4), (2, 12)], 4600), 1600);
+        // The second one is gone.
+        assert_eq!(look(&[(1, 4)], 4600), 400);
+        assert_eq!(look(&[], 4600), 0);
+        assert_eq!(look(&[(3, 5)], 5200), 600);
+        // The volume was opened anew.
+        assert_eq!(look(&[(3, 1)], 90), 90);
+        // Another kind, and another volume, have their own.
+        let own = told.librbd_ns(&volume, CommandKind::Write, BTreeMap::new(), 50);
+        assert_eq!(own, 50);
     }
 
     #[test]
@@ -657,13 +757,9 @@ mod tests {
         let mut latency = Latency::default();
         // Ten reads: 1 us in, 2 us queued, 90 us in the volume, 4 us out.
         latency.add(CommandKind::Read, [1000, 2000, 90_000, 4000], 10);
-        let librbd = Taken {
-            operations: 11,
-            nanoseconds: 800_000,
-        };
-        let split = |librbd| super::split(&latency, CommandKind::Read, librbd);
+        let split = |librbd_ns| super::split(&latency, CommandKind::Read, librbd_ns);
         assert_eq!(
-            split(librbd),
+            split(800_000),
             Some(TimeSplit {
                 commands: 10,
                 network_ns: 5000,
@@ -672,12 +768,8 @@ mod tests {
             })
         );
         // Orphans took longer than their commands.
-        let longer = Taken {
-            operations: 11,
-            nanoseconds: 80_000_000,
-        };
-        let all = split(longer).expect("there were some");
+        let all = split(80_000_000).expect("there were some");
         assert_eq!((all.reactor_ns, all.librbd_ns), (0, 92_000));
-        assert_eq!(super::split(&latency, CommandKind::Write, librbd), None);
+        assert_eq!(super::split(&latency, CommandKind::Write, 800_000), None);
     }
 }
