@@ -160,7 +160,7 @@ fn settings_of_connections_are_swept_and_drawn_together() {
     let remote = format!("nvme+tcp://{}/{NQN}?nsid=1", listeners[0]);
     let sweep = |more: &[&str]| {
         let mut command = Command::new(WEIR);
-        command.args(["curve", &remote, "--depths", "1,4", "-t", "100ms"]);
+        command.args(["curve", &remote, "--depths", "1,4", "-t", "500ms"]);
         command.args(["--ramp", "20ms", "--no-refinement", "--rounds", "4"]);
         command.args(["-o", "sweep.json", "--report", "sweep.html"]);
         let output = command.args(more).current_dir(folder.path()).output();
@@ -257,7 +257,8 @@ fn a_curve_and_a_comparison_draw_themselves() {
         Document::from_json(&stored).expect("a result")
     };
     let slow = "null:?size=1G&rate=2000&delay=2ms";
-    let short = ["-t", "200ms", "--ramp", "50ms"];
+    // Requests end in every run though the machine stands still for a moment.
+    let each = |seconds| ["-t", seconds, "--ramp", "50ms"];
     weir(
         &[
             &[
@@ -270,7 +271,7 @@ fn a_curve_and_a_comparison_draw_themselves() {
                 "--report",
                 "curve.html",
             ][..],
-            &short,
+            &each("1s"),
         ]
         .concat(),
     );
@@ -287,7 +288,7 @@ fn a_curve_and_a_comparison_draw_themselves() {
                 "--report",
                 "compare.html",
             ][..],
-            &short,
+            &each("500ms"),
         ]
         .concat(),
     );
