@@ -114,6 +114,7 @@ pub fn from_intervals(intervals: Vec<Interval>, open: bool) -> BenchReport {
         intervals,
         lag_ns,
         waited: 0,
+        late_ns_max: 0,
         littles_law: LittlesLaw::default(),
         generator: GeneratorReport::default(),
         caveats: vec![Caveat::EndedEarly],

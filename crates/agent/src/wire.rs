@@ -424,6 +424,7 @@ pub struct ReportOnWire {
     lag: Option<Vec<u64>>,
     ended: u64,
     waited: u64,
+    late_ns_max: u64,
     in_flight: f64,
     rate_times_service: f64,
     processor_ns: Option<u64>,
@@ -479,6 +480,7 @@ impl ReportOnWire {
             lag: of.lag_ns.as_ref().map(numbers),
             ended: of.ended,
             waited: of.waited,
+            late_ns_max: of.late_ns_max,
             in_flight: of.littles_law.in_flight,
             rate_times_service: of.littles_law.rate_times_service,
             processor_ns: of.generator.processor.map(nanoseconds),
@@ -525,6 +527,7 @@ impl ReportOnWire {
             lag_ns,
             ended: most.check("the number of requests that ended", self.ended)?,
             waited: most.check("the number of requests that waited", self.waited)?,
+            late_ns_max: nanoseconds(time("the latest request", self.late_ns_max)?),
             littles_law: LittlesLaw {
                 in_flight: most.check_real("what was in flight", self.in_flight)?,
                 rate_times_service: most
@@ -1040,7 +1043,7 @@ mod tests {
         use serde_json::{Value, json};
         let most = Most::of(3, 5);
         let above = most.0 + 1;
-        let figures: [(&str, Value, &str); 20] = [
+        let figures: [(&str, Value, &str); 21] = [
             ("/elapsed_ns", json!(TIME_NS_MAX + 1), "measured time"),
             ("/operations/0/requests", json!(above), "number of requests"),
             ("/operations/1/bytes", json!(above), "number of bytes"),
@@ -1063,6 +1066,7 @@ mod tests {
             ("/lag", json!([5, above]), "number of lags"),
             ("/ended", json!(above), "requests that ended"),
             ("/waited", json!(above), "requests that waited"),
+            ("/late_ns_max", json!(u64::MAX), "latest request"),
             ("/in_flight", json!(1e300), "what was in flight"),
             ("/rate_times_service", json!(-1.0), "the rate times"),
             ("/processor_ns", json!(u64::MAX), "processor time"),

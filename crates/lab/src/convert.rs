@@ -80,6 +80,7 @@ pub fn run(asked: &Asked<'_>, volumes: &[Volume], reports: &[BenchReport]) -> Ru
         steady_state: steady(&intervals, sum.elapsed),
         intervals,
         lag: sum.lag_ns.as_ref().and_then(Latency::of),
+        late_ns_max: open.then_some(sum.late_ns_max),
         unsent: sum.unsent,
         unfinished: sum.unfinished,
         littles_law: (of_law.in_flight > 0.0)
@@ -333,6 +334,7 @@ mod tests {
             lag_ns: open.then(histogram),
             ended: requests,
             waited: 0,
+            late_ns_max: 64_000_000,
             littles_law: bench::LittlesLaw {
                 in_flight: 2.0,
                 rate_times_service: 1.9,
@@ -387,6 +389,7 @@ mod tests {
             .collect();
         assert_eq!(each, [10, 20]);
         assert_eq!((run.ramp_seconds, run.seed, run.unsent), (1.5, 7, 6));
+        assert_eq!(run.late_ns_max, None, "the load is a closed one");
         let law = run.littles_law.unwrap();
         assert_eq!((law.in_flight, law.from_latency), (4.0, 3.8));
         assert!((law.error_percent + 5.0).abs() < 1e-9);

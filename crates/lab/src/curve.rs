@@ -14,7 +14,7 @@ use crate::statistics::{Objective, Sample, attained, knee, past_saturation};
 
 /// Points that are added to find the knee, or one objective, more exactly.
 const REFINEMENTS_MAX: u32 = 6;
-/// Points that are measured again because the generator was late, and how often one of them is.
+/// Points that are measured again for one finding because the generator was late, and how often one of them is.
 const REPEATS_MAX: u32 = 6;
 const REPEATS_OF_POINT_MAX: usize = 2;
 /// A generator was late where that may have lengthened the mean latency by more than this part.
@@ -104,6 +104,7 @@ pub async fn measure<B: Bench>(
         points: Vec::new(),
         failures: Vec::new(),
         repeats: 0,
+        repeats_left: 0,
         planned: 0,
     };
     let stopped = explorer.sweep().await?;
@@ -121,8 +122,9 @@ struct Explorer<'a, B, O> {
     maximum_runs: Vec<Run>,
     points: Vec<Measured>,
     failures: Vec<Failure>,
-    /// Runs that were of a load that had been measured before.
+    /// Runs that were of a load that had been measured before, and how many more there may be for what is looked for now.
     repeats: u32,
+    repeats_left: u32,
     planned: u32,
 }
 
@@ -159,9 +161,16 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
             let (Some(at), Some(bound)) = (at, &self.config.bound) else {
                 continue;
             };
-            let run = &self.points[at].point.run;
-            if !bound.holds(value_of(bound, run, run.felt()?.as_ref())?) {
-                return Ok(format!("{} does not hold {bound}", run.name));
+            self.repeats_left = REPEATS_MAX;
+            loop {
+                let run = &self.points[at].point.run;
+                if bound.holds(value_of(bound, run, run.felt()?.as_ref())?) {
+                    break;
+                }
+                if !self.config.refine || !self.may_go_on() || !self.is_to_be_repeated(at) {
+                    return Ok(format!("{} does not hold {bound}", run.name));
+                }
+                self.repeat(at).await?;
             }
         }
         Ok(match self.bench.is_stopped() {
@@ -349,24 +358,37 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
         })
     }
 
-    /// Measures a point again. The run in which the generator was less late stays, whatever else it says. One that comes to nothing is no reason to
-    /// end the curve: the point is there already.
+    /// Measures a point again. The run in which the generator was less late stays, whatever else it says; one in which more failed, or nothing
+    /// succeeded, is no better. One that comes to nothing ends the curve as that of a new point does, and the point stays as it was.
     async fn repeat(&mut self, at: usize) -> Result<(), CurveError<B::Error>> {
-        let request = self.request(self.points[at].point.offered);
+        let shown = &self.points[at].point;
+        let offered = shown.offered;
+        let mut request = self.request(offered);
+        request.name += &format!(", run {}", shown.left_out.len() + 2);
         let again = self.run(&request).await;
         self.repeats += 1;
-        // A run that was cut short says nothing.
-        let Some(run) = again.ok().filter(|_| !self.bench.is_stopped()) else {
-            return Ok(());
+        self.repeats_left = self.repeats_left.saturating_sub(1);
+        let run = match again {
+            // A run that was cut short says nothing.
+            _ if self.bench.is_stopped() => return Ok(()),
+            Ok(run) => run,
+            Err(error) => {
+                self.fail(request.name, offered, error.to_string());
+                return Ok(());
+            }
         };
         let mut point = self.points[at].point.clone();
-        let left_out = match lag_ns_max(&run) < lag_ns_max(&point.run) {
+        let is_better = late_ns_max(&run) < late_ns_max(&point.run)
+            && run.errors() <= point.run.errors()
+            && run.felt()?.is_some();
+        let left_out = match is_better {
             true => std::mem::replace(&mut point.run, run),
             false => run,
         };
         point.left_out.push(LeftOut {
             seed: left_out.seed,
-            lag_ns_max: lag_ns_max(&left_out),
+            late_ns_max: late_ns_max(&left_out),
+            errors: left_out.errors(),
             rate: left_out.rate(),
             mean_ns: left_out.felt()?.map(|latency| latency.mean_ns),
         });
@@ -398,6 +420,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
         next: impl Fn(&Self) -> Option<Next>,
     ) -> Result<(), CurveError<B::Error>> {
         let mut added = 0;
+        self.repeats_left = REPEATS_MAX;
         while self.may_go_on() {
             match next(self) {
                 Some(Next::Again(at)) => self.repeat(at).await?,
@@ -454,7 +477,7 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
         self.is_new(middle).then_some(Next::New(middle))
     }
 
-    /// Whether the generator was so late that the point may say more of that than of the volume.
+    /// Whether the generator was so late that the point may say more of that than of the volume. What waited for room does not count: the volume was slow.
     ///
     /// What is due while the generator is away for a time L comes all at once behind it. That queue is gone when the volume has done it beside what
     /// is due meanwhile, in L × maximum / (maximum - rate), and the waiting of all of it, over all requests of a run of length T, is
@@ -464,10 +487,10 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
         let Some(sample) = sample else {
             return false;
         };
-        if self.repeats >= REPEATS_MAX || point.left_out.len() >= REPEATS_OF_POINT_MAX {
+        if self.repeats_left == 0 || point.left_out.len() >= REPEATS_OF_POINT_MAX {
             return false;
         }
-        let away = lag_ns_max(&point.run) as f64 / 1e9;
+        let away = late_ns_max(&point.run) as f64 / 1e9;
         let length = point.run.elapsed_seconds;
         if away <= 0.0 || length <= 0.0 {
             return false;
@@ -564,9 +587,9 @@ impl<B: Bench, O: FnMut(Step<'_>)> Explorer<'_, B, O> {
     }
 }
 
-/// By how much the latest request was issued later than it was due; 0 of a closed load.
-fn lag_ns_max(run: &Run) -> u64 {
-    run.lag.as_ref().map_or(0, |lag| lag.max_ns)
+/// By how much the generator was late at most; 0 of a closed load.
+fn late_ns_max(run: &Run) -> u64 {
+    run.late_ns_max.unwrap_or(0)
 }
 
 /// Whether about all that was due ended in time.

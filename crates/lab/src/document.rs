@@ -226,6 +226,19 @@ impl Document {
         }
     }
 
+    /// Requests that failed in runs which no point of a curve shows.
+    #[must_use]
+    pub fn left_out_errors(&self) -> u64 {
+        let Body::Curve { curves, .. } = &self.body else {
+            return 0;
+        };
+        let points = curves.iter().flat_map(|curve| &curve.points);
+        points
+            .flat_map(|point| &point.left_out)
+            .map(|of| of.errors)
+            .sum()
+    }
+
     /// What could not be measured at all, of curves.
     #[must_use]
     pub fn failures(&self) -> Vec<&Failure> {

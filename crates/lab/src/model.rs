@@ -174,6 +174,7 @@ impl Model {
         let Load::Open {
             rate,
             arrivals: spread,
+            depth_max,
             ..
         } = request.load
         else {
@@ -184,6 +185,7 @@ impl Model {
         let (mut at, to) = (0.0, nanoseconds(self.seconds));
         let gone = nanoseconds(self.seconds / 2.0);
         let back = gone + nanoseconds(away);
+        let (mut in_flight, mut late) = (BinaryHeap::new(), 0);
         loop {
             at += 1e9 / rate
                 * match spread {
@@ -194,18 +196,26 @@ impl Model {
             if due >= to {
                 break;
             }
-            let sent = if (gone..back).contains(&due) {
+            let ready = if (gone..back).contains(&due) {
                 back
             } else {
                 due
             };
+            late = late.max(ready - due);
+            in_flight.retain(|&Reverse(end)| end > ready);
+            let sent = match in_flight.len() < depth_max as usize {
+                true => ready,
+                false => in_flight.pop().map_or(ready, |Reverse(end)| end),
+            };
             let end = servers.take(sent, device, random);
+            in_flight.push(Reverse(end));
             response.record(end - due).unwrap();
             lag.record(sent - due).unwrap();
             ended += u64::from(end < to);
         }
         Run {
             lag: Latency::of(&lag),
+            late_ns_max: Some(late),
             ..self.report(request, ended, &histogram(), Some(&response))
         }
     }
@@ -240,6 +250,7 @@ impl Model {
             ended: Some(ended),
             intervals: Vec::new(),
             lag: None,
+            late_ns_max: None,
             unsent: 0,
             unfinished: 0,
             littles_law: None,

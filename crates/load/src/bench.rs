@@ -399,6 +399,7 @@ struct StationEnd {
     ended: u64,
     waited: u64,
     late: u64,
+    late_ns_max: u64,
     unfinished: Unfinished,
     ramp_errors: u64,
     cost: Option<Cost>,
@@ -536,6 +537,7 @@ impl Station {
             ended: recorder.ended,
             waited: recorder.waited,
             late: recorder.late,
+            late_ns_max: recorder.late_ns_max,
             unfinished: recorder.unfinished,
             ramp_errors: recorder.ramp_errors,
             cost: recorder.cost,
@@ -721,6 +723,7 @@ impl Gathering {
             lag_ns: open.then(histogram),
             ended: 0,
             waited: 0,
+            late_ns_max: 0,
             littles_law: LittlesLaw::default(),
             generator: GeneratorReport {
                 processor: None,
@@ -759,6 +762,7 @@ fn add_station(report: &mut BenchReport, station: StationEnd) {
     }
     report.ended += station.ended;
     report.waited += station.waited;
+    report.late_ns_max = report.late_ns_max.max(station.late_ns_max);
     report.unfinished += station.unfinished.requests;
     report.unfinished_ns_max = report.unfinished_ns_max.max(station.unfinished.ns_max);
     report.ramp_errors += station.ramp_errors;
@@ -881,6 +885,7 @@ mod tests {
             lag_ns: None,
             ended: 1000,
             waited: 0,
+            late_ns_max: 0,
             littles_law: LittlesLaw::default(),
             generator: GeneratorReport {
                 processor: None,

@@ -428,7 +428,7 @@ fn a_volume_moves_to_a_client_of_its_own_under_load_and_status_tells_why() {
     let load = |nsid: u32, depth: u32| {
         let target = format!("nvme+tcp://127.0.0.1:{port}/{SUBSYSTEM}?nsid={nsid}");
         let bench = format!(
-            "bench --read-percent 50 --queue-depth {depth} --duration 600 --verify --json {target} --destroy-data {target}"
+            "bench --read-percent 50 --queue-depth {depth} --duration 120 --verify --json {target} --destroy-data {target}"
         );
         let load = Command::new(WEIR)
             .args(bench.split_whitespace())

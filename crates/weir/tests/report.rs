@@ -72,6 +72,7 @@ fn result(latency_ns: u64) -> Document {
         ended: None,
         intervals: Vec::new(),
         lag: None,
+        late_ns_max: None,
         unsent: 0,
         unfinished: 0,
         littles_law: None,

@@ -86,18 +86,27 @@ fn the_knee_of_a_throttled_device_is_found_by_rate() {
     }
 }
 
-/// Uniform arrivals at a device of 200 requests a second and 40 ms, for three seconds each, and a generator that is away for a while.
-fn disturbed(away: &[(u64, &[f64])]) -> (Curve, Vec<Request>) {
+/// A device of 200 requests a second and 40 ms, for three seconds each, and a generator that is away for a while.
+fn away(away: &[(u64, &[f64])]) -> Model {
     let mut model = Model::new(vec![Device::throttled(200.0, 40e-3)], 1);
     model.seconds = 3.0;
     model.away = (away.iter().map(|(rate, each)| (*rate, each.to_vec()))).collect();
-    let steps = Steps::Rates {
+    model
+}
+
+/// Twelve tenths of a little more than the device does, evenly spread.
+fn even(depth_max: u32) -> CurveConfig {
+    config(Steps::Rates {
         percents: (1..=12).map(|ten| f64::from(ten * 10)).collect(),
         arrivals: Arrivals::Uniform,
-        depth_max: 512,
+        depth_max,
         maximum: Some(204.0),
-    };
-    let curve = now(measure(&mut model, &config(steps), |_| {})).unwrap();
+    })
+}
+
+fn disturbed(seconds: &[(u64, &[f64])]) -> (Curve, Vec<Request>) {
+    let mut model = away(seconds);
+    let curve = now(measure(&mut model, &even(512), |_| {})).unwrap();
     (curve, model.requests)
 }
 
@@ -127,11 +136,11 @@ fn a_late_generator_moves_no_knee() {
     };
     // The later run is the one that is left out.
     assert!(
-        left_out.lag_ns_max.abs_diff(60_000_000) < 6_000_000,
+        left_out.late_ns_max.abs_diff(60_000_000) < 6_000_000,
         "{left_out:?}"
     );
     assert!(left_out.mean_ns.unwrap() > point.run.felt().unwrap().unwrap().mean_ns * 1.1);
-    assert!(lag_ns_max(&point.run) <= 2_100_000);
+    assert!(late_ns_max(&point.run) <= 2_100_000);
     let seeds: std::collections::BTreeSet<u64> = requests.iter().map(|of| of.seed).collect();
     assert_eq!(seeds.len(), requests.len());
 }
@@ -140,6 +149,60 @@ fn a_late_generator_moves_no_knee() {
 fn what_a_late_generator_hardly_changes_is_not_measured_again() {
     let (curve, _) = disturbed(&[(184, &[0.015]), (194, &[0.005]), (199, &[0.005])]);
     near(curve.knee.as_ref().unwrap().rate, 200.0, 3.0);
+    assert_eq!(repeats(&curve), []);
+}
+
+/// What waits because the depth is full waits for the volume.
+#[test]
+fn what_waits_for_room_is_not_measured_again() {
+    let mut config = even(9);
+    config.objectives = vec!["mean<60ms".parse().unwrap()];
+    let curve = now(measure(&mut away(&[]), &config, |_| {})).unwrap();
+    let lag = |point: &Point| point.run.lag.as_ref().unwrap().max_ns;
+    let beyond = curve.points.iter().filter(|of| of.offered > 210.0);
+    assert!(beyond.clone().count() >= 2 && beyond.clone().all(|of| lag(of) > 100_000_000));
+    assert_eq!(repeats(&curve), []);
+}
+
+/// A second run replaces the first neither where requests of it failed nor where it came to nothing.
+#[test]
+fn a_run_that_fails_replaces_none() {
+    let late: (u64, &[f64]) = (184, &[0.1, 0.2]);
+    let mut model = away(&[late]);
+    // After the twelve points of the sweep.
+    model.idle.insert(12);
+    let curve = now(measure(&mut model, &even(512), |_| {})).unwrap();
+    let point = curve.points.iter().find(|of| of.offered == 184.0).unwrap();
+    assert_eq!((point.run.errors(), point.left_out.len()), (0, 2));
+    let errors: Vec<bool> = point.left_out.iter().map(|of| of.errors > 0).collect();
+    assert_eq!(errors, [true, false]);
+    assert!(late_ns_max(&point.run) < 1_000_000);
+
+    let mut model = away(&[late]);
+    model.lost_at = Some(12);
+    let curve = now(measure(&mut model, &even(512), |_| {})).unwrap();
+    let [failure] = &curve.failures[..] else {
+        panic!("{:?}", curve.failures)
+    };
+    assert_eq!(
+        (&*failure.point, &*failure.reason),
+        ("90.2%, run 2", "the volume is lost")
+    );
+    assert_eq!((curve.points.len(), repeats(&curve)), (12, vec![]));
+}
+
+#[test]
+fn a_late_generator_ends_no_curve() {
+    let late: (u64, &[f64]) = (102, &[0.001, 0.5]);
+    let mut config = even(512);
+    config.bound = Some("p99<150ms".parse().unwrap());
+    let curve = now(measure(&mut away(&[late]), &config, |_| {})).unwrap();
+    assert!(curve.points.iter().any(|of| of.offered == 204.0));
+    assert_eq!(repeats(&curve)[0], (102, 1));
+    assert!(curve.stopped.starts_with("109.8%"), "{}", curve.stopped);
+    config.refine = false;
+    let curve = now(measure(&mut away(&[late]), &config, |_| {})).unwrap();
+    assert!(curve.stopped.starts_with("50%"), "{}", curve.stopped);
     assert_eq!(repeats(&curve), []);
 }
 
@@ -158,8 +221,8 @@ fn points_are_measured_again_a_few_times_only() {
     let sum: usize = repeats.iter().map(|&(_, times)| times).sum();
     assert!((2..=REPEATS_MAX as usize).contains(&sum), "{repeats:?}");
     for point in curve.points.iter().filter(|of| !of.left_out.is_empty()) {
-        let shown = lag_ns_max(&point.run);
-        assert!(point.left_out.iter().all(|of| of.lag_ns_max >= shown));
+        let shown = late_ns_max(&point.run);
+        assert!(point.left_out.iter().all(|of| of.late_ns_max >= shown));
     }
 }
 

@@ -59,7 +59,7 @@ pub struct Point {
     pub refinement: bool,
     /// What came out.
     pub run: Run,
-    /// Other runs of the same load: the generator was later in each of them than in the one that is shown.
+    /// Other runs of the same load: in each of them the generator was no less late than in the one that is shown, or requests failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
 }
@@ -68,7 +68,7 @@ impl Point {
     /// What to say of the runs that it does not show, with the words for a time in nanoseconds. None where there are none.
     #[must_use]
     pub fn left_out_text(&self, words: impl Fn(f64) -> String) -> Option<String> {
-        let latest = self.left_out.iter().map(|of| of.lag_ns_max).max()?;
+        let latest = self.left_out.iter().map(|of| of.late_ns_max).max()?;
         let late = words(latest as f64);
         Some(match self.left_out.len() {
             1 => format!("a run in which the load generator was up to {late} late is left out"),
@@ -86,8 +86,11 @@ impl Point {
 pub struct LeftOut {
     /// What the randomness started from.
     pub seed: u64,
-    /// By how much the latest request was issued later than it was due.
-    pub lag_ns_max: u64,
+    /// By how much the generator was late at most, as [`Run::late_ns_max`].
+    pub late_ns_max: u64,
+    /// Requests that failed.
+    #[serde(default)]
+    pub errors: u64,
     /// Requests a second.
     pub rate: f64,
     /// Mean response time; absent where nothing succeeded.

@@ -37,6 +37,10 @@ pub struct Run {
     /// By how much requests were issued later than they were due; open loads only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag: Option<Latency>,
+    /// By how much the generator was late at most: a request was due, there was room for it, and it was not sent; open loads only, and absent in results
+    /// of versions that did not tell. What waited for room is in `lag` too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_ns_max: Option<u64>,
     /// Requests that were due and never sent; they are in no other number.
     #[serde(default)]
     pub unsent: u64,

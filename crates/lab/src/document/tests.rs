@@ -77,6 +77,7 @@ fn run(name: &str, values: &[u64]) -> Run {
             lag_ns_max: 17,
         }],
         lag: Latency::of(&histogram(&[1, 2, 3])),
+        late_ns_max: Some(3),
         unsent: 0,
         unfinished: 0,
         littles_law: Some(LittlesLaw {
@@ -119,7 +120,7 @@ fn a_point_says_which_runs_it_does_not_show() {
         "{one}"
     );
     let later = LeftOut {
-        lag_ns_max: 81_000_000,
+        late_ns_max: 81_000_000,
         ..point.left_out[0].clone()
     };
     point.left_out.insert(0, later);
@@ -146,7 +147,8 @@ fn curve() -> Body {
                 run: run("depth 1", &[5]),
                 left_out: vec![LeftOut {
                     seed: 3,
-                    lag_ns_max: 64_000_000,
+                    late_ns_max: 64_000_000,
+                    errors: 0,
                     rate: 195.0,
                     mean_ns: Some(65.5e6),
                 }],

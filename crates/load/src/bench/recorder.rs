@@ -91,6 +91,8 @@ pub(super) struct Recorder {
     pub(super) ended: u64,
     pub(super) waited: u64,
     pub(super) late: u64,
+    /// By how much such a one was late at most, in nanoseconds, however little that is.
+    pub(super) late_ns_max: u64,
     pub(super) unfinished: Unfinished,
     /// Failures of requests that the measured time is not about, because they were of the ramp.
     pub(super) ramp_errors: u64,
@@ -156,6 +158,7 @@ impl Recorder {
             ended: 0,
             waited: 0,
             late: 0,
+            late_ns_max: 0,
             unfinished: Unfinished::default(),
             ramp_errors: 0,
             before: None,
@@ -238,7 +241,9 @@ impl Recorder {
             return false;
         }
         self.waited += u64::from(due < room_since);
-        self.late += u64::from(now - due.max(room_since) >= LATE);
+        let late = now - due.max(room_since);
+        self.late += u64::from(late >= LATE);
+        self.late_ns_max = self.late_ns_max.max(late.as_nanos() as u64);
         true
     }
 
@@ -459,12 +464,13 @@ mod tests {
         let mut recorder =
             Recorder::new(&Workload::simple(4096, 100, Access::Random), true, window);
         assert!(recorder.note_sent(at(10_000_000), at(0), at(10_050_000)));
-        assert_eq!((recorder.waited, recorder.late), (0, 0));
+        let told = |of: &Recorder| (of.waited, of.late, of.late_ns_max);
+        assert_eq!(told(&recorder), (0, 0, 50_000));
         recorder.note_sent(at(10_000_000), at(50_000_000), at(50_010_000));
-        assert_eq!((recorder.waited, recorder.late), (1, 0));
+        assert_eq!(told(&recorder), (1, 0, 50_000));
         recorder.note_sent(at(10_000_000), at(5_000_000), at(10_100_000));
-        assert_eq!((recorder.waited, recorder.late), (1, 1));
+        assert_eq!(told(&recorder), (1, 1, 100_000));
         assert!(!recorder.note_sent(at(1 << 41), at(0), at(1 << 42)));
-        assert_eq!((recorder.waited, recorder.late), (1, 1));
+        assert_eq!(told(&recorder), (1, 1, 100_000));
     }
 }

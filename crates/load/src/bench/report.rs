@@ -537,6 +537,9 @@ pub struct BenchReport {
     pub ended: u64,
     /// Requests that were due when nothing more fitted into their queue, and waited for room; 0 closed-loop.
     pub waited: u64,
+    /// By how much a request was sent later than it was due and there was room for it, at most, in nanoseconds: the generator, or what it ran on,
+    /// was not there on time. 0 closed-loop.
+    pub late_ns_max: u64,
     /// Whether the figures agree.
     pub littles_law: LittlesLaw,
     /// What making the load cost.
@@ -606,6 +609,7 @@ impl BenchReport {
         self.ramp_errors += other.ramp_errors;
         self.ended += other.ended;
         self.waited += other.waited;
+        self.late_ns_max = self.late_ns_max.max(other.late_ns_max);
         if self.first_error.is_none() {
             self.first_error.clone_from(&other.first_error);
         }
@@ -733,6 +737,7 @@ mod tests {
             lag_ns: Some(histogram()),
             ended: 4,
             waited: 5,
+            late_ns_max: 7,
             littles_law: LittlesLaw {
                 in_flight: 6.0,
                 rate_times_service: 7.0,
@@ -774,7 +779,7 @@ mod tests {
             (3, 3 * 4096, 9)
         );
         assert_eq!((sum.unsent, sum.unfinished, sum.ramp_errors), (2, 4, 6));
-        assert_eq!((sum.ended, sum.waited), (8, 10));
+        assert_eq!((sum.ended, sum.waited, sum.late_ns_max), (8, 10, 7));
         assert_eq!(sum.unfinished_ns_max, 70_000);
         assert_eq!(sum.first_error.as_deref(), Some("it failed"));
         assert_eq!(sum.queue_requests, [2, 1]);

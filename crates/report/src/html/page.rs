@@ -515,6 +515,7 @@ mod tests {
             ended: None,
             intervals: Vec::new(),
             lag: None,
+            late_ns_max: None,
             unsent: 0,
             unfinished: 0,
             littles_law: None,

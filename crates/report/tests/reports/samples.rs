@@ -159,6 +159,7 @@ pub(crate) fn run(shape: &Shape) -> Run {
             .then(|| latencies(&mut dice, 500, 9_000.0))
             .as_ref()
             .and_then(Latency::of),
+        late_ns_max: None,
         unsent: 0,
         unfinished: 0,
         littles_law: Some(LittlesLaw {
@@ -308,7 +309,8 @@ pub(crate) fn curve(name: &str, rate_max: f64) -> Source {
             });
             let left_out = LeftOut {
                 seed: 9,
-                lag_ns_max: 64_000_000,
+                late_ns_max: 64_000_000,
+                errors: 0,
                 rate: rate * 0.9,
                 mean_ns: Some(65.5e6),
             };

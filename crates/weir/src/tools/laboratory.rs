@@ -329,7 +329,7 @@ pub(super) fn judged(document: &Document) -> ExitCode {
             failure.point, failure.reason
         );
     }
-    let errors: u64 = runs.iter().map(|run| run.errors()).sum();
+    let errors = runs.iter().map(|run| run.errors()).sum::<u64>() + document.left_out_errors();
     if errors == 0 && failures.is_empty() {
         return ExitCode::SUCCESS;
     }

@@ -376,6 +376,7 @@ fn report_json(report: &BenchReport) -> Map<String, Value> {
     put("unfinished", json!(report.unfinished));
     put("ramp_errors", json!(report.ramp_errors));
     put("waited", json!(report.waited));
+    put("late_ns_max", json!(report.late_ns_max));
     let first = report.first_error.as_deref().map(without_in_text);
     put("first_error", json!(first));
     let lag = report.lag_ns.as_ref().map(latency_json);
