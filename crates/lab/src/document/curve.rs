@@ -70,18 +70,21 @@ impl Point {
     pub fn left_out_text(&self, words: impl Fn(f64) -> String) -> Option<String> {
         let latest = self.left_out.iter().map(|of| of.late_ns_max).max()?;
         let late = words(latest as f64);
-        Some(match self.left_out.len() {
-            1 => format!("a run in which the load generator was up to {late} late is left out"),
-            runs => {
-                format!(
-                    "{runs} runs in which the load generator was up to {late} late are left out"
-                )
-            }
-        })
+        let (runs, are) = match self.left_out.len() {
+            1 => ("a run".to_owned(), "is"),
+            runs => (format!("{runs} runs"), "are"),
+        };
+        let failed = match self.left_out.iter().map(|of| of.errors).sum::<u64>() {
+            0 => String::new(),
+            errors => format!(", with {errors} requests that failed,"),
+        };
+        Some(format!(
+            "{runs} in which the load generator was up to {late} late{failed} {are} left out"
+        ))
     }
 }
 
-/// A run that a point does not show, because the generator was late in it: what was measured is not what was asked for.
+/// A run that a point does not show: the generator was no less late in it than in the one that is shown, or requests failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LeftOut {
     /// What the randomness started from.

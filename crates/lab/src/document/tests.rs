@@ -129,6 +129,12 @@ fn a_point_says_which_runs_it_does_not_show() {
         two.starts_with("2 runs") && two.contains("81 ms late are left out"),
         "{two}"
     );
+    point.left_out[1].errors = 3;
+    let failed = text(&point).unwrap();
+    assert!(
+        failed.contains("81 ms late, with 3 requests that failed, are left out"),
+        "{failed}"
+    );
     point.left_out.clear();
     assert_eq!(text(&point), None);
 }
