@@ -172,8 +172,41 @@ pub fn page<'a>(families: impl IntoIterator<Item = &'a Family>) -> String {
 }
 
 #[cfg(test)]
+#[path = "../tests/common/exposition.rs"]
+pub(crate) mod exposition;
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_scrape_refuses_is_seen() {
+        let (help, kind) = ("# HELP weir_x Help.\n", "# TYPE weir_x gauge\n");
+        let head = format!("{help}{kind}");
+        let scrape = |page: &str| exposition::scrape(page);
+        let page =
+            format!("{head}weir_x{{a=\"1\",b=\"}} 2\\\"\"}} 1\nweir_x{{a=\"1\"}} 2\nweir_x 3.5\n");
+        assert_eq!(scrape(&page), Ok(()));
+        for (page, why) in [
+            (format!("{head}weir_x 1\nweir_x 2\n"), "two samples"),
+            (
+                format!("{head}weir_x{{a=\"1\",b=\"2\"}} 1\nweir_x{{b=\"2\",a=\"1\"}} 1\n"),
+                "two samples",
+            ),
+            (format!("{head}weir_x{{a=\"1\",a=\"2\"}} 1\n"), "labels"),
+            (format!("{head}weir_x{{a=\"1\" 1\n"), "without an end"),
+            (
+                format!("{head}weir_x 1\n{head}weir_x{{a=\"1\"}} 1\n"),
+                "a second time",
+            ),
+            (format!("{head}weir_x_sum 1\n"), "not below its type"),
+            (format!("{head}weir_x one\n"), "not a number"),
+            (head.clone(), "no samples"),
+        ] {
+            let refusal = scrape(&page).expect_err(&page);
+            assert!(refusal.contains(why), "{refusal}:\n{page}");
+        }
+    }
 
     #[test]
     fn a_histogram_is_cumulative_and_closed() {

@@ -2,6 +2,8 @@
 //! manager sees, what the kernel reports.
 
 mod common;
+#[path = "../../gateway/tests/common/exposition.rs"]
+mod exposition;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -181,7 +183,8 @@ impl Gateway {
         format!("nvme+tcp://127.0.0.1:{port}/{SUBSYSTEM}?nsid=1")
     }
 
-    /// The metrics page, asked for as any HTTP client would.
+    /// The metrics page, asked for as any HTTP client would. A scrape takes it.
+    #[track_caller]
     fn metrics(&self) -> String {
         let mut stream = UnixStream::connect(self.path("weir.sock")).unwrap();
         stream
@@ -189,6 +192,8 @@ impl Gateway {
             .unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
+        let (_, page) = text.split_once("\r\n\r\n").unwrap();
+        exposition::assert_scrapes(page);
         text
     }
 }

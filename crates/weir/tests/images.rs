@@ -397,6 +397,71 @@ fn images_below_a_stripe_are_told_and_neither_deleted_nor_cut() {
     assert_eq!(status()["ceph"]["images"], json!([]));
 }
 
+/// A scrape that finds two samples of one series takes nothing of the page.
+#[test]
+fn images_of_one_name_have_series_of_their_own_and_none_is_in_a_volume_twice() {
+    let ceph = WithCeph::started();
+    let gateway = &ceph.gateway;
+    ceph.ok("create rbd/a --size 4M");
+    let twice = |part: &str| {
+        let set = VolumeUrl::new("stripe", "");
+        set.with("member", part).with("member", part)
+    };
+    let refused = |url: VolumeUrl, why: &str| {
+        let output = gateway.weir(&format!("volume add twice {url}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(why), "{said}");
+    };
+    let part = ceph.url("rbd/a", "");
+    refused(
+        twice(&part).with("create", 1),
+        "this process has the image's lock",
+    );
+    // Of another cluster, one is called the same.
+    let conf = gateway.path("other.conf");
+    let text = std::fs::read_to_string(&ceph.conf).expect("it is there");
+    let text = text.replace("mon host = test", "mon host = other");
+    std::fs::write(&conf, text).expect("it can be written to");
+    gateway.ok(&format!(
+        "image create rbd/a --size 4M --conf {}",
+        conf.display()
+    ));
+    let other = format!("rbd:rbd/a?conf={}", conf.display());
+    let both = |suffix: &str| {
+        let with = |url: &str| url.replace("rbd/a", &format!("rbd/a{suffix}"));
+        let set = VolumeUrl::new("stripe", "");
+        let set = set.with("member", with(&ceph.url("rbd/a", "")));
+        set.with("member", with(&other))
+    };
+    gateway.ok(&format!("volume add s {}", both("").with("create", 1)));
+    let troubled = |volume: &str| {
+        let page = gateway.page();
+        let of = format!("weir_image_troubled{{volume=\"{volume}\",image=\"");
+        let images = page.lines().filter_map(|line| line.strip_prefix(&*of));
+        let names = images.filter_map(|line| line.split('"').next());
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(troubled("s"), [ceph.url("rbd/a", ""), other.clone()]);
+    // To be read, an image may be open any number of times, and so in several volumes.
+    gateway.ok(&format!(
+        "image snapshot create rbd/a@one --conf {}",
+        conf.display()
+    ));
+    ceph.ok("snapshot create rbd/a@one");
+    for volume in ["t", "u"] {
+        gateway.ok(&format!("volume add {volume} {}", both("@one")));
+        assert_eq!(troubled(volume).len(), 2);
+    }
+    gateway.ok(&format!("volume add v {}", ceph.url("rbd/a@one", "")));
+    assert_eq!(troubled("v"), ["rbd/a@one"]);
+    // But not twice in one.
+    let part = ceph.url("rbd/a@one", "");
+    refused(twice(&part), "lacks member 1");
+    let other = other.replace("rbd/a", "rbd/a@one");
+    refused(twice(&part).with("member", other), "one is a copy");
+    assert_eq!(troubled("s").len(), 2);
+}
+
 /// Load that goes on until it is dropped.
 struct Load(Child);
 

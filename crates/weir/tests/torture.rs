@@ -2,6 +2,8 @@
 //! them share it. One test for each group, which fails with all that failed in it.
 
 mod common;
+#[path = "../../gateway/tests/common/exposition.rs"]
+mod exposition;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -194,8 +196,10 @@ impl Control {
 
     /// Sums of the metrics by name, over their labels.
     fn metrics(&self) -> Result<BTreeMap<String, f64>, String> {
+        let page = self.page("/metrics")?;
+        exposition::scrape(&page)?;
         let mut sums = BTreeMap::new();
-        for line in self.page("/metrics")?.lines() {
+        for line in page.lines() {
             let Some((name, value)) = line.rsplit_once(' ') else {
                 continue;
             };

@@ -12,6 +12,7 @@ use super::socket::ControlSocket;
 use super::*;
 use crate::engine::fake::FakeEngine;
 use crate::engine::{CommandKind, ConnectionReport, Latency, QueueReport};
+use crate::metrics::exposition::assert_scrapes;
 use crate::store::FileStore;
 
 const SUBSYSTEM: &str = "/v1/subsystems/nqn.2026-01.com.example:s";
@@ -304,6 +305,7 @@ fn limits_of_a_namespace_are_set_one_by_one() {
             (&json!(1), &json!(3))
         );
         let page = api.get("/metrics").await.text;
+        assert_scrapes(&page);
         assert!(
             page.contains("weir_namespace_throttled_seconds_total{subsystem="),
             "{page}"
@@ -493,6 +495,7 @@ fn connections_reactors_status_and_metrics() {
         assert!(problems.contains("no listener"), "{problems}");
         let page = api.get("/metrics").await;
         assert_eq!(page.status, 200);
+        assert_scrapes(&page.text);
         for line in [
             "weir_subsystems 1",
             "weir_reactor_turns_total{reactor=\"0\"} 1000",

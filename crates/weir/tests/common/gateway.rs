@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+#[path = "../../../gateway/tests/common/exposition.rs"]
+mod exposition;
+
 pub(crate) const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 /// How long anything may take before a test gives up. Only a bound: nothing is measured by it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -119,7 +122,8 @@ impl Gateway {
         String::from_utf8(output.stdout).expect("the answer is text")
     }
 
-    /// The metrics page, with its head.
+    /// The metrics page, with its head. A scrape takes it.
+    #[track_caller]
     pub(crate) fn page(&self) -> String {
         let mut stream = UnixStream::connect(self.path("weir.sock")).expect("it listens");
         stream
@@ -127,10 +131,13 @@ impl Gateway {
             .expect("it reads");
         let mut text = String::new();
         stream.read_to_string(&mut text).expect("it answers");
+        let (_, page) = text.split_once("\r\n\r\n").expect("a head");
+        exposition::assert_scrapes(page);
         text
     }
 
     /// The sum of a metric over its labels.
+    #[track_caller]
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let text = self.page();
         let values = text.lines().filter_map(|line| {
