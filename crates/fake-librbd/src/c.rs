@@ -1080,12 +1080,14 @@ pub unsafe extern "C" fn rbd_watchers_list(
     let mut state = lock(&cluster.state);
     state.watchers_asked += 1;
     state.asking += 1;
-    let waited = cluster
-        .changed
-        .wait_while(state, |state| state.watchers_hang);
+    let waited = cluster.changed.wait_while(state, |state| {
+        let of = &state.watchers_hang_of;
+        state.watchers_hang || of.iter().any(|hung| Arc::ptr_eq(hung, &open.image))
+    });
     let mut state = waited.unwrap_or_else(PoisonError::into_inner);
     state.asking -= 1;
     drop(state);
+    open.image.watchers_asked.fetch_add(1, Ordering::Relaxed);
     if open.client.is_blocklisted() {
         return -(ESHUTDOWN as c_int);
     }

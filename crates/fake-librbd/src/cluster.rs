@@ -69,8 +69,9 @@ pub(crate) struct State {
     /// What gives a lock up waits, and what takes one.
     pub(crate) release_hangs: bool,
     pub(crate) acquire_hangs: bool,
-    /// Who asks for the watchers of an image waits.
+    /// Who asks for the watchers of an image waits; and who does of one of these.
     pub(crate) watchers_hang: bool,
+    pub(crate) watchers_hang_of: Vec<Arc<Image>>,
     /// How often they were asked for.
     pub(crate) watchers_asked: u64,
     /// How many wait so.
@@ -160,6 +161,8 @@ pub(crate) struct Image {
     /// Of both, those that the cluster has lost.
     pub(crate) lost_watchers: Mutex<Vec<String>>,
     pub(crate) lost_watches: Mutex<BTreeMap<u64, Watch>>,
+    /// How often its watchers were told.
+    pub(crate) watchers_asked: AtomicU64,
     pub(crate) snapshots: Mutex<BTreeMap<String, Vec<u8>>>,
     pub(crate) features: AtomicU64,
     /// The pool of its data.
@@ -700,7 +703,26 @@ impl Cluster {
                 state.watchers_hang = what == "on";
                 self.changed.notify_all();
             }
+            // The placement group of its header does not answer.
+            ["watchers_hang", name, what] => {
+                let Some(image) = state.images.get(name).cloned() else {
+                    return -ENOENT;
+                };
+                state
+                    .watchers_hang_of
+                    .retain(|hung| !Arc::ptr_eq(hung, &image));
+                if what == "on" {
+                    state.watchers_hang_of.push(image);
+                }
+                self.changed.notify_all();
+            }
             ["watchers_asked"] => return state.watchers_asked as i64,
+            ["watchers_asked", name] => {
+                let Some(image) = state.images.get(name) else {
+                    return -ENOENT;
+                };
+                return image.watchers_asked.load(Ordering::Relaxed) as i64;
+            }
             ["asking"] => return state.asking as i64,
             // Those that watch the image now do so no more, until they do again.
             ["watch", name, what] => {

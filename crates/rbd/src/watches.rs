@@ -5,12 +5,14 @@
 //! it. What is written is safe all the same: by the lock, and because who takes it over has this client refused first.
 //!
 //! There is one such thread while an image is open for writing. Every [`WatchLimits::check`] it has the images of each client looked at,
-//! one after another, on a thread of that client's own, which may wait for the cluster for as long as it likes: the client's images are not
-//! looked at again before. What the cluster does not answer says nothing of the watch.
+//! one after another, in a [`Round`] on a thread of that client's own. librbd answers such questions on the thread that asks, for which it may
+//! wait for as long as a placement group is silent: where a round stands at one image from one check to the next, another goes on with
+//! those behind it, and what it stands at is not looked at again before it has come back. Of one client so many rounds may stand still at
+//! once, [`ROUNDS_MAX`], and no more begin. What the cluster does not answer says nothing of the watch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,6 +29,8 @@ use crate::volume::{Life, Phase, Shared};
 
 /// What is wrong with an image while its watch is lost.
 const TROUBLE: &str = "the image's watch is lost: that someone else resizes it is not seen, and other gateways take this one for dead";
+/// Rounds of one client at once, at most: all but the last stand still, each at another image.
+const ROUNDS_MAX: usize = 8;
 /// How many checks one after another must find that the lock is not this client's, or be refused, before that ends a life.
 const ENDS_AFTER: u32 = 2;
 
@@ -167,7 +171,7 @@ pub(crate) fn begin(host: &Arc<RbdHost>) {
 }
 
 fn run(host: &Weak<RbdHost>, limits: WatchLimits) {
-    let mut checks: BTreeMap<String, JoinHandle<()>> = BTreeMap::new();
+    let mut rounds: Vec<Round> = Vec::new();
     loop {
         std::thread::sleep(limits.check);
         let Some(host) = host.upgrade() else { return };
@@ -178,14 +182,14 @@ fn run(host: &Weak<RbdHost>, limits: WatchLimits) {
             return;
         }
         drop(checking);
-        checks.retain(|_, check| !check.is_finished());
-        for (client, volumes) in by_client(&volumes) {
-            if checks.contains_key(&client) {
+        rounds.retain(|round| !round.thread.is_finished());
+        for (client, images) in by_client(&volumes) {
+            let of_client = rounds.iter_mut().filter(|round| round.client == client);
+            let Some(left) = next_course(of_client, images) else {
                 continue;
-            }
-            let thread = std::thread::Builder::new().name("weir-rbd-check".to_owned());
-            match thread.spawn(move || volumes.iter().for_each(|volume| check(volume, &limits))) {
-                Ok(check) => drop(checks.insert(client, check)),
+            };
+            match Round::begin(&client, left, limits) {
+                Ok(round) => rounds.push(round),
                 // The next time, perhaps.
                 Err(error) => {
                     tracing::debug!(%error, client, "no thread can be had to check images");
@@ -195,17 +199,115 @@ fn run(host: &Weak<RbdHost>, limits: WatchLimits) {
     }
 }
 
+/// An image to be checked.
+struct Subject {
+    id: u64,
+    volume: Weak<Shared>,
+}
+
+/// Checks of images of one client, one after another.
+struct Round {
+    client: String,
+    thread: JoinHandle<()>,
+    course: Arc<Mutex<Course>>,
+    /// As [`Course::begun`], when it was last seen.
+    seen: u64,
+}
+
+/// How far a round is.
+#[derive(Default)]
+struct Course {
+    left: VecDeque<Subject>,
+    /// The image that is being checked.
+    at: Option<u64>,
+    /// How many checks have begun.
+    begun: u64,
+}
+
+impl Course {
+    fn next(&mut self) -> Option<Subject> {
+        let next = self.left.pop_front();
+        self.at = next.as_ref().map(|subject| subject.id);
+        self.begun += u64::from(next.is_some());
+        next
+    }
+}
+
+impl Round {
+    fn begin(client: &str, left: VecDeque<Subject>, limits: WatchLimits) -> std::io::Result<Round> {
+        let course = Arc::new(Mutex::new(Course {
+            left,
+            ..Course::default()
+        }));
+        let taken = Arc::clone(&course);
+        let thread = std::thread::Builder::new().name("weir-rbd-check".to_owned());
+        let thread = thread.spawn(move || {
+            loop {
+                let next = lock(&taken).next();
+                let Some(subject) = next else { return };
+                check(&subject.volume, &limits);
+            }
+        })?;
+        Ok(Round {
+            client: client.to_owned(),
+            thread,
+            course,
+            // Its first, at which it may stand for as long as any.
+            seen: 1,
+        })
+    }
+
+    /// Whether it has begun another check since this was last asked, and so what is left is its own still.
+    fn goes_on(&mut self) -> bool {
+        let begun = lock(&self.course).begun;
+        std::mem::replace(&mut self.seen, begun) != begun
+    }
+}
+
+/// What another round of a client has to check: what those that stand still have left, and then its other images, but for those that they
+/// stand at. Nothing while a round goes on, or too many stand still.
+fn next_course<'rounds>(
+    rounds: impl Iterator<Item = &'rounds mut Round>,
+    images: Vec<Subject>,
+) -> Option<VecDeque<Subject>> {
+    let mut rounds: Vec<_> = rounds.collect();
+    let going = rounds
+        .iter_mut()
+        .filter_map(|round| round.goes_on().then_some(()));
+    if going.count() > 0 || rounds.len() >= ROUNDS_MAX {
+        return None;
+    }
+    let mut next = VecDeque::new();
+    let mut at = Vec::new();
+    for round in rounds {
+        let mut course = lock(&round.course);
+        at.extend(course.at);
+        next.append(&mut course.left);
+    }
+    next.retain(|subject: &Subject| images.iter().any(|image| image.id == subject.id));
+    for image in images {
+        let is_new = !next.iter().any(|subject| subject.id == image.id);
+        if is_new && !at.contains(&image.id) {
+            next.push_back(image);
+        }
+    }
+    (!next.is_empty()).then_some(next)
+}
+
 fn is_for_writing(volume: &Shared) -> bool {
     !volume.read_only && lock(&volume.state).phase != Phase::Closed
 }
 
 /// The images that are served for writing, by the client that serves them.
-fn by_client(volumes: &[Arc<Shared>]) -> BTreeMap<String, Vec<Weak<Shared>>> {
-    let mut all: BTreeMap<String, Vec<Weak<Shared>>> = BTreeMap::new();
+fn by_client(volumes: &[Arc<Shared>]) -> BTreeMap<String, Vec<Subject>> {
+    let mut all: BTreeMap<String, Vec<Subject>> = BTreeMap::new();
     for volume in volumes.iter().filter(|volume| is_for_writing(volume)) {
         if let Some(life) = volume.serving() {
             let of_client = all.entry(life.client().address.clone());
-            of_client.or_default().push(Arc::downgrade(volume));
+            of_client.or_default().push(Subject {
+                id: volume.id,
+                volume: Arc::downgrade(volume),
+            });
         }
     }
     all

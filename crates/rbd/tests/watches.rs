@@ -4,6 +4,7 @@
 mod common;
 mod fake;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +36,17 @@ fn until_checked(cluster: &Cluster) {
     until("it is checked", || {
         cluster.ask("watchers_asked") > before + 1
     });
+}
+
+/// An image that is made and opened.
+fn opened(
+    cluster: &Cluster,
+    harness: &Harness,
+    host: &Arc<RbdHost>,
+    name: &str,
+) -> Arc<dyn Volume> {
+    cluster.tell(&format!("image {name} {}", 4 * MIB));
+    open(harness, host, &cluster.url("").replace("rbd/image", name))
 }
 
 fn write(harness: &Harness, volume: &Arc<dyn Volume>, byte: u8) {
@@ -189,5 +201,95 @@ fn a_check_that_hangs_holds_nothing_up_and_is_alone() {
             .all(|client| Some(&client.address) != address.as_ref())
     });
     drop(checked);
+    close(&harness, host);
+}
+
+/// As an image's placement group may be silent while the others of its pool answer.
+#[test]
+fn an_image_of_which_nothing_is_answered_holds_up_none_of_its_client() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host(NEVER));
+    let names = [
+        "rbd/image",
+        "rbd/silent",
+        "rbd/third",
+        "rbd/mute",
+        "rbd/last",
+    ];
+    let volumes: Vec<_> = names
+        .map(|name| opened(&cluster, &harness, &host, name))
+        .into();
+    let clients: BTreeSet<_> = host
+        .volumes()
+        .into_iter()
+        .map(|report| report.client)
+        .collect();
+    assert_eq!(clients.len(), 1, "they share a client");
+    let silent = ["rbd/silent", "rbd/mute"];
+    for name in silent {
+        cluster.tell(&format!("watchers_hang {name} on"));
+    }
+    until("two hang", || cluster.ask("asking") == 2);
+    let answered = |name: &str| cluster.ask(&format!("watchers_asked {name}"));
+    let before = silent.map(answered);
+    for name in names {
+        cluster.tell(&format!("watch {name} lost"));
+    }
+    let told = || {
+        let all = host.volumes().into_iter();
+        let told = all.filter(|report| report.trouble.is_some());
+        told.map(|report| report.image).collect::<Vec<_>>()
+    };
+    until("it is told of the others", || told().len() == 3);
+    for name in names {
+        cluster.tell(&format!("watch {name} back"));
+    }
+    until("it is over", || told().is_empty());
+    assert_eq!(silent.map(answered), before);
+    assert_eq!(
+        cluster.ask("asking"),
+        2,
+        "of each one waits, and no more come"
+    );
+    // What is answered again is checked as before.
+    for name in silent {
+        cluster.tell(&format!("watchers_hang {name} off"));
+    }
+    for name in silent {
+        cluster.tell(&format!("watch {name} lost"));
+        until("it is told", || told() == [name]);
+        cluster.tell(&format!("watch {name} back"));
+        until("it is over", || told().is_empty());
+    }
+    drop(volumes);
+    close(&harness, host);
+}
+
+#[test]
+fn checks_that_hang_are_bounded_and_go_on_when_they_are_answered() {
+    const AT_ONCE: i64 = 8;
+    let (silent, other) = (Cluster::with_image(4 * MIB), Cluster::with_image(4 * MIB));
+    let (harness, host) = (Harness::real(1), host(NEVER));
+    let names: Vec<_> = (0..AT_ONCE + 3)
+        .map(|number| format!("rbd/{number}"))
+        .collect();
+    let open = |name: &String| opened(&silent, &harness, &host, name);
+    let mut volumes: Vec<_> = names.iter().map(open).collect();
+    volumes.push(opened(&other, &harness, &host, "rbd/image"));
+    silent.tell("watchers_hang on");
+    until("as many hang as may", || silent.ask("asking") == AT_ONCE);
+    let before = other.ask("watchers_asked");
+    until("the other goes on", || {
+        other.ask("watchers_asked") > before + 30
+    });
+    assert_eq!(silent.ask("asking"), AT_ONCE);
+    silent.tell("watchers_hang off");
+    let answered = |name: &String| silent.ask(&format!("watchers_asked {name}"));
+    let before: Vec<_> = names.iter().map(answered).collect();
+    until("all are checked again", || {
+        let mut now = names.iter().map(answered).zip(&before);
+        now.all(|(now, before)| now > before + 1)
+    });
+    drop(volumes);
     close(&harness, host);
 }
