@@ -162,6 +162,8 @@ pub(crate) struct Opened {
     pub(crate) image: RawImage,
     pub(crate) seat: Seat,
     pub(crate) shape: Shape,
+    /// Its watch and its lock were seen to be this client's.
+    pub(crate) held: bool,
 }
 
 /// That this process writes to an image, for as long as it does.
@@ -392,19 +394,24 @@ impl RbdHost {
         if read_only {
             return Ok(opened);
         }
-        let Opened { image, seat, shape } = &opened;
+        let (image, client) = (&opened.image, &opened.seat.client);
         owner::take(
             image,
             &options.name,
-            shape.features,
-            &seat.client,
+            opened.shape.features,
+            client,
             &self.identity,
             before,
             &options.id,
         )?;
         // The one who had the lock may have changed it.
-        let shape = look(&opened.image, options)?;
-        Ok(Opened { shape, ..opened })
+        let shape = look(image, options)?;
+        let held = watches::are_held(image, client);
+        Ok(Opened {
+            shape,
+            held,
+            ..opened
+        })
     }
 
     /// Opens an image, and leaves its lock alone.
@@ -429,7 +436,12 @@ impl RbdHost {
         })?;
         settings::check(&settings, name, options.cache)?;
         let shape = look(&image, options)?;
-        Ok(Opened { image, seat, shape })
+        Ok(Opened {
+            image,
+            seat,
+            shape,
+            held: false,
+        })
     }
 
     /// Whether an image should wait with being opened again, until less is left of clients that were cut off.

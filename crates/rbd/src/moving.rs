@@ -38,6 +38,7 @@ use crate::host::{Claim, Held, Identity, Opened, in_background, try_in_backgroun
 use crate::owner::{self, NotPassed, Side};
 use crate::threads;
 use crate::volume::{Life, Message, Phase, Shared};
+use crate::watches;
 
 /// How long requests wait at most for what is in flight to end, before a move is called off. Half of a request's time-out where that is
 /// less, so that none times out by it.
@@ -120,7 +121,7 @@ impl Ahead {
 
     /// Takes the lock over from the life that there was.
     fn take_lock(
-        &self,
+        &mut self,
         from: &Life,
         me: &Identity,
         given_up: &AtomicBool,
@@ -133,7 +134,9 @@ impl Ahead {
             image: &self.opened.image,
             client: &self.opened.seat.client,
         };
-        owner::pass(&from, &to, me, given_up)
+        owner::pass(&from, &to, me, given_up)?;
+        self.opened.held = watches::are_held(to.image, to.client);
+        Ok(())
     }
 }
 
@@ -262,7 +265,7 @@ impl Shared {
     fn pass_lock(
         self: &Arc<Self>,
         life: &Arc<Life>,
-        to: Ahead,
+        mut to: Ahead,
         reason: &Reason,
     ) -> Result<Ahead, NotMoved> {
         if lock(&self.state).phase != Phase::Moving {

@@ -68,6 +68,8 @@ pub(crate) enum Message {
 /// One life of an image: it is open, on a client. The image is closed in the background when nobody has it any more.
 pub(crate) struct Life {
     pub(crate) number: u64,
+    /// When it began, its watch and its lock were seen to be its client's.
+    pub(crate) was_held: bool,
     opened: Option<(RawImage, Seat)>,
     /// The image's place among those that this process writes to is given up with the last life.
     claim: Option<Arc<Claim>>,
@@ -370,7 +372,10 @@ impl Shared {
         claim: Option<Arc<Claim>>,
     ) -> Arc<Life> {
         let Opened {
-            mut image, seat, ..
+            mut image,
+            seat,
+            held,
+            ..
         } = opened;
         let shared = Arc::downgrade(self);
         let watched = image.watch(Box::new(move || {
@@ -386,6 +391,7 @@ impl Shared {
         self.host.closing.opened();
         Arc::new(Life {
             number,
+            was_held: held,
             opened: Some((image, seat)),
             claim,
             closing: Arc::clone(&self.host.closing),

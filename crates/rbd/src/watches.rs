@@ -19,11 +19,11 @@ use std::time::Duration;
 use weir_volume::parts::lock;
 
 use crate::auto::Reason;
-use crate::cluster::is_same_client;
+use crate::cluster::{Client, is_same_client};
 use crate::error::{EBUSY, EINVAL, Fault};
 use crate::host::{RbdHost, try_in_background};
 use crate::lane::{WHY_BLOCKLISTED, WHY_LOCK_LOST};
-use crate::sys::Errno;
+use crate::sys::{Errno, RawImage};
 use crate::threads;
 use crate::volume::{Life, Phase, Shared};
 
@@ -76,7 +76,7 @@ enum Holder {
 pub(crate) struct Watched {
     /// The life that all of this is about.
     life: u64,
-    /// A check has found the watch and the lock, so that to miss one of them says something.
+    /// The watch and the lock were found when the life began, or by a check, so that to miss one of them says something.
     found: bool,
     /// It was told that the watch is lost.
     told: bool,
@@ -105,10 +105,17 @@ impl Watched {
         (self.told && self.life == life).then_some(TROUBLE)
     }
 
-    fn judge(&mut self, life: u64, found: Result<Found, Errno>, limits: &WatchLimits) -> Verdict {
+    /// `was_held` is what was found when the life began.
+    fn judge(
+        &mut self,
+        (life, was_held): (u64, bool),
+        found: Result<Found, Errno>,
+        limits: &WatchLimits,
+    ) -> Verdict {
         if self.life != life {
             *self = Watched {
                 life,
+                found: was_held,
                 ..Watched::default()
             };
         }
@@ -317,14 +324,19 @@ fn by_client(volumes: &[Arc<Shared>]) -> BTreeMap<String, Vec<Subject>> {
 fn check(volume: &Weak<Shared>, limits: &WatchLimits) {
     let life = volume.upgrade().and_then(|volume| volume.serving());
     let Some(life) = life else { return };
-    let found = look(&life);
+    let found = look(life.image(), life.client());
     if let Some(volume) = volume.upgrade() {
         volume.checked(&life, found, limits);
     }
 }
 
-fn look(life: &Life) -> Result<Found, Errno> {
-    let (image, own) = (life.image(), &life.client().address);
+/// Whether an image's watch and lock are seen to be a client's.
+pub(crate) fn are_held(image: &RawImage, client: &Client) -> bool {
+    look(image, client).is_ok_and(|found| found.watch && found.lock == Holder::Own)
+}
+
+fn look(image: &RawImage, client: &Client) -> Result<Found, Errno> {
+    let own = &client.address;
     let is_own = |address: &String| is_same_client(address, own);
     let watch = image.watchers()?.iter().any(is_own);
     let lock = match image.lock_owner() {
@@ -349,7 +361,8 @@ impl Shared {
         if !serves {
             return;
         }
-        let verdict = lock(&self.watched).judge(life.number, found, limits);
+        let began = (life.number, life.was_held);
+        let verdict = lock(&self.watched).judge(began, found, limits);
         match verdict {
             Verdict::Nothing => {}
             Verdict::Lost => {
@@ -408,9 +421,10 @@ mod tests {
     fn judged(watched: &mut Watched, life: u64, checks: &[Result<Found, Errno>]) -> Verdict {
         let (last, before) = checks.split_last().unwrap();
         for check in before {
-            assert_eq!(watched.judge(life, *check, &LIMITS), Verdict::Nothing);
+            let verdict = watched.judge((life, false), *check, &LIMITS);
+            assert_eq!(verdict, Verdict::Nothing);
         }
-        watched.judge(life, *last, &LIMITS)
+        watched.judge((life, false), *last, &LIMITS)
     }
 
     #[test]
@@ -441,6 +455,18 @@ mod tests {
         // Nor does its life end for a lock that was never found.
         let mut watched = Watched::default();
         assert_eq!(judged(&mut watched, 1, &[UNLOCKED; 8]), Verdict::Nothing);
+    }
+
+    #[test]
+    fn what_was_found_when_a_life_began_counts_as_found() {
+        let mut watched = Watched::default();
+        let mut judge = |life, check| watched.judge((life, true), check, &LIMITS);
+        assert_eq!(judge(1, UNWATCHED), Verdict::Nothing);
+        assert_eq!(judge(1, UNWATCHED), Verdict::Lost);
+        assert_eq!(judge(1, UNWATCHED), Verdict::Nothing);
+        assert_eq!(judge(1, UNWATCHED), Verdict::Move);
+        assert_eq!(judge(2, TAKEN_UNWATCHED), Verdict::Nothing);
+        assert_eq!(judge(2, TAKEN_UNWATCHED), Verdict::End(WHY_LOCK_LOST));
     }
 
     /// As librbd does it while the watch cannot be taken up again: writes wait, and are as safe as before.

@@ -142,6 +142,33 @@ fn an_image_whose_watch_does_not_come_back_moves_and_nobody_is_cut_off() {
     close(&harness, host);
 }
 
+/// What was there when the image was opened has no need of a check to have been there.
+#[test]
+fn a_watch_and_a_lock_that_are_lost_before_the_first_check_are_missed_all_the_same() {
+    let watch = WatchLimits {
+        check: Duration::from_millis(500),
+        told_after: 1,
+        moved_after: 2,
+    };
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (
+        Harness::real(1),
+        host_with_limits("a", AutoLimits::default(), watch),
+    );
+    let volume = open(&harness, &host, &cluster.url(""));
+    cluster.tell("watch rbd/image lost");
+    until("it moves", || host.volumes()[0].moves == 1);
+    // The life on the client of its own has begun just now.
+    cluster.tell("watch rbd/image lost");
+    cluster.tell("lock rbd/image 10.9.9.9:0/1 dead");
+    until("it is seen that the lock is another's", || {
+        let why = host.volumes()[0].reopened_why.clone();
+        why.is_some_and(|why| why.contains("lock was lost"))
+    });
+    drop(volume);
+    close(&harness, host);
+}
+
 #[test]
 fn a_lock_that_is_taken_is_seen_though_nothing_is_asked_of_the_image() {
     let cluster = Cluster::with_image(4 * MIB);
