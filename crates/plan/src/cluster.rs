@@ -10,8 +10,8 @@
 //! - *storage*: one queue for each OSD.
 //!
 //! Which stations there are, and how requests wait for hosts and visit OSDs, is the model's *form* ([`fit::Form`]): 47 are fitted, each with its delay, a demand of each station
-//! and, where it has one, the number of a host's queues, by their logarithms from the rates of all points. Forms with a parameter that the readings do not show are none; the others
-//! are averaged by how likely they are ([`fit::fits`]). Where none is left the fit is refused.
+//! and, where it has one, the number of a host's queues, by their logarithms from the rates of all points. Forms with a parameter that the readings do not show are none, but for the delay, without
+//! which they are fitted again; the others are averaged by how likely they are ([`fit::fits`]). Where none is left the fit is refused.
 
 pub mod fit;
 mod predict;

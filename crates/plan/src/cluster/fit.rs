@@ -43,6 +43,8 @@ pub const STATIONS: [Parameter; 4] = [
 pub struct Form {
     /// Of [`STATIONS`].
     pub stations: Vec<Parameter>,
+    /// Whether a request takes time that is no station's; without it the delay is 0.
+    pub delay: bool,
     /// How requests wait for hosts; [`HostForm::Queues`] where there are none.
     pub hosts: HostForm,
     /// How they visit OSDs; [`StorageForm::One`] where there are none.
@@ -50,7 +52,7 @@ pub struct Form {
 }
 
 impl Form {
-    /// Every subset of the stations in every form.
+    /// Every subset of the stations in every form, each with a delay.
     #[must_use]
     pub fn all() -> Vec<Form> {
         let mut forms = Vec::new();
@@ -71,6 +73,7 @@ impl Form {
                 for &storage in storages {
                     forms.push(Form {
                         stations: stations.clone(),
+                        delay: true,
                         hosts,
                         storage,
                     });
@@ -83,12 +86,21 @@ impl Form {
     /// What is estimated of it.
     #[must_use]
     pub fn parameters(&self) -> Vec<Parameter> {
-        let mut parameters = vec![Parameter::Delay];
+        let mut parameters = Vec::new();
+        parameters.extend(self.delay.then_some(Parameter::Delay));
         parameters.extend(&self.stations);
         if self.stations.contains(&Parameter::Host) && self.hosts.counts() {
             parameters.push(Parameter::HostQueues);
         }
         parameters
+    }
+
+    /// The same stations without a delay.
+    fn without_delay(&self) -> Form {
+        Form {
+            delay: false,
+            ..self.clone()
+        }
     }
 
     /// In words.
@@ -100,7 +112,8 @@ impl Form {
             Parameter::Host => format!("hosts ({})", self.hosts.words()),
             _ => format!("storage ({})", self.storage.words()),
         });
-        words.collect::<Vec<_>>().join(", ")
+        let none = (!self.delay).then(|| "no delay".to_owned());
+        words.chain(none).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -137,6 +150,13 @@ impl Fit {
     pub fn deviation(&self) -> f64 {
         let freedom = self.readings.saturating_sub(self.found.len()).max(1) as f64;
         self.error * (self.readings as f64 / freedom).sqrt()
+    }
+
+    /// Whether the delay alone is less sure than [`DEVIATION_MAX`].
+    fn lacks_only_delay(&self) -> bool {
+        (self.found.iter()).all(|(parameter, deviation)| {
+            (*deviation <= DEVIATION_MAX) == (*parameter != Parameter::Delay)
+        })
     }
 }
 
@@ -359,8 +379,8 @@ fn normal_matrix(rows: &[Vec<f64>], size: usize) -> Vec<Vec<f64>> {
     normal
 }
 
-/// Fits every form to all readings: least squares on the logarithms of rates. Of the forms that are shown each is as likely as its criterion has it, and those
-/// that have next to no weight are left out. Searches start from many places, or, where fits of nearly the same are `near`, from those and few.
+/// Fits every form to all readings: least squares on the logarithms of rates. A form of which the delay alone is not shown has none. Of the forms that are shown each
+/// is as likely as its criterion has it, and those that have next to no weight are left out. Searches start from many places, or, where fits of nearly the same are `near`, from those and few.
 ///
 /// # Errors
 /// [`FitError`].
@@ -384,8 +404,11 @@ pub fn fits(
     let mut tried: Vec<Fit> = can
         .into_iter()
         .map(|form| {
-            let before = near.and_then(|of| of.tried.iter().find(|of| of.form == form));
-            fit(&problem, form, readings, before)
+            let before = near.and_then(|near| {
+                let same = |of: &&Fit| of.form.without_delay() == form.without_delay();
+                near.tried.iter().find(same).map(|of| of.values)
+            });
+            fit_shown(&problem, form, readings, before)
         })
         .collect();
     tried.sort_by(|one, other| {
@@ -416,7 +439,23 @@ pub fn fits(
     Ok(Fits { tried, not_tried })
 }
 
-fn fit(problem: &Problem<'_>, form: Form, readings: usize, before: Option<&Fit>) -> Fit {
+/// A form with its delay; where the readings show all of it but that, the same stations without. A delay near 0 has no logarithm to be known, so that the form that is
+/// so would be none for the one thing it has not got.
+fn fit_shown(problem: &Problem<'_>, form: Form, readings: usize, before: Option<Values>) -> Fit {
+    let with = fit(problem, form, readings, before);
+    if !with.lacks_only_delay() {
+        return with;
+    }
+    let without = fit(
+        problem,
+        with.form.without_delay(),
+        readings,
+        Some(with.values),
+    );
+    if without.shown { without } else { with }
+}
+
+fn fit(problem: &Problem<'_>, form: Form, readings: usize, before: Option<Values>) -> Fit {
     let free = form.parameters();
     let (values, squares) = best(problem, &form, &free, before);
     let residuals = problem.residuals(&values);
@@ -508,7 +547,7 @@ fn best(
     problem: &Problem<'_>,
     form: &Form,
     free: &[Parameter],
-    before: Option<&Fit>,
+    before: Option<Values>,
 ) -> (Values, f64) {
     let least_latency = (problem.curves.iter())
         .flat_map(|curve| &curve.readings)
@@ -520,7 +559,9 @@ fn best(
             storage: form.storage,
             ..Values::none()
         };
-        values.set(Parameter::Delay, 0.5 * least_latency);
+        if form.delay {
+            values.set(Parameter::Delay, 0.5 * least_latency);
+        }
         if free.contains(&Parameter::HostQueues) {
             values.set(Parameter::HostQueues, queues);
         }
@@ -551,7 +592,16 @@ fn best(
         .iter()
         .flat_map(|&most| queues.iter().map(move |&of| (most, of)));
     let starts = starts.map(|(most, queues)| start(most, queues));
-    let mut searched: Vec<(Values, f64)> = (before.map(|of| of.values).into_iter().chain(starts))
+    let before = before.map(|mut of| {
+        match (form.delay, of.get(Parameter::Delay)) {
+            (false, _) => of.set(Parameter::Delay, 0.0),
+            // Nothing has no logarithm to start from.
+            (true, 0.0) => of.set(Parameter::Delay, 0.5 * least_latency),
+            (true, _) => {}
+        }
+        of
+    });
+    let mut searched: Vec<(Values, f64)> = (before.into_iter().chain(starts))
         .map(|start| problem.search(&start, free, STEPS_AT_FIRST))
         .collect();
     searched.sort_by(|one, other| one.1.total_cmp(&other.1));
@@ -650,7 +700,7 @@ fn uniform(state: &mut u64) -> f64 {
 }
 
 /// Of the standard normal distribution (Box and Muller 1958).
-fn normal(state: &mut u64) -> f64 {
+pub(super) fn normal(state: &mut u64) -> f64 {
     let radius = (-2.0 * uniform(state).ln()).sqrt();
     radius * (std::f64::consts::TAU * uniform(state)).cos()
 }

@@ -657,7 +657,7 @@ impl<'a> Known<'a> {
             name: "fit".to_owned(),
             title: "What the curves show".to_owned(),
             words: format!(
-                "Least squares on the logarithms of the rates of {} points: of the form that is likeliest. A form with a parameter less sure than a factor of {:.1} (one standard deviation) is none.",
+                "Least squares on the logarithms of the rates of {} points: of the form that is likeliest. A form with a parameter less sure than a factor of {:.1} (one standard deviation) is none; where that is the delay alone, the form has none.",
                 best.readings,
                 fit::DEVIATION_MAX.exp()
             ),
@@ -678,6 +678,10 @@ impl<'a> Known<'a> {
                 "not in the likeliest form; in others, {} together",
                 percent_text(weight)
             );
+        }
+        // What every form has at first was tried.
+        if parameter == Parameter::Delay {
+            return "none: not shown by the curves".to_owned();
         }
         if !self.fits.tried.iter().any(|of| has(&of.form)) {
             return "not tried: too few points".to_owned();
@@ -731,13 +735,20 @@ impl<'a> Known<'a> {
             )
         });
         let shown = self.fits.tried.iter().filter(|of| of.shown).count();
+        let without_delay = (self.fits.tried.iter())
+            .filter(|of| of.shown && !of.form.delay)
+            .count();
         Section {
             name: "forms".to_owned(),
             title: "Which forms of the model are likely".to_owned(),
             words: format!(
-                "{} forms were tried, {} of them have all their parameters shown by the curves, and {} have a weight of {} or more by Akaike's criterion (AICc): what is predicted is their geometric mean. {} were not tried for want of points.",
+                "{} forms were tried, {} of them have all their parameters shown by the curves{}, and {} have a weight of {} or more by Akaike's criterion (AICc): what is predicted is their geometric mean. {} were not tried for want of points.",
                 self.fits.tried.len(),
                 shown,
+                match without_delay {
+                    0 => String::new(),
+                    some => format!(" ({some} without a delay, which is not shown)"),
+                },
                 weighed.len(),
                 percent_text(fit::WEIGHT_MIN),
                 match self.fits.not_tried.len() {
