@@ -1,7 +1,8 @@
 //! `weir plan` at the command line: the published counts, stored plans and their difference, pages, and what is refused.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -657,6 +658,184 @@ fn the_recorders_test_is_run_on_a_file_that_may_be_lost_and_on_no_other() {
             "{said}"
         );
     }
+}
+
+/// A modelled drive of 64 MiB that takes 32 MB a second, so that a pass of it can be interrupted.
+const SLOW: &str = r#"
+name = "slow"
+description = "a drive that takes its time"
+capacity = { value = "64MiB", source = "assumed" }
+media = { value = "in-place", source = "assumed" }
+interface_rate = { value = "64MB/s", source = "assumed" }
+direct_rate = { value = "32MB/s", source = "assumed" }
+read_rate = { value = "1GB/s", source = "assumed" }
+write_latency = { value = "15us", source = "assumed" }
+read_latency = { value = "15us", source = "assumed" }
+idle_celsius = { value = 30, source = "assumed" }
+rise_kelvin = { value = 1, source = "assumed" }
+thermal_time = { value = "20s", source = "assumed" }
+throttle_celsius = { value = 80, source = "assumed" }
+throttle_hysteresis_kelvin = { value = 5, source = "assumed" }
+throttle_rate = { value = "16MB/s", source = "assumed" }
+rated_writes = { value = "1PB", source = "assumed" }
+"#;
+
+/// Of each pass of the one drive of a result: its name, whether it was made, its bytes, and how long they took.
+fn passes_of(result: &Value) -> Vec<(String, bool, u64, f64)> {
+    let passes = result["drives"][0]["passes"].as_array().expect("passes");
+    let each = passes.iter().map(|pass| {
+        let samples = pass["samples"].as_array().expect("samples");
+        (
+            pass["pass"].as_str().expect("a name").to_owned(),
+            pass["complete"] == true,
+            samples.iter().map(|of| of["bytes"].as_u64().unwrap()).sum(),
+            samples
+                .iter()
+                .map(|of| of["seconds"].as_f64().unwrap())
+                .sum(),
+        )
+    });
+    each.collect()
+}
+
+#[test]
+fn a_recorders_run_that_is_interrupted_is_taken_up_to_the_same_end_and_reported_again() {
+    const BYTES: u64 = 64 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    std::fs::write(place("slow.toml"), SLOW).unwrap();
+    let target = |image: &str| {
+        let file = std::fs::File::create(place(image)).unwrap();
+        file.set_len(BYTES).unwrap();
+        let (profile, image) = (place("slow.toml"), place(image));
+        format!(
+            "ssd:{}?seed=7&over=file:{}",
+            profile.display(),
+            image.display()
+        )
+    };
+    let (whole, url) = (target("whole"), target("image"));
+    let run = |url, file| {
+        [
+            "reproduce",
+            "recorder",
+            "--target",
+            url,
+            "--run",
+            file,
+            "--json",
+        ]
+        .map(str::to_owned)
+    };
+    let stored = |name: &str| -> Value {
+        let text = std::fs::read_to_string(place(name)).expect("it is stored");
+        serde_json::from_str(&text).expect("it is JSON")
+    };
+    let arguments = |of: &[String], more: &[&str]| {
+        let mut all = of.to_vec();
+        all.extend(more.iter().map(|of| (*of).to_owned()));
+        all
+    };
+    let weir = |of: &[String]| {
+        let arguments: Vec<&str> = of.iter().map(String::as_str).collect();
+        weir(folder.path(), &arguments)
+    };
+    let told = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+
+    // Only the one process is interrupted, when the run has written something and not everything.
+    let command = run(&url, "run.json");
+    let mut begun = Command::new(WEIR)
+        .args(&command)
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("weir runs");
+    let is_begun = || {
+        let image = std::fs::read(place("image")).unwrap();
+        place("run.json.kept").exists() && image[..4096].iter().any(|&byte| byte != 0)
+    };
+    while !is_begun() {
+        assert!(begun.try_wait().unwrap().is_none(), "it ended");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let interrupted = Command::new("kill")
+        .args(["-INT", &begun.id().to_string()])
+        .status();
+    assert!(interrupted.expect("kill").success());
+    assert!(!begun.wait().unwrap().success());
+    // What it ran has ended before it, and kept where it was.
+    let part = stored("run.json");
+    assert_eq!(part["complete"], false);
+    assert!(place("run.json.kept").exists());
+    let image = std::fs::read(place("image")).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(image == std::fs::read(place("image")).unwrap());
+
+    let again = arguments(&command, &["--resume"]);
+    let resumed = weir(&again);
+    assert!(resumed.status.success(), "{}", told(&resumed));
+    let uninterrupted = weir(&run(&whole, "whole.json"));
+    assert!(uninterrupted.status.success(), "{}", told(&uninterrupted));
+    let (result, other) = (stored("run.json"), stored("whole.json"));
+    assert_eq!(result["complete"], true);
+    let at = &result["drives"][0]["passes"][0]["interrupted_at_bytes"];
+    assert_eq!(at.as_array().map(Vec::len), Some(1), "{at}");
+    assert!(at[0].as_u64().unwrap() < BYTES);
+    let (passes, others) = (passes_of(&result), passes_of(&other));
+    assert_eq!(passes.len(), others.len());
+    for ((pass, made, bytes, took), of) in passes.iter().zip(&others) {
+        assert_eq!((pass, *made, *bytes), (&of.0, true, BYTES));
+        assert_eq!((of.1, of.2), (true, BYTES));
+        // The model has its rate, and the time between is none of its. How punctual the machine is bears on it.
+        assert!((took / of.3 - 1.0).abs() < 0.25, "{took} {of:?}");
+    }
+    assert!(!place("run.json.kept").exists());
+
+    // It has ended: there is nothing to take up, and nothing is written, but it is reported as before.
+    let image = std::fs::read(place("image")).unwrap();
+    let file = std::fs::read(place("run.json")).unwrap();
+    let reported = weir(&again);
+    assert!(reported.status.success(), "{}", told(&reported));
+    let sheet = |of: &Output| -> Value { serde_json::from_slice(&of.stdout).expect("a plan") };
+    let (before, after) = (sheet(&resumed), sheet(&reported));
+    assert_eq!(before["sections"], after["sections"]);
+    let caveats = after["caveats"].to_string();
+    assert!(caveats.contains("read again from run.json"), "{caveats}");
+    assert!(image == std::fs::read(place("image")).unwrap());
+    assert!(file == std::fs::read(place("run.json")).unwrap());
+    // Not so what was asked for otherwise; and weir drive says that there is nothing to take up.
+    for (command, parts) in [
+        (
+            arguments(&again, &["--size", "32M"]),
+            ["run.json holds", "and not 33554432"],
+        ),
+        (
+            arguments(&run(&whole, "run.json"), &["--resume"]),
+            ["run.json holds", "/whole"],
+        ),
+        (
+            arguments(
+                &["drive".to_owned(), url.clone()],
+                &["-o", "run.json", "--resume"],
+            ),
+            ["run.json holds", "run.json.kept is not there"],
+        ),
+    ] {
+        let refused = weir(&command);
+        assert!(!refused.status.success(), "{command:?}");
+        let told = told(&refused);
+        for part in parts {
+            assert!(told.contains(part), "no '{part}' in: {told}");
+        }
+    }
+    assert!(file == std::fs::read(place("run.json")).unwrap());
+    // A part of a run that nothing is kept of cannot be gone on with.
+    std::fs::write(place("run.json"), part.to_string()).unwrap();
+    let refused = weir(&again);
+    assert!(!refused.status.success());
+    let told = told(&refused);
+    assert!(told.contains("run.json.kept is not there"), "{told}");
 }
 
 #[test]

@@ -81,6 +81,32 @@ pub(crate) struct DriveArguments {
     report: Option<PathBuf>,
 }
 
+/// Why there is no run to take up.
+#[derive(Debug, thiserror::Error)]
+enum ResumeError {
+    /// None was kept.
+    #[error("there is no run to take up: {} is not there; begin one without --resume", kept.display())]
+    Nothing { kept: PathBuf },
+    /// It has ended.
+    #[error(
+        "the run has ended, and there is nothing of it to take up: {output} holds its whole result, and {} is not there; \
+         weir report {output} and weir plan record --drive {output} read it, and without --resume a new run takes its place",
+        kept.display(),
+        output = output.display()
+    )]
+    Ended { output: PathBuf, kept: PathBuf },
+}
+
+/// The whole result in this file of a run that has ended; none where one is kept beside it that goes on, or the file has none.
+pub(super) fn ended(output: &Path) -> Option<Document> {
+    if kept_beside(output).exists() {
+        return None;
+    }
+    let file = std::fs::File::open(output).ok()?;
+    let document = Document::read(std::io::BufReader::new(file)).ok()?;
+    document.complete.then_some(document)
+}
+
 fn pass(text: &str) -> Result<PassKind, String> {
     PassKind::ALL
         .into_iter()
@@ -177,10 +203,11 @@ impl DriveArguments {
         };
         let kept = kept_beside(output);
         if self.resume && !kept.exists() {
-            bail!(
-                "there is no run to take up: {} is not there; begin one without --resume",
-                kept.display()
-            );
+            let output = output.clone();
+            bail!(match ended(&output) {
+                Some(_) => ResumeError::Ended { output, kept },
+                None => ResumeError::Nothing { kept },
+            });
         }
         if !self.resume && !self.simulated && kept.exists() {
             bail!(

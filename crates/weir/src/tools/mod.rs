@@ -14,6 +14,7 @@ mod job;
 mod knobs;
 mod laboratory;
 mod live;
+mod own;
 pub(crate) mod plan;
 mod present;
 pub(crate) mod report;

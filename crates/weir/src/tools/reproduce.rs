@@ -4,9 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
+use weir_drive::{Document, PassKind};
+use weir_lab::secret::without_in_text;
 use weir_plan::cluster::{self, Configuration};
 use weir_plan::drive::{self, Drive, WhenFull};
 use weir_plan::points::{self, Points};
@@ -15,6 +17,8 @@ use weir_plan::sheet::Source;
 use weir_plan::units;
 use weir_volume::VolumeUrl;
 
+use super::drive::ended;
+use super::own::Own;
 use super::plan::SheetArguments;
 
 /// The published drives, with the profile that models each.
@@ -63,7 +67,7 @@ struct RecorderArguments {
     /// Store the run of the targets in this file, as weir drive --output does; beside it the run is kept while it goes on (FILE.kept), to be taken up again
     #[arg(long, value_name = "FILE", requires = "target")]
     run: Option<PathBuf>,
-    /// Take up the run that was interrupted, with the same targets and options
+    /// Take up the run that was interrupted, with the same targets and options; one that has ended is reported again from its file
     #[arg(long, requires = "run")]
     resume: bool,
     /// Memory between the line and the drives [default: 8GiB]
@@ -118,21 +122,15 @@ pub(crate) fn run(arguments: &ReproduceArguments, json: bool) -> anyhow::Result<
     }
 }
 
-/// What a command of this program prints with --json; it shows its progress itself.
-fn own(arguments: &[String]) -> anyhow::Result<String> {
-    let shown = weir_lab::secret::without(arguments).join(" ");
-    let program = std::env::current_exe().context("this program cannot be found")?;
-    let output = Command::new(program)
-        .args(arguments)
-        .arg("--json")
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .with_context(|| format!("weir {shown}"))?;
-    if !output.status.success() {
-        bail!("weir {shown} failed");
-    }
-    String::from_utf8(output.stdout).with_context(|| format!("weir {shown}"))
+/// Why a run that has ended is not reported again.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} holds the whole result of another run: {what}; name another file with --run, or leave --resume out, and a new run takes its place",
+    file.display()
+)]
+struct AnotherRun {
+    file: PathBuf,
+    what: String,
 }
 
 fn words(of: &[&str]) -> Vec<String> {
@@ -145,16 +143,30 @@ fn recorder(arguments: &RecorderArguments, json: bool) -> anyhow::Result<ExitCod
     let mut measured = BTreeMap::new();
     let mut others: Vec<Drive> = Vec::new();
     let mut commands: Vec<String> = Vec::new();
+    let own = Own::start()?;
     let mut qualify = |command: Vec<String>| -> anyhow::Result<Vec<Drive>> {
         let shown = weir_lab::secret::without(&command).join(" ");
-        let stored = own(&command)?;
+        let stored = own.run(&command)?;
         let drives =
             drive::read(&stored, WhenFull::Overwrite).with_context(|| format!("weir {shown}"))?;
         commands.push(format!("Run: weir {shown}"));
         Ok(drives)
     };
     const PASSES: [&str; 2] = ["--passes", "fill,overwrite"];
-    if !arguments.target.is_empty() {
+    if let Some((file, document)) = arguments.ended() {
+        arguments.check_own(file, &document)?;
+        let mut stored = Vec::new();
+        document.write(&mut stored)?;
+        let stored = String::from_utf8(stored).context("a result is text")?;
+        others = drive::read(&stored, WhenFull::Overwrite)
+            .with_context(|| file.display().to_string())?;
+        let ran = document.command.get(1..).unwrap_or_default().join(" ");
+        let file = file.display();
+        commands.push(format!(
+            "Run: weir {ran}, begun {}; it had ended, and was read again from {file}",
+            document.started
+        ));
+    } else if !arguments.target.is_empty() {
         let mut command = words(&["drive"]);
         command.extend(arguments.target.iter().map(ToString::to_string));
         command.extend(words(&PASSES));
@@ -187,6 +199,55 @@ fn recorder(arguments: &RecorderArguments, json: bool) -> anyhow::Result<ExitCod
     let mut sheet = reproduce::recorder(&measured, &others, buffer)?;
     sheet.caveats.extend(commands);
     arguments.sheet.finish(sheet, json)
+}
+
+impl RecorderArguments {
+    /// A run that is to be taken up and has ended, with its file.
+    fn ended(&self) -> Option<(&Path, Document)> {
+        let file = self.run.as_deref().filter(|_| self.resume)?;
+        Some((file, ended(file)?))
+    }
+
+    /// Refuses what is the result of something else than what was asked for.
+    fn check_own(&self, file: &Path, document: &Document) -> Result<(), AnotherRun> {
+        let another = |what| {
+            Err(AnotherRun {
+                file: file.to_owned(),
+                what,
+            })
+        };
+        let asked: Vec<String> = (self.target.iter())
+            .map(|url| without_in_text(&url.to_string()))
+            .collect();
+        let urls: Vec<&str> = document.drives.iter().map(|of| of.url.as_str()).collect();
+        if urls != asked {
+            return another(format!(
+                "of {}, and not of {}",
+                urls.join(" and "),
+                asked.join(" and ")
+            ));
+        }
+        for drive in &document.drives {
+            let passes: Vec<PassKind> = drive.passes.iter().map(|of| of.pass).collect();
+            if passes != [PassKind::Fill, PassKind::Overwrite] {
+                let names: Vec<&str> = passes.iter().map(|of| of.name()).collect();
+                return another(format!(
+                    "its passes are {}, and not fill, overwrite",
+                    names.join(", ")
+                ));
+            }
+            // What is asked for is rounded down to the drive's blocks.
+            let bytes = self.size.unwrap_or(drive.capacity_bytes);
+            let written = drive.written_bytes;
+            if !(written..written.saturating_add(drive.block_bytes)).contains(&bytes) {
+                return another(format!(
+                    "it wrote {written} bytes of {}, and not {bytes}",
+                    drive.url
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 fn ceph(arguments: &CephArguments, json: bool) -> anyhow::Result<ExitCode> {
@@ -229,7 +290,7 @@ fn ceph(arguments: &CephArguments, json: bool) -> anyhow::Result<ExitCode> {
     for url in &arguments.destroy_data {
         command.extend(["--destroy-data".to_owned(), url.to_string()]);
     }
-    let stored = own(&command)?;
+    let stored = Own::start()?.run(&command)?;
     // What a target is made of is not asked: its curve stands beside the published ones, and is fitted to nothing.
     let unknown = Configuration {
         gateways: 1,
