@@ -394,8 +394,8 @@ impl Group {
     }
 }
 
-/// Lets go of a client that was only looked at. Where nobody else has it any more it ends here, which waits for the cluster.
-fn let_go(client: Arc<Client>) {
+/// Lets go of a client that was only looked at, or is done with. Where nobody else has it any more it ends here, which waits for the cluster.
+pub(crate) fn let_go(client: Arc<Client>) {
     if let Some(last) = Arc::into_inner(client) {
         in_background("weir-rbd-close", move || drop(last));
     }

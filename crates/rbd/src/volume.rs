@@ -25,7 +25,7 @@ use weir_reactor::{Instant, Reactor};
 use weir_volume::parts::{LiveGeometry, Mailbox, Watchers, WhenAll, check_resize, lock};
 
 use crate::auto::{Load, Reason};
-use crate::cluster::{Client, Seat};
+use crate::cluster::{Client, Seat, let_go};
 use crate::error::CephError;
 use crate::host::{Claim, Closing, Opened, RbdHost, in_background};
 use crate::lane::RbdQueue;
@@ -590,10 +590,12 @@ impl Shared {
                 errno: 0,
             });
         }
-        let address = &client.address;
+        // Who waits until little is left of clients that were cut off keeps none of them.
+        let address = client.address.clone();
+        let_go(client);
         let attach = || {
             let host = &self.host;
-            host.attach_again(&self.options, self.read_only, address)
+            host.attach_again(&self.options, self.read_only, &address)
         };
         self.open_again(number + 1, None, attach);
     }

@@ -993,3 +993,45 @@ fn a_queue_has_no_more_orphans_than_it_is_deep_and_goes_on_after_them() {
     drop(volume);
     close(&harness, host);
 }
+
+/// As when the whole cluster was gone for longer than requests wait: each waits with being opened again until little is left of clients
+/// that were cut off, and must not count as left what it looks at itself.
+#[test]
+fn images_that_lose_clients_of_their_own_together_are_all_opened_again() {
+    const IMAGES: u64 = 7;
+    let cluster = Cluster::new();
+    let (harness, host) = (Harness::real(1), host("a"));
+    let open = |number: u64| {
+        cluster.tell(&format!("image rbd/{number} {MIB}"));
+        let url = cluster.url("&bdevs_per_cluster=1");
+        open(
+            &harness,
+            &host,
+            &url.replace("rbd/image", &format!("rbd/{number}")),
+        )
+    };
+    let volumes: Vec<_> = (0..IMAGES).map(open).collect();
+    let all_are = |phase: &str| host.volumes().iter().all(|report| report.phase == phase);
+    cluster.tell("monitors down");
+    cluster.tell(&format!("done_later write 200 {IMAGES}"));
+    let writes: Vec<_> = volumes
+        .iter()
+        .map(|volume| begin(&harness, volume, write(1)))
+        .collect();
+    until("all are to be cut off", || all_are("fencing"));
+    cluster.tell("monitors up");
+    for ended in &writes {
+        assert_eq!(wait(ended), Err(VolumeError::TimedOut));
+    }
+    until("all are open again", || all_are("serving"));
+    for volume in &volumes {
+        assert_eq!(do_now(&harness, volume, 2), Ok(()));
+    }
+    let reopened = host.volumes().into_iter().map(|report| report.reopened);
+    assert_eq!(reopened.collect::<Vec<_>>(), [1; IMAGES as usize]);
+    until("the old clients end", || {
+        cluster.ask("clients") == IMAGES as i64
+    });
+    drop(volumes);
+    close(&harness, host);
+}
