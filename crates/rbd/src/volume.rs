@@ -639,6 +639,15 @@ impl Shared {
         attach: impl Fn() -> Result<Opened, CephError>,
     ) {
         let mut pause = Pause::new();
+        // Kept until the image is open, or is not going to be, also where the volume is closed meanwhile: nobody else in this process opens it
+        // before that, who would take the lock of this client for that of an earlier life.
+        let claim = {
+            let state = lock(&self.state);
+            if state.phase == Phase::Closed {
+                return;
+            }
+            state.claim.clone()
+        };
         loop {
             if lock(&self.state).phase == Phase::Closed {
                 return;
@@ -649,7 +658,7 @@ impl Shared {
                 continue;
             }
             match attach() {
-                Ok(opened) => return self.begin_life(opened, number, own_client),
+                Ok(opened) => return self.begin_life(opened, number, claim, own_client),
                 Err(error) if error.is_final() => return self.give_up(&error),
                 Err(error) => self.note(&format!("it cannot be opened again yet: {error}")),
             }
@@ -718,9 +727,14 @@ impl Shared {
         true
     }
 
-    fn begin_life(self: &Arc<Self>, opened: Opened, number: u64, own_client: Option<&Reason>) {
+    fn begin_life(
+        self: &Arc<Self>,
+        opened: Opened,
+        number: u64,
+        claim: Option<Arc<Claim>>,
+        own_client: Option<&Reason>,
+    ) {
         let bytes = opened.shape.bytes;
-        let claim = lock(&self.state).claim.clone();
         let life = self.life_of(opened, number, claim);
         self.set_bytes(bytes);
         let _telling = lock(&self.telling);

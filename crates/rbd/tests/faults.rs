@@ -1035,3 +1035,39 @@ fn images_that_lose_clients_of_their_own_together_are_all_opened_again() {
     drop(volumes);
     close(&harness, host);
 }
+
+/// An image that is being opened again is this process's until that is over, though nobody wants it any more: who opened it meanwhile would
+/// take the lock for that of an earlier life of this process, and have the client cut off that others share.
+#[test]
+fn an_image_that_is_closed_while_it_is_opened_again_is_not_opened_beside_that() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let url = cluster.url("&bdevs_per_cluster=1");
+    let volume = open(&harness, &host, &url);
+    let client = host.clients()[0].address.clone();
+    cluster.tell("acquire_hangs on");
+    cluster.tell(&format!("blocklist {client}"));
+    assert_eq!(do_now(&harness, &volume, 1), Err(VolumeError::TimedOut));
+    until("it is opened again", || cluster.ask("acquiring") == 1);
+    drop(volume);
+    until("it is closed", || {
+        host.volumes().iter().all(|report| report.phase == "closed")
+    });
+    // It may wait for what hangs; it must not.
+    let refused = begin_open(&host, &url);
+    until("it is refused", || refused.lock().unwrap().is_some());
+    let refused = refused.lock().unwrap().take().unwrap().err();
+    let refused = refused.expect("it is open still").to_string();
+    assert!(
+        refused.contains("this process has the image's lock"),
+        "{refused}"
+    );
+    cluster.tell("acquire_hangs off");
+    let mut opened = None;
+    until("it is let go of", || {
+        opened = try_open(&harness, &host, &url, Access::READ_WRITE).ok();
+        opened.is_some()
+    });
+    assert_eq!(do_now(&harness, &opened.unwrap(), 2), Ok(()));
+    close(&harness, host);
+}
