@@ -744,6 +744,12 @@ impl Cluster {
                     }
                 }
             }
+            ["is_watched", name, address] => {
+                let Some(image) = state.images.get(name) else {
+                    return -ENOENT;
+                };
+                return i64::from(lock(&image.watchers).iter().any(|of| of == address));
+            }
             ["connecting"] => return state.connecting as i64,
             ["opening"] => return state.opening as i64,
             ["releasing"] => return state.releasing as i64,

@@ -14,6 +14,8 @@ use weir_block::Volume;
 use weir_rbd::{AutoLimits, RbdHost, Reason, VolumeReport, WatchLimits};
 
 const MIB: u64 = 1 << 20;
+/// How many checks must miss a watch until that is told.
+const TOLD_AFTER: u32 = 2;
 /// Never, in a test.
 const NEVER: u32 = 1_000_000;
 
@@ -24,18 +26,18 @@ fn host(moved_after: u32) -> Arc<RbdHost> {
     };
     let watch = WatchLimits {
         check: Duration::from_millis(10),
-        told_after: 2,
+        told_after: TOLD_AFTER,
         moved_after,
     };
     host_with_limits("a", auto, watch)
 }
 
-/// Waits until a check that began from now on has ended.
-fn until_checked(cluster: &Cluster) {
-    let before = cluster.ask("watchers_asked");
-    until("it is checked", || {
-        cluster.ask("watchers_asked") > before + 1
-    });
+/// Waits until so many checks of an image that began from now on have ended, and what they came to is known.
+fn until_checked(cluster: &Cluster, name: &str, checks: i64) {
+    let answered = || cluster.ask(&format!("watchers_asked {name}"));
+    // One may be under way, and another begins when the last has been judged.
+    let enough = answered() + 1 + checks + 1;
+    until("it is checked", || answered() >= enough);
 }
 
 /// An image that is made and opened.
@@ -68,7 +70,7 @@ fn a_lost_watch_is_told_until_it_is_back_and_what_was_missed_is_seen_then() {
     let (harness, host) = (Harness::real(1), host(NEVER));
     let volume = open(&harness, &host, &cluster.url(""));
     let report = || host.volumes()[0].clone();
-    until_checked(&cluster);
+    until_checked(&cluster, "rbd/image", 1);
     assert_eq!(report().trouble, None);
     cluster.tell("watch rbd/image lost");
     until("it is told", || report().trouble.is_some());
@@ -77,7 +79,7 @@ fn a_lost_watch_is_told_until_it_is_back_and_what_was_missed_is_seen_then() {
     // Nothing else has happened.
     write(&harness, &volume, 0x11);
     cluster.tell("resize rbd/image 8388608");
-    until_checked(&cluster);
+    until_checked(&cluster, "rbd/image", 1);
     let VolumeReport {
         phase,
         reopened,
@@ -115,9 +117,9 @@ fn an_image_whose_watch_does_not_come_back_moves_and_nobody_is_cut_off() {
         found.next().unwrap()
     };
     let shared = report("rbd/image").client.unwrap();
-    // Both, one after the other, and so twice.
-    until_checked(&cluster);
-    until_checked(&cluster);
+    for name in ["rbd/image", "rbd/beside"] {
+        until_checked(&cluster, name, 1);
+    }
     cluster.tell("watch rbd/image lost");
     until("it moves", || report("rbd/image").moves == 1);
     let VolumeReport {
@@ -129,10 +131,14 @@ fn an_image_whose_watch_does_not_come_back_moves_and_nobody_is_cut_off() {
     } = report("rbd/image");
     assert_eq!((phase, reopened), ("serving", 0));
     assert_eq!(own_client, Some(Reason::Unwatched));
-    assert_ne!(client.as_ref(), Some(&shared));
+    let own = client.unwrap();
+    assert_ne!(own, shared);
     assert_eq!(cluster.ask(&format!("is_blocklisted {shared}")), 0);
-    until_checked(&cluster);
-    assert_eq!(report("rbd/image").trouble, None, "the new client watches");
+    let watches = |client: &str| cluster.ask(&format!("is_watched rbd/image {client}"));
+    assert_eq!((watches(&own), watches(&shared)), (1, 0));
+    // As many as would tell that it does not.
+    until_checked(&cluster, "rbd/image", TOLD_AFTER.into());
+    assert_eq!(report("rbd/image").trouble, None);
     write(&harness, &volume, 0x11);
     write(&harness, &beside, 0x22);
     let beside = report("rbd/beside");
@@ -174,7 +180,7 @@ fn a_lock_that_is_taken_is_seen_though_nothing_is_asked_of_the_image() {
     let cluster = Cluster::with_image(4 * MIB);
     let (harness, host) = (Harness::real(1), host(NEVER));
     let volume = open(&harness, &host, &cluster.url(""));
-    until_checked(&cluster);
+    until_checked(&cluster, "rbd/image", 1);
     cluster.tell("lock rbd/image 10.9.9.9:0/1 alive");
     until("it is lost", || host.volumes()[0].phase == "gone");
     let trouble = host.volumes()[0].trouble.clone();
