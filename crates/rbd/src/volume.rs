@@ -737,7 +737,7 @@ impl Shared {
         let bytes = opened.shape.bytes;
         let life = self.life_of(opened, number, claim);
         self.set_bytes(bytes);
-        let _telling = lock(&self.telling);
+        let telling = lock(&self.telling);
         let mut state = lock(&self.state);
         if state.phase == Phase::Closed {
             return;
@@ -755,6 +755,9 @@ impl Shared {
         if was_lost {
             self.watchers.tell(VolumeEvent::Restored);
         }
+        drop(telling);
+        // It may have been resized before it was watched.
+        self.look_at_size();
     }
 
     fn give_up(&self, error: &CephError) {

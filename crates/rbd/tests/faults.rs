@@ -1071,3 +1071,27 @@ fn an_image_that_is_closed_while_it_is_opened_again_is_not_opened_beside_that() 
     assert_eq!(do_now(&harness, &opened.unwrap(), 2), Ok(()));
     close(&harness, host);
 }
+
+#[test]
+fn what_is_resized_while_the_image_is_opened_again_is_seen() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url(""));
+    let client = host.clients()[0].address.clone();
+    cluster.tell("acquire_hangs on");
+    cluster.tell(&format!("blocklist {client}"));
+    assert_eq!(do_now(&harness, &volume, 1), Err(VolumeError::TimedOut));
+    until("its lock is taken", || cluster.ask("acquiring") == 1);
+    // Its size is known when it is seen who watches it, and it is not told of others' resizes yet.
+    cluster.tell("watchers_hang on");
+    cluster.tell("acquire_hangs off");
+    until("it is looked at", || cluster.ask("asking") == 1);
+    cluster.tell("resize rbd/image 8388608");
+    cluster.tell("watchers_hang off");
+    until("its size is seen", || {
+        volume.geometry().length_bytes() == 8 * MIB
+    });
+    assert_eq!(host.volumes()[0].reopened, 1);
+    drop(volume);
+    close(&harness, host);
+}
