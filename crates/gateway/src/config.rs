@@ -27,7 +27,7 @@ pub struct Config {
     /// Kernel features beyond the oldest supported kernel that are not used even where they are.
     #[serde(deserialize_with = "features")]
     pub features_off: Vec<Feature>,
-    /// How long a reactor looks for more work after its last completion before it sleeps.
+    /// How long a reactor looks for more work after its last completion before it sleeps; see [`weir_reactor::ReactorConfig::spin`].
     #[serde(deserialize_with = "duration::<_, 0, 10_000_000>")]
     pub spin: Duration,
     /// How long a busy reactor pauses at most before it looks again; see [`weir_reactor::ReactorConfig::pause`].

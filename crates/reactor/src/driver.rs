@@ -182,6 +182,15 @@ pub enum Wait {
     Until(Option<Instant>),
 }
 
+/// What a scheduler did with a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProcessorTimes {
+    /// For how long it had a processor.
+    pub ran: Duration,
+    /// For how long it was ready to run while others had it.
+    pub waited: Duration,
+}
+
 /// Network, disk, clock and randomness of one reactor. The reactor's thread is its only caller.
 pub trait Driver {
     /// The time now.
@@ -198,6 +207,11 @@ pub trait Driver {
 
     /// Starts what was submitted, waits as told, and appends the outcomes that are there.
     fn turn(&mut self, wait: Wait, outcomes: &mut Vec<(OpToken, Outcome)>);
+
+    /// What the scheduler did with the reactor's thread since it started; none where nobody knows.
+    fn processor_times(&self) -> Option<ProcessorTimes> {
+        None
+    }
 
     /// What ends a waiting [`Driver::turn`] from another thread.
     fn notifier(&self) -> Arc<dyn Notifier>;

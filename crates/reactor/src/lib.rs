@@ -11,6 +11,7 @@
 
 mod channel;
 mod core;
+mod crowd;
 mod driver;
 mod executor;
 mod file;
@@ -33,7 +34,8 @@ pub use core::{
     ReactorStats, ReactorThread, Runner, SharedSection, Step, panic_is_contained,
 };
 pub use driver::{
-    AllocateMode, Amount, Driver, Handle, Notifier, Op, OpToken, Outcome, Output, ReceiveInto, Wait,
+    AllocateMode, Amount, Driver, Handle, Notifier, Op, OpToken, Outcome, Output, ProcessorTimes,
+    ReceiveInto, Wait,
 };
 pub use executor::Task;
 pub use file::{AdminQuery, File, FileInfo, FileKind, LocalFile, OpenOptions, UseDirect};

@@ -243,6 +243,9 @@ pub struct ReactorReport {
     pub sleep_ns: u64,
     /// Time of pauses between two looks for work, in nanoseconds.
     pub pause_ns: u64,
+    /// Time for which it was ready to run while others had its processor, in nanoseconds, as the kernel's scheduler counts it; it is part of the other
+    /// times. 0 where the kernel keeps no count.
+    pub processor_wait_ns: u64,
     /// I/O operations that ended.
     pub operations: u64,
     /// Memory of its buffer pool in use, in bytes.

@@ -13,6 +13,7 @@ mod notify;
 mod nvme;
 mod offload;
 mod ring;
+mod schedule;
 mod slot;
 mod socket;
 mod unavailable;

@@ -18,8 +18,11 @@ use crate::linux::buffers::BufferRing;
 use crate::linux::feature::Feature;
 use crate::linux::notify::EventNotifier;
 use crate::linux::ring::Ring;
+use crate::linux::schedule::Schedule;
 use crate::linux::slot::{Next, Slot, error};
-use crate::{Driver, Handle, Instant, Notifier, Op, OpToken, Outcome, Output, Socket, Wait};
+use crate::{
+    Driver, Handle, Instant, Notifier, Op, OpToken, Outcome, Output, ProcessorTimes, Socket, Wait,
+};
 
 /// Word of the read that ends a wait. No operation's slot comes near.
 const WAKE: u64 = u32::MAX as u64;
@@ -66,6 +69,7 @@ pub(super) struct Uring {
     wake_count: Box<u64>,
     wake_armed: bool,
     random: u64,
+    schedule: Schedule,
     discards_by_command: bool,
     system: Arc<LinuxSystem>,
 }
@@ -95,6 +99,7 @@ impl Uring {
             wake_count: Box::new(0),
             wake_armed: false,
             random: u64::from_ne_bytes(seed),
+            schedule: Schedule::of_this_thread(),
             discards_by_command: system.features().uses(Feature::BlockDiscard),
             system,
         })
@@ -379,6 +384,10 @@ impl Driver for Uring {
         self.transfers = 0;
         outcomes.append(&mut self.ready);
         self.reap(outcomes);
+    }
+
+    fn processor_times(&self) -> Option<ProcessorTimes> {
+        self.schedule.times()
     }
 
     fn notifier(&self) -> Arc<dyn Notifier> {

@@ -118,6 +118,12 @@ fn of_reactors(reports: &[ReactorReport]) -> Vec<Family> {
             |row| seconds(row.pause_ns),
         ),
         (
+            "weir_reactor_processor_wait_seconds_total",
+            Counter,
+            "Time that it was ready to run while others had its processor, part of the other times.",
+            |row| seconds(row.processor_wait_ns),
+        ),
+        (
             "weir_reactor_connections",
             Gauge,
             "Connections that belong to it.",
