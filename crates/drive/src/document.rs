@@ -255,13 +255,52 @@ pub struct Window {
 pub struct Recovery {
     /// For how long nothing was asked.
     pub idle_seconds: f64,
-    /// Bytes of the burst that went at the rate that the cache had in the fill; the length of the burst where all of it did. None where the fill
-    /// showed no cache, or was not made.
+    /// Bytes of the burst that went at the rate that the cache had in the fill, known to a sample; the length of the burst where all of it did. None where that was not
+    /// measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returned_bytes: Option<u64>,
+    /// Why it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_measured: Option<NotMeasured>,
     /// Bytes that the cache took in the fill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_bytes: Option<u64>,
+}
+
+/// Why it is not known what came back of a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NotMeasured {
+    /// The fill showed no cache, or was not made.
+    NoCache,
+    /// The burst had fewer samples than tell a cache from what comes behind it ([`crate::analysis::SEGMENT_BINS`]).
+    TooFewSamples,
+    /// The burst was not made to its end, and all that was made of it went at the cache's rate.
+    Unfinished,
+    /// A reason that a later version has.
+    #[serde(other)]
+    Other,
+}
+
+impl NotMeasured {
+    /// In words, with the way out.
+    #[must_use]
+    pub fn words(self) -> String {
+        match self {
+            NotMeasured::NoCache => {
+                "there is no cache that could come back, as far as the fill shows".to_owned()
+            }
+            NotMeasured::TooFewSamples => format!(
+                "not measured, the burst had fewer than {} samples; write more of the drive (--size), and it is longer",
+                crate::analysis::SEGMENT_BINS
+            ),
+            NotMeasured::Unfinished => {
+                "not measured, the burst was not made to its end, and went at the cache's rate until then"
+                    .to_owned()
+            }
+            NotMeasured::Other => "not measured".to_owned(),
+        }
+    }
 }
 
 /// What a drive says of itself. Each is absent where the drive does not say it.

@@ -5,9 +5,9 @@
 //! in a fill. A drive without such counters leaves only the place in the pass: what is fast at
 //! the beginning of a fill, and never again in it, is a cache; what else there is has a cause that is not known.
 
-use crate::analysis::{self, STEP_LEAST, Segment};
+use crate::analysis::{self, SEGMENT_BINS, STEP_LEAST, Segment};
 use crate::course::{Current, longest_gap};
-use crate::document::{Health, HealthSample, Pass, PassKind, Phase, Recovery, Sample};
+use crate::document::{Health, HealthSample, NotMeasured, Pass, PassKind, Phase, Recovery, Sample};
 
 /// Names of phases, as documents have them.
 pub mod name {
@@ -237,27 +237,61 @@ fn recovery(
     segments: &[Segment],
     cache: Option<Cache>,
 ) -> Recovery {
-    let returned_bytes = cache.map(|cache| {
-        let between = cache.bytes_per_second_between();
-        let cached = phases
-            .iter()
-            .take_while(|phase| phase.rate.median >= between);
-        let Some(last) = cached.count().checked_sub(1) else {
-            return 0;
-        };
-        // A phase is six samples long at least, and what came back may be less: what is slow at its end is not of it.
-        let (first, end) = (segments[last].first, segments[last].end);
-        let slow = (current.samples[first..end].iter().rev())
-            .take_while(|sample| sample.rate() < between)
-            .map(|sample| sample.bytes)
-            .sum::<u64>();
-        segments[last].ends_at_bytes - slow
-    });
+    let returned = match cache {
+        None => Err(NotMeasured::NoCache),
+        // So few samples are one phase, whatever they are, and one of them is a large part of the burst.
+        Some(_) if current.samples.len() < SEGMENT_BINS => Err(NotMeasured::TooFewSamples),
+        Some(cache) => {
+            let returned = returned_bytes(&current.samples, phases, segments, cache);
+            let is_made = current.position_bytes >= current.end_bytes;
+            match is_made || returned < current.written_bytes() {
+                true => Ok(returned),
+                false => Err(NotMeasured::Unfinished),
+            }
+        }
+    };
     Recovery {
         idle_seconds: current.idled_nanoseconds.unwrap_or_default() as f64 / 1e9,
-        returned_bytes,
+        returned_bytes: returned.ok(),
+        not_measured: returned.err(),
         cache_bytes: cache.map(|cache| cache.bytes),
     }
+}
+
+fn returned_bytes(samples: &[Sample], phases: &[Phase], segments: &[Segment], cache: Cache) -> u64 {
+    let between = cache.bytes_per_second_between();
+    let cached = phases
+        .iter()
+        .take_while(|phase| phase.rate.median >= between);
+    let Some(last) = cached.count().checked_sub(1) else {
+        let first = segments.first().map_or(0, |segment| segment.end);
+        return returned_at_first(&samples[..first], cache);
+    };
+    // A phase is six samples long at least, and what came back may be less: what is slow at its end is not of it.
+    let (first, end) = (segments[last].first, segments[last].end);
+    let slow = (samples[first..end].iter().rev())
+        .take_while(|sample| sample.rate() < between)
+        .map(|sample| sample.bytes)
+        .sum::<u64>();
+    segments[last].ends_at_bytes - slow
+}
+
+/// What went at the cache's rate at the beginning of a phase that did not, because that was too short to be a phase of its own. The two rates are known from the fill, so that one
+/// sample tells: the cut is where it costs least that those before it are off the one on the logarithm, and those behind it off the other.
+fn returned_at_first(samples: &[Sample], cache: Cache) -> u64 {
+    let between = cache.bytes_per_second_between();
+    let most = (cache.bytes_per_second / between).ln();
+    let (mut sum, mut bytes) = (0.0, 0);
+    let (mut highest, mut returned) = (0.0, 0);
+    for sample in samples {
+        // Of a sample without a byte the logarithm is none, and it is as slow as can be.
+        sum += (sample.rate() / between).ln().clamp(-most, most);
+        bytes += sample.bytes;
+        if sum > highest {
+            (highest, returned) = (sum, bytes);
+        }
+    }
+    returned
 }
 
 #[cfg(test)]
@@ -465,7 +499,49 @@ mod tests {
         burst.idled_nanoseconds = Some(5_000_000_000);
         let of = pass(&burst, 0, std::slice::from_ref(&fill));
         let returned = of.recovery.unwrap().returned_bytes;
-        assert!([Some(0), Some(87_000)].contains(&returned), "{returned:?}");
+        assert_eq!(returned, Some(87_000));
+        // Nor is one that is as slow as what is behind it, between stalls.
+        let mut burst = current(PassKind::Recovery, &[(1, 0), (150, 16), (1, 0), (9, 16)]);
+        burst.idled_nanoseconds = Some(5_000_000_000);
+        let of = pass(&burst, 0, std::slice::from_ref(&fill));
+        assert_eq!(of.recovery.unwrap().returned_bytes, Some(0));
+        // Of so few that they are one phase nothing is said, but why.
+        for few in [
+            vec![(2, 29), (3, 16)],
+            vec![(5, 16)],
+            vec![(5, 30)],
+            vec![(1, 16)],
+        ] {
+            let mut burst = current(PassKind::Recovery, &few);
+            burst.idled_nanoseconds = Some(5_000_000_000);
+            let of = pass(&burst, 0, std::slice::from_ref(&fill));
+            let recovery = of.recovery.unwrap();
+            assert_eq!(recovery.returned_bytes, None, "{few:?}");
+            assert_eq!(recovery.not_measured, Some(NotMeasured::TooFewSamples));
+            assert_eq!(recovery.cache_bytes, Some(1_500_000));
+        }
+        // Where a burst that was stopped has shown the end of the cache, it is known.
+        for (stopped, returned, not_measured) in [
+            (vec![(20, 29)], None, Some(NotMeasured::Unfinished)),
+            (vec![(20, 29), (20, 16)], Some(580_000), None),
+        ] {
+            let mut burst = current(PassKind::Recovery, &stopped);
+            burst.end_bytes += 1_000_000;
+            let of = pass(&burst, 0, std::slice::from_ref(&fill));
+            let recovery = of.recovery.unwrap();
+            assert_eq!(
+                (recovery.returned_bytes, recovery.not_measured),
+                (returned, not_measured)
+            );
+        }
+        let enough = pass(
+            &current(PassKind::Recovery, &[(2, 29), (4, 16)]),
+            0,
+            std::slice::from_ref(&fill),
+        );
+        let recovery = enough.recovery.unwrap();
+        assert_eq!(recovery.returned_bytes, Some(58_000));
+        assert_eq!(recovery.not_measured, None);
         // A cliff of a tenth is one too: what goes at the rate beyond it did not come back.
         let small = pass(&current(PassKind::Fill, &[(50, 120), (200, 110)]), 0, &[]);
         let mut burst = current(PassKind::Recovery, &[(20, 120), (150, 110)]);
@@ -474,5 +550,9 @@ mod tests {
         assert_eq!(recovery.unwrap().returned_bytes, Some(2_400_000));
         let burst = pass(&current(PassKind::Recovery, &[(20, 29)]), 0, &[]);
         assert_eq!(burst.recovery.unwrap().returned_bytes, None);
+        assert_eq!(
+            burst.recovery.unwrap().not_measured,
+            Some(NotMeasured::NoCache)
+        );
     }
 }

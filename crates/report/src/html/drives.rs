@@ -100,17 +100,19 @@ fn tiles(drive: &Drive) -> Markup {
             ));
         }
         if let Some(recovery) = pass.recovery
-            && let (Some(returned), Some(cache)) = (recovery.returned_bytes, recovery.cache_bytes)
+            && let Some(cache) = recovery.cache_bytes
         {
-            tiles.push(page::tile(
-                "Cache that came back",
-                words::decimal_bytes(returned as f64),
-                format!(
-                    "of {}, after {}",
-                    words::decimal_bytes(cache as f64),
-                    words::seconds(recovery.idle_seconds.round())
-                ),
-            ));
+            let of = format!(
+                "of {}, after {}",
+                words::decimal_bytes(cache as f64),
+                words::seconds(recovery.idle_seconds.round())
+            );
+            let (returned, behind) = match (recovery.returned_bytes, recovery.not_measured) {
+                (Some(returned), _) => (words::decimal_bytes(returned as f64), of),
+                (None, Some(why)) => ("unknown".to_owned(), format!("{of}: {}", why.words())),
+                (None, None) => continue,
+            };
+            tiles.push(page::tile("Cache that came back", returned, behind));
         }
     }
     html! { ul.tiles { @for tile in tiles { (tile) } } }
@@ -499,5 +501,51 @@ fn measured(document: &Document) -> Markup {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_drive::course::Current;
+    use weir_drive::phases;
+
+    /// A pass of a second for each rate, in kilobytes a second.
+    fn pass_of(pass: PassKind, rates: &[u64], before: &[Pass]) -> Pass {
+        let sample = |rate: &u64| Sample {
+            seconds: 1.0,
+            bytes: rate * 1000,
+            nanoseconds_longest: 1_000_000,
+            nanoseconds_gap: Some(100_000),
+        };
+        let samples: Vec<Sample> = rates.iter().map(sample).collect();
+        let bytes = samples.iter().map(|of| of.bytes).sum();
+        let current = Current {
+            position_bytes: bytes,
+            samples,
+            ..Current::new(pass, bytes)
+        };
+        phases::pass(&current, 0, before)
+    }
+
+    #[test]
+    fn a_recovery_that_was_not_measured_is_no_zero() {
+        let fill = pass_of(PassKind::Fill, &[[30; 50], [16; 50]].concat(), &[]);
+        let page = |rates: &[u64]| {
+            let burst = pass_of(PassKind::Recovery, rates, std::slice::from_ref(&fill));
+            let drive = Drive {
+                name: "a drive".to_owned(),
+                passes: vec![fill.clone(), burst],
+                ..Drive::default()
+            };
+            let mut page = Vec::new();
+            crate::html::write_drives(&Document::new(vec![drive]), &mut page).unwrap();
+            String::from_utf8(page).unwrap()
+        };
+        let why = "fewer than 6 samples";
+        let short = page(&[30, 30, 16, 16, 16]);
+        assert!(short.contains("Cache that came back") && short.contains(why));
+        let long = page(&[30, 30, 16, 16, 16, 16]);
+        assert!(long.contains("Cache that came back") && !long.contains(why));
     }
 }

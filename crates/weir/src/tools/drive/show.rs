@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_drive::config::Config;
-use weir_drive::document::{Document, Drive, Pass, Phase};
+use weir_drive::document::{Document, Drive, NotMeasured, Pass, Phase};
 use weir_drive::real::Progress;
 use weir_drive::{PassKind, State};
 use weir_report::{health, words};
@@ -233,7 +233,10 @@ fn pass_text(text: &mut String, pass: &Pass) {
                 words::decimal_bytes(returned as f64),
                 words::decimal_bytes(cache as f64)
             ),
-            _ => "there is no cache that could come back, as far as the fill shows".to_owned(),
+            _ => recovery
+                .not_measured
+                .unwrap_or(NotMeasured::NoCache)
+                .words(),
         };
         let _ = writeln!(text, "recovery after {idle} idle: {came}");
     }
