@@ -1081,8 +1081,10 @@ pub unsafe extern "C" fn rbd_watchers_list(
     state.watchers_asked += 1;
     state.asking += 1;
     let waited = cluster.changed.wait_while(state, |state| {
-        let of = &state.watchers_hang_of;
-        state.watchers_hang || of.iter().any(|hung| Arc::ptr_eq(hung, &open.image))
+        let answered = open.image.watchers_asked.load(Ordering::Relaxed);
+        let of = &mut state.watchers_hang_of.iter();
+        let hangs = of.any(|(hung, after)| Arc::ptr_eq(hung, &open.image) && answered >= *after);
+        state.watchers_hang || hangs
     });
     let mut state = waited.unwrap_or_else(PoisonError::into_inner);
     state.asking -= 1;

@@ -69,9 +69,9 @@ pub(crate) struct State {
     /// What gives a lock up waits, and what takes one.
     pub(crate) release_hangs: bool,
     pub(crate) acquire_hangs: bool,
-    /// Who asks for the watchers of an image waits; and who does of one of these.
+    /// Who asks for the watchers of an image waits; and who does of one of these, when that was answered so often.
     pub(crate) watchers_hang: bool,
-    pub(crate) watchers_hang_of: Vec<Arc<Image>>,
+    pub(crate) watchers_hang_of: Vec<(Arc<Image>, u64)>,
     /// How often they were asked for.
     pub(crate) watchers_asked: u64,
     /// How many wait so.
@@ -703,16 +703,19 @@ impl Cluster {
                 state.watchers_hang = what == "on";
                 self.changed.notify_all();
             }
-            // The placement group of its header does not answer.
+            // The placement group of its header does not answer; or answers so often yet.
             ["watchers_hang", name, what] => {
                 let Some(image) = state.images.get(name).cloned() else {
                     return -ENOENT;
                 };
                 state
                     .watchers_hang_of
-                    .retain(|hung| !Arc::ptr_eq(hung, &image));
-                if what == "on" {
-                    state.watchers_hang_of.push(image);
+                    .retain(|(hung, _)| !Arc::ptr_eq(hung, &image));
+                match (what, number(2)) {
+                    ("on", _) => state.watchers_hang_of.push((image, 0)),
+                    ("off", _) => {}
+                    (_, Some(after)) => state.watchers_hang_of.push((image, after)),
+                    _ => return -EINVAL,
                 }
                 self.changed.notify_all();
             }

@@ -38,7 +38,6 @@ use crate::host::{Claim, Held, Identity, Opened, in_background, try_in_backgroun
 use crate::owner::{self, NotPassed, Side};
 use crate::threads;
 use crate::volume::{Life, Message, Phase, Shared};
-use crate::watches;
 
 /// How long requests wait at most for what is in flight to end, before a move is called off. Half of a request's time-out where that is
 /// less, so that none times out by it.
@@ -119,9 +118,9 @@ impl Ahead {
         watchers.is_ok_and(|all| all.iter().any(|address| is_same_client(address, own)))
     }
 
-    /// Takes the lock over from the life that there was.
+    /// Takes the lock over from the life that there was. Nothing is asked afterwards: requests wait.
     fn take_lock(
-        &mut self,
+        &self,
         from: &Life,
         me: &Identity,
         given_up: &AtomicBool,
@@ -134,9 +133,7 @@ impl Ahead {
             image: &self.opened.image,
             client: &self.opened.seat.client,
         };
-        owner::pass(&from, &to, me, given_up)?;
-        self.opened.held = watches::are_held(to.image, to.client);
-        Ok(())
+        owner::pass(&from, &to, me, given_up)
     }
 }
 
@@ -193,11 +190,13 @@ impl Shared {
         // this process opens it before.
         let held = self.host.closing.hold();
         self.has_orphans()?;
-        let ahead = Ahead {
+        let mut ahead = Ahead {
             opened: self.open_ahead()?,
             _held: held,
         };
-        if *reason == Reason::Unwatched && !ahead.is_watching() {
+        // Asked while the volume serves on, as the cluster may not answer. The lock is seen to be this client's when it is passed on.
+        ahead.opened.held = !self.read_only && ahead.is_watching();
+        if *reason == Reason::Unwatched && !ahead.opened.held {
             return Err(NotMoved::NotWatched);
         }
         let _changing = try_have(&self.changing).ok_or(NotMoved::Busy)?;
@@ -265,7 +264,7 @@ impl Shared {
     fn pass_lock(
         self: &Arc<Self>,
         life: &Arc<Life>,
-        mut to: Ahead,
+        to: Ahead,
         reason: &Reason,
     ) -> Result<Ahead, NotMoved> {
         if lock(&self.state).phase != Phase::Moving {

@@ -462,6 +462,27 @@ fn requests_wait_for_the_end_of_a_move_and_go_to_the_new_client() {
     served.end();
 }
 
+/// What is only looked at has no part in it: as long as the image's watchers are not told, as where its header is silent, it has moved all
+/// the same.
+#[test]
+fn a_lock_that_was_passed_on_is_enough() {
+    let served = Served::new("&fence_timeout=20s");
+    let shared = served.client();
+    served.cluster.tell("acquire_hangs on");
+    let moved = served.begin_move();
+    until("the lock is taken", || served.cluster.ask("acquiring") == 1);
+    let waits = served.begin(0, write(0x22));
+    served.cluster.tell("watchers_hang on");
+    served.cluster.tell("acquire_hangs off");
+    let moved = moved.join().unwrap();
+    assert!(moved.is_ok(), "{moved:?}");
+    assert_eq!(wait(&waits), Ok(()));
+    assert_eq!(served.byte(), 0x22);
+    assert_ne!(served.client(), shared);
+    served.cluster.tell("watchers_hang off");
+    served.end();
+}
+
 #[test]
 fn a_client_that_is_refused_while_its_volume_moves_ends_the_move() {
     let served = Served::new("");

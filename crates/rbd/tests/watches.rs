@@ -151,22 +151,24 @@ fn an_image_whose_watch_does_not_come_back_moves_and_nobody_is_cut_off() {
 /// What was there when the image was opened has no need of a check to have been there.
 #[test]
 fn a_watch_and_a_lock_that_are_lost_before_the_first_check_are_missed_all_the_same() {
-    let watch = WatchLimits {
-        check: Duration::from_millis(500),
-        told_after: 1,
-        moved_after: 2,
-    };
     let cluster = Cluster::with_image(4 * MIB);
-    let (harness, host) = (
-        Harness::real(1),
-        host_with_limits("a", AutoLimits::default(), watch),
-    );
+    let (harness, host) = (Harness::real(1), host(4));
+    // When it is opened that is answered, and then no more.
+    cluster.tell("watchers_hang rbd/image 1");
     let volume = open(&harness, &host, &cluster.url(""));
+    until("the first check hangs", || cluster.ask("asking") == 1);
+    assert_eq!(cluster.ask("watchers_asked rbd/image"), 1);
     cluster.tell("watch rbd/image lost");
-    until("it moves", || host.volumes()[0].moves == 1);
-    // The life on the client of its own has begun just now.
+    cluster.tell("acquire_hangs on");
+    cluster.tell("watchers_hang rbd/image off");
+    until("it moves", || cluster.ask("acquiring") == 1);
+    // The life on the client of its own, which has the lock before it can be checked.
+    cluster.tell("watchers_hang rbd/image on");
+    cluster.tell("acquire_hangs off");
+    until("it has moved", || host.volumes()[0].moves == 1);
     cluster.tell("watch rbd/image lost");
     cluster.tell("lock rbd/image 10.9.9.9:0/1 dead");
+    cluster.tell("watchers_hang rbd/image off");
     until("it is seen that the lock is another's", || {
         let why = host.volumes()[0].reopened_why.clone();
         why.is_some_and(|why| why.contains("lock was lost"))
