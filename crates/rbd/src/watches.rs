@@ -8,7 +8,8 @@
 //! one after another, in a [`Round`] on a thread of that client's own. librbd answers such questions on the thread that asks, for which it may
 //! wait for as long as a placement group is silent: where a round stands at one image from one check to the next, another goes on with
 //! those behind it, and what it stands at is not looked at again before it has come back. Of one client so many rounds may stand still at
-//! once, [`ROUNDS_MAX`], and no more begin. What the cluster does not answer says nothing of the watch.
+//! once, [`ROUNDS_MAX`], and no more begin. What the cluster does not answer says nothing of the watch. A round is its client's: an image
+//! that has another when its turn comes is that one's to look at.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
@@ -76,6 +77,8 @@ enum Holder {
 pub(crate) struct Watched {
     /// The life that all of this is about.
     life: u64,
+    /// When it was judged the last time, in ticks.
+    judged_at: Option<u64>,
     /// The watch and the lock were found when the life began, or by a check, so that to miss one of them says something.
     found: bool,
     /// It was told that the watch is lost.
@@ -103,6 +106,14 @@ impl Watched {
     /// What is wrong with the image in this life.
     pub(crate) fn trouble(&self, life: u64) -> Option<&'static str> {
         (self.told && self.life == life).then_some(TROUBLE)
+    }
+
+    /// Whether a life may be looked at. Where rounds stand still two looks may follow each other at once, and what is amiss for a moment is
+    /// not to be seen by both. Rounds are not so regular that it could be a whole interval.
+    fn is_due(&self, life: u64, now: Option<u64>, limits: &WatchLimits) -> bool {
+        let judged_at = self.judged_at.filter(|_| self.life == life);
+        let since = judged_at.zip(now).map(|(at, now)| now.saturating_sub(at));
+        since.is_none_or(|ticks| threads::time_of(ticks) >= limits.check / 2)
     }
 
     /// `was_held` is what was found when the life began.
@@ -246,13 +257,13 @@ impl Round {
             left,
             ..Course::default()
         }));
-        let taken = Arc::clone(&course);
+        let (taken, of) = (Arc::clone(&course), client.to_owned());
         let thread = std::thread::Builder::new().name("weir-rbd-check".to_owned());
         let thread = thread.spawn(move || {
             loop {
                 let next = lock(&taken).next();
                 let Some(subject) = next else { return };
-                check(&subject.volume, &limits);
+                check(&subject.volume, &of, &limits);
             }
         })?;
         Ok(Round {
@@ -320,10 +331,14 @@ fn by_client(volumes: &[Arc<Shared>]) -> BTreeMap<String, Vec<Subject>> {
     all
 }
 
-/// Checks an image. Blocks until the cluster has answered; the volume may be closed meanwhile.
-fn check(volume: &Weak<Shared>, limits: &WatchLimits) {
-    let life = volume.upgrade().and_then(|volume| volume.serving());
-    let Some(life) = life else { return };
+/// Checks an image, if it is a client's still and its time has come. Blocks until the cluster has answered; the volume may be closed meanwhile.
+fn check(volume: &Weak<Shared>, client: &str, limits: &WatchLimits) {
+    let due = volume.upgrade().and_then(|volume| {
+        let life = volume.serving()?;
+        let is_due = lock(&volume.watched).is_due(life.number, threads::now(), limits);
+        (is_due && life.client().address == client).then_some(life)
+    });
+    let Some(life) = due else { return };
     let found = look(life.image(), life.client());
     if let Some(volume) = volume.upgrade() {
         volume.checked(&life, found, limits);
@@ -362,7 +377,12 @@ impl Shared {
             return;
         }
         let began = (life.number, life.was_held);
-        let verdict = lock(&self.watched).judge(began, found, limits);
+        let verdict = {
+            let mut watched = lock(&self.watched);
+            let verdict = watched.judge(began, found, limits);
+            watched.judged_at = threads::now();
+            verdict
+        };
         match verdict {
             Verdict::Nothing => {}
             Verdict::Lost => {
@@ -455,6 +475,19 @@ mod tests {
         // Nor does its life end for a lock that was never found.
         let mut watched = Watched::default();
         assert_eq!(judged(&mut watched, 1, &[UNLOCKED; 8]), Verdict::Nothing);
+    }
+
+    #[test]
+    fn a_life_is_not_looked_at_twice_at_once() {
+        let mut watched = Watched::default();
+        assert!(watched.is_due(1, Some(100), &LIMITS));
+        assert_eq!(judged(&mut watched, 1, &[BOTH]), Verdict::Nothing);
+        watched.judged_at = Some(100);
+        assert!(!watched.is_due(1, Some(100), &LIMITS));
+        assert!(!watched.is_due(1, Some(149), &LIMITS));
+        assert!(watched.is_due(1, Some(150), &LIMITS));
+        assert!(watched.is_due(2, Some(101), &LIMITS), "it is another");
+        assert!(watched.is_due(1, None, &LIMITS), "there is no clock");
     }
 
     #[test]

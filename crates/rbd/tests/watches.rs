@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{Client, Harness};
 use fake::{Cluster, host_with_limits, open, until};
-use weir_block::Volume;
+use weir_block::{Volume, VolumeError};
 use weir_rbd::{AutoLimits, RbdHost, Reason, VolumeReport, WatchLimits};
 
 const MIB: u64 = 1 << 20;
@@ -295,6 +295,54 @@ fn an_image_of_which_nothing_is_answered_holds_up_none_of_its_client() {
         until("it is told", || told() == [name]);
         cluster.tell(&format!("watch {name} back"));
         until("it is over", || told().is_empty());
+    }
+    drop(volumes);
+    close(&harness, host);
+}
+
+/// The images that are left to a round when they get another client are that one's.
+#[test]
+fn a_round_looks_at_images_of_its_client_alone() {
+    const STAND: i64 = 8;
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host(NEVER));
+    let names: Vec<_> = (0..=STAND).map(|number| format!("rbd/{number}")).collect();
+    let open = |name: &String| opened(&cluster, &harness, &host, name);
+    let volumes: Vec<_> = names.iter().map(open).collect();
+    let (last, stand) = names.split_last().unwrap();
+    for name in stand {
+        cluster.tell(&format!("watchers_hang {name} on"));
+    }
+    // The last of these rounds has the last image left.
+    until("as many stand as may", || cluster.ask("asking") == STAND);
+    let report = |name: &str| {
+        let mut all = host.volumes().into_iter();
+        all.find(|report| report.image == *name).unwrap()
+    };
+    let shared = report(last).client.unwrap();
+    cluster.tell(&format!("blocklist {shared}"));
+    let volume = Arc::clone(volumes.last().unwrap());
+    harness.run(0, move |reactor| async move {
+        let client = Client::open(&volume, &reactor, 1);
+        let operation = common::write(0, 1, &[0x11; 4096]);
+        assert_eq!(client.done(operation).await, Err(VolumeError::TimedOut));
+    });
+    until("it is opened again", || report(last).phase == "serving");
+    assert_ne!(report(last).client.unwrap(), shared);
+    cluster.tell(&format!("watchers_hang {last} on"));
+    until("its new client stands at it", || {
+        cluster.ask("asking") == STAND + 1
+    });
+    // The last round goes on, and the next finds that its client is refused.
+    let answered = &stand[STAND as usize - 1];
+    cluster.tell(&format!("watchers_hang {answered} off"));
+    until("it is opened again", || {
+        let report = report(answered);
+        report.reopened == 1 && report.phase == "serving"
+    });
+    assert_eq!(cluster.ask("asking"), STAND, "the last is looked at twice");
+    for name in &names {
+        cluster.tell(&format!("watchers_hang {name} off"));
     }
     drop(volumes);
     close(&harness, host);
