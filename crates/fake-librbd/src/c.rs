@@ -428,6 +428,13 @@ pub unsafe extern "C" fn rbd_open_read_only(
 pub unsafe extern "C" fn rbd_close(image: *mut c_void) -> c_int {
     // SAFETY: made by `open`, and closed once.
     let handle = unsafe { Box::from_raw(image.cast::<Handle>()) };
+    let cluster = &handle.open.client.cluster;
+    let mut state = lock(&cluster.state);
+    state.closing += 1;
+    let waited = cluster.changed.wait_while(state, |state| state.close_hangs);
+    let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+    state.closing -= 1;
+    drop(state);
     let (open, address) = (&handle.open, &handle.open.client.address);
     let (mut watchers, mut lost) = (lock(&open.image.watchers), lock(&open.image.lost_watchers));
     for watchers in [&mut watchers, &mut lost] {
@@ -485,7 +492,20 @@ pub unsafe extern "C" fn rbd_stat(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rbd_get_size(image: *mut c_void, size: *mut u64) -> c_int {
     // SAFETY: as in librbd.h.
-    unsafe { *size = bytes_of(opened(image)) };
+    let open = unsafe { opened(image) };
+    let bytes = bytes_of(open);
+    let cluster = &open.client.cluster;
+    let mut state = lock(&cluster.state);
+    state.sizes_asked += 1;
+    if state.size_hangs && state.sizing == 0 {
+        state.sizing += 1;
+        let waited = cluster.changed.wait_while(state, |state| state.size_hangs);
+        state = waited.unwrap_or_else(PoisonError::into_inner);
+        state.sizing -= 1;
+    }
+    drop(state);
+    // SAFETY: the caller's variable.
+    unsafe { *size = bytes };
     0
 }
 

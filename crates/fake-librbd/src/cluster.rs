@@ -66,20 +66,27 @@ pub(crate) struct State {
     pub(crate) open_hangs: bool,
     /// Who resizes an image waits.
     pub(crate) resize_hangs: bool,
+    /// Who asks how long an image is waits with the answer, if nobody does yet.
+    pub(crate) size_hangs: bool,
+    /// Who closes an image waits.
+    pub(crate) close_hangs: bool,
     /// What gives a lock up waits, and what takes one.
     pub(crate) release_hangs: bool,
     pub(crate) acquire_hangs: bool,
     /// Who asks for the watchers of an image waits; and who does of one of these, when that was answered so often.
     pub(crate) watchers_hang: bool,
     pub(crate) watchers_hang_of: Vec<(Arc<Image>, u64)>,
-    /// How often they were asked for.
+    /// How often they were asked for, and how long an image is.
     pub(crate) watchers_asked: u64,
+    pub(crate) sizes_asked: u64,
     /// How many wait so.
     pub(crate) connecting: u64,
     pub(crate) opening: u64,
     pub(crate) releasing: u64,
     pub(crate) acquiring: u64,
     pub(crate) asking: u64,
+    pub(crate) sizing: u64,
+    pub(crate) closing: u64,
     pub(crate) clients: u64,
     latency: Duration,
     /// What each operation takes of a processor, on its client's thread.
@@ -727,6 +734,9 @@ impl Cluster {
                 return image.watchers_asked.load(Ordering::Relaxed) as i64;
             }
             ["asking"] => return state.asking as i64,
+            ["sizes_asked"] => return state.sizes_asked as i64,
+            ["sizing"] => return state.sizing as i64,
+            ["closing"] => return state.closing as i64,
             // Those that watch the image now do so no more, until they do again.
             ["watch", name, what] => {
                 let Some(image) = state.images.get(name) else {
@@ -778,6 +788,14 @@ impl Cluster {
             }
             ["resize_hangs", what] => {
                 state.resize_hangs = what == "on";
+                self.changed.notify_all();
+            }
+            ["size_hangs", what] => {
+                state.size_hangs = what == "on";
+                self.changed.notify_all();
+            }
+            ["close_hangs", what] => {
+                state.close_hangs = what == "on";
                 self.changed.notify_all();
             }
             ["resize", name, _] => {

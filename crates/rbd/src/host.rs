@@ -358,11 +358,11 @@ impl RbdHost {
         self: &Arc<Self>,
         options: &Options,
         read_only: bool,
-    ) -> Result<(Opened, Option<Arc<Claim>>), CephError> {
+    ) -> Result<(Option<Arc<Claim>>, Opened), CephError> {
         let seat = self.group(options).seat()?;
         if read_only {
             let opened = self.attach_at(seat, options, true, Before::Nothing)?;
-            return Ok((opened, None));
+            return Ok((None, opened));
         }
         let name = &options.name;
         let image = format!(
@@ -380,7 +380,7 @@ impl RbdHost {
             image,
         });
         let opened = self.attach_at(seat, options, false, Before::Nothing)?;
-        Ok((opened, Some(claim)))
+        Ok((Some(claim), opened))
     }
 
     fn attach_at(

@@ -31,6 +31,7 @@ use crate::host::{Claim, Closing, Opened, RbdHost, in_background};
 use crate::lane::RbdQueue;
 use crate::moving::NotMoved;
 use crate::options::{Options, Sharing};
+use crate::sizes::{Asked, Sizes};
 use crate::sys::{RawImage, Shape};
 use crate::usage::{LibrbdTimes, QueueTimes};
 use crate::watches::Watched;
@@ -227,8 +228,10 @@ pub(crate) struct Shared {
     troubled: AtomicU8,
     /// What checks have found of its watch.
     pub(crate) watched: Mutex<Watched>,
-    /// Something asked for the image's size, and has not had it.
+    /// Something is about to ask for the image's size.
     looking: AtomicBool,
+    /// Held while an answer to that is taken, and never while one is waited for.
+    sizes: Mutex<Sizes>,
     tail_bytes: u64,
 }
 
@@ -250,7 +253,8 @@ impl RbdVolume {
         name: String,
     ) -> Result<Arc<Self>, CephError> {
         let read_only = read_only || options.name.snapshot.is_some();
-        let (opened, claim) = host.attach_first(&options, read_only)?;
+        // Where this fails the image is closed, and then the claim given up.
+        let (claim, opened) = host.attach_first(&options, read_only)?;
         let geometry = geometry_of(&opened.shape, &options, read_only)?;
         let tail_bytes = opened.shape.bytes % u64::from(geometry.block_size.bytes());
         let shared = Arc::new(Shared {
@@ -284,6 +288,7 @@ impl RbdVolume {
             troubled: AtomicU8::new(0),
             watched: Mutex::default(),
             looking: AtomicBool::new(false),
+            sizes: Mutex::default(),
             tail_bytes,
         });
         let life = shared.life_of(opened, 1, claim);
@@ -404,24 +409,30 @@ impl Shared {
         self.looking.store(false, Ordering::Release);
         let life = lock(&self.state).life.clone();
         let Some(life) = life else { return };
+        let asked = lock(&self.sizes).ask(life.number);
         match life.image().bytes() {
-            Ok(bytes) => self.set_bytes(bytes),
+            Ok(bytes) => self.set_bytes(asked, bytes),
             Err(errno) => {
                 tracing::warn!(volume = %self.name, errno, "the size of the image cannot be learnt");
             }
         }
     }
 
-    fn set_bytes(&self, bytes: u64) {
-        let geometry = self.geometry.get();
-        let blocks = bytes >> geometry.block_size.shift();
-        if self.geometry.set_blocks(blocks) {
-            tracing::info!(
-                volume = %self.name, before = geometry.length_bytes(), now = bytes,
-                "resized, in bytes"
-            );
+    fn set_bytes(&self, asked: Asked, bytes: u64) {
+        let before = self.geometry.get().length_bytes();
+        if self.settle(asked, bytes) {
+            let now = self.geometry.get().length_bytes();
+            tracing::info!(volume = %self.name, before, now, "resized, in bytes");
             self.watchers.tell(VolumeEvent::Resized);
         }
+    }
+
+    /// Takes an answer to how long the image is, if it counts; whether that is new.
+    fn settle(&self, asked: Asked, bytes: u64) -> bool {
+        let shift = self.geometry.get().block_size.shift();
+        let mut sizes = lock(&self.sizes);
+        let blocks = sizes.settle(asked, bytes >> shift);
+        blocks.is_some_and(|blocks| self.geometry.set_blocks(blocks))
     }
 
     /// Where a new queue counts how long librbd takes.
@@ -736,7 +747,8 @@ impl Shared {
     ) {
         let bytes = opened.shape.bytes;
         let life = self.life_of(opened, number, claim);
-        self.set_bytes(bytes);
+        let asked = lock(&self.sizes).ask(number);
+        self.set_bytes(asked, bytes);
         let telling = lock(&self.telling);
         let mut state = lock(&self.state);
         if state.phase == Phase::Closed {
@@ -897,14 +909,15 @@ impl Volume for RbdVolume {
         let bytes = blocks << geometry.block_size.shift();
         if blocks < geometry.blocks {
             // Nothing is submitted behind the new end any more before it is cut off.
+            let mut sizes = lock(&shared.sizes);
+            sizes.shrink(life.number, blocks);
             shared.geometry.set_blocks(blocks);
         }
         let resized = life.image().resize(bytes, force);
+        let asked = lock(&shared.sizes).resized(life.number);
         let now = life.image().bytes().unwrap_or(geometry.length_bytes());
         let was = geometry.blocks;
-        shared
-            .geometry
-            .set_blocks(now >> geometry.block_size.shift());
+        shared.settle(asked, now);
         if self.geometry().blocks != was {
             shared.watchers.tell(VolumeEvent::Resized);
         }

@@ -16,6 +16,8 @@ use weir_volume::{Access, OpenError};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 4096;
+/// For how long it is watched that something does not happen.
+const MOMENT: Duration = Duration::from_millis(100);
 
 fn block(byte: u8) -> Vec<u8> {
     vec![byte; BLOCK]
@@ -1069,6 +1071,81 @@ fn an_image_that_is_closed_while_it_is_opened_again_is_not_opened_beside_that() 
         opened.is_some()
     });
     assert_eq!(do_now(&harness, &opened.unwrap(), 2), Ok(()));
+    close(&harness, host);
+}
+
+/// It is closed before it counts as that.
+#[test]
+fn an_image_that_is_too_small_is_not_opened_beside_that() {
+    let cluster = Cluster::with_image(100);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let url = cluster.url("");
+    cluster.tell("close_hangs on");
+    let small = begin_open(&host, &url);
+    until("it is closed", || cluster.ask("closing") == 1);
+    let beside = begin_open(&host, &url);
+    until("it is refused", || beside.lock().unwrap().is_some());
+    let refused = beside.lock().unwrap().take().unwrap().err().unwrap();
+    let refused = refused.to_string();
+    assert!(
+        refused.contains("this process has the image's lock"),
+        "{refused}"
+    );
+    cluster.tell("close_hangs off");
+    until("it is refused", || small.lock().unwrap().is_some());
+    let refused = small.lock().unwrap().take().unwrap().err().unwrap();
+    let refused = refused.to_string();
+    assert!(refused.contains("less than a block"), "{refused}");
+    close(&harness, host);
+}
+
+#[test]
+fn of_two_answers_to_how_long_an_image_is_that_to_the_later_question_counts() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url(""));
+    cluster.tell("size_hangs on");
+    cluster.tell("resize rbd/image 8388608");
+    until("an answer hangs", || cluster.ask("sizing") == 1);
+    cluster.tell("resize rbd/image 12582912");
+    until("its size is seen", || {
+        volume.geometry().length_bytes() == 12 * MIB
+    });
+    cluster.tell("size_hangs off");
+    until("the other answer is there", || cluster.ask("sizing") == 0);
+    std::thread::sleep(MOMENT);
+    assert_eq!(volume.geometry().length_bytes(), 12 * MIB);
+    drop(volume);
+    close(&harness, host);
+}
+
+/// What is submitted behind the new end would be cut off.
+#[test]
+fn an_image_that_is_being_cut_off_is_seen_no_longer_than_it_is_going_to_be() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url(""));
+    let length = || volume.geometry().length_bytes();
+    cluster.tell("resize_hangs on");
+    let shrinks = {
+        let volume = Arc::clone(&volume);
+        std::thread::spawn(move || volume.resize(2 * MIB / BLOCK as u64, true))
+    };
+    until("it is about to be cut off", || length() == 2 * MIB);
+    let asked = cluster.ask("sizes_asked");
+    cluster.tell("resize rbd/image 4194304");
+    until("its size is asked for", || {
+        cluster.ask("sizes_asked") > asked
+    });
+    std::thread::sleep(MOMENT);
+    assert_eq!(length(), 2 * MIB);
+    cluster.tell("resize_hangs off");
+    let geometry = shrinks.join().unwrap().unwrap();
+    assert_eq!(geometry.length_bytes(), 2 * MIB);
+    // What others make of it afterwards is seen.
+    cluster.tell("resize rbd/image 8388608");
+    until("its size is seen", || length() == 8 * MIB);
+    drop(volume);
     close(&harness, host);
 }
 
