@@ -34,7 +34,7 @@ use crate::options::{Options, Sharing};
 use crate::sizes::{Asked, Sizes};
 use crate::sys::{RawImage, Shape};
 use crate::usage::{LibrbdTimes, QueueTimes};
-use crate::watches::Watched;
+use crate::watches::{UNCHECKED, Watched};
 
 /// The longest transfer, in bytes.
 const TRANSFER_BYTES_MAX: u64 = 4 << 20;
@@ -195,7 +195,8 @@ pub struct VolumeReport {
     pub moves_called_off: u64,
     /// Operations that were answered, or given up, while librbd has their buffers still.
     pub orphans: u32,
-    /// What is wrong with it now: it is out of reach, operations of some kind fail, or its watch is lost.
+    /// What is wrong with it now: it is out of reach, operations of some kind fail, or its watch is lost or not looked
+    /// at.
     pub trouble: Option<String>,
     /// How long librbd took.
     pub times: LibrbdTimes,
@@ -228,6 +229,8 @@ pub(crate) struct Shared {
     troubled: AtomicU8,
     /// What checks have found of its watch.
     pub(crate) watched: Mutex<Watched>,
+    /// There are none, as too many images of its client are silent.
+    pub(crate) unchecked: AtomicBool,
     /// Something is about to ask for the image's size.
     looking: AtomicBool,
     /// Held while an answer to that is taken, and never while one is waited for.
@@ -287,6 +290,7 @@ impl RbdVolume {
             times: Mutex::default(),
             troubled: AtomicU8::new(0),
             watched: Mutex::default(),
+            unchecked: AtomicBool::new(false),
             looking: AtomicBool::new(false),
             sizes: Mutex::default(),
             tail_bytes,
@@ -488,6 +492,8 @@ impl Shared {
         let state = lock(&self.state);
         let trouble = state.trouble.as_ref().map(|trouble| trouble.text.as_str());
         let unwatched = lock(&self.watched).trouble(state.number);
+        let is_unchecked = self.unchecked.load(Ordering::Relaxed);
+        let unwatched = unwatched.or(is_unchecked.then_some(UNCHECKED));
         VolumeReport {
             url: self.name.clone(),
             image: self.options.name.to_string(),

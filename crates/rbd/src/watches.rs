@@ -11,7 +11,7 @@
 //! once, [`ROUNDS_MAX`], and no more begin. What the cluster does not answer says nothing of the watch. A round is its client's: an image
 //! that has another when its turn comes is that one's to look at.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
@@ -30,6 +30,8 @@ use crate::volume::{Life, Phase, Shared};
 
 /// What is wrong with an image while its watch is lost.
 const TROUBLE: &str = "the image's watch is lost: that someone else resizes it is not seen, and other gateways take this one for dead";
+/// What is wrong with an image while too many of its client are silent.
+pub(crate) const UNCHECKED: &str = "the image's watch and lock are not looked at: of too many images of its client the cluster answers nothing";
 /// Rounds of one client at once, at most: all but the last stand still, each at another image.
 const ROUNDS_MAX: usize = 8;
 /// How many checks one after another must find that the lock is not this client's, or be refused, before that ends a life.
@@ -190,6 +192,7 @@ pub(crate) fn begin(host: &Arc<RbdHost>) {
 
 fn run(host: &Weak<RbdHost>, limits: WatchLimits) {
     let mut rounds: Vec<Round> = Vec::new();
+    let mut full = BTreeSet::new();
     loop {
         std::thread::sleep(limits.check);
         let Some(host) = host.upgrade() else { return };
@@ -201,10 +204,19 @@ fn run(host: &Weak<RbdHost>, limits: WatchLimits) {
         }
         drop(checking);
         rounds.retain(|round| !round.thread.is_finished());
+        let mut now_full = BTreeSet::new();
         for (client, images) in by_client(&volumes) {
             let of_client = rounds.iter_mut().filter(|round| round.client == client);
-            let Some(left) = next_course(of_client, images) else {
-                continue;
+            let left = match next_course(of_client, images) {
+                Next::Begins(left) => left,
+                Next::Nothing => continue,
+                Next::Full(at) => {
+                    if !full.contains(&client) {
+                        tell_full(&client, &at, &volumes);
+                    }
+                    now_full.insert(client);
+                    continue;
+                }
             };
             match Round::begin(&client, left, limits) {
                 Ok(round) => rounds.push(round),
@@ -214,7 +226,29 @@ fn run(host: &Weak<RbdHost>, limits: WatchLimits) {
                 }
             }
         }
+        for client in full.difference(&now_full) {
+            tracing::info!(client, "the images of this client are looked at again");
+        }
+        full = now_full;
+        for volume in volumes.iter().filter(|volume| is_for_writing(volume)) {
+            let life = volume.serving();
+            let is_unchecked = life.is_some_and(|life| full.contains(&life.client().address));
+            volume.unchecked.store(is_unchecked, Relaxed);
+        }
     }
+}
+
+/// Says that no more images of a client are looked at, as nothing is answered of these.
+fn tell_full(client: &str, at: &[u64], volumes: &[Arc<Shared>]) {
+    let silent = volumes.iter().filter(|volume| at.contains(&volume.id));
+    let silent: Vec<_> = silent
+        .map(|volume| volume.options.name.to_string())
+        .collect();
+    tracing::warn!(
+        client,
+        silent = silent.join(", "),
+        "the cluster answers nothing of so many images that no other of their client is looked at before it does: that a watch or a lock is lost is not seen"
+    );
 }
 
 /// An image to be checked.
@@ -282,18 +316,32 @@ impl Round {
     }
 }
 
+/// What comes next for a client.
+enum Next {
+    /// A round goes on, or has come to everything already.
+    Nothing,
+    /// Another round, with this to check.
+    Begins(VecDeque<Subject>),
+    /// As many rounds as may be stand still, at these.
+    Full(Vec<u64>),
+}
+
 /// What another round of a client has to check: what those that stand still have left, and then its other images, but for those that they
-/// stand at. Nothing while a round goes on, or too many stand still.
+/// stand at.
 fn next_course<'rounds>(
     rounds: impl Iterator<Item = &'rounds mut Round>,
     images: Vec<Subject>,
-) -> Option<VecDeque<Subject>> {
+) -> Next {
     let mut rounds: Vec<_> = rounds.collect();
     let going = rounds
         .iter_mut()
         .filter_map(|round| round.goes_on().then_some(()));
-    if going.count() > 0 || rounds.len() >= ROUNDS_MAX {
-        return None;
+    if going.count() > 0 {
+        return Next::Nothing;
+    }
+    if rounds.len() >= ROUNDS_MAX {
+        let at = rounds.iter().filter_map(|round| lock(&round.course).at);
+        return Next::Full(at.collect());
     }
     let mut next = VecDeque::new();
     let mut at = Vec::new();
@@ -309,7 +357,10 @@ fn next_course<'rounds>(
             next.push_back(image);
         }
     }
-    (!next.is_empty()).then_some(next)
+    match next.is_empty() {
+        true => Next::Nothing,
+        false => Next::Begins(next),
+    }
 }
 
 fn is_for_writing(volume: &Shared) -> bool {

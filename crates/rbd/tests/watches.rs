@@ -366,7 +366,20 @@ fn checks_that_hang_are_bounded_and_go_on_when_they_are_answered() {
         other.ask("watchers_asked") > before + 30
     });
     assert_eq!(silent.ask("asking"), AT_ONCE);
+    // That is told of all of its client, and of no other's.
+    let told = || {
+        let all = host.volumes().into_iter();
+        let told = all.filter_map(|report| Some((report.url, report.trouble?)));
+        told.collect::<Vec<_>>()
+    };
+    until("it is told", || told().len() == names.len());
+    let conf = silent.conf.to_str().unwrap();
+    for (url, trouble) in told() {
+        assert!(url.contains(conf), "{url}");
+        assert!(trouble.contains("not looked at"), "{trouble}");
+    }
     silent.tell("watchers_hang off");
+    until("it is over", || told().is_empty());
     let answered = |name: &String| silent.ask(&format!("watchers_asked {name}"));
     let before: Vec<_> = names.iter().map(answered).collect();
     until("all are checked again", || {
