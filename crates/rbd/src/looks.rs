@@ -11,7 +11,7 @@ use std::time::Duration;
 use weir_volume::parts::lock;
 
 use crate::auto::{AutoLimits, Busy, Judge, Load, Look, Reason, Share, percent};
-use crate::cluster::Client;
+use crate::cluster::{Client, let_go};
 use crate::host::{RbdHost, try_in_background};
 use crate::options::Sharing;
 use crate::threads::{self, Thread};
@@ -102,11 +102,22 @@ fn candidates(volumes: &[Arc<Shared>]) -> BTreeMap<String, SharedClient<'_>> {
         });
         entry.volumes.push(volume);
     }
-    found.retain(|_, SharedClient { client, volumes }| {
+    let may = |shared: &SharedClient<'_>| {
+        let client = &shared.client;
         let may = !client.own && !client.is_fenced() && client.images() > 1;
-        may && volumes.iter().any(|volume| is_auto(volume))
-    });
+        may && shared.volumes.iter().any(|volume| is_auto(volume))
+    };
+    let (found, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        found.into_iter().partition(|(_, shared)| may(shared));
+    let_all_go(others);
     found
+}
+
+/// Its volumes may have left a client meanwhile, which ends with the last who has it: not on this thread, as that waits for the cluster.
+fn let_all_go(clients: BTreeMap<String, SharedClient<'_>>) {
+    clients
+        .into_values()
+        .for_each(|shared| let_go(shared.client));
 }
 
 impl Seen {
@@ -127,6 +138,7 @@ impl Seen {
                 volume.begin_move(reason);
             }
         }
+        let_all_go(candidates);
         flows
     }
 }
