@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use weir_memory::Pool;
 
-use crate::crowd::Crowd;
 use crate::executor::{Entered, Tasks};
 use crate::foreign::{Inbox, Recipient, Ticket};
 use crate::gaps::Gaps;
@@ -65,10 +64,8 @@ pub struct ReactorConfig {
     /// The processor that its thread is bound to; none: wherever the kernel puts it.
     pub processor: Option<usize>,
     /// For how long after its last completion it looks for the next one before it sleeps in the kernel. At once, while most
-    /// of the last ones came later than that, or while so many others want the processor that it waits for three times as long as it runs.
+    /// of the last ones came later than that.
     pub spin: Duration,
-    /// Whether it looks for as long while others want the processor: for who has to act on time.
-    pub spins_in_crowds: bool,
     /// The longest pause between two looks at busy sockets, by which more is found at each; zero for none. Only where more
     /// than 300,000 units of [`Reactor::note_work`] are done in a second, and as much is done with the pause as without.
     pub pause: Duration,
@@ -85,7 +82,6 @@ impl Default for ReactorConfig {
             name: "weir-reactor".to_owned(),
             processor: None,
             spin: Duration::from_micros(50),
-            spins_in_crowds: false,
             pause: Duration::from_micros(40),
             pool_bytes: 256 << 20,
             on_panic: PanicPolicy::Abort,
@@ -155,8 +151,6 @@ struct Inner {
     last_work: Cell<Instant>,
     spin: Duration,
     gaps: Cell<Gaps>,
-    /// None where it spins whoever waits.
-    crowd: Cell<Option<Crowd>>,
     /// The last turn found no work.
     idle: Cell<bool>,
     pacer: RefCell<Pacer>,
@@ -477,7 +471,6 @@ impl Runner {
         main: Box<dyn FnOnce(Reactor) -> LocalFuture<()>>,
     ) -> Self {
         let now = driver.now();
-        let crowd = Crowd::new(now, driver.processor_times());
         let inner = Inner {
             id: config.id,
             driver: RefCell::new(driver),
@@ -492,7 +485,6 @@ impl Runner {
             last_work: Cell::new(now),
             spin: config.spin,
             gaps: Cell::new(Gaps::new()),
-            crowd: Cell::new((!config.spins_in_crowds).then_some(crowd)),
             idle: Cell::new(false),
             pacer: RefCell::new(Pacer::new(config.pause, now)),
             units: Cell::new(0),
@@ -656,7 +648,7 @@ impl Runner {
             return Wait::No;
         }
         let idle = now.since(inner.last_work.get());
-        if inner.gaps.get().next_is_short() && idle < inner.spin && !self.is_crowded(now) {
+        if inner.gaps.get().next_is_short() && idle < inner.spin {
             return if idle < LOOKING {
                 Wait::Look(LOOKED_AT_MAX)
             } else {
@@ -672,19 +664,6 @@ impl Runner {
             return Wait::No;
         }
         Wait::Until(inner.timers.next())
-    }
-
-    /// Whether others want the processor.
-    fn is_crowded(&self, now: Instant) -> bool {
-        let inner = &*self.reactor.0;
-        let Some(mut crowd) = inner.crowd.get() else {
-            return false;
-        };
-        if crowd.is_due(now) {
-            crowd.look(now, inner.driver.borrow().processor_times());
-            inner.crowd.set(Some(crowd));
-        }
-        crowd.is_crowded()
     }
 
     fn count(
@@ -820,24 +799,10 @@ impl Reactor {
 mod tests {
     use super::*;
     use crate::linux::{LinuxConfig, LinuxSystem};
-    use crate::{Notifier, OpToken, ProcessorTimes};
+    use crate::{Notifier, OpToken};
 
-    /// A driver with nothing to do, whose clock goes on by a microsecond a turn, or to the end of a wait; others have its processor for a part of the time.
-    struct Clock {
-        now: Cell<Instant>,
-        times: Cell<ProcessorTimes>,
-        waits: Rc<Cell<bool>>,
-    }
-
-    impl Clock {
-        fn new(waits: &Rc<Cell<bool>>) -> Self {
-            Clock {
-                now: Cell::new(Instant::from_nanos(0)),
-                times: Cell::default(),
-                waits: Rc::clone(waits),
-            }
-        }
-    }
+    /// A driver with nothing to do, whose clock goes on by a microsecond a turn, or to the end of a wait.
+    struct Clock(Cell<Instant>);
 
     struct Nobody;
 
@@ -847,7 +812,7 @@ mod tests {
 
     impl Driver for Clock {
         fn now(&self) -> Instant {
-            self.now.get()
+            self.0.get()
         }
 
         fn random(&mut self) -> u64 {
@@ -861,22 +826,11 @@ mod tests {
         fn cancel(&mut self, _: OpToken) {}
 
         fn turn(&mut self, wait: Wait, _: &mut Vec<(OpToken, Outcome)>) {
-            let before = self.now.get();
-            let after = match wait {
-                Wait::Until(Some(end)) => end.max(before),
-                _ => before + Duration::from_micros(1),
-            };
-            self.now.set(after);
-            let (part, mut times) = (after.since(before) / 5, self.times.get());
-            times.ran += part;
-            if self.waits.get() {
-                times.waited += 4 * part;
-            }
-            self.times.set(times);
-        }
-
-        fn processor_times(&self) -> Option<ProcessorTimes> {
-            Some(self.times.get())
+            let now = self.0.get();
+            self.0.set(match wait {
+                Wait::Until(Some(end)) => end.max(now),
+                _ => now + Duration::from_micros(1),
+            });
         }
 
         fn notifier(&self) -> Arc<dyn Notifier> {
@@ -884,24 +838,24 @@ mod tests {
         }
     }
 
-    /// How long it looked for work in vain while its work came so far apart, the first half of each spell left out.
-    fn spun(
-        config: &ReactorConfig,
-        waits: &Rc<Cell<bool>>,
-        spells: &'static [(u64, bool)],
-        sleeps: u32,
-    ) -> Vec<u64> {
+    #[test]
+    fn it_waits_awake_only_while_work_mostly_comes_in_time() {
+        const SLEEPS: u32 = 20;
         let system = LinuxSystem::new(LinuxConfig::default()).expect("io_uring works here");
+        let config = ReactorConfig {
+            spin: Duration::from_micros(50),
+            on_panic: PanicPolicy::Unwind,
+            ..ReactorConfig::default()
+        };
         let spun = Rc::new(RefCell::new(Vec::new()));
-        let (noted, waiting) = (Rc::clone(&spun), Rc::clone(waits));
+        let noted = Rc::clone(&spun);
         let main = move |reactor: Reactor| -> LocalFuture<()> {
             Box::pin(async move {
-                for &(gap_us, crowded) in spells {
-                    waiting.set(crowded);
+                for gap_us in [20, 100, 20] {
                     let mut before = 0;
-                    for sleep in 0..sleeps {
-                        // What it learnt before is forgotten by then.
-                        if sleep == sleeps / 2 {
+                    for sleep in 0..SLEEPS {
+                        // What it learnt of the gaps before is forgotten by then.
+                        if sleep == SLEEPS / 2 {
                             before = reactor.stats().spin_ns;
                         }
                         reactor.sleep(Duration::from_micros(gap_us)).await;
@@ -912,57 +866,20 @@ mod tests {
             })
         };
         let runner = Runner::with_shared(
-            config,
+            &config,
             Pool::new(1 << 20),
-            Box::new(Clock::new(waits)),
+            Box::new(Clock(Cell::new(Instant::from_nanos(0)))),
             system,
             Shared::new(config.id, Arc::new(Nobody)),
             Box::new(main),
         );
         runner.run_to_end();
-        spun.take()
-    }
-
-    fn spinning() -> ReactorConfig {
-        ReactorConfig {
-            spin: Duration::from_micros(50),
-            on_panic: PanicPolicy::Unwind,
-            ..ReactorConfig::default()
-        }
-    }
-
-    #[test]
-    fn it_waits_awake_only_while_work_mostly_comes_in_time() {
-        let spells = &[(20, false), (100, false), (20, false)];
-        let spun = spun(&spinning(), &Rc::default(), spells, 20);
+        let spun = spun.borrow();
         let [quick, slow, quick_again] = spun[..] else {
             panic!("three spells: {spun:?}");
         };
         assert!(quick > 0, "it slept through short gaps");
         assert_eq!(slow, 0, "it was awake for long ones");
         assert!(quick_again > 0, "it did not see that they are short again");
-    }
-
-    #[test]
-    fn it_waits_awake_only_while_nobody_else_wants_the_processor() {
-        let spells = &[(20, false), (20, true), (20, false)];
-        let alone = |spun: Vec<u64>| {
-            let [alone, crowded, alone_again] = spun[..] else {
-                panic!("three spells: {spun:?}");
-            };
-            assert!(alone > 0, "it slept where nobody waited");
-            assert!(alone_again > 0, "it did not see that nobody waits any more");
-            crowded
-        };
-        // Ten looks for each spell.
-        let sleeps = 25_000;
-        let crowded = alone(spun(&spinning(), &Rc::default(), spells, sleeps));
-        assert_eq!(crowded, 0, "it was awake where others waited");
-        let config = ReactorConfig {
-            spins_in_crowds: true,
-            ..spinning()
-        };
-        let crowded = alone(spun(&config, &Rc::default(), spells, sleeps));
-        assert!(crowded > 0, "it was to stay awake");
     }
 }

@@ -11,7 +11,6 @@
 
 mod channel;
 mod core;
-mod crowd;
 mod driver;
 mod executor;
 mod file;

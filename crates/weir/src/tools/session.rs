@@ -289,8 +289,6 @@ fn start_reactor(
         id: ReactorId(index as u32),
         name: format!("weir-tool-{index}"),
         spin,
-        // Who has to act on time does, whoever else wants the processor.
-        spins_in_crowds: spin == AWAKE,
         ..ReactorConfig::default()
     };
     let main = Box::new(|_| -> weir_reactor::LocalFuture<()> { Box::pin(std::future::pending()) });

@@ -282,7 +282,6 @@ fn start_reactors(
             name: format!("weir-{index}"),
             processor,
             spin: config.spin,
-            spins_in_crowds: false,
             pause: config.pause,
             pool_bytes: usize::try_from(pool_bytes).unwrap_or(usize::MAX),
             on_panic: PanicPolicy::Abort,
