@@ -275,7 +275,7 @@ pub enum NotMeasured {
     NoCache,
     /// The burst had fewer samples than tell a cache from what comes behind it ([`crate::analysis::SEGMENT_BINS`]).
     TooFewSamples,
-    /// The burst was not made to its end, and all that was made of it went at the cache's rate.
+    /// The burst was stopped before it had shown where the cache ends: that takes as many samples ([`crate::analysis::SEGMENT_BINS`]) beyond it.
     Unfinished,
     /// A reason that a later version has.
     #[serde(other)]
@@ -295,7 +295,7 @@ impl NotMeasured {
                 crate::analysis::SEGMENT_BINS
             ),
             NotMeasured::Unfinished => {
-                "not measured, the burst was not made to its end, and went at the cache's rate until then"
+                "not measured, the burst was stopped before it had shown where the cache ends"
                     .to_owned()
             }
             NotMeasured::Other => "not measured".to_owned(),

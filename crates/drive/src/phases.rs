@@ -237,14 +237,16 @@ fn recovery(
     segments: &[Segment],
     cache: Option<Cache>,
 ) -> Recovery {
+    let is_made = current.position_bytes >= current.end_bytes;
+    // So few samples are one phase, whatever they are, and one of them is a large part of the burst.
+    let are_few = current.samples.len() < SEGMENT_BINS;
     let returned = match cache {
         None => Err(NotMeasured::NoCache),
-        // So few samples are one phase, whatever they are, and one of them is a large part of the burst.
-        Some(_) if current.samples.len() < SEGMENT_BINS => Err(NotMeasured::TooFewSamples),
+        Some(_) if are_few && is_made => Err(NotMeasured::TooFewSamples),
+        Some(_) if are_few => Err(NotMeasured::Unfinished),
         Some(cache) => {
             let returned = returned_bytes(&current.samples, phases, segments, cache);
-            let is_made = current.position_bytes >= current.end_bytes;
-            match is_made || returned < current.written_bytes() {
+            match is_made || shows_an_end(&current.samples, returned) {
                 true => Ok(returned),
                 false => Err(NotMeasured::Unfinished),
             }
@@ -256,6 +258,15 @@ fn recovery(
         not_measured: returned.err(),
         cache_bytes: cache.map(|cache| cache.bytes),
     }
+}
+
+/// Whether so many samples are beyond a place that they are a phase: fewer may be a stall, after which more would have come at the cache's rate.
+fn shows_an_end(samples: &[Sample], at_bytes: u64) -> bool {
+    let ends = samples.iter().scan(0, |ends_at_bytes, sample| {
+        *ends_at_bytes += sample.bytes;
+        Some(*ends_at_bytes)
+    });
+    ends.filter(|end| *end > at_bytes).count() >= SEGMENT_BINS
 }
 
 fn returned_bytes(samples: &[Sample], phases: &[Phase], segments: &[Segment], cache: Cache) -> u64 {
@@ -520,10 +531,16 @@ mod tests {
             assert_eq!(recovery.not_measured, Some(NotMeasured::TooFewSamples));
             assert_eq!(recovery.cache_bytes, Some(1_500_000));
         }
-        // Where a burst that was stopped has shown the end of the cache, it is known.
+        // Where a burst that was stopped has shown the end of the cache, it is known. To write more of the drive is no way out where it has not.
         for (stopped, returned, not_measured) in [
+            (vec![(3, 29)], None, Some(NotMeasured::Unfinished)),
             (vec![(20, 29)], None, Some(NotMeasured::Unfinished)),
+            (vec![(20, 29), (1, 5)], None, Some(NotMeasured::Unfinished)),
+            (vec![(20, 29), (3, 16)], None, Some(NotMeasured::Unfinished)),
             (vec![(20, 29), (20, 16)], Some(580_000), None),
+            (vec![(2, 29), (3, 16)], None, Some(NotMeasured::Unfinished)),
+            (vec![(2, 29), (6, 16)], Some(58_000), None),
+            (vec![(20, 16)], Some(0), None),
         ] {
             let mut burst = current(PassKind::Recovery, &stopped);
             burst.end_bytes += 1_000_000;
