@@ -22,9 +22,10 @@ use weir_load::Stop;
 use weir_volume::{Access, VolumeUrl};
 
 use super::destroy::DestroyArguments;
+use super::interrupt::end_on_interrupt;
 use super::present::Progress;
 use super::report::{put, refuse_replacing, try_put};
-use super::session::{Session, end_on_interrupt};
+use super::session::Session;
 use super::{ReactorArguments, duration, print, size};
 
 use keeper::{Keep, Keeper, kept_beside};

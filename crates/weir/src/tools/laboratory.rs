@@ -26,10 +26,11 @@ use weir_volume::{Access, VolumeUrl};
 use super::agents::{self, AgentsArguments, With};
 use super::bench::{self as tool, RequestArguments};
 use super::destroy::DestroyArguments;
+use super::interrupt::end_on_interrupt;
 use super::live::{self, Ended, View};
 use super::present::{self, Line, Progress};
 use super::report::ResultArguments;
-use super::session::{Session, end_on_interrupt};
+use super::session::Session;
 use super::watched::{WatchArguments, Watched};
 use super::{ReactorArguments, duration};
 

@@ -1,18 +1,19 @@
 //! Commands of this program that one of its commands runs, as processes of their own: what a signal asks of the one, it asks of the other.
 
 use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, bail};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use signal_hook::consts::{SIGHUP, SIGINT};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-/// Runs commands, one after the other. Each is a process group of its own: it is told of a signal once, whoever else a terminal would have told of it, so that what
-/// ends orderly when it is asked once does. It never outlives what runs it because that alone was asked to end.
+use super::interrupt::{RUN_BY, end_signals};
+
+/// Runs commands, one after the other, in the process group of this one: what a terminal asks of all of it, each is told, and told of twice it takes for the same. What asks this
+/// process alone to end is passed on, and where it ends all the same, what runs ends in order.
 pub(super) struct Own {
     /// What runs.
     child: Arc<Mutex<Option<OwnedFd>>>,
@@ -21,8 +22,7 @@ pub(super) struct Own {
 impl Own {
     /// From now on signals go to what runs, and do what they do anyway where nothing runs.
     pub(super) fn start() -> anyhow::Result<Self> {
-        let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP])
-            .context("cannot listen for signals")?;
+        let mut signals = Signals::new(end_signals()).context("cannot listen for signals")?;
         let child = Arc::new(Mutex::new(None));
         let told = Arc::clone(&child);
         std::thread::spawn(move || {
@@ -33,12 +33,13 @@ impl Own {
         Ok(Own { child })
     }
 
-    /// What a command prints with --json; it shows its progress itself.
+    /// What a command prints with --json; it shows its progress itself. It is asked to end when the thread ends that calls this.
     pub(super) fn run(&self, arguments: &[String]) -> anyhow::Result<String> {
         let shown = weir_lab::secret::without(arguments).join(" ");
         let program = std::env::current_exe().context("this program cannot be found")?;
         let mut command = Command::new(program);
-        command.args(arguments).arg("--json").process_group(0);
+        command.args(arguments).arg("--json");
+        command.env(RUN_BY, std::process::id().to_string());
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         // A signal waits until it is known whom it is for.
         let mut told = lock(&self.child);
@@ -68,26 +69,13 @@ fn lock(child: &Mutex<Option<OwnedFd>>) -> MutexGuard<'_, Option<OwnedFd>> {
 
 /// Tells what runs; what has ended meanwhile is not told, and then the signal is this process's.
 fn pass_on(child: &Option<OwnedFd>, signal: i32) {
-    let tell = |signal| {
-        child
-            .as_ref()
-            .is_some_and(|child| pidfd_send_signal(child, signal).is_ok())
+    let passed = match signal {
+        SIGHUP => Signal::HUP,
+        SIGINT => Signal::INT,
+        _ => Signal::TERM,
     };
-    let is_told = match signal {
-        SIGHUP => tell(Signal::HUP),
-        SIGINT => tell(Signal::INT),
-        SIGQUIT => tell(Signal::QUIT),
-        SIGTERM => tell(Signal::TERM),
-        // Both stand still.
-        _ => {
-            tell(Signal::STOP);
-            false
-        }
-    };
+    let is_told = (child.as_ref()).is_some_and(|child| pidfd_send_signal(child, passed).is_ok());
     if !is_told {
         let _ = emulate_default_handler(signal);
-    }
-    if signal == SIGTSTP {
-        tell(Signal::CONT);
     }
 }

@@ -162,6 +162,11 @@ fn recorder(arguments: &RecorderArguments, json: bool) -> anyhow::Result<ExitCod
             .with_context(|| file.display().to_string())?;
         let ran = document.command.get(1..).unwrap_or_default().join(" ");
         let file = file.display();
+        // It may be another than whoever asks thinks: one that was begun later and kept nothing has left no trace.
+        eprintln!(
+            "note: the run in {file}, begun {}, had ended: it is reported again, and nothing is written; to run it anew, leave --resume out",
+            document.started
+        );
         commands.push(format!(
             "Run: weir {ran}, begun {}; it had ended, and was read again from {file}",
             document.started

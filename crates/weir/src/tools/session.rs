@@ -1,7 +1,6 @@
 //! What every tool needs: the system, its reactors, and volumes by URL.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use weir_volume::probe::{contents_of, holders_of};
 use weir_volume::{Access, Gate, Registry, VolumeUrl};
 
 use super::ReactorArguments;
+use super::interrupt::end_on_interrupt;
 use weir_lab::secret::without_in_text;
 
 /// For how long a reactor that is to act on time looks for work before it sleeps: waking up takes tens of microseconds.
@@ -295,16 +295,6 @@ fn start_reactor(
     Arc::clone(system)
         .start_reactor(config, main)
         .with_context(|| format!("reactor {index} cannot be started"))
-}
-
-pub(crate) fn end_on_interrupt(stop: &Stop) -> anyhow::Result<()> {
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The order matters: a signal that finds the flag set ends the process, then the flag is set.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, stop.flag())?;
-        signal_hook::flag::register(signal, stop.flag())?;
-    }
-    debug_assert!(!stop.flag().load(Ordering::Relaxed));
-    Ok(())
 }
 
 #[cfg(test)]

@@ -18,10 +18,10 @@ use self::verified::Verdict;
 use super::show::{Driven, Shown};
 use super::{BenchArguments, judge};
 use crate::tools::agents::{self, With};
+use crate::tools::interrupt::end_on_interrupt;
 use crate::tools::laboratory::Usage;
 use crate::tools::live::View;
 use crate::tools::present::{Line, Progress};
-use crate::tools::session::end_on_interrupt;
 use crate::tools::watched::Watched;
 use weir_lab::secret::without_in_text;
 

@@ -11,9 +11,9 @@ use weir_load::bench::BenchConfig;
 
 use super::{Asking, End, JobArguments, Measured, config};
 use crate::tools::agents;
+use crate::tools::interrupt::end_on_interrupt;
 use crate::tools::live::View;
 use crate::tools::present::{Line, Progress};
-use crate::tools::session::end_on_interrupt;
 
 pub(super) fn measure(arguments: &JobArguments<'_>, asking: &Asking) -> anyhow::Result<Measured> {
     let agents = arguments.agents.agents()?;
