@@ -442,22 +442,36 @@ pub fn fits(
 /// A form with its delay; where the readings show all of it but that, the same stations without. A delay near 0 has no logarithm to be known, so that the form that is
 /// so would be none for the one thing it has not got.
 fn fit_shown(problem: &Problem<'_>, form: Form, readings: usize, before: Option<Values>) -> Fit {
-    let with = fit(problem, form, readings, before);
+    let emphases = match before {
+        Some(_) => Emphases::None,
+        None => Emphases::Each,
+    };
+    let with = fit(problem, form, readings, before, emphases);
     if !with.lacks_only_delay() {
         return with;
     }
-    let without = fit(
-        problem,
-        with.form.without_delay(),
-        readings,
-        Some(with.values),
-    );
+    // It is weighed against others, so that it is looked for in as many places.
+    let form = with.form.without_delay();
+    let without = fit(problem, form, readings, Some(with.values), emphases);
     if without.shown { without } else { with }
 }
 
-fn fit(problem: &Problem<'_>, form: Form, readings: usize, before: Option<Values>) -> Fit {
+/// Whether searches start also with each station in turn nearer to binding than the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Emphases {
+    None,
+    Each,
+}
+
+fn fit(
+    problem: &Problem<'_>,
+    form: Form,
+    readings: usize,
+    before: Option<Values>,
+    emphases: Emphases,
+) -> Fit {
     let free = form.parameters();
-    let (values, squares) = best(problem, &form, &free, before);
+    let (values, squares) = best(problem, &form, &free, before, emphases);
     let residuals = problem.residuals(&values);
     let rows = problem.derivatives(&values, &free, &residuals);
     let normal = normal_matrix(&rows, free.len());
@@ -541,13 +555,14 @@ pub(super) fn check(curves: &[MeasuredCurve]) -> Result<(), FitError> {
     Ok(())
 }
 
-/// The best of searches from several starts: every station near to binding, and, unless something is known before, each in turn more than the others; with few and with
+/// The best of searches from several starts: every station near to binding, and, with emphases, each in turn more than the others; with few and with
 /// many queues of a host.
 fn best(
     problem: &Problem<'_>,
     form: &Form,
     free: &[Parameter],
     before: Option<Values>,
+    emphases: Emphases,
 ) -> (Values, f64) {
     let least_latency = (problem.curves.iter())
         .flat_map(|curve| &curve.readings)
@@ -582,7 +597,7 @@ fn best(
         false => &[1.0],
     };
     let emphases: Vec<Option<Parameter>> = match form.stations.as_slice() {
-        _ if before.is_some() => vec![None],
+        _ if emphases == Emphases::None => vec![None],
         [_] => vec![None],
         several => std::iter::once(None)
             .chain(several.iter().copied().map(Some))

@@ -676,6 +676,31 @@ fn a_delay_too_short_to_be_known_does_not_cost_the_form_that_is_so() {
 }
 
 #[test]
+fn a_form_without_a_delay_fits_no_worse_than_a_part_of_it() {
+    // Here searches from few places end in a worse one.
+    let curves = noisy_curves(&of_delay(3e-5), 0.05, 2);
+    let fits = fits(&curves, &premises(), None).unwrap();
+    let without = || fits.tried.iter().filter(|of| !of.form.delay);
+    let is_part = |part: &Form, form: &Form| {
+        let has = |of: &Form, station| of.stations.contains(&station);
+        let is_same = |station, same| !has(part, station) || same;
+        (part.stations.iter()).all(|of| has(form, *of))
+            && is_same(Parameter::Host, part.hosts == form.hosts)
+            && is_same(Parameter::Storage, part.storage == form.storage)
+    };
+    let mut pairs = 0;
+    for form in without() {
+        for part in without().filter(|part| is_part(&part.form, &form.form)) {
+            let shown = format!("{}: {}", form.form.text(), form.error);
+            let other = format!("{}: {}", part.form.text(), part.error);
+            assert!(form.error < 1.005 * part.error, "{shown}, {other}");
+            pairs += usize::from(part.form != form.form);
+        }
+    }
+    assert!(pairs > 0);
+}
+
+#[test]
 fn a_delay_that_curves_show_is_found() {
     let values = of_delay(3e-4);
     for seed in 1..=4 {
