@@ -97,6 +97,10 @@ pattern() { head -c "$2" /dev/urandom >"$1"; }
 put() { dd if="$2" of="$1" bs=4096 seek=$(($3 / 4096)) oflag=direct conv=notrunc status=none; }
 get() { dd if="$1" bs=4096 skip=$(($2 / 4096)) count=$(($3 / 4096)) iflag=direct status=none; }
 
+# fio ARG...: without SIGPIPE. Linux sends a command in the process that submits it, without MSG_NOSIGNAL: where the
+# connection has just gone, that process is sent SIGPIPE, and dies of it (seen with 6.12, in nvme_tcp_try_send_cmd_pdu).
+fio() { env --ignore-signal=PIPE fio "$@"; }
+
 # fio_verified DEVICE [ARG...]: random writes, read back and checked by CRC.
 fio_verified() {
     local device=$1
