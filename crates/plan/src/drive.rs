@@ -25,6 +25,8 @@ pub struct Drive {
     pub capacity: Option<f64>,
     /// Ascending by length; at least one.
     pub windows: Vec<Window>,
+    /// The length from which on all windows were measured; 0 where a rate is said to hold for ever.
+    pub seen_seconds: f64,
     /// The mean rate of the slowest pass.
     pub mean: f64,
     /// The longest time without a completion; 0 where nobody said.
@@ -361,12 +363,13 @@ fn of_stored(
     let carried = carried.filter(|(code, _)| !said.contains(code));
     caveats.extend(carried.map(|(_, text)| text));
     let mut windows: Vec<Window> = Vec::new();
+    let mut seen_seconds: f64 = 0.0;
     for pass in &passes {
         let usable = (pass.worst_windows.iter())
             .filter(|of| of.seconds > 0.0 && of.bytes_per_second.is_finite());
-        let mut found = false;
+        let mut shortest = f64::INFINITY;
         for of in usable {
-            found = true;
+            shortest = shortest.min(of.seconds);
             match windows.iter_mut().find(|has| has.seconds == of.seconds) {
                 Some(has) => has.rate = has.rate.min(of.bytes_per_second),
                 None => windows.push(Window {
@@ -375,7 +378,8 @@ fn of_stored(
                 }),
             }
         }
-        if !found {
+        seen_seconds = seen_seconds.max(shortest);
+        if shortest.is_infinite() {
             return Err(missing(&format!("worst windows in pass '{}'", pass.pass)));
         }
     }
@@ -442,6 +446,7 @@ fn of_stored(
         gap_seconds,
         gap,
         windows,
+        seen_seconds,
         data_sheet: None,
         source,
         caveats,
@@ -471,6 +476,7 @@ impl Drive {
                 seconds: f64::INFINITY,
                 rate,
             }],
+            seen_seconds: 0.0,
             mean: rate,
             gap_seconds: 0.0,
             gap: GapKind::Unknown,
@@ -526,6 +532,7 @@ impl Drive {
             name: names.collect::<Vec<_>>().join(" + "),
             capacity: least(of().map(|drive| drive.capacity).collect()),
             windows: windows.collect(),
+            seen_seconds: of().map(|drive| drive.seen_seconds).fold(0.0, f64::max),
             mean: of().map(|drive| drive.mean).fold(f64::INFINITY, f64::min),
             gap_seconds: longest.gap_seconds,
             gap: longest.gap,

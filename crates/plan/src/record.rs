@@ -301,9 +301,22 @@ struct Worked<'a> {
     needed: Needed,
     by_mean: u64,
     by_data_sheet: Option<u64>,
+    /// How many hold what is kept and the spare.
     by_retention: Option<u64>,
+    /// How many hold more than the spare.
+    by_spare: Option<u64>,
     /// How many the plan goes on with.
     drives: u64,
+}
+
+/// Whether the buffer hides the longest gap in which a drive takes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bridged {
+    Yes,
+    /// Data is lost in it, whatever the number of drives.
+    No,
+    /// Nobody said how long it is, or a slowest write stands for it, which is longer than the buffer hides.
+    Unknown,
 }
 
 impl<'a> Worked<'a> {
@@ -329,20 +342,33 @@ impl<'a> Worked<'a> {
                 stored * requirements.utilisation.value * seconds + spare(requirements),
             )
         });
-        if let Some(drives) = by_retention.filter(|of| *of > DRIVES_MAX) {
-            return Err(RecordError::Range {
-                what: "the number of drives that --retain takes",
-                value: drives.to_string(),
-                allowed: "at most 100000",
-            });
+        // As much as the spare alone would be a ring that holds nothing.
+        let by_spare = (drive.capacity)
+            .filter(|_| spare(requirements) > 0.0)
+            .map(|capacity| ((spare(requirements) / capacity).floor() as u64).saturating_add(1));
+        let counts = [
+            ("the number of drives that --retain takes", by_retention),
+            ("the number of drives that --trim-ahead takes", by_spare),
+        ];
+        for (what, drives) in counts {
+            if let Some(drives) = drives.filter(|of| *of > DRIVES_MAX) {
+                return Err(RecordError::Range {
+                    what,
+                    value: drives.to_string(),
+                    allowed: "at most 100000",
+                });
+            }
         }
-        let least = found.drives.max(by_retention.unwrap_or(0));
+        let least = (found.drives)
+            .max(by_retention.unwrap_or(0))
+            .max(by_spare.unwrap_or(0));
         Ok(Worked {
             design,
             needed: found,
             by_mean: by(drive.mean, wanted),
             by_data_sheet: drive.data_sheet.map(|of| by(of, stored)),
             by_retention,
+            by_spare,
             drives: design.count.unwrap_or(least),
         })
     }
@@ -367,37 +393,106 @@ impl<'a> Worked<'a> {
         )
     }
 
+    fn bridged(&self, requirements: &Requirements) -> Bridged {
+        let drive = &self.design.drive;
+        let hides = requirements.bridging(drive) <= requirements.buffer.value;
+        match (drive.gap, hides) {
+            (GapKind::Unknown, _) | (GapKind::SlowestWrite, false) => Bridged::Unknown,
+            (_, true) => Bridged::Yes,
+            (GapKind::Measured, false) => Bridged::No,
+        }
+    }
+
+    /// Whether the spare leaves room for anything; none where what a drive holds is unknown.
+    fn has_room(&self, requirements: &Requirements) -> Option<bool> {
+        self.design.drive.capacity?;
+        Some(self.ring(requirements).is_some())
+    }
+
+    /// Whether so many hold what is to be kept; none where what a drive holds is unknown.
+    fn keeps(&self) -> Option<bool> {
+        self.by_retention.map(|of| self.drives >= of)
+    }
+
     fn answer(&self, requirements: &Requirements) -> String {
         let name = self.name();
-        let mut text = match self.design.count {
-            None => format!("{name}: {} drives", self.drives),
-            Some(count) if count >= self.needed.drives => {
-                format!(
-                    "{name}: {count} drives keep up ({} would)",
-                    self.needed.drives
-                )
+        let needed = self.needed.drives;
+        let takes = format!(
+            "{}, takes a buffer of {}, and there are {}",
+            time_text(self.design.drive.gap_seconds),
+            bytes_text(requirements.bridging(&self.design.drive)),
+            bytes_text(requirements.buffer.value),
+        );
+        let gap = format!("its longest gap between completions, {takes}");
+        let mut text = match (self.bridged(requirements), self.design.count) {
+            (Bridged::No, None) => {
+                format!("{name}: no number of drives keeps up: {gap}; but for that {needed} would")
             }
-            Some(count) => format!(
-                "{name}: {count} drives do not keep up, {} would",
-                self.needed.drives
+            (Bridged::No, Some(count)) => format!(
+                "{name}: {count} drives do not keep up, nor does any number: {gap}; but for that {needed} would"
             ),
+            (_, None) => format!("{name}: {} drives", self.drives),
+            (_, Some(count)) if count >= needed => {
+                format!("{name}: {count} drives keep up ({needed} would)")
+            }
+            (_, Some(count)) => format!("{name}: {count} drives do not keep up, {needed} would"),
         };
-        if self.design.count.is_none()
-            && self.by_retention == Some(self.drives)
-            && self.drives > self.needed.drives
-        {
-            text += &format!(" for what is kept, {} to keep up", self.needed.drives);
+        if self.design.count.is_none() && self.drives > needed {
+            let what = match self.by_retention == Some(self.drives) {
+                true => "for what is kept",
+                false => "for the spare",
+            };
+            text += &match self.bridged(requirements) {
+                Bridged::No => format!(", and {} {what}", self.drives),
+                _ => format!(" {what}, {needed} to keep up"),
+            };
         }
-        if let Some(ring) = self.ring(requirements) {
+        if self.bridged(requirements) == Bridged::Unknown
+            && self.design.drive.gap == GapKind::SlowestWrite
+        {
             text += &format!(
-                ", which hold {} of a full line",
-                time_text(ring / requirements.stored())
+                ", unless its longest gap is as long as its slowest write, which stands for it: that one, {takes}"
             );
         }
-        if let Some(years) = self.years(requirements) {
-            text += &format!(" and last {}", time_text(years * SECONDS_OF_YEAR));
+        let lasting = self
+            .years(requirements)
+            .map(|years| format!("last {}", time_text(years * SECONDS_OF_YEAR)));
+        let holding = self.ring(requirements).map(|ring| {
+            format!(
+                "hold {} of a full line",
+                time_text(ring / requirements.stored())
+            )
+        });
+        let done: Vec<String> = holding.into_iter().chain(lasting).collect();
+        if !done.is_empty() {
+            text += &format!(", which {}", done.join(" and "));
         }
-        text + "."
+        text += ".";
+        if self.has_room(requirements) == Some(false)
+            && let Some(least) = self.by_spare
+        {
+            text += &format!(
+                " They hold nothing: the spare of {} does not fit on them, and takes {least}.",
+                bytes_text(spare(requirements))
+            );
+        }
+        if let Some(seconds) = requirements.retain {
+            let wanted = time_text(seconds);
+            match (self.keeps(), self.by_retention) {
+                (Some(false), Some(least)) => {
+                    text += &format!(
+                        " They do not keep the {wanted} that are to be kept, which take {least} drives."
+                    );
+                }
+                (None, _) => {
+                    text += &format!(
+                        " Whether they keep {wanted} is unknown: --capacity says what one holds."
+                    );
+                }
+                _ => (),
+            }
+        }
+        text
     }
 
     fn caveats(&self, requirements: &Requirements) -> Vec<String> {
@@ -433,6 +528,7 @@ impl<'a> Worked<'a> {
                     .map_or_else(|_| "unknown".to_owned(), |of| of.drives.to_string()),
             ));
         }
+        caveats.extend(self.unseen(requirements));
         let planned = spare(requirements) / self.drives as f64;
         for found in &self.design.drive.found {
             let trimmed = found.pass(TRIMMED).filter(|pass| pass.counts);
@@ -456,6 +552,32 @@ impl<'a> Worked<'a> {
             ));
         }
         caveats
+    }
+
+    /// That the drive may do what nobody saw, for longer than the buffer hides.
+    fn unseen(&self, requirements: &Requirements) -> Option<String> {
+        let shortest = self.design.drive.seen_seconds;
+        let wanted = requirements.stored() * (1.0 + requirements.margin.value);
+        let hides = requirements.buffer.value / wanted;
+        (hides < shortest * (1.0 - WHOLE)).then(|| {
+            format!(
+                "{}: what it does within {} was not measured, and the buffer of {} hides {} alone: that it slows down for less than the shortest window is not seen, and takes data where it does; --buffer {} covers that",
+                self.name(),
+                time_text(shortest),
+                bytes_text(requirements.buffer.value),
+                time_text(hides),
+                size_text(wanted * shortest),
+            )
+        })
+    }
+}
+
+/// A size as the command line takes it, rounded up to whole bytes.
+fn size_text(bytes: f64) -> String {
+    let text = bytes_text(bytes).replace(' ', "");
+    match crate::units::bytes(&text) {
+        Ok(of) if of >= bytes => text,
+        _ => format!("{}B", bytes.ceil()),
     }
 }
 
@@ -553,6 +675,10 @@ fn unknown() -> Cell {
     Cell::word("unknown", Source::Assumed)
 }
 
+fn yes_or_no(is_so: bool) -> Cell {
+    Cell::word(if is_so { "yes" } else { "no" }, Source::Derived)
+}
+
 fn drives_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section {
     let stored = requirements.stored();
     let wanted = stored * (1.0 + requirements.margin.value);
@@ -619,6 +745,23 @@ fn drives_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section
                 },
             )
             .how("L (1 + m) times the longest gap"),
+        );
+        rows.push(
+            each(
+                "gap-bridged",
+                "The buffer bridges it",
+                "",
+                worked,
+                |of| match (of.bridged(requirements), of.design.drive.gap) {
+                    (Bridged::Yes, _) => yes_or_no(true),
+                    (Bridged::No, _) => yes_or_no(false),
+                    (Bridged::Unknown, GapKind::SlowestWrite) => {
+                        Cell::word("unknown: not its slowest write", Source::Derived)
+                    }
+                    (Bridged::Unknown, _) => unknown(),
+                },
+            )
+            .how("where it does not, data is lost, whatever the number of drives"),
         );
     }
     if worked.iter().any(|of| of.by_data_sheet.is_some()) {
@@ -714,6 +857,13 @@ fn ring_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section {
             )
             .how("what is kept and the spare, divided by what a drive holds"),
         );
+        rows.push(each(
+            "kept",
+            "The drives in all hold it",
+            "",
+            worked,
+            |of| of.keeps().map_or_else(unknown, yes_or_no),
+        ));
     }
     rows.push(
         each(
@@ -740,6 +890,21 @@ fn ring_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section {
             rate_text(stored),
         )),
     );
+    if worked.iter().any(|of| of.by_spare.is_some()) {
+        rows.push(
+            each(
+                "drives-spare",
+                "Drives that hold more than it",
+                "drives",
+                worked,
+                |of| {
+                    of.by_spare
+                        .map_or_else(unknown, |of| Cell::count(of, Source::Derived))
+                },
+            )
+            .how("the least number that holds more than the spare; with fewer there is no ring"),
+        );
+    }
     rows.push(
         each("drives-total", "Drives in all", "drives", worked, |of| {
             Cell::count(
@@ -751,7 +916,7 @@ fn ring_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section {
                 },
             )
         })
-        .how("the greater of what keeps up and what is kept, or as told"),
+        .how("the greatest of what keeps up, what is kept and what holds more than the spare, or as told"),
     );
     rows.push(
         each(
@@ -759,11 +924,7 @@ fn ring_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section {
             "They hold, of a full line",
             "seconds",
             worked,
-            |of| {
-                of.ring(requirements).map_or_else(unknown, |ring| {
-                    Cell::new(ring / stored, time_text(ring / stored), Source::Derived)
-                })
-            },
+            |of| held(of, requirements, stored),
         )
         .how("all drives but the spare, divided by what a full line stores"),
     );
@@ -772,11 +933,7 @@ fn ring_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section {
         "They hold, at mean use",
         "seconds",
         worked,
-        |of| {
-            of.ring(requirements).map_or_else(unknown, |ring| {
-                Cell::new(ring / mean, time_text(ring / mean), Source::Derived)
-            })
-        },
+        |of| held(of, requirements, mean),
     ));
     Section {
         name: "ring".to_owned(),
@@ -784,6 +941,15 @@ fn ring_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section {
         words: String::new(),
         columns: worked.iter().map(|of| of.name().to_owned()).collect(),
         rows,
+    }
+}
+
+/// For how long a rate is held.
+fn held(of: &Worked<'_>, requirements: &Requirements, rate: f64) -> Cell {
+    match (of.ring(requirements), of.has_room(requirements)) {
+        (Some(ring), _) => Cell::new(ring / rate, time_text(ring / rate), Source::Derived),
+        (None, Some(_)) => Cell::word("nothing: the spare does not fit", Source::Derived),
+        (None, None) => unknown(),
     }
 }
 

@@ -132,6 +132,180 @@ fn a_gap_that_no_drive_hides_is_said() {
 }
 
 #[test]
+fn a_gap_that_the_buffer_does_not_bridge_is_in_the_answer() {
+    let with = |gap, count| {
+        let drive = Drive {
+            gap_seconds: 2.0,
+            gap,
+            ..Drive::steady("d", 2e9, None, Source::Measured)
+        };
+        plan(&requirements(), &[Design { drive, count }]).unwrap()
+    };
+    let bridged =
+        |sheet: &Sheet| (sheet.cell("drives", "gap-bridged", 0)).map(|of| of.text.clone());
+    let lost = with(GapKind::Measured, None);
+    assert_eq!(
+        lost.answer,
+        "d: no number of drives keeps up: its longest gap between completions, 2 s, takes a buffer of 25 GB, and there are 8.59 GB; but for that 7 would."
+    );
+    assert_eq!(bridged(&lost).unwrap(), "no");
+    let lost = with(GapKind::Measured, Some(12));
+    assert!(
+        lost.answer.starts_with("d: 12 drives do not keep up"),
+        "{}",
+        lost.answer
+    );
+    // A slowest write is no gap: data may be lost, or not.
+    let open = with(GapKind::SlowestWrite, Some(12));
+    assert!(
+        open.answer.contains("12 drives keep up (7 would), unless"),
+        "{}",
+        open.answer
+    );
+    assert!(bridged(&open).unwrap().starts_with("unknown"));
+    let wider = Requirements {
+        buffer: Told::or(Some(25e9), 0.0),
+        ..requirements()
+    };
+    let drive = Drive {
+        gap_seconds: 2.0,
+        gap: GapKind::Measured,
+        ..Drive::steady("d", 2e9, None, Source::Measured)
+    };
+    let kept = plan(&wider, &[alone(drive)]).unwrap();
+    assert_eq!(kept.answer, "d: 7 drives.");
+    assert_eq!(bridged(&kept).unwrap(), "yes");
+}
+
+#[test]
+fn an_array_that_does_not_keep_what_is_to_be_kept_is_said_to() {
+    let week = Requirements {
+        retain: Some(7.0 * SECONDS_OF_DAY),
+        trim_ahead: Told::or(None, 60.0),
+        ..requirements()
+    };
+    let given = |name, capacity| Drive::steady(name, 2e9, capacity, Source::Given);
+    let of = |drive, count| plan(&week, &[Design { drive, count }]).unwrap();
+    let kept = |sheet: &Sheet| (sheet.cell("ring", "kept", 0)).map(|of| of.text.clone());
+    let twelve = of(given("d", Some(30e12)), Some(12));
+    assert!(
+        twelve
+            .answer
+            .contains("do not keep the 7 days that are to be kept, which take 253 drives"),
+        "{}",
+        twelve.answer
+    );
+    assert_eq!(kept(&twelve).unwrap(), "no");
+    let (mixed, count) =
+        Drive::striped(&[(given("d", Some(30e12)), 6), (given("e", Some(40e12)), 6)]);
+    let mixed = of(mixed, Some(count));
+    assert!(mixed.answer.contains("take 253 drives"), "{}", mixed.answer);
+    let enough = of(given("d", Some(30e12)), None);
+    assert!(!enough.answer.contains("do not keep"), "{}", enough.answer);
+    assert_eq!(kept(&enough).unwrap(), "yes");
+    let unknown = of(given("d", None), Some(12));
+    assert!(unknown.answer.contains("--capacity"), "{}", unknown.answer);
+    assert_eq!(kept(&unknown).unwrap(), "unknown");
+}
+
+#[test]
+fn a_spare_that_does_not_fit_is_part_of_the_count() {
+    let wanted = Requirements {
+        trim_ahead: Told::or(None, 60.0),
+        ..requirements()
+    };
+    let of = |count| {
+        let drive = Drive::steady("d", LINE, Some(500e9), Source::Given);
+        plan(&wanted, &[Design { drive, count }]).unwrap()
+    };
+    // 60 s of the line are 750 GB.
+    let least = of(None);
+    assert_eq!(value(&least, "drives", "drives", 0), 1.0);
+    assert_eq!(value(&least, "ring", "drives-total", 0), 2.0);
+    assert_eq!(value(&least, "ring", "held", 0), 20.0);
+    assert!(
+        least
+            .answer
+            .starts_with("d: 2 drives for the spare, 1 to keep up"),
+        "{}",
+        least.answer
+    );
+    let told = of(Some(1));
+    assert!(
+        told.answer
+            .contains("They hold nothing: the spare of 750 GB does not fit on them, and takes 2."),
+        "{}",
+        told.answer
+    );
+    let text = &told.cell("ring", "held", 0).unwrap().text;
+    assert!(text.contains("does not fit"), "{text}");
+    // Exactly the spare would leave no ring.
+    let exact = Requirements {
+        trim_ahead: Told::or(Some(80.0), 0.0),
+        ..requirements()
+    };
+    let drive = Drive::steady("d", LINE, Some(500e9), Source::Given);
+    let sheet = plan(&exact, &[alone(drive)]).unwrap();
+    assert_eq!(value(&sheet, "ring", "drives-total", 0), 3.0);
+    let drive = Drive::steady("d", LINE, Some(1e6), Source::Given);
+    let said = plan(&exact, &[alone(drive)]).unwrap_err().to_string();
+    assert!(said.contains("--trim-ahead"), "{said}");
+}
+
+#[test]
+fn windows_that_nobody_measured_and_the_buffer_does_not_hide_are_said() {
+    let pass = |name: &str, shortest: f64| {
+        format!(
+            r#"{{"pass":"{name}","worst_windows":[{{"seconds":{shortest},"bytes_per_second":2e9}},{{"seconds":60,"bytes_per_second":2e9}}]}}"#
+        )
+    };
+    // The overwrite took long, and its samples are longer.
+    let text = format!(
+        r#"{{"weir":"drive","version":1,"drives":[{{"name":"d","capacity_bytes":1e12,"passes":[{},{}]}}]}}"#,
+        pass("fill", 0.1),
+        pass("overwrite", 1.0)
+    );
+    let read = || {
+        let drives = crate::drive::read(&text, crate::drive::WhenFull::Overwrite);
+        drives.unwrap().remove(0)
+    };
+    let said = |line: f64, buffer: f64, designs: &[Design]| {
+        let wanted = Requirements {
+            line,
+            buffer: Told::or(Some(buffer), 0.0),
+            ..requirements()
+        };
+        let sheet = plan(&wanted, designs).unwrap();
+        let mut caveats = sheet.caveats.into_iter();
+        caveats.find(|of| of.contains("is not seen"))
+    };
+    let gib = 1024f64.powi(3);
+    let caveat = said(25e9, 8.0 * gib, &[alone(read())]).unwrap();
+    for part in [
+        "within 1 s was not measured",
+        "hides 0.344 s",
+        "--buffer 25GB",
+    ] {
+        assert!(caveat.contains(part), "no {part} in {caveat}");
+    }
+    assert_eq!(said(25e9, 25e9, &[alone(read())]), None);
+    // A member whose shortest window is longer is not seen where the others are.
+    let fine = Drive {
+        windows: read().windows,
+        ..Drive::steady("fine", 2e9, Some(1e12), Source::Measured)
+    };
+    let (drive, count) = Drive::striped(&[(fine, 8), (read(), 8)]);
+    let array = Design {
+        drive,
+        count: Some(count),
+    };
+    assert!(said(25e9, 8.0 * gib, &[array]).is_some());
+    // A rate that is told holds for ever, and in every window.
+    let told = Drive::steady("t", 2e9, None, Source::Given);
+    assert_eq!(said(25e9, 0.0, &[alone(told)]), None);
+}
+
+#[test]
 fn what_was_measured_is_told_and_whether_it_counts() {
     let pass = |name: &str, mean, counts, trim_ahead_bytes| FoundPass {
         name: name.to_owned(),
