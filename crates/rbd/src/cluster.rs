@@ -237,6 +237,8 @@ pub struct ClientReport {
     pub images_max: u32,
     /// Whether it is a volume's own, which measurement or someone gave it.
     pub own: bool,
+    /// Whether it is for images of which operations were not answered again and again, which others are kept from.
+    pub apart: bool,
     /// The busiest of its threads when it was last looked at; none where it is not looked at, or its threads cannot be told apart.
     pub busiest_thread: Option<BusiestThread>,
     /// Whether the cluster was told to refuse it. It is gone as soon as librbd has let go of what it was lent.
@@ -258,14 +260,16 @@ impl Group {
         })
     }
 
-    /// A seat at a client that has one free, or at a new one. It knows of every client that was cut off before.
-    pub(crate) fn seat(self: &Arc<Self>) -> Result<Seat, CephError> {
-        self.informed(self.take_seat()?)
+    /// A seat at a client that has one free, or at a new one, among those that are apart or among the others. It knows of every
+    /// client that was cut off before.
+    pub(crate) fn seat(self: &Arc<Self>, apart: bool) -> Result<Seat, CephError> {
+        let role = if apart { Role::Apart } else { Role::Shared };
+        self.informed(self.take_seat(role)?)
     }
 
     /// The seat of a new client that has no other. It knows of every client that was cut off before.
     pub(crate) fn own_seat(self: &Arc<Self>) -> Result<Seat, CephError> {
-        let client = Arc::new(self.connect(true)?);
+        let client = Arc::new(self.connect(Role::Own)?);
         lock(&self.clients).all.push(Arc::downgrade(&client));
         self.informed(Seat { client })
     }
@@ -280,11 +284,11 @@ impl Group {
         Ok(seat)
     }
 
-    fn take_seat(self: &Arc<Self>) -> Result<Seat, CephError> {
+    fn take_seat(self: &Arc<Self>, role: Role) -> Result<Seat, CephError> {
         let mut clients = lock(&self.clients);
         let failed_before = clients.failed.0;
         loop {
-            if let Some(seat) = self.free_seat(&mut clients) {
+            if let Some(seat) = self.free_seat(role, &mut clients) {
                 return Ok(seat);
             }
             if !clients.connecting {
@@ -301,7 +305,7 @@ impl Group {
         clients.connecting = true;
         drop(clients);
         let connecting = ConnectingShared(self);
-        let connected = self.connect(false).map(Arc::new);
+        let connected = self.connect(role).map(Arc::new);
         let mut clients = lock(&self.clients);
         let seated = match connected {
             Ok(client) => {
@@ -318,13 +322,13 @@ impl Group {
         seated
     }
 
-    /// A seat at a client that has one free.
-    fn free_seat(&self, clients: &mut Clients) -> Option<Seat> {
+    /// A seat at a client of this kind that has one free.
+    fn free_seat(&self, role: Role, clients: &mut Clients) -> Option<Seat> {
         clients.all.retain(|client| client.strong_count() > 0);
         let mut free = None;
         for client in clients.all.iter().filter_map(Weak::upgrade) {
             let has_room =
-                !client.own && !client.is_fenced() && client.images() < self.key.images_max;
+                client.role == role && !client.is_fenced() && client.images() < self.key.images_max;
             match free {
                 None if has_room => free = Some(client),
                 _ => let_go(client),
@@ -333,8 +337,8 @@ impl Group {
         free.map(Seat::at)
     }
 
-    /// A client that is shared, or a volume's own with its seat taken.
-    fn connect(self: &Arc<Self>, own: bool) -> Result<Client, CephError> {
+    /// A client that is to be shared, or a volume's own with its seat taken.
+    fn connect(self: &Arc<Self>, role: Role) -> Result<Client, CephError> {
         let before = Before::now();
         let rados = connect(&self.ceph, &self.key.credentials, self.key.cache)?;
         let id = &self.key.credentials.id;
@@ -346,9 +350,10 @@ impl Group {
             threads: Mutex::new(before.threads_since()),
             busiest_thread: Mutex::default(),
             rados: Arc::new(rados),
-            own,
-            images: AtomicU32::new(u32::from(own)),
+            role,
+            images: AtomicU32::new(u32::from(role == Role::Own)),
             fenced: AtomicBool::new(false),
+            silent: Mutex::default(),
             cut_off: Mutex::new(false),
             before,
             cost: OnceLock::new(),
@@ -373,23 +378,28 @@ impl Group {
             conf: self.key.credentials.conf.clone(),
             address: client.address.clone(),
             images: client.images(),
-            images_max: if client.own { 1 } else { self.key.images_max },
-            own: client.own,
+            images_max: if client.is_own() {
+                1
+            } else {
+                self.key.images_max
+            },
+            own: client.is_own(),
+            apart: client.role == Role::Apart,
             busiest_thread: lock(&client.busiest_thread).clone(),
             fenced: client.is_fenced(),
             cost: client.cost.get().copied().flatten(),
         })
     }
 
-    /// Clients that were cut off and of which something is left.
-    pub(crate) fn fenced(&self) -> usize {
-        let fenced = self.of_each(Client::is_fenced);
+    /// Clients that were cut off and of which something is left: of them all those that this says yes to.
+    pub(crate) fn fenced(&self, counts: impl Fn(&Client) -> bool) -> usize {
+        let fenced = self.of_each(|client| client.is_fenced() && counts(client));
         fenced.into_iter().filter(|fenced| *fenced).count()
     }
 
     /// Clients that are a volume's own.
     pub(crate) fn own(&self) -> usize {
-        let own = self.of_each(|client| client.own && !client.is_fenced());
+        let own = self.of_each(|client| client.is_own() && !client.is_fenced());
         own.into_iter().filter(|own| *own).count()
     }
 }
@@ -417,14 +427,24 @@ fn in_flight_max(rados: &Rados) -> InFlightMax {
     }
 }
 
+/// Whom a client serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Any images.
+    Shared,
+    /// Images that are silent again and again, [`crate::silence`].
+    Apart,
+    /// One image, which no other joins.
+    Own,
+}
+
 /// A client of a cluster that images share.
 pub(crate) struct Client {
     rados: Arc<Rados>,
     pub(crate) address: String,
     /// The cluster's identifier.
     pub(crate) cluster: String,
-    /// Whether it is a volume's own, which no other joins.
-    pub(crate) own: bool,
+    pub(crate) role: Role,
     pub(crate) in_flight_max: InFlightMax,
     /// Its threads; none where they could not be told from those of others that came at the same time.
     threads: Mutex<Option<Vec<Thread>>>,
@@ -432,6 +452,8 @@ pub(crate) struct Client {
     images: AtomicU32,
     /// No image joins it any more.
     fenced: AtomicBool,
+    /// The volumes of which it left operations unanswered, for which it is cut off.
+    silent: Mutex<BTreeSet<u64>>,
     /// Whether the cluster refuses it. Held while that is brought about.
     cut_off: Mutex<bool>,
     before: Before,
@@ -524,6 +546,20 @@ impl Client {
 
     pub(crate) fn is_fenced(&self) -> bool {
         self.fenced.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_own(&self) -> bool {
+        self.role == Role::Own
+    }
+
+    /// It is cut off for what it left unanswered of this volume.
+    pub(crate) fn is_silent_for(&self, volume: u64) {
+        lock(&self.silent).insert(volume);
+    }
+
+    /// Whether it is cut off for what it left unanswered of this volume.
+    pub(crate) fn was_silent_for(&self, volume: u64) -> bool {
+        lock(&self.silent).contains(&volume)
     }
 
     pub(crate) fn pool(&self, pool: &str, namespace: &str) -> Result<Pool, CephError> {

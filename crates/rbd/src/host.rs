@@ -26,8 +26,11 @@ use crate::watches::{self, WatchLimits};
 /// The scheme of the URLs of this crate's volumes.
 pub const SCHEME: &str = "rbd";
 
-/// Clients that were cut off and of which something is left, at most, before an image waits with being opened again.
-const FENCED_CLIENTS_MAX: usize = 4;
+/// Clients that were cut off and of which something is left, at most, before an image waits with being opened again: such as were cut off
+/// for what they left unanswered of this image, and of all images. Images that are apart stop at half of these, so that
+/// they do not take others' part.
+pub(crate) const FENCED_OF_IMAGE_MAX: usize = 4;
+const FENCED_MAX: usize = 16;
 /// How long closing everything waits for the cluster.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(8);
 
@@ -330,15 +333,16 @@ impl RbdHost {
         Arc::clone(group)
     }
 
-    /// Opens an image on a client that has a seat, and takes its lock where it is to be written to.
-    /// `before` is the client that had it until now.
+    /// Opens an image on a client that has a seat, one of those that are apart or one of the others, and takes its lock where it is to be
+    /// written to. `before` is the client that had it until now.
     pub(crate) fn attach_again(
         &self,
         options: &Options,
         read_only: bool,
+        apart: bool,
         before: &str,
     ) -> Result<Opened, CephError> {
-        let seat = self.group(options).seat()?;
+        let seat = self.group(options).seat(apart)?;
         self.attach_at(seat, options, read_only, Before::CutOff(before))
     }
 
@@ -359,7 +363,7 @@ impl RbdHost {
         options: &Options,
         read_only: bool,
     ) -> Result<(Option<Arc<Claim>>, Opened), CephError> {
-        let seat = self.group(options).seat()?;
+        let seat = self.group(options).seat(false)?;
         if read_only {
             let opened = self.attach_at(seat, options, true, Before::Nothing)?;
             return Ok((None, opened));
@@ -444,9 +448,28 @@ impl RbdHost {
         })
     }
 
-    /// Whether an image should wait with being opened again, until less is left of clients that were cut off.
-    pub(crate) fn has_too_many_fenced(&self, options: &Options) -> bool {
-        self.group(options).fenced() > FENCED_CLIENTS_MAX
+    /// Whether so much is left of clients that were cut off that no image should move without need.
+    pub(crate) fn has_fenced(&self, options: &Options) -> bool {
+        self.group(options).fenced(|_| true) > FENCED_OF_IMAGE_MAX
+    }
+
+    /// Why an image should wait with being opened again, until less is left of clients that were cut off.
+    pub(crate) fn has_too_many_fenced(
+        &self,
+        options: &Options,
+        volume: u64,
+        apart: bool,
+    ) -> Option<String> {
+        let group = self.group(options);
+        if group.fenced(|client| client.was_silent_for(volume)) > FENCED_OF_IMAGE_MAX {
+            return Some(format!(
+                "the cluster does not answer operations of this image, which keep more than {FENCED_OF_IMAGE_MAX} clients that were cut off for them: it waits with being opened again"
+            ));
+        }
+        let most = if apart { FENCED_MAX / 2 } else { FENCED_MAX };
+        (group.fenced(|_| true) > most).then(|| {
+            format!("more than {most} clients that were cut off are not gone: it waits with being opened again")
+        })
     }
 
     /// The images of a pool, or of a namespace in it, by way of a client of their own. Blocks until the cluster has answered.

@@ -28,7 +28,7 @@ use weir_volume::parts::{
 use crate::error::Fault;
 use crate::sys::{Buffers, COMPARE_WRITE_BYTES, CompareWrite, FreeFrame, Io, Lent};
 use crate::usage::QueueTimes;
-use crate::volume::{Life, Message, RbdVolume, Shared};
+use crate::volume::{End, Life, Message, RbdVolume, Shared};
 
 /// How long a request waits before it looks for a buffer or a place in the inbox again, when nothing of this queue ends meanwhile.
 const RETRY: Duration = Duration::from_millis(1);
@@ -334,7 +334,7 @@ impl Recipient for Lane {
 const IN_DOUBT: i64 = 110;
 
 /// A life to be ended, and why.
-type EndLife = Option<(LocalLife, &'static str)>;
+type EndLife = Option<(LocalLife, End)>;
 
 impl Lane {
     fn geometry(&self) -> Geometry {
@@ -535,18 +535,18 @@ impl Lane {
             Fault::Refused if modifies => (VolumeError::ReadOnly, None),
             Fault::Refused => (VolumeError::Lost, None),
             // Every part of it was refused or done by now: nothing of it lands later.
-            Fault::Blocklisted if modifies => (VolumeError::TimedOut, end(WHY_BLOCKLISTED)),
+            Fault::Blocklisted if modifies => (VolumeError::TimedOut, end(End::Blocklisted)),
             Fault::Blocklisted => {
                 entry.place = Place::Waiting;
-                return end(WHY_BLOCKLISTED);
+                return end(End::Blocklisted);
             }
             Fault::LockLost if modifies => {
                 entry.place = Place::Waiting;
-                return end(WHY_LOCK_LOST);
+                return end(End::LockLost);
             }
             Fault::InDoubt if modifies && life.number > self.fenced.get() => {
                 entry.place = Place::InDoubt(Rc::clone(life));
-                return end(WHY_IN_DOUBT);
+                return end(End::InDoubt);
             }
             Fault::InDoubt => (VolumeError::TimedOut, None),
             Fault::LockLost | Fault::Failed => (VolumeError::Medium, None),
@@ -677,7 +677,7 @@ impl Lane {
         }
         if let Some(life) = due.life {
             self.leave(life.number);
-            self.shared.end_life(&life, WHY_TIMED_OUT);
+            self.shared.end_life(&life, End::TimedOut);
         }
         if due.overdue {
             self.shared.overdue();
@@ -750,11 +750,6 @@ impl Lane {
         drop(released);
     }
 }
-
-const WHY_TIMED_OUT: &str = "a write was not answered in time";
-const WHY_IN_DOUBT: &str = "librados gave up on a write that may be done still";
-pub(crate) const WHY_BLOCKLISTED: &str = "the cluster refuses this client: it is blocklisted";
-pub(crate) const WHY_LOCK_LOST: &str = "the image's lock was lost";
 
 impl Drop for Lane {
     fn drop(&mut self) {

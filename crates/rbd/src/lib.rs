@@ -19,6 +19,7 @@ mod moving;
 mod options;
 mod owner;
 mod settings;
+mod silence;
 mod sizes;
 #[allow(unsafe_code)]
 mod sys;

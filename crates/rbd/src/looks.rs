@@ -104,7 +104,7 @@ fn candidates(volumes: &[Arc<Shared>]) -> BTreeMap<String, SharedClient<'_>> {
     }
     let may = |shared: &SharedClient<'_>| {
         let client = &shared.client;
-        let may = !client.own && !client.is_fenced() && client.images() > 1;
+        let may = !client.is_own() && !client.is_fenced() && client.images() > 1;
         may && shared.volumes.iter().any(|volume| is_auto(volume))
     };
     let (found, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -238,7 +238,7 @@ impl Seen {
         self.told_bound = !room;
         room && !group.moving.load(Ordering::Acquire)
             && now >= group.move_not_before.load(Ordering::Relaxed)
-            && !host.has_too_many_fenced(&shared.volumes[0].options)
+            && !host.has_fenced(&shared.volumes[0].options)
     }
 }
 

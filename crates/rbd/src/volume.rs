@@ -31,8 +31,10 @@ use crate::host::{Claim, Closing, Opened, RbdHost, in_background};
 use crate::lane::RbdQueue;
 use crate::moving::NotMoved;
 use crate::options::{Options, Sharing};
+use crate::silence::Silence;
 use crate::sizes::{Asked, Sizes};
 use crate::sys::{RawImage, Shape};
+use crate::threads;
 use crate::usage::{LibrbdTimes, QueueTimes};
 use crate::watches::{UNCHECKED, Watched};
 
@@ -47,6 +49,35 @@ const OPTIMAL_BYTES: u64 = 4 << 10;
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// For how long operations of a kind must not have failed until one that succeeds says that their trouble is over.
 const TROUBLE_TIME: Duration = Duration::from_secs(1);
+
+/// Why a life ends whose client is to be cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// A write of the image was not answered in time.
+    TimedOut,
+    /// librados gave up on a write of the image.
+    InDoubt,
+    /// The cluster refuses the client, for whatever reason.
+    Blocklisted,
+    /// The lock is not the client's any more.
+    LockLost,
+}
+
+impl End {
+    /// Whether the image has brought it about itself, as the cluster did not answer an operation of it.
+    fn is_unanswered(self) -> bool {
+        matches!(self, End::TimedOut | End::InDoubt)
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            End::TimedOut => "a write was not answered in time",
+            End::InDoubt => "librados gave up on a write that may be done still",
+            End::Blocklisted => "the cluster refuses this client: it is blocklisted",
+            End::LockLost => "the image's lock was lost",
+        }
+    }
+}
 
 /// What a queue is told.
 pub(crate) enum Message {
@@ -144,6 +175,8 @@ pub(crate) struct State {
     pub(crate) move_not_before: u64,
     /// The last life of which the client is cut off, or being cut off.
     ended: u64,
+    /// Whether it belongs apart from others.
+    silence: Silence,
     /// Watchers were told that it is lost.
     lost: bool,
     /// Watchers were told that what is unanswered may land still.
@@ -277,6 +310,7 @@ impl RbdVolume {
                 moves: (0, 0),
                 move_not_before: 0,
                 ended: 0,
+                silence: Silence::default(),
                 lost: false,
                 unfenced: false,
                 trouble: None,
@@ -542,19 +576,19 @@ impl Shared {
 
     /// Ends a life whose writes may not be answered, or are refused; nothing where another has begun already. What a volume that is
     /// closed left in doubt is fenced too.
-    pub(crate) fn end_life(self: &Arc<Self>, life: &Arc<Life>, why: &str) {
-        self.end_life_where(life, why, |_| true);
+    pub(crate) fn end_life(self: &Arc<Self>, life: &Arc<Life>, end: End) {
+        self.end_life_where(life, end, |_| true);
     }
 
     /// The same, and nothing while the volume moves: what is found of a life that lets go of its image says nothing.
-    pub(crate) fn end_served_life(self: &Arc<Self>, life: &Arc<Life>, why: &str) {
-        self.end_life_where(life, why, |phase| *phase == Phase::Serving);
+    pub(crate) fn end_served_life(self: &Arc<Self>, life: &Arc<Life>, end: End) {
+        self.end_life_where(life, end, |phase| *phase == Phase::Serving);
     }
 
     fn end_life_where(
         self: &Arc<Self>,
         life: &Arc<Life>,
-        why: &str,
+        end: End,
         may: impl FnOnce(&Phase) -> bool,
     ) {
         let number = life.number;
@@ -571,6 +605,7 @@ impl Shared {
         state.ended = number;
         let own = state.life.take();
         state.own_client = None;
+        let why = end.text();
         state.ended_for(why);
         drop(state);
         drop(own);
@@ -580,12 +615,16 @@ impl Shared {
         );
         self.post(|| Message::Detach(number));
         let (shared, life) = (Arc::clone(self), Arc::clone(life));
-        in_background("weir-rbd-fence", move || shared.recover(life));
+        in_background("weir-rbd-fence", move || shared.recover(life, end));
     }
 
     /// Cuts the client off, then opens the image again. Blocks for as long as that takes.
-    fn recover(self: &Arc<Self>, life: Arc<Life>) {
+    fn recover(self: &Arc<Self>, life: Arc<Life>, end: End) {
         let (number, client) = (life.number, Arc::clone(life.client()));
+        if end.is_unanswered() {
+            client.is_silent_for(self.id);
+        }
+        let apart = self.is_apart_after(end);
         let mut pause = Pause::new();
         while let Err(error) = client.cut_off() {
             self.note(&format!("the client cannot be cut off yet: {error}"));
@@ -612,9 +651,26 @@ impl Shared {
         let_go(client);
         let attach = || {
             let host = &self.host;
-            host.attach_again(&self.options, self.read_only, &address)
+            host.attach_again(&self.options, self.read_only, apart, &address)
         };
         self.open_again(number + 1, None, attach);
+    }
+
+    /// Whether the image belongs apart from others after a life that ended so.
+    fn is_apart_after(&self, end: End) -> bool {
+        let now = threads::now();
+        let mut state = lock(&self.state);
+        let was_apart = state.silence.is_apart();
+        let unanswered = end.is_unanswered();
+        state
+            .silence
+            .ended(unanswered, now, self.options.io_timeout);
+        let is_apart = state.silence.is_apart();
+        drop(state);
+        if is_apart && !was_apart {
+            tracing::warn!(volume = %self.name, "the cluster did not answer the image again: from now on it has no clients that others share");
+        }
+        is_apart
     }
 
     /// Opens the image again on a client of its own because its lock was lost while it moved there. Nothing is in flight, so that no
@@ -669,8 +725,10 @@ impl Shared {
             if lock(&self.state).phase == Phase::Closed {
                 return;
             }
-            if self.host.has_too_many_fenced(&self.options) {
-                self.note("too much is left of clients that were cut off; it waits with being opened again");
+            let apart = lock(&self.state).silence.is_apart();
+            let waits = self.host.has_too_many_fenced(&self.options, self.id, apart);
+            if let Some(why) = waits {
+                self.note(&why);
                 pause.wait();
                 continue;
             }
@@ -755,6 +813,7 @@ impl Shared {
         let life = self.life_of(opened, number, claim);
         let asked = lock(&self.sizes).ask(number);
         self.set_bytes(asked, bytes);
+        let now = threads::now();
         let telling = lock(&self.telling);
         let mut state = lock(&self.state);
         if state.phase == Phase::Closed {
@@ -764,6 +823,7 @@ impl Shared {
         state.number = number;
         state.life = Some(Arc::clone(&life));
         state.own_client = own_client.cloned();
+        state.silence.opened(now);
         state.trouble = None;
         self.troubled.store(0, Ordering::Relaxed);
         let was_lost = std::mem::replace(&mut state.lost, false);

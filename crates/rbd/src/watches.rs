@@ -23,10 +23,9 @@ use crate::auto::Reason;
 use crate::cluster::{Client, is_same_client};
 use crate::error::{EBUSY, EINVAL, Fault};
 use crate::host::{RbdHost, try_in_background};
-use crate::lane::{WHY_BLOCKLISTED, WHY_LOCK_LOST};
 use crate::sys::{Errno, RawImage};
 use crate::threads;
-use crate::volume::{Life, Phase, Shared};
+use crate::volume::{End, Life, Phase, Shared};
 
 /// What is wrong with an image while its watch is lost.
 const TROUBLE: &str = "the image's watch is lost: that someone else resizes it is not seen, and other gateways take this one for dead";
@@ -101,7 +100,7 @@ enum Verdict {
     Back,
     /// It does not come back.
     Move,
-    End(&'static str),
+    End(End),
 }
 
 impl Watched {
@@ -137,7 +136,7 @@ impl Watched {
             Err(errno) if Fault::of(errno) == Fault::Blocklisted => {
                 self.refused += 1;
                 return match self.refused >= ENDS_AFTER {
-                    true => Verdict::End(WHY_BLOCKLISTED),
+                    true => Verdict::End(End::Blocklisted),
                     false => Verdict::Nothing,
                 };
             }
@@ -154,7 +153,7 @@ impl Watched {
         let is_unlocked = lock != Holder::Own && !put_down;
         self.unlocked = if is_unlocked { self.unlocked + 1 } else { 0 };
         if self.found && self.unlocked >= ENDS_AFTER {
-            return Verdict::End(WHY_LOCK_LOST);
+            return Verdict::End(End::LockLost);
         }
         if watch {
             self.unwatched = 0;
@@ -445,7 +444,7 @@ impl Shared {
                 self.look_at_size();
             }
             Verdict::Move => self.leave_unwatched(),
-            Verdict::End(why) => self.end_served_life(life, why),
+            Verdict::End(end) => self.end_served_life(life, end),
         }
     }
 
@@ -457,7 +456,7 @@ impl Shared {
         let may = !self.has_volatile_cache()
             && now >= lock(&self.state).move_not_before
             && now >= group.move_not_before.load(Relaxed)
-            && !host.has_too_many_fenced(&self.options)
+            && !host.has_fenced(&self.options)
             && host.own_clients() < host.auto_limits.own_clients_max;
         if may {
             self.begin_move(Reason::Unwatched);
@@ -550,7 +549,7 @@ mod tests {
         assert_eq!(judge(1, UNWATCHED), Verdict::Nothing);
         assert_eq!(judge(1, UNWATCHED), Verdict::Move);
         assert_eq!(judge(2, TAKEN_UNWATCHED), Verdict::Nothing);
-        assert_eq!(judge(2, TAKEN_UNWATCHED), Verdict::End(WHY_LOCK_LOST));
+        assert_eq!(judge(2, TAKEN_UNWATCHED), Verdict::End(End::LockLost));
     }
 
     /// As librbd does it while the watch cannot be taken up again: writes wait, and are as safe as before.
@@ -571,7 +570,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_lost_and_a_client_that_is_refused_end_a_life() {
-        let lost = Verdict::End(WHY_LOCK_LOST);
+        let lost = Verdict::End(End::LockLost);
         let mut watched = Watched::default();
         let once = [BOTH, UNLOCKED, BOTH, UNLOCKED, UNTOLD, UNLOCKED, UNLOCKED];
         assert_eq!(judged(&mut watched, 1, &once), lost);
@@ -580,7 +579,7 @@ mod tests {
         let mut watched = Watched::default();
         let without = [BOTH, TAKEN_UNWATCHED, TAKEN];
         assert_eq!(judged(&mut watched, 1, &without), lost);
-        let refused = Verdict::End(WHY_BLOCKLISTED);
+        let refused = Verdict::End(End::Blocklisted);
         let once = [BOTH, REFUSED, BOTH, REFUSED, UNTOLD, REFUSED];
         assert_eq!(judged(&mut watched, 2, &once), refused);
         // What was found of a life says nothing of the next.

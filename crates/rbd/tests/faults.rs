@@ -582,6 +582,73 @@ fn an_image_that_hangs_slows_no_other() {
     close(&harness, host);
 }
 
+/// As with one silent placement group that the image has data in: it can be opened, and its writes are never answered.
+#[test]
+fn an_image_that_is_silent_again_and_again_leaves_its_neighbours_alone() {
+    /// Far more than a busy machine needs.
+    const SLOW: Duration = Duration::from_secs(2);
+    let cluster = Cluster::with_image(4 * MIB);
+    cluster.tell(&format!("image rbd/other {MIB}"));
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(
+        &harness,
+        &host,
+        &cluster.url("&io_timeout=200ms&fence_timeout=60s"),
+    );
+    let conf = cluster.conf.display();
+    let neighbour = open(&harness, &host, &format!("rbd:rbd/other?conf={conf}"));
+    assert_eq!(host.clients().len(), 1, "they share a client");
+    let report = |name: &str| {
+        let mut all = host.volumes().into_iter();
+        let url = format!("rbd:rbd/{name}?");
+        all.find(|image| image.url.starts_with(&url)).unwrap()
+    };
+    cluster.tell("hang write rbd/image");
+    // A host that tries again.
+    for round in 1..=5 {
+        assert_eq!(do_now(&harness, &volume, 1), Err(VolumeError::TimedOut));
+        if round <= 2 {
+            until("the neighbour goes on", || {
+                do_now(&harness, &neighbour, 2) == Ok(())
+            });
+        }
+        for _ in 0..5 {
+            let began = Instant::now();
+            assert_eq!(do_now(&harness, &neighbour, 2), Ok(()), "round {round}");
+            assert!(began.elapsed() < SLOW, "round {round}");
+        }
+        let reopened = report("other").reopened;
+        assert!(reopened <= 2, "round {round}: {reopened}");
+    }
+    let trouble = || report("image").trouble.unwrap_or_default();
+    until("its bound is told", || {
+        trouble().contains("more than 4 clients that were cut off")
+    });
+    let (apart, shared): (Vec<_>, Vec<_>) =
+        host.clients().into_iter().partition(|client| client.apart);
+    assert_eq!(apart.len(), 3, "{apart:?}");
+    assert!(apart.iter().all(|client| client.fenced), "{apart:?}");
+    let of_neighbour = shared.iter().filter(|client| !client.fenced);
+    assert_eq!(of_neighbour.map(|client| client.images).sum::<u32>(), 1);
+    // Who is cut off for another reason waits for nothing of the image that is silent.
+    let client = report("other").client.unwrap();
+    cluster.tell(&format!("blocklist {client}"));
+    assert_eq!(do_now(&harness, &neighbour, 3), Err(VolumeError::TimedOut));
+    let began = Instant::now();
+    assert_eq!(do_now(&harness, &neighbour, 3), Ok(()));
+    assert!(began.elapsed() < SLOW);
+    cluster.tell("release");
+    until("it goes on", || do_now(&harness, &volume, 4) == Ok(()));
+    assert_eq!(cluster.ask("byte rbd/image 0"), 4);
+    let apart = host
+        .clients()
+        .into_iter()
+        .find(|client| client.images == 1 && client.apart);
+    assert!(apart.is_some_and(|client| Some(client.address) == report("image").client));
+    drop((volume, neighbour));
+    close(&harness, host);
+}
+
 #[test]
 fn a_reactor_that_stops_leaves_what_librbd_has_alone() {
     let cluster = Cluster::with_image(4 * MIB);

@@ -30,6 +30,9 @@ pub struct CephClientView {
     pub images_max: u32,
     /// Whether it is the own client of a volume that shared one before.
     pub own: bool,
+    /// Whether it is for images whose writes were not answered again and again, which are kept apart from others.
+    #[serde(default)]
+    pub apart: bool,
     /// The busiest of its threads when it was last looked at for `bdevs_per_cluster=auto`; missing where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busiest_thread: Option<CephThread>,
@@ -472,6 +475,7 @@ fn client_view(client: ClientReport, images: &[Image]) -> CephClientView {
         images: client.images,
         images_max: client.images_max,
         own: client.own,
+        apart: client.apart,
         busiest_thread: client.busiest_thread.map(|thread| CephThread {
             name: thread.name,
             percent: thread.percent,

@@ -70,7 +70,11 @@ fn ceph_client(client: &CephClientView) -> String {
         Some(thread) => format!(", thread {} at {}%", thread.name, thread.percent),
         None => String::new(),
     };
-    let own = if client.own { " (own)" } else { "" };
+    let own = match (client.own, client.apart) {
+        (true, _) => " (own)",
+        (false, true) => " (apart)",
+        (false, false) => "",
+    };
     let volumes = client.volumes.iter().map(ToString::to_string);
     let volumes = match volumes.collect::<Vec<_>>() {
         none if none.is_empty() => String::new(),
@@ -172,7 +176,33 @@ fn show(view: StatusView) -> String {
 
 #[cfg(test)]
 mod tests {
-    use weir_gateway::api::ceph::{CephImageView, CephOwnClient};
+    use weir_gateway::api::ceph::{CephClientView, CephImageView, CephOwnClient};
+
+    #[test]
+    fn whom_a_client_is_for_is_shown() {
+        let client = |own, apart| CephClientView {
+            id: "weir".to_owned(),
+            address: "10.0.0.1:0/7".to_owned(),
+            conf: None,
+            images: 1,
+            images_max: 32,
+            own,
+            apart,
+            busiest_thread: None,
+            volumes: vec!["v".parse().expect("a name")],
+            fenced: apart,
+            cost: None,
+        };
+        let head = "client.weir at 10.0.0.1:0/7: cost not measured; 1 of 32 images";
+        for (own, apart, told) in [
+            (false, false, ": v"),
+            (true, false, " (own): v"),
+            (false, true, " (apart): v; cut off"),
+        ] {
+            let shown = super::ceph_client(&client(own, apart));
+            assert_eq!(shown, format!("{head}{told}"));
+        }
+    }
 
     #[test]
     fn why_an_image_has_its_own_client_is_shown() {
