@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cluster::{
     BLOCKLIST_SECONDS, Client, Cluster, Completion, EBUSY, EEXIST, EINVAL, ENOENT, EPERM, ERANGE,
-    EROFS, ESHUTDOWN, ETIMEDOUT, Image, Op, Open, Owner, What, cluster, lock, next_number, text,
+    EROFS, ESHUTDOWN, ETIMEDOUT, Image, OBJECT_BYTES, Op, Open, Owner, What, cluster, lock,
+    next_number, text,
 };
 
 type Callback = unsafe extern "C" fn(*mut c_void, *mut c_void);
@@ -483,7 +484,7 @@ pub unsafe extern "C" fn rbd_stat(
     // SAFETY: as in librbd.h.
     unsafe {
         (*info).size = bytes_of(opened(image));
-        (*info).obj_size = 4 << 20;
+        (*info).obj_size = OBJECT_BYTES;
         (*info).order = 22;
     }
     0
@@ -513,6 +514,20 @@ pub unsafe extern "C" fn rbd_get_size(image: *mut c_void, size: *mut u64) -> c_i
 pub unsafe extern "C" fn rbd_get_features(image: *mut c_void, features: *mut u64) -> c_int {
     // SAFETY: as in librbd.h.
     unsafe { *features = opened(image).image.features.load(Ordering::Relaxed) };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rbd_get_stripe_unit(image: *mut c_void, bytes: *mut u64) -> c_int {
+    // SAFETY: as in librbd.h.
+    unsafe { *bytes = lock(&opened(image).image.striping).unit_bytes };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rbd_get_stripe_count(image: *mut c_void, count: *mut u64) -> c_int {
+    // SAFETY: as in librbd.h.
+    unsafe { *count = lock(&opened(image).image.striping).count };
     0
 }
 

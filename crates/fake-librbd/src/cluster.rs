@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ffi::{c_char, c_void};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,6 +23,66 @@ pub(crate) const ETIMEDOUT: i64 = 110;
 pub(crate) const BLOCKLIST_SECONDS: u32 = 3600;
 /// As librbd's `rbd_discard_granularity_bytes`: less is skipped.
 const DISCARD_BYTES: u64 = 64 << 10;
+pub(crate) const OBJECT_BYTES: u64 = 4 << 20;
+
+/// How an image's data is spread over objects: so many of them take turns, each with so much.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Striping {
+    pub(crate) unit_bytes: u64,
+    pub(crate) count: u64,
+}
+
+impl Default for Striping {
+    fn default() -> Self {
+        Striping {
+            unit_bytes: OBJECT_BYTES,
+            count: 1,
+        }
+    }
+}
+
+impl Striping {
+    /// Which object has a byte of the image, and where in it.
+    fn place_of(self, byte: u64) -> (u64, u64) {
+        let (unit, within) = (byte / self.unit_bytes, byte % self.unit_bytes);
+        let (stripe, turn) = (unit / self.count, unit % self.count);
+        let stripes = OBJECT_BYTES / self.unit_bytes;
+        let object = stripe / stripes * self.count + turn;
+        (object, stripe % stripes * self.unit_bytes + within)
+    }
+
+    /// The parts of a range of the image of `length` bytes that a discard reaches: what of an object is no whole [`DISCARD_BYTES`] is skipped.
+    fn discarded(self, from: u64, to: u64, length: u64) -> Vec<Range<usize>> {
+        let piece = DISCARD_BYTES.min(self.unit_bytes);
+        let pieces = (from / piece..to.div_ceil(piece)).map(|number| {
+            let at = number * piece;
+            (at.max(from), (at + piece).min(to))
+        });
+        let pieces: Vec<_> = pieces.collect();
+        let mut extents = BTreeMap::<u64, (u64, u64)>::new();
+        for &(from, to) in &pieces {
+            let (object, at) = self.place_of(from);
+            let extent = extents.entry(object).or_insert((at, at));
+            // The rest of an image's last part counts as there.
+            let end = if to == length {
+                OBJECT_BYTES
+            } else {
+                at + (to - from)
+            };
+            *extent = (extent.0.min(at), extent.1.max(end));
+        }
+        let is_reached = |&(from, to): &(u64, u64)| {
+            let (object, at) = self.place_of(from);
+            let (start, end) = extents[&object];
+            at >= start.next_multiple_of(DISCARD_BYTES)
+                && at + (to - from) <= end / DISCARD_BYTES * DISCARD_BYTES
+        };
+        let reached = pieces.iter().filter(|piece| is_reached(piece));
+        reached
+            .map(|&(from, to)| from as usize..to as usize)
+            .collect()
+    }
+}
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -172,6 +233,7 @@ pub(crate) struct Image {
     pub(crate) watchers_asked: AtomicU64,
     pub(crate) snapshots: Mutex<BTreeMap<String, Vec<u8>>>,
     pub(crate) features: AtomicU64,
+    pub(crate) striping: Mutex<Striping>,
     /// The pool of its data.
     pub(crate) data_pool: Mutex<String>,
 }
@@ -492,15 +554,10 @@ impl Op {
             }
             What::Zero(bytes) => data[start..end(*bytes)].fill(0),
             What::Discard(bytes) => {
-                let from = self.offset.next_multiple_of(DISCARD_BYTES) as usize;
-                let to = end(*bytes);
-                let to = if to == length {
-                    to
-                } else {
-                    to / DISCARD_BYTES as usize * DISCARD_BYTES as usize
-                };
-                if from < to {
-                    data[from..to].fill(0);
+                let striping = *lock(&self.open.image.striping);
+                let to = end(*bytes) as u64;
+                for part in striping.discarded(self.offset, to, length as u64) {
+                    data[part].fill(0);
                 }
             }
             &What::CompareWrite {
@@ -827,6 +884,14 @@ impl Cluster {
                 image
                     .features
                     .store(number(2).unwrap_or(0), Ordering::Relaxed);
+            }
+            // As `rbd create --stripe-unit BYTES --stripe-count COUNT`.
+            ["stripe", name, _, _] => {
+                let Some(image) = state.images.get(name) else {
+                    return -ENOENT;
+                };
+                let (unit_bytes, count) = (number(2).unwrap_or(0), number(3).unwrap_or(0));
+                *lock(&image.striping) = Striping { unit_bytes, count };
             }
             ["byte", name, _] => {
                 let Some(image) = state.images.get(name) else {

@@ -160,6 +160,8 @@ pub(crate) fn connect(
             .map_err(failed(format!("cannot set rbd_cache_policy={policy}")))?;
     }
     for (option, value) in [
+        // It is used whatever `rbd_cache` says.
+        ("rbd_persistent_cache_mode", "disabled"),
         ("client_mount_timeout", CONNECT_SECONDS),
         // Data that is being written does not change: it need not be copied.
         ("rbd_disable_zero_copy_writes", "false"),

@@ -61,6 +61,8 @@ enum Step {
     Deallocate {
         next: u64,
         end: u64,
+        /// The longest range of one operation.
+        most: u64,
     },
     Verify {
         next: u64,
@@ -864,8 +866,10 @@ fn first_step(geometry: &Geometry, operation: &Operation) -> (Step, Place) {
             let unit = u64::from(geometry.deallocate_blocks) << shift;
             let (start, end) = bytes(lba, blocks);
             let (next, end) = (start.next_multiple_of(unit), end / unit * unit);
+            // Each operation is of whole units, or librbd would skip what two share.
+            let most = (DISCARD_BYTES_MAX / unit * unit).max(unit);
             match next < end {
-                true => (Step::Deallocate { next, end }, Place::Waiting),
+                true => (Step::Deallocate { next, end, most }, Place::Waiting),
                 // It was a hint.
                 false => (Step::Transfer, Place::Ended(Ok(()))),
             }
@@ -920,9 +924,9 @@ impl Entry {
                 length: (end - next).min(zero_bytes_max(thick)) as usize,
                 thick,
             }),
-            Step::Deallocate { next, end } => Some(Io::Discard {
+            Step::Deallocate { next, end, most } => Some(Io::Discard {
                 offset: next,
-                length: (end - next).min(DISCARD_BYTES_MAX),
+                length: (end - next).min(most),
             }),
             Step::Verify { next, end } => {
                 let bytes = (end - next).min(VERIFY_BYTES_MAX) as usize;
@@ -1028,8 +1032,8 @@ impl Entry {
                     return self.durable(geometry);
                 }
             }
-            Step::Deallocate { next, end } => {
-                *next += (*end - *next).min(DISCARD_BYTES_MAX);
+            Step::Deallocate { next, end, most } => {
+                *next += (*end - *next).min(*most);
                 if next == end {
                     return Some(Ok(()));
                 }

@@ -29,6 +29,9 @@ pub(crate) fn check(
             "rbd_non_blocking_aio" if truth(&setting.value) != Some(true) => {
                 "requests would hold up the threads that serve all volumes"
             }
+            "rbd_persistent_cache_mode" if setting.value.trim() != "disabled" => {
+                "writes would end in a log of this machine, which a gateway elsewhere does not see, and this one does not either after its client was fenced"
+            }
             "rbd_discard_granularity_bytes" if skips && exceeds(&setting.value) => {
                 "what hosts deallocate would be skipped, and not read as zeroes"
             }
@@ -104,6 +107,15 @@ mod tests {
         assert_eq!(refused(&[off, policy], Cache::Off), None);
         let blocking = setting("rbd_non_blocking_aio", "false", Source::Image);
         assert!(refused(&[blocking], Cache::Off).is_some());
+        let log = |mode| setting("rbd_persistent_cache_mode", mode, Source::Pool);
+        for cache in [Cache::Off, Cache::WriteBack] {
+            let told = refused(&[log("ssd")], cache).unwrap();
+            assert!(
+                told.contains("`rbd config pool rm p rbd_persistent_cache_mode`"),
+                "{told}"
+            );
+            assert_eq!(refused(&[log("disabled")], cache), None);
+        }
         let discards = |bytes: &str, skip: &str| {
             [
                 setting("rbd_discard_granularity_bytes", bytes, Source::Image),

@@ -181,6 +181,8 @@ functions! {
         rbd_stat(Handle, *mut ImageInfo, usize) -> c_int;
         rbd_get_size(Handle, *mut u64) -> c_int;
         rbd_get_features(Handle, *mut u64) -> c_int;
+        rbd_get_stripe_unit(Handle, *mut u64) -> c_int;
+        rbd_get_stripe_count(Handle, *mut u64) -> c_int;
         rbd_get_data_pool_id(Handle) -> i64;
         rbd_resize2(Handle, u64, bool, *const c_void, *mut c_void) -> c_int;
         rbd_image_options_create(*mut Handle);
@@ -707,6 +709,10 @@ pub(crate) struct Setting {
 pub(crate) struct Shape {
     pub(crate) bytes: u64,
     pub(crate) object_bytes: u64,
+    /// So many bytes follow each other in an object before the next object has some; an object's where data is not striped.
+    pub(crate) stripe_unit_bytes: u64,
+    /// How many objects take turns; one where data is not striped.
+    pub(crate) stripe_count: u64,
     pub(crate) features: u64,
 }
 
@@ -740,7 +746,7 @@ impl RawImage {
 
     pub(crate) fn shape(&self) -> Result<Shape, Errno> {
         let mut info = std::mem::MaybeUninit::<ImageInfo>::zeroed();
-        let mut features = 0;
+        let (mut features, mut stripe_unit_bytes, mut stripe_count) = (0, 0, 0);
         // SAFETY: an open handle; zeroes are a value of the structure, which is as long as said.
         let info = unsafe {
             check((self.functions().rbd_stat)(
@@ -752,11 +758,21 @@ impl RawImage {
                 self.raw,
                 &raw mut features,
             ))?;
+            check((self.functions().rbd_get_stripe_unit)(
+                self.raw,
+                &raw mut stripe_unit_bytes,
+            ))?;
+            check((self.functions().rbd_get_stripe_count)(
+                self.raw,
+                &raw mut stripe_count,
+            ))?;
             info.assume_init()
         };
         Ok(Shape {
             bytes: info.size,
             object_bytes: info.object_size,
+            stripe_unit_bytes,
+            stripe_count,
             features,
         })
     }

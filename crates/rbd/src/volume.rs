@@ -367,12 +367,36 @@ impl Drop for RbdVolume {
     }
 }
 
+/// What is deallocated in: of each object that it is on, [`DEALLOCATE_BYTES`].
+fn deallocate_bytes(shape: &Shape) -> u64 {
+    let of_an_object = DEALLOCATE_BYTES.min(shape.object_bytes);
+    match shape.stripe_unit_bytes >= of_an_object {
+        true => of_an_object,
+        // Stripe units are powers of two, as parts of an object: so many of them are of one object.
+        false => of_an_object * shape.stripe_count.max(1),
+    }
+}
+
 fn geometry_of(shape: &Shape, options: &Options, read_only: bool) -> Result<Geometry, CephError> {
     let fits = |size: BlockSize| shape.bytes.is_multiple_of(u64::from(size.bytes()));
-    let block_size = options.block_size.unwrap_or(match fits(BlockSize::B4096) {
+    // A block on two objects is written in two writes.
+    let is_whole = |size: BlockSize| shape.stripe_unit_bytes >= u64::from(size.bytes());
+    let is_large = fits(BlockSize::B4096) && is_whole(BlockSize::B4096);
+    let block_size = options.block_size.unwrap_or(match is_large {
         true => BlockSize::B4096,
         false => BlockSize::B512,
     });
+    if !is_whole(block_size) {
+        return Err(CephError::Other {
+            action: format!("cannot open image {}", options.name),
+            reason: format!(
+                "its stripe unit of {} bytes is less than a block of {}, which would lie on more than one object; without block_size= it has blocks of 512 bytes where these fit",
+                shape.stripe_unit_bytes,
+                block_size.bytes()
+            ),
+            errno: 0,
+        });
+    }
     let shift = block_size.shift();
     if shape.bytes >> shift == 0 {
         return Err(CephError::Other {
@@ -393,7 +417,8 @@ fn geometry_of(shape: &Shape, options: &Options, read_only: bool) -> Result<Geom
         transfer_blocks_max: (TRANSFER_BYTES_MAX >> shift) as u32,
         transfer_blocks_optimal: (OPTIMAL_BYTES >> shift).max(1) as u32,
         memory_alignment: 1,
-        deallocate_blocks: (DEALLOCATE_BYTES.min(shape.object_bytes) >> shift).max(1) as u32,
+        deallocate_blocks: u32::try_from((deallocate_bytes(shape) >> shift).max(1))
+            .unwrap_or(u32::MAX),
         deallocated_read: DeallocatedRead::Zeroes,
         volatile_cache,
         read_only,

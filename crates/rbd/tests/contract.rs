@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use common::{Client, Harness, seed};
 use fake::{Cluster, host, open, try_open};
 use run::{Kind, contract};
-use weir_block::{BlockSize, Volume};
+use weir_block::{BlockSize, Operation, Volume};
 use weir_rbd::{
     AutoLimits, Ceph, Credentials, Images, Libraries, NewImage, NotMoved, RbdHost, Reason,
     WatchLimits,
@@ -62,6 +62,63 @@ fn images_of_the_fake_library() {
     let cluster = Cluster::with_image(6 << 20);
     let harness = Harness::real(1);
     all(&harness, &host("a"), &cluster.url(""), seed);
+}
+
+/// What is deallocated in whole units reads as zeroes, wherever it lies on objects.
+fn whole_units_read_as_zeroes(harness: &Harness, host: &Arc<RbdHost>, url: &str, unit_bytes: u64) {
+    let volume = open(harness, host, url);
+    let geometry = volume.geometry();
+    let unit = geometry.deallocate_blocks;
+    assert_eq!(u64::from(unit) << geometry.block_size.shift(), unit_bytes);
+    let opened = Arc::clone(&volume);
+    harness.run(0, move |reactor| async move {
+        let client = Client::open(&opened, &reactor, 1);
+        let data = vec![0xa5; unit as usize * geometry.block_size.bytes() as usize];
+        for number in 0..8 {
+            let written = client.write(number * u64::from(unit), unit, &data).await;
+            assert_eq!(written, Ok(()));
+        }
+        let deallocate = |lba, blocks| client.done(Operation::Deallocate { lba, blocks });
+        assert_eq!(deallocate(u64::from(unit), u64::from(unit)).await, Ok(()));
+        assert_eq!(
+            deallocate(u64::from(unit) * 3, u64::from(unit) * 2).await,
+            Ok(())
+        );
+        for number in 0..8 {
+            let read = client.read(number * u64::from(unit), unit).await.unwrap();
+            let is_zero = matches!(number, 1 | 3 | 4);
+            let byte = if is_zero { 0 } else { 0xa5 };
+            assert!(read.iter().all(|&read| read == byte), "unit {number}");
+        }
+    });
+    drop(volume);
+    let host = Arc::clone(host);
+    harness.run(0, move |_| async move { host.close_all().await });
+}
+
+/// Stripes smaller than what librbd discards in, and no power of two of objects.
+#[test]
+fn a_striped_image_of_the_fake_library() {
+    let _others = CLIENTS.read().unwrap_or_else(PoisonError::into_inner);
+    let seed = seed("a_striped_image_of_the_fake_library");
+    let cluster = Cluster::with_image(6 << 20);
+    let harness = Harness::real(1);
+    whole_units_read_as_zeroes(&harness, &host("a"), &cluster.url(""), 64 << 10);
+    cluster.tell("stripe rbd/image 16384 3");
+    whole_units_read_as_zeroes(&harness, &host("a"), &cluster.url(""), 192 << 10);
+    all(&harness, &host("a"), &cluster.url(""), seed);
+    // A block that is on two objects is none.
+    cluster.tell("stripe rbd/image 2048 2");
+    let refused = try_open(
+        &harness,
+        &host("a"),
+        &cluster.url("&block_size=4096"),
+        Access::READ_WRITE,
+    );
+    let refused = refused.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("stripe unit of 2048 bytes"), "{refused}");
+    let volume = open(&harness, &host("a"), &cluster.url(""));
+    assert_eq!(volume.geometry().block_size, BlockSize::B512);
 }
 
 /// Who is let at an image that is open: addresses are as a cluster writes them.
@@ -144,12 +201,24 @@ impl Real {
 
     /// A new image; its URL.
     fn image(&mut self, name: &str) -> String {
+        self.image_with(name, &[])
+    }
+
+    /// With what `rbd create` takes beside; made with a client of its own where that is anything.
+    fn image_with(&mut self, name: &str, options: &[&str]) -> String {
         let name = format!("{name}-{}", std::process::id());
         let new = NewImage {
             bytes: 9 << 20,
             ..NewImage::default()
         };
-        self.images.create(&name, &new).unwrap();
+        if options.is_empty() {
+            self.images.create(&name, &new).unwrap();
+        } else {
+            let mut command = std::process::Command::new("rbd");
+            command.args(["create", "--size", "9M"]).args(options);
+            let made = command.arg(format!("{}/{name}", self.pool)).status();
+            assert!(made.unwrap().success());
+        }
         let url = format!("rbd:{}/{name}?conf={}", self.pool, self.conf);
         self.made.push(name);
         url
@@ -180,6 +249,28 @@ fn images_of_a_real_cluster() {
     let harness = Harness::real(1);
     all(&harness, &host, &url, seed);
     ownership(&harness, &host, &url);
+    whole_units_read_as_zeroes(&harness, &host, &url, 64 << 10);
+    // A log of writes on this machine, as it may be configured for an image.
+    let logged = real.image("logged");
+    let name = format!("{}/{}", real.pool, real.made.last().unwrap());
+    let configure = |arguments: &[&str]| {
+        let mut command = std::process::Command::new("rbd");
+        let configured = command.args(["config", "image"]).args(arguments).status();
+        assert!(configured.unwrap().success());
+    };
+    configure(&["set", &name, "rbd_persistent_cache_mode", "ssd"]);
+    let refused = try_open(&harness, &host, &logged, Access::READ_WRITE);
+    let refused = refused.map(drop).unwrap_err().to_string();
+    assert!(
+        refused.contains(&format!(
+            "`rbd config image rm {name} rbd_persistent_cache_mode`"
+        )),
+        "{refused}"
+    );
+    configure(&["rm", &name, "rbd_persistent_cache_mode"]);
+    drop(open(&harness, &host, &logged));
+    let striped = real.image_with("striped", &["--stripe-unit", "16K", "--stripe-count", "3"]);
+    whole_units_read_as_zeroes(&harness, &host, &striped, 192 << 10);
     let read_only = try_open(&harness, &host, &url, Access::READ_ONLY).unwrap();
     assert!(read_only.geometry().read_only);
     drop(read_only);

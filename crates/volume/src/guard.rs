@@ -24,7 +24,7 @@ mod table;
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use weir_block::{
@@ -34,7 +34,7 @@ use weir_block::{
 use weir_reactor::{Reactor, Receiver};
 
 use crate::mailbox::WhenAll;
-use crate::support::{LiveGeometry, Watchers, check_resize};
+use crate::support::{LiveGeometry, Watchers, check_resize, lock};
 pub use limited::LimitedVolume;
 pub use limits::{Limits, RateLimit, RateLimitError, Throttled};
 use statistics::Gathering;
@@ -83,6 +83,8 @@ pub struct Guard {
     /// Blocks presented for each block below, as a power of two.
     ratio_shift: u32,
     geometry: LiveGeometry,
+    /// Held from where the size below is read until it is the guard's, or an earlier one might come last.
+    sizes: Mutex<()>,
     watchers: Watchers,
     table: Table,
     retired: AtomicBool,
@@ -110,6 +112,7 @@ impl Guard {
             inner_compare_write_blocks: below.compare_write_blocks,
             ratio_shift,
             geometry: LiveGeometry::new(geometry),
+            sizes: Mutex::default(),
             watchers: Watchers::default(),
             table: Table::default(),
             retired: AtomicBool::new(false),
@@ -119,6 +122,13 @@ impl Guard {
         let watcher: Weak<Guard> = Arc::downgrade(&guard);
         guard.inner.watch(watcher);
         Ok(guard)
+    }
+
+    /// Takes over the size of what is below.
+    fn follow_size(&self) {
+        let _reading = lock(&self.sizes);
+        let blocks = self.inner.geometry().blocks << self.ratio_shift;
+        self.geometry.set_blocks(blocks);
     }
 
     /// The volume below.
@@ -193,8 +203,7 @@ fn presented_geometry(
 impl Watcher for Guard {
     fn notice(&self, event: VolumeEvent) {
         if event == VolumeEvent::Resized {
-            let blocks = self.inner.geometry().blocks << self.ratio_shift;
-            self.geometry.set_blocks(blocks);
+            self.follow_size();
         }
         self.watchers.tell(event);
     }
@@ -253,8 +262,7 @@ impl Volume for Guard {
             self.geometry.set_blocks(blocks);
         }
         let resized = self.inner.resize(blocks >> self.ratio_shift, force);
-        let below = self.inner.geometry().blocks << self.ratio_shift;
-        self.geometry.set_blocks(below);
+        self.follow_size();
         resized.map(|_| self.geometry())
     }
 

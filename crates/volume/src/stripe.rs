@@ -35,6 +35,8 @@ pub struct StripeVolume {
     watchers: Watchers,
     /// Where each member stands.
     standings: Mutex<Vec<Standing>>,
+    /// Held while what became of the set is told, so that it is told in the order in which it came about. Taken before `standings`.
+    telling: Mutex<()>,
     /// Kept, because members refer to their watchers weakly.
     member_watchers: Vec<Arc<MemberWatcher>>,
 }
@@ -83,6 +85,7 @@ impl StripeVolume {
             geometry,
             watchers: Watchers::default(),
             standings: Mutex::new(vec![Standing::default(); members.len()]),
+            telling: Mutex::default(),
             member_watchers: (0..members.len())
                 .map(|member| {
                     let set = Weak::clone(set);
@@ -101,6 +104,7 @@ impl StripeVolume {
     /// The set is lost with the first member that is, and restored with the last; and so with what is unfenced. Its size is the
     /// label's, whatever its members' are.
     fn member_event(&self, member: usize, event: VolumeEvent) {
+        let telling = lock(&self.telling);
         let mut standings = lock(&self.standings);
         let before = Standing::of_all(&standings);
         let one = &mut standings[member];
@@ -116,6 +120,7 @@ impl StripeVolume {
         if (now.lost, now.unfenced) != (before.lost, before.unfenced) {
             self.watchers.tell(event);
         }
+        drop(telling);
     }
 }
 
@@ -206,4 +211,66 @@ async fn all_told(mut members: Vec<(String, Answer)>) -> HealthReport {
     let each: Option<Vec<_>> = healths.into_iter().collect();
     set.health = each.and_then(|each| each.into_iter().reduce(weir_block::Health::with));
     set
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Access, NullVolume, VolumeUrl};
+
+    /// Hears that a set is fenced, and takes its time.
+    struct Slow(std::sync::mpsc::Sender<()>);
+
+    impl Watcher for Slow {
+        fn notice(&self, event: VolumeEvent) {
+            if event == VolumeEvent::Fenced {
+                let _ = self.0.send(());
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        }
+    }
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<VolumeEvent>>);
+
+    impl Watcher for Heard {
+        fn notice(&self, event: VolumeEvent) {
+            lock(&self.0).push(event);
+        }
+    }
+
+    #[test]
+    fn what_becomes_of_members_is_told_in_the_order_in_which_it_came_about() {
+        let url: VolumeUrl = "null:?size=1M".parse().unwrap();
+        let member = || -> Arc<dyn Volume> { NullVolume::open(&url, Access::READ_WRITE).unwrap() };
+        let members = vec![member(), member()];
+        let layout = Layout {
+            members: 2,
+            chunk: 1,
+            data_start: 0,
+        };
+        let geometry = members[0].geometry();
+        let set = StripeVolume::new("stripe:".to_owned(), members, layout, geometry);
+        let (entered, is_told) = std::sync::mpsc::channel();
+        let (slow, heard) = (Arc::new(Slow(entered)), Arc::new(Heard::default()));
+        let watchers: [Weak<dyn Watcher>; 2] = [
+            Arc::<Slow>::downgrade(&slow),
+            Arc::<Heard>::downgrade(&heard),
+        ];
+        watchers.into_iter().for_each(|watcher| set.watch(watcher));
+        set.member_event(0, VolumeEvent::Unfenced);
+        std::thread::scope(|scope| {
+            scope.spawn(|| set.member_event(0, VolumeEvent::Fenced));
+            is_told.recv().unwrap();
+            set.member_event(1, VolumeEvent::Unfenced);
+        });
+        let expected = [
+            VolumeEvent::Unfenced,
+            VolumeEvent::Fenced,
+            VolumeEvent::Unfenced,
+        ];
+        assert_eq!(*lock(&heard.0), expected);
+    }
 }

@@ -264,6 +264,79 @@ fn blocks_can_only_be_made_smaller() {
     assert_eq!((refused.presented, refused.native), (4096, 512));
 }
 
+/// A volume of which a size is told late to who asks first: until another was told, or a while.
+struct Slow {
+    geometry: Mutex<Geometry>,
+    asked: AtomicU32,
+    told: Mutex<u32>,
+    changed: std::sync::Condvar,
+}
+
+impl Volume for Slow {
+    fn geometry(&self) -> Geometry {
+        let geometry = *self.geometry.lock().unwrap();
+        // The guard itself asks once.
+        if self.asked.fetch_add(1, Ordering::Relaxed) == 1 {
+            let told = self.told.lock().unwrap();
+            let _ = self
+                .changed
+                .wait_timeout_while(told, Duration::from_millis(300), |told| *told == 0);
+        }
+        geometry
+    }
+
+    fn name(&self) -> String {
+        "slow".to_owned()
+    }
+
+    fn watch(&self, _watcher: Weak<dyn Watcher>) {}
+
+    fn open_queue(
+        self: Arc<Self>,
+        _reactor: &Reactor,
+        _depth: u32,
+        _sink: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError> {
+        Err(VolumeError::Lost)
+    }
+
+    fn fence(&self, reply: FenceReply) {
+        reply(Ok(()));
+    }
+
+    fn resize(&self, _blocks: u64, _force: bool) -> Result<Geometry, ResizeError> {
+        Err(ResizeError::Unsupported { kind: "slow" })
+    }
+}
+
+#[test]
+fn of_two_sizes_the_later_stays() {
+    let seed = seed("of_two_sizes_the_later_stays");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let geometry = harness.open("null:?size=1M").geometry();
+    let slow = Arc::new(Slow {
+        geometry: Mutex::new(geometry),
+        asked: AtomicU32::new(0),
+        told: Mutex::new(0),
+        changed: std::sync::Condvar::new(),
+    });
+    let guard = guard(Arc::clone(&slow) as Arc<dyn Volume>);
+    let resized = |blocks| {
+        slow.geometry.lock().unwrap().blocks = blocks;
+        guard.notice(VolumeEvent::Resized);
+        *slow.told.lock().unwrap() += 1;
+        slow.changed.notify_all();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| resized(512));
+        while slow.asked.load(Ordering::Relaxed) < 2 {
+            std::thread::yield_now();
+        }
+        resized(1024);
+    });
+    assert_eq!(guard.geometry().blocks, 1024);
+}
+
 /// A volume that does as it is scripted: it says no to what it does not support, and holds requests until cancelled.
 struct Scripted {
     geometry: Geometry,
