@@ -248,7 +248,6 @@ fn images_of_a_real_cluster() {
     let host = RbdHost::new(identity("contract"), Libraries::default());
     let harness = Harness::real(1);
     all(&harness, &host, &url, seed);
-    ownership(&harness, &host, &url);
     whole_units_read_as_zeroes(&harness, &host, &url, 64 << 10);
     // A log of writes on this machine, as it may be configured for an image.
     let logged = real.image("logged");
@@ -271,6 +270,7 @@ fn images_of_a_real_cluster() {
     drop(open(&harness, &host, &logged));
     let striped = real.image_with("striped", &["--stripe-unit", "16K", "--stripe-count", "3"]);
     whole_units_read_as_zeroes(&harness, &host, &striped, 192 << 10);
+    ownership(&harness, &host, &url);
     let read_only = try_open(&harness, &host, &url, Access::READ_ONLY).unwrap();
     assert!(read_only.geometry().read_only);
     drop(read_only);
