@@ -7,13 +7,15 @@
 //! - *client contexts*: one for each librbd client of a gateway, which `bdevs_per_cluster` volumes share;
 //! - *hosts*: the processors of each node, which move what the network carries: of a gateway each request once, of OSDs what they send, for which the share of
 //!   reads and the number of replicas is known ([`Premises::storage_work`]). Where gateways run on OSD nodes, these nodes have both;
-//! - *storage*: one queue for each OSD.
+//! - *storage*: one queue for each OSD;
+//! - *links*: each direction of each machine's, where it is said what they carry (`links`). Their demand is known.
 //!
 //! Which stations there are, and how requests wait for hosts and visit OSDs, is the model's *form* ([`fit::Form`]): 47 are fitted, each with its delay, a demand of each station
 //! and, where it has one, the number of a host's queues, by their logarithms from the rates of all points. Forms with a parameter that the readings do not show are none, but for the delay, without
 //! which they are fitted again; the others are averaged by how likely they are ([`fit::fits`]). Where none is left the fit is refused.
 
 pub mod fit;
+mod links;
 mod predict;
 
 pub use predict::{ClusterError, Request, plan};
@@ -34,15 +36,26 @@ pub struct Configuration {
     pub nodes: u32,
     /// OSDs of all nodes.
     pub osds: u32,
+    /// Bytes a second that the link of each machine with gateways or OSDs carries each way, where that is said.
+    pub link: Option<u64>,
 }
 
 impl Configuration {
     /// In words.
     #[must_use]
     pub fn text(&self) -> String {
+        let link = self.link.map(|of| {
+            let rate = crate::units::bit_rate_text(of as f64);
+            format!(", links of {rate}")
+        });
         format!(
-            "{} nodes, {} OSDs, {} gateways, {} reactors, {} bdevs",
-            self.nodes, self.osds, self.gateways, self.reactors, self.bdevs_per_cluster
+            "{} nodes, {} OSDs, {} gateways, {} reactors, {} bdevs{}",
+            self.nodes,
+            self.osds,
+            self.gateways,
+            self.reactors,
+            self.bdevs_per_cluster,
+            link.unwrap_or_default()
         )
     }
 }
@@ -60,6 +73,8 @@ pub struct Premises {
     pub volumes: f64,
     /// Seconds of an OSD for a request at most, where peaks with few OSDs show it; without a limit where nothing does.
     pub storage_seconds_max: f64,
+    /// Bytes of a request in the mean, where that is known; links alone hang on it.
+    pub request_bytes: Option<f64>,
     /// Where each of these comes from.
     pub sources: PremiseSources,
 }
@@ -75,6 +90,8 @@ pub struct PremiseSources {
     pub read_part: Source,
     /// Of the volumes.
     pub volumes: Source,
+    /// Of how long a request is.
+    pub request_bytes: Source,
 }
 
 impl Premises {
@@ -111,6 +128,18 @@ pub struct Asked {
     pub range: Option<String>,
     /// Which blocks were asked for, as the command line has it (`random`); empty: not known.
     pub patterns: Vec<String>,
+}
+
+impl Asked {
+    /// Bytes of a request in the mean, where its lengths are known.
+    #[must_use]
+    pub fn request_bytes(&self) -> Option<f64> {
+        let percent: f64 = self.sizes.iter().map(|(_, percent)| percent).sum();
+        let all: f64 = (self.sizes.iter())
+            .map(|(bytes, percent)| *bytes as f64 * percent)
+            .sum();
+        (percent > 0.0).then(|| all / percent)
+    }
 }
 
 /// Shares of 100 requests that differ by less are the same.
@@ -456,6 +485,7 @@ pub fn network(values: &Values, of: &Configuration, premises: &Premises) -> Netw
         stations.push(host("hosts of gateways", gateways, demand));
         stations.push(host("hosts of OSDs", nodes, work));
     }
+    stations.extend(links::stations(of, premises));
     stations.retain(|of| of.demand > 0.0);
     Network {
         delay: get(Parameter::Delay),

@@ -243,12 +243,14 @@ impl Points {
             storage_seconds_max: (self.peaks.iter())
                 .map(|of| f64::from(of.osds) / of.iops)
                 .fold(f64::INFINITY, f64::min),
+            request_bytes: self.block_size_bytes.map(|of| of as f64),
             sources: PremiseSources {
                 colocated: of(self.colocated.is_some()),
                 replicas: of(self.replicas.is_some()),
                 read_part: of(self.read_percent.is_some()),
                 // One volume for each client is a guess as well.
                 volumes: of(self.volumes.is_some()),
+                request_bytes: of(self.block_size_bytes.is_some()),
             },
         }
     }
@@ -266,6 +268,7 @@ impl Points {
                     bdevs_per_cluster: of.bdevs_per_cluster,
                     nodes: of.nodes,
                     osds: of.osds,
+                    link: None,
                 },
                 asked: Asked {
                     sizes: self
@@ -310,11 +313,13 @@ pub fn premises() -> Premises {
         read_part: READ_PERCENT / 100.0,
         volumes: 32.0,
         storage_seconds_max: f64::INFINITY,
+        request_bytes: None,
         sources: PremiseSources {
             colocated: Source::Assumed,
             replicas: Source::Assumed,
             read_part: Source::Assumed,
             volumes: Source::Assumed,
+            request_bytes: Source::Assumed,
         },
     }
 }
@@ -486,6 +491,10 @@ pub fn merged(
     // Curves with different parts that read are told apart by themselves.
     if !says(mine.read_part) && says(theirs.read_part) {
         (all.read_part, mine.read_part) = (more.read_part, theirs.read_part);
+    }
+    // So are curves with requests of different lengths.
+    if all.request_bytes.is_none() {
+        (all.request_bytes, mine.request_bytes) = (more.request_bytes, theirs.request_bytes);
     }
     all.storage_seconds_max = all.storage_seconds_max.min(more.storage_seconds_max);
     Ok(all)

@@ -119,6 +119,12 @@ pub fn rate_text(bytes_per_second: f64) -> String {
     scaled(bytes_per_second, "B/s")
 }
 
+/// Bytes per second in words, as bits per second in powers of 1000, as links have it.
+#[must_use]
+pub fn bit_rate_text(bytes_per_second: f64) -> String {
+    scaled(bytes_per_second * 8.0, "b/s")
+}
+
 /// Bytes in words, powers of 1000.
 #[must_use]
 pub fn bytes_text(bytes: f64) -> String {
@@ -193,6 +199,7 @@ mod tests {
     #[test]
     fn quantities_are_written_in_the_unit_that_suits_them() {
         assert_eq!(rate_text(12.5e9), "12.5 GB/s");
+        assert_eq!(bit_rate_text(12.5e9), "100 Gb/s");
         assert_eq!(bytes_text(7.56e15), "7.56 PB");
         assert_eq!(time_text(28_800.0), "8 hours");
         assert_eq!(time_text(1.5 * SECONDS_OF_YEAR), "1.5 years");

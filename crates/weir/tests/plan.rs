@@ -238,9 +238,27 @@ fn the_published_12_nodes_are_predicted_from_the_other_curves() {
     }
     assert_eq!(values(&sheet, "left-out", "peak").len(), 4);
     assert_eq!(values(&sheet, "left-out", "peak-inside").len(), 4);
+    // The same over links of 25 Gb/s: they bind, and the length of requests is the curves'.
+    let planned = ["--predict", "nodes=16", "--predict", "nodes=12,link=25Gb/s"];
+    let links = ["--link", "100Gb/s", "--target", "600k", "--samples", "0"];
+    let over = answer(folder.path(), &[&cluster[..4], &planned, &links].concat());
+    assert_eq!(values(&over, "links", "link"), [12.5e9, 3.125e9]);
+    assert_eq!(values(&over, "fit", "request-bytes"), [16384.0]);
+    let rates = values(&over, "targets", "peak");
+    assert!(rates[1] < 565_141.0 && rates[0] > 900e3, "{rates:?}");
+    let refused = |more: &[&str]| {
+        let output = weir(folder.path(), &[&cluster[..], more].concat());
+        assert!(!output.status.success(), "{more:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let slow = refused(&["--measured-link", "25Gb/s"]);
+    assert!(slow.contains("38.69 Gb/s"), "{slow}");
+    let length = refused(&["--request-bytes", "4KiB"]);
+    assert!(length.contains("requests of 16384 bytes"), "{length}");
     let text = weir(folder.path(), &[&cluster[..], &arguments].concat());
     let text = String::from_utf8(text.stdout).unwrap();
     for part in [
+        "What links carry at the highest rate",
         "hosts with gateways",
         "not shown by the curves",
         "What to measure next",

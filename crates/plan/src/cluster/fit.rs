@@ -535,7 +535,11 @@ pub(super) fn check(curves: &[MeasuredCurve]) -> Result<(), FitError> {
             bdevs_per_cluster,
             nodes,
             osds,
+            link,
         } = curve.configuration;
+        if link == Some(0) {
+            return wrong("a link carries 1 byte a second at least");
+        }
         if [gateways, reactors, bdevs_per_cluster, nodes, osds].contains(&0) {
             return wrong("gateways, reactors, bdevs_per_cluster, nodes and osds are 1 at least");
         }

@@ -1,10 +1,11 @@
 //! What the fitted network says: of the curves, of configurations that nobody measured, of what binds, and of what to measure next.
 
 use super::fit::{self, Draw, Fit, FitError, Fits, draws, variance_after};
-use super::{Configuration, MeasuredCurve, Parameter, Premises, Values, network};
+use super::{Configuration, MeasuredCurve, Parameter, Premises, Values, links, network};
+use crate::network::Station;
 use crate::scalability;
 use crate::sheet::{Cell, Chart, Quantity, Row, Section, Series, Sheet, Source};
-use crate::units::percent_text;
+use crate::units::{bit_rate_text, percent_text};
 
 /// Numbers in flight of a drawn curve.
 const DRAWN_POINTS: u32 = 40;
@@ -26,6 +27,8 @@ const TOGETHER_DEVIATIONS: f64 = 2.0;
 const BEYOND_MAX: f64 = 2.0;
 /// What is correlated by more than this (logarithms, either sign) is held to change together.
 const TOGETHER: f64 = 0.95;
+/// How many times what its links carry a curve may have: what is read off a chart is a little off.
+const LINK_BEYOND_MAX: f64 = 1.03;
 /// Numbers that a suggested design may have.
 const NODES_MAX: u32 = 48;
 const GATEWAYS_MAX: u32 = 16;
@@ -43,6 +46,8 @@ pub struct Request {
     pub targets: Vec<Configuration>,
     /// Requests a second to find designs for.
     pub wanted: Option<f64>,
+    /// Bytes a second that each machine's link carries each way in these designs, and where that is from; in configurations to predict it is a part of these.
+    pub link: Option<(u64, Source)>,
     /// Names of curves that are left out of the fit and held against it.
     pub held_out: Vec<String>,
     /// Whether each curve is left out in turn as well.
@@ -66,6 +71,27 @@ pub enum ClusterError {
         name: String,
         /// Those there are.
         there: String,
+    },
+    /// Links are said, and not how long requests are.
+    #[error(
+        "what a link carries hangs on how long requests are, which no curve says: give --request-bytes"
+    )]
+    NoLength,
+    /// A curve has more than links carry.
+    #[error(
+        "curve '{curve}': with {rate:.0} requests a second of {bytes:.0} bytes a host's link carries {moved} one way, and it was measured with links of {link}: say those it had (--measured-link, or link= of --curve), or where gateways run and how many replicas there were (--separate-gateways, --replicas)"
+    )]
+    Link {
+        /// The curve.
+        curve: String,
+        /// Its peak.
+        rate: f64,
+        /// Bytes of a request.
+        bytes: f64,
+        /// What that takes, in words.
+        moved: String,
+        /// What there is, in words.
+        link: String,
     },
     /// A number is out of its range.
     #[error("{what}")]
@@ -152,6 +178,7 @@ struct Known<'a> {
     premises: &'a Premises,
     in_flight_max: f64,
     latency: f64,
+    link: Option<(u64, Source)>,
 }
 
 /// The plan.
@@ -184,6 +211,7 @@ pub fn plan(request: &Request) -> Result<Sheet, ClusterError> {
     let (held, curves): (Vec<MeasuredCurve>, Vec<MeasuredCurve>) =
         (request.curves.iter().cloned()).partition(|curve| request.held_out.contains(&curve.name));
     fit::check(&request.curves)?;
+    check_links(request)?;
     let known = Known::new(request, &curves)?;
     let mut sheet = Sheet::new("cluster", "A cluster of gateways");
     sheet.sections.push(known.fit_section());
@@ -197,6 +225,9 @@ pub fn plan(request: &Request) -> Result<Sheet, ClusterError> {
         .chain(request.targets.iter().map(|of| (of.text(), *of)))
         .collect();
     sheet.sections.push(known.binding_section(&all));
+    sheet
+        .sections
+        .extend(known.links_section(&curves, &held, &request.targets));
     if !held.is_empty() {
         sheet.sections.push(known.held_section(
             "held-out",
@@ -240,10 +271,57 @@ pub fn plan(request: &Request) -> Result<Sheet, ClusterError> {
         .charts
         .push(known.chart(&curves, &held, &request.targets));
     sheet.answer = known.answer(&request.targets, &held);
-    sheet.caveats.extend(known.caveats());
+    sheet.caveats.extend(known.caveats(&request.targets));
     let of_curves = request.curves.iter().flat_map(MeasuredCurve::caveats);
     sheet.caveats.extend(of_curves);
     Ok(sheet)
+}
+
+/// That how long requests are is known where links are, and that no curve has more than its links carry: no model could fit it.
+fn check_links(request: &Request) -> Result<(), ClusterError> {
+    let measured = request.curves.iter().map(|of| of.configuration.link);
+    let planned = request.targets.iter().map(|of| of.link);
+    let designs = request.link.map(|(link, _)| link);
+    let mut all = measured.chain(planned).chain([designs]);
+    let Some(bytes) = request.premises.request_bytes else {
+        return match all.any(|of| of.is_some()) {
+            true => Err(ClusterError::NoLength),
+            false => Ok(()),
+        };
+    };
+    if all.any(|of| of == Some(0)) || !(bytes > 0.0 && bytes.is_finite()) {
+        return Err(ClusterError::Range {
+            what: "what a link carries and the bytes of a request are above 0",
+        });
+    }
+    for curve in &request.curves {
+        let (rate, of) = (curve.peak(), &curve.configuration);
+        let capacity = links::capacity(of, &request.premises);
+        if let Some(link) = of.link.map(|of| of as f64)
+            && rate > capacity * LINK_BEYOND_MAX
+        {
+            return Err(ClusterError::Link {
+                curve: curve.name.clone(),
+                rate,
+                bytes,
+                moved: bit_rate_text(link * rate / capacity),
+                link: bit_rate_text(link),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Stations with the one that binds first; of links that a machine has the direction that does.
+fn by_capacity(mut stations: Vec<Station>) -> Vec<Station> {
+    stations.sort_by(|one, other| one.capacity().total_cmp(&other.capacity()));
+    let mut seen = Vec::new();
+    stations.retain(|of| {
+        let is_new = !seen.contains(&of.name);
+        seen.push(of.name);
+        is_new
+    });
+    stations
 }
 
 fn iops(value: f64, source: Source) -> Cell {
@@ -309,6 +387,7 @@ impl<'a> Known<'a> {
                 .map(MeasuredCurve::in_flight_max)
                 .fold(1.0, f64::max),
             latency: request.latency,
+            link: request.link,
             fits,
         };
         if request.samples > 0 {
@@ -347,6 +426,7 @@ impl<'a> Known<'a> {
                 premises: self.premises,
                 in_flight_max: self.in_flight_max,
                 latency: self.latency,
+                link: self.link,
             };
             if without.refusal(&out.configuration).is_some() {
                 continue;
@@ -408,17 +488,19 @@ impl<'a> Known<'a> {
     }
 
     /// The lowest and the highest of what draws say, but for [`TAIL`] on either side, and of what each other explanation says; none without draws.
-    fn bounds(&self, quantity: &dyn Fn(View<'_>) -> f64) -> Option<(f64, f64)> {
+    fn bounds(&self, of: &Configuration, quantity: &dyn Fn(View<'_>) -> f64) -> Option<(f64, f64)> {
         if self.usable() < SAMPLES_MIN as usize {
             return None;
         }
+        // What links carry is known: no curve of its own has more.
+        let most = links::capacity(of, self.premises);
         let mut drawn: Vec<f64> = (self.draws.iter().flatten())
             .map(|draw| {
                 let said = quantity(View {
                     values: &draw.values,
                     premises: self.premises,
                 });
-                said * (self.apart * draw.apart).exp()
+                (said * (self.apart * draw.apart).exp()).min(most)
             })
             .collect();
         drawn.sort_by(f64::total_cmp);
@@ -432,9 +514,9 @@ impl<'a> Known<'a> {
     }
 
     /// A figure with its interval.
-    fn interval(&self, quantity: impl Fn(View<'_>) -> f64) -> Cell {
+    fn interval(&self, of: &Configuration, quantity: impl Fn(View<'_>) -> f64) -> Cell {
         let value = self.mean(&quantity);
-        let Some((low, high)) = self.bounds(&quantity) else {
+        let Some((low, high)) = self.bounds(of, &quantity) else {
             return iops(value, Source::Fitted);
         };
         let text = format!(
@@ -459,7 +541,7 @@ impl<'a> Known<'a> {
                 Source::Fitted,
             );
         }
-        let mut cell = self.interval(|view| self.within(view, of, in_flight));
+        let mut cell = self.interval(of, |view| self.within(view, of, in_flight));
         if network.latency(in_flight) < self.latency {
             cell.text += &format!(
                 "; limited by {} in flight, not by the latency: measure deeper",
@@ -470,8 +552,13 @@ impl<'a> Known<'a> {
     }
 
     /// Whether what was measured lies in the interval of what was predicted.
-    fn inside(&self, measured: Option<f64>, quantity: &dyn Fn(View<'_>) -> f64) -> Cell {
-        match (measured, self.bounds(quantity)) {
+    fn inside(
+        &self,
+        of: &Configuration,
+        measured: Option<f64>,
+        quantity: &dyn Fn(View<'_>) -> f64,
+    ) -> Cell {
+        match (measured, self.bounds(of, quantity)) {
             (Some(measured), Some((low, high))) => {
                 let inside = low <= measured && measured <= high;
                 let word = if inside { "yes" } else { "no" };
@@ -649,6 +736,18 @@ impl<'a> Known<'a> {
             number(premises.volumes),
             sources.volumes,
         ));
+        if let Some(bytes) = premises.request_bytes {
+            rows.push(
+                premise(
+                    "request-bytes",
+                    "A request's length",
+                    bytes,
+                    format!("{} bytes", weir_report::words::trimmed(bytes, 1)),
+                    sources.request_bytes,
+                )
+                .how("in the mean; links alone hang on it"),
+            );
+        }
         rows.push(
             derived("storage-work", "What OSD nodes send for a request", premises.storage_work(), number(premises.storage_work()))
                 .how("reads once, writes to all replicas but the first; a gateway sends each request once"),
@@ -811,7 +910,8 @@ impl<'a> Known<'a> {
     fn measured_within(&self, of: &MeasuredCurve) -> Cell {
         of.rate_within(self.latency).map_or_else(
             || Cell::word("not crossed", of.source),
-            |rate| iops(rate, of.source),
+            // Read between two points.
+            |rate| iops(rate, Source::Derived),
         )
     }
 
@@ -944,9 +1044,7 @@ impl<'a> Known<'a> {
             )
         };
         let ordered = |of: &Configuration| {
-            let mut stations = network(self.view().values, of, self.premises).stations;
-            stations.sort_by(|one, other| one.capacity().total_cmp(&other.capacity()));
-            stations
+            by_capacity(network(self.view().values, of, self.premises).stations)
         };
         Section {
             name: "binding".to_owned(),
@@ -970,6 +1068,79 @@ impl<'a> Known<'a> {
         }
     }
 
+    /// What each machine sends and receives: none where it is not known how long requests are.
+    fn links_section(
+        &self,
+        curves: &[MeasuredCurve],
+        held: &[MeasuredCurve],
+        targets: &[Configuration],
+    ) -> Option<Section> {
+        let bytes = self.premises.request_bytes?;
+        let measured = curves.iter().chain(held).map(|of| {
+            let source = Source::Given;
+            (of.name.clone(), of.configuration, Some(of.peak()), source)
+        });
+        let planned = targets.iter().map(|of| {
+            let peak = || self.mean(&|view| self.peak(view, of, self.in_flight_max));
+            let rate = self.refusal(of).is_none().then(peak);
+            let is_usual = |(link, _): &(u64, Source)| of.link == Some(*link);
+            let source = self.link.filter(is_usual).map_or(Source::Given, |of| of.1);
+            (of.text(), *of, rate, source)
+        });
+        let all: Vec<_> = measured.chain(planned).collect();
+        type Moved<'a> = &'a dyn Fn(&Configuration) -> Option<f64>;
+        let moved = |name: &str, label: &str, lengths: Moved<'_>| {
+            let cells = all.iter().map(|(_, of, rate, _)| match rate {
+                None => Cell::word("refused", Source::Derived),
+                Some(rate) => lengths(of).map_or_else(
+                    || Cell::word("-", Source::Derived),
+                    |lengths| {
+                        let moved = lengths * bytes * rate;
+                        Cell::new(moved, bit_rate_text(moved), Source::Derived)
+                    },
+                ),
+            });
+            Row::new(name, label, "bytes/s", cells.collect())
+        };
+        let (reads, writes) = (self.premises.read_part, 1.0 - self.premises.read_part);
+        let gateways = |of: &Configuration| f64::from(of.gateways);
+        let kind = |of: &Configuration, at: usize| {
+            let of = *links::traffic(of, self.premises).get(at)?;
+            Some((of.sent / of.machines, of.received / of.machines))
+        };
+        let machines = match self.premises.colocated {
+            true => ["A node with a gateway", "A node without"],
+            false => ["A gateway's host", "A host of OSDs"],
+        };
+        let link = all.iter().map(|(_, of, _, source)| match of.link {
+            Some(link) => Cell::new(link as f64, bit_rate_text(link as f64), *source),
+            None => Cell::word("not said", Source::Assumed),
+        });
+        let used = all.iter().map(|(_, of, rate, _)| match rate {
+            Some(rate) if of.link.is_some() => {
+                let used = rate / links::capacity(of, self.premises);
+                Cell::new(used, percent_text(used), Source::Derived)
+            }
+            _ => Cell::word("-", Source::Derived),
+        });
+        Some(Section {
+            name: "links".to_owned(),
+            title: "What links carry at the highest rate".to_owned(),
+            words: "Bytes of requests alone, without headers; each way. Reads go from OSDs to a gateway and on to its NVMe hosts, writes the other way and between OSDs to all replicas but the first; between a gateway and OSDs of its own node nothing is carried. All of it goes over one link.".to_owned(),
+            columns: all.iter().map(|(name, ..)| name.clone()).collect(),
+            rows: vec![
+                moved("gateway-sends", "A gateway to its NVMe hosts", &|of| Some(reads / gateways(of))),
+                moved("gateway-receives", "A gateway from its NVMe hosts", &|of| Some(writes / gateways(of))),
+                moved("first-sends", &format!("{} sends", machines[0]), &|of| Some(kind(of, 0)?.0)),
+                moved("first-receives", &format!("{} receives", machines[0]), &|of| Some(kind(of, 0)?.1)),
+                moved("second-sends", &format!("{} sends", machines[1]), &|of| Some(kind(of, 1)?.0)),
+                moved("second-receives", &format!("{} receives", machines[1]), &|of| Some(kind(of, 1)?.1)),
+                Row::new("link", "A link carries each way", "bytes/s", link.collect()),
+                Row::new("used", "Of which is used at most", "fraction", used.collect()),
+            ],
+        })
+    }
+
     fn held_section(&self, name: &str, title: &str, held: &[MeasuredCurve]) -> Section {
         let each = |name: &str, label: &str, unit: &str, cell: &dyn Fn(&MeasuredCurve) -> Cell| {
             Row::new(name, label, unit, held.iter().map(cell).collect())
@@ -990,7 +1161,7 @@ impl<'a> Known<'a> {
                     iops(of.peak(), of.source)
                 }),
                 each("peak-predicted", "Predicted", "requests/s", &|of| {
-                    self.interval(|view| peak(view, of))
+                    self.interval(&of.configuration, |view| peak(view, of))
                 }),
                 each("peak-error", "Off by", "fraction", &|of| {
                     part(
@@ -999,7 +1170,7 @@ impl<'a> Known<'a> {
                     )
                 }),
                 each("peak-inside", "Measured lies inside", "", &|of| {
-                    self.inside(Some(of.peak()), &|view| peak(view, of))
+                    self.inside(&of.configuration, Some(of.peak()), &|view| peak(view, of))
                 }),
                 each("within", &self.within_label(), "requests/s", &|of| {
                     self.measured_within(of)
@@ -1014,7 +1185,9 @@ impl<'a> Known<'a> {
                     )
                 }),
                 each("within-inside", "Measured lies inside", "", &|of| {
-                    self.inside(of.rate_within(self.latency), &|view| within(view, of))
+                    self.inside(&of.configuration, of.rate_within(self.latency), &|view| {
+                        within(view, of)
+                    })
                 }),
                 each("refused", "Would be refused as a target", "", &|of| {
                     Cell::word(
@@ -1069,7 +1242,7 @@ impl<'a> Known<'a> {
                 self.interval_within(of, most)
             }),
             each("peak", "Highest rate", "requests/s", &|of| {
-                self.interval(|view| self.peak(view, of, most))
+                self.interval(of, |view| self.peak(view, of, most))
             })
             .how(format!(
                 "with {} requests in flight, the most that was measured",
@@ -1257,7 +1430,7 @@ impl<'a> Known<'a> {
                 None => {
                     let within = |view: View<'_>| self.within(view, of, most);
                     Ok(self
-                        .bounds(&within)
+                        .bounds(of, &within)
                         .map_or_else(|| self.mean(&within), |of| of.0))
                 }
             }
@@ -1297,6 +1470,7 @@ impl<'a> Known<'a> {
                             nodes,
                             osds: osds.saturating_mul(nodes),
                             bdevs_per_cluster,
+                            link: self.link.map(|(link, _)| link),
                         };
                         match rate(&of) {
                             Ok(rate) if rate >= wanted => return Ok(of),
@@ -1366,6 +1540,22 @@ impl<'a> Known<'a> {
                             |why| Cell::word(format!("refused: {why}"), Source::Derived),
                             |rate| iops(rate, Source::Fitted),
                         )
+                    },
+                ),
+                each(
+                    "link-takes",
+                    "A link carries at that rate",
+                    "bytes/s",
+                    &|of| {
+                        let Some(bytes) = self.premises.request_bytes else {
+                            return Cell::word("not known", Source::Derived);
+                        };
+                        let one = |of: links::Traffic| of.sent.max(of.received) / of.machines;
+                        let kinds = links::traffic(of, self.premises).into_iter();
+                        let most_lengths = kinds.map(one).fold(0.0, f64::max);
+                        let rate = self.mean(&|view| self.within(view, of, most));
+                        let moved = most_lengths * bytes * rate;
+                        Cell::new(moved, bit_rate_text(moved), Source::Derived)
                     },
                 ),
                 each("measured-range", "Within what was measured", "", &|of| {
@@ -1479,7 +1669,26 @@ impl<'a> Known<'a> {
         said.join(" ")
     }
 
-    fn caveats(&self) -> Vec<String> {
+    fn caveat_of_links(&self, targets: &[Configuration]) -> Option<&'static str> {
+        if self.premises.request_bytes.is_none() {
+            return Some(
+                "How long requests are is not known (--request-bytes): what links carry is not told, and none binds.",
+            );
+        }
+        let planned = self.link.is_some() || targets.iter().any(|of| of.link.is_some());
+        let measured = (self.curves.iter()).all(|of| of.configuration.link.is_some());
+        match (planned, measured) {
+            (false, _) => Some(
+                "No links are said (--link), so that none binds: what each takes is in what links carry.",
+            ),
+            (true, false) => Some(
+                "The links of what was measured are not said (--measured-link): their time is in what was fitted, and that of the planned ones is added to it, so that latencies are told too long by what the measured ones took.",
+            ),
+            (true, true) => None,
+        }
+    }
+
+    fn caveats(&self, targets: &[Configuration]) -> Vec<String> {
         let mut caveats = vec![format!(
             "Intervals are of the forms of the model, their parameters and how far curves lie from it ({} curves could be left out for that), and of the other explanations that are named; what no form has is in none of them: see how curves that were left out come out.",
             self.left_out
@@ -1518,6 +1727,7 @@ impl<'a> Known<'a> {
         if self.curves.iter().all(|of| Some(ratio(of)) == first) {
             caveats.push("every curve has as many OSDs in a node: whether storage goes by OSDs or by nodes is not shown.".to_owned());
         }
+        caveats.extend(self.caveat_of_links(targets).map(str::to_owned));
         for other in &self.others {
             caveats.push(format!("{}: {}", other.words, self.how_likely(other)));
         }

@@ -137,11 +137,11 @@ struct RecordArguments {
 #[derive(Debug, clap::Args)]
 struct ClusterArguments {
     /// Curves: a file of points (docs/plans.md); a result of weir curve with what it was measured on, as
-    /// FILE,nodes=4,osds=96,gateways=4,reactors=10,bdevs=2; or published:ceph. May be given several times
+    /// FILE,nodes=4,osds=96,gateways=4,reactors=10,bdevs=2 (and name=, and link=100Gb/s); or published:ceph. May be given several times
     #[arg(long, required = true, value_name = "CURVE")]
     curve: Vec<CurveArgument>,
-    /// A configuration to predict, such as nodes=16,osds=384,gateways=4,reactors=12,bdevs=1; what is left out is as in the curve with the
-    /// most nodes. May be given several times
+    /// A configuration to predict, such as nodes=16,osds=384,gateways=4,reactors=12,bdevs=1,link=25Gb/s; what is left out is as in the curve
+    /// with the most nodes, links as in --link. May be given several times
     #[arg(long, value_name = "WHAT=N,...")]
     predict: Vec<Changes>,
     /// The mean latency that a request may take
@@ -168,6 +168,16 @@ struct ClusterArguments {
     /// Volumes of all gateways [default: what the curves say, else 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     volumes: Option<u32>,
+    /// What the link of each machine with gateways or OSDs carries each way in what is predicted and in designs, such as 25Gb/s [default: what
+    /// --measured-link says, else no link binds]
+    #[arg(long, value_name = "RATE", value_parser = units::rate)]
+    link: Option<f64>,
+    /// What the links of the machines carry that curves were measured on, where a curve has no link= of its own
+    #[arg(long, value_name = "RATE", value_parser = units::rate)]
+    measured_link: Option<f64>,
+    /// Bytes of a request in the mean, such as 16KiB: what links carry [default: what the curves say]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    request_bytes: Option<f64>,
     /// Draws that intervals are from: 40 or more, or 0 for no intervals
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     samples: u32,
@@ -187,6 +197,12 @@ struct Changes {
     bdevs_per_cluster: Option<u32>,
     nodes: Option<u32>,
     osds: Option<u32>,
+    link: Option<u64>,
+}
+
+/// Whole bytes a second of a link; what is less than one is one.
+fn whole_bytes(rate: f64) -> u64 {
+    rate.round().max(1.0) as u64
 }
 
 impl Changes {
@@ -198,6 +214,13 @@ impl Changes {
             self.name = Some(value.to_owned());
             return Ok(());
         }
+        if key == "link" {
+            let rate = units::rate(value).map_err(|error| error.to_string())?;
+            return match self.link.replace(whole_bytes(rate)) {
+                None => Ok(()),
+                Some(_) => Err("link is said twice".to_owned()),
+            };
+        }
         let place = match key {
             "gateways" => &mut self.gateways,
             "reactors" => &mut self.reactors,
@@ -206,7 +229,7 @@ impl Changes {
             "osds" => &mut self.osds,
             _ => {
                 return Err(format!(
-                    "'{key}' is none of gateways, reactors, bdevs, nodes and osds"
+                    "'{key}' is none of gateways, reactors, bdevs, nodes, osds and link"
                 ));
             }
         };
@@ -241,6 +264,7 @@ impl Changes {
             bdevs_per_cluster: self.bdevs_per_cluster.unwrap_or(base.bdevs_per_cluster),
             nodes,
             osds: self.osds.unwrap_or_else(as_dense),
+            link: self.link.or(base.link),
         }
     }
 
@@ -252,6 +276,7 @@ impl Changes {
             bdevs_per_cluster: self.bdevs_per_cluster?,
             nodes: self.nodes?,
             osds: self.osds?,
+            link: self.link,
         })
     }
 }
@@ -490,9 +515,16 @@ fn of_cluster(arguments: &ClusterArguments, json: bool) -> anyhow::Result<ExitCo
     ];
     let options = options.iter().filter(|(_, is_given)| *is_given);
     let options: Vec<&str> = options.map(|(option, _)| *option).collect();
-    let (curves, said) = curves(&arguments.curve, &options)?;
+    let (mut curves, said) = curves(&arguments.curve, &options)?;
+    for curve in &mut curves {
+        let link = &mut curve.configuration.link;
+        *link = link.or(arguments.measured_link.map(whole_bytes));
+    }
     if let Some(percent) = arguments.read_percent {
         check_reads(f64::from(percent), &curves)?;
+    }
+    if let Some(bytes) = arguments.request_bytes {
+        check_length(bytes, &curves)?;
     }
     let told = |said: bool, source: Source| if said { Source::Given } else { source };
     let premises = Premises {
@@ -501,11 +533,16 @@ fn of_cluster(arguments: &ClusterArguments, json: bool) -> anyhow::Result<ExitCo
         read_part: (arguments.read_percent).map_or(said.read_part, |of| f64::from(of) / 100.0),
         volumes: arguments.volumes.map_or(said.volumes, f64::from),
         storage_seconds_max: said.storage_seconds_max,
+        request_bytes: arguments.request_bytes.or(said.request_bytes),
         sources: PremiseSources {
             colocated: told(arguments.separate_gateways, said.sources.colocated),
             replicas: told(arguments.replicas.is_some(), said.sources.replicas),
             read_part: told(arguments.read_percent.is_some(), said.sources.read_part),
             volumes: told(arguments.volumes.is_some(), said.sources.volumes),
+            request_bytes: told(
+                arguments.request_bytes.is_some(),
+                said.sources.request_bytes,
+            ),
         },
     };
     let largest = (curves
@@ -516,11 +553,19 @@ fn of_cluster(arguments: &ClusterArguments, json: bool) -> anyhow::Result<ExitCo
     if arguments.predict.iter().any(|of| of.name.is_some()) {
         bail!("--predict takes no name=: a configuration is called by what it is");
     }
+    // What is planned is taken to have the links that were measured, unless told otherwise.
+    let told = arguments.link.map(|of| (whole_bytes(of), Source::Given));
+    let link = told.or(largest.link.map(|of| (of, Source::Assumed)));
+    let base = Configuration {
+        link: link.map(|(of, _)| of),
+        ..largest
+    };
     let request = cluster::Request {
         premises,
         latency: arguments.latency.as_secs_f64(),
-        targets: arguments.predict.iter().map(|of| of.of(largest)).collect(),
+        targets: arguments.predict.iter().map(|of| of.of(base)).collect(),
         wanted: arguments.target,
+        link,
         held_out: arguments.hold_out.clone(),
         leave_out: arguments.leave_out,
         samples: arguments.samples,
@@ -529,6 +574,25 @@ fn of_cluster(arguments: &ClusterArguments, json: bool) -> anyhow::Result<ExitCo
     };
     let sheet = cluster::plan(&request)?;
     arguments.sheet.finish(sheet, json)
+}
+
+/// Refuses a length of requests that curves say otherwise.
+fn check_length(bytes: f64, curves: &[MeasuredCurve]) -> anyhow::Result<()> {
+    if !(1.0..=f64::from(u32::MAX)).contains(&bytes) {
+        bail!("--request-bytes is from 1 to {} bytes", u32::MAX);
+    }
+    for curve in curves {
+        if let Some(asked) = curve.asked.request_bytes()
+            && (asked - bytes).abs() >= 0.5
+        {
+            bail!(
+                "--request-bytes is {bytes}, and {} was measured with requests of {} bytes in the mean: leave the option out",
+                curve.place(),
+                weir_report::words::trimmed(asked, 1)
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a part that reads which results say otherwise.
@@ -612,6 +676,13 @@ fn curves(
         premises.read_part = percent / 100.0;
         premises.sources.read_part = curve.source;
     }
+    let lengths = |of: &MeasuredCurve| Some((of.asked.request_bytes()?, of.source));
+    if premises.request_bytes.is_none()
+        && let Some((bytes, source)) = curves.iter().find_map(lengths)
+    {
+        premises.request_bytes = Some(bytes);
+        premises.sources.request_bytes = source;
+    }
     Ok((curves, premises))
 }
 
@@ -642,10 +713,16 @@ mod tests {
             bdevs_per_cluster: 1,
             nodes: 4,
             osds: 10,
+            link: Some(12_500_000_000),
         };
         let of = |text: &str| text.parse::<Changes>().unwrap().of(base);
         assert_eq!(of("reactors=8").osds, 10);
         assert_eq!(of("nodes=8").osds, 20);
+        assert_eq!(of("nodes=8").link, Some(12_500_000_000));
+        assert_eq!(of("nodes=8,link=25Gb/s").link, Some(3_125_000_000));
+        for wrong in ["link=25", "link=25Gb/s,link=25Gb/s", "link"] {
+            assert!(wrong.parse::<Changes>().is_err(), "{wrong}");
+        }
         assert_eq!(of("nodes=1000000").osds, 2_500_000);
         let none = Configuration { nodes: 0, ..base };
         let read: Changes = "nodes=8".parse().unwrap();

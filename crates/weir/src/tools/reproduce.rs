@@ -265,6 +265,7 @@ fn ceph(arguments: &CephArguments, json: bool) -> anyhow::Result<ExitCode> {
             latency: LATENCY_SECONDS,
             targets: Vec::new(),
             wanted: None,
+            link: None,
             held_out: vec!["12".to_owned()],
             leave_out: true,
             samples: SAMPLES,
@@ -303,6 +304,7 @@ fn ceph(arguments: &CephArguments, json: bool) -> anyhow::Result<ExitCode> {
         bdevs_per_cluster: 1,
         nodes: 1,
         osds: 1,
+        link: None,
     };
     let curve = points::of_document(&stored, "measured here", unknown)?;
     let mut sheet = reproduce::ceph(&Beside::Measured(Box::new(curve)), LATENCY_SECONDS);
