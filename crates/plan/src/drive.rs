@@ -23,6 +23,8 @@ pub struct Drive {
     pub name: String,
     /// Bytes, if known.
     pub capacity: Option<f64>,
+    /// Where that comes from.
+    pub capacity_source: Source,
     /// Ascending by length; at least one.
     pub windows: Vec<Window>,
     /// The length from which on all windows were measured; 0 where a rate is said to hold for ever.
@@ -35,6 +37,8 @@ pub struct Drive {
     pub gap: GapKind,
     /// The data sheet's rate, if known.
     pub data_sheet: Option<f64>,
+    /// Where that comes from.
+    pub data_sheet_source: Source,
     /// Where the rates come from.
     pub source: Source,
     /// What a reader of the plan must know of it.
@@ -125,6 +129,18 @@ pub enum DriveError {
         drive: String,
         /// What it lacks.
         what: String,
+    },
+    /// A number in it cannot be.
+    #[error(
+        "the result cannot be right: {drive}: {what} is {number}; take the file as `weir drive` wrote it"
+    )]
+    Number {
+        /// The drive.
+        drive: String,
+        /// What it is of.
+        what: &'static str,
+        /// As it stands there.
+        number: f64,
     },
     /// There is no such published drive.
     #[error("no drive '{name}' was published; there are {there}, and all")]
@@ -228,6 +244,52 @@ struct StoredPass {
     worst_windows: Vec<StoredWindow>,
 }
 
+impl StoredPass {
+    /// Refuses numbers that no measurement has. A window in which nothing was written is none of them: the drive stood still.
+    fn check(&self, drive: &str, counts: bool) -> Result<(), DriveError> {
+        let wrong = |what, number| {
+            Err(DriveError::Number {
+                drive: drive.to_owned(),
+                what,
+                number,
+            })
+        };
+        for phase in &self.phases {
+            let rate = phase.rate.as_ref();
+            // The rate that is gone by.
+            let mean = rate.and_then(|of| of.mean.or(of.median));
+            for (what, number, is_used) in [
+                ("the time of a phase", Some(phase.seconds), counts),
+                ("the mean rate of a phase", mean, counts),
+                (
+                    "the slowest write of a phase",
+                    Some(phase.slowest_write_seconds),
+                    false,
+                ),
+                (
+                    "the longest gap of a phase",
+                    phase.longest_gap_seconds,
+                    false,
+                ),
+            ] {
+                let Some(number) = number else { continue };
+                if !number.is_finite() || number < 0.0 || (is_used && number == 0.0) {
+                    return wrong(what, number);
+                }
+            }
+        }
+        for window in &self.worst_windows {
+            if !window.seconds.is_finite() || window.seconds <= 0.0 {
+                return wrong("the length of a window", window.seconds);
+            }
+            if !window.bytes_per_second.is_finite() || window.bytes_per_second < 0.0 {
+                return wrong("the rate of a window", window.bytes_per_second);
+            }
+        }
+        Ok(())
+    }
+}
+
 #[derive(Deserialize)]
 struct StoredPhase {
     #[serde(default)]
@@ -282,6 +344,7 @@ pub fn read(text: &str, when_full: WhenFull) -> Result<Vec<Drive>, DriveError> {
             let mut drive = of_stored(&stored, drive, when_full)?;
             if stored.simulated || drive.source == Source::Modelled {
                 drive.source = Source::Modelled;
+                drive.capacity_source = Source::Modelled;
                 for found in &mut drive.found {
                     found.source = Source::Modelled;
                 }
@@ -328,6 +391,10 @@ fn of_stored(
         },
     };
     let passes: Vec<&StoredPass> = std::iter::once(fill).chain(over).collect();
+    for pass in &stored.passes {
+        let counts = passes.iter().any(|used| used.pass == pass.pass);
+        pass.check(&name, counts)?;
+    }
     if let Some(cut) = passes.iter().find(|pass| pass.complete == Some(false)) {
         said.push("unfinished");
         caveats.push(format!(
@@ -365,10 +432,8 @@ fn of_stored(
     let mut windows: Vec<Window> = Vec::new();
     let mut seen_seconds: f64 = 0.0;
     for pass in &passes {
-        let usable = (pass.worst_windows.iter())
-            .filter(|of| of.seconds > 0.0 && of.bytes_per_second.is_finite());
         let mut shortest = f64::INFINITY;
-        for of in usable {
+        for of in &pass.worst_windows {
             shortest = shortest.min(of.seconds);
             match windows.iter_mut().find(|has| has.seconds == of.seconds) {
                 Some(has) => has.rate = has.rate.min(of.bytes_per_second),
@@ -400,6 +465,14 @@ fn of_stored(
         .filter_map(|pass| mean_of(pass))
         .fold(f64::INFINITY, f64::min);
     let longest = windows.last().map_or(0.0, |of| of.rate);
+    let mean = if mean.is_finite() { mean } else { longest };
+    if mean <= 0.0 {
+        return Err(DriveError::Number {
+            drive: name,
+            what: "the mean rate of a pass",
+            number: mean,
+        });
+    }
     let phases = || passes.iter().flat_map(|pass| &pass.phases);
     let gaps: Option<Vec<f64>> = phases().map(|of| of.longest_gap_seconds).collect();
     let slowest = phases().map(|of| of.slowest_write_seconds);
@@ -442,12 +515,14 @@ fn of_stored(
     Ok(Drive {
         name,
         capacity: stored.capacity_bytes,
-        mean: if mean.is_finite() { mean } else { longest },
+        capacity_source: source,
+        mean,
         gap_seconds,
         gap,
         windows,
         seen_seconds,
         data_sheet: None,
+        data_sheet_source: source,
         source,
         caveats,
         found: vec![found],
@@ -472,6 +547,7 @@ impl Drive {
         Drive {
             name: name.to_owned(),
             capacity,
+            capacity_source: source,
             windows: vec![Window {
                 seconds: f64::INFINITY,
                 rate,
@@ -481,6 +557,7 @@ impl Drive {
             gap_seconds: 0.0,
             gap: GapKind::Unknown,
             data_sheet: None,
+            data_sheet_source: source,
             source,
             caveats: Vec::new(),
             found: Vec::new(),
@@ -518,11 +595,19 @@ impl Drive {
                 .map(|drive| drive.rate_over(seconds))
                 .fold(f64::INFINITY, f64::min),
         });
-        let least = |values: Vec<Option<f64>>| {
-            values.into_iter().try_fold(f64::INFINITY, |least, value| {
-                value.map(|value| least.min(value))
+        let figures = |of: fn(&Drive) -> (Option<f64>, Source)| {
+            let each: Option<Vec<(f64, Source)>> = members
+                .iter()
+                .map(|(drive, _)| of(drive))
+                .map(|(value, source)| Some((value?, source)))
+                .collect();
+            each.and_then(|each| {
+                each.into_iter()
+                    .min_by(|one, other| one.0.total_cmp(&other.0))
             })
         };
+        let capacity = figures(|of| (of.capacity, of.capacity_source));
+        let data_sheet = figures(|of| (of.data_sheet, of.data_sheet_source));
         let longest = of().max_by(|one, other| one.gap_seconds.total_cmp(&other.gap_seconds));
         let longest = longest.unwrap_or(first);
         let names = members
@@ -530,13 +615,15 @@ impl Drive {
             .map(|(drive, count)| format!("{count} x {}", drive.name));
         let array = Drive {
             name: names.collect::<Vec<_>>().join(" + "),
-            capacity: least(of().map(|drive| drive.capacity).collect()),
+            capacity: capacity.map(|of| of.0),
+            capacity_source: capacity.map_or(first.capacity_source, |of| of.1),
             windows: windows.collect(),
             seen_seconds: of().map(|drive| drive.seen_seconds).fold(0.0, f64::max),
             mean: of().map(|drive| drive.mean).fold(f64::INFINITY, f64::min),
             gap_seconds: longest.gap_seconds,
             gap: longest.gap,
-            data_sheet: least(of().map(|drive| drive.data_sheet).collect()),
+            data_sheet: data_sheet.map(|of| of.0),
+            data_sheet_source: data_sheet.map_or(first.data_sheet_source, |of| of.1),
             source: if of().all(|drive| drive.source == first.source) {
                 first.source
             } else if of().any(|drive| drive.source == Source::Modelled) {
@@ -709,6 +796,72 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_no_measurement_has_are_refused_and_a_stall_is_none_of_them() {
+        let over = FILL.replace("\"fill\"", "\"overwrite\"");
+        let said = |from: &str, to: &str| {
+            assert!(FILL.contains(from), "{from}");
+            let text = result(&format!("{},{over}", FILL.replacen(from, to, 1)));
+            let read = read(&text, WhenFull::Overwrite);
+            read.map(|drives| drives[0].rate_over(1.0))
+                .map_err(|error| error.to_string())
+        };
+        for (from, to, what) in [
+            (
+                "\"bytes_per_second\":8",
+                "\"bytes_per_second\":-8",
+                "the rate of a window is -8",
+            ),
+            (
+                "{\"seconds\":1,",
+                "{\"seconds\":-1,",
+                "the length of a window is -1",
+            ),
+            (
+                "{\"seconds\":1,",
+                "{\"seconds\":0,",
+                "the length of a window is 0",
+            ),
+            ("\"mean\":20", "\"mean\":0", "the mean rate of a phase is 0"),
+            (
+                "\"mean\":20",
+                "\"mean\":-20",
+                "the mean rate of a phase is -20",
+            ),
+            (
+                "{\"seconds\":10,\"rate\"",
+                "{\"seconds\":-10,\"rate\"",
+                "the time of a phase is -10",
+            ),
+            (
+                "{\"seconds\":10,\"rate\"",
+                "{\"seconds\":0,\"rate\"",
+                "the time of a phase is 0",
+            ),
+            (
+                "\"stall_seconds\":0.5",
+                "\"stall_seconds\":-1",
+                "the slowest write of a phase is -1",
+            ),
+            (
+                "\"stall_seconds\":0.5",
+                "\"longest_gap_seconds\":-1",
+                "the longest gap of a phase is -1",
+            ),
+        ] {
+            let refused = said(from, to).unwrap_err();
+            assert!(refused.contains(&format!("d: {what};")), "{to}: {refused}");
+        }
+        assert_eq!(
+            said("\"bytes_per_second\":8", "\"bytes_per_second\":0"),
+            Ok(0.0)
+        );
+        // Nothing but windows, in the longest of which nothing was written.
+        let bare = r#"{"pass":"fill","worst_windows":[{"seconds":1,"bytes_per_second":5},{"seconds":9,"bytes_per_second":0}]}"#;
+        let refused = read(&result(bare), WhenFull::Stop).unwrap_err();
+        assert!(refused.to_string().contains("the mean rate of a pass is 0"));
+    }
+
+    #[test]
     fn an_array_goes_at_its_slowest_members_pace() {
         let fast = Drive::steady("fast", 3.0, Some(10.0), Source::Given);
         let slow = Drive {
@@ -727,7 +880,10 @@ mod tests {
         let (array, count) = Drive::striped(&[(fast, 2), (slow, 3)]);
         assert_eq!(count, 5);
         assert_eq!(array.name, "2 x fast + 3 x slow");
-        assert_eq!(array.capacity, Some(8.0));
+        assert_eq!(
+            (array.capacity, array.capacity_source),
+            (Some(8.0), Source::Measured)
+        );
         assert_eq!(array.rate_over(1.0), 1.0);
         assert_eq!(array.rate_over(9.0), 3.0);
     }

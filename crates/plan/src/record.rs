@@ -765,6 +765,12 @@ fn drives_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section
         );
     }
     if worked.iter().any(|of| of.by_data_sheet.is_some()) {
+        rows.push(each("data-sheet", "Data sheet", "bytes/s", worked, |of| {
+            let drive = &of.design.drive;
+            drive.data_sheet.map_or_else(unknown, |rate| {
+                Cell::new(rate, rate_text(rate), drive.data_sheet_source)
+            })
+        }));
         rows.push(
             each(
                 "drives-data-sheet",
@@ -832,10 +838,9 @@ fn ring_section(requirements: &Requirements, worked: &[Worked<'_>]) -> Section {
     let spare = spare(requirements);
     let bytes = |value: f64, source| Cell::new(value, bytes_text(value), source);
     let mut rows = vec![each("capacity", "A drive holds", "bytes", worked, |of| {
-        of.design
-            .drive
-            .capacity
-            .map_or_else(unknown, |value| bytes(value, of.design.drive.source))
+        of.design.drive.capacity.map_or_else(unknown, |value| {
+            bytes(value, of.design.drive.capacity_source)
+        })
     })];
     if let Some(seconds) = requirements.retain {
         rows.push(

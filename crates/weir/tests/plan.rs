@@ -973,10 +973,54 @@ fn a_recorders_run_that_is_interrupted_is_taken_up_to_the_same_end_and_reported_
     assert!(told.contains("run.json.kept is not there"), "{told}");
 }
 
+/// A result of two drives, a and b, of which the second is the smaller.
+fn result_of_two(folder: &Path) {
+    let drive = |name: &str, capacity: &str| {
+        let windows = r#""worst_windows":[{"seconds":1,"bytes_per_second":2e9}]"#;
+        let passes = format!(r#"{{"pass":"fill",{windows}}},{{"pass":"overwrite",{windows}}}"#);
+        format!(r#"{{"name":"{name}","capacity_bytes":{capacity},"passes":[{passes}]}}"#)
+    };
+    let drives = format!("{},{}", drive("a", "4e12"), drive("b", "2e12"));
+    let text = format!(r#"{{"weir":"drive","version":1,"drives":[{drives}]}}"#);
+    std::fs::write(folder.join("both.json"), text).unwrap();
+}
+
+#[test]
+fn what_is_told_beside_a_drive_is_not_told_as_measured_and_a_count_is_of_one_drive() {
+    let folder = tempfile::tempdir().unwrap();
+    result_of_two(folder.path());
+    let record = |arguments: &[&str]| {
+        let line = ["plan", "record", "--rate", "10Gb/s"];
+        answer(folder.path(), &[&line[..], arguments].concat())
+    };
+    let told = ["--capacity", "3.84TB", "--data-sheet", "3GB/s"];
+    for (drive, source) in [
+        ("both.json,drive=a", "measured"),
+        ("published:p5510", "published"),
+    ] {
+        let sheet = record(&["--drive", drive]);
+        assert!(texts(&sheet, "ring", "capacity")[0].ends_with(source));
+        let sheet = record(&[&["--drive", drive], &told[..]].concat());
+        assert_eq!(texts(&sheet, "ring", "capacity"), ["3.84 TB given"]);
+        assert_eq!(texts(&sheet, "drives", "data-sheet"), ["3 GB/s given"]);
+        assert!(texts(&sheet, "drives", "binding-rate")[0].ends_with(source));
+    }
+    let mixed = [
+        "--drive",
+        "both.json,drive=a,count=4",
+        "--drive",
+        "both.json,drive=b,count=2",
+    ];
+    let sheet = record(&mixed);
+    assert_eq!(values(&sheet, "drives", "count"), [6.0]);
+    assert_eq!(values(&sheet, "ring", "capacity"), [2e12]);
+}
+
 #[test]
 fn what_makes_no_sense_is_refused_with_the_way_out() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("x.json"), "{}").unwrap();
+    result_of_two(folder.path());
     let line = ["plan", "record", "--rate", "100Gb/s"];
     for (arguments, part) in [
         (vec![], "--drive"),
@@ -1033,6 +1077,40 @@ fn what_makes_no_sense_is_refused_with_the_way_out() {
                 "published:optane",
             ],
             "one of each",
+        ),
+        (
+            vec!["--drive", "both.json,count=4"],
+            "--drive 'both.json,drive=a,count=4'",
+        ),
+        (
+            vec!["--drive", "both.json,drive=c"],
+            "no drive 'c'; there are: a, b",
+        ),
+        (
+            vec!["--drive", "published:all,count=2"],
+            "--drive 'published:970-evo-plus,count=2'",
+        ),
+        (
+            vec![
+                "--drive",
+                "published:p5510,count=4",
+                "--drive",
+                "published:optane,count=4",
+                "--capacity",
+                "3.84TB",
+            ],
+            "--capacity would be said of every drive",
+        ),
+        (
+            vec![
+                "--drive",
+                "published:p5510,count=4",
+                "--drive",
+                "published:optane,count=4",
+                "--data-sheet",
+                "3GB/s",
+            ],
+            "--data-sheet would be said of every drive",
         ),
         (
             vec!["--sustained", "1GB/s", "--html", "."],

@@ -85,19 +85,19 @@ struct RecordArguments {
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     rate: f64,
     /// A drive: a result of weir drive, as FILE or FILE,count=N; or published:NAME of docs/plans.md, or published:all. May be given several
-    /// times: each is planned by itself, or, where each has a count, all are one array of RAID0
+    /// times: each is planned by itself, or, where each has a count, all are one array of RAID0. FILE,drive=NAME is one of several drives of a result
     #[arg(long, value_name = "DRIVE", required_unless_present = "sustained")]
     drive: Vec<DriveArgument>,
     /// Instead of a result: bytes per second that a drive keeps at its worst, for ever, such as 1.6GB/s
     #[arg(long, value_name = "RATE", value_parser = units::rate, conflicts_with = "drive")]
     sustained: Option<f64>,
-    /// What a drive holds, such as 3.84TB, instead of what a result says
+    /// What a drive holds, such as 3.84TB, instead of what a result says; not of an array of different drives
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     capacity: Option<f64>,
     /// How many drives there are, with --sustained
     #[arg(long, value_name = "N", requires = "sustained", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     count: Option<u64>,
-    /// What the data sheet promises, to be shown beside
+    /// What the data sheet promises, to be shown beside; not of an array of different drives
     #[arg(long, value_name = "RATE", value_parser = units::rate)]
     data_sheet: Option<f64>,
     /// How much more than the line the drives must keep up with, such as 20% [default: 0%]
@@ -360,6 +360,8 @@ struct DiffArguments {
 #[derive(Debug, Clone)]
 struct DriveArgument {
     place: DrivePlace,
+    /// Which of the drives of a result.
+    drive: Option<String>,
     count: Option<u64>,
 }
 
@@ -377,15 +379,68 @@ impl std::str::FromStr for DriveArgument {
             None => (text, None),
             Some((place, count)) => match count.parse::<u64>() {
                 Ok(count @ 1..=100_000) => (place, Some(count)),
-                _ => return Err(format!("'{count}' is no count from 1 to 100000")),
+                _ => {
+                    return Err(format!(
+                        "'{count}' is no count from 1 to 100000; it comes last"
+                    ));
+                }
             },
         };
+        let (place, drive) = match place.rsplit_once(",drive=") {
+            Some((place, drive)) => (place, Some(drive.to_owned())),
+            None => (place, None),
+        };
         let place = match place.strip_prefix("published:") {
+            Some(_) if drive.is_some() => {
+                return Err("drive= is of a result: published:NAME is one drive".to_owned());
+            }
             Some(name) => DrivePlace::Published(name.to_owned()),
             None if place.is_empty() => return Err("it names no file".to_owned()),
             None => DrivePlace::File(PathBuf::from(place)),
         };
-        Ok(DriveArgument { place, count })
+        Ok(DriveArgument {
+            place,
+            drive,
+            count,
+        })
+    }
+}
+
+impl DriveArgument {
+    /// Of the drives of a result those that are meant.
+    fn named_of(&self, drives: Vec<Drive>) -> anyhow::Result<Vec<Drive>> {
+        let Some(name) = &self.drive else {
+            return Ok(drives);
+        };
+        let names: Vec<String> = drives.iter().map(|of| of.name.clone()).collect();
+        let meant: Vec<Drive> = drives.into_iter().filter(|of| &of.name == name).collect();
+        if meant.is_empty() {
+            bail!("it has no drive '{name}'; there are: {}", names.join(", "));
+        }
+        Ok(meant)
+    }
+
+    /// Refuses one count of several drives: it would be of each.
+    fn check_count(&self, drives: &[Drive]) -> anyhow::Result<()> {
+        let (Some(count), [first, _, ..]) = (self.count, drives) else {
+            return Ok(());
+        };
+        let (place, one) = match &self.place {
+            DrivePlace::Published(name) => (
+                format!("published:{name}"),
+                format!("published:{}", first.name),
+            ),
+            DrivePlace::File(file) => {
+                let file = file.display();
+                (file.to_string(), format!("{file},drive={}", first.name))
+            }
+        };
+        let names: Vec<&str> = drives.iter().map(|of| of.name.as_str()).collect();
+        bail!(
+            "{place} has {} drives ({}), and count={count} would be of each: name each with a count of its own, as in --drive '{one},count={count}'",
+            drives.len(),
+            names.join(", ")
+        )
     }
 }
 
@@ -469,13 +524,30 @@ fn designs(arguments: &RecordArguments) -> anyhow::Result<Vec<Design>> {
             DrivePlace::File(file) => {
                 let named = || file.display().to_string();
                 let text = fs::read_to_string(file).with_context(named)?;
-                drive::read(&text, arguments.when_full).with_context(named)?
+                let drives = drive::read(&text, arguments.when_full).with_context(named)?;
+                argument.named_of(drives).with_context(named)?
             }
         };
-        for mut drive in drives {
-            drive.data_sheet = arguments.data_sheet.or(drive.data_sheet);
-            drive.capacity = arguments.capacity.or(drive.capacity);
-            found.push((drive, argument.count));
+        argument.check_count(&drives)?;
+        found.extend(drives.into_iter().map(|drive| (drive, argument.count)));
+    }
+    let is_array = found.len() > 1 && found.iter().any(|(_, count)| count.is_some());
+    for (option, is_said) in [
+        ("--capacity", arguments.capacity.is_some()),
+        ("--data-sheet", arguments.data_sheet.is_some()),
+    ] {
+        if is_said && is_array {
+            bail!(
+                "{option} would be said of every drive of the array, and they are different ones: leave it out, or plan each by itself, without count="
+            );
+        }
+    }
+    for (drive, _) in &mut found {
+        if let Some(capacity) = arguments.capacity {
+            (drive.capacity, drive.capacity_source) = (Some(capacity), Source::Given);
+        }
+        if let Some(rate) = arguments.data_sheet {
+            (drive.data_sheet, drive.data_sheet_source) = (Some(rate), Source::Given);
         }
     }
     let counted: Vec<(Drive, u64)> = found
@@ -735,6 +807,11 @@ mod tests {
         let one = read("results/a,b.json,count=12").unwrap();
         assert_eq!(file(&one), Some(Path::new("results/a,b.json")));
         assert_eq!(one.count, Some(12));
+        let of_several = read("both.json,drive=file:/dev/b,count=4").unwrap();
+        assert_eq!(file(&of_several), Some(Path::new("both.json")));
+        assert_eq!(of_several.drive.as_deref(), Some("file:/dev/b"));
+        assert_eq!(of_several.count, Some(4));
+        assert!(read("published:all,drive=optane").is_err());
         assert!(file(&read("published:all").unwrap()).is_none());
         for wrong in ["", "a,count=0", "a,count=x", "a,count=100001", ",count=2"] {
             assert!(read(wrong).is_err(), "{wrong}");
