@@ -60,6 +60,14 @@ fn what_cannot_be_meant_is_refused_before_anything_is_written() {
         (&[null, "--size", "1G"], &["--size"]),
         (&[null, "--passes", "fill,fill"], &["none of them twice"]),
         (&[null, "--passes", "read"], &["overwrite-trimmed"]),
+        (
+            &[null, "--passes", "fill", "--trim-ahead", "16M"],
+            &["--trim-ahead is of the pass overwrite-trimmed", "add"],
+        ),
+        (
+            &[null, "--passes", "fill,overwrite", "--idle", "60s"],
+            &["--idle is of the pass recovery", "add"],
+        ),
         (&[null, "--resume"], &["--output"]),
         (
             &[null, "--resume", "-o", &output],
@@ -345,6 +353,23 @@ fn a_block_device_is_qualified_end_to_end_and_not_where_it_carries_a_file_system
             .unwrap()
             .contains("rate-over-bytes")
     );
+}
+
+#[test]
+fn a_file_that_something_has_hold_of_is_refused_though_its_data_may_be_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    std::fs::write(&image, vec![0; 4 << 20]).unwrap();
+    let url = format!("file:{}", image.display());
+    let arguments = [&url, "--destroy-data", &url, "--passes", "fill"];
+    let Some(device) = Loop::over(&image) else {
+        return;
+    };
+    refused(&arguments, &["image is", &device.0]);
+    assert!(!is_begun(&image), "it was written to");
+    drop(device);
+    document(&arguments);
+    assert!(is_begun(&image));
 }
 
 /// A run of the tool that goes on.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, bail};
 use weir_block::Volume;
-use weir_drive::config::{BLOCK_BYTES, Config, DEPTH, DEPTH_MAX, Limits};
+use weir_drive::config::{BLOCK_BYTES, Config, DEPTH, DEPTH_MAX, IDLE, Limits};
 use weir_drive::data::BLOCK_BYTES_MAX;
 use weir_drive::real::{self, Held, Subject};
 use weir_drive::{Document, DriveState, Identity, PassKind, State};
@@ -51,9 +51,9 @@ pub(crate) struct DriveArguments {
     /// Overwrite-trimmed: deallocate for so many bytes ahead of the writes [default: a hundredth of what is written]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     trim_ahead: Option<u64>,
-    /// Recovery: ask nothing of the drive for so long before the burst
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
-    idle: Duration,
+    /// Recovery: ask nothing of the drive for so long before the burst [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    idle: Option<Duration>,
     /// Deallocate everything first
     #[arg(long)]
     purge: bool,
@@ -193,6 +193,21 @@ impl DriveArguments {
         if self.stripe && self.chunk == 0 {
             bail!("--chunk must be at least one block");
         }
+        for (option, is_said, pass) in [
+            (
+                "--trim-ahead",
+                self.trim_ahead.is_some(),
+                PassKind::OverwriteTrimmed,
+            ),
+            ("--idle", self.idle.is_some(), PassKind::Recovery),
+        ] {
+            if is_said && !self.passes.contains(&pass) {
+                let pass = pass.name();
+                bail!(
+                    "{option} is of the pass {pass}, which --passes leaves out: leave the option out too, or add {pass} to the passes"
+                );
+            }
+        }
         let mut others: Vec<&Path> = Vec::new();
         for file in self.output.iter().chain(&self.report) {
             refuse_replacing(file, &others)?;
@@ -226,7 +241,7 @@ impl DriveArguments {
             size_bytes: self.size,
             passes: self.passes.clone(),
             trim_ahead_bytes: self.trim_ahead,
-            idle: self.idle,
+            idle: self.idle.unwrap_or(IDLE),
             purge: self.purge,
             seed: self.seed,
         }
@@ -328,10 +343,12 @@ impl DriveArguments {
         Ok((state, keeper))
     }
 
-    /// Opens the drives, of which each must hold nothing, or have been named.
+    /// Opens the drives, of which nothing may have hold, and of which each must hold nothing, or have been named.
     fn open(&self, session: &Session, config: &Config) -> anyhow::Result<Vec<Opened>> {
         let drives = self.open_each(session)?;
         for (drive, url) in drives.iter().zip(&self.urls) {
+            // Who agrees to the loss of data does not agree to that of what is mounted from it.
+            session.check_not_held(&drive.volume, url)?;
             if !self.destroy.names(url) {
                 holds::check_holds_nothing(session, &drive.volume, std::slice::from_ref(url))?;
             }
