@@ -447,12 +447,10 @@ impl<'a> Worked<'a> {
                 _ => format!(" {what}, {needed} to keep up"),
             };
         }
-        if self.bridged(requirements) == Bridged::Unknown
-            && self.design.drive.gap == GapKind::SlowestWrite
-        {
-            text += &format!(
-                ", unless its longest gap is as long as its slowest write, which stands for it: that one, {takes}"
-            );
+        let is_open = self.bridged(requirements) == Bridged::Unknown
+            && self.design.drive.gap == GapKind::SlowestWrite;
+        if is_open {
+            text += " as far as is known";
         }
         let lasting = self
             .years(requirements)
@@ -468,6 +466,11 @@ impl<'a> Worked<'a> {
             text += &format!(", which {}", done.join(" and "));
         }
         text += ".";
+        if is_open {
+            text += &format!(
+                " Its slowest write, {takes}: whether its longest gap, for which that stands, is as long is unknown."
+            );
+        }
         if self.has_room(requirements) == Some(false)
             && let Some(least) = self.by_spare
         {
