@@ -3,8 +3,9 @@
 //! Each call is a client of the cluster of its own. Nothing is kept here: what images there are, the cluster knows. An image that a
 //! volume of the gateway is made of is not deleted under it.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Json;
@@ -12,7 +13,6 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
 use utoipa::{IntoParams, ToSchema};
 use weir_rbd::{CephError, Credentials, ImageName, Images, NewImage, Options as ImageOptions};
 use weir_volume::VolumeUrl;
@@ -24,17 +24,58 @@ use crate::name::VolumeName;
 
 /// How long a call waits for the cluster.
 const CLUSTER_TIME_MAX: Duration = Duration::from_secs(90);
-/// Calls that wait for clusters at the same time, those included for which nobody waits any more.
+/// Calls that wait for one cluster at the same time, those included for which nobody waits any more.
 const CALLS_MAX: usize = 8;
+/// The same of all clusters.
+const CALLS_OF_ALL_MAX: usize = 32;
 /// Where Ceph's tools look for the cluster's configuration, where nobody says otherwise.
 const CONF: &str = "/etc/ceph/ceph.conf";
 
-/// Room for the calls that wait for clusters.
-pub(super) struct Calls(Arc<Semaphore>);
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
-impl Default for Calls {
-    fn default() -> Self {
-        Calls(Arc::new(Semaphore::new(CALLS_MAX)))
+/// Room for the calls that wait for clusters.
+#[derive(Default)]
+pub(super) struct Calls(Arc<Mutex<HashMap<String, usize>>>);
+
+/// One call's room; there again when it is dropped.
+struct Place {
+    calls: Arc<Mutex<HashMap<String, usize>>>,
+    conf: String,
+}
+
+impl Calls {
+    /// Room for a call to the cluster of this configuration file, or why there is none: a cluster that answers nothing takes none of the
+    /// others'.
+    fn place(&self, conf: &str) -> Result<Place, String> {
+        let mut calls = lock(&self.0);
+        let of_one = calls.get(conf).copied().unwrap_or(0);
+        if of_one >= CALLS_MAX {
+            return Err(format!(
+                "{CALLS_MAX} calls wait for the cluster of {conf} already"
+            ));
+        }
+        if calls.values().sum::<usize>() >= CALLS_OF_ALL_MAX {
+            return Err(format!(
+                "{CALLS_OF_ALL_MAX} calls wait for clusters already"
+            ));
+        }
+        calls.insert(conf.to_owned(), of_one + 1);
+        Ok(Place {
+            calls: Arc::clone(&self.0),
+            conf: conf.to_owned(),
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut calls = lock(&self.calls);
+        match calls.get_mut(&self.conf) {
+            Some(of_one) if *of_one > 1 => *of_one -= 1,
+            _ => drop(calls.remove(&self.conf)),
+        }
     }
 }
 
@@ -276,9 +317,14 @@ async fn ask<T: Send + 'static>(
         let message = "this gateway has no data path that knows Ceph".to_owned();
         return refused("no_ceph", message, "see the gateway's log");
     };
-    let Ok(place) = Arc::clone(&context.calls.0).try_acquire_owned() else {
-        let message = format!("{CALLS_MAX} calls wait for clusters already");
-        return refused("busy", message, "see whether the cluster answers: ceph -s");
+    let place = match context
+        .calls
+        .place(credentials.conf.as_deref().unwrap_or(CONF))
+    {
+        Ok(place) => place,
+        Err(message) => {
+            return refused("busy", message, "see whether the cluster answers: ceph -s");
+        }
     };
     let (pool, namespace) = (pool.to_owned(), cluster.namespace.clone());
     let (sender, answer) = tokio::sync::oneshot::channel();
@@ -672,4 +718,27 @@ pub(super) async fn restore(
     };
     let found = ask(&context, &cluster, &pool, work).await?;
     Ok(Json(with_users(&context, &cluster, &name, found)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_answers_nothing_takes_no_room_of_others() {
+        let calls = Calls::default();
+        let mut held: Vec<_> = (0..CALLS_MAX).map(|_| calls.place("a").unwrap()).collect();
+        let full = calls.place("a").err().unwrap();
+        assert_eq!(full, "8 calls wait for the cluster of a already");
+        held.extend((0..CALLS_MAX).map(|_| calls.place("b").unwrap()));
+        drop(held.remove(0));
+        held.push(calls.place("a").unwrap());
+        for number in held.len()..CALLS_OF_ALL_MAX {
+            held.push(calls.place(&number.to_string()).unwrap());
+        }
+        let full = calls.place("c").err().unwrap();
+        assert_eq!(full, "32 calls wait for clusters already");
+        held.clear();
+        assert!(lock(&calls.0).is_empty());
+    }
 }
