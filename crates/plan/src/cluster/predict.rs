@@ -29,6 +29,8 @@ const BEYOND_MAX: f64 = 2.0;
 const TOGETHER: f64 = 0.95;
 /// How many times what its links carry a curve may have: what is read off a chart is a little off.
 const LINK_BEYOND_MAX: f64 = 1.03;
+/// Nodes with OSDs that differ by less than this part have as many: one that is missing or more is no other kind of node.
+const DENSITY_SAME: f64 = 0.05;
 /// Numbers that a suggested design may have.
 const NODES_MAX: u32 = 48;
 const GATEWAYS_MAX: u32 = 16;
@@ -102,7 +104,7 @@ pub enum ClusterError {
 }
 
 /// Something that configurations differ in: its name, its value, and the parameter that it bears on.
-type Dimension = (&'static str, fn(&Configuration) -> f64, Parameter);
+type Dimension<'a> = (&'static str, &'a dyn Fn(&Configuration) -> f64, Parameter);
 
 /// What is predicted from: parameters, and what is taken to be so with them.
 #[derive(Clone, Copy)]
@@ -239,7 +241,9 @@ pub fn plan(request: &Request) -> Result<Sheet, ClusterError> {
         sheet
             .sections
             .push(known.target_section(&request.targets, request.wanted));
-        sheet.sections.push(known.failure_section(&request.targets));
+        sheet
+            .sections
+            .push(known.failure_section(&request.targets, request.wanted));
     }
     // What is asked for comes first, then what is held against the fit.
     let mut skipped: Vec<String> = Vec::new();
@@ -551,6 +555,13 @@ impl<'a> Known<'a> {
         cell
     }
 
+    /// The least rate within the latency that is likely; the middle without draws.
+    fn lower_within(&self, of: &Configuration) -> f64 {
+        let within = |view: View<'_>| self.within(view, of, self.in_flight_max);
+        let bounds = self.bounds(of, &within);
+        bounds.map_or_else(|| self.mean(&within), |of| of.0)
+    }
+
     /// Whether what was measured lies in the interval of what was predicted.
     fn inside(
         &self,
@@ -570,23 +581,24 @@ impl<'a> Known<'a> {
 
     /// Why nothing can be said of a configuration; none where something can.
     fn refusal(&self, of: &Configuration) -> Option<String> {
-        let dimensions: [Dimension; 5] = [
-            ("gateways", |of| f64::from(of.gateways), Parameter::Host),
-            ("reactors", |of| f64::from(of.reactors), Parameter::Reactor),
-            (
-                "bdevs_per_cluster",
-                |of| f64::from(of.bdevs_per_cluster),
-                Parameter::Context,
-            ),
-            ("nodes", |of| f64::from(of.nodes), Parameter::Host),
-            (
-                "OSDs of a node",
-                |of| f64::from(of.osds) / f64::from(of.nodes),
-                Parameter::Storage,
-            ),
-        ];
         let number = |value: f64| weir_report::words::trimmed(value, 2);
         let measured = || self.curves.iter().map(|curve| &curve.configuration);
+        // Of what is the same as in a curve, what the first such curve has.
+        let osds_of_a_node = |of: &Configuration| {
+            let as_dense = measured().map(density).find(|has| is_as_dense(of, *has));
+            as_dense.unwrap_or(density(of))
+        };
+        let dimensions: [Dimension<'_>; 5] = [
+            ("gateways", &|of| f64::from(of.gateways), Parameter::Host),
+            ("reactors", &|of| f64::from(of.reactors), Parameter::Reactor),
+            (
+                "bdevs_per_cluster",
+                &|of| f64::from(of.bdevs_per_cluster),
+                Parameter::Context,
+            ),
+            ("nodes", &|of| f64::from(of.nodes), Parameter::Host),
+            ("OSDs of a node", &osds_of_a_node, Parameter::Storage),
+        ];
         for (name, value, station) in dimensions {
             let wanted = value(of);
             if measured().any(|has| value(has) == wanted) {
@@ -618,10 +630,10 @@ impl<'a> Known<'a> {
         for (at, (name, value, _)) in dimensions.iter().enumerate() {
             for (other_name, other, _) in &dimensions[at + 1..] {
                 let pair = |of: &Configuration| (value(of), other(of));
-                let logarithms = |of: fn(&Configuration) -> f64| {
-                    measured().map(|of2| of(of2).ln()).collect::<Vec<_>>()
+                let logarithms = |of: &dyn Fn(&Configuration) -> f64| {
+                    measured().map(|has| of(has).ln()).collect::<Vec<_>>()
                 };
-                let together = correlation(&logarithms(*value), &logarithms(*other))
+                let together = correlation(&logarithms(value), &logarithms(other))
                     .is_some_and(|of| of.abs() > TOGETHER);
                 // Both moved on along what was measured would be one step, but not which of them did what.
                 if together && !measured().any(|has| pair(has) == pair(of)) {
@@ -1281,28 +1293,74 @@ impl<'a> Known<'a> {
         }
     }
 
-    fn failure_section(&self, targets: &[Configuration]) -> Section {
-        let each =
-            |name: &str, label: &str, lost: &dyn Fn(&Configuration) -> Option<Configuration>| {
+    fn failure_section(&self, targets: &[Configuration], wanted: Option<f64>) -> Section {
+        let colocated = self.premises.colocated;
+        let with = |of: &Configuration| without_node(of, colocated);
+        let bare = |of: &Configuration| without_bare_node(of, colocated);
+        let node = match colocated {
+            true => "One node with a gateway fewer",
+            false => "One node fewer",
+        };
+        type Lost<'a> = &'a dyn Fn(&Configuration) -> Option<Configuration>;
+        let losses: [(&str, &str, &str, Lost<'_>); 3] = [
+            (
+                "gateway",
+                "One gateway fewer",
+                "none left",
+                &without_gateway,
+            ),
+            ("node", node, "none left", &with),
+            (
+                "bare-node",
+                "One node without a gateway fewer",
+                "every node has a gateway",
+                &bare,
+            ),
+        ];
+        let mut rows = Vec::new();
+        for (name, label, none, lost) in losses {
+            // On nodes of their own gateways are on none that has OSDs.
+            if name == "bare-node" && !colocated {
+                continue;
+            }
+            let each = |cell: &dyn Fn(&Configuration) -> Cell| {
                 let cells = targets.iter().map(|of| match (self.refusal(of), lost(of)) {
                     (Some(_), _) => Cell::word("refused", Source::Derived),
-                    (None, None) => Cell::word("none left", Source::Derived),
+                    (None, None) => Cell::word(none, Source::Derived),
                     (None, Some(of)) => match self.refusal(&of) {
-                        Some(why) => Cell::word(format!("refused: {why}"), Source::Derived),
-                        None => self.interval_within(&of, self.in_flight_max),
+                        Some(why) => Cell::word(
+                            format!("refused: {why}; measure a curve of {}", of.text()),
+                            Source::Derived,
+                        ),
+                        None => cell(&of),
                     },
                 });
-                Row::new(name, label, "requests/s", cells.collect())
+                cells.collect()
             };
+            let rates = each(&|of| self.interval_within(of, self.in_flight_max));
+            rows.push(Row::new(name, label, "requests/s", rates));
+            let Some(wanted) = wanted else { continue };
+            let spare = each(&|of| {
+                let spare = self.lower_within(of) / wanted - 1.0;
+                let word = if spare < 0.0 { "short" } else { "enough" };
+                let text = format!("{word}: {:+.1}%", spare * 100.0);
+                Cell::new(spare, text, Source::Derived)
+            });
+            let row = Row::new(
+                format!("{name}-headroom"),
+                "Headroom then",
+                "fraction",
+                spare,
+            );
+            rows.push(row.how("of the lower end of the interval, above what is wanted"));
+        }
         Section {
             name: "failures".to_owned(),
             title: format!("{} with less", self.within_label()),
-            words: "A node that is lost takes its OSDs with it, and its gateway where gateways run on OSD nodes.".to_owned(),
+            words: "A node that is lost takes its OSDs with it, and its gateway where it has one."
+                .to_owned(),
             columns: targets.iter().map(Configuration::text).collect(),
-            rows: vec![
-                each("gateway", "One gateway fewer", &without_gateway),
-                each("node", "One node fewer", &|of| without_node(of, self.premises.colocated)),
-            ],
+            rows,
         }
     }
 
@@ -1421,18 +1479,12 @@ impl<'a> Known<'a> {
         let base = (self.curves.iter().max_by_key(|of| of.configuration.nodes))
             .map(|of| of.configuration)
             .expect("a fit has curves");
-        let osds = base.osds / base.nodes;
         let most = self.in_flight_max;
         // The least that is likely, and not the middle; none of what is refused.
         let keeps = |of: &Configuration| -> Result<f64, String> {
             match self.refusal(of) {
                 Some(why) => Err(format!("{why}; measure a curve of {}", of.text())),
-                None => {
-                    let within = |view: View<'_>| self.within(view, of, most);
-                    Ok(self
-                        .bounds(of, &within)
-                        .map_or_else(|| self.mean(&within), |of| of.0))
-                }
+                None => Ok(self.lower_within(of)),
             }
         };
         let lost = |of: &Configuration| -> Result<f64, String> {
@@ -1459,8 +1511,12 @@ impl<'a> Known<'a> {
             .min()
             .unwrap_or(1);
         let smallest = |wanted: f64, rate: &dyn Fn(&Configuration) -> Result<f64, String>| {
-            let mut why = None;
+            let (mut lost_why, mut why, mut first_why) = (None, None, None);
             let mut any = false;
+            let has_curve = |gateways| {
+                let mut curves = self.curves.iter();
+                curves.any(|of| of.configuration.gateways == gateways)
+            };
             for nodes in least_nodes..=NODES_MAX {
                 for gateways in 1..=GATEWAYS_MAX.min(nodes) {
                     for &(reactors, bdevs_per_cluster) in &kinds {
@@ -1468,25 +1524,32 @@ impl<'a> Known<'a> {
                             gateways,
                             reactors,
                             nodes,
-                            osds: osds.saturating_mul(nodes),
+                            osds: osds_on(nodes, &base),
                             bdevs_per_cluster,
                             link: self.link.map(|(link, _)| link),
                         };
                         match rate(&of) {
                             Ok(rate) if rate >= wanted => return Ok(of),
                             Ok(_) => any = true,
-                            // Of all refusals the one of a design that itself may be planned says most.
-                            Err(error) if why.is_none() && self.refusal(&of).is_none() => {
-                                why = Some(error);
+                            // Of all refusals the one of a design that itself may be planned says most, then that of one with gateways as they were measured.
+                            Err(error) => {
+                                if lost_why.is_none() && self.refusal(&of).is_none() {
+                                    lost_why = Some(error.clone());
+                                }
+                                if why.is_none() && has_curve(gateways) {
+                                    why = Some(error.clone());
+                                }
+                                first_why.get_or_insert(error);
                             }
-                            Err(_) => {}
                         }
                     }
                 }
             }
-            Err(match why {
+            let none = "none of the designs that the curves allow a word of";
+            Err(match lost_why.or(why).or(first_why) {
                 Some(why) if !any => format!("refused: {why}"),
-                _ => "none of the designs that the curves allow a word of".to_owned(),
+                Some(why) => format!("{none}; another is refused: {why}"),
+                None => none.to_owned(),
             })
         };
         let designs = [
@@ -1510,8 +1573,9 @@ impl<'a> Known<'a> {
                 weir_report::words::latency(self.latency * 1e9)
             ),
             words: format!(
-                "The fewest nodes, then gateways, then reactors, by the lower end of the interval. S: with everything up. M: with one node or gateway lost. L: as M, with {} to grow. {osds} OSDs in a node as in the largest curve; reactors and bdevs_per_cluster as curves have them together. What is refused as a target is no design.",
+                "The fewest nodes, then gateways, then reactors, by the lower end of the interval. S: with everything up. M: with one node or gateway lost. L: as M, with {} to grow. {} OSDs in a node as in the largest curve; reactors and bdevs_per_cluster as curves have them together. What is refused as a target is no design.",
                 percent_text(LARGE_SPARE),
+                weir_report::words::trimmed(density(&base), 2),
             ),
             columns: designs.iter().map(|(name, _)| (*name).to_owned()).collect(),
             rows: vec![
@@ -1720,11 +1784,10 @@ impl<'a> Known<'a> {
                 "reactors and bdevs_per_cluster change together in these curves, so that they do not show which of them did what; the fit gives it to what fits better.".to_owned(),
             );
         }
-        let ratio = |of: &MeasuredCurve| {
-            f64::from(of.configuration.osds) / f64::from(of.configuration.nodes)
-        };
-        let first = self.curves.first().map(ratio);
-        if self.curves.iter().all(|of| Some(ratio(of)) == first) {
+        let first = self.curves.first().map(|of| density(&of.configuration));
+        let is_as_first =
+            |of: &MeasuredCurve| first.is_some_and(|has| is_as_dense(&of.configuration, has));
+        if self.curves.iter().all(is_as_first) {
             caveats.push("every curve has as many OSDs in a node: whether storage goes by OSDs or by nodes is not shown.".to_owned());
         }
         caveats.extend(self.caveat_of_links(targets).map(str::to_owned));
@@ -1762,13 +1825,39 @@ fn without_gateway(of: &Configuration) -> Option<Configuration> {
     })
 }
 
+/// OSDs of a node.
+fn density(of: &Configuration) -> f64 {
+    f64::from(of.osds) / f64::from(of.nodes)
+}
+
+/// Whether nodes have as many OSDs as in another configuration: to within [`DENSITY_SAME`], or but for one OSD of all.
+fn is_as_dense(of: &Configuration, density: f64) -> bool {
+    let (osds, wanted) = (f64::from(of.osds), density * f64::from(of.nodes));
+    (osds - wanted).abs() <= 1.0 || (osds / wanted).ln().abs() <= DENSITY_SAME
+}
+
+/// As many OSDs in a node, on so many nodes; less than one more is none.
+fn osds_on(nodes: u32, as_in: &Configuration) -> u32 {
+    let osds = u64::from(as_in.osds) * u64::from(nodes) / u64::from(as_in.nodes.max(1));
+    u32::try_from(osds).unwrap_or(u32::MAX).max(1)
+}
+
+/// Where gateways run on OSD nodes and do not take all of them.
+fn without_bare_node(of: &Configuration, colocated: bool) -> Option<Configuration> {
+    (colocated && of.nodes > of.gateways).then(|| Configuration {
+        nodes: of.nodes - 1,
+        osds: osds_on(of.nodes - 1, of),
+        ..*of
+    })
+}
+
 fn without_node(of: &Configuration, colocated: bool) -> Option<Configuration> {
     if of.nodes < 2 || (colocated && of.gateways < 2) {
         return None;
     }
     Some(Configuration {
         nodes: of.nodes - 1,
-        osds: of.osds - of.osds / of.nodes,
+        osds: osds_on(of.nodes - 1, of),
         gateways: of.gateways - u32::from(colocated),
         ..*of
     })

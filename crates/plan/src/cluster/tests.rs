@@ -521,12 +521,25 @@ fn a_plan_says_what_binds_what_to_measure_and_which_designs_do() {
         &sheet.cell("sizes", "nodes", 2).unwrap().text,
         &sheet.cell("failures", "node", 0).unwrap().text,
         &sheet.cell("failures", "gateway", 0).unwrap().text,
+        &sheet.cell("failures", "node-headroom", 0).unwrap().text,
     ] {
         assert!(
             text.contains("no curve has other gateways than 4"),
             "{text}"
         );
     }
+    // Of 16 nodes 12 have none: without one of them there are 15, as if these had been asked for.
+    let fewer = plan(&Request {
+        targets: vec![configuration(12, 1, 15)],
+        ..request.clone()
+    })
+    .unwrap();
+    let bare = sheet.cell("failures", "bare-node", 0).unwrap();
+    assert_eq!(Some(bare), fewer.cell("targets", "within", 0));
+    let spare = sheet.cell("failures", "bare-node-headroom", 0).unwrap();
+    let expected = bare.low.unwrap() / 600e3 - 1.0;
+    assert!((spare.value.unwrap() - expected).abs() < 1e-12, "{spare:?}");
+    assert!(spare.text.starts_with("enough: +"), "{spare:?}");
     // Whether the truth lies in the interval is said, and so is what other premises give.
     let inside = &sheet.cell("held-out", "within-inside", 0).unwrap().text;
     assert!(inside == "yes" || inside == "no", "{inside}");
@@ -1063,5 +1076,63 @@ fn links_that_cannot_be_are_refused() {
             .caveats
             .iter()
             .any(|of| of.contains("--request-bytes"))
+    );
+}
+
+#[test]
+fn an_osd_that_is_missing_makes_no_other_kind_of_node() {
+    let curves = |osds: [u32; 5]| {
+        let mut curves = of_reactors_alone();
+        for (curve, osds) in curves.iter_mut().zip(osds) {
+            curve.configuration.osds = osds;
+        }
+        curves
+    };
+    let asked = |curves, nodes, osds| Request {
+        wanted: Some(280e3),
+        ..request(
+            curves,
+            Configuration {
+                osds,
+                ..configuration(4, 1, nodes)
+            },
+        )
+    };
+    let text = |sheet: &Sheet, section: &str, row: &str, column| {
+        sheet.cell(section, row, column).unwrap().text.clone()
+    };
+    // 24 in each of 4 nodes, and one missing of 8: 6 nodes with 143, and designs, are no other kind.
+    let sheet = plan(&asked(curves([96, 48, 96, 191, 191]), 6, 143)).unwrap();
+    assert!(!sheet.answer.contains("refused"), "{}", sheet.answer);
+    for column in 0..3 {
+        let nodes = sheet.cell("sizes", "nodes", column).unwrap();
+        assert!(nodes.value.is_some(), "{}", nodes.text);
+    }
+    // 2.5 in a node: so have designs, as near as whole OSDs come, and what is left of one that is lost.
+    let sheet = plan(&asked(curves([10, 5, 10, 20, 20]), 4, 10)).unwrap();
+    assert!(!sheet.answer.contains("refused"), "{}", sheet.answer);
+    let left = sheet.cell("failures", "node", 0).unwrap();
+    assert!((left.value.unwrap() / within_2_ms(3.0) - 1.0).abs() < 0.01);
+    for (column, nodes, osds) in [(0, 3.0, 7.0), (1, 4.0, 10.0), (2, 5.0, 12.0)] {
+        let value = |row| sheet.cell("sizes", row, column).unwrap().value;
+        let why = text(&sheet, "sizes", "nodes", column);
+        assert_eq!(value("nodes"), Some(nodes), "{why}");
+        assert_eq!(value("osds"), Some(osds));
+    }
+    // Twice as many in a node are another kind, and where no design can be planned, why and what helps is said.
+    let refused = plan(&asked(curves([10, 5, 10, 20, 20]), 4, 20)).unwrap();
+    assert!(
+        refused.answer.contains("OSDs of a node"),
+        "{}",
+        refused.answer
+    );
+    let far = Request {
+        wanted: Some(5e6),
+        ..asked(curves([96, 48, 96, 192, 192]), 4, 96)
+    };
+    let why = text(&plan(&far).unwrap(), "sizes", "nodes", 0);
+    assert!(
+        why.contains("times beyond") && why.contains("measure a curve of"),
+        "{why}"
     );
 }
