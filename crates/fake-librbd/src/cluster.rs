@@ -863,6 +863,19 @@ impl Cluster {
                 image.resize(number(2).unwrap_or(0));
             }
             // Another client takes the lock: by force, as when it believes the holder dead.
+            ["metadata", name, key, ref value @ ..] => {
+                let Some(image) = state.images.get(name) else {
+                    return -ENOENT;
+                };
+                lock(&image.metadata).insert(key.to_owned(), value.join(" "));
+            }
+            ["unlock", name, address] => {
+                let Some(image) = state.images.get(name) else {
+                    return -ENOENT;
+                };
+                *lock(&image.owner) = None;
+                lock(&image.watchers).retain(|watcher| watcher != address);
+            }
             ["lock", name, address, alive] => {
                 let Some(image) = state.images.get(name) else {
                     return -ENOENT;

@@ -24,6 +24,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use weir_volume::VolumeUrl;
+
+use crate::api::ceph::images_below;
 use crate::engine::{Engine, EngineError, Opening, Reply};
 use crate::name::{ListenerAddress, VolumeName};
 use crate::state::{Change, Outcome, State, StateError};
@@ -627,10 +630,10 @@ impl Control {
         Ok(())
     }
 
-    /// Tries again to open a volume that is not open; one that is open stays as it is.
+    /// Tries again to open a volume that is not open, or images of it that were given up; one that is open and not lost stays as it is.
     ///
     /// # Errors
-    /// There is no such volume, it is being opened already, or it still cannot be opened.
+    /// There is no such volume, it is being opened already, it still cannot be opened, or it is lost.
     pub async fn retry_volume(self: &Arc<Self>, name: VolumeName) -> Result<(), ControlError> {
         let control = self.clone();
         to_the_end(async move { control.retry_volume_now(&name).await }).await
@@ -640,7 +643,7 @@ impl Control {
         drop(self.keeper().await?);
         self.state().volume(name)?;
         if self.engine.volume(name).is_some() {
-            return Ok(());
+            return self.open_gone(name).await;
         }
         let busy = self.claim(name, Doing::Opening)?;
         let url = self.state().volume(name)?.url.clone();
@@ -656,6 +659,32 @@ impl Control {
                 self.note_volume(name, Some(&error));
                 Err(error.into())
             }
+        }
+    }
+
+    /// Has what is given up of an open volume opened again. What is lost otherwise comes back by itself.
+    async fn open_gone(&self, name: &VolumeName) -> Result<(), ControlError> {
+        let fail = |reason: String| EngineError::OpenVolume {
+            name: name.clone(),
+            reason,
+            in_use: false,
+        };
+        let url = self.state().volume(name)?.url.clone();
+        let url: VolumeUrl = url.parse().map_err(|error| fail(format!("{error}")))?;
+        if let Some(ceph) = self.engine.ceph() {
+            for image in images_below(&url).iter().map(ToString::to_string) {
+                let opened = tokio::time::timeout(OPEN_TIME_MAX, ceph.open_gone(&image));
+                let opened = opened.await;
+                let opened = opened.map_err(|_| unanswered(name, OPEN_TIME_MAX, SERVED_LATER))?;
+                opened.map_err(|error| fail(error.to_string()))?;
+            }
+        }
+        match self.engine.volume(name) {
+            Some(report) if report.lost => {
+                let reason = "it is open, and lost: its medium cannot be reached, which is tried again by itself";
+                Err(fail(reason.to_owned()).into())
+            }
+            _ => Ok(()),
         }
     }
 

@@ -324,6 +324,30 @@ impl RbdHost {
         volume.move_to_own_client(Reason::Asked)
     }
 
+    /// Opens the images with this URL again that are given up, as when another gateway has taken the lock. Others are left alone.
+    ///
+    /// # Errors
+    /// [`CephError`]: it is out of reach still. Where that may change by itself it is tried on.
+    pub async fn open_gone(&self, url: &str) -> Result<(), CephError> {
+        let all = self.open_volumes();
+        for shared in all.into_iter().filter(|shared| shared.url() == url) {
+            let (sender, opened) = oneshot();
+            // It blocks until the cluster has answered.
+            let started = try_in_background("weir-rbd-retry", move || {
+                sender.send(shared.open_gone());
+            });
+            started.map_err(|error| CephError::Other {
+                action: format!("cannot open {url} again"),
+                reason: format!("no thread can be had for it: {error}"),
+                errno: 0,
+            })?;
+            if let Some(opened) = opened.await {
+                opened?;
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn group(&self, options: &Options) -> Arc<Group> {
         let key = GroupKey::of(options);
         let mut groups = lock(&self.groups);

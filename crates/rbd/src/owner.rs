@@ -16,6 +16,7 @@ use crate::sys::{ENOENT, Errno, FEATURE_EXCLUSIVE_LOCK, RawImage};
 const EAGAIN: Errno = 11;
 const EBUSY: Errno = 16;
 const EINVAL: Errno = 22;
+const EROFS: Errno = 30;
 const ECANCELED: Errno = 125;
 
 /// How often the lock's holder is looked up where it changes in between.
@@ -57,7 +58,8 @@ impl Owner {
 pub(crate) enum Before<'client> {
     /// Nothing: what has its name is an earlier life of it.
     Nothing,
-    /// It was open on this client, which is cut off. Who took the lock from that one is not thrown out in turn, whoever it is.
+    /// It was open on this client, which is cut off. Who took the lock from that one is not thrown out in turn, whoever it is; who is no
+    /// gateway is waited for.
     CutOff(&'client str),
     /// It was open on these clients, which others use still, and which are letting go of it: they are waited for. Nobody else is
     /// thrown out either.
@@ -115,19 +117,41 @@ pub(crate) fn take(
         reason: format!("the client of this process at {holder} has not let go of it yet"),
         errno: EBUSY,
     };
+    let waited_for = |holder: &str| CephError::Other {
+        action: format!("cannot take the lock of {name}"),
+        reason: format!(
+            "the client at {holder} has it, is alive, and is no gateway (a command such as `rbd resize`, perhaps): it is waited for until that lets go of it"
+        ),
+        errno: EBUSY,
+    };
     let mut looks = 1;
     loop {
         let holder = match image.lock_owner().map_err(failed)? {
-            Some(holder) if is_same_client(&holder, &client.address) => break,
-            Some(holder) => holder,
+            Some(holder) if is_same_client(&holder, &client.address) => None,
+            Some(holder) => Some(holder),
             // Looked at after it was seen that nobody has the lock: who passes it on had it until then.
             None => match passing(image, me).map_err(failed)? {
-                None => break,
+                None => None,
                 Some(owner) => {
                     let (name, address) = (owner.name, owner.address);
                     return Err(locked(format!("gateway {name} (client {address})")));
                 }
             },
+        };
+        let Some(holder) = holder else {
+            let Err(errno) = image.acquire_lock() else {
+                break;
+            };
+            let holder = image.lock_owner().ok().flatten();
+            return Err(match holder.filter(|holder| before.lets_go(holder)) {
+                Some(holder) => held(&holder),
+                // Someone was faster.
+                None if matches!(errno, EROFS | EBUSY) && looks < LOOKS_MAX => {
+                    looks += 1;
+                    continue;
+                }
+                None => failed(errno),
+            });
         };
         if before.lets_go(&holder) {
             return Err(held(&holder));
@@ -141,10 +165,11 @@ pub(crate) fn take(
             .iter()
             .any(|watcher| is_same_client(watcher, &holder));
         if let Some(other) = refuses(known.as_ref(), alive, me, mine) {
-            return Err(locked(match other {
-                Some(owner) => format!("gateway {} (client {holder})", owner.name),
-                None => format!("the client at {holder}"),
-            }));
+            return Err(match other {
+                Some(owner) => locked(format!("gateway {} (client {holder})", owner.name)),
+                None if mine.is_some() => waited_for(&holder),
+                None => locked(format!("the client at {holder}")),
+            });
         }
         tracing::info!(image = %name, %holder, "takes the lock over from a client that is gone, and has the cluster refuse it");
         // librbd does so too, unless the image or its pool is configured otherwise.
@@ -153,7 +178,6 @@ pub(crate) fn take(
             // librbd's own entry may end earlier, and is the one that counts.
             Ok(()) => {
                 client.refuse(&holder)?;
-                break;
             }
             // It is another's by now, or nobody's.
             Err(ENOENT | EBUSY | EAGAIN) if looks < LOOKS_MAX => looks += 1,
@@ -169,13 +193,6 @@ pub(crate) fn take(
             Err(errno) => return Err(failed(errno)),
         }
     }
-    image.acquire_lock().map_err(|errno| {
-        let holder = image.lock_owner().ok().flatten();
-        match holder.filter(|holder| before.lets_go(holder)) {
-            Some(holder) => held(&holder),
-            None => failed(errno),
-        }
-    })?;
     sign(image, client, me).map_err(failed)
 }
 

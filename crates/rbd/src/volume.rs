@@ -184,6 +184,8 @@ pub(crate) struct State {
     trouble: Option<Trouble>,
     /// Why the last life but this one ended.
     reopened_why: Option<String>,
+    /// Of an image that is gone, and may be opened again when someone asks for it.
+    left: Option<Left>,
     pub(crate) claim: Option<Arc<Claim>>,
 }
 
@@ -196,6 +198,15 @@ impl State {
         });
         self.reopened_why = Some(why.to_owned());
     }
+}
+
+/// What the last life has left behind: how the image is opened again.
+#[derive(Clone)]
+enum Left {
+    /// A client that is cut off.
+    CutOff(String),
+    /// Clients that let go of the image; it is to have one of its own, for this reason.
+    LettingGo(Vec<String>, Reason),
 }
 
 /// What is wrong with an image now.
@@ -315,6 +326,7 @@ impl RbdVolume {
                 unfenced: false,
                 trouble: None,
                 reopened_why: None,
+                left: None,
                 claim: claim.clone(),
             }),
             changing: Mutex::default(),
@@ -649,7 +661,7 @@ impl Shared {
         if end.is_unanswered() {
             client.is_silent_for(self.id);
         }
-        let apart = self.is_apart_after(end);
+        self.set_apart(end);
         let mut pause = Pause::new();
         while let Err(error) = client.cut_off() {
             self.note(&format!("the client cannot be cut off yet: {error}"));
@@ -665,24 +677,17 @@ impl Shared {
             return;
         }
         if self.has_volatile_cache() {
-            return self.give_up(&CephError::Other {
-                action: format!("cannot go on with {}", self.options.name),
-                reason: "its client was cut off, and with it what was written to the cache and not flushed may be lost".to_owned(),
-                errno: 0,
-            });
+            self.give_up(&self.cache_lost());
+            return;
         }
         // Who waits until little is left of clients that were cut off keeps none of them.
         let address = client.address.clone();
         let_go(client);
-        let attach = || {
-            let host = &self.host;
-            host.attach_again(&self.options, self.read_only, apart, &address)
-        };
-        self.open_again(number + 1, None, attach);
+        self.open_again(number + 1, &Left::CutOff(address));
     }
 
-    /// Whether the image belongs apart from others after a life that ended so.
-    fn is_apart_after(&self, end: End) -> bool {
+    /// A life has ended so: decides whether the image belongs apart from others.
+    fn set_apart(&self, end: End) {
         let now = threads::now();
         let mut state = lock(&self.state);
         let was_apart = state.silence.is_apart();
@@ -695,7 +700,14 @@ impl Shared {
         if is_apart && !was_apart {
             tracing::warn!(volume = %self.name, "the cluster did not answer the image again: from now on it has no clients that others share");
         }
-        is_apart
+    }
+
+    fn cache_lost(&self) -> CephError {
+        CephError::Other {
+            action: format!("cannot go on with {}", self.options.name),
+            reason: "its client was cut off, and with it what was written to the cache and not flushed may be lost; when its users know, remove the volume and add it again, or start the gateway again".to_owned(),
+            errno: 0,
+        }
     }
 
     /// Opens the image again on a client of its own because its lock was lost while it moved there. Nothing is in flight, so that no
@@ -720,49 +732,89 @@ impl Shared {
         drop(left);
         tracing::error!(volume = %self.name, why, "the image is opened again");
         self.post(|| Message::Detach(number));
-        let (shared, reason) = (Arc::clone(self), reason.clone());
+        let shared = Arc::clone(self);
+        let left = Left::LettingGo(letting_go, reason.clone());
         in_background("weir-rbd-reopen", move || {
-            let attach = || shared.host.attach_own(&shared.options, &letting_go);
-            shared.open_again(number + 1, Some(&reason), attach);
+            shared.open_again(number + 1, &left);
         });
         Ok(())
     }
 
-    /// Opens the image again, until that is done, or is in vain. Blocks for as long as that takes. `own_client` is why it is to have a
-    /// client of its own.
-    fn open_again(
-        self: &Arc<Self>,
-        number: u64,
-        own_client: Option<&Reason>,
-        attach: impl Fn() -> Result<Opened, CephError>,
-    ) {
+    /// Opens an image again that is gone, if it is. Blocks until it is open, or cannot be opened; where that may change by itself, it is
+    /// tried on in the background.
+    pub(crate) fn open_gone(self: &Arc<Self>) -> Result<(), CephError> {
+        let (number, left) = {
+            let mut state = lock(&self.state);
+            if state.phase != Phase::Gone {
+                return Ok(());
+            }
+            let Some(left) = state.left.take() else {
+                return Err(self.cache_lost());
+            };
+            state.phase = Phase::Reopening;
+            (state.number + 1, left)
+        };
+        tracing::info!(volume = %self.name, "the image is opened again, as someone asks for it");
+        match self.try_open_again(number, &left) {
+            Tried::Done => Ok(()),
+            Tried::InVain(error) => Err(error),
+            Tried::NotYet(error) => {
+                let shared = Arc::clone(self);
+                in_background("weir-rbd-reopen", move || shared.open_again(number, &left));
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens the image again, until that is done, or is in vain. Blocks for as long as that takes.
+    fn open_again(self: &Arc<Self>, number: u64, left: &Left) {
         let mut pause = Pause::new();
+        while let Tried::NotYet(_) = self.try_open_again(number, left) {
+            pause.wait();
+        }
+    }
+
+    /// Tries once to open the image again.
+    fn try_open_again(self: &Arc<Self>, number: u64, left: &Left) -> Tried {
         // Kept until the image is open, or is not going to be, also where the volume is closed meanwhile: nobody else in this process opens it
         // before that, who would take the lock of this client for that of an earlier life.
-        let claim = {
+        let (claim, apart) = {
             let state = lock(&self.state);
             if state.phase == Phase::Closed {
-                return;
+                return Tried::Done;
             }
-            state.claim.clone()
+            (state.claim.clone(), state.silence.is_apart())
         };
-        loop {
-            if lock(&self.state).phase == Phase::Closed {
-                return;
+        let (host, options) = (&self.host, &self.options);
+        if let Some(why) = host.has_too_many_fenced(options, self.id, apart) {
+            self.note(&why);
+            return Tried::NotYet(CephError::Other {
+                action: format!("cannot open {} again yet", options.name),
+                reason: why,
+                errno: 0,
+            });
+        }
+        let (opened, own_client) = match left {
+            Left::CutOff(client) => (
+                host.attach_again(options, self.read_only, apart, client),
+                None,
+            ),
+            Left::LettingGo(clients, reason) => (host.attach_own(options, clients), Some(reason)),
+        };
+        match opened {
+            Ok(opened) => {
+                self.begin_life(opened, number, claim, own_client);
+                Tried::Done
             }
-            let apart = lock(&self.state).silence.is_apart();
-            let waits = self.host.has_too_many_fenced(&self.options, self.id, apart);
-            if let Some(why) = waits {
-                self.note(&why);
-                pause.wait();
-                continue;
+            Err(error) if error.is_final() => {
+                lock(&self.state).left = Some(left.clone());
+                self.give_up(&error);
+                Tried::InVain(error)
             }
-            match attach() {
-                Ok(opened) => return self.begin_life(opened, number, claim, own_client),
-                Err(error) if error.is_final() => return self.give_up(&error),
-                Err(error) => self.note(&format!("it cannot be opened again yet: {error}")),
+            Err(error) => {
+                self.note(&format!("it cannot be opened again yet: {error}"));
+                Tried::NotYet(error)
             }
-            pause.wait();
         }
     }
 
@@ -864,12 +916,13 @@ impl Shared {
     }
 
     fn give_up(&self, error: &CephError) {
-        tracing::error!(volume = %self.name, %error, "the image cannot be opened again; it is lost until the volume is opened anew");
+        let mut text = error.to_string();
+        if lock(&self.state).left.is_some() {
+            text += "; when that is over, `weir volume retry` opens it again";
+        }
+        tracing::error!(volume = %self.name, "the image is lost: {text}");
         if self.enter(Phase::Gone) {
-            lock(&self.state).trouble = Some(Trouble {
-                text: error.to_string(),
-                of: None,
-            });
+            lock(&self.state).trouble = Some(Trouble { text, of: None });
             self.lose(&[Phase::Gone]);
         }
     }
@@ -913,6 +966,15 @@ impl Shared {
 /// How [`Shared::troubled`] says of which kind operations are. 0 is none.
 fn mark_of(kind: OperationKind) -> u8 {
     kind as u8 + 1
+}
+
+/// What an attempt to open an image again has come to.
+enum Tried {
+    /// It is open, or nobody wants it any more.
+    Done,
+    NotYet(CephError),
+    /// The image is gone.
+    InVain(CephError),
 }
 
 /// Pauses between attempts, each twice as long as the one before.

@@ -256,20 +256,85 @@ fn a_blocklisted_client_is_replaced() {
     close(&harness, host);
 }
 
+/// Another gateway leaves word that it has the lock.
+const OTHER_SIGNS: &str = "metadata rbd/image weir.owner 1 b 10.9.9.9:0/1 gateway-b";
+
+/// Opens what is given up again, as `weir volume retry` does.
+fn open_gone(harness: &Harness, host: &Arc<RbdHost>, url: &str) -> Result<(), CephError> {
+    let (host, url) = (Arc::clone(host), url.to_owned());
+    harness.run(0, move |_| async move { host.open_gone(&url).await })
+}
+
 #[test]
-fn an_image_that_another_took_over_is_lost() {
+fn an_image_that_another_gateway_took_over_is_lost_until_someone_asks_for_it() {
     let cluster = Cluster::with_image(4 * MIB);
     let (harness, host) = (Harness::real(1), host("a"));
-    let volume = open(&harness, &host, &cluster.url(""));
+    let url = cluster.url("");
+    let volume = open(&harness, &host, &url);
+    cluster.tell(OTHER_SIGNS);
     cluster.tell("lock rbd/image 10.9.9.9:0/1 alive");
     assert_eq!(do_now(&harness, &volume, 0x88), Err(VolumeError::Lost));
     until("it is given up", || host.volumes()[0].phase == "gone");
-    let trouble = host.volumes()[0].trouble.clone().unwrap();
-    assert!(
-        trouble.contains("10.9.9.9:0/1 has the image's lock"),
-        "{trouble}"
-    );
+    let trouble = || host.volumes()[0].trouble.clone().unwrap_or_default();
+    let told = "gateway gateway-b (client 10.9.9.9:0/1) has the image's lock";
+    assert!(trouble().contains(told), "{}", trouble());
+    assert!(trouble().contains("`weir volume retry`"), "{}", trouble());
     assert_eq!(cluster.ask("byte rbd/image 0"), 0);
+    let refused = open_gone(&harness, &host, &url).unwrap_err().to_string();
+    assert!(refused.contains(told), "{refused}");
+    assert!(trouble().contains(told), "{}", trouble());
+    assert_eq!(host.volumes()[0].phase, "gone");
+    assert_eq!(cluster.ask("is_blocklisted 10.9.9.9:0/1"), 0);
+    cluster.tell("unlock rbd/image 10.9.9.9:0/1");
+    std::thread::sleep(MOMENT);
+    assert_eq!(host.volumes()[0].phase, "gone", "nobody has asked for it");
+    open_gone(&harness, &host, &url).unwrap();
+    assert_eq!(host.volumes()[0].phase, "serving");
+    assert_eq!(do_now(&harness, &volume, 0x89), Ok(()));
+    assert_eq!(cluster.ask("byte rbd/image 0"), 0x89);
+    // It leaves alone what serves.
+    open_gone(&harness, &host, &url).unwrap();
+    assert_eq!(host.volumes()[0].reopened, 1);
+    drop(volume);
+    close(&harness, host);
+}
+
+/// As `rbd resize` or `rbd snap create`, which may come in between when a client is cut off.
+#[test]
+fn who_has_the_lock_for_a_moment_and_is_no_gateway_is_waited_for() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url("&fence_timeout=60s"));
+    assert_eq!(do_now(&harness, &volume, 0x8a), Ok(()));
+    cluster.tell("lock rbd/image 10.9.9.9:0/1 alive");
+    let waits = begin(&harness, &volume, write(0x8b));
+    let trouble = || host.volumes()[0].trouble.clone().unwrap_or_default();
+    until("it is waited for", || {
+        trouble().contains("10.9.9.9:0/1 has it, is alive, and is no gateway")
+    });
+    std::thread::sleep(MOMENT);
+    assert_eq!(host.volumes()[0].phase, "reopening");
+    assert_eq!(*waits.lock().unwrap(), None);
+    assert_eq!(cluster.ask("is_blocklisted 10.9.9.9:0/1"), 0);
+    assert_eq!(cluster.ask("byte rbd/image 0"), 0x8a);
+    cluster.tell("unlock rbd/image 10.9.9.9:0/1");
+    assert_eq!(wait(&waits), Ok(()));
+    assert_eq!(cluster.ask("byte rbd/image 0"), 0x8b);
+    drop(volume);
+    close(&harness, host);
+}
+
+/// librbd says EROFS where another client has the lock, which may have let go of it when that is looked at.
+#[test]
+fn a_lock_that_someone_had_for_a_moment_while_it_was_taken_is_taken_after_all() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url(""));
+    let client = host.clients()[0].address.clone();
+    cluster.tell("acquire_fails 30");
+    cluster.tell(&format!("blocklist {client}"));
+    assert_eq!(do_now(&harness, &volume, 1), Err(VolumeError::TimedOut));
+    assert_eq!(do_now(&harness, &volume, 2), Ok(()));
     drop(volume);
     close(&harness, host);
 }
@@ -966,6 +1031,13 @@ fn what_a_cache_may_have_lost_is_not_flushed() {
     until("it is given up", || host.volumes()[0].phase == "gone");
     let trouble = host.volumes()[0].trouble.clone().unwrap();
     assert!(trouble.contains("the cache"), "{trouble}");
+    let refused = open_gone(&harness, &host, &cluster.url("&cache=writeback"));
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused.contains("remove the volume and add it"),
+        "{refused}"
+    );
+    assert_eq!(host.volumes()[0].phase, "gone");
     cluster.tell("release");
     assert_eq!(wait(&flushed), Err(VolumeError::Lost));
     drop(volume);

@@ -21,6 +21,8 @@ use weir_rbd::{NotMoved, RbdHost, Reason, SCHEME, VolumeReport};
 use weir_volume::{Access, OpenError, Registry, VolumeUrl};
 
 const MIB: u64 = 1 << 20;
+/// Another gateway leaves word that it has the lock.
+const OTHER_SIGNS: &str = "metadata rbd/image weir.owner 1 b 10.9.9.9:0/1 gateway-b";
 const BLOCK: usize = 4096;
 const AUTO: &str = "&bdevs_per_cluster=auto";
 /// For how long it is watched that something does not happen.
@@ -745,6 +747,7 @@ fn a_lock_that_another_takes_and_that_is_waited_for_is_the_others() {
     let moved = served.begin_move();
     until("it hangs", || served.cluster.ask("acquiring") == 1);
     let request = served.begin(0, write(0xe6));
+    served.cluster.tell(OTHER_SIGNS);
     served.cluster.tell("lock rbd/image 10.9.9.9:0/1 alive");
     let error = moved.join().unwrap().unwrap_err();
     assert!(matches!(error, NotMoved::LockOverdue(_)), "{error}");
@@ -752,7 +755,7 @@ fn a_lock_that_another_takes_and_that_is_waited_for_is_the_others() {
     until("it is given up", || served.is("gone"));
     let trouble = served.report().trouble.unwrap();
     assert!(
-        trouble.contains("10.9.9.9:0/1 has the image's lock"),
+        trouble.contains("gateway gateway-b (client 10.9.9.9:0/1) has the image's lock"),
         "{trouble}"
     );
     // It waits for the lock still, and leaves it to the other.
@@ -861,6 +864,7 @@ fn a_lock_that_another_takes_on_the_way_is_the_others() {
         served.cluster.ask("releasing") == 1
     });
     let waits = served.begin(0, write(0x91));
+    served.cluster.tell(OTHER_SIGNS);
     served.cluster.tell("lock rbd/image 10.9.9.9:0/1 alive");
     served.cluster.tell("release_hangs off");
     let error = moved.join().unwrap().unwrap_err();
@@ -872,7 +876,7 @@ fn a_lock_that_another_takes_on_the_way_is_the_others() {
     let report = served.report();
     let trouble = report.trouble.unwrap();
     assert!(
-        trouble.contains("10.9.9.9:0/1 has the image's lock"),
+        trouble.contains("gateway gateway-b (client 10.9.9.9:0/1) has the image's lock"),
         "{trouble}"
     );
 }

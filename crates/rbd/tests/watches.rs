@@ -183,6 +183,7 @@ fn a_lock_that_is_taken_is_seen_though_nothing_is_asked_of_the_image() {
     let (harness, host) = (Harness::real(1), host(NEVER));
     let volume = open(&harness, &host, &cluster.url(""));
     until_checked(&cluster, "rbd/image", 1);
+    cluster.tell("metadata rbd/image weir.owner 1 b 10.9.9.9:0/1 gateway-b");
     cluster.tell("lock rbd/image 10.9.9.9:0/1 alive");
     until("it is lost", || host.volumes()[0].phase == "gone");
     let trouble = host.volumes()[0].trouble.clone();

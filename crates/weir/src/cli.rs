@@ -142,7 +142,7 @@ pub(crate) enum VolumeCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Try again to open a volume that failed to open
+    /// Try again to open a volume that failed to open, or is lost
     Retry {
         /// Its name
         name: VolumeName,

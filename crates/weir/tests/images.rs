@@ -591,6 +591,7 @@ fn status_says_what_is_wrong_with_an_image_also_when_no_client_is_left() {
         });
         assert!(!shown(full));
     }
+    ceph.tell("metadata rbd/a weir.owner 1 b 10.9.9.9:0/1 gateway-b");
     ceph.tell("lock rbd/a 10.9.9.9:0/1 alive");
     until("it is lost", || {
         write();
@@ -601,7 +602,7 @@ fn status_says_what_is_wrong_with_an_image_also_when_no_client_is_left() {
         let status: Value = serde_json::from_str(&text).expect("JSON");
         status["ceph"]["clients"] == json!([])
     });
-    let holder = "10.9.9.9:0/1 has the image's lock";
+    let holder = "gateway gateway-b (client 10.9.9.9:0/1) has the image's lock";
     let status = gateway.ok("status");
     let line = |start: &str| {
         let mut lines = status.lines().filter(|line| line.contains(start));
@@ -834,4 +835,50 @@ fn what_cannot_be_fenced_ends_its_connections_and_queues_are_refused_until_it_is
     ceph.tell("release");
     until("it is back", || status() == "online");
     gateway.ok(&format!("bench --duration 1 {target}"));
+}
+
+#[test]
+fn an_image_that_another_gateway_took_over_is_opened_again_when_someone_asks_for_it() {
+    let ceph = WithCeph::started();
+    let gateway = &ceph.gateway;
+    ceph.ok("create rbd/a --size 4M");
+    gateway.ok(&format!("volume add v {}", ceph.url("rbd/a", "")));
+    gateway.ok(&format!("subsystem add {SUBSYSTEM} --allow-any-host"));
+    gateway.ok(&format!("namespace add {SUBSYSTEM} v"));
+    let port = free_port();
+    gateway.ok(&format!("listener add 127.0.0.1:{port}"));
+    let target = format!("nvme+tcp://127.0.0.1:{port}/{SUBSYSTEM}?nsid=1");
+    let writes = format!("bench --read-percent 0 --duration 1 {target} --destroy-data {target}");
+    gateway.ok(&writes);
+    let status = || {
+        let shown = gateway.ok("volume show v --json");
+        let shown: Value = serde_json::from_str(&shown).expect("JSON");
+        shown["status"].as_str().expect("a status").to_owned()
+    };
+    ceph.tell("metadata rbd/a weir.owner 1 b 10.9.9.9:0/1 gateway-b");
+    ceph.tell("lock rbd/a 10.9.9.9:0/1 alive");
+    // Something is written at last when the lock is another's.
+    until("it is lost", || {
+        let _refused = gateway.weir(&writes);
+        status() == "lost"
+    });
+    let refused = gateway.weir("volume retry v");
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("gateway gateway-b (client 10.9.9.9:0/1) has the image's lock"),
+        "{text}"
+    );
+    assert_eq!(status(), "lost");
+    let told = gateway.ok("status");
+    assert!(
+        told.contains("`weir volume retry` opens it again"),
+        "{told}"
+    );
+    ceph.tell("unlock rbd/a 10.9.9.9:0/1");
+    until("it is opened again", || {
+        gateway.weir("volume retry v").status.success()
+    });
+    assert_eq!(status(), "online");
+    gateway.ok(&writes);
 }

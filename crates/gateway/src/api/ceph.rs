@@ -186,7 +186,7 @@ struct Image {
 }
 
 /// The URLs of the images that a volume is made of: its own, or those of what it is made of.
-pub(super) fn images_below(url: &VolumeUrl) -> Vec<VolumeUrl> {
+pub(crate) fn images_below(url: &VolumeUrl) -> Vec<VolumeUrl> {
     match url.scheme() == weir_rbd::SCHEME {
         true => vec![url.clone()],
         false => url.nested().flat_map(|url| images_below(&url)).collect(),

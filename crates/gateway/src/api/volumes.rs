@@ -114,7 +114,7 @@ pub(super) async fn resize(
     view(&context, &name).map(Json)
 }
 
-/// Tries again to open a volume that failed to open. One that is open stays as it is.
+/// Tries again to open a volume that failed to open, or of which an image was given up. One that is open and not lost stays as it is.
 #[utoipa::path(post, path = "/v1/volumes/{name}/retry", tag = "volumes",
     operation_id = "retry_volume",
     params(("name" = VolumeName, Path)),
