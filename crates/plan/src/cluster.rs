@@ -120,6 +120,8 @@ pub struct Asked {
     pub place: String,
     /// Lengths of requests, each with how many of 100 requests have it, ascending; empty: not known.
     pub sizes: Vec<(u64, f64)>,
+    /// Whether requests move unlike much: reads are of other lengths than writes, or some neither read nor write.
+    pub uneven: bool,
     /// How many of 100 requests read.
     pub read_percent: Option<f64>,
     /// How many write; the others deallocate or flush.
@@ -131,14 +133,14 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Bytes of a request in the mean, where its lengths are known.
+    /// Bytes of a request in the mean, where its lengths are known, and reads and writes are of the same.
     #[must_use]
     pub fn request_bytes(&self) -> Option<f64> {
         let percent: f64 = self.sizes.iter().map(|(_, percent)| percent).sum();
         let all: f64 = (self.sizes.iter())
             .map(|(bytes, percent)| *bytes as f64 * percent)
             .sum();
-        (percent > 0.0).then(|| all / percent)
+        (percent > 0.0 && !self.uneven).then(|| all / percent)
     }
 }
 

@@ -408,17 +408,28 @@ fn reasons(left_out: &[String]) -> String {
 fn asked(workload: &Workload) -> Asked {
     let mut sizes = BTreeMap::<u64, f64>::new();
     let (mut share, mut reads, mut writes) = (0.0, 0.0, 0.0);
+    let (mut bytes_read, mut bytes_written) = (0.0, 0.0);
     let mut patterns = BTreeMap::<String, f64>::new();
     for stream in &workload.streams {
         share += stream.share_percent;
         reads += stream.share_percent * stream.read_percent / 100.0;
         writes += stream.share_percent * stream.write_percent / 100.0;
+        let bytes: f64 = (stream.sizes.iter())
+            .map(|of| of.bytes as f64 * of.percent / 100.0)
+            .sum();
+        bytes_read += stream.share_percent * stream.read_percent / 100.0 * bytes;
+        bytes_written += stream.share_percent * stream.write_percent / 100.0 * bytes;
         *patterns.entry(stream.pattern.clone()).or_default() += stream.share_percent;
         for of in &stream.sizes {
             *sizes.entry(of.bytes).or_default() += stream.share_percent * of.percent / 100.0;
         }
     }
+    // Of either kind where there is any.
+    let same_length = (bytes_read * writes - bytes_written * reads).abs()
+        <= 1e-9 * bytes_read.max(bytes_written) * reads.max(writes);
+    let moves_all = (reads + writes - share).abs() <= 1e-9 * share;
     Asked {
+        uneven: !(same_length && moves_all),
         sizes: sizes.into_iter().collect(),
         read_percent: (share > 0.0).then(|| 100.0 * reads / share),
         write_percent: (share > 0.0).then(|| 100.0 * writes / share),
@@ -583,6 +594,19 @@ mod tests {
         );
         let mut flushes = workload.clone();
         flushes.streams[1].write_percent = 0.0;
+        // Of what flushes, and of two lengths for two kinds, no one length says what moves where.
+        let mut lengths = workload.clone();
+        lengths.streams[1].sizes[0].bytes = 65536;
+        for (of, bytes) in [
+            (&workload, Some(4096.0)),
+            (&flushes, None),
+            (&lengths, None),
+        ] {
+            assert_eq!(super::asked(of).request_bytes(), bytes);
+        }
+        lengths.streams[1].read_percent = 100.0;
+        lengths.streams[1].write_percent = 0.0;
+        assert_eq!(super::asked(&lengths).request_bytes(), Some(34816.0));
         let mut beginning = workload.clone();
         beginning.range_bytes = Some(4096);
         let mut ordered = workload.clone();

@@ -25,11 +25,8 @@ pub(super) struct Traffic {
 pub(super) fn traffic(of: &Configuration, premises: &Premises) -> Vec<Traffic> {
     let (gateways, nodes) = (f64::from(of.gateways), f64::from(of.nodes));
     let (reads, writes) = (premises.read_part, 1.0 - premises.read_part);
-    // No two replicas are in one node, unless there is only one.
-    let copies = match of.nodes {
-        1 => 0.0,
-        _ => writes * (premises.replicas - 1.0),
-    };
+    // As many nodes as there are replicas have one each; of more replicas than nodes, what stays in a node is sent nowhere.
+    let copies = writes * (premises.replicas.min(nodes) - 1.0).max(0.0);
     if !premises.colocated {
         return vec![
             Traffic {

@@ -29,8 +29,10 @@ const BEYOND_MAX: f64 = 2.0;
 const TOGETHER: f64 = 0.95;
 /// How many times what its links carry a curve may have: what is read off a chart is a little off.
 const LINK_BEYOND_MAX: f64 = 1.03;
-/// Nodes with OSDs that differ by less than this part have as many: one that is missing or more is no other kind of node.
+/// Nodes with OSDs that differ by less than this part have as many: one that is missing of many makes no other kind of node.
 const DENSITY_SAME: f64 = 0.05;
+/// The same where it is one of all: nodes that are few have no whole number of OSDs nearer than that.
+const DENSITY_OF_ONE: f64 = 0.125;
 /// Numbers that a suggested design may have.
 const NODES_MAX: u32 = 48;
 const GATEWAYS_MAX: u32 = 16;
@@ -584,9 +586,12 @@ impl<'a> Known<'a> {
         let number = |value: f64| weir_report::words::trimmed(value, 2);
         let measured = || self.curves.iter().map(|curve| &curve.configuration);
         // Of what is the same as in a curve, what the first such curve has.
+        let like = |of: &Configuration| measured().find(|has| is_as_dense(of, density(has)));
         let osds_of_a_node = |of: &Configuration| {
-            let as_dense = measured().map(density).find(|has| is_as_dense(of, *has));
-            as_dense.unwrap_or(density(of))
+            let exactly = measured().find(|has| density(has) == density(of));
+            // It is of the kind that the curve is of that is like it, which others may be like as well.
+            let curve = exactly.or_else(|| like(of));
+            curve.and_then(like).map_or(density(of), density)
         };
         let dimensions: [Dimension<'_>; 5] = [
             ("gateways", &|of| f64::from(of.gateways), Parameter::Host),
@@ -1736,14 +1741,14 @@ impl<'a> Known<'a> {
     fn caveat_of_links(&self, targets: &[Configuration]) -> Option<&'static str> {
         if self.premises.request_bytes.is_none() {
             return Some(
-                "How long requests are is not known (--request-bytes): what links carry is not told, and none binds.",
+                "How long requests are is not known, or reads and writes are not of one length (--request-bytes): what links carry is not told, and none binds.",
             );
         }
         let planned = self.link.is_some() || targets.iter().any(|of| of.link.is_some());
         let measured = (self.curves.iter()).all(|of| of.configuration.link.is_some());
         match (planned, measured) {
             (false, _) => Some(
-                "No links are said (--link), so that none binds: what each takes is in what links carry.",
+                "No links of what is planned are said (--link), so that none of them binds: what each takes is in what links carry.",
             ),
             (true, false) => Some(
                 "The links of what was measured are not said (--measured-link): their time is in what was fitted, and that of the planned ones is added to it, so that latencies are told too long by what the measured ones took.",
@@ -1830,10 +1835,12 @@ fn density(of: &Configuration) -> f64 {
     f64::from(of.osds) / f64::from(of.nodes)
 }
 
-/// Whether nodes have as many OSDs as in another configuration: to within [`DENSITY_SAME`], or but for one OSD of all.
+/// Whether nodes have as many OSDs as in another configuration: to within [`DENSITY_SAME`], or but for one OSD of all that is at most
+/// [`DENSITY_OF_ONE`].
 fn is_as_dense(of: &Configuration, density: f64) -> bool {
     let (osds, wanted) = (f64::from(of.osds), density * f64::from(of.nodes));
-    (osds - wanted).abs() <= 1.0 || (osds / wanted).ln().abs() <= DENSITY_SAME
+    let differs = (osds - wanted).abs() / wanted;
+    differs <= DENSITY_SAME || ((osds - wanted).abs() <= 1.0 && differs <= DENSITY_OF_ONE)
 }
 
 /// As many OSDs in a node, on so many nodes; less than one more is none.

@@ -990,6 +990,9 @@ fn what_machines_send_is_received_or_leaves() {
     };
     let of = links::traffic(&configuration(4, 1, 12), &apart);
     assert!((of[1].sent - 1.3).abs() < 1e-12 && (of[1].received - 0.9).abs() < 1e-12);
+    // The third replica of two nodes is in one that has another.
+    let of = links::traffic(&configuration(4, 1, 2), &apart);
+    assert!((of[1].sent - 1.0).abs() < 1e-12 && (of[1].received - 0.6).abs() < 1e-12);
 }
 
 #[test]
@@ -1119,6 +1122,18 @@ fn an_osd_that_is_missing_makes_no_other_kind_of_node() {
         assert_eq!(value("nodes"), Some(nodes), "{why}");
         assert_eq!(value("osds"), Some(osds));
     }
+    // What is like one of the curves is of that one's kind, which others are of.
+    let sheet = plan(&asked(curves([96, 48, 100, 192, 200]), 8, 208)).unwrap();
+    assert!(!sheet.answer.contains("refused"), "{}", sheet.answer);
+    // One more than one in each of four nodes is a quarter more.
+    let refused = plan(&asked(curves([4, 2, 4, 8, 8]), 4, 5)).unwrap();
+    assert!(
+        refused
+            .answer
+            .contains("no curve has other OSDs of a node than 1"),
+        "{}",
+        refused.answer
+    );
     // Twice as many in a node are another kind, and where no design can be planned, why and what helps is said.
     let refused = plan(&asked(curves([10, 5, 10, 20, 20]), 4, 20)).unwrap();
     assert!(
