@@ -518,6 +518,12 @@ pub unsafe extern "C" fn rbd_get_features(image: *mut c_void, features: *mut u64
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn rbd_get_id(image: *mut c_void, id: *mut c_char, length: usize) -> c_int {
+    // SAFETY: as in librbd.h.
+    unsafe { copy(&format!("{:x}", opened(image).image.id), id, length) }
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn rbd_get_stripe_unit(image: *mut c_void, bytes: *mut u64) -> c_int {
     // SAFETY: as in librbd.h.
     unsafe { *bytes = lock(&opened(image).image.striping).unit_bytes };

@@ -233,6 +233,7 @@ pub(crate) struct Image {
     pub(crate) watchers_asked: AtomicU64,
     pub(crate) snapshots: Mutex<BTreeMap<String, Vec<u8>>>,
     pub(crate) features: AtomicU64,
+    pub(crate) id: u64,
     pub(crate) striping: Mutex<Striping>,
     /// The pool of its data.
     pub(crate) data_pool: Mutex<String>,
@@ -253,7 +254,10 @@ pub(crate) fn next_number() -> u64 {
 
 impl Image {
     pub(crate) fn new(bytes: u64) -> Arc<Self> {
-        let image = Image::default();
+        let image = Image {
+            id: next_number(),
+            ..Image::default()
+        };
         lock(&image.data).resize(bytes as usize, 0);
         // Layering and exclusive-lock.
         image.features.store(5, Ordering::Relaxed);

@@ -341,9 +341,14 @@ impl RbdHost {
                 reason: format!("no thread can be had for it: {error}"),
                 errno: 0,
             })?;
-            if let Some(opened) = opened.await {
-                opened?;
-            }
+            let Some(opened) = opened.await else {
+                return Err(CephError::Other {
+                    action: format!("cannot open {url} again"),
+                    reason: "the attempt ended without an answer; see the log".to_owned(),
+                    errno: 0,
+                });
+            };
+            opened?;
         }
         Ok(())
     }

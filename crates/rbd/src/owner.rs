@@ -11,7 +11,7 @@ use crate::cluster::{Client, is_same_client};
 use crate::error::CephError;
 use crate::host::Identity;
 use crate::options::ImageName;
-use crate::sys::{ENOENT, Errno, FEATURE_EXCLUSIVE_LOCK, RawImage};
+use crate::sys::{ENOENT, Errno, FEATURE_DIRTY_CACHE, FEATURE_EXCLUSIVE_LOCK, RawImage};
 
 const EAGAIN: Errno = 11;
 const EBUSY: Errno = 16;
@@ -102,6 +102,15 @@ pub(crate) fn take(
             action: format!("cannot write to {name}"),
             reason: format!(
                 "the image has no exclusive lock, so that two writers would not notice each other; `rbd feature enable {name} exclusive-lock` gives it one"
+            ),
+            errno: 0,
+        });
+    }
+    if features & FEATURE_DIRTY_CACHE != 0 {
+        return Err(CephError::Other {
+            action: format!("cannot write to {name}"),
+            reason: format!(
+                "writes of a client with a write log (rbd_persistent_cache_mode) are in that log still, and not in the image; `rbd persistent-cache flush {name}` on that client's machine brings them there, and `rbd persistent-cache invalidate {name}` gives them up"
             ),
             errno: 0,
         });

@@ -25,6 +25,10 @@ pub(crate) const OPTION_DATA_POOL: c_int = 10;
 pub(crate) const OPTION_CLONE_FORMAT: c_int = 12;
 /// `RBD_FEATURE_EXCLUSIVE_LOCK` (features.h).
 pub(crate) const FEATURE_EXCLUSIVE_LOCK: u64 = 1 << 2;
+/// `RBD_FEATURE_DIRTY_CACHE` (features.h).
+pub(crate) const FEATURE_DIRTY_CACHE: u64 = 1 << 11;
+/// No image has an id as long as this, in bytes: `RBD_MAX_IMAGE_ID_LENGTH` (librbd.h) is 14.
+const IMAGE_ID_BYTES_MAX: usize = 64;
 /// `RBD_CONFIG_SOURCE_POOL` (librbd.h).
 const CONFIG_SOURCE_POOL: c_int = 1;
 /// `RBD_CONFIG_SOURCE_IMAGE` (librbd.h).
@@ -181,6 +185,7 @@ functions! {
         rbd_stat(Handle, *mut ImageInfo, usize) -> c_int;
         rbd_get_size(Handle, *mut u64) -> c_int;
         rbd_get_features(Handle, *mut u64) -> c_int;
+        rbd_get_id(Handle, *mut c_char, usize) -> c_int;
         rbd_get_stripe_unit(Handle, *mut u64) -> c_int;
         rbd_get_stripe_count(Handle, *mut u64) -> c_int;
         rbd_get_data_pool_id(Handle) -> i64;
@@ -991,6 +996,20 @@ impl RawImage {
                 }
             },
         )
+    }
+
+    /// What it is called among all images that there ever were in its pool; empty where it has no such name, as of the first format.
+    pub(crate) fn id(&self) -> String {
+        let mut id = [0u8; IMAGE_ID_BYTES_MAX];
+        // SAFETY: an open handle, and as much room as is said.
+        let told = check(unsafe {
+            (self.functions().rbd_get_id)(self.raw, id.as_mut_ptr().cast(), id.len())
+        });
+        let length = id.iter().position(|&byte| byte == 0).unwrap_or(id.len());
+        match told {
+            Ok(_) => String::from_utf8_lossy(&id[..length]).into_owned(),
+            Err(_) => String::new(),
+        }
     }
 
     /// What librbd's options are for this image.

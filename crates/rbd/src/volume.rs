@@ -280,6 +280,8 @@ pub(crate) struct Shared {
     /// Held while an answer to that is taken, and never while one is waited for.
     sizes: Mutex<Sizes>,
     tail_bytes: u64,
+    /// What the image is called among all that there ever were.
+    image_id: String,
 }
 
 /// How many volumes there have been in this process.
@@ -340,6 +342,7 @@ impl RbdVolume {
             looking: AtomicBool::new(false),
             sizes: Mutex::default(),
             tail_bytes,
+            image_id: opened.image.id(),
         });
         let life = shared.life_of(opened, 1, claim);
         lock(&shared.state).life = Some(life);
@@ -677,7 +680,7 @@ impl Shared {
             return;
         }
         if self.has_volatile_cache() {
-            self.give_up(&self.cache_lost());
+            self.give_up(&self.cache_lost(), None);
             return;
         }
         // Who waits until little is left of clients that were cut off keeps none of them.
@@ -699,6 +702,15 @@ impl Shared {
         drop(state);
         if is_apart && !was_apart {
             tracing::warn!(volume = %self.name, "the cluster did not answer the image again: from now on it has no clients that others share");
+        }
+    }
+
+    /// Its hosts know what was in the one before.
+    fn another_image(&self) -> CephError {
+        CephError::Other {
+            action: format!("cannot go on with {}", self.options.name),
+            reason: "the image that has its name is another one than it was; to serve that, remove the volume and add it again".to_owned(),
+            errno: 0,
         }
     }
 
@@ -745,11 +757,22 @@ impl Shared {
     pub(crate) fn open_gone(self: &Arc<Self>) -> Result<(), CephError> {
         let (number, left) = {
             let mut state = lock(&self.state);
+            if matches!(state.phase, Phase::Fencing | Phase::Reopening) {
+                let trouble = state.trouble.as_ref().map(|trouble| trouble.text.clone());
+                return Err(CephError::Other {
+                    action: format!("cannot open {} again yet", self.options.name),
+                    reason: trouble.unwrap_or_else(|| "that is being tried".to_owned()),
+                    errno: 0,
+                });
+            }
             if state.phase != Phase::Gone {
                 return Ok(());
             }
             let Some(left) = state.left.take() else {
-                return Err(self.cache_lost());
+                return Err(match self.has_volatile_cache() {
+                    true => self.cache_lost(),
+                    false => self.another_image(),
+                });
             };
             state.phase = Phase::Reopening;
             (state.number + 1, left)
@@ -802,13 +825,18 @@ impl Shared {
             Left::LettingGo(clients, reason) => (host.attach_own(options, clients), Some(reason)),
         };
         match opened {
+            Ok(opened) if opened.image.id() != self.image_id => {
+                drop(opened);
+                let error = self.another_image();
+                self.give_up(&error, None);
+                Tried::InVain(error)
+            }
             Ok(opened) => {
                 self.begin_life(opened, number, claim, own_client);
                 Tried::Done
             }
             Err(error) if error.is_final() => {
-                lock(&self.state).left = Some(left.clone());
-                self.give_up(&error);
+                self.give_up(&error, Some(left.clone()));
                 Tried::InVain(error)
             }
             Err(error) => {
@@ -915,16 +943,23 @@ impl Shared {
         self.look_at_size();
     }
 
-    fn give_up(&self, error: &CephError) {
+    /// The image is gone; with what is left it may be opened again when someone asks for it.
+    fn give_up(&self, error: &CephError, left: Option<Left>) {
         let mut text = error.to_string();
-        if lock(&self.state).left.is_some() {
+        if left.is_some() {
             text += "; when that is over, `weir volume retry` opens it again";
         }
         tracing::error!(volume = %self.name, "the image is lost: {text}");
-        if self.enter(Phase::Gone) {
-            lock(&self.state).trouble = Some(Trouble { text, of: None });
-            self.lose(&[Phase::Gone]);
+        {
+            let mut state = lock(&self.state);
+            if state.phase == Phase::Closed {
+                return;
+            }
+            state.phase = Phase::Gone;
+            state.trouble = Some(Trouble { text, of: None });
+            state.left = left;
         }
+        self.lose(&[Phase::Gone]);
     }
 
     /// The image was out of reach for too long: what comes fails until it is back.

@@ -658,7 +658,7 @@ fn an_image_that_is_silent_again_and_again_leaves_its_neighbours_alone() {
     let volume = open(
         &harness,
         &host,
-        &cluster.url("&io_timeout=200ms&fence_timeout=60s"),
+        &cluster.url("&io_timeout=1s&fence_timeout=60s"),
     );
     let conf = cluster.conf.display();
     let neighbour = open(&harness, &host, &format!("rbd:rbd/other?conf={conf}"));
@@ -671,6 +671,8 @@ fn an_image_that_is_silent_again_and_again_leaves_its_neighbours_alone() {
     cluster.tell("hang write rbd/image");
     // A host that tries again.
     for round in 1..=5 {
+        // Or it would time out while it waits, and cut nothing off.
+        until("it is open", || report("image").phase == "serving");
         assert_eq!(do_now(&harness, &volume, 1), Err(VolumeError::TimedOut));
         if round <= 2 {
             until("the neighbour goes on", || {
@@ -708,9 +710,45 @@ fn an_image_that_is_silent_again_and_again_leaves_its_neighbours_alone() {
     let apart = host
         .clients()
         .into_iter()
-        .find(|client| client.images == 1 && client.apart);
+        .find(|client| client.images == 1 && client.apart && !client.fenced);
     assert!(apart.is_some_and(|client| Some(client.address) == report("image").client));
     drop((volume, neighbour));
+    close(&harness, host);
+}
+
+#[test]
+fn an_image_that_was_made_anew_is_not_the_one_that_was_served() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url(""));
+    assert_eq!(do_now(&harness, &volume, 1), Ok(()));
+    cluster.tell(&format!("image rbd/image {}", 4 * MIB));
+    cluster.tell(&format!("blocklist {}", host.clients()[0].address));
+    assert_eq!(do_now(&harness, &volume, 2), Err(VolumeError::TimedOut));
+    let report = || host.volumes().remove(0);
+    until("it is given up", || report().phase == "gone");
+    let (asked, url) = (Arc::clone(&host), report().url);
+    let retried = harness.run(0, move |_| async move { asked.open_gone(&url).await });
+    for told in [retried.unwrap_err().to_string(), report().trouble.unwrap()] {
+        assert!(told.contains("is another one than it was"), "{told}");
+    }
+    assert_eq!(cluster.ask("byte rbd/image 0"), 0);
+    drop(volume);
+    close(&harness, host);
+}
+
+#[test]
+fn an_image_with_writes_in_a_log_elsewhere_is_not_written_to() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    // Layering, exclusive-lock and dirty-cache.
+    cluster.tell("features rbd/image 2053");
+    let refused = try_open(&harness, &host, &cluster.url(""), Access::READ_WRITE);
+    let refused = refused.map(drop).unwrap_err().to_string();
+    assert!(
+        refused.contains("`rbd persistent-cache flush rbd/image`"),
+        "{refused}"
+    );
     close(&harness, host);
 }
 
