@@ -209,7 +209,7 @@ impl Session {
         let holders = self.run(move |reactor| async move { holders_of(&reactor, &url).await })?;
         let holders = holders.with_context(|| {
             format!(
-                "cannot tell whether something has hold of {}",
+                "cannot tell whether something has hold of {}; someone who may see all mounts and loop devices (root) can",
                 volume.name()
             )
         })?;
