@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use weir_block::Volume;
+use weir_reactor::linux::start_thread;
 use weir_reactor::{System, oneshot};
 use weir_volume::parts::lock;
 use weir_volume::{Factory, OpenError, OpenRequest};
@@ -120,8 +121,7 @@ pub(crate) fn try_in_background(
     name: &str,
     work: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<()> {
-    let thread = std::thread::Builder::new().name(name.to_owned());
-    thread.spawn(work).map(drop)
+    start_thread(name, work).map(drop)
 }
 
 /// Does what may wait for the cluster on a thread of its own, so that no cluster holds up another.

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use weir_reactor::linux::start_thread;
 use weir_volume::parts::lock;
 
 use crate::auto::Reason;
@@ -291,8 +292,7 @@ impl Round {
             ..Course::default()
         }));
         let (taken, of) = (Arc::clone(&course), client.to_owned());
-        let thread = std::thread::Builder::new().name("weir-rbd-check".to_owned());
-        let thread = thread.spawn(move || {
+        let thread = start_thread("weir-rbd-check", move || {
             loop {
                 let next = lock(&taken).next();
                 let Some(subject) = next else { return };

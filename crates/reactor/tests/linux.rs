@@ -20,7 +20,9 @@ use contract::{
     settle,
 };
 use weir_memory::{Gather, Segment, Segments, View, Views};
-use weir_reactor::linux::{Feature, LinuxConfig, LinuxSystem, ReceiveBuffers, Unavailable};
+use weir_reactor::linux::{
+    Feature, LinuxConfig, LinuxSystem, ReceiveBuffers, Unavailable, start_thread,
+};
 use weir_reactor::{
     AllocateMode, Amount, FileKind, Instant, LocalFile, Op, OpenOptions, PanicPolicy, Reactor,
     ReactorConfig, ReactorThread, ReceiveInto, Received, SocketOptions, System, TcpListener,
@@ -1067,6 +1069,33 @@ fn a_processor_that_is_not_ours_is_told() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn what_a_bound_reactor_has_others_do_is_not_bound() {
+    let system = system();
+    let all = system.processors();
+    let bound = ReactorConfig {
+        processor: Some(all[0]),
+        ..config()
+    };
+    let thread = serve(&system, bound);
+    let asked = thread.remote.call_blocking(move |_| async move {
+        let (sender, offloaded) = oneshot();
+        let there = Arc::clone(&system);
+        system.offload(Box::new(move || sender.send(there.processors())));
+        let there = Arc::clone(&system);
+        let started = start_thread("started", move || there.processors());
+        let started = started.expect("a thread can be had").join();
+        let own = system.processors();
+        (own, offloaded.await, started.expect("no panic"))
+    });
+    let (own, offloaded, started) = asked.expect("it runs");
+    assert_eq!(own, [all[0]]);
+    assert_eq!(offloaded.as_ref(), Some(&all));
+    assert_eq!(started, all);
+    thread.remote.stop();
+    thread.join();
 }
 
 #[test]

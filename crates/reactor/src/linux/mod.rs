@@ -26,7 +26,8 @@ use std::mem::ManuallyDrop;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -367,6 +368,28 @@ fn prepare(
     Ok(Runner::new(config, pool, Box::new(driver), system, main))
 }
 
+/// The processors that a thread had before it was bound to one.
+static BEFORE_BINDING: OnceLock<CpuSet> = OnceLock::new();
+
+/// Starts a thread that may run on every processor of the process. A thread has those of its starter, which where that is a bound
+/// reactor is one: what works beside reactors, and all that a library starts from there, would take turns with it.
+///
+/// # Errors
+/// No thread can be had.
+pub fn start_thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.spawn(move || {
+        if let Some(before) = BEFORE_BINDING.get() {
+            // Where these are not the process's any more it runs where its starter does.
+            let _ = sched_setaffinity(None, before);
+        }
+        work()
+    })
+}
+
 fn bind_to(processor: usize) -> io::Result<()> {
     let refused = |error: &dyn std::fmt::Display| {
         io::Error::new(
@@ -377,7 +400,13 @@ fn bind_to(processor: usize) -> io::Result<()> {
     if processor >= CpuSet::MAX_CPU {
         return Err(refused(&"there is none of this number"));
     }
+    let before = sched_getaffinity(None);
     let mut set = CpuSet::new();
     set.set(processor);
-    sched_setaffinity(None, &set).map_err(|error| refused(&error))
+    sched_setaffinity(None, &set).map_err(|error| refused(&error))?;
+    if let Ok(before) = before {
+        // Whoever is bound first is so from a thread that is not.
+        BEFORE_BINDING.get_or_init(|| before);
+    }
+    Ok(())
 }

@@ -43,9 +43,7 @@ impl Offload {
         state.threads += 1;
         drop(state);
         let pool = Arc::clone(self);
-        let started = std::thread::Builder::new()
-            .name("weir-offload".to_owned())
-            .spawn(move || pool.serve());
+        let started = super::start_thread("weir-offload", move || pool.serve());
         if let Err(error) = started {
             self.do_without(&error);
         }
