@@ -11,7 +11,8 @@ mod fake;
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use common::Harness;
 use fake::{Cluster, host};
@@ -50,6 +51,10 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let mut short = false;
+    println!(
+        "# a thread that sleeps and is woken by another after {LATENCY_US} us runs {:.1} us later",
+        bare_wake()
+    );
     for images in [1, 4] {
         for depth in [1, 32, 128] {
             let rounds = measure(images, depth, LATENCY_US);
@@ -74,6 +79,38 @@ fn main() -> ExitCode {
     } else {
         ExitCode::SUCCESS
     }
+}
+
+/// What the machine itself takes to wake a thread that sleeps, in microseconds: the mean, of which a reactor that is woken pays at least as much.
+fn bare_wake() -> f64 {
+    const WAKES: u32 = 5_000;
+    let (began, waiting) = (Instant::now(), std::thread::current());
+    // When it was woken, in nanoseconds from then on; 0 until it is.
+    let woken = Arc::new(AtomicU64::new(0));
+    let (ask, asked) = std::sync::mpsc::channel();
+    let told = Arc::clone(&woken);
+    let waker = std::thread::spawn(move || {
+        while asked.recv().is_ok() {
+            std::thread::sleep(Duration::from_micros(LATENCY_US));
+            told.store(began.elapsed().as_nanos() as u64, Ordering::Release);
+            waiting.unpark();
+        }
+    });
+    let mut late = Duration::ZERO;
+    for _ in 0..WAKES {
+        ask.send(()).expect("it waits for this");
+        let at = loop {
+            std::thread::park();
+            match woken.swap(0, Ordering::Acquire) {
+                0 => {}
+                at => break Duration::from_nanos(at),
+            }
+        };
+        late += began.elapsed() - at;
+    }
+    drop(ask);
+    waker.join().expect("it does not panic");
+    (late / WAKES).as_nanos() as f64 / 1000.0
 }
 
 fn tell(name: &str, value: f64, bar: f64, ok: bool) -> bool {
