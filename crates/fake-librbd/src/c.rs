@@ -82,6 +82,9 @@ pub unsafe extern "C" fn fake_librbd_command(name: *const c_char, command: *cons
     unsafe { cluster(&text(name)).command(&text(command)) }
 }
 
+/// Ceph's defaults of options that are asked for.
+const USUAL: [(&str, &str); 2] = [("librados_thread_count", "2"), ("ms_async_op_threads", "3")];
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rados_create2(
     handle: *mut *mut c_void,
@@ -89,8 +92,9 @@ pub unsafe extern "C" fn rados_create2(
     _name: *const c_char,
     _flags: u64,
 ) -> c_int {
+    let usual = USUAL.map(|(option, value)| (option.to_owned(), value.to_owned()));
     let rados = Rados {
-        configuration: Mutex::default(),
+        configuration: Mutex::new(usual.into()),
         connected: Mutex::default(),
     };
     // SAFETY: the caller's variable.

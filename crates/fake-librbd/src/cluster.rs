@@ -149,6 +149,8 @@ pub(crate) struct State {
     pub(crate) sizing: u64,
     pub(crate) closing: u64,
     pub(crate) clients: u64,
+    /// What the client that connected last has configured.
+    configured: HashMap<String, String>,
     latency: Duration,
     /// What each operation takes of a processor, on its client's thread.
     work: Duration,
@@ -354,7 +356,10 @@ impl Client {
         configuration: HashMap<String, String>,
     ) -> Arc<Self> {
         let number = next_number();
-        lock(&cluster.state).clients += 1;
+        let mut state = lock(&cluster.state);
+        state.clients += 1;
+        state.configured.clone_from(&configuration);
+        drop(state);
         let client = Arc::new(Client {
             cluster: Arc::clone(cluster),
             address: format!("127.0.0.1:0/{number}"),
@@ -927,6 +932,12 @@ impl Cluster {
             }
             ["held"] => return state.held.len() as i64,
             ["clients"] => return state.clients as i64,
+            ["configured", option] => {
+                let value = state.configured.get(option);
+                return value
+                    .and_then(|value| value.parse().ok())
+                    .unwrap_or(-EINVAL);
+            }
             ["performed", _] => {
                 let Some(class) = class(1) else {
                     return -EINVAL;

@@ -14,6 +14,7 @@ use crate::host::in_background;
 use crate::options::{Cache, Options};
 use crate::sys::{Api, LibraryError, Pool, Rados};
 use crate::threads::{self, Thread};
+use crate::tuning::tune;
 use crate::usage::{BusiestThread, ClientCost, Usage};
 
 /// How long the cluster refuses a client that was cut off, in seconds: five years. librados keeps what was not answered, and sends it
@@ -179,6 +180,10 @@ pub(crate) fn connect(
             tracing::debug!(option, value, "this version of Ceph has no such option");
         }
     }
+    tune(
+        &rados,
+        std::thread::available_parallelism().map_or(usize::MAX, usize::from),
+    );
     let from = conf.unwrap_or("the default ceph.conf");
     rados.connect().map_err(|errno| {
         CephError::connecting(

@@ -24,6 +24,7 @@ mod sizes;
 #[allow(unsafe_code)]
 mod sys;
 mod threads;
+mod tuning;
 mod usage;
 mod volume;
 mod watches;

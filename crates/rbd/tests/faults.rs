@@ -804,6 +804,31 @@ fn clients_are_shared_by_as_many_images_as_is_said() {
     });
 }
 
+#[test]
+fn a_client_has_the_threads_that_are_configured() {
+    let (harness, host) = (Harness::real(1), host("a"));
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let threads = |configured: &str| {
+        let cluster = Cluster::with_image(MIB);
+        let conf = std::fs::read_to_string(&cluster.conf).unwrap();
+        std::fs::write(&cluster.conf, conf + configured).unwrap();
+        let volume = open(&harness, &host, &cluster.url(""));
+        let of = |option| cluster.ask(&format!("configured {option}"));
+        let threads = (of("librados_thread_count"), of("ms_async_op_threads"));
+        drop(volume);
+        threads
+    };
+    let own = match processors {
+        1 => (1, 1),
+        2 | 3 => (1, 2),
+        _ => (2, 3),
+    };
+    assert_eq!(threads(""), own, "{processors} processors");
+    let configured = "librados_thread_count = 4\nms_async_op_threads = 5\n";
+    assert_eq!(threads(configured), (4, 5));
+    close(&harness, host);
+}
+
 /// What an attempt to open an image has ended with, once it has.
 type Opening = Arc<Mutex<Option<Result<Arc<RbdVolume>, CephError>>>>;
 

@@ -1,0 +1,75 @@
+//! The threads of a client: on a machine of few processors fewer than Ceph's own number, where nobody says otherwise.
+//!
+//! A request that goes through more threads than there are processors waits for turns and pays for them: decision 0035 has the figures.
+
+use crate::sys::Rados;
+
+/// From so many processors on Ceph's own numbers are left.
+const MANY_PROCESSORS: usize = 4;
+
+/// An option, Ceph's default for it, and what a client has instead.
+struct Tuned {
+    option: &'static str,
+    usual: &'static str,
+    value: &'static str,
+}
+
+/// What a client has where the process may run on so many processors.
+fn tuned(processors: usize) -> Vec<Tuned> {
+    if processors >= MANY_PROCESSORS {
+        return Vec::new();
+    }
+    vec![
+        // These submit operations and call back.
+        Tuned {
+            option: "librados_thread_count",
+            usual: "2",
+            value: "1",
+        },
+        // These send and receive.
+        Tuned {
+            option: "ms_async_op_threads",
+            usual: "3",
+            value: if processors == 1 { "1" } else { "2" },
+        },
+    ]
+}
+
+/// Sets what nobody has configured before the client connects. A value that is Ceph's default is taken for that.
+pub(crate) fn tune(rados: &Rados, processors: usize) {
+    for Tuned {
+        option,
+        usual,
+        value,
+    } in tuned(processors)
+    {
+        let has = rados.get(option);
+        if has.as_deref().map(str::trim) != Ok(usual) {
+            tracing::debug!(option, ?has, "left as it is");
+        } else if rados.set(option, value).is_err() {
+            tracing::debug!(option, value, "this version of Ceph does not take it");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_has_no_more_busy_threads_than_a_small_machine_can_run() {
+        let threads = |processors| {
+            let all = tuned(processors);
+            let of = |option| {
+                let found = all.iter().find(|tuned| tuned.option == option);
+                found.map(|tuned| tuned.value)
+            };
+            (of("librados_thread_count"), of("ms_async_op_threads"))
+        };
+        assert_eq!(threads(1), (Some("1"), Some("1")));
+        assert_eq!(threads(2), (Some("1"), Some("2")));
+        assert_eq!(threads(3), (Some("1"), Some("2")));
+        assert_eq!(threads(4), (None, None));
+        assert_eq!(threads(256), (None, None));
+    }
+}
