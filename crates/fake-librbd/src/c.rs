@@ -83,7 +83,11 @@ pub unsafe extern "C" fn fake_librbd_command(name: *const c_char, command: *cons
 }
 
 /// Ceph's defaults of options that are asked for.
-const USUAL: [(&str, &str); 2] = [("librados_thread_count", "2"), ("ms_async_op_threads", "3")];
+const USUAL: [(&str, &str); 3] = [
+    ("librados_thread_count", "2"),
+    ("ms_async_op_threads", "3"),
+    ("ms_tcp_prefetch_max_size", "4096"),
+];
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rados_create2(

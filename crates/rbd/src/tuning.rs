@@ -1,4 +1,4 @@
-//! The threads of a client: on a machine of few processors fewer than Ceph's own number, where nobody says otherwise.
+//! On a machine of few processors a client has fewer threads than Ceph's own number, and longer receives, where nobody says otherwise.
 //!
 //! A request that goes through more threads than there are processors waits for turns and pays for them: decision 0035 has the figures.
 
@@ -30,7 +30,13 @@ fn tuned(processors: usize) -> Vec<Tuned> {
         Tuned {
             option: "ms_async_op_threads",
             usual: "3",
-            value: if processors == 1 { "1" } else { "2" },
+            value: if processors < 3 { "1" } else { "2" },
+        },
+        // What a receive takes beyond what is looked for: with Ceph's two bring one answer of 4 KiB. It is memory of each connection.
+        Tuned {
+            option: "ms_tcp_prefetch_max_size",
+            usual: "4096",
+            value: "65536",
         },
     ]
 }
@@ -67,7 +73,7 @@ mod tests {
             (of("librados_thread_count"), of("ms_async_op_threads"))
         };
         assert_eq!(threads(1), (Some("1"), Some("1")));
-        assert_eq!(threads(2), (Some("1"), Some("2")));
+        assert_eq!(threads(2), (Some("1"), Some("1")));
         assert_eq!(threads(3), (Some("1"), Some("2")));
         assert_eq!(threads(4), (None, None));
         assert_eq!(threads(256), (None, None));

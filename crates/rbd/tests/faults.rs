@@ -805,27 +805,32 @@ fn clients_are_shared_by_as_many_images_as_is_said() {
 }
 
 #[test]
-fn a_client_has_the_threads_that_are_configured() {
+fn a_client_has_the_threads_and_receives_that_are_configured() {
+    const OPTIONS: [&str; 3] = [
+        "librados_thread_count",
+        "ms_async_op_threads",
+        "ms_tcp_prefetch_max_size",
+    ];
     let (harness, host) = (Harness::real(1), host("a"));
     let processors = std::thread::available_parallelism().unwrap().get();
-    let threads = |configured: &str| {
+    let has = |configured: &str| {
         let cluster = Cluster::with_image(MIB);
         let conf = std::fs::read_to_string(&cluster.conf).unwrap();
         std::fs::write(&cluster.conf, conf + configured).unwrap();
         let volume = open(&harness, &host, &cluster.url(""));
-        let of = |option| cluster.ask(&format!("configured {option}"));
-        let threads = (of("librados_thread_count"), of("ms_async_op_threads"));
+        let has = OPTIONS.map(|option| cluster.ask(&format!("configured {option}")));
         drop(volume);
-        threads
+        has
     };
     let own = match processors {
-        1 => (1, 1),
-        2 | 3 => (1, 2),
-        _ => (2, 3),
+        1 | 2 => [1, 1, 65_536],
+        3 => [1, 2, 65_536],
+        _ => [2, 3, 4096],
     };
-    assert_eq!(threads(""), own, "{processors} processors");
-    let configured = "librados_thread_count = 4\nms_async_op_threads = 5\n";
-    assert_eq!(threads(configured), (4, 5));
+    assert_eq!(has(""), own, "{processors} processors");
+    let configured =
+        "librados_thread_count = 4\nms_async_op_threads = 5\nms_tcp_prefetch_max_size = 8192\n";
+    assert_eq!(has(configured), [4, 5, 8192]);
     close(&harness, host);
 }
 
