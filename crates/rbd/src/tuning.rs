@@ -32,7 +32,7 @@ fn tuned(processors: usize) -> Vec<Tuned> {
             usual: "3",
             value: if processors < 3 { "1" } else { "2" },
         },
-        // What a receive takes beyond what is looked for: with Ceph's two bring one answer of 4 KiB. It is memory of each connection.
+        // What a receive takes beyond what is looked for, so that one brings several answers of 4 KiB. It is memory of each connection.
         Tuned {
             option: "ms_tcp_prefetch_max_size",
             usual: "4096",

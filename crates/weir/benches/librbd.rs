@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the machine itself takes to wake a thread that sleeps, in microseconds: the mean, of which a reactor that is woken pays at least as much.
+/// What the machine itself takes to wake a thread that sleeps, in microseconds: the mean. A reactor that is woken pays as much too.
 fn bare_wake() -> f64 {
     const WAKES: u32 = 5_000;
     let (began, waiting) = (Instant::now(), std::thread::current());
