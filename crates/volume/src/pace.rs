@@ -228,7 +228,8 @@ impl Later {
 
     /// Keeps the completion of a request that was just submitted.
     pub(crate) fn push(&self, pace: &Pace, completion: Completion) {
-        let at = pace.end_of_next(self.reactor.now());
+        // The turn may have begun long ago where the machine stood still since: a request would come back early.
+        let at = pace.end_of_next(self.reactor.precise_now());
         let mut due = self.shared.due.borrow_mut();
         due.push_back((at, completion));
         // What came before is due before, and the task waits for that.
