@@ -272,7 +272,19 @@ mod tests {
         proptest::collection::vec(proptest::collection::vec(interval, 3), 1..5)
     }
 
+    /// An eighth of the cases; all of them where `WEIR_NIGHTLY` is set.
+    fn some_cases() -> ProptestConfig {
+        let all = ProptestConfig::default();
+        let is_all = std::env::var_os("WEIR_NIGHTLY").is_some();
+        ProptestConfig {
+            cases: if is_all { all.cases } else { all.cases / 8 },
+            ..all
+        }
+    }
+
     proptest! {
+        #![proptest_config(some_cases())]
+
         /// The oracle sorts every single sample: a percentile of what was merged is the sample of that rank, but for the histogram's three digits.
         #[test]
         fn merged_percentiles_are_those_of_all_samples_together(agents in samples()) {

@@ -1189,7 +1189,19 @@ mod tests {
         ]
     }
 
+    /// An eighth of the cases; all of them where `WEIR_NIGHTLY` is set.
+    fn some_cases() -> ProptestConfig {
+        let all = ProptestConfig::default();
+        let is_all = std::env::var_os("WEIR_NIGHTLY").is_some();
+        ProptestConfig {
+            cases: if is_all { all.cases } else { all.cases / 8 },
+            ..all
+        }
+    }
+
     proptest! {
+        #![proptest_config(some_cases())]
+
         /// Whatever agents tell: either it is refused, or it can be added up and drawn.
         #[test]
         fn what_is_not_refused_can_be_added_up(
@@ -1232,7 +1244,9 @@ mod tests {
             prop_assert!(sum.queue_requests.iter().sum::<u64>() <= SUM_MAX);
             prop_assert!(sum.requests() <= SUM_MAX && sum.bytes() <= SUM_MAX);
         }
+    }
 
+    proptest! {
         #[test]
         fn histograms_and_intervals_arrive_as_they_were_sent(
             values in latencies(), lag in latencies(), parts in 1..5usize, start in 0..1_000_000u64,

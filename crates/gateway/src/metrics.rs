@@ -172,11 +172,9 @@ pub fn page<'a>(families: impl IntoIterator<Item = &'a Family>) -> String {
 }
 
 #[cfg(test)]
-#[path = "../tests/common/exposition.rs"]
-pub(crate) mod exposition;
-
-#[cfg(test)]
 mod tests {
+    use weir_testing::exposition;
+
     use super::*;
 
     #[test]

@@ -640,7 +640,7 @@ mod tests {
         let asked = thread.remote.call_blocking(move |reactor| async move {
             let mut both = Vec::new();
             for options in [socket_options(&options), SocketOptions::default()] {
-                let timeout = Duration::from_secs(5);
+                let timeout = Duration::from_secs(300);
                 let addresses = [address];
                 let connected =
                     crate::connection::connect(&reactor, &addresses, &options, timeout).await;

@@ -1,6 +1,7 @@
 //! The steady state allocates nothing: commands of every kind that a host sends all day, over the whole path of the target,
 //! with sockets and io_uring. Counted is the reactor's thread alone; what the host here allocates is its own affair.
 
+#[path = "it/common.rs"]
 mod common;
 
 use std::net::{IpAddr, Ipv4Addr};

@@ -1,5 +1,6 @@
 //! The steady state allocates nothing: neither a connection that carries bytes, nor a file that is read and written.
 
+#[path = "it/contract.rs"]
 mod contract;
 
 use std::net::{Ipv4Addr, SocketAddr};

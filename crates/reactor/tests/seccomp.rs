@@ -2,6 +2,7 @@
 
 #![cfg(target_arch = "x86_64")]
 
+#[path = "it/contract.rs"]
 mod contract;
 
 use std::io;

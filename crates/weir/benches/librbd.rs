@@ -4,23 +4,18 @@
 //! the figures behind them; exit status 1 where a bar is short. Figures are medians of the rounds. What is added is the
 //! mean service time that the load saw less the mean that the library took, from its being called to its calling back.
 
-#[path = "../../volume/tests/common/mod.rs"]
-mod common;
-#[path = "../../rbd/tests/fake/mod.rs"]
-mod fake;
-
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::Harness;
-use fake::{Cluster, host};
 use weir_block::Volume;
 use weir_load::Stop;
 use weir_load::bench::{self, BenchConfig, Job, Load};
 use weir_load::workload::{Access as Blocks, Workload};
 use weir_rbd::SCHEME;
+use weir_testing::ceph::{Cluster, host};
+use weir_testing::harness::Harness;
 use weir_volume::{Access, Registry, VolumeUrl};
 
 const ROUNDS: usize = 5;

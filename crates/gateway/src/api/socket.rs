@@ -262,7 +262,13 @@ mod tests {
         let _ = listener;
         let stale = directory.path().join("stale.sock");
         drop(UnixListener::bind(&stale).unwrap());
-        let second = ControlSocket::bind(&stale).unwrap();
+        // A child that another test starts has the listener too, until it executes its program.
+        let second = loop {
+            match ControlSocket::bind(&stale) {
+                Err(SocketError::InUse { .. }) => std::thread::sleep(Duration::from_millis(10)),
+                bound => break bound.unwrap(),
+            }
+        };
         UnixStream::connect(&stale).unwrap();
         drop(second);
         assert!(!stale.exists());

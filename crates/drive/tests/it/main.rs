@@ -1,0 +1,4 @@
+//! Integration tests of weir-drive.
+
+mod real;
+mod simulated;

@@ -1,0 +1,5 @@
+//! Integration tests of weir-limit.
+
+mod bare;
+mod canned;
+mod speed;

@@ -1,0 +1,6 @@
+//! Integration tests of weir-load.
+
+mod bench;
+mod common;
+mod faults;
+mod tools;

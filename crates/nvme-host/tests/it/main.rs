@@ -1,0 +1,6 @@
+//! Integration tests of weir-nvme-host.
+
+mod foreign_target;
+mod scripted;
+mod support;
+mod two_weirs;

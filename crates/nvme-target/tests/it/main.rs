@@ -1,0 +1,12 @@
+//! Integration tests of weir-nvme-target.
+
+mod commands;
+mod common;
+mod faults;
+mod latency;
+mod limits;
+mod peers;
+mod serve;
+mod slow;
+mod sockets;
+mod volumes;

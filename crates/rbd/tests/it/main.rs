@@ -1,0 +1,6 @@
+//! Integration tests of weir-rbd.
+
+mod contract;
+mod faults;
+mod moves;
+mod watches;

@@ -1,0 +1,6 @@
+//! Integration tests of weir-reactor.
+
+mod contract;
+mod foreign;
+mod linux;
+mod sim;

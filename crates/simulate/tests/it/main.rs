@@ -1,0 +1,3 @@
+//! Integration tests of weir-simulate.
+
+mod seeds;

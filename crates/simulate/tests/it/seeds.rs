@@ -1,0 +1,157 @@
+//! Whole systems: seeds that pass, and planted defects that the checkers find.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use weir_reactor::sim::seed_from_env_or_random;
+use weir_simulate::{Check, Plan, Plant, run, run_twice};
+
+/// Seeds that always run, and how many of them by night and for planted faults (`WEIR_NIGHTLY`). The release build of
+/// `weir-simulate` runs 50 of them in `scripts/test`, and many in `scripts/nightly`.
+const SEEDS: u64 = 8;
+const SEEDS_BY_NIGHT: u64 = 40;
+/// Seeds that are others each time.
+const OTHER_SEEDS: u64 = 2;
+const OTHER_SEEDS_BY_NIGHT: u64 = 8;
+/// Seeds that found a defect of Weir or of a check, in the order in which they were understood.
+const FOUND: &[u64] = &[
+    127, 265, 298, 169, 78, 162, 154, 323, 700, 1807, 3978, 7300, 8363, 8630, 9919, 6184, 3442,
+];
+/// Seeds of which a planted defect must be found in one.
+const PLANTED_SEEDS: u64 = 60;
+
+fn by_night(always: u64, by_night: u64) -> u64 {
+    match std::env::var_os("WEIR_NIGHTLY") {
+        Some(_) => by_night,
+        None => always,
+    }
+}
+
+/// Runs seeds on two threads, and panics with what they violate.
+fn pass(seeds: impl IntoIterator<Item = u64>) {
+    let seeds: Vec<u64> = seeds.into_iter().collect();
+    let next = AtomicUsize::new(0);
+    let failed = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                        return;
+                    };
+                    let report = run(&Plan::of(seed), None);
+                    assert!(report.commands >= 1000, "seed {seed}: {}", report.commands);
+                    for violation in &report.violations {
+                        println!("seed {seed}: {violation}");
+                    }
+                    if !report.violations.is_empty() {
+                        println!(
+                            "repeat it: cargo run --release -p weir-simulate -- --seed {seed} --trace"
+                        );
+                        failed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(failed.into_inner(), 0, "seeds failed");
+}
+
+#[test]
+fn seeds_pass() {
+    pass(0..by_night(SEEDS, SEEDS_BY_NIGHT));
+}
+
+#[test]
+fn seeds_that_found_a_defect_pass() {
+    pass(FOUND.iter().copied());
+}
+
+#[test]
+fn other_seeds_pass() {
+    let first = seed_from_env_or_random() >> 1;
+    println!("seeds from {first}");
+    pass(first..first + by_night(OTHER_SEEDS, OTHER_SEEDS_BY_NIGHT));
+}
+
+#[test]
+fn a_seed_is_the_same_twice() {
+    for seed in 0..4 {
+        let report = run_twice(&Plan::of(seed), None);
+        assert_eq!(report.violations, [], "seed {seed}");
+    }
+}
+
+/// One of the first seeds finds `plant` by one of `checks`.
+fn is_found(plant: Plant, checks: &[Check]) {
+    for seed in 0..PLANTED_SEEDS {
+        let plan = Plan::of(seed);
+        let report = match plant {
+            Plant::Coin => run_twice(&plan, Some(plant)),
+            _ => run(&plan, Some(plant)),
+        };
+        let found = report.violations.iter();
+        if let Some(found) = found.clone().find(|one| checks.contains(&one.check)) {
+            println!("{plant} is found by seed {seed}: {found}");
+            return;
+        }
+    }
+    panic!("{plant} is not found in {PLANTED_SEEDS} seeds");
+}
+
+#[test]
+fn a_flush_that_is_not_done_is_found() {
+    is_found(Plant::DropFlush, &[Check::FlushedWrites]);
+}
+
+#[test]
+fn a_write_that_is_not_done_is_found() {
+    is_found(Plant::LoseWrite, &[Check::Reads, Check::CompareWrites]);
+}
+
+#[test]
+fn a_write_that_is_answered_early_is_found() {
+    is_found(
+        Plant::AcknowledgeEarly,
+        &[Check::Reads, Check::FlushedWrites, Check::CompareWrites],
+    );
+}
+
+#[test]
+fn a_write_that_lands_late_is_found() {
+    is_found(Plant::LandLate, &[Check::StaleWrites]);
+}
+
+#[test]
+fn a_compare_and_write_that_does_not_compare_is_found() {
+    is_found(Plant::SkipCompare, &[Check::CompareWrites]);
+}
+
+#[test]
+fn a_torn_block_is_found() {
+    is_found(Plant::TearBlock, &[Check::Atomicity, Check::Reads]);
+}
+
+#[test]
+fn a_second_completion_is_found() {
+    is_found(Plant::CompleteTwice, &[Check::ExactlyOnce]);
+}
+
+#[test]
+fn a_completion_that_does_not_come_is_found() {
+    is_found(Plant::Swallow, &[Check::Progress]);
+}
+
+#[test]
+fn a_status_that_is_not_true_is_found() {
+    is_found(Plant::WrongStatus, &[Check::HonestStatus]);
+}
+
+#[test]
+fn a_bound_that_is_passed_is_found() {
+    is_found(Plant::LooseBounds, &[Check::Bounds]);
+}
+
+#[test]
+fn what_the_seed_does_not_decide_is_found() {
+    is_found(Plant::Coin, &[Check::Determinism]);
+}

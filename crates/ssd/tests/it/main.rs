@@ -1,0 +1,4 @@
+//! Integration tests of weir-ssd.
+
+mod model;
+mod volume;

@@ -1,0 +1,9 @@
+//! Integration tests of weir-volume.
+
+mod contract;
+mod file;
+mod guard;
+mod limits;
+mod locks;
+mod null;
+mod stripe;

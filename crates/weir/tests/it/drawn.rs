@@ -1,0 +1,337 @@
+//! The laboratory from end to end: every named workload on every kind of volume, stored, drawn, and the drawing read in a real browser.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::free_port;
+use crate::common::gateway::{Gateway, WEIR};
+use serde_json::Value;
+use weir_lab::document::{Body, Document, Run};
+use weir_testing::webdriver::Browser;
+
+const NQN: &str = "nqn.2026-01.com.example:laboratory";
+
+/// The names of the workloads, as the command lists them.
+fn workloads() -> Vec<String> {
+    let output = Command::new(WEIR)
+        .args(["bench", "--list-workloads", "--json"])
+        .output()
+        .expect("weir runs");
+    let listed: Value = serde_json::from_slice(&output.stdout).expect("a list");
+    let names: Vec<_> = listed
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|workload| workload["name"].as_str().expect("a name").to_owned())
+        .collect();
+    assert!(names.len() >= 13, "{names:?}");
+    names
+}
+
+/// Runs a workload for a moment; what was stored.
+fn bench(url: &str, workload: &str, folder: &Path) -> Document {
+    let output = Command::new(WEIR)
+        .args(["bench", url, "--workload", workload, "--duration", "400ms"])
+        .args([
+            "--interval",
+            "100ms",
+            "--queue-depth",
+            "4",
+            "--destroy-data",
+            url,
+        ])
+        .args(["--output", "result.json", "--report", "report.html"])
+        .args(["--report", "report.csv"])
+        .current_dir(folder)
+        .output()
+        .expect("weir runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{workload} on {url}: {said}");
+    let stored = std::fs::read_to_string(folder.join("result.json")).expect("a result");
+    Document::from_json(&stored).expect("a result")
+}
+
+/// The page shows the intervals of the result; how many that are in which a request ended.
+fn check_page(browser: &Browser, run: &Run, folder: &Path) -> usize {
+    browser.open(&folder.join("report.html"));
+    let drawn = browser.run(
+        "return [...document.querySelectorAll('svg[data-plot=\"latency-over-time\"] g[data-series=\"max\"] circle')]
+             .map((point) => [Number(point.dataset.x), Number(point.dataset.y)])",
+    );
+    let expected: Vec<(f64, f64)> = run
+        .intervals
+        .iter()
+        .filter_map(|interval| {
+            let felt = interval.operations.response().expect("a histogram");
+            let felt = felt.or(interval.operations.service().expect("a histogram"))?;
+            let middle = interval.start_seconds + interval.length_seconds / 2.0;
+            Some((middle, felt.max_ns as f64))
+        })
+        .collect();
+    let drawn: Vec<(f64, f64)> = serde_json::from_value(drawn).expect("points");
+    let near = |(a, b): (f64, f64), (x, y): (f64, f64)| (a - x).abs() < 1e-9 && b == y;
+    assert_eq!(drawn.len(), expected.len());
+    assert!(
+        drawn.iter().zip(&expected).all(|(a, b)| near(*a, *b)),
+        "{drawn:?} and {expected:?}"
+    );
+    assert!(!drawn.is_empty());
+    let counted = browser.run(
+        "return [...document.querySelectorAll('svg[data-plot=\"heat\"] rect.cell')]
+             .reduce((sum, cell) => sum + Number(cell.dataset.count), 0)",
+    );
+    let requests: u64 = run
+        .intervals
+        .iter()
+        .map(|interval| interval.operations.requests())
+        .sum();
+    assert_eq!(counted.as_u64(), Some(requests));
+    assert_eq!(browser.console(), Vec::<String>::new());
+    let foreign: Vec<_> = browser
+        .requested()
+        .into_iter()
+        .filter(|address| !address.starts_with("file://"))
+        .collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
+    drawn.len()
+}
+
+#[test]
+fn every_named_workload_runs_everywhere_and_is_drawn() {
+    let mut gateway = Gateway::prepared("");
+    gateway.start();
+    let port = free_port();
+    gateway.ok("volume add memory mem:?size=64M");
+    gateway.ok(&format!("subsystem add {NQN} --allow-any-host"));
+    gateway.ok(&format!("namespace add {NQN} memory"));
+    gateway.ok(&format!("listener add 127.0.0.1:{port}"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let image = folder.path().join("image");
+    let made = std::fs::File::create(&image).and_then(|file| file.set_len(64 << 20));
+    made.expect("a file can be made");
+    let file = format!("file:{}", image.display());
+    let remote = format!("nvme+tcp://127.0.0.1:{port}/{NQN}?nsid=1");
+    let browser = Browser::start();
+    let mut longest = 0;
+    for workload in workloads() {
+        for url in ["mem:?size=64M", &file, &remote] {
+            let document = bench(url, &workload, folder.path());
+            let run = document.runs()[0];
+            assert_eq!(run.workload.name.as_deref(), Some(&*workload), "{url}");
+            assert_eq!(
+                run.errors(),
+                0,
+                "{workload} on {url}: {:?}",
+                run.first_error
+            );
+            assert!(run.operations.requests() > 0, "{workload} on {url}");
+            if let Some(browser) = &browser {
+                longest = longest.max(check_page(browser, run, folder.path()));
+            }
+        }
+    }
+    // On a machine that is busy with something else one run may be a single interval.
+    assert!(
+        browser.is_none() || longest >= 2,
+        "{longest} intervals drawn at most"
+    );
+    assert_eq!(gateway.end(), Some(0), "{}", gateway.log());
+}
+
+/// Connections under each of several settings, of the initiator and of the listener: a curve for each in one picture, and which is the best.
+#[test]
+fn settings_of_connections_are_swept_and_drawn_together() {
+    let mut gateway = Gateway::prepared("");
+    gateway.start();
+    let ports = [free_port(), free_port()];
+    gateway.ok("volume add memory mem:?size=64M");
+    gateway.ok(&format!("subsystem add {NQN} --allow-any-host"));
+    gateway.ok(&format!("namespace add {NQN} memory"));
+    let listeners = ports.map(|port| format!("127.0.0.1:{port}"));
+    gateway.ok(&format!("listener add {} --send-buffer 64K", listeners[0]));
+    gateway.ok(&format!("listener add {} --send-buffer 1M", listeners[1]));
+    let folder = tempfile::tempdir().expect("a folder");
+    let remote = format!("nvme+tcp://{}/{NQN}?nsid=1", listeners[0]);
+    let sweep = |more: &[&str]| {
+        let mut command = Command::new(WEIR);
+        command.args(["curve", &remote, "--depths", "1,4", "-t", "500ms"]);
+        command.args(["--ramp", "20ms", "--no-refinement", "--rounds", "4"]);
+        command.args(["-o", "sweep.json", "--report", "sweep.html"]);
+        let output = command.args(more).current_dir(folder.path()).output();
+        output.expect("weir runs")
+    };
+    let both = format!("listener={},{}", listeners[0], listeners[1]);
+    let done = sweep(&["--sweep", &both, "--sweep", "receive-buffer=128KiB,1MiB"]);
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said}");
+    let stored = std::fs::read_to_string(folder.path().join("sweep.json")).expect("a result");
+    let Body::Curve { curves, settings } = Document::from_json(&stored).expect("a result").body
+    else {
+        panic!("curves were measured")
+    };
+    let names: Vec<&str> = curves.iter().map(|curve| curve.name.as_str()).collect();
+    let expected: Vec<String> = listeners
+        .iter()
+        .flat_map(|at| {
+            ["128KiB", "1MiB"].map(|size| format!("listener={at}, receive-buffer={size}"))
+        })
+        .collect();
+    assert_eq!(names, expected);
+    for (curve, at) in curves.iter().zip([0, 0, 1, 1]) {
+        let url = &curve.points[0].run.volumes[0].url;
+        assert!(
+            url.contains(&listeners[at]) && url.contains("rcvbuf="),
+            "{url}"
+        );
+        assert_eq!(curve.points.len(), 2);
+    }
+    let settings = settings.expect("the settings were compared");
+    assert_eq!(
+        (settings.sides.len(), settings.stages[0].differences.len()),
+        (4, 9)
+    );
+    // The table on the terminal says the same.
+    let shown = String::from_utf8_lossy(&done.stdout);
+    assert!(shown.contains(&settings.summary), "{shown}");
+    let best = format!("\n{} ", settings.sides[0].name);
+    assert!(shown.contains(&best), "{shown}");
+
+    let refused = sweep(&["--sweep", "congestion-control=cubic,nonesuch"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("nonesuch"),
+        "{said}"
+    );
+    assert_eq!(gateway.end(), Some(0), "{}", gateway.log());
+
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    browser.open(&folder.path().join("sweep.html"));
+    for (index, curve) in curves.iter().enumerate() {
+        let drawn = browser.run(&format!(
+            "return [...document.querySelectorAll('svg[data-plot=\"latency-against-throughput\"] g[data-series=\"subject-{index}\"][data-choice=\"p99\"] circle')]
+                 .map((point) => Number(point.dataset.x))"
+        ));
+        let rates: Vec<f64> = curve.points.iter().map(|point| point.run.rate()).collect();
+        let drawn: Vec<f64> = serde_json::from_value(drawn).expect("points");
+        assert_eq!(drawn, rates, "{}", curve.name);
+    }
+    let ranges = browser.run("return document.querySelectorAll('[data-difference]').length");
+    assert_eq!(ranges.as_u64(), Some(9));
+    let text = browser.run("return document.body.innerText");
+    let text = text.as_str().expect("text");
+    assert!(text.contains(&settings.summary), "{text}");
+    assert_eq!(browser.console(), Vec::<String>::new());
+}
+
+/// What a drawing of latency against throughput shows of a statistic: requests per second and nanoseconds.
+fn against_throughput(browser: &Browser, statistic: &str) -> Vec<(f64, f64)> {
+    let drawn = browser.run(&format!(
+        "return [...document.querySelectorAll('svg[data-plot=\"latency-against-throughput\"] g[data-series=\"{statistic}\"] circle')]
+             .map((point) => [Number(point.dataset.x), Number(point.dataset.y)])"
+    ));
+    serde_json::from_value(drawn).expect("points")
+}
+
+#[test]
+fn a_curve_and_a_comparison_draw_themselves() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let weir = |arguments: &[&str]| {
+        let output = Command::new(WEIR)
+            .args(arguments)
+            .current_dir(folder.path())
+            .output()
+            .expect("weir runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+    };
+    let read = |name: &str| {
+        let stored = std::fs::read_to_string(folder.path().join(name)).expect("a result");
+        Document::from_json(&stored).expect("a result")
+    };
+    let slow = "null:?size=1G&rate=2000&delay=2ms";
+    // Requests end in every run though the machine stands still for a moment.
+    let each = |seconds| ["-t", seconds, "--ramp", "50ms"];
+    weir(
+        &[
+            &[
+                "curve",
+                slow,
+                "--depths",
+                "1..16",
+                "--output",
+                "curve.json",
+                "--report",
+                "curve.html",
+            ][..],
+            &each("1s"),
+        ]
+        .concat(),
+    );
+    weir(
+        &[
+            &[
+                "compare",
+                slow,
+                slow,
+                "--rounds",
+                "4",
+                "--output",
+                "compare.json",
+                "--report",
+                "compare.html",
+            ][..],
+            &each("500ms"),
+        ]
+        .concat(),
+    );
+    weir(&["report", "curve.json", "compare.json", "-o", "both.html"]);
+    weir(&["report", "curve.json", "compare.json", "-o", "both.csv"]);
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let Body::Curve { curves, .. } = read("curve.json").body else {
+        panic!("a curve was measured")
+    };
+    browser.open(&folder.path().join("curve.html"));
+    let expected: Vec<_> = curves[0]
+        .points
+        .iter()
+        .map(|point| {
+            let felt = point
+                .run
+                .felt()
+                .expect("a histogram")
+                .expect("requests ended");
+            (
+                point.run.rate(),
+                felt.percentile_ns(99.0).expect("a histogram") as f64,
+            )
+        })
+        .collect();
+    assert_eq!(against_throughput(&browser, "p99"), expected);
+    assert!(expected.len() >= 5, "{expected:?}");
+    browser.open(&folder.path().join("compare.html"));
+    let Body::Comparison(comparison) = read("compare.json").body else {
+        panic!("a comparison was measured")
+    };
+    let said = browser.run("return document.body.innerText");
+    assert!(
+        said.as_str().expect("text").contains(&comparison.summary),
+        "{said}"
+    );
+    let drawn = browser.run("return document.querySelectorAll('[data-difference]').length");
+    let differences: usize = comparison
+        .stages
+        .iter()
+        .map(|stage| stage.differences.len())
+        .sum();
+    assert_eq!(drawn.as_u64(), Some(differences as u64));
+    browser.open(&folder.path().join("both.html"));
+    let series = browser.run(
+        "return document.querySelectorAll('svg[data-plot=\"latency-against-throughput\"] g[data-choice=\"p99\"]').length",
+    );
+    assert_eq!(series.as_u64(), Some(3), "the curve and two sides");
+    assert_eq!(browser.console(), Vec::<String>::new());
+}

@@ -1,0 +1,22 @@
+//! Integration tests of weir.
+
+mod agents;
+mod agents_job;
+mod agents_verify;
+mod bench;
+mod common;
+mod control;
+mod dependencies;
+mod drawn;
+mod drive;
+mod gateway;
+mod images;
+mod laboratory;
+mod panics;
+mod plan;
+mod privileges;
+mod report;
+mod serve;
+mod tidy;
+mod torture;
+mod verify;

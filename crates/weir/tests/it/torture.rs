@@ -1,0 +1,513 @@
+//! The wire suite against the real gateway: a process of its own with one reactor, so that the cases and the well-behaved host beside
+//! them share it. One test for each group, which fails with all that failed in it.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use weir_nvme::{HostId, Nqn};
+use weir_testing::exposition;
+use weir_torture::cases;
+use weir_torture::context::ShortLimits;
+use weir_torture::{Gateway, Outcome, Resources, Runner, Settings, Target};
+
+use crate::common::free_port;
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+const SUBSYSTEM: &str = "nqn.2026-01.org.example:tortured";
+
+/// How long the gateway may take to come up. Only a bound: nothing is measured by it.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// How long an answer may take where other tests have the processors too.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
+/// How long the well-behaved host may wait: a stall of the reactor, where other tests have the processors too.
+const STALL_MAX: Duration = Duration::from_secs(5);
+/// Limits that the cases about them can reach in no time.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(2);
+const HALF_OPEN_MAX: usize = 16;
+const PROGRESS_TIME: Duration = Duration::from_secs(2);
+
+/// A gateway with one reactor unless a test says otherwise, two listeners, and two namespaces: 1 keeps data in memory, 2 keeps none.
+struct Tortured {
+    folder: tempfile::TempDir,
+    ports: [u16; 2],
+    process: Child,
+}
+
+impl Tortured {
+    fn start() -> Self {
+        Self::with("mem:?size=16M", "")
+    }
+
+    /// A gateway whose first namespace is this volume, in which `FOLDER` stands for its folder; `more` is added to its configuration.
+    fn with(volume: &str, more: &str) -> Self {
+        Self::on(1, volume, more)
+    }
+
+    /// As [`Tortured::with`], on so many reactors.
+    fn on(reactors: u32, volume: &str, more: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let path = |name: &str| folder.path().join(name);
+        let config = format!(
+            "reactors = {reactors}\nstate = {:?}\n[control]\nsocket = {:?}\n[limits]\nhandshake_timeout = \"{}s\"\nhalf_open_connections = {HALF_OPEN_MAX}\nprogress_timeout = \"{}s\"\n{more}",
+            path("state.json"),
+            path("weir.sock"),
+            HANDSHAKE_TIME.as_secs(),
+            PROGRESS_TIME.as_secs(),
+        );
+        std::fs::write(path("weir.toml"), config).expect("the folder can be written");
+        let process = serve(folder.path());
+        let gateway = Tortured {
+            folder,
+            ports: [free_port(), free_port()],
+            process,
+        };
+        let began = Instant::now();
+        while !gateway.weir(&["status"]).status.success() {
+            assert!(
+                began.elapsed() < PATIENCE,
+                "the gateway does not answer:\n{}",
+                gateway.log()
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let folder = gateway.folder.path().display().to_string();
+        gateway.set_up(&volume.replace("FOLDER", &folder));
+        gateway
+    }
+
+    fn set_up(&self, volume: &str) {
+        self.ok(&["volume", "add", "kept", volume]);
+        self.ok(&["volume", "add", "dropped", "null:?size=16M"]);
+        self.ok(&["subsystem", "add", SUBSYSTEM, "--allow-any-host"]);
+        self.ok(&["namespace", "add", SUBSYSTEM, "kept"]);
+        self.ok(&["namespace", "add", SUBSYSTEM, "dropped"]);
+        for port in self.ports {
+            self.ok(&["listener", "add", &format!("127.0.0.1:{port}")]);
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("weir.sock")
+    }
+
+    fn weir(&self, arguments: &[&str]) -> Output {
+        weir(&self.socket(), arguments)
+    }
+
+    #[track_caller]
+    fn ok(&self, arguments: &[&str]) {
+        let output = self.weir(arguments);
+        assert!(
+            output.status.success(),
+            "weir {arguments:?}: {output:?}\n{}",
+            self.log()
+        );
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    fn target(&self) -> Target {
+        let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        let nqn = |name: &str| Nqn::new(name).expect("an NQN");
+        Target {
+            address: address(self.ports[0]),
+            second: Some(address(self.ports[1])),
+            subsystem: nqn(SUBSYSTEM),
+            nsid: 1,
+            host_nqn: nqn("nqn.2026-01.org.example:hostile"),
+            host_id: HostId([1; 16]),
+            witness_nqn: nqn("nqn.2026-01.org.example:witness"),
+            witness_id: HostId([2; 16]),
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("nvme+tcp://127.0.0.1:{}/{SUBSYSTEM}?nsid=1", self.ports[0])
+    }
+
+    fn control(&self) -> Box<dyn Gateway> {
+        Box::new(Control {
+            socket: self.socket(),
+            process: self.process.id(),
+        })
+    }
+}
+
+impl Drop for Tortured {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn serve(folder: &Path) -> Child {
+    let mut log = std::fs::File::options();
+    let log = log.create(true).append(true).open(folder.join("log"));
+    Command::new(WEIR)
+        .args(["serve", "--config"])
+        .arg(folder.join("weir.toml"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log.expect("the log can be written"))
+        .spawn()
+        .expect("the gateway starts")
+}
+
+fn weir(socket: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(WEIR);
+    command.arg("--socket").arg(socket).args(arguments);
+    command.output().expect("the command runs")
+}
+
+/// What the suite asks of the gateway.
+struct Control {
+    socket: PathBuf,
+    process: u32,
+}
+
+impl Control {
+    fn page(&self, path: &str) -> Result<String, String> {
+        let page = || {
+            let mut stream = UnixStream::connect(&self.socket)?;
+            let request = format!("GET {path} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes())?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok::<_, std::io::Error>(answer)
+        };
+        let answer = page().map_err(|error| format!("{path}: {error}"))?;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        if head.starts_with("HTTP/1.1 200") {
+            Ok(body.to_owned())
+        } else {
+            Err(format!("{path}: {head}"))
+        }
+    }
+
+    /// Sums of the metrics by name, over their labels.
+    fn metrics(&self) -> Result<BTreeMap<String, f64>, String> {
+        let page = self.page("/metrics")?;
+        exposition::scrape(&page)?;
+        let mut sums = BTreeMap::new();
+        for line in page.lines() {
+            let Some((name, value)) = line.rsplit_once(' ') else {
+                continue;
+            };
+            let name = name.split('{').next().unwrap_or(name);
+            if let Ok(value) = value.parse::<f64>() {
+                *sums.entry(name.to_owned()).or_insert(0.0) += value;
+            }
+        }
+        Ok(sums)
+    }
+
+    /// Commands in flight of all connections.
+    fn commands(&self) -> Result<u64, String> {
+        let output = weir(&self.socket, &["--json", "connection", "list"]);
+        let list: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .map_err(|error| format!("connections: {error}"))?;
+        let connections = list.as_array().ok_or("connections: no list")?;
+        Ok(connections
+            .iter()
+            .filter_map(|connection| connection["in_flight"].as_u64())
+            .sum())
+    }
+
+    fn resident_bytes(&self) -> Result<u64, String> {
+        let path = format!("/proc/{}/status", self.process);
+        let status = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+        kib.map(|kib| kib << 10)
+            .ok_or_else(|| format!("{path} has no VmRSS: the process has ended"))
+    }
+
+    /// Open files, but for the control API's own connections, which come and go.
+    fn descriptors(&self) -> Result<u64, String> {
+        let path = format!("/proc/{}/fd", self.process);
+        let entries = std::fs::read_dir(&path).map_err(|error| format!("{path}: {error}"))?;
+        Ok(entries.count() as u64)
+    }
+}
+
+impl Gateway for Control {
+    fn resources(&mut self) -> Result<Resources, String> {
+        let metrics = self.metrics()?;
+        let metric = |name: &str| match metrics.get(name) {
+            Some(value) => Ok(*value as u64),
+            None => Err(format!("/metrics has no {name}")),
+        };
+        Ok(Resources {
+            connections: metric("weir_connections")?,
+            half_open: metric("weir_half_open_connections")?,
+            controllers: metric("weir_controllers")?,
+            commands: self.commands()?,
+            requests: metric("weir_volume_in_flight")?,
+            buffer_bytes: metric("weir_reactor_pool_used_bytes")?,
+            descriptors: self.descriptors()?,
+            resident_bytes: self
+                .resident_bytes()?
+                .saturating_sub(metric("weir_reactor_pool_held_bytes")?),
+            panics: metric("weir_connection_panics_total")?,
+        })
+    }
+
+    fn weir(&mut self, arguments: &[&str]) -> Result<String, String> {
+        let output = weir(&self.socket, arguments);
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        }
+    }
+}
+
+/// Runs every case of a group against the gateway as it is by default.
+fn torture(group: u8) {
+    torture_at(&Tortured::start(), &[group], true);
+}
+
+/// Runs every case of these groups; `all`: none may be skipped.
+fn torture_at(gateway: &Tortured, groups: &[u8], all: bool) {
+    let settings = Settings {
+        patience: ANSWER_TIME_MAX,
+        destroy_data: true,
+        stall_max: STALL_MAX,
+        own: Some(true),
+        limits: Some(ShortLimits {
+            handshake_time: HANDSHAKE_TIME,
+            half_open_max: HALF_OPEN_MAX,
+            progress_time: PROGRESS_TIME,
+        }),
+        ..Settings::default()
+    };
+    let runner = Runner::new(gateway.target(), settings, Some(gateway.control()));
+    let mut runner = runner.unwrap_or_else(|error| panic!("{error}\n{}", gateway.log()));
+    let mut failed: Vec<String> = Vec::new();
+    let mut passed = 0;
+    let chosen = cases::all();
+    for case in chosen.iter().filter(|case| groups.contains(&case.group)) {
+        let record = runner.run(case);
+        let line = format!(
+            "{:<48} {:<16} {} ({:?}, the witness waited {:?} at most)",
+            case.name,
+            record.outcome.name(),
+            record.got,
+            record.took,
+            record.seen.worst,
+        );
+        println!("{line}");
+        match record.outcome {
+            Outcome::Ok => passed += 1,
+            Outcome::NotApplicable => {}
+            Outcome::Skipped if !all => {}
+            // What this gateway does not give, no gateway would.
+            _ => failed.push(line),
+        }
+    }
+    assert!(
+        passed > 0 || !failed.is_empty(),
+        "nothing of {groups:?} ran"
+    );
+    assert!(
+        failed.is_empty(),
+        "{} cases of groups {groups:?} failed:\n{}\nthe gateway's log:\n{}",
+        failed.len(),
+        failed.join("\n"),
+        gateway.log()
+    );
+}
+
+macro_rules! groups {
+    ($($name:ident $group:literal;)*) => {
+        $(#[test]
+        fn $name() {
+            torture($group);
+        })*
+
+        #[test]
+        fn every_group_with_cases_has_a_test() {
+            let tested = [$($group),*];
+            for case in cases::all() {
+                assert!(tested.contains(&case.group), "group {} has no test", case.group);
+            }
+        }
+    };
+}
+
+/// With several reactors an I/O queue moves with the answer to its Connect; here are the groups in which that can matter.
+#[test]
+fn queues_that_move_between_reactors() {
+    let gateway = Tortured::on(3, "mem:?size=16M", "");
+    torture_at(&gateway, &[16, 17, 20, 21, 28, 29, 30], true);
+}
+
+groups! {
+    group_01_icreq_fields 1;
+    group_02_first_pdu 2;
+    group_03_pieces_and_silence 3;
+    group_04_icreq_racing_close 4;
+    group_05_alignment 5;
+    group_06_lengths 6;
+    group_07_digests 7;
+    group_08_terminations 8;
+    group_09_endings 9;
+    group_10_data_not_asked_for 10;
+    group_11_data_offsets 11;
+    group_12_abort_while_data_is_awaited 12;
+    group_13_in_capsule_data 13;
+    group_14_sgl 14;
+    group_15_queue_depth 15;
+    group_16_connect 16;
+    group_17_connect_races 17;
+    group_18_discovery_log 18;
+    group_19_authentication 19;
+    group_20_properties 20;
+    group_21_keep_alive 21;
+    group_22_events 22;
+    group_23_identify 23;
+    group_24_number_of_queues 24;
+    group_25_ranges 25;
+    group_26_fused 26;
+    group_27_reservations 27;
+    group_28_abort 28;
+    group_29_stale_writes 29;
+    group_30_changes 30;
+}
+
+/// Where data goes depends on the medium and on the limits: the groups about data once more with others.
+#[test]
+fn data_on_a_file_under_other_limits() {
+    let limits = "[transport]\nin_capsule_size = \"4k\"\ndata_transfer_size_max = \"4M\"\n";
+    let gateway = Tortured::with("file:FOLDER/image?size=16M", limits);
+    torture_at(&gateway, &[7, 10, 11, 12, 13, 14, 15], false);
+}
+
+#[test]
+fn data_without_capsules_under_small_limits() {
+    let limits = "[transport]\nin_capsule_size = 0\ndata_transfer_size_max = \"64k\"\n";
+    let gateway = Tortured::with("mem:?size=16M&block_size=512", limits);
+    torture_at(&gateway, &[7, 10, 11, 12, 13, 14, 15], false);
+}
+
+/// Runs the command itself.
+fn command(arguments: &[&str]) -> Output {
+    Command::new(WEIR)
+        .arg("torture")
+        .args(arguments)
+        .output()
+        .expect("the command runs")
+}
+
+#[test]
+fn the_command_prints_a_table_and_a_report() {
+    let gateway = Tortured::start();
+    let url = gateway.url();
+    let output = command(&[&url, "--only", "icreq_pfv", "--only", "8", "--stall", "5s"]);
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}\n{}", gateway.log());
+    assert!(
+        table.contains("icreq_pfv_1") && table.contains("as expected"),
+        "{table}"
+    );
+    // Without leave to write the cases that write are skipped, and say so.
+    assert!(table.contains("needs leave to write"), "{table}");
+
+    let output = command(&[
+        &url,
+        "--only",
+        "tls_alert_inside_a_transfer",
+        "--only",
+        "1",
+        "--json",
+    ]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    assert_eq!(report["model"], "Weir");
+    assert_eq!(report["counts"]["not applicable"], 1, "{report}");
+    assert!(report["counts"]["ok"].as_u64() > Some(10), "{report}");
+    let first = &report["cases"][0];
+    assert_eq!(
+        (&first["group"], &first["outcome"]),
+        (&1.into(), &"ok".into())
+    );
+}
+
+#[test]
+fn a_target_that_a_case_ended_is_started_again() {
+    let mut gateway = Tortured::start();
+    let settings = Settings {
+        patience: ANSWER_TIME_MAX,
+        stall_max: STALL_MAX,
+        ..Settings::default()
+    };
+    let mut runner = Runner::new(gateway.target(), settings, None).expect("it serves");
+    let case = |name: &str| {
+        let all = cases::all();
+        *all.iter().find(|case| case.name == name).expect("a case")
+    };
+    gateway.process.kill().expect("it runs");
+    gateway.process.wait().expect("it ends");
+    assert_eq!(runner.run(case("icreq_pfv_1")).outcome, Outcome::TargetGone);
+    let record = runner.run(case("icreq_pfv_1"));
+    assert_eq!(record.outcome, Outcome::Skipped, "{}", record.got);
+    runner.set_restart(Box::new(|| Err("it is broken".into())));
+    let record = runner.run(case("icreq_pfv_1"));
+    assert_eq!(record.outcome, Outcome::Skipped);
+    assert!(record.got.ends_with("it is broken"), "{}", record.got);
+    let folder = gateway.folder.path().to_owned();
+    let (send, receive) = std::sync::mpsc::channel();
+    runner.set_restart(Box::new(move || {
+        send.send(serve(&folder)).map_err(|error| error.to_string())
+    }));
+    let record = runner.run(case("icreq_pfv_1"));
+    gateway.process = receive.try_recv().expect("it was started");
+    assert_eq!(record.outcome, Outcome::Ok, "{}", record.got);
+    assert!(record.seen.commands > 0, "the witness is back, too");
+}
+
+#[test]
+fn the_command_refuses_what_may_not_be_tortured() {
+    for (arguments, says) in [
+        (
+            vec!["nvme+tcp://192.0.2.1/nqn.2026-01.org.example:a?nsid=1"],
+            "--i-own-this-target",
+        ),
+        (vec!["mem:?size=1M"], "no NVMe/TCP target"),
+        (
+            vec!["nvme+tcp://127.0.0.1:1/nqn.2026-01.org.example:a?nsid=1"],
+            "a well-behaved host cannot use",
+        ),
+        (
+            vec![
+                "nvme+tcp://127.0.0.1:1/nqn.2026-01.org.example:a?nsid=1",
+                "--only",
+                "nothing",
+            ],
+            "--list",
+        ),
+    ] {
+        let output = command(&arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(said.contains(says), "{arguments:?}: {said}");
+    }
+    let output = command(&["--list"]);
+    let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success() && listed.contains("icreq_plen_127"),
+        "{listed}"
+    );
+    assert_eq!(
+        command(&[]).status.code(),
+        Some(2),
+        "a target must be named"
+    );
+}
