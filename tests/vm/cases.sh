@@ -9,8 +9,13 @@
 #                             if any case failed or none ran
 #
 # A function `after_case`, where there is one, runs after each case, whatever
-# came of it. ONLY (a pattern) chooses cases by name. LOG is the transcript.
+# came of it. ONLY (patterns, with | between them) chooses cases by name. LOG is
+# the transcript, with the time of each command.
+#
+# A case is a copy of this shell. With CASE_SETUP it is a new one that sources this
+# file first: then $$ differs from case to case.
 
+export PS4='+ ${EPOCHREALTIME} '
 passed=0 failed=0 skipped=0
 CASE_SECONDS_MAX=${CASE_SECONDS_MAX:-180}
 LOG=${LOG:-/dev/null}
@@ -24,29 +29,43 @@ kernel_view() {
     dmesg | tail -n 40
 }
 
-run_case() {
-    local name=$1 seconds=${2:-$CASE_SECONDS_MAX} log pid rc=0 started=$SECONDS late=''
+# chosen NAME: ONLY has a pattern for it, or nothing.
+chosen() {
     # shellcheck disable=SC2053
-    [[ $name == ${ONLY:-*} ]] || return 0
+    [[ $1 == @(${ONLY:-*}) ]]
+}
+
+run_case() {
+    local name=$1 seconds=${2:-$CASE_SECONDS_MAX} log pid timer ended='' rc=0 started=$SECONDS late=''
+    chosen "$name" || return 0
     log=$(mktemp)
     printf '\n=== %s\n' "$name" >>"$LOG"
-    # A session of its own, so that everything a late case started can be ended.
-    # shellcheck disable=SC2016,SC2046
-    export -f $(compgen -A function)
-    setsid bash -c 'set -euo pipefail; . "$1"; set -x; "$2"' bash "$CASE_SETUP" "$name" >"$log" 2>&1 &
-    pid=$!
-    while kill -0 $pid 2>/dev/null; do
-        if [ $((SECONDS - started)) -ge "$seconds" ]; then
-            late=" (still running after $seconds s)"
-            kernel_view >>"$log" 2>&1
-            kill -KILL -- -$pid 2>/dev/null
-            sleep 1
-            break
-        fi
-        sleep 0.2
-    done
-    # A process stuck in the kernel cannot be killed, and is not waited for.
-    if kill -0 $pid 2>/dev/null; then rc=125; else wait $pid 2>/dev/null || rc=$?; fi
+    # A process group of its own, so that everything a late case started can be ended.
+    if [ -n "${CASE_SETUP-}" ]; then
+        # shellcheck disable=SC2016,SC2046
+        export -f $(compgen -A function)
+        setsid bash -c 'set -euo pipefail; . "$1"; set -x; "$2"' bash "$CASE_SETUP" "$name" >"$log" 2>&1 &
+        pid=$!
+    else
+        set -m
+        ( set -euo pipefail; set -x; "$name" ) >"$log" 2>&1 &
+        pid=$!
+        set +m
+    fi
+    sleep "$seconds" &
+    timer=$!
+    wait -n -p ended $pid $timer || rc=$?
+    if [ "$ended" = $timer ]; then
+        rc=0 late=" (still running after $seconds s)"
+        kernel_view >>"$log" 2>&1
+        kill -KILL -- -$pid 2>/dev/null
+        sleep 1
+        # A process stuck in the kernel cannot be killed, and is not waited for.
+        if kill -0 $pid 2>/dev/null; then rc=125; else wait $pid 2>/dev/null || rc=$?; fi
+    else
+        kill $timer 2>/dev/null
+        wait $timer 2>/dev/null
+    fi
     cat "$log" >>"$LOG"
     if declare -F after_case >/dev/null; then
         ( set -x; after_case ) >>"$LOG" 2>&1
@@ -64,8 +83,7 @@ run_case() {
 }
 
 skip_case() {
-    # shellcheck disable=SC2053
-    [[ $1 == ${ONLY:-*} ]] || return 0
+    chosen "$1" || return 0
     skipped=$((skipped + 1))
     echo "skipped $1: $2" | tee -a "$LOG"
 }
@@ -94,12 +112,21 @@ refused() {
     grep -qiE -- "$status" <<<"$output" || fail "refused, but not with '$status': $*"
 }
 
+# pause SECONDS: as sleep, but starts no process: in an emulated machine that takes long.
+pause() {
+    local -
+    set +x
+    # Nobody writes to this pipe.
+    [ -n "${silence-}" ] || exec {silence}<> <(:)
+    read -rt "$1" -u "$silence" || true
+}
+
 # eventually SECONDS COMMAND...: polls until the command succeeds.
 eventually() {
     local until=$((SECONDS + $1))
     shift
     until "$@"; do
         [ $SECONDS -lt $until ] || fail "not within the time given: $*"
-        sleep 0.1
+        pause 0.1
     done
 }

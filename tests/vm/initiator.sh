@@ -4,12 +4,13 @@
 # connect [ARG...]: connects to $NQN and waits for its two namespaces.
 connect() {
     connect_only -n $NQN -q $HOSTNQN -I $HOSTID "$@"
-    eventually 30 namespace 1
-    eventually 30 namespace 2
+    eventually 60 namespace 1
+    eventually 60 namespace 2
 }
 
+# connect_only ARG...: a machine that stands still for some seconds loses no connection, unless a case asks for a shorter -k.
 connect_only() {
-    nvme connect -t tcp -a $ADDRESS -s $PORT --reconnect-delay=1 --ctrl-loss-tmo=600 "$@"
+    nvme connect -t tcp -a $ADDRESS -s $PORT --reconnect-delay=1 --ctrl-loss-tmo=600 -k 60 "$@"
 }
 
 # connect_again [OPTION...]: one more controller of the same host, at the same
@@ -21,26 +22,43 @@ connect_again() {
 
 disconnect() { nvme disconnect -n "${1:-$NQN}"; }
 
+# Of what is polled, as little as possible starts a process: in an emulated machine that takes long.
+
+# read_value FILE: sets `value` to the first line; to nothing where there is none.
+read_value() { value=''; { IFS= read -r value <"$1"; } 2>/dev/null || true; }
+
 # controller [NQN]: the name of the controller (nvme0) that is connected to it.
 controller() {
-    local - file
+    local - file value
     set +x
     for file in /sys/class/nvme/*/subsysnqn; do
-        [ "$(cat "$file" 2>/dev/null)" = "${1:-$NQN}" ] || continue
-        basename "$(dirname "$file")"
+        read_value "$file"
+        [ "$value" = "${1:-$NQN}" ] || continue
+        file=${file%/*}
+        echo "${file##*/}"
         return
     done
     return 1
 }
 
+# is_live CONTROLLER
+is_live() {
+    local - value
+    set +x
+    read_value "/sys/class/nvme/$1/state"
+    [ "$value" = live ]
+}
+
 # namespace NSID [NQN]: the block device of a namespace, once the kernel has it.
 namespace() {
-    local - block
+    local - block value
     set +x
     for block in /sys/block/nvme*; do
         # With multipath the parts (nvme0c0n1) are hidden: no device node.
-        [ "$(cat "$block/nsid" 2>/dev/null)" = "$1" ] || continue
-        [ "$(cat "$block/device/subsysnqn" 2>/dev/null)" = "${2:-$NQN}" ] || continue
+        read_value "$block/nsid"
+        [ "$value" = "$1" ] || continue
+        read_value "$block/device/subsysnqn"
+        [ "$value" = "${2:-$NQN}" ] || continue
         [ -b "/dev/${block##*/}" ] || continue
         echo "/dev/${block##*/}"
         return
@@ -53,23 +71,29 @@ no_namespace() { ! namespace "$@" >/dev/null; }
 # size_is DEVICE MIB
 size_is() { [ "$(blockdev --getsize64 "$1")" = $(($2 * 1024 * 1024)) ]; }
 
-# write_count DEVICE: of all its paths; the head of a multipath device counts nothing itself.
+# write_count DEVICE: sets `writes` to those of all its paths; the head of a multipath device counts nothing itself.
 write_count() {
-    local name=${1#/dev/}
+    local name=${1#/dev/} file value fields
+    writes=0
     # nvme0n1 has the paths nvme0c0n1, nvme0c1n1 ...
-    cat "/sys/block/$name/stat" "/sys/block/${name%n*}"c*"n${name##*n}/stat" 2>/dev/null |
-        awk '{ writes += $5 } END { print writes + 0 }'
+    for file in "/sys/block/$name/stat" "/sys/block/${name%n*}"c*"n${name##*n}/stat"; do
+        read_value "$file"
+        read -ra fields <<<"$value"
+        writes=$((writes + ${fields[4]:-0}))
+    done
 }
 
 # under_load DEVICE: waits until the load on it, started before, writes. In an
 # emulated machine that can take seconds.
 under_load() {
-    local - before until=$((SECONDS + 60))
+    local - before writes until=$((SECONDS + 120))
     set +x
-    before=$(write_count "$1")
-    until [ "$(write_count "$1")" -gt $((before + 16)) ]; do
+    write_count "$1"
+    before=$writes
+    until [ "$writes" -gt $((before + 16)) ]; do
         [ $SECONDS -lt $until ] || fail "no load on $1"
-        sleep 0.1
+        pause 0.1
+        write_count "$1"
     done
 }
 
@@ -80,22 +104,30 @@ until_told() {
 }
 tell() { touch /tmp/told; }
 
+# Deletes every controller of a network transport; the machine's own drive stays.
+delete_controllers() {
+    local file value
+    for file in /sys/class/nvme/*/transport; do
+        read_value "$file"
+        case $value in
+            tcp|rdma|loop) echo 1 >"${file%/*}/delete_controller" || true ;;
+        esac
+    done
+}
+
 # Whatever a case left: mounts, processes, connections.
 initiator_cleanup() {
-    mountpoint -q /mnt/host && { umount /mnt/host || umount -l /mnt/host; }
-    nvme disconnect -n $NQN
-    nvme disconnect -n $NQN_CLOSED
-    nvme disconnect -n nqn.2014-08.org.nvmexpress.discovery
-    true
+    ! grep -q ' /mnt/host ' /proc/self/mounts || umount /mnt/host || umount -l /mnt/host
+    delete_controllers
 }
 
 # pattern FILE BYTES: bytes that are nowhere the same.
 pattern() { head -c "$2" /dev/urandom >"$1"; }
 
-# put DEVICE FILE OFFSET_BYTES; get DEVICE OFFSET_BYTES BYTES
+# put DEVICE FILE OFFSET_BYTES [BYTES_AT_ONCE]; get DEVICE OFFSET_BYTES BYTES [BYTES_AT_ONCE]
 # O_DIRECT: what is read comes from the target, not from this host's cache.
-put() { dd if="$2" of="$1" bs=4096 seek=$(($3 / 4096)) oflag=direct conv=notrunc status=none; }
-get() { dd if="$1" bs=4096 skip=$(($2 / 4096)) count=$(($3 / 4096)) iflag=direct status=none; }
+put() { dd if="$2" of="$1" bs="${4:-4096}" seek=$(($3 / ${4:-4096})) oflag=direct conv=notrunc status=none; }
+get() { dd if="$1" bs="${4:-4096}" skip=$(($2 / ${4:-4096})) count=$(($3 / ${4:-4096})) iflag=direct status=none; }
 
 # fio ARG...: without SIGPIPE. Linux sends a command in the process that submits it, without MSG_NOSIGNAL: where the
 # connection has just gone, that process is sent SIGPIPE, and dies of it (seen with 6.12, in nvme_tcp_try_send_cmd_pdu).

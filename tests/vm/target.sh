@@ -21,7 +21,7 @@ TWO_MIB=48
 STORE=${STORE:-/srv/store}
 RUN=/run/target
 NVMET=/sys/kernel/config/nvmet
-SERVE_SECONDS_MAX=60
+SERVE_SECONDS_MAX=120
 
 store_create() {
     modprobe brd rd_nr=4 rd_size=$((640 * 1024))
@@ -48,7 +48,7 @@ TOML
 
 weir_serve() {
     weir_config $RUN >$RUN/weir.toml
-    rm -f $RUN/weir.pid $RUN/weir.rc
+    rm -f $RUN/weir.pid $RUN/weir.rc $RUN/weir.sock
     # The exit status is kept: the case that stops it may not be the one that started it.
     (
         rc=0
@@ -58,13 +58,13 @@ weir_serve() {
         echo $rc >$RUN/weir.rc
     ) >>"${GATEWAY_LOG:-$RUN/weir.log}" 2>&1 &
     local until=$((SECONDS + SERVE_SECONDS_MAX))
-    until weir status >/dev/null 2>&1; do
+    until [ -S $RUN/weir.sock ] && weir status >/dev/null 2>&1; do
         if [ -e $RUN/weir.rc ] || [ $SECONDS -ge $until ]; then
             echo "weir serve did not start:" >&2
             tail -n 20 "${GATEWAY_LOG:-$RUN/weir.log}" >&2
             return 1
         fi
-        sleep 0.2
+        pause 0.05
     done
 }
 
@@ -91,7 +91,7 @@ weir_end() {            # SIGNAL
             echo "weir serve did not end on SIG$1" >&2
             return 1
         fi
-        sleep 0.05
+        pause 0.05
     done
 }
 
