@@ -94,14 +94,22 @@ need_rust() {
 # The folder that cargo builds into.
 build_folder() { printf '%s\n' "${CARGO_TARGET_DIR:-$root/target}"; }
 
-# free_port: a TCP port of 127.0.0.1 on which nothing listens.
-free_port() {
-    local port
-    while :; do
-        port=$((20000 + RANDOM % 12000))
-        (exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null || break
-    done
-    printf '%s\n' "$port"
+# hold_port: sets port to a port of 127.0.0.1 that is this shell's until it ends.
+#
+# A socket that never listens holds it. A gateway listens there all the same, because Weir allows the reuse of addresses, and may do
+# so again after a restart. The system gives the port to no other process meanwhile.
+hold_port() {
+    local holder
+    # shellcheck disable=SC2016
+    exec {holder}< <(exec perl -MSocket -e '
+        my $parent = shift;
+        socket(my $held, PF_INET, SOCK_STREAM, 0) or die "no socket: $!";
+        setsockopt($held, SOL_SOCKET, SO_REUSEADDR, 1) or die "no option: $!";
+        bind($held, sockaddr_in(0, INADDR_LOOPBACK)) or die "no port: $!";
+        $| = 1;
+        print +(sockaddr_in(getsockname($held)))[0], "\n";
+        sleep 1 while kill 0, $parent;' $$)
+    read -r port <&"$holder" || die "no port can be held"
 }
 
 # ------------------------------------------------- a gateway of our own --

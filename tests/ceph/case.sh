@@ -12,6 +12,8 @@ leave() {
         echo "the gateway's log:"
         grep -E 'WARN|ERROR|weir_rbd|weir_gateway::serve' "$folder/gateway/weir.log" | grep -v 'memory at worst' | tail -n 15
     fi
+    # A case may have stopped it.
+    [ -z "${gateway_pid-}" ] || kill -CONT "$gateway_pid"
     gateway_stop
     jobs -p | xargs -r kill -KILL
     rm -rf "$folder"

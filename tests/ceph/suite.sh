@@ -4,16 +4,29 @@
 #
 #   CLUSTER   folder of the cluster        WEIR      path of the binary
 #   POOL      where images are made        SEED      for everything random
+#   UNDO      a file with what after_case tells the cluster
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 # shellcheck source=scripts/lib.sh
 . "$here/../../scripts/lib.sh"
+# A case waits for what it looks for, and judges no time: these limits end cases that hang.
+CASE_SECONDS_MAX=1800
+WAIT_SECONDS_MAX=300
 # shellcheck source=tests/vm/cases.sh
 . "$here/../vm/cases.sh"
 CASE_SETUP=$here/case.sh
 weir=$WEIR
 SAID=${SAID:-$(mktemp)}
-export SAID CLUSTER WEIR POOL SEED LOG CEPH_CONF=$CLUSTER/ceph.conf
+export SAID UNDO CLUSTER WEIR POOL SEED LOG CEPH_CONF=$CLUSTER/ceph.conf
 NQN=nqn.2026-01.org.example:ceph
+
+# await COMMAND...: polls until the command succeeds, with time for others in between: asking the cluster costs half a second's work.
+await() {
+    local until=$((SECONDS + WAIT_SECONDS_MAX))
+    until "$@"; do
+        [ $SECONDS -lt $until ] || fail "not within the time given: $*"
+        sleep 0.2
+    done
+}
 
 cluster() {
     local command=$1
@@ -21,8 +34,33 @@ cluster() {
     "$root/scripts/ceph-cluster" "$command" "$CLUSTER" "$@"
 }
 
-# ceph_says ARG...: what the cluster answers, in reasonable time.
-ceph_says() { timeout 60 ceph --connect-timeout 20 "$@"; }
+# ceph_says ARG...: what the cluster answers.
+ceph_says() { timeout $WAIT_SECONDS_MAX ceph --connect-timeout $WAIT_SECONDS_MAX "$@"; }
+
+# undo ARG...: what the cluster is told after the case, however it ends.
+undo() { printf '%s\n' "$*" >>"$UNDO"; }
+# undone: the case has done so itself.
+undone() { : >"$UNDO"; }
+
+# set_for_case WHO OPTION VALUE: configures daemons until the case ends, and waits until the OSDs know.
+set_for_case() {
+    local osd
+    undo config rm "$1" "$2"
+    ceph_says config set "$1" "$2" "$3"
+    for osd in 0 1; do await knows osd.$osd "$2" "$3"; done
+}
+
+# knows DAEMON OPTION VALUE
+knows() { [[ $(ceph_says tell "$1" config get "$2" | jq -r --arg name "$2" '.[$name]') =~ ^$3(\.0*)?$ ]]; }
+
+# Whatever a case left: the cluster is as it was, and whole.
+after_case() {
+    local -a told
+    while read -ra told; do ceph_says "${told[@]}" </dev/null; done <"$UNDO"
+    undone
+    # An OSD that was taken for dead while the map calls it full does not come back before it is started again.
+    cluster start || { cluster kill osd.0; cluster kill osd.1; cluster start; }
+}
 
 # ------------------------------------------------------------ a gateway --
 
@@ -35,7 +73,7 @@ image() {
 
 # serve NAME [PARAMETERS]: a gateway that serves an image to any host, at $port.
 serve() {
-    port=$(free_port)
+    hold_port
     gateway_start "$folder/gateway"
     gateway volume add "$1" "rbd:$images/$1?conf=$CEPH_CONF${2:+&$2}"
     gateway subsystem add $NQN --allow-any-host
@@ -62,21 +100,71 @@ has_watchers() { [ "$(watchers "$1")" = "$2" ]; }
 
 # ----------------------------------------------------------------- loads --
 
-# weir_url [PARAMETERS]: of the namespace, for Weir's own initiator. Its time-out is longer than what the gateway waits.
-weir_url() { printf 'nvme+tcp://127.0.0.1:%s/%s?nsid=1&kato=2s&io_timeout=120s%s' "$port" $NQN "${1:+&$1}"; }
+# weir_url: of the namespace, for Weir's own initiator. Its time-out is longer than what the gateway waits.
+weir_url() { printf 'nvme+tcp://127.0.0.1:%s/%s?nsid=1&kato=2s&io_timeout=900s' "$port" $NQN; }
 
-# load SECONDS NAME [ARG...]: writes and reads that are checked, with the result in $folder/NAME.json.
-load() {
-    local seconds=$1 name=$2
-    shift 2
-    "$weir" bench "$(weir_url)" --destroy-data "$(weir_url)" --verify --json --random --block-size 4k --read-percent 50 --queues 2 \
-        --queue-depth 8 --range 32M --seed "$SEED" --duration "${seconds}s" "$@" >"$folder/$name.json"
+# For gateways whose hosts only wait while something is gone, also on a machine that stands still for a while.
+PATIENT='io_timeout=600s'
+
+# begin NAME ARG...: a load that goes on until end_load; its result will be in $folder/NAME.json.
+begin() {
+    local name=$1
+    shift
+    "$weir" bench "$(weir_url)" --json --random --seed "$SEED" --duration ${CASE_SECONDS_MAX}s "$@" >"$folder/$name.json" &
+    load=$!
 }
 
-# under_load NAME: waits until the load that was started before is at it.
-under_load() {
-    eventually 30 logged 'connected .*queue=2 '
-    sleep 2
+# load NAME: begins writes and reads that are checked, and waits until they are under way.
+load() {
+    begin "$1" --destroy-data "$(weir_url)" --verify --block-size 4k --read-percent 50 --queues 2 --queue-depth 8 --range 32M
+    goes_on
+}
+
+# answered: how many requests of hosts the gateway has answered.
+answered() { gateway latency --namespace $NQN 1 --json | jq '[.commands[].count] | add // 0'; }
+
+# goes_on [COUNT]: waits until so many more requests of the load are answered.
+goes_on() {
+    local before
+    await has_answered 0
+    before=$(answered)
+    await has_answered $((before + ${1:-300}))
+}
+has_answered() {
+    kill -0 "$load" || fail "the load has ended"
+    [ "$(answered)" -ge "$1" ]
+}
+
+# end_load: its status is that of the load.
+end_load() {
+    kill -TERM "$load" || fail "the load has ended"
+    wait "$load"
+}
+
+# end_load_in_trouble NAME: requests may have failed, and so may the last reading of what was written: then that tells nothing.
+end_load_in_trouble() {
+    end_load || [ "$(result "$1" '.errors > 0 or (.verification | length) == 0')" = true ] || fail "the load $1 failed"
+    whole "$1"
+}
+
+# works NAME: a load of which nothing fails.
+works() {
+    load "$1"
+    end_load
+    whole "$1"
+    without_errors "$1"
+}
+
+# works_again NAME: loads until nothing of one fails. On a machine that stands still a request may take longer than the time-outs of the
+# gateway, which are short in some cases. What is read must be right each time.
+works_again() {
+    local until=$((SECONDS + WAIT_SECONDS_MAX))
+    while :; do
+        load "$1"
+        end_load_in_trouble "$1"
+        if [ "$(result "$1" '.errors == 0 and (.verification | length) > 0')" = true ]; then return; fi
+        [ $SECONDS -lt $until ] || fail "requests fail still: $(result "$1" .first_error)"
+    done
 }
 
 # result NAME FILTER: of a load that has ended.
@@ -96,6 +184,8 @@ without_errors() { equal "failed requests of $1" "$(result "$1" .errors)" 0; }
 
 # stall NAME: the longest that a request took, in milliseconds.
 stall() { result "$1" '.total.latency_ns.max / 1e6 | floor'; }
+
+# ---------------------------------------------------- speed (--long alone) --
 
 # How often each way is measured at a time, after once that does not count.
 ROUNDS=7
@@ -166,5 +256,7 @@ long() { [ -z "${LONG-}" ] || try "$@"; }
 
 # ------------------------------------------------------------ the cluster --
 
-osd_is_down() { ceph_says osd dump --format json | jq -e ".osds[] | select(.osd == $1) | .up == 0" >/dev/null; }
-is_clean() { cluster wait --timeout "${1:-120}"; }
+osd_is() { ceph_says osd dump --format json | jq -e ".osds[] | select(.osd == $1) | .up == $2" >/dev/null; }
+osd_is_down() { osd_is "$1" 0; }
+osd_is_up() { osd_is "$1" 1; }
+is_clean() { cluster wait; }
