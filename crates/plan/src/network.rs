@@ -6,8 +6,10 @@
 
 /// Steps of bisection: enough for the last bit of a double.
 const STEPS: u32 = 60;
-/// A throughput is known when it moves by less than this part.
+/// A throughput is known when a half of what is left moves it by less than this part,
 const EXACT: f64 = 1e-13;
+/// or one of Newton's steps by less than this one: the next would be by about its square.
+const NEARLY_EXACT: f64 = 1e-8;
 /// Populations up to which a latency is looked for.
 const IN_FLIGHT_MAX: f64 = 1e9;
 
@@ -92,6 +94,12 @@ impl Network {
     /// `u / (1 - u (N - 1) / N)`.
     #[must_use]
     pub fn rate(&self, in_flight: f64) -> f64 {
+        self.rate_near(in_flight, f64::INFINITY)
+    }
+
+    /// As [`Network::rate`], found sooner where about that rate is to be expected.
+    #[must_use]
+    pub fn rate_near(&self, in_flight: f64, expected: f64) -> f64 {
         let others = ((in_flight - 1.0) / in_flight).max(0.0);
         // How many there would be at a rate, and by how many more they grow with it.
         let population = |rate: f64| {
@@ -114,7 +122,12 @@ impl Network {
         };
         // Newton's steps where they stay between what is known to be too little and too much, halves where not.
         let (mut low, mut high) = (0.0, in_flight / self.unloaded());
-        let mut rate = high.min(self.capacity()) / 2.0;
+        let most = high.min(self.capacity());
+        let mut rate = if expected < most {
+            expected
+        } else {
+            most / 2.0
+        };
         for _ in 0..2 * STEPS {
             let (count, slope) = population(rate);
             if count > in_flight {
@@ -123,12 +136,12 @@ impl Network {
                 low = rate;
             }
             let stepped = rate - (count - in_flight) / slope;
-            let next = if stepped > low && stepped < high {
-                stepped
+            let (next, enough) = if stepped > low && stepped < high {
+                (stepped, NEARLY_EXACT)
             } else {
-                (low + high) / 2.0
+                ((low + high) / 2.0, EXACT)
             };
-            if (next - rate).abs() <= EXACT * rate {
+            if (next - rate).abs() <= enough * rate {
                 return next;
             }
             rate = next;

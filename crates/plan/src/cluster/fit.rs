@@ -256,11 +256,19 @@ impl Problem<'_> {
     /// Logarithms of what the model says by what was read: one of each point. With so many in flight, a latency says what its rate says (Little's law), so that it
     /// is no reading of its own.
     fn residuals(&self, values: &Values) -> Vec<f64> {
-        let mut residuals = Vec::new();
+        self.residuals_near(values, None)
+    }
+
+    /// As [`Problem::residuals`], where those of values close by are known.
+    fn residuals_near(&self, values: &Values, near: Option<&[f64]>) -> Vec<f64> {
+        let mut residuals = Vec::with_capacity(near.map_or(0, <[f64]>::len));
         for curve in self.curves {
             let network = network(values, &curve.configuration, self.premises);
             for reading in &curve.readings {
-                let rate = network.rate(reading.in_flight);
+                let expected = near.map_or(f64::INFINITY, |near| {
+                    reading.rate * near[residuals.len()].exp()
+                });
+                let rate = network.rate_near(reading.in_flight, expected);
                 residuals.push((rate / reading.rate).ln());
             }
         }
@@ -273,7 +281,8 @@ impl Problem<'_> {
         for &parameter in free {
             let mut moved = *values;
             moved.set(parameter, values.get(parameter) * DERIVATIVE_STEP.exp());
-            for (row, (new, old)) in rows.iter_mut().zip(self.residuals(&moved).iter().zip(at)) {
+            let news = self.residuals_near(&moved, Some(at));
+            for (row, (new, old)) in rows.iter_mut().zip(news.iter().zip(at)) {
                 row.push((new - old) / DERIVATIVE_STEP);
             }
         }
@@ -342,7 +351,7 @@ impl Problem<'_> {
                 let (least, most) = self.limits(parameter);
                 moved.set(parameter, logarithm.clamp(least, most).exp());
             }
-            let tried = self.residuals(&moved);
+            let tried = self.residuals_near(&moved, Some(&residuals));
             let sum = sum_of_squares(&tried);
             if sum < squares {
                 let gained = (squares - sum) / squares;
