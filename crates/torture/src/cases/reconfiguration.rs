@@ -2,7 +2,7 @@
 //!
 //! The volume that is slow is a namespace of the same gateway, reached over a path that the case holds up.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
@@ -406,8 +406,10 @@ struct Image(std::path::PathBuf);
 
 impl Image {
     fn new() -> Self {
-        let name = format!("torture-{}.img", std::process::id());
-        Image(std::env::temp_dir().join(name))
+        // Several suites may run in a process.
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let (process, made) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        Image(std::env::temp_dir().join(format!("torture-{process}-{made}.img")))
     }
 
     fn url(&self) -> String {

@@ -6,8 +6,57 @@ pub(crate) mod lies;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use socket2::{Domain, Socket, Type};
+
+/// How long anything may take before a test gives up. Only a bound: nothing is measured by it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+/// Tries of what comes to nothing on a machine that stands still for as long as it takes.
+const TRIES: u32 = 20;
+
+/// Waits until `done` says so.
+#[track_caller]
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < PATIENCE, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Does something short again until it comes to something: a process that is stopped meanwhile may miss all of it. The attempts have numbers,
+/// from 1, so that the later ones may take longer.
+#[track_caller]
+pub(crate) fn retry<T>(what: &str, attempt: impl FnMut(u32) -> Option<T>) -> T {
+    let found = (1..=TRIES).find_map(attempt);
+    found.unwrap_or_else(|| panic!("in vain, {TRIES} times: {what}"))
+}
+
+/// Whether tests run at full size: `scripts/nightly` sets this variable, and what takes long and adds little waits for it.
+pub(crate) fn nightly() -> bool {
+    std::env::var_os("WEIR_NIGHTLY").is_some_and(|value| !value.is_empty())
+}
+
+/// Ends a test that waits for longer than a change has time for, with the reason; tests/skips names it.
+macro_rules! by_night {
+    ($why:literal) => {
+        if !crate::common::nightly() {
+            println!("skipped: by night only: {}", $why);
+            return;
+        }
+    };
+}
+pub(crate) use by_night;
+
+/// Whether a process handles a signal by now. Before that the signal would end it at once.
+pub(crate) fn catches(process: u32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.unwrap_or_default() & (1 << (signal.as_raw() - 1)) != 0
+}
 
 /// A port of 127.0.0.1 that belongs to this process until it ends.
 ///

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::free_port;
 use crate::common::gateway::{Gateway, WEIR};
+use crate::common::{free_port, nightly, retry};
 use serde_json::Value;
 use weir_lab::document::{Body, Document, Run};
 use weir_testing::webdriver::Browser;
@@ -28,13 +28,21 @@ fn workloads() -> Vec<String> {
     names
 }
 
-/// Runs a workload for a moment; what was stored.
+/// Runs a workload for a moment, in which something ends; what was stored.
 fn bench(url: &str, workload: &str, folder: &Path) -> Document {
+    retry("a request", |_| {
+        let document = bench_once(url, workload, folder);
+        let requests = document.runs()[0].operations.requests();
+        (requests > 0).then_some(document)
+    })
+}
+
+fn bench_once(url: &str, workload: &str, folder: &Path) -> Document {
     let output = Command::new(WEIR)
-        .args(["bench", url, "--workload", workload, "--duration", "400ms"])
+        .args(["bench", url, "--workload", workload, "--duration", "200ms"])
         .args([
             "--interval",
-            "100ms",
+            "50ms",
             "--queue-depth",
             "4",
             "--destroy-data",
@@ -98,23 +106,23 @@ fn check_page(browser: &Browser, run: &Run, folder: &Path) -> usize {
 
 #[test]
 fn every_named_workload_runs_everywhere_and_is_drawn() {
-    let mut gateway = Gateway::prepared("");
-    gateway.start();
-    let port = free_port();
-    gateway.ok("volume add memory mem:?size=64M");
-    gateway.ok(&format!("subsystem add {NQN} --allow-any-host"));
-    gateway.ok(&format!("namespace add {NQN} memory"));
-    gateway.ok(&format!("listener add 127.0.0.1:{port}"));
+    let mut gateway = Gateway::started();
+    let remote = gateway.serve(NQN, "memory", "mem:?size=64M");
     let folder = tempfile::tempdir().expect("a folder");
     let image = folder.path().join("image");
     let made = std::fs::File::create(&image).and_then(|file| file.set_len(64 << 20));
     made.expect("a file can be made");
     let file = format!("file:{}", image.display());
-    let remote = format!("nvme+tcp://127.0.0.1:{port}/{NQN}?nsid=1");
     let browser = Browser::start();
     let mut longest = 0;
-    for workload in workloads() {
-        for url in ["mem:?size=64M", &file, &remote] {
+    let volumes = ["mem:?size=64M", &*file, &*remote];
+    for (place, workload) in workloads().into_iter().enumerate() {
+        let chosen = match nightly() {
+            true => &volumes[..],
+            // Each kind of volume has its share of the workloads.
+            false => &volumes[place % 3..][..1],
+        };
+        for &url in chosen {
             let document = bench(url, &workload, folder.path());
             let run = document.runs()[0];
             assert_eq!(run.workload.name.as_deref(), Some(&*workload), "{url}");
@@ -124,7 +132,6 @@ fn every_named_workload_runs_everywhere_and_is_drawn() {
                 "{workload} on {url}: {:?}",
                 run.first_error
             );
-            assert!(run.operations.requests() > 0, "{workload} on {url}");
             if let Some(browser) = &browser {
                 longest = longest.max(check_page(browser, run, folder.path()));
             }
@@ -141,8 +148,7 @@ fn every_named_workload_runs_everywhere_and_is_drawn() {
 /// Connections under each of several settings, of the initiator and of the listener: a curve for each in one picture, and which is the best.
 #[test]
 fn settings_of_connections_are_swept_and_drawn_together() {
-    let mut gateway = Gateway::prepared("");
-    gateway.start();
+    let mut gateway = Gateway::started();
     let ports = [free_port(), free_port()];
     gateway.ok("volume add memory mem:?size=64M");
     gateway.ok(&format!("subsystem add {NQN} --allow-any-host"));
@@ -151,24 +157,34 @@ fn settings_of_connections_are_swept_and_drawn_together() {
     gateway.ok(&format!("listener add {} --send-buffer 64K", listeners[0]));
     gateway.ok(&format!("listener add {} --send-buffer 1M", listeners[1]));
     let folder = tempfile::tempdir().expect("a folder");
-    let remote = format!("nvme+tcp://{}/{NQN}?nsid=1", listeners[0]);
+    let remote = format!("nvme+tcp://{}/{NQN}?nsid=1&kato=300s", listeners[0]);
     let sweep = |more: &[&str]| {
         let mut command = Command::new(WEIR);
-        command.args(["curve", &remote, "--depths", "1,4", "-t", "500ms"]);
+        command.args(["curve", &remote, "--depths", "1,4", "-t", "100ms"]);
         command.args(["--ramp", "20ms", "--no-refinement", "--rounds", "4"]);
         command.args(["-o", "sweep.json", "--report", "sweep.html"]);
         let output = command.args(more).current_dir(folder.path()).output();
         output.expect("weir runs")
     };
     let both = format!("listener={},{}", listeners[0], listeners[1]);
-    let done = sweep(&["--sweep", &both, "--sweep", "receive-buffer=128KiB,1MiB"]);
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{said}");
-    let stored = std::fs::read_to_string(folder.path().join("sweep.json")).expect("a result");
-    let Body::Curve { curves, settings } = Document::from_json(&stored).expect("a result").body
-    else {
-        panic!("curves were measured")
-    };
+    let (done, curves, settings) = retry("requests in every run", |_| {
+        let done = sweep(&["--sweep", &both, "--sweep", "receive-buffer=128KiB,1MiB"]);
+        let said = String::from_utf8_lossy(&done.stderr);
+        if said.contains("no request succeeded") {
+            return None;
+        }
+        assert!(done.status.success(), "{said}");
+        let stored = std::fs::read_to_string(folder.path().join("sweep.json")).expect("a result");
+        let document = Document::from_json(&stored).expect("a result");
+        let is_whole = document
+            .runs()
+            .iter()
+            .all(|run| run.operations.requests() > 0);
+        let Body::Curve { curves, settings } = document.body else {
+            panic!("curves were measured")
+        };
+        is_whole.then_some((done, curves, settings))
+    });
     let names: Vec<&str> = curves.iter().map(|curve| curve.name.as_str()).collect();
     let expected: Vec<String> = listeners
         .iter()
@@ -244,48 +260,32 @@ fn a_curve_and_a_comparison_draw_themselves() {
             .output()
             .expect("weir runs");
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {said}");
+        let is_nothing = said.contains("no request succeeded");
+        assert!(
+            output.status.success() || is_nothing,
+            "{arguments:?}: {said}"
+        );
+        !is_nothing
     };
     let read = |name: &str| {
         let stored = std::fs::read_to_string(folder.path().join(name)).expect("a result");
         Document::from_json(&stored).expect("a result")
     };
     let slow = "null:?size=1G&rate=2000&delay=2ms";
-    // Requests end in every run though the machine stands still for a moment.
-    let each = |seconds| ["-t", seconds, "--ramp", "50ms"];
-    weir(
-        &[
-            &[
-                "curve",
-                slow,
-                "--depths",
-                "1..16",
-                "--output",
-                "curve.json",
-                "--report",
-                "curve.html",
-            ][..],
-            &each("1s"),
-        ]
-        .concat(),
-    );
-    weir(
-        &[
-            &[
-                "compare",
-                slow,
-                slow,
-                "--rounds",
-                "4",
-                "--output",
-                "compare.json",
-                "--report",
-                "compare.html",
-            ][..],
-            &each("500ms"),
-        ]
-        .concat(),
-    );
+    let short = ["-t", "100ms", "--ramp", "10ms", "--output"];
+    let curve = ["curve.json", "--report", "curve.html"];
+    let curve = [&["curve", slow, "--depths", "1..16"][..], &short, &curve].concat();
+    retry("requests in every run", |_| {
+        let all_work = |document: &Document| {
+            let runs = document.runs();
+            runs.iter().all(|run| run.operations.requests() > 0)
+        };
+        (weir(&curve) && all_work(&read("curve.json"))).then_some(())
+    });
+    let compare = ["compare.json", "--report", "compare.html"];
+    let sides = ["compare", slow, slow, "--rounds", "4"];
+    let compare = [&sides[..], &short, &compare].concat();
+    retry("requests on both sides", |_| weir(&compare).then_some(()));
     weir(&["report", "curve.json", "compare.json", "-o", "both.html"]);
     weir(&["report", "curve.json", "compare.json", "-o", "both.csv"]);
     let Some(browser) = Browser::start() else {

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir");
-/// How long anything may take before a test gives up. Only a bound: nothing is measured by it.
-const PATIENCE: Duration = Duration::from_secs(300);
+use crate::common::gateway::WEIR;
+use crate::common::{PATIENCE, catches, until};
 
 fn drive(arguments: &[&str]) -> Output {
     let mut command = Command::new(WEIR);
@@ -240,6 +240,7 @@ fn a_run_that_is_interrupted_is_kept_and_taken_up_again() {
         .stderr(Stdio::null())
         .spawn()
         .expect("the tool runs");
+    until("it waits for a signal", || catches(run.id(), Signal::INT));
     std::thread::sleep(Duration::from_millis(500));
     assert!(run.try_wait().unwrap().is_none(), "it goes on idling");
     let interrupt = Command::new("kill")
@@ -385,10 +386,10 @@ impl Running {
 
     /// Waits for something that comes while it runs.
     fn until(&mut self, is_there: impl Fn() -> bool) {
-        while !is_there() {
+        until("it is there", || {
             assert!(self.0.try_wait().unwrap().is_none(), "it ended");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            is_there()
+        });
     }
 
     fn end(mut self, signal: &str) {
@@ -532,6 +533,8 @@ fn a_stripe_is_taken_up_only_on_its_own_members_and_no_other_file_is_labelled() 
     }
     put(&content);
     let mut run = Running::start(&again);
+    let id = run.0.id();
+    run.until(|| catches(id, Signal::INT));
     std::thread::sleep(Duration::from_millis(500));
     run.until(|| true);
     run.end("-INT");

@@ -1,211 +1,26 @@
 //! The real gateway as its operator meets it: what it says, what it refuses, what the service
 //! manager sees, what the kernel reports.
 
-use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use command_fds::{CommandFdExt, FdMapping};
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use weir_testing::exposition;
 
-use crate::common::free_port;
+use crate::common::gateway::{Gateway, WEIR, recovering, url};
+use crate::common::{PATIENCE, free_port, retry, until};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const SUBSYSTEM: &str = "nqn.2026-01.com.example:s";
 const HOST: &str = "nqn.2026-01.com.example:host-1";
 const OTHER_HOST: &str = "nqn.2026-01.com.example:host-2";
 
-/// How long anything may take before a test gives up. Only a bound: nothing is measured by it.
-const PATIENCE: Duration = Duration::from_secs(300);
-
-/// Waits until `done` says so.
-#[track_caller]
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < PATIENCE, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A gateway with a folder of its own, which outlives its process.
-struct Gateway {
-    folder: tempfile::TempDir,
-    process: Option<Child>,
-}
-
-impl Gateway {
-    /// A folder with a configuration, and no process yet.
-    fn prepared(config: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let state = folder.path().join("state.json");
-        let socket = folder.path().join("weir.sock");
-        let config =
-            format!("reactors = 2\nstate = {state:?}\n{config}\n[control]\nsocket = {socket:?}\n");
-        std::fs::write(folder.path().join("weir.toml"), config).unwrap();
-        Self {
-            folder,
-            process: None,
-        }
-    }
-
-    fn started() -> Self {
-        let mut gateway = Self::prepared("");
-        gateway.start();
-        gateway
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.path("log")).unwrap_or_default()
-    }
-
-    /// The command that serves, with its log in the folder.
-    fn command(&self) -> Command {
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(self.path("log"));
-        let mut command = Command::new(WEIR);
-        command
-            .args(["serve", "--config"])
-            .arg(self.path("weir.toml"));
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log.unwrap());
-        command
-    }
-
-    fn start(&mut self) {
-        let command = self.command();
-        self.start_with(command);
-    }
-
-    fn start_with(&mut self, mut command: Command) {
-        self.process = Some(command.spawn().unwrap());
-        until("the gateway answers", || {
-            let ended = self.process.as_mut().unwrap().try_wait().unwrap();
-            assert!(ended.is_none(), "the gateway ended:\n{}", self.log());
-            self.weir("status").status.success()
-        });
-    }
-
-    /// Tries to serve where that must fail, and returns what it says.
-    #[track_caller]
-    fn fails_to_start(&self) -> String {
-        let output = self.command().stderr(Stdio::piped()).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{text}");
-        text
-    }
-
-    fn signal(&self, signal: Signal) {
-        let id = self.process.as_ref().unwrap().id();
-        kill_process(Pid::from_raw(id as i32).unwrap(), signal).unwrap();
-    }
-
-    /// Asks it to end, and returns its exit code.
-    fn end(&mut self) -> Option<i32> {
-        self.signal(Signal::TERM);
-        self.process.take().unwrap().wait().unwrap().code()
-    }
-
-    fn weir(&self, arguments: &str) -> Output {
-        self.weir_command(arguments).output().unwrap()
-    }
-
-    fn weir_command(&self, arguments: &str) -> Command {
-        let mut command = Command::new(WEIR);
-        command
-            .args(arguments.split_whitespace())
-            .env("WEIR_SOCKET", self.path("weir.sock"));
-        command
-    }
-
-    #[track_caller]
-    fn ok(&self, arguments: &str) -> String {
-        let output = self.weir(arguments);
-        let log = if output.status.success() {
-            String::new()
-        } else {
-            self.log()
-        };
-        assert!(
-            output.status.success(),
-            "weir {arguments}: {output:?}\n{log}"
-        );
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    #[track_caller]
-    fn json(&self, arguments: &str) -> Value {
-        serde_json::from_str(&self.ok(&format!("{arguments} --json"))).unwrap()
-    }
-
-    #[track_caller]
-    fn fails(&self, arguments: &str, pieces: &[&str]) {
-        let output = self.weir(arguments);
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(
-            output.status.code(),
-            Some(1),
-            "weir {arguments}: {output:?}"
-        );
-        for piece in pieces {
-            assert!(
-                text.contains(piece),
-                "weir {arguments} does not say {piece:?}:\n{text}"
-            );
-        }
-    }
-
-    /// Serves a volume in memory at a port of 127.0.0.1, and returns the URL at which it is found.
-    fn serve_memory(&self, size: &str) -> String {
-        self.ok(&format!("volume add memory mem:?size={size}"));
-        self.ok(&format!("subsystem add {SUBSYSTEM} --allow-any-host"));
-        self.ok(&format!("namespace add {SUBSYSTEM} memory"));
-        let port = free_port();
-        self.ok(&format!("listener add 127.0.0.1:{port}"));
-        format!("nvme+tcp://127.0.0.1:{port}/{SUBSYSTEM}?nsid=1")
-    }
-
-    /// The metrics page, asked for as any HTTP client would. A scrape takes it.
-    #[track_caller]
-    fn metrics(&self) -> String {
-        let mut stream = UnixStream::connect(self.path("weir.sock")).unwrap();
-        stream
-            .write_all(b"GET /metrics HTTP/1.0\r\nhost: localhost\r\n\r\n")
-            .unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        let (_, page) = text.split_once("\r\n\r\n").unwrap();
-        exposition::assert_scrapes(page);
-        text
-    }
-}
-
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            // It may have ended; then there is nothing to kill.
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-        if std::thread::panicking() {
-            eprintln!("the gateway's log:\n{}", self.log());
-        }
-    }
+/// Serves a volume in memory, and returns the URL at which it is found.
+fn serve_memory(gateway: &Gateway, size: &str) -> String {
+    gateway.serve(SUBSYSTEM, "memory", &format!("mem:?size={size}"))
 }
 
 #[test]
@@ -242,7 +57,7 @@ fn a_host_discovers_what_it_may_connect_to_and_no_more() {
 #[test]
 fn socket_options_are_what_the_kernel_reports() {
     let gateway = Gateway::started();
-    let url = gateway.serve_memory("64M");
+    let url = serve_memory(&gateway, "64M");
     let port = url
         .split([':', '/'])
         .find_map(|part| part.parse::<u16>().ok())
@@ -256,8 +71,7 @@ fn socket_options_are_what_the_kernel_reports() {
     ));
     for (host, dscp, congestion_control) in [(OTHER_HOST, 10, None), (HOST, 20, Some("reno"))] {
         let url = format!("{url}&hostnqn={host}");
-        let mut command = gateway.weir_command("verify --duration 60");
-        let mut client = command.arg(url).stderr(Stdio::null()).spawn().unwrap();
+        let client = gateway.background(&format!("verify --duration 600 {url}"));
         let mut reported = Vec::new();
         until("the host is connected with its I/O queue", || {
             let connections = gateway.json("connection list");
@@ -277,8 +91,7 @@ fn socket_options_are_what_the_kernel_reports() {
                 .iter()
                 .any(|connection| connection["queue"]["queue_id"] != 0)
         });
-        client.kill().unwrap();
-        client.wait().unwrap();
+        drop(client);
         for connection in &reported {
             let socket = &connection["socket"];
             assert_eq!(socket["dscp"], dscp, "{connection}");
@@ -301,9 +114,9 @@ fn socket_options_are_what_the_kernel_reports() {
 #[test]
 fn what_hosts_do_is_counted() {
     let gateway = Gateway::started();
-    let url = gateway.serve_memory("4M");
+    let url = serve_memory(&gateway, "4M");
     gateway.ok(&format!("verify {url}"));
-    let page = gateway.metrics();
+    let page = gateway.page();
     assert!(
         page.contains("content-type: text/plain; version=0.0.4"),
         "{page}"
@@ -345,7 +158,7 @@ fn what_hosts_do_is_counted() {
 #[test]
 fn limits_of_a_namespace_hold_and_change_live_and_are_kept() {
     let mut gateway = Gateway::started();
-    let url = gateway.serve_memory("4M");
+    let url = serve_memory(&gateway, "4M");
     let namespace = format!("{SUBSYSTEM} 1");
     let throttled = |gateway: &Gateway| {
         gateway.json(&format!("namespace show {namespace}"))["throttled"].clone()
@@ -373,22 +186,21 @@ fn limits_of_a_namespace_hold_and_change_live_and_are_kept() {
     assert!(text.contains("write bandwidth 1 MiB/s, burst"), "{text}");
 
     let (before, began) = (reads(&gateway), Instant::now());
-    gateway.ok(&format!("bench {url} -r 100 -d 32 -t 2s"));
+    until("reads that the limit holds up", || {
+        gateway.ok(&format!("bench {url} -r 100 -d 32 -t 500ms"));
+        let waited = throttled(&gateway);
+        waited["requests"].as_u64() > Some(100)
+            && waited["waited_ns"].as_u64() > Some(1_000_000_000)
+    });
+    // A machine that does much else makes it fewer reads in the same time, and never more.
     let (done, seconds) = (reads(&gateway) - before, began.elapsed().as_secs_f64());
     assert!(
         (done as f64) <= 400.0 * seconds + 40.0,
         "{done} in {seconds} s"
     );
-    assert!(done >= 200, "{done} in {seconds} s: it stands still");
-    let waited = throttled(&gateway);
-    assert!(waited["requests"].as_u64().unwrap() > 100, "{waited}");
-    assert!(
-        waited["waited_ns"].as_u64().unwrap() > 1_000_000_000,
-        "{waited}"
-    );
     let status = gateway.ok("status");
     assert!(status.contains("1 namespaces; "), "{status}");
-    let page = gateway.metrics();
+    let page = gateway.page();
     let labels = format!("subsystem=\"{SUBSYSTEM}\",nsid=\"1\"");
     for line in [
         format!("weir_namespace_limit{{{labels},limit=\"read_iops\"}} 400"),
@@ -401,18 +213,18 @@ fn limits_of_a_namespace_hold_and_change_live_and_are_kept() {
 
     // A load that could not end for a day goes on at once when its limit is taken away.
     gateway.ok(&format!("namespace set {namespace} --read-iops 1"));
-    let mut load = gateway.weir_command(&format!("bench {url} -r 100 -d 16 -t 200ms"));
-    let mut load = load
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let start = || gateway.background(&format!("bench {url} -r 100 -d 16 -t 200ms"));
+    let mut load = start();
     until("requests that wait", || {
+        // Where it was stopped for all of its time it sent nothing.
+        if load.has_ended() {
+            load = start();
+        }
         throttled(&gateway)["waiting"].as_u64().unwrap() >= 8
     });
     gateway.ok(&format!("namespace set {namespace} --read-iops 0"));
-    until("the end of the load", || load.try_wait().unwrap().is_some());
-    assert!(load.wait().unwrap().success());
+    until("the end of the load", || load.has_ended());
+    assert!(load.0.wait().unwrap().success());
     gateway.fails(
         &format!("namespace set {namespace} --total-iops 1000 --total-iops-burst 9"),
         &["total_iops", "a burst of 10"],
@@ -422,8 +234,7 @@ fn limits_of_a_namespace_hold_and_change_live_and_are_kept() {
         &["total_bandwidth", "must be 1 to"],
     );
 
-    gateway.signal(Signal::KILL);
-    gateway.process.take().unwrap().wait().unwrap();
+    gateway.kill();
     gateway.start();
     let shown = gateway.json(&format!("namespace show {namespace}"));
     let kept = serde_json::json!({"write_bandwidth": {"limit": 1048576, "burst": 104858}});
@@ -434,15 +245,10 @@ fn limits_of_a_namespace_hold_and_change_live_and_are_kept() {
 #[test]
 fn the_hosts_of_a_load_are_so_many_hosts_to_the_gateway() {
     let gateway = Gateway::started();
-    let url = gateway.serve_memory("4M");
-    let mut load = gateway.weir_command(&format!(
-        "bench {url} --hosts 4 --queues 2 -r 100 -d 2 -t 60s"
+    let url = serve_memory(&gateway, "4M");
+    let load = gateway.background(&format!(
+        "bench {url} --hosts 4 --queues 2 -r 100 -d 2 -t 600s"
     ));
-    let mut load = load
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
     let mut queues = BTreeMap::new();
     until("eight I/O queues", || {
         queues.clear();
@@ -455,8 +261,7 @@ fn the_hosts_of_a_load_are_so_many_hosts_to_the_gateway() {
         }
         queues.values().sum::<u32>() == 8
     });
-    load.kill().unwrap();
-    load.wait().unwrap();
+    drop(load);
     assert_eq!(queues.len(), 4, "{queues:?}");
     assert!(queues.values().all(|&of| of == 2), "{queues:?}");
 }
@@ -465,16 +270,11 @@ fn the_hosts_of_a_load_are_so_many_hosts_to_the_gateway() {
 #[test]
 fn where_time_went_is_shown() {
     let gateway = Gateway::started();
-    let url = gateway.serve_memory("4M");
+    let url = serve_memory(&gateway, "4M");
     assert_eq!(gateway.ok("latency").lines().count(), 1, "no command yet");
-    let mut load = gateway.weir_command(&format!(
-        "bench {url} -r 70 -d 2 -t 60s --destroy-data {url}"
+    let load = gateway.background(&format!(
+        "bench {url} -r 70 -d 2 -t 600s --destroy-data {url}"
     ));
-    let mut load = load
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
     until("commands of the load", || {
         gateway.ok("latency").contains("write")
     });
@@ -537,8 +337,7 @@ fn where_time_went_is_shown() {
     assert_eq!(queue["queue_id"], 1, "{queue}");
     assert_eq!(queue["header_digest"], false, "{queue}");
     assert!(queue["queue_depth"].as_u64().unwrap() >= 2, "{queue}");
-    load.kill().unwrap();
-    load.wait().unwrap();
+    drop(load);
 
     until("the end of the connection", || {
         gateway
@@ -549,7 +348,7 @@ fn where_time_went_is_shown() {
     });
     let shown = gateway.json(&format!("latency --namespace {SUBSYSTEM} 1"));
     let shown = Value::Array(vec![shown]);
-    let page = gateway.metrics();
+    let page = gateway.page();
     for command in ["read", "write"] {
         let labels = format!("subsystem=\"{SUBSYSTEM}\",command=\"{command}\"");
         for stage in ["wire_in", "queue", "volume", "wire_out", "total"] {
@@ -567,34 +366,47 @@ fn where_time_went_is_shown() {
 #[test]
 fn a_host_goes_on_over_disconnects_resizes_and_other_changes() {
     let gateway = Gateway::started();
-    let url = gateway.serve_memory("16M");
-    let verify = gateway
-        .weir_command(&format!("verify --range 8M --duration 4 {url}&queues=2"))
-        .stderr(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    until("the host is connected", || {
-        !gateway
-            .json("connection list")
-            .as_array()
-            .unwrap()
-            .is_empty()
-    });
-    gateway.ok("volume resize memory 32M");
-    gateway.ok("volume add second mem:?size=1M");
-    gateway.ok(&format!("namespace add {SUBSYSTEM} second"));
-    for _ in 0..3 {
-        // Which connections there are changes as the host comes back.
-        for connection in gateway.json("connection list").as_array().unwrap() {
-            gateway.weir(&format!("connection disconnect {}", connection["id"]));
+    let url = recovering(&serve_memory(&gateway, "16M")) + "&queues=2";
+    let connections = || -> BTreeSet<u64> {
+        let listed = gateway.json("connection list");
+        let each = listed.as_array().unwrap().iter();
+        each.map(|one| one["id"].as_u64().unwrap()).collect()
+    };
+    retry("the host is there for three disconnects", |attempt| {
+        let mut verify = gateway
+            .weir_command(&format!(
+                "verify --range 8M --duration {} {url} --destroy-data {url}",
+                2 * attempt
+            ))
+            .stderr(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (mut seen, mut times) = (BTreeSet::new(), 0);
+        for round in 0..3 {
+            let mut there = BTreeSet::new();
+            until("the host is connected anew, or done", || {
+                there = &connections() - &seen;
+                !there.is_empty() || verify.try_wait().unwrap().is_some()
+            });
+            if round == 0 {
+                gateway.ok("volume resize memory 32M");
+                gateway.ok("volume add second mem:?size=1M");
+                gateway.ok(&format!("namespace add {SUBSYSTEM} second"));
+            }
+            times += u32::from(!there.is_empty());
+            // Which connections there are changes as the host comes back.
+            for id in connections() {
+                gateway.weir(&format!("connection disconnect {id}"));
+                seen.insert(id);
+            }
         }
-        std::thread::sleep(Duration::from_millis(300));
-    }
-    gateway.ok(&format!("namespace remove {SUBSYSTEM} 2"));
-    gateway.ok("volume remove second");
-    let output = verify.wait_with_output().unwrap();
-    assert!(output.status.success(), "{output:?}");
+        gateway.ok(&format!("namespace remove {SUBSYSTEM} 2"));
+        gateway.ok("volume remove second");
+        let output = verify.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        (times == 3).then_some(())
+    });
     assert_eq!(gateway.json("namespace list")[0]["size_bytes"], 32 << 20);
 }
 
@@ -622,16 +434,11 @@ fn a_host_that_may_no_longer_connect_is_disconnected_and_others_stay() {
     }
     let port = free_port();
     gateway.ok(&format!("listener add 127.0.0.1:{port}"));
-    let load = |host: &str, range: &str| {
-        let url = format!("nvme+tcp://127.0.0.1:{port}/{SUBSYSTEM}?nsid=1&hostnqn={host}");
-        let mut command = gateway.weir_command(&format!("bench --duration 60 {range} {url}"));
-        command
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap()
+    let load = |host: &str| {
+        let url = url(port, SUBSYSTEM, 1);
+        gateway.background(&format!("bench --duration 600 {url}&hostnqn={host}"))
     };
-    let mut clients = [load(HOST, ""), load(OTHER_HOST, "")];
+    let clients = [HOST, OTHER_HOST].map(load);
     let connected = |host| connections_of(&gateway, host) >= 2;
     until("both hosts are connected", || {
         connected(HOST) && connected(OTHER_HOST)
@@ -646,16 +453,13 @@ fn a_host_that_may_no_longer_connect_is_disconnected_and_others_stay() {
         connections_of(&gateway, OTHER_HOST) == 0
     });
     gateway.ok("volume remove memory");
-    for client in &mut clients {
-        client.kill().unwrap();
-        client.wait().unwrap();
-    }
+    drop(clients);
 }
 
 #[test]
 fn a_namespace_is_there_for_those_who_may_see_it() {
     let gateway = Gateway::started();
-    let url = gateway.serve_memory("1M");
+    let url = serve_memory(&gateway, "1M");
     gateway.ok(&format!("host add {HOST}"));
     gateway.ok(&format!("namespace set {SUBSYSTEM} 1 --visible-to {HOST}"));
     let sees = |host: &str| {
@@ -687,16 +491,11 @@ fn a_volume_removed_under_load_ends_the_load_and_frees_its_file() {
     gateway.ok(&format!("namespace add {SUBSYSTEM} image"));
     let port = free_port();
     gateway.ok(&format!("listener add localhost:{port}"));
-    let url = format!("nvme+tcp://localhost:{port}/{SUBSYSTEM}?nsid=1");
-    let mut bench = gateway
-        .weir_command(&format!("bench {url} --duration 60 --destroy-data {url}"))
-        .stderr(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let url = url(port, SUBSYSTEM, 1).replace("127.0.0.1", "localhost");
+    let _load = gateway.background(&format!("bench {url} --duration 600 --destroy-data {url}"));
     let served = || {
         gateway
-            .metrics()
+            .page()
             .contains("operation=\"read\",result=\"succeeded\"")
     };
     until("there is load", served);
@@ -705,8 +504,6 @@ fn a_volume_removed_under_load_ends_the_load_and_frees_its_file() {
     // The file is not held any more: another may open it for writing.
     gateway.ok(&format!("volume add again file:{}", file.display()));
     assert_eq!(gateway.json("volume show again")["status"], "online");
-    bench.kill().unwrap();
-    bench.wait().unwrap();
 }
 
 #[test]
@@ -818,16 +615,14 @@ fn a_resize_holds_over_a_restart_by_kill_9() {
     let file = gateway.path("image");
     gateway.ok(&format!("volume add image file:{}?size=1M", file.display()));
     gateway.ok("volume resize image 4M");
-    gateway.signal(Signal::KILL);
-    gateway.process.take().unwrap().wait().unwrap();
+    gateway.kill();
     gateway.start();
     assert_eq!(
         gateway.json("volume show image")["report"]["size_bytes"],
         4 << 20
     );
     // A kill between the medium's new size and the state's leaves the medium larger.
-    gateway.signal(Signal::KILL);
-    gateway.process.take().unwrap().wait().unwrap();
+    gateway.kill();
     std::fs::File::options()
         .write(true)
         .open(&file)
@@ -891,7 +686,7 @@ fn a_gateway_does_not_start_where_it_must_not() {
     assert!(text.contains("is not a socket"), "{text}");
 
     let filtered = Gateway::prepared("");
-    let mut command = filtered.command();
+    let mut command = filtered.serving(WEIR);
     let output = command
         .env("WEIR_LOG", "a=b=c")
         .stderr(Stdio::piped())
@@ -936,7 +731,7 @@ fn the_service_manager_is_told_and_its_watchdog_fed() {
     let mut gateway = Gateway::prepared("");
     let manager = UnixDatagram::bind(gateway.path("notify")).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut command = gateway.command();
+    let mut command = gateway.serving(WEIR);
     command.env("NOTIFY_SOCKET", gateway.path("notify"));
     command.env("WATCHDOG_USEC", "300000");
     gateway.start_with(command);
@@ -962,7 +757,7 @@ fn inherited_sockets_are_served() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let control = UnixListener::bind(gateway.path("inherited.sock")).unwrap();
-    let mut command = gateway.command();
+    let mut command = gateway.serving(WEIR);
     let handed: [OwnedFd; 2] = [listener.into(), control.into()];
     let mappings = handed.into_iter().zip(3..);
     let mappings = mappings.map(|(parent_fd, child_fd)| FdMapping {
@@ -974,7 +769,7 @@ fn inherited_sockets_are_served() {
         .env("LISTEN_FDS", "2")
         .env("LISTEN_FDNAMES", "hosts:control");
     let socket = gateway.path("inherited.sock");
-    gateway.process = Some(command.spawn().unwrap());
+    gateway.adopt(command.spawn().unwrap());
     drop(command);
     let weir = |arguments: &str| {
         let mut command = Command::new(WEIR);
@@ -1012,14 +807,14 @@ fn inherited_sockets_are_served() {
 #[test]
 fn the_soft_limit_on_open_files_is_raised() {
     let mut gateway = Gateway::prepared("");
-    let serve = gateway.command();
+    let serve = gateway.serving(WEIR);
     let mut command = Command::new("sh");
     command
         .args(["-c", "ulimit -S -n 256 && exec \"$0\" \"$@\"", WEIR])
         .args(serve.get_args());
     command.stderr(Stdio::null());
     gateway.start_with(command);
-    let id = gateway.process.as_ref().unwrap().id();
+    let id = gateway.id();
     let limits = std::fs::read_to_string(format!("/proc/{id}/limits")).unwrap();
     let line = limits
         .lines()
@@ -1068,7 +863,7 @@ fn an_idle_gateway_with_100_namespaces_is_small() {
         ));
         gateway.ok(&format!("namespace add {SUBSYSTEM} v{index}"));
     }
-    let id = gateway.process.as_ref().unwrap().id();
+    let id = gateway.id();
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
     let resident = status
         .lines()

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::common::free_port;
-use crate::common::gateway::{Gateway, WEIR};
+use crate::common::gateway::{Gateway, WEIR, url};
 
 const SUBSYSTEM: &str = "nqn.2026-01.org.example:unprivileged";
 
@@ -69,7 +69,7 @@ fn does_everything(gateway: &mut Gateway, restart: impl Fn(&mut Gateway)) {
     gateway.ok(&format!("listener add 127.0.0.1:{port}"));
     gateway.ok(&format!("listener add [::1]:{port}"));
     for (nsid, host) in [(1, "127.0.0.1"), (2, "[::1]"), (3, "127.0.0.1")] {
-        let url = format!("nvme+tcp://{host}:{port}/{SUBSYSTEM}?nsid={nsid}&hdgst=1&ddgst=1");
+        let url = url(port, SUBSYSTEM, nsid).replace("127.0.0.1", host) + "&hdgst=1&ddgst=1";
         let verified = Command::new(WEIR)
             .args(["verify", &url, "--queues=4", "--block-size=128k"])
             .output()

@@ -1,144 +1,29 @@
 //! The real gateway and the real initiator, each a process of its own, over loopback.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-use crate::common::free_port;
+use crate::common::gateway::{Gateway, WEIR, recovering};
+use crate::common::{nightly, retry, until};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const SUBSYSTEM: &str = "nqn.2026-01.org.example:served";
 
-/// How long a process may take to come up or to end before the test gives it up. Only a bound: nothing is measured by it.
-const PATIENCE: Duration = Duration::from_secs(300);
-
-/// A gateway with a folder of its own, which outlives its process.
-struct Gateway {
-    folder: tempfile::TempDir,
-    port: u16,
-    process: Option<Child>,
+/// A gateway that serves one file of `size`, and its URL.
+fn serving(size: &str) -> (Gateway, String) {
+    let gateway = Gateway::started();
+    let image = gateway.path("image");
+    let volume = format!("file:{}?size={size}", image.display());
+    let url = gateway.serve(SUBSYSTEM, "image", &volume);
+    (gateway, url)
 }
 
-impl Gateway {
-    /// A gateway that serves one file of `size`.
-    fn serving(size: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a folder can be made");
-        let config = format!(
-            "reactors = 2\nstate = {:?}\n[control]\nsocket = {:?}\n",
-            folder.path().join("state.json"),
-            folder.path().join("weir.sock"),
-        );
-        std::fs::write(folder.path().join("weir.toml"), config).expect("the folder can be written");
-        let mut gateway = Gateway {
-            folder,
-            port: free_port(),
-            process: None,
-        };
-        gateway.start();
-        let image = gateway.path("image");
-        gateway.ok(&[
-            "volume",
-            "add",
-            "image",
-            &format!("file:{}?size={size}", image.display()),
-        ]);
-        gateway.ok(&["subsystem", "add", SUBSYSTEM, "--allow-any-host"]);
-        gateway.ok(&["namespace", "add", SUBSYSTEM, "image"]);
-        let address = format!("127.0.0.1:{}", gateway.port);
-        gateway.ok(&["listener", "add", &address]);
-        gateway
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn start(&mut self) {
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(self.path("log"));
-        let process = Command::new(WEIR)
-            .args(["serve", "--config"])
-            .arg(self.path("weir.toml"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log.expect("the log can be written"))
-            .spawn()
-            .expect("the gateway starts");
-        self.process = Some(process);
-        let began = Instant::now();
-        while !self.weir(&["status"]).status.success() {
-            assert!(
-                began.elapsed() < PATIENCE,
-                "the gateway does not answer:\n{}",
-                self.log()
-            );
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    fn weir(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(WEIR);
-        command
-            .arg("--socket")
-            .arg(self.path("weir.sock"))
-            .args(arguments);
-        command.output().expect("the command runs")
-    }
-
-    /// Runs a command that must succeed; what it prints.
-    #[track_caller]
-    fn ok(&self, arguments: &[&str]) -> String {
-        let output = self.weir(arguments);
-        assert!(
-            output.status.success(),
-            "weir {arguments:?}: {output:?}\n{}",
-            self.log()
-        );
-        String::from_utf8(output.stdout).expect("the answer is text")
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.path("log")).unwrap_or_default()
-    }
-
-    fn signal(&self, signal: Signal) {
-        let process = self.process.as_ref().expect("the gateway runs");
-        kill_process(Pid::from_child(process), signal).expect("the gateway's process is there");
-    }
-
-    /// Ends the gateway at once, as a crash would.
-    fn kill(&mut self) {
-        self.signal(Signal::KILL);
-        let mut process = self.process.take().expect("the gateway runs");
-        process.wait().expect("the gateway's process ends");
-    }
-
-    fn url(&self, parameters: &str) -> String {
-        format!(
-            "nvme+tcp://127.0.0.1:{}/{SUBSYSTEM}?nsid=1{parameters}",
-            self.port
-        )
-    }
-
-    /// The configuration as the gateway tells it, without what changes by itself.
-    fn configuration(&self) -> Vec<String> {
-        ["volume", "subsystem", "namespace", "listener", "host"]
-            .map(|kind| self.ok(&["--json", kind, "list"]))
-            .to_vec()
-    }
-}
-
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
+/// The configuration as the gateway tells it, without what changes by itself.
+fn configuration(gateway: &Gateway) -> Vec<String> {
+    ["volume", "subsystem", "namespace", "listener", "host"]
+        .map(|kind| gateway.ok(&format!("--json {kind} list")))
+        .to_vec()
 }
 
 /// Starts a tool that reports as JSON.
@@ -161,9 +46,9 @@ fn report(tool: Child, gateway: &Gateway) -> serde_json::Value {
 
 #[test]
 fn one_and_eight_queues_with_both_digests_verify_and_take_load() {
-    let gateway = Gateway::serving("32M");
+    let (gateway, url) = serving("32M");
+    let url = url + "&hdgst=1&ddgst=1";
     for queues in ["1", "8"] {
-        let url = gateway.url("&hdgst=1&ddgst=1");
         let verified = report(
             start_tool(&["verify", &url, "--queues", queues, "--block-size", "128k"]),
             &gateway,
@@ -175,56 +60,78 @@ fn one_and_eight_queues_with_both_digests_verify_and_take_load() {
             "--queues",
             queues,
             "--duration",
-            "1s",
+            "300ms",
             "-b",
             "16k",
             "-r",
             "70",
+            "--destroy-data",
+            &url,
         ];
-        let load = report(start_tool(&load), &gateway);
-        assert_eq!(load["errors"], 0);
-        assert!(
-            load["read"]["requests"].as_u64() > Some(0)
-                && load["write"]["requests"].as_u64() > Some(0)
-        );
+        retry("reads and writes", |_| {
+            let load = report(start_tool(&load), &gateway);
+            assert_eq!(load["errors"], 0);
+            let some = |kind: &str| load[kind]["requests"].as_u64() > Some(0);
+            (some("read") && some("write")).then_some(())
+        });
     }
 }
 
 #[test]
 fn a_gateway_killed_under_load_comes_back_as_it_was_and_the_load_goes_on() {
-    let mut gateway = Gateway::serving("64M");
-    let before = gateway.configuration();
-    let url = gateway.url("&reconnect_delay=1&hdgst=1&ddgst=1");
-    let tool = start_tool(&[
-        "verify",
-        &url,
-        "--queues",
-        "2",
-        "--block-size",
-        "32k",
-        "--duration",
-        "8s",
-    ]);
-    for _ in 0..5 {
-        std::thread::sleep(Duration::from_secs(1));
-        gateway.kill();
-        gateway.start();
-        assert_eq!(gateway.configuration(), before);
-    }
-    let verified = report(tool, &gateway);
-    assert_eq!(verified["ok"], true);
-    assert!(verified["compared_bytes"].as_u64() > Some(0));
+    let (kills, seconds) = if nightly() { (5, 6) } else { (2, 2) };
+    let (mut gateway, url) = serving("64M");
+    let before = configuration(&gateway);
+    let url = recovering(&url) + "&hdgst=1&ddgst=1";
+    retry("the load is there for every kill", |attempt| {
+        let duration = format!("{}s", seconds * attempt);
+        let mut tool = start_tool(&[
+            "verify",
+            &url,
+            "--queues",
+            "2",
+            "--block-size",
+            "32k",
+            "--duration",
+            &duration,
+            "--destroy-data",
+            &url,
+        ]);
+        let mut has_load = true;
+        let mut written = gateway_writes(&gateway);
+        for _ in 0..kills {
+            until("the load goes on, or has ended", || {
+                has_load = gateway_writes(&gateway) > written;
+                has_load || tool.try_wait().expect("a child of ours").is_some()
+            });
+            if !has_load {
+                break;
+            }
+            gateway.kill();
+            gateway.start();
+            written = 0;
+            assert_eq!(configuration(&gateway), before);
+        }
+        let verified = report(tool, &gateway);
+        assert_eq!(verified["ok"], true);
+        (has_load && verified["compared_bytes"].as_u64() > Some(0)).then_some(())
+    });
+}
+
+/// Writes of hosts since the gateway's process began.
+fn gateway_writes(gateway: &Gateway) -> u64 {
+    gateway.metric("weir_subsystem_writes_total") as u64
 }
 
 #[test]
 fn what_was_acknowledged_just_before_a_kill_is_there_after_it() {
-    let mut gateway = Gateway::serving("1M");
+    let (mut gateway, _) = serving("1M");
     for round in 0..5 {
         let nqn = format!("nqn.2026-01.org.example:round-{round}");
-        gateway.ok(&["subsystem", "add", &nqn]);
+        gateway.ok(&format!("subsystem add {nqn}"));
         gateway.kill();
         gateway.start();
-        let listed = gateway.ok(&["subsystem", "list"]);
+        let listed = gateway.ok("subsystem list");
         assert!(
             (0..=round).all(|round| listed.contains(&format!("round-{round}"))),
             "{listed}"
@@ -235,45 +142,39 @@ fn what_was_acknowledged_just_before_a_kill_is_there_after_it() {
 #[test]
 fn a_gateway_asked_to_end_finishes_and_exits_with_0() {
     for signal in [Signal::TERM, Signal::INT] {
-        let mut gateway = Gateway::serving("8M");
-        let url = gateway.url("&ctrl_loss_timeout=1");
-        let mut tool = start_tool(&["bench", &url, "--duration", "30s"]);
-        let began = Instant::now();
-        while !gateway.ok(&["connection", "list"]).contains("127.0.0.1") {
-            assert!(began.elapsed() < PATIENCE, "the tool does not connect");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        gateway.signal(signal);
-        let mut process = gateway.process.take().expect("the gateway runs");
-        let status = process.wait().expect("the gateway ends");
-        assert_eq!(status.code(), Some(0), "{signal:?}:\n{}", gateway.log());
+        let (mut gateway, url) = serving("8M");
+        let url = url + "&ctrl_loss_timeout=1";
+        let _load = gateway.background(&format!("bench {url} --duration 600s"));
+        until("the tool is connected", || {
+            gateway.ok("connection list").contains("127.0.0.1")
+        });
+        let code = gateway.end_by(signal);
+        assert_eq!(code, Some(0), "{signal:?}:\n{}", gateway.log());
         assert!(
             !gateway.path("weir.sock").exists(),
             "the control socket is taken away"
         );
-        let _ = tool.kill();
-        tool.wait().expect("the tool ends");
     }
 }
 
 #[test]
 fn a_modelled_drive_is_served_and_the_volume_below_keeps_its_data() {
-    let gateway = Gateway::serving("1M");
+    let (gateway, url) = serving("1M");
     let below = gateway.path("below");
     let drive = format!(
         "ssd:consumer-tlc?size=16M&over=file:{}%3Fsize%3D16M",
         below.display()
     );
-    gateway.ok(&["volume", "add", "drive", &drive]);
-    gateway.ok(&["namespace", "add", SUBSYSTEM, "drive"]);
-    let url = gateway.url("").replace("nsid=1", "nsid=2");
-    let tool = start_tool(&["verify", &url, "--block-size", "64k", "--duration", "1s"]);
-    let verified = report(tool, &gateway);
+    gateway.ok(&format!("volume add drive {drive}"));
+    gateway.ok(&format!("namespace add {SUBSYSTEM} drive"));
+    let url = url.replace("nsid=1", "nsid=2");
+    let verify = ["verify", &url, "--block-size", "64k", "--passes", "1"];
+    let verified = report(start_tool(&verify), &gateway);
     assert_eq!(verified["ok"], true);
     assert!(verified["compared_bytes"].as_u64() > Some(0));
     assert!(read(&below).iter().any(|&byte| byte != 0));
     // What is below is in use, and is looked for in the URL of what is above it.
-    let output = gateway.weir(&["bench", &drive, "--write", "100", "-t", "1s"]);
+    let output = gateway.weir(&format!("bench {drive} --write 100 -t 1s"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
         !output.status.success() && said.contains("in use"),

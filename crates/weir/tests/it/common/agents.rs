@@ -1,19 +1,20 @@
 //! Agents that are processes of their own, a gateway for them, and what is said to and by those that have them make load.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use weir_lab::document::Document;
 
-use crate::common::free_port;
-use crate::common::gateway::{Gateway, WEIR, until};
+use crate::common::gateway::{Gateway, Load, WEIR, url};
+use crate::common::{free_port, until};
 
 pub(crate) const SUBSYSTEM: &str = "nqn.2026-01.com.example:agents";
 
@@ -57,6 +58,11 @@ impl Agent {
 
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// How many coordinators have had it so far.
+    pub(crate) fn coordinators(&self) -> usize {
+        self.log().matches("has this agent now").count()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -104,11 +110,11 @@ pub(crate) fn on_agents(
     command
 }
 
-/// A tool that goes on, whose errors and progress are read as it tells them.
+/// A tool that goes on.
 pub(crate) struct Running {
-    process: Option<Child>,
-    told: Arc<Mutex<String>>,
-    reader: Option<JoinHandle<()>>,
+    process: Load,
+    /// What it prints, and its errors.
+    readers: [JoinHandle<Vec<u8>>; 2],
 }
 
 impl Running {
@@ -116,59 +122,61 @@ impl Running {
         command.stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().expect("the tool starts");
-        let errors = BufReader::new(process.stderr.take().expect("it is piped"));
-        let told = Arc::new(Mutex::new(String::new()));
-        let into = Arc::clone(&told);
-        let reader = std::thread::spawn(move || {
-            for line in errors.lines() {
-                let line = line.expect("it is text");
-                *into.lock().unwrap() += &(line + "\n");
-            }
-        });
+        let (output, errors) = (process.stdout.take(), process.stderr.take());
         Running {
-            process: Some(process),
-            told,
-            reader: Some(reader),
+            readers: [
+                reader(output.expect("it is piped")),
+                reader(errors.expect("it is piped")),
+            ],
+            process: Load(process),
         }
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let process = self.process.as_ref().expect("it goes on");
-        kill_process(Pid::from_child(process), signal).expect("it is there");
+        kill_process(Pid::from_child(&self.process.0), signal).expect("it is there");
     }
 
-    /// Waits for its progress, of which it tells every ten seconds, to have this in it. Before it tells of any, it has heard of intervals.
-    #[track_caller]
-    pub(crate) fn until_told(&mut self, what: &str) {
-        let (told, process) = (&self.told, self.process.as_mut().expect("it goes on"));
-        until(what, || {
-            let told = told.lock().unwrap();
-            let ended = process.try_wait().expect("it can be waited for");
-            assert!(ended.is_none(), "it ended:\n{told}");
-            told.contains(what)
-        });
+    pub(crate) fn id(&self) -> u32 {
+        self.process.0.id()
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.process.has_ended()
     }
 
     /// Waits for its end.
-    pub(crate) fn output(mut self) -> Output {
-        let process = self.process.take().expect("it goes on");
-        let mut output = process.wait_with_output().expect("it ends");
-        // The errors end with the process; what it told is whole when their reader has ended.
-        let reader = self.reader.take().expect("it was started");
-        reader.join().expect("what it tells can be read");
-        output.stderr = self.told.lock().unwrap().clone().into_bytes();
-        output
+    #[track_caller]
+    pub(crate) fn output(self) -> Output {
+        self.output_while(|| {})
+    }
+
+    /// Waits for its end, and meanwhile does something again and again.
+    #[track_caller]
+    pub(crate) fn output_while(mut self, mut meanwhile: impl FnMut()) -> Output {
+        until("the tool ends", || {
+            meanwhile();
+            self.has_ended()
+        });
+        let status = self.process.0.wait().expect("it has ended");
+        let [stdout, stderr] = self
+            .readers
+            .map(|reader| reader.join().expect("it is read to its end"));
+        Output {
+            status,
+            stdout,
+            stderr,
+        }
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            // It may have ended; then there is nothing to kill.
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
+/// Reads all that there is, from a thread of its own.
+fn reader(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut all = Vec::new();
+        from.read_to_end(&mut all).expect("it can be read");
+        all
+    })
 }
 
 pub(crate) fn said(output: &Output) -> String {
@@ -188,21 +196,35 @@ pub(crate) fn served() -> (Gateway, String) {
 
 /// A gateway that serves these volumes, and the URLs of their namespaces.
 pub(crate) fn serving(volumes: &[(&str, &str)]) -> (Gateway, Vec<String>) {
-    let mut gateway = Gateway::prepared("");
-    gateway.start();
+    let gateway = Gateway::started();
     let port = free_port();
     gateway.ok(&format!("subsystem add {SUBSYSTEM} --allow-any-host"));
     let mut urls = Vec::new();
     for (index, (name, volume)) in volumes.iter().enumerate() {
         gateway.ok(&format!("volume add {name} {volume}"));
         gateway.ok(&format!("namespace add {SUBSYSTEM} {name}"));
-        let nsid = index + 1;
-        urls.push(format!(
-            "nvme+tcp://127.0.0.1:{port}/{SUBSYSTEM}?nsid={nsid}"
-        ));
+        urls.push(url(port, SUBSYSTEM, index + 1));
     }
     gateway.ok(&format!("listener add 127.0.0.1:{port}"));
     (gateway, urls)
+}
+
+/// Waits until this many agents have moved data, each with a controller of its own, and a moment more, in which they tell what they did in an
+/// interval.
+#[track_caller]
+pub(crate) fn until_agents_work(gateway: &Gateway, agents: usize) {
+    const BYTES: u64 = 256 << 10;
+    until("every agent is at work", || {
+        let connections = gateway.json("connection list");
+        let connections = connections.as_array().expect("a list").iter();
+        let busy = connections.filter(|one| {
+            let bytes = count(one, "/received_bytes") + count(one, "/sent_bytes");
+            one["queue"]["queue_id"].as_u64() > Some(0) && bytes > BYTES
+        });
+        let controllers = busy.map(|one| count(one, "/queue/controller_id"));
+        controllers.collect::<BTreeSet<_>>().len() >= agents
+    });
+    std::thread::sleep(Duration::from_secs(1));
 }
 
 /// Requests of an operation that the gateway's volume `disk` has carried out.

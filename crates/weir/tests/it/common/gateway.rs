@@ -4,24 +4,26 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use weir_testing::exposition;
 
-pub(crate) const WEIR: &str = env!("CARGO_BIN_EXE_weir");
-/// How long anything may take before a test gives up. Only a bound: nothing is measured by it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+use crate::common::{free_port, until};
 
-/// Waits until `done` says so.
-#[track_caller]
-pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < PATIENCE, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+pub(crate) const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// The URL of a namespace of a gateway here. Its keep-alive timer is long: a process that is stopped for a moment loses no connection. A host
+/// that loses one all the same goes on after that time: see [`recovering`].
+pub(crate) fn url(port: u16, subsystem: &str, nsid: usize) -> String {
+    format!("nvme+tcp://127.0.0.1:{port}/{subsystem}?nsid={nsid}&kato=300s")
+}
+
+/// The same for a host that is to lose its connections. What it sent may take effect until its keep-alive timer has run out at the gateway, and
+/// so long it waits before it sends that again.
+pub(crate) fn recovering(url: &str) -> String {
+    url.replace("kato=300s", "kato=1s&reconnect_delay=1")
 }
 
 /// A gateway, and the folder that its state, socket and log are in.
@@ -31,20 +33,32 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// A folder with a configuration, and no process yet. `config` comes before the tables.
+    /// A folder with a configuration, and no process yet. `config` comes before the table of the control socket.
     pub(crate) fn prepared(config: &str) -> Self {
+        Self::prepared_on(2, config)
+    }
+
+    /// As [`Gateway::prepared`], on so many reactors.
+    pub(crate) fn prepared_on(reactors: u32, config: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let (state, socket) = (
             folder.path().join("state.json"),
             folder.path().join("weir.sock"),
         );
-        let config =
-            format!("reactors = 2\nstate = {state:?}\n{config}\n[control]\nsocket = {socket:?}\n");
+        let config = format!(
+            "reactors = {reactors}\nstate = {state:?}\n{config}\n[control]\nsocket = {socket:?}\n"
+        );
         std::fs::write(folder.path().join("weir.toml"), config).expect("it can be written to");
         Gateway {
             folder,
             process: None,
         }
+    }
+
+    pub(crate) fn started() -> Self {
+        let mut gateway = Self::prepared("");
+        gateway.start();
+        gateway
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -83,6 +97,22 @@ impl Gateway {
         });
     }
 
+    /// What was started otherwise is this gateway's process.
+    pub(crate) fn adopt(&mut self, process: Child) {
+        self.process = Some(process);
+    }
+
+    /// Tries to serve where that must fail; what it says.
+    #[track_caller]
+    pub(crate) fn fails_to_start(&self) -> String {
+        let mut command = self.serving(WEIR);
+        let output = command.stderr(Stdio::piped()).output();
+        let output = output.expect("the command runs");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        text
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.process.as_ref().expect("it runs").id()
     }
@@ -93,19 +123,51 @@ impl Gateway {
         process.try_wait().expect("it can be waited for")
     }
 
+    pub(crate) fn signal(&self, signal: Signal) {
+        let process = self.process.as_ref().expect("it runs");
+        kill_process(Pid::from_child(process), signal).expect("it is there");
+    }
+
     /// Asks it to end; its exit code.
     pub(crate) fn end(&mut self) -> Option<i32> {
+        self.end_by(Signal::TERM)
+    }
+
+    /// Asks it to end by a signal; its exit code.
+    pub(crate) fn end_by(&mut self, signal: Signal) -> Option<i32> {
+        self.signal(signal);
+        until("the gateway ends", || self.ended().is_some());
+        let status = self.ended();
+        self.process = None;
+        status.and_then(|status| status.code())
+    }
+
+    /// Ends it at once, as a crash would.
+    pub(crate) fn kill(&mut self) {
+        self.signal(Signal::KILL);
         let mut process = self.process.take().expect("it runs");
-        kill_process(Pid::from_child(&process), Signal::TERM).expect("it is there");
-        process.wait().expect("it ends").code()
+        process.wait().expect("it ends");
     }
 
     pub(crate) fn weir(&self, arguments: &str) -> Output {
+        let mut command = self.weir_command(arguments);
+        command.output().expect("the command runs")
+    }
+
+    pub(crate) fn weir_command(&self, arguments: &str) -> Command {
         let mut command = Command::new(WEIR);
         command
             .args(arguments.split_whitespace())
             .env("WEIR_SOCKET", self.path("weir.sock"));
-        command.output().expect("the command runs")
+        command
+    }
+
+    /// A tool at work, of which nothing is heard.
+    pub(crate) fn background(&self, arguments: &str) -> Load {
+        let mut command = self.weir_command(arguments);
+        command.stdin(Stdio::null());
+        let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+        Load(command.spawn().expect("the command runs"))
     }
 
     #[track_caller]
@@ -117,6 +179,36 @@ impl Gateway {
             "weir {arguments}: {output:?}\n{log}"
         );
         String::from_utf8(output.stdout).expect("the answer is text")
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self, arguments: &str) -> Value {
+        serde_json::from_str(&self.ok(&format!("{arguments} --json"))).expect("JSON")
+    }
+
+    #[track_caller]
+    pub(crate) fn fails(&self, arguments: &str, pieces: &[&str]) {
+        let output = self.weir(arguments);
+        let text = String::from_utf8_lossy(&output.stderr);
+        let code = output.status.code();
+        assert_eq!(code, Some(1), "weir {arguments}: {output:?}");
+        for piece in pieces {
+            assert!(
+                text.contains(piece),
+                "weir {arguments} does not say {piece:?}:\n{text}"
+            );
+        }
+    }
+
+    /// Serves a volume as namespace 1 at a port of 127.0.0.1; the URL at which it is found.
+    #[track_caller]
+    pub(crate) fn serve(&self, subsystem: &str, name: &str, volume: &str) -> String {
+        self.ok(&format!("volume add {name} {volume}"));
+        self.ok(&format!("subsystem add {subsystem} --allow-any-host"));
+        self.ok(&format!("namespace add {subsystem} {name}"));
+        let port = free_port();
+        self.ok(&format!("listener add 127.0.0.1:{port}"));
+        url(port, subsystem, 1)
     }
 
     /// The metrics page, with its head. A scrape takes it.
@@ -155,19 +247,41 @@ impl Drop for Gateway {
             let _ = process.kill();
             let _ = process.wait();
         }
+        if std::thread::panicking() {
+            eprintln!("the gateway's log:\n{}", self.log());
+        }
     }
 }
 
-/// Starts a program that may have been copied just now. What another thread forked meanwhile has the copy open for writing until it has become
-/// another program, and for so long the copy cannot be run (ETXTBSY).
-fn spawn(command: &mut Command) -> Child {
-    for _ in 0..500 {
-        match command.spawn() {
-            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            started => return started.expect("the gateway starts"),
-        }
+/// A process that goes on until this is dropped.
+pub(crate) struct Load(pub(crate) Child);
+
+impl Load {
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        let status = self.0.try_wait().expect("it can be waited for");
+        status.is_some()
     }
-    panic!("the gateway's program is being written to for five seconds");
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        // It may have ended; then there is nothing to kill.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a program that may have been copied just now. A child that another thread forked meanwhile has the copy open for writing until it
+/// runs its own program, and until then the copy cannot be run (ETXTBSY).
+fn spawn(command: &mut Command) -> Child {
+    let mut process = None;
+    until("nothing writes to the gateway's program", || {
+        match command.spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
+            started => process = Some(started.expect("the gateway starts")),
+        }
+        process.is_some()
+    });
+    process.expect("it was started")
 }
