@@ -687,10 +687,6 @@ fn a_medium_is_let_go_when_its_volume_is_dropped() {
                         }
                     }
                 });
-                // Two turns and the end of what was in flight.
-                harness.run(0, |reactor| async move {
-                    reactor.sleep(Duration::from_millis(200)).await;
-                });
                 drop(open_again(&harness, url));
             }
         }
