@@ -291,6 +291,13 @@ impl Recipient for Lane {
         let bytes = self.transfer_bytes(&entry.operation);
         self.times
             .took(entry.operation.kind(), took.as_nanos() as u64, bytes);
+        // A ticket that was dropped says nothing of what became of its operation.
+        let value = delivery.value().unwrap_or(-IN_DOUBT);
+        if value < 0 && entry.step == Step::Flush && self.geometry().volatile_cache {
+            // librbd tells of a cached write that failed once.
+            let error = std::io::Error::from_raw_os_error(-value as i32);
+            self.shared.failed_sync.note(&self.shared.name, &error);
+        }
         if entry.orphan {
             let orphan = slots.remove(key);
             drop(slots);
@@ -300,8 +307,6 @@ impl Recipient for Lane {
             self.wake();
             return;
         }
-        // A ticket that was dropped says nothing of what became of its operation.
-        let value = delivery.value().unwrap_or(-IN_DOUBT);
         let end = self.after(entry, value, buffers, &life);
         let gone = self.sink.borrow().is_none();
         if gone && !matches!(entry.place, Place::InDoubt(_)) {
@@ -457,9 +462,12 @@ impl Lane {
         let Some(life) = life else { return false };
         let geometry = self.geometry();
         let shift = geometry.block_size.shift();
-        if entry.generation != geometry.generation
-            && let Err(error) = entry.check_again(&geometry)
-        {
+        let refused = match entry.step {
+            Step::Flush => self.shared.failed_sync.check(),
+            _ if entry.generation != geometry.generation => entry.check_again(&geometry),
+            _ => Ok(()),
+        };
+        if let Err(error) = refused {
             entry.place = Place::Ended(Err(entry.failed(error)));
             self.ended.borrow_mut().push_back(key);
             self.wake();
@@ -499,6 +507,13 @@ impl Lane {
         {
             // What was cached may be lost with its client, whatever librbd says of it.
             entry.place = Place::Ended(Err(entry.failed(VolumeError::Lost)));
+            return None;
+        }
+        // One that succeeds beside one that fails may be the one that was told of the failure last.
+        if entry.step == Step::Flush
+            && let Err(error) = self.shared.failed_sync.check()
+        {
+            entry.place = Place::Ended(Err(entry.failed(error)));
             return None;
         }
         entry.place = match entry.advance(value as usize, buffers, &geometry) {

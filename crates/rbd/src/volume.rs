@@ -22,7 +22,9 @@ use weir_block::{
     ResizeError, Volume, VolumeError, VolumeEvent, Watcher,
 };
 use weir_reactor::{Instant, Reactor};
-use weir_volume::parts::{LiveGeometry, Mailbox, Watchers, WhenAll, check_resize, lock};
+use weir_volume::parts::{
+    FailedSync, LiveGeometry, Mailbox, Watchers, WhenAll, check_resize, lock,
+};
 
 use crate::auto::{Load, Reason};
 use crate::cluster::{Client, Seat, let_go};
@@ -256,6 +258,8 @@ pub(crate) struct Shared {
     pub(crate) id: u64,
     pub(crate) geometry: LiveGeometry,
     watchers: Watchers,
+    /// Of a volume with a volatile cache.
+    pub(crate) failed_sync: FailedSync,
     mailboxes: Mutex<Vec<Arc<Mailbox<Message>>>>,
     pub(crate) state: Mutex<State>,
     /// Held while it moves, and while what needs the image's lock is done.
@@ -314,6 +318,7 @@ impl RbdVolume {
             id: VOLUMES.fetch_add(1, Ordering::Relaxed),
             geometry: LiveGeometry::new(geometry),
             watchers: Watchers::default(),
+            failed_sync: FailedSync::default(),
             mailboxes: Mutex::default(),
             state: Mutex::new(State {
                 number: 1,
@@ -1102,6 +1107,12 @@ impl Volume for RbdVolume {
             shared.geometry.set_blocks(blocks);
         }
         let resized = life.image().resize(bytes, force);
+        if let Err(errno) = &resized
+            && geometry.volatile_cache
+        {
+            // It flushes, and may be what librbd told of a cached write that failed.
+            shared.failed_sync.note(&shared.name, errno);
+        }
         let asked = lock(&shared.sizes).resized(life.number);
         let now = life.image().bytes().unwrap_or(geometry.length_bytes());
         let was = geometry.blocks;

@@ -131,12 +131,20 @@ impl File {
         self.system.query_nvme(self.handle, query, data)
     }
 
-    /// Sets the length of a regular file. Blocks.
+    /// Sets the length of a regular file; [`File::sync_all`] makes it durable. Blocks.
     ///
     /// # Errors
     /// The system's.
     pub fn set_length(&self, length: u64) -> io::Result<()> {
         self.system.set_file_length(self.handle, length)
+    }
+
+    /// Makes durable what was written, and the length. Blocks.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn sync_all(&self) -> io::Result<()> {
+        self.system.sync_file(self.handle)
     }
 }
 

@@ -68,11 +68,17 @@ pub trait System: Send + Sync + 'static {
     /// The system's.
     fn file_length(&self, file: Handle) -> io::Result<u64>;
 
-    /// Sets the length of a regular file.
+    /// Sets the length of a regular file. It is durable once the file is synced.
     ///
     /// # Errors
     /// The system's.
     fn set_file_length(&self, file: Handle, length: u64) -> io::Result<()>;
+
+    /// Makes durable what was written to a file, and its length.
+    ///
+    /// # Errors
+    /// The system's.
+    fn sync_file(&self, file: Handle) -> io::Result<()>;
 
     /// Has a query carried out by the NVMe drive that a file is or lies on as its partition; see [`File::query_nvme`]. A system without such drives says so.
     ///

@@ -167,9 +167,20 @@ impl Plan {
         let lanes: u32 = hosts.iter().map(HostPlan::clients).sum();
         let commands = random.within(COMMANDS_MIN..=COMMANDS_MAX);
         let (mut faults, stall_max) = faults(random, &troubles, quiet, segment_bytes_max);
+        // Of a stream of its own: what seeds are otherwise stays as it was.
+        let writeback = &mut Random::new(seed, 2);
+        // What is lost shows when power fails.
+        let percent = match troubles.has(Trouble::GatewayPower) {
+            true => 80,
+            false => 20,
+        };
+        if writeback.percent(percent) {
+            faults.writeback_error_probability = writeback.pick(&[0.01, 0.1]);
+        }
         if troubles.has(Trouble::KillGateway) {
             // What a failed sync left undone, the next process cannot know.
             faults.sync_error_probability = 0.0;
+            faults.writeback_error_probability = 0.0;
         }
         let pause = random.magnitude(Duration::from_millis(3), Duration::from_secs(1));
         let absence = random.magnitude(Duration::from_millis(5), Duration::from_secs(6));
@@ -238,6 +249,7 @@ impl Plan {
         self.faults.read_error_probability > 0.0
             || self.faults.write_error_probability > 0.0
             || self.faults.sync_error_probability > 0.0
+            || self.faults.writeback_error_probability > 0.0
     }
 }
 
@@ -522,5 +534,7 @@ mod tests {
         }
         assert!(some(&|plan| plan.is_calm()));
         assert!(some(&|plan| plan.has_disk_errors()));
+        assert!(some(&|plan| plan.faults.writeback_error_probability > 0.0
+            && plan.has(Trouble::GatewayPower)));
     }
 }

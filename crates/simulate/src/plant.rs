@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ const LATE: Duration = Duration::from_millis(700);
 pub enum Plant {
     /// Flush and FUA are answered and not done.
     DropFlush,
+    /// Once a write with FUA failed, flushes that fail are answered as done: they are not what tells of the failure.
+    ForgetFailedFua,
     /// Writes are answered, and now and then not done.
     LoseWrite,
     /// Writes are answered before they are done.
@@ -52,8 +55,9 @@ pub enum Plant {
 
 impl Plant {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Plant); 11] = [
+    pub const ALL: [(&'static str, Plant); 12] = [
         ("drop-flush", Plant::DropFlush),
+        ("forget-failed-fua", Plant::ForgetFailedFua),
         ("lose-write", Plant::LoseWrite),
         ("acknowledge-early", Plant::AcknowledgeEarly),
         ("land-late", Plant::LandLate),
@@ -75,10 +79,12 @@ impl Plant {
 
     /// Whether it is of the volume behind the target.
     pub(crate) fn is_behind_the_target(self) -> bool {
-        use Plant::{AcknowledgeEarly, DropFlush, LoseWrite, SkipCompare, TearBlock};
+        use Plant::{
+            AcknowledgeEarly, DropFlush, ForgetFailedFua, LoseWrite, SkipCompare, TearBlock,
+        };
         matches!(
             self,
-            DropFlush | LoseWrite | AcknowledgeEarly | SkipCompare | TearBlock
+            DropFlush | ForgetFailedFua | LoseWrite | AcknowledgeEarly | SkipCompare | TearBlock
         )
     }
 
@@ -107,11 +113,17 @@ impl fmt::Display for Plant {
 pub(crate) struct Liar {
     inner: Arc<dyn Volume>,
     plant: Plant,
+    /// A write with FUA failed.
+    failed_fua: AtomicBool,
 }
 
 impl Liar {
     pub(crate) fn of(inner: Arc<dyn Volume>, plant: Plant) -> Arc<dyn Volume> {
-        Arc::new(Liar { inner, plant })
+        Arc::new(Liar {
+            inner,
+            plant,
+            failed_fua: AtomicBool::new(false),
+        })
     }
 }
 
@@ -143,6 +155,7 @@ impl Volume for Liar {
     ) -> Result<Box<dyn Queue>, VolumeError> {
         let lies = Rc::new(Lies {
             plant: self.plant,
+            liar: Arc::clone(&self),
             reactor: reactor.clone(),
             sink,
             inner: RefCell::default(),
@@ -156,7 +169,6 @@ impl Volume for Liar {
         Ok(Box::new(LiarQueue {
             lies,
             depth: depth as usize,
-            _volume: self,
         }))
     }
 
@@ -178,6 +190,7 @@ const OWN: u32 = u32::MAX;
 
 struct Lies {
     plant: Plant,
+    liar: Arc<Liar>,
     reactor: Reactor,
     sink: Rc<dyn CompletionSink>,
     inner: RefCell<Option<Box<dyn Queue>>>,
@@ -280,6 +293,15 @@ impl Lies {
     }
 }
 
+fn has_fua(operation: &Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Write { fua: true, .. }
+            | Operation::WriteZeroes { fua: true, .. }
+            | Operation::CompareWrite { fua: true, .. }
+    )
+}
+
 fn forget_fua(operation: &mut Operation) {
     if let Operation::Write { fua, .. }
     | Operation::WriteZeroes { fua, .. }
@@ -332,7 +354,17 @@ impl CompletionSink for Lies {
             completion.operation = asked;
         }
         let is_write = completion.operation.kind() == OperationKind::Write;
+        let failed_fua = &self.liar.failed_fua;
         match self.plant {
+            Plant::ForgetFailedFua if has_fua(&completion.operation) => {
+                failed_fua.fetch_or(completion.result.is_err(), Ordering::Relaxed);
+            }
+            Plant::ForgetFailedFua
+                if completion.operation.kind() == OperationKind::Flush
+                    && failed_fua.load(Ordering::Relaxed) =>
+            {
+                completion.result = Ok(());
+            }
             Plant::Swallow if self.is_time() => return,
             Plant::WrongStatus if is_write && completion.result.is_ok() && self.is_time() => {
                 completion.result = Err(VolumeError::Cancelled);
@@ -353,7 +385,6 @@ impl CompletionSink for Lies {
 struct LiarQueue {
     lies: Rc<Lies>,
     depth: usize,
-    _volume: Arc<Liar>,
 }
 
 impl Queue for LiarQueue {

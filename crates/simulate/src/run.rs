@@ -239,6 +239,7 @@ impl Context {
             faults.read_error_probability = 0.0;
             faults.write_error_probability = 0.0;
             faults.sync_error_probability = 0.0;
+            faults.writeback_error_probability = 0.0;
             faults.reactor_stall_probability = 0.0;
         });
         self.progress.calm.store(true, Ordering::Relaxed);

@@ -22,7 +22,7 @@ use weir_block::{
 use weir_reactor::{File, FileKind, Reactor};
 
 use crate::mailbox::{Mailbox, WhenAll};
-use crate::support::{SharedLive, Watchers, check_resize, lock};
+use crate::support::{FailedSync, SharedLive, Watchers, check_resize, lock};
 
 pub(crate) use open::open;
 
@@ -40,8 +40,7 @@ pub struct FileVolume {
     unsupported: Unsupported,
     /// Whether the file was made shorter since it last grew.
     was_cut: AtomicBool,
-    /// Whether a sync failed. What it should have made durable no later one makes so, and none says which writes these are.
-    sync_failed: AtomicBool,
+    failed_sync: FailedSync,
     /// The drive that it is, if it is one.
     drive: Arc<health::Drive>,
 }
@@ -146,16 +145,6 @@ fn medium(error: &std::io::Error) -> ResizeError {
 }
 
 impl FileVolume {
-    /// A sync failed: from now on each fails, until the volume is opened again.
-    fn note_failed_sync(&self, error: VolumeError) {
-        if !self.sync_failed.swap(true, Ordering::Relaxed) {
-            tracing::error!(
-                volume = %self.name, %error,
-                "a sync failed: what was written before may be lost; every flush fails until the volume is opened again"
-            );
-        }
-    }
-
     fn resize_file(&self, geometry: &Geometry, blocks: u64, bytes: u64) -> Result<(), ResizeError> {
         let length = self.file.length().map_err(|error| medium(&error))?;
         if geometry.read_only && length != bytes {
@@ -169,18 +158,27 @@ impl FileVolume {
             self.was_cut.store(true, Ordering::Relaxed);
         } else if self.was_cut.swap(false, Ordering::Relaxed) {
             // What a write in flight at the cut left behind the end must not come to light.
-            self.file
-                .set_length(geometry.length_bytes())
-                .map_err(|error| medium(&error))?;
+            self.set_length(geometry.length_bytes())?;
         }
         if length == bytes && blocks == geometry.blocks {
             return Ok(());
         }
-        let set = self.file.set_length(bytes);
+        let set = self.set_length(bytes);
         if set.is_err() && blocks < geometry.blocks {
             self.geometry.set_blocks(geometry.blocks);
         }
-        set.map_err(|error| medium(&error))
+        set
+    }
+
+    /// Sets the file's length, durably.
+    fn set_length(&self, bytes: u64) -> Result<(), ResizeError> {
+        self.file
+            .set_length(bytes)
+            .map_err(|error| medium(&error))?;
+        self.file.sync_all().map_err(|error| {
+            self.failed_sync.note(&self.name, &error);
+            medium(&error)
+        })
     }
 
     /// A device has the size that it has; the volume can only follow it.

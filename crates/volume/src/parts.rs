@@ -3,6 +3,6 @@
 pub use crate::mailbox::{Mailbox, WhenAll};
 pub use crate::slots::{Key, Slots};
 pub use crate::support::{
-    LiveGeometry, Watchers, check, check_range, check_resize, compare_views, fill, freeze, lock,
-    pool_landing, pool_segments,
+    FailedSync, LiveGeometry, Watchers, check, check_range, check_resize, compare_views, fill,
+    freeze, lock, pool_landing, pool_segments,
 };

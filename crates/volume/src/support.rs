@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 
@@ -77,6 +77,36 @@ impl Watchers {
     pub fn tell(&self, event: VolumeEvent) {
         let watchers: Vec<_> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
         watchers.iter().for_each(|watcher| watcher.notice(event));
+    }
+}
+
+/// Whether a sync or a durable change of a volume failed.
+///
+/// The medium tells of a loss once, by whichever of them comes first, and says neither which writes are gone nor that a later sync does not bring
+/// them back. So once one failed every later sync fails, until the volume is opened again.
+#[derive(Debug, Default)]
+pub struct FailedSync(AtomicBool);
+
+impl FailedSync {
+    /// One failed with `error`.
+    pub fn note(&self, volume: &str, error: &dyn std::fmt::Display) {
+        if !self.0.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                %volume, %error,
+                "a sync or durable write failed: what was written before may be lost; every flush fails until the volume is opened again"
+            );
+        }
+    }
+
+    /// What a sync is to be answered that did not fail by itself.
+    ///
+    /// # Errors
+    /// [`VolumeError::Medium`] once one failed.
+    pub fn check(&self) -> Result<(), VolumeError> {
+        match self.0.load(Ordering::Relaxed) {
+            true => Err(VolumeError::Medium),
+            false => Ok(()),
+        }
     }
 }
 

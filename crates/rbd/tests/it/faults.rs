@@ -1106,6 +1106,39 @@ fn what_a_cache_may_have_lost_is_not_flushed() {
     close(&harness, host);
 }
 
+/// librbd tells of a cached write that failed in one flush, also in that of a write with FUA.
+#[test]
+fn no_flush_of_a_cache_succeeds_after_one_that_failed_until_the_volume_is_opened_again() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let flush = || Operation::Flush;
+    let durable = || Operation::Write {
+        lba: 1,
+        blocks: 1,
+        data: harness::views_of(&block(1)),
+        fua: true,
+    };
+    for cache in ["&cache=writeback", "&cache=writearound"] {
+        for with_fua in [true, false] {
+            let volume = open(&harness, &host, &cluster.url(cache));
+            assert_eq!(do_now(&harness, &volume, 1), Ok(()));
+            assert_eq!(wait(&begin(&harness, &volume, flush)), Ok(()));
+            cluster.tell("fail flush 5 1");
+            let failed = match with_fua {
+                true => begin(&harness, &volume, durable),
+                false => begin(&harness, &volume, flush),
+            };
+            assert_eq!(wait(&failed), Err(VolumeError::Medium));
+            for _ in 0..2 {
+                let flushed = wait(&begin(&harness, &volume, flush));
+                assert_eq!(flushed, Err(VolumeError::Medium), "{cache}");
+            }
+            drop(volume);
+            close(&harness, Arc::clone(&host));
+        }
+    }
+}
+
 #[test]
 fn what_is_configured_of_an_image_is_looked_at() {
     let cluster = Cluster::with_image(4 * MIB);

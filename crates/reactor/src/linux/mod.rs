@@ -276,9 +276,11 @@ impl System for LinuxSystem {
     }
 
     fn set_file_length(&self, file: Handle, length: u64) -> io::Result<()> {
-        let file = borrow(file);
-        file.set_len(length)?;
-        file.sync_all()
+        borrow(file).set_len(length)
+    }
+
+    fn sync_file(&self, file: Handle) -> io::Result<()> {
+        borrow(file).sync_all()
     }
 
     fn query_nvme(&self, file: Handle, query: &AdminQuery, data: &mut [u8]) -> io::Result<u16> {

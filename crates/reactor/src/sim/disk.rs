@@ -25,6 +25,8 @@ struct OpenFile {
     stored: usize,
     write: bool,
     direct: bool,
+    /// Something was not written back, of which this file's next sync or durable write tells.
+    writeback_failed: bool,
 }
 
 /// What an operation does.
@@ -46,6 +48,7 @@ pub(super) struct Request {
 
 struct Flight {
     host: HostId,
+    file: Handle,
     stored: usize,
     request: Request,
     /// Names the write among all of the world.
@@ -151,6 +154,7 @@ impl Disks {
             stored,
             write: options.write,
             direct,
+            writeback_failed: false,
         };
         let info = self.info(&open, created);
         self.open.insert(handle, open);
@@ -210,6 +214,54 @@ impl Disks {
         Ok(())
     }
 
+    /// Makes all that was written so far durable, and the length.
+    pub(super) fn sync(&mut self, schedule: &mut Schedule, handle: Handle) -> io::Result<()> {
+        let stored = self.opened(handle)?.stored;
+        let mark = self.stored[stored].medium.mark();
+        let fails = fails(schedule, &Work::Sync(mark));
+        self.end_sync(handle, stored, mark, fails)
+    }
+
+    fn end_sync(
+        &mut self,
+        handle: Handle,
+        stored: usize,
+        mark: Mark,
+        fails: bool,
+    ) -> io::Result<()> {
+        let medium = &mut self.stored[stored].medium;
+        if fails {
+            medium.doom_up_to(mark);
+        }
+        // One failure tells of both.
+        if self.take_writeback_failure(handle) || fails {
+            return Err(failure(libc::EIO));
+        }
+        self.stored[stored].medium.make_durable_up_to(mark);
+        Ok(())
+    }
+
+    /// Whether something was not written back of which this file has not told.
+    fn take_writeback_failure(&mut self, handle: Handle) -> bool {
+        let open = self.open.get_mut(&handle);
+        open.is_some_and(|open| std::mem::take(&mut open.writeback_failed))
+    }
+
+    /// Decides whether a write that ended well is written back.
+    fn write_back(&mut self, schedule: &mut Schedule, flight: &Flight) {
+        let probability = schedule.faults.writeback_error_probability;
+        if probability == 0.0 || !schedule.random.chance(probability) {
+            return;
+        }
+        let (offset, length) = (flight.request.offset, flight.request.length);
+        let medium = &mut self.stored[flight.stored].medium;
+        medium.doom(flight.number, offset, length);
+        self.open
+            .values_mut()
+            .filter(|open| open.stored == flight.stored)
+            .for_each(|open| open.writeback_failed = true);
+    }
+
     // Operations.
 
     /// Starts an operation; `waiter` is woken when it is done.
@@ -236,6 +288,7 @@ impl Disks {
         self.writes += 1;
         let flight = Flight {
             host,
+            file,
             stored,
             number: self.writes,
             parts,
@@ -378,22 +431,26 @@ impl Disks {
         }
         let is_device = self.stored[flight.stored].kind == FileKind::BlockDevice;
         let writes_through = is_device && !self.config.volatile_cache;
-        let medium = &mut self.stored[flight.stored].medium;
         let (offset, length) = (flight.request.offset, flight.request.length);
-        let failed = flight.fails;
-        match flight.request.work {
-            Work::Sync(mark) if failed => medium.doom_up_to(mark),
-            Work::Sync(mark) => medium.make_durable_up_to(mark),
-            Work::Write { durable } if !failed && (durable || writes_through) => {
-                medium.make_durable(flight.number, offset, length);
-            }
-            Work::Allocate(_) if !failed && writes_through => {
-                medium.make_durable(flight.number, offset, length);
-            }
-            Work::Read | Work::Write { .. } | Work::Allocate(_) => {}
-        }
-        if failed {
+        if let Work::Sync(mark) = flight.request.work {
+            self.end_sync(flight.file, flight.stored, mark, flight.fails)?;
+        } else if flight.fails {
             return Err(failure(libc::EIO));
+        }
+        let durable = match flight.request.work {
+            Work::Write { durable: true } if self.take_writeback_failure(flight.file) => {
+                return Err(failure(libc::EIO));
+            }
+            Work::Write { durable } => durable || writes_through,
+            Work::Allocate(_) => writes_through,
+            Work::Read | Work::Sync(_) => false,
+        };
+        if let (Work::Write { .. }, false) = (&flight.request.work, durable) {
+            self.write_back(schedule, flight);
+        }
+        let medium = &mut self.stored[flight.stored].medium;
+        if durable {
+            medium.make_durable(flight.number, offset, length);
         }
         Ok(match flight.request.work {
             Work::Read => length.min(medium.length().saturating_sub(offset)),

@@ -19,7 +19,7 @@ struct Version {
     write: u64,
     /// When it came to be, among all versions of the medium.
     sequence: u64,
-    /// A sync that should have made it durable failed.
+    /// It could not be written back, or a sync that should have made it durable failed.
     doomed: bool,
     content: Content,
 }
@@ -228,6 +228,16 @@ impl Medium {
             for version in versions {
                 version.doomed |= version.sequence <= mark.sequence;
             }
+        }
+    }
+
+    /// What `write` wrote was not written back: no sync makes it durable.
+    pub(super) fn doom(&mut self, write: u64, offset: u64, length: u64) {
+        for part in self.parts(offset, length) {
+            let versions = self.newer.get_mut(&part.index).into_iter().flatten();
+            versions
+                .filter(|version| version.write == write)
+                .for_each(|version| version.doomed = true);
         }
     }
 

@@ -126,6 +126,9 @@ pub struct Faults {
     pub write_error_probability: f64,
     /// Probability that a sync fails with `EIO`; what it should have made durable no later sync makes durable.
     pub sync_error_probability: f64,
+    /// Probability that a write that ends well and is not durable is not written back: no sync makes it durable. The next sync or durable
+    /// write by each file that is open then fails with `EIO`, once.
+    pub writeback_error_probability: f64,
     /// When offloaded work is run.
     pub offload_delay: RangeInclusive<Duration>,
     /// Probability, per reactor and round, that a reactor stands still for [`Faults::reactor_stall`].
@@ -155,6 +158,7 @@ impl Default for Faults {
             read_error_probability: 0.0,
             write_error_probability: 0.0,
             sync_error_probability: 0.0,
+            writeback_error_probability: 0.0,
             offload_delay: microseconds((1, 1_000)),
             reactor_stall_probability: 0.0,
             reactor_stall: microseconds((100, 50_000)),

@@ -148,6 +148,10 @@ impl System for SimulatedSystem {
         self.on_host(|state| state.disks.set_length(file, length))
     }
 
+    fn sync_file(&self, file: Handle) -> io::Result<()> {
+        self.on_host(|state| state.disks.sync(&mut state.schedule, file))
+    }
+
     fn listen(
         self: Arc<Self>,
         address: SocketAddr,

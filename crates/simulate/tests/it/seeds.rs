@@ -104,6 +104,11 @@ fn a_flush_that_is_not_done_is_found() {
 }
 
 #[test]
+fn a_failed_write_with_fua_that_hides_a_failed_flush_is_found() {
+    is_found(Plant::ForgetFailedFua, &[Check::FlushedWrites]);
+}
+
+#[test]
 fn a_write_that_is_not_done_is_found() {
     is_found(Plant::LoseWrite, &[Check::Reads, Check::CompareWrites]);
 }

@@ -6,7 +6,6 @@ use std::future::Future;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -514,8 +513,8 @@ impl Lane {
     }
 
     fn sync(&self, entry: &mut Entry) -> Next {
-        if self.volume.sync_failed.load(Ordering::Relaxed) {
-            return Next::Done(Err(VolumeError::Medium));
+        if let Err(error) = self.volume.failed_sync.check() {
+            return Next::Done(Err(error));
         }
         entry.step = Step::Sync;
         Next::Submit(Op::Sync {
@@ -526,6 +525,11 @@ impl Lane {
     /// What follows the end of an operation.
     fn after(&self, entry: &mut Entry, outcome: Outcome) -> Next {
         let Outcome { result, op } = outcome;
+        if let (Op::Write { durable: true, .. } | Op::Sync { .. }, Some(error)) =
+            (&op, error_of(&result))
+        {
+            self.note_failed(error);
+        }
         match entry.step {
             Step::Transfer { bounced } => {
                 let done = after_transfer(&mut entry.operation, bounced, result, op);
@@ -575,7 +579,11 @@ impl Lane {
                     failed => Next::Done(self.where_cut(&entry.operation, failed)),
                 }
             }
-            Step::Sync => Next::Done(self.after_sync(error_of(&result))),
+            // One that succeeds beside one that fails may be the one that the system told of the failure last.
+            Step::Sync => Next::Done(match error_of(&result) {
+                Some(error) => Err(error),
+                None => self.volume.failed_sync.check(),
+            }),
         }
     }
 
@@ -594,17 +602,11 @@ impl Lane {
         }
     }
 
-    /// A sync that succeeds beside one that fails may be the one that the system told of the failure last.
-    fn after_sync(&self, error: Option<VolumeError>) -> Result<(), VolumeError> {
-        match error {
-            None if self.volume.sync_failed.load(Ordering::Relaxed) => Err(VolumeError::Medium),
-            None => Ok(()),
-            // It was cut off with its queue, and had no failure of its own.
-            Some(VolumeError::Cancelled) => Err(VolumeError::Cancelled),
-            Some(error) => {
-                self.volume.note_failed_sync(error);
-                Err(error)
-            }
+    /// A sync or a durable write failed.
+    fn note_failed(&self, error: VolumeError) {
+        // What was cut off had no failure of its own.
+        if error != VolumeError::Cancelled {
+            self.volume.failed_sync.note(&self.volume.name, &error);
         }
     }
 

@@ -223,7 +223,7 @@ fn volume(
         mailboxes: Default::default(),
         unsupported: Default::default(),
         was_cut: Default::default(),
-        sync_failed: Default::default(),
+        failed_sync: Default::default(),
     });
     if native == presented {
         return Ok(volume);

@@ -415,6 +415,85 @@ fn no_flush_succeeds_after_one_that_failed_until_the_volume_is_opened_again() {
     });
 }
 
+/// The system tells once that a write could not be written back, also by what is no flush.
+#[test]
+fn no_flush_succeeds_after_a_durable_change_that_failed_until_the_volume_is_opened_again() {
+    let seed = seed(
+        "no_flush_succeeds_after_a_durable_change_that_failed_until_the_volume_is_opened_again",
+    );
+    // Zeroes are written here.
+    let disk = DiskConfig {
+        punch_hole: false,
+        zero_range: false,
+        ..DiskConfig::default()
+    };
+    for what in ["a write", "a write of zeroes", "a resize"] {
+        let harness = Harness::simulated(seed, disk, 1);
+        let world = harness.simulation.as_ref().unwrap().world();
+        let volume = harness.open("file:/a?size=1M");
+        harness.run(0, move |reactor| async move {
+            let client = Client::open(&volume, &reactor, 4);
+            let other = Client::open(&volume, &reactor, 4);
+            world.change_faults(|faults| faults.writeback_error_probability = 1.0);
+            assert_eq!(client.write(0, 1, &[1; 4096]).await, Ok(()));
+            world.change_faults(|faults| faults.writeback_error_probability = 0.0);
+            let failed = match what {
+                "a write" => client.done(Operation::Write {
+                    lba: 1,
+                    blocks: 1,
+                    data: views_of(&[2; 4096]),
+                    fua: true,
+                }),
+                "a write of zeroes" => client.done(Operation::WriteZeroes {
+                    lba: 1,
+                    blocks: 1,
+                    deallocate: false,
+                    fua: true,
+                }),
+                _ => {
+                    let grown = volume.resize(512, false);
+                    assert!(
+                        matches!(grown, Err(ResizeError::Medium { .. })),
+                        "{grown:?}"
+                    );
+                    client.done(Operation::Flush)
+                }
+            };
+            assert_eq!(failed.await, Err(VolumeError::Medium), "{what}");
+            for client in [&client, &other] {
+                let flush = client.done(Operation::Flush).await;
+                assert_eq!(flush, Err(VolumeError::Medium), "{what}");
+            }
+        });
+        let volume = harness.open("file:/a");
+        harness.run(0, move |reactor| async move {
+            let client = Client::open(&volume, &reactor, 4);
+            assert_eq!(client.done(Operation::Flush).await, Ok(()));
+        });
+    }
+}
+
+/// A length that the file system refuses says nothing of what was written.
+#[test]
+fn a_resize_that_is_refused_leaves_flushes_alone() {
+    let harness = Harness::real(1);
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("a");
+    let volume = harness.open(&format!("file:{}?size=1M", path.display()));
+    // More bytes than a file of any file system can have.
+    let blocks = 1 << 51;
+    let grown = volume.resize(blocks, false);
+    assert!(
+        matches!(grown, Err(ResizeError::Medium { .. })),
+        "{grown:?}"
+    );
+    harness.run(0, move |reactor| async move {
+        let client = Client::open(&volume, &reactor, 4);
+        assert_eq!(client.write(0, 1, &[1; 4096]).await, Ok(()));
+        assert_eq!(client.done(Operation::Flush).await, Ok(()));
+    });
+}
+
 /// Buffers come back from a request that failed, as they were given.
 #[test]
 fn a_failed_read_gives_its_buffers_back() {

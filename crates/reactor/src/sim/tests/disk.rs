@@ -271,6 +271,48 @@ fn errors_come_as_often_as_they_are_asked_for() {
     });
 }
 
+/// As the kernel does (errseq_t): the failure is told once by each open file, and what was not written back stays so.
+#[test]
+fn a_write_that_is_not_written_back_is_told_of_once_by_each_open_file() {
+    let lost = (0..100).filter(|&seed| {
+        let simulation = Simulation::new(Config {
+            seed,
+            ..Config::default()
+        });
+        let world = simulation.world();
+        let disks = world.clone();
+        simulation.run(0, move |reactor| async move {
+            let (file, _) = open(reactor.system(), "/a", &create(1024)).unwrap();
+            let (reader, _) = open(reactor.system(), "/a", &OpenOptions::default()).unwrap();
+            disks.change_faults(|faults| faults.writeback_error_probability = 1.0);
+            write(&file, &reactor, 0, &[1; 512], false).await.unwrap();
+            disks.change_faults(|faults| faults.writeback_error_probability = 0.0);
+            if seed % 3 == 0 {
+                assert!(file.sync(&reactor).await.is_err());
+            } else if seed % 3 == 1 {
+                assert!(file.sync_all().is_err());
+            } else {
+                let durable = write(&file, &reactor, 512, &[2; 512], true).await;
+                assert_eq!(number(&durable.unwrap_err()), libc::EIO);
+            }
+            write(&file, &reactor, 512, &[2; 512], true).await.unwrap();
+            file.sync(&reactor).await.unwrap();
+            file.sync_all().unwrap();
+            assert!(reader.sync_all().is_err(), "it has not told yet");
+            reader.sync_all().unwrap();
+        });
+        world.crash(0, Crash::Power);
+        world.restart(0);
+        let left = simulation.run(0, move |reactor| async move {
+            let (file, _) = open(reactor.system(), "/a", &create(1024)).unwrap();
+            read(&file, &reactor, 0, 1024).await.unwrap()
+        });
+        assert_eq!(left[512..], [2; 512]);
+        left[0] == 0
+    });
+    assert!((10..=90).contains(&lost.count()));
+}
+
 #[test]
 fn a_failed_write_may_have_been_done_in_part() {
     let done = RefCell::new([0; 3]);
