@@ -182,10 +182,17 @@ impl Keeper {
         let (store, saved, expected) = (self.store.clone(), state.clone(), self.stored);
         let work = move || lock(&store).save(&saved, expected);
         let result = tokio::task::spawn_blocking(work).await;
-        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-        self.stored = Some(state.revision);
-        Ok(())
+        let saved = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+        if is_in_place(&saved) {
+            self.stored = Some(state.revision);
+        }
+        saved
     }
+}
+
+/// Whether what was saved is what a restart finds, as far as power does not fail.
+fn is_in_place(saved: &Result<(), StoreError>) -> bool {
+    matches!(saved, Ok(()) | Err(StoreError::Uncertain { .. }))
 }
 
 /// What a change has come to.
@@ -332,9 +339,13 @@ impl Control {
             return Ok(Carried { outcome, removed });
         }
         let listeners = self.listen_added(&before, &next).await?;
-        if let Err(error) = keeper.save(&next).await {
+        let saved = keeper.save(&next).await;
+        if saved.is_err() {
+            if is_in_place(&saved) {
+                self.roll_back(&mut keeper, &before, &next).await;
+            }
             self.stop_listening(&listeners).await;
-            return Err(error.into());
+            saved?;
         }
         if let Err(error) = self.engine.apply(next.clone()).await {
             tracing::error!(%error, revision = next.revision, "a change cannot be applied");
@@ -539,8 +550,8 @@ impl Control {
             .retain(|address, _| next.listeners.contains_key(address));
     }
 
-    /// Makes what was before `failed` the state again, under a revision of its own: some reactors
-    /// may have seen the failed one.
+    /// Makes what was before `failed` the state again, here and in the store, under a revision of its
+    /// own: some reactors may have seen the failed one.
     async fn roll_back(&self, keeper: &mut Keeper, before: &State, failed: &State) {
         let mut again = before.clone();
         again.revision = failed.revision + 1;
@@ -622,12 +633,15 @@ impl Control {
             name: name.clone(),
             source,
         };
-        keeper.save(&next).await.map_err(not_stored)?;
-        lock(&self.live).state = next.clone();
-        if !keeper.shutting_down {
-            self.engine.apply(next).await?;
+        let saved = keeper.save(&next).await;
+        // The medium keeps its size: what is in place is right.
+        if is_in_place(&saved) {
+            lock(&self.live).state = next.clone();
+            if !keeper.shutting_down {
+                self.engine.apply(next).await?;
+            }
         }
-        Ok(())
+        saved.map_err(not_stored)
     }
 
     /// Tries again to open a volume that is not open, or images of it that were given up; one that is open and not lost stays as it is.

@@ -13,6 +13,15 @@ struct Shelf {
     stored: Option<State>,
     /// How many of the next saves fail.
     failing: u32,
+    /// How many of the next saves are done, and may not be for good.
+    uncertain: u32,
+}
+
+fn shelf_of(stored: Option<State>) -> Shelf {
+    Shelf {
+        stored,
+        ..Shelf::default()
+    }
 }
 
 /// A store in memory that fails when told to.
@@ -40,6 +49,11 @@ impl Store for MemoryStore {
             });
         }
         shelf.stored = Some(state.clone());
+        if shelf.uncertain > 0 {
+            shelf.uncertain -= 1;
+            let (path, source) = ("shelf".into(), std::io::Error::other("injected"));
+            return Err(StoreError::Uncertain { path, source });
+        }
         Ok(())
     }
 
@@ -224,7 +238,7 @@ async fn start_where_used(refusals: u32) -> (Setup, Duration) {
     let engine = FakeEngine::new();
     engine.refuse_as_used(refusals);
     let began = tokio::time::Instant::now();
-    let setup = start_on(engine, Shelf { stored, failing: 0 }).await;
+    let setup = start_on(engine, shelf_of(stored)).await;
     setup.check();
     (setup, began.elapsed())
 }
@@ -271,7 +285,7 @@ fn start_goes_on_without_what_cannot_be_opened() {
         let (name, address): (VolumeName, _) = ("a".parse().unwrap(), "*:1".parse().unwrap());
         engine.fail_url(&url("a"), true);
         engine.fail_listener(&address, true);
-        let setup = start_on(engine, Shelf { stored, failing: 0 }).await;
+        let setup = start_on(engine, shelf_of(stored)).await;
         setup.check();
         let failures = setup.control.failures();
         assert_eq!(failures.volumes.len() + failures.listeners.len(), 2);
@@ -309,13 +323,54 @@ fn a_failed_volume_can_be_removed() {
         let stored = lock(&setup.shelf).stored.clone();
         let engine = FakeEngine::new();
         engine.fail_url(&url("a"), true);
-        let setup = start_on(engine, Shelf { stored, failing: 0 }).await;
+        let setup = start_on(engine, shelf_of(stored)).await;
         let remove = Change::RemoveVolume {
             name: "a".parse().unwrap(),
         };
         setup.control.change(remove).await.unwrap();
         assert!(setup.control.failures().is_empty());
         setup.check();
+    });
+}
+
+#[test]
+fn a_change_that_may_not_be_stored_for_good_is_undone_in_the_store_too() {
+    run(async {
+        // The state before is put back, for good or not.
+        for uncertain in [1, 2] {
+            let setup = start().await;
+            setup.control.change(add_volume("a")).await.unwrap();
+            let before = setup.control.state();
+            lock(&setup.shelf).uncertain = uncertain;
+            let error = setup.control.change(add_volume("b")).await.unwrap_err();
+            assert!(
+                matches!(error, ControlError::Store(StoreError::Uncertain { .. })),
+                "{error}"
+            );
+            setup.check();
+            assert_eq!(setup.control.state().volumes, before.volumes);
+            setup.control.change(add_volume("b")).await.unwrap();
+            setup.check();
+        }
+    });
+}
+
+#[test]
+fn a_resize_that_may_not_be_stored_for_good_is_in_the_state() {
+    run(async {
+        let setup = start().await;
+        let name: VolumeName = "a".parse().unwrap();
+        setup.control.change(add_volume("a")).await.unwrap();
+        lock(&setup.shelf).uncertain = 1;
+        let resized = setup.control.resize(name.clone(), 2 << 20, false).await;
+        let error = resized.unwrap_err();
+        assert!(
+            matches!(error, ControlError::ResizeNotStored { .. }),
+            "{error}"
+        );
+        setup.check();
+        let url = setup.control.state().volume(&name).unwrap().url.clone();
+        assert_eq!(url, "mem:a?size=2097152");
     });
 }
 
@@ -411,7 +466,7 @@ async fn start_where_one_hangs() -> Setup {
     let engine = FakeEngine::new();
     engine.hang_url(&url("a"), true);
     let began = Instant::now();
-    let setup = start_on(engine, Shelf { stored, failing: 0 }).await;
+    let setup = start_on(engine, shelf_of(stored)).await;
     assert_eq!(began.elapsed(), START_TIME_MAX);
     setup
 }
@@ -570,7 +625,7 @@ fn a_retry_waits_for_a_time_and_its_volume_is_served_whenever_it_opens() {
         let stored = lock(&setup.shelf).stored.clone();
         let engine = FakeEngine::new();
         engine.fail_url(&url("a"), true);
-        let setup = start_on(engine, Shelf { stored, failing: 0 }).await;
+        let setup = start_on(engine, shelf_of(stored)).await;
         setup.engine.fail_url(&url("a"), false);
         setup.engine.hang_url(&url("a"), true);
         let name: VolumeName = "a".parse().unwrap();
@@ -598,7 +653,7 @@ fn what_is_removed_while_it_is_tried_again_has_not_failed() {
         let stored = lock(&setup.shelf).stored.clone();
         let engine = FakeEngine::new();
         engine.fail_url(&url("a"), true);
-        let setup = start_on(engine, Shelf { stored, failing: 0 }).await;
+        let setup = start_on(engine, shelf_of(stored)).await;
         setup.engine.hang_url(&url("a"), true);
         let control = setup.control.clone();
         let retried = "a".parse().unwrap();
@@ -743,7 +798,7 @@ proptest! {
                 setup.check();
             }
             let stored = lock(&setup.shelf).stored.clone();
-            let again = start_on(FakeEngine::new(), Shelf { stored, failing: 0 }).await;
+            let again = start_on(FakeEngine::new(), shelf_of(stored)).await;
             again.check();
             assert_eq!(again.control.state(), setup.control.state());
         });

@@ -1,15 +1,20 @@
 //! The steps that a file store makes on a file system, so that tests can fail any one of them.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Mode of the state file: the gateway's alone.
 const FILE_MODE: u32 = 0o600;
 
+/// Mode of a state directory that had to be made.
+const DIRECTORY_MODE: u32 = 0o750;
+
 /// A file system as far as saving needs one.
 pub(super) trait Disk: Send {
+    /// Makes a directory in one that exists.
+    fn make_directory(&mut self, path: &Path) -> io::Result<()>;
     /// Creates the file at `path` or empties it.
     fn create(&mut self, path: &Path) -> io::Result<File>;
     /// Writes all of `bytes`.
@@ -28,6 +33,10 @@ pub(super) trait Disk: Send {
 pub(super) struct RealDisk;
 
 impl Disk for RealDisk {
+    fn make_directory(&mut self, path: &Path) -> io::Result<()> {
+        DirBuilder::new().mode(DIRECTORY_MODE).create(path)
+    }
+
     fn create(&mut self, path: &Path) -> io::Result<File> {
         OpenOptions::new()
             .write(true)

@@ -10,12 +10,13 @@
 //! The order of a save is: `.new` written, synced, the present file linked as `.previous`, `.new`
 //! renamed over the file, the directory synced. Up to the rename the old state is what a restart
 //! finds; from it on the new one, whole, since its bytes were durable before it had the name. A
-//! save is reported as done only after the directory is durable too.
+//! save is reported as done only after the directory is durable too. A directory that had to be made is durable in its own
+//! directory before the store is used.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -31,8 +32,6 @@ use crate::state::State;
 const FORMAT: u32 = 2;
 /// Largest state file that is read, in bytes.
 const FILE_LENGTH_MAX: u64 = 512 * 1024 * 1024;
-/// Mode of a state directory that had to be made.
-const DIRECTORY_MODE: u32 = 0o750;
 
 /// How often a lock that another holds is tried: a gateway that is just ending gets time to end.
 const LOCK_ATTEMPTS: u32 = 20;
@@ -89,11 +88,15 @@ impl FileStore {
     /// # Errors
     /// Another gateway has it, or the system refuses.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let path = resolve(path)?;
+        Self::open_on(Box::new(RealDisk), path)
+    }
+
+    fn open_on(mut disk: Box<dyn Disk>, path: &Path) -> Result<Self, StoreError> {
+        let path = resolve(&mut *disk, path)?;
         let lock = lock(&path)?;
         Ok(Self {
             path,
-            disk: Box::new(RealDisk),
+            disk,
             stored: None,
             _lock: lock,
         })
@@ -189,6 +192,12 @@ impl FileStore {
         })();
         result.map_err(|error| self.system("write", new, error))
     }
+
+    /// Whether the file holds this text.
+    fn holds(&self, text: &str) -> bool {
+        self.read()
+            .is_ok_and(|found| found.as_deref() == Some(text))
+    }
 }
 
 impl Store for FileStore {
@@ -203,8 +212,8 @@ impl Store for FileStore {
         if found != expected {
             return Err(StoreError::Conflict { expected, found });
         }
-        let new = self.beside(".new");
-        self.write_new(&new, &encode(state))?;
+        let (new, text) = (self.beside(".new"), encode(state));
+        self.write_new(&new, &text)?;
         if found.is_some() {
             let previous = self.beside(".previous");
             let kept = self.disk.link(&self.path, &previous);
@@ -213,23 +222,19 @@ impl Store for FileStore {
                 tracing::warn!(path = %previous.display(), %error, "cannot keep the previous state");
             }
         }
-        let renamed = self.disk.rename(&new, &self.path);
-        renamed.map_err(|error| self.system("replace", &self.path, error))?;
-        let directory = self
-            .path
-            .parent()
-            .expect("a resolved path has a parent")
-            .to_owned();
-        match self.disk.sync_directory(&directory) {
-            Ok(()) => {
-                self.stored = Some(Some(state.revision));
-                Ok(())
+        let renamed = match self.disk.rename(&new, &self.path) {
+            Err(error) if !self.holds(&text) => {
+                return Err(self.system("replace", &self.path, error));
             }
-            Err(source) => Err(StoreError::Uncertain {
-                path: self.path.clone(),
-                source,
-            }),
-        }
+            // One that fails may have been done all the same.
+            renamed => renamed,
+        };
+        self.stored = Some(Some(state.revision));
+        let synced = renamed.and_then(|()| self.disk.sync_directory(directory_of(&self.path)));
+        synced.map_err(|source| StoreError::Uncertain {
+            path: self.path.clone(),
+            source,
+        })
     }
 
     fn place(&self) -> String {
@@ -264,8 +269,31 @@ fn migrate(mut value: Value, format: u32, migrations: &[Migration]) -> Result<Va
     Ok(value)
 }
 
+/// Where a file or directory is.
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Makes a directory, and those above it that are not there, durably.
+fn make_directory(disk: &mut dyn Disk, path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = directory_of(path);
+    make_directory(disk, parent)?;
+    match disk.make_directory(path) {
+        // Another made it meanwhile.
+        Err(_) if path.is_dir() => {}
+        made => made?,
+    }
+    disk.sync_directory(parent)
+}
+
 /// Makes the directory if need be, and follows links, so that two names of one file are one store.
-fn resolve(path: &Path) -> Result<PathBuf, StoreError> {
+fn resolve(disk: &mut dyn Disk, path: &Path) -> Result<PathBuf, StoreError> {
     let fail = |step, source| StoreError::System {
         step,
         path: path.to_owned(),
@@ -277,14 +305,8 @@ fn resolve(path: &Path) -> Result<PathBuf, StoreError> {
     let Some(name) = path.file_name() else {
         return Err(fail("use", io::Error::other("it does not name a file")));
     };
-    let parent = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    let made = fs::DirBuilder::new()
-        .recursive(true)
-        .mode(DIRECTORY_MODE)
-        .create(parent);
+    let parent = directory_of(path);
+    let made = make_directory(disk, parent);
     made.map_err(|error| fail("make the directory of", error))?;
     let parent = fs::canonicalize(parent).map_err(|error| fail("find the directory of", error))?;
     Ok(parent.join(name))

@@ -24,7 +24,7 @@ pub trait Store: Send {
     /// returns, the state survives the process and the machine.
     ///
     /// # Errors
-    /// The state was not stored, or, with [`StoreError::Uncertain`], may not be stored for good.
+    /// The state was not stored, or, with [`StoreError::Uncertain`], it is, and may not be for good.
     fn save(&mut self, state: &State, expected: Option<u64>) -> Result<(), StoreError>;
 
     /// Where the state is, in words for a person.
