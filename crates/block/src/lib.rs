@@ -21,4 +21,6 @@ pub use request::{
     Completion, Operation, OperationKind, ReadBuffers, Request, Token, compare_write_halves,
 };
 pub use sink::{CompletionSink, Completions, Router};
-pub use volume::{FenceReply, Landing, Queue, ResizeError, Volume, VolumeEvent, Watcher};
+pub use volume::{
+    FenceReply, Landing, Queue, ResizeError, ResizeFuture, Volume, VolumeEvent, Watcher,
+};

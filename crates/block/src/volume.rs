@@ -1,6 +1,7 @@
 //! Volumes and their queues.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -69,6 +70,9 @@ pub enum ResizeError {
     },
 }
 
+/// What a resize comes to. It stays on the reactor that it was asked on.
+pub type ResizeFuture = Pin<Box<dyn Future<Output = Result<Geometry, ResizeError>>>>;
+
 /// Stored blocks. Shared by all reactors; each does I/O through a [`Queue`] of its own.
 pub trait Volume: Send + Sync {
     /// What it is like now. For the control path: a queue's user keeps a copy and renews it when told.
@@ -96,12 +100,12 @@ pub trait Volume: Send + Sync {
     /// what can be waited for, and cuts off the rest.
     fn fence(&self, reply: FenceReply);
 
-    /// Changes the size. Growing keeps everything; shrinking destroys what lies behind the new end, and needs `force`.
-    /// May block for a short time.
+    /// Changes the size. Growing keeps everything; shrinking destroys what lies behind the new end, and needs `force`. When a shrink has ended, nothing that
+    /// was submitted before it can take effect behind the new end any more. To be called on `reactor`, and awaited there; the I/O path goes on meanwhile.
     ///
     /// # Errors
     /// [`ResizeError`].
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError>;
+    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture;
 
     /// What the drive below says of itself, now. To be called on `reactor`, and awaited there; the I/O path goes on meanwhile. It takes as long as the drive
     /// takes to answer.

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use weir_block::{
     Completion, CompletionSink, FenceReply, Geometry, HealthFuture, Landing, Operation,
-    OperationKind, Queue, Request, ResizeError, Token, Volume, VolumeError, Watcher,
+    OperationKind, Queue, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_memory::{Segment, View, Views};
 use weir_reactor::Reactor;
@@ -528,8 +528,8 @@ impl Volume for VerifiedVolume {
         self.inner.fence(reply);
     }
 
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
-        self.inner.resize(blocks, force)
+    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        Arc::clone(&self.inner).resize(reactor, blocks, force)
     }
 
     fn health(&self, reactor: &Reactor) -> HealthFuture {

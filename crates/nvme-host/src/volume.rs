@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, Weak};
 
 use weir_block::{
-    CompletionSink, FenceReply, Geometry, Landing, Queue, Request, ResizeError, Token, Volume,
-    VolumeError, Watcher,
+    CompletionSink, FenceReply, Geometry, Landing, Queue, Request, ResizeError, ResizeFuture,
+    Token, Volume, VolumeError, Watcher,
 };
 use weir_memory::{Pool, Segments};
 use weir_nvme::Nqn;
@@ -190,9 +190,11 @@ impl Volume for NvmeVolume {
         self.shared.home.push(HomeMessage::Fence(reply));
     }
 
-    fn resize(&self, _: u64, _: bool) -> Result<Geometry, ResizeError> {
+    fn resize(self: Arc<Self>, _: &Reactor, _: u64, _: bool) -> ResizeFuture {
         // The size of a namespace is the target's to change; this volume sees it change.
-        Err(ResizeError::Unsupported { kind: "nvme+tcp" })
+        Box::pin(std::future::ready(Err(ResizeError::Unsupported {
+            kind: "nvme+tcp",
+        })))
     }
 }
 

@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use weir_block::{
     BlockSize, CompletionSink, DeallocatedRead, FenceReply, Geometry, OperationKind, Queue,
-    ResizeError, Volume, VolumeError, VolumeEvent, Watcher,
+    ResizeError, ResizeFuture, Volume, VolumeError, VolumeEvent, Watcher,
 };
-use weir_reactor::{Instant, Reactor};
+use weir_reactor::{Instant, Reactor, oneshot};
 use weir_volume::parts::{
     FailedSync, LiveGeometry, Mailbox, Watchers, WhenAll, check_resize, lock,
 };
@@ -1031,6 +1031,48 @@ impl Pause {
     }
 }
 
+impl RbdVolume {
+    /// Blocks until the cluster has answered.
+    fn resize_now(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
+        let shared = &self.shared;
+        let geometry = self.geometry();
+        check_resize(&geometry, blocks, force)?;
+        let refused = |reason: String| ResizeError::Medium { reason };
+        if geometry.read_only {
+            return Err(refused("the image is open read-only".to_owned()));
+        }
+        let _changing = lock(&shared.changing);
+        let life = lock(&shared.state).life.clone();
+        let life = life.ok_or_else(|| refused("the image is out of reach for now".to_owned()))?;
+        let bytes = blocks << geometry.block_size.shift();
+        if blocks < geometry.blocks {
+            // Nothing is submitted behind the new end any more before it is cut off.
+            let mut sizes = lock(&shared.sizes);
+            sizes.shrink(life.number, blocks);
+            shared.geometry.set_blocks(blocks);
+        }
+        let resized = life.image().resize(bytes, force);
+        if let Err(errno) = &resized
+            && geometry.volatile_cache
+        {
+            // It flushes, and may be what librbd told of a cached write that failed.
+            shared.failed_sync.note(&shared.name, errno);
+        }
+        let asked = lock(&shared.sizes).resized(life.number);
+        let now = life.image().bytes().unwrap_or(geometry.length_bytes());
+        let was = geometry.blocks;
+        shared.settle(asked, now);
+        if self.geometry().blocks != was {
+            shared.watchers.tell(VolumeEvent::Resized);
+        }
+        resized.map_err(|errno| {
+            let id = &shared.options.id;
+            refused(CephError::new("cannot resize the image", id, errno).to_string())
+        })?;
+        Ok(self.geometry())
+    }
+}
+
 impl Volume for RbdVolume {
     fn geometry(&self) -> Geometry {
         self.shared.geometry.get()
@@ -1088,42 +1130,17 @@ impl Volume for RbdVolume {
         self.shared.post(|| Message::Drain(Arc::clone(&all)));
     }
 
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
-        let shared = &self.shared;
-        let geometry = self.geometry();
-        check_resize(&geometry, blocks, force)?;
-        let refused = |reason: String| ResizeError::Medium { reason };
-        if geometry.read_only {
-            return Err(refused("the image is open read-only".to_owned()));
-        }
-        let _changing = lock(&shared.changing);
-        let life = lock(&shared.state).life.clone();
-        let life = life.ok_or_else(|| refused("the image is out of reach for now".to_owned()))?;
-        let bytes = blocks << geometry.block_size.shift();
-        if blocks < geometry.blocks {
-            // Nothing is submitted behind the new end any more before it is cut off.
-            let mut sizes = lock(&shared.sizes);
-            sizes.shrink(life.number, blocks);
-            shared.geometry.set_blocks(blocks);
-        }
-        let resized = life.image().resize(bytes, force);
-        if let Err(errno) = &resized
-            && geometry.volatile_cache
-        {
-            // It flushes, and may be what librbd told of a cached write that failed.
-            shared.failed_sync.note(&shared.name, errno);
-        }
-        let asked = lock(&shared.sizes).resized(life.number);
-        let now = life.image().bytes().unwrap_or(geometry.length_bytes());
-        let was = geometry.blocks;
-        shared.settle(asked, now);
-        if self.geometry().blocks != was {
-            shared.watchers.tell(VolumeEvent::Resized);
-        }
-        resized.map_err(|errno| {
-            let id = &shared.options.id;
-            refused(CephError::new("cannot resize the image", id, errno).to_string())
-        })?;
-        Ok(self.geometry())
+    /// On a thread of its own, and not one that is waited for at the end: a cluster may never answer.
+    fn resize(self: Arc<Self>, _: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        let (sender, resized) = oneshot();
+        let begun = std::thread::Builder::new()
+            .name("weir-resize".to_owned())
+            .spawn(move || sender.send(self.resize_now(blocks, force)));
+        Box::pin(async move {
+            let refused = |reason: String| ResizeError::Medium { reason };
+            begun.map_err(|error| refused(format!("no thread can be had: {error}")))?;
+            let unanswered = || Err(refused("it ended without an answer".to_owned()));
+            resized.await.unwrap_or_else(unanswered)
+        })
     }
 }

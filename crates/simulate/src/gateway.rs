@@ -82,6 +82,10 @@ pub(crate) struct Gateway {
     allowed: RefCell<Vec<bool>>,
     generation: Cell<u64>,
     promises: RefCell<Vec<Promise>>,
+    /// By namespace, how many blocks it may have after a start: several while it is resized, and where that failed.
+    sizes: RefCell<Vec<Vec<u64>>>,
+    /// By namespace, whether it is being resized.
+    resizing: RefCell<Vec<bool>>,
 }
 
 impl Gateway {
@@ -105,6 +109,8 @@ impl Gateway {
             allowed: RefCell::new(vec![true; plan.hosts.len()]),
             generation: Cell::new(0),
             promises: RefCell::default(),
+            sizes: RefCell::default(),
+            resizing: RefCell::new(vec![false; plan.volumes.len()]),
         }
     }
 
@@ -163,6 +169,13 @@ impl Gateway {
                 }
             }
         }
+        if !first {
+            self.check_lengths();
+        }
+        *self.sizes.borrow_mut() = guards
+            .iter()
+            .map(|guard| vec![guard.geometry().blocks])
+            .collect();
         if first {
             *self.promises.borrow_mut() = guards
                 .iter()
@@ -171,6 +184,26 @@ impl Gateway {
                 .collect();
         }
         self.serve(remotes, guards).await.map_err(|e| e.to_string())
+    }
+
+    /// A file is as long as its volume was made last: a start takes its length for the volume's size.
+    pub(crate) fn check_lengths(&self) {
+        for (index, volume) in self.plan.volumes.iter().enumerate() {
+            if volume.medium != Medium::File || self.resizing.borrow()[index] {
+                continue;
+            }
+            let (path, _) = &media_of(index, volume)[0];
+            let length = self.world.file_length(GATEWAY, path);
+            let may = &self.sizes.borrow()[index];
+            let bytes = |blocks: &u64| blocks * u64::from(volume.block);
+            if !may.iter().any(|blocks| Some(bytes(blocks)) == length) {
+                let (namespace, block) = (index + 1, volume.block);
+                let what = format!(
+                    "the file of namespace {namespace} has {length:?} bytes, and was made {may:?} blocks of {block}"
+                );
+                self.journal.accuse(Violation::new(Check::Sizes, what));
+            }
+        }
     }
 
     /// Listens, and serves what it is to serve.
@@ -317,25 +350,41 @@ impl Gateway {
         }
     }
 
-    /// Gives a namespace another length, no shorter than what clients use.
-    pub(crate) fn resize(&self, index: usize, tail: u64) {
+    /// Gives a namespace another length, no shorter than what clients use. The gateway may die meanwhile.
+    pub(crate) async fn resize(&self, index: usize, tail: u64) {
         let Some(running) = self.running() else {
             return;
         };
-        let blocks = self.plan.volumes[index].used + tail;
-        let resized = running.guards[index].resize(blocks, true);
+        self.check_lengths();
+        if std::mem::replace(&mut self.resizing.borrow_mut()[index], true) {
+            return;
+        }
+        let (namespace, blocks) = (index + 1, self.plan.volumes[index].used + tail);
         self.journal.say(format!(
-            "namespace {} is resized to {blocks} blocks: {}",
-            index + 1,
-            match &resized {
-                Ok(_) => "done".to_owned(),
-                Err(error) => error.to_string(),
-            }
+            "namespace {namespace} is being resized to {blocks} blocks"
         ));
-        let now = running.guards[index].geometry().blocks;
+        self.sizes.borrow_mut()[index].push(blocks);
+        self.promise_size(index, blocks);
+        let guard = Arc::clone(&running.guards[index]);
+        let resized = running.remotes[0]
+            .call(move |reactor: Reactor| async move { guard.resize(&reactor, blocks, true).await })
+            .await;
+        self.journal.say(match &resized {
+            Ok(Ok(_)) => format!("namespace {namespace} is resized"),
+            Ok(Err(error)) => format!("namespace {namespace} is not resized: {error}"),
+            Err(_) => format!("namespace {namespace} was being resized when the gateway died"),
+        });
+        if let Ok(Ok(geometry)) = resized {
+            self.sizes.borrow_mut()[index] = vec![geometry.blocks];
+        }
+        self.resizing.borrow_mut()[index] = false;
+    }
+
+    /// A namespace may have so many blocks from now on.
+    fn promise_size(&self, index: usize, blocks: u64) {
         let promise = &mut self.promises.borrow_mut()[index];
-        promise.blocks_least = promise.blocks_least.min(now.min(blocks));
-        promise.blocks_most = promise.blocks_most.max(now);
+        promise.blocks_least = promise.blocks_least.min(blocks);
+        promise.blocks_most = promise.blocks_most.max(blocks);
     }
 
     /// The gateway's process, or its machine, dies.

@@ -163,11 +163,14 @@ impl Plan {
         let (volumes, disk) = media(random, troubles.gateway_dies());
         let segment_bytes_max = random.pick(&[1, 7, 100, 1000, 1460, 9000, 64 << 10, 64 << 10]);
         let segment_bytes_max = affordable(segment_bytes_max, &volumes);
-        let mix = mix(random, &volumes, segment_bytes_max);
+        let mut mix = mix(random, &volumes, segment_bytes_max);
         let lanes: u32 = hosts.iter().map(HostPlan::clients).sum();
         let commands = random.within(COMMANDS_MIN..=COMMANDS_MAX);
         let (mut faults, stall_max) = faults(random, &troubles, quiet, segment_bytes_max);
-        // Of a stream of its own: what seeds are otherwise stays as it was.
+        // Of streams of their own: what seeds are otherwise stays as it was.
+        if troubles.has(Trouble::Resize) {
+            mix.tail_percent = Random::new(seed, 3).pick(&[3, 30]);
+        }
         let writeback = &mut Random::new(seed, 2);
         // What is lost shows when power fails.
         let percent = match troubles.has(Trouble::GatewayPower) {

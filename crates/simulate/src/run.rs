@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
@@ -41,6 +42,12 @@ const TROUBLES_MAX: u32 = 40;
 const DEATHS_MAX: u32 = 10;
 /// For so long what came back is left alone at least, and twice as long at most.
 const RECOVERY: Duration = Duration::from_millis(300);
+/// How often a volume that is resized is so, one time after another.
+const RESIZES: usize = 16;
+/// For how long it then keeps each size.
+const RESIZE_REST: Duration = Duration::from_millis(20);
+/// How long writes take meanwhile, so that some are in flight behind the new end.
+const SLOW_WRITES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(50);
 /// How often bounds are looked at.
 const WATCH: Duration = Duration::from_millis(100);
 /// How long a client that could not connect waits before it tries again.
@@ -278,6 +285,7 @@ impl Context {
 
     /// Everything is read once more, after a last power failure or without.
     async fn read_back(&self, reactor: &Reactor, lives: &[Life]) {
+        self.gateway.check_lengths();
         if self.plan.power_failure_at_end {
             self.gateway.crash(Crash::Power);
             self.gateway.come_back(reactor).await;
@@ -539,9 +547,30 @@ impl Context {
                     let index = random.below(self.plan.volumes.len() as u64) as usize;
                     let volume = &self.plan.volumes[index];
                     // A multiple of what any medium's blocks are to blocks of 512 bytes.
-                    let tail = random.below(volume.tail / 4) * 8;
+                    let mut tail = || random.below(volume.tail / 4) * 8;
+                    let tails: [u64; RESIZES] = std::array::from_fn(|_| tail());
                     if matches!(volume.medium, Medium::File | Medium::Memory) {
-                        self.gateway.resize(index, tail);
+                        let (context, own) = (Rc::clone(&self), reactor.clone());
+                        let resize = reactor.spawn(async move {
+                            let usual = context.plan.faults.write_delay.clone();
+                            context
+                                .world
+                                .change_faults(|faults| faults.write_delay = SLOW_WRITES);
+                            for tail in tails {
+                                let resized = context.gateway.resize(index, tail);
+                                context.answer_of(&own, resized).await;
+                                own.sleep(RESIZE_REST).await;
+                            }
+                            context
+                                .world
+                                .change_faults(|faults| faults.write_delay = usual);
+                        });
+                        // What comes next comes after it, or beside it.
+                        if random.percent(50) {
+                            resize.await;
+                        } else {
+                            resize.detach();
+                        }
                     }
                 }
                 Trouble::RemoveHost => {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use weir_block::{
     CompletionSink, FenceReply, Geometry, Health, HealthFuture, HealthReport, Queue, ResizeError,
-    Volume, VolumeError, Watcher,
+    ResizeFuture, Volume, VolumeError, Watcher,
 };
 use weir_reactor::{Instant, Reactor};
 use weir_volume::Factory;
@@ -122,8 +122,10 @@ impl Volume for SsdVolume {
         self.inner.fence(reply);
     }
 
-    fn resize(&self, _blocks: u64, _force: bool) -> Result<Geometry, ResizeError> {
-        Err(ResizeError::Unsupported { kind: SCHEME })
+    fn resize(self: Arc<Self>, _: &Reactor, _: u64, _: bool) -> ResizeFuture {
+        Box::pin(std::future::ready(Err(ResizeError::Unsupported {
+            kind: SCHEME,
+        })))
     }
 
     fn health(&self, reactor: &Reactor) -> HealthFuture {

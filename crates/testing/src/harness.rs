@@ -5,11 +5,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
 use weir_block::{
-    Completion, CompletionSink, Operation, Queue, ReadBuffers, Request, Token, Volume, VolumeError,
+    Completion, CompletionSink, Geometry, Operation, Queue, ReadBuffers, Request, ResizeError,
+    Token, Volume, VolumeError,
 };
 use weir_memory::{Segment, View, Views};
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
@@ -18,6 +19,9 @@ use weir_reactor::{PanicPolicy, Reactor, ReactorConfig, ReactorId, ReactorThread
 use weir_volume::{Access, OpenError, Registry, VolumeUrl};
 
 pub const POOL_BYTES: usize = 64 << 20;
+
+/// What a resize came to, once it has ended.
+pub type Resized = Arc<Mutex<Option<Result<Geometry, ResizeError>>>>;
 
 /// Reactors of one system.
 pub struct Harness {
@@ -104,6 +108,31 @@ impl Harness {
         }
         let results = receivers.into_iter();
         results.map(|receiver| receiver.wait().unwrap()).collect()
+    }
+
+    /// Resizes a volume on the first reactor.
+    pub fn resize(
+        &self,
+        volume: &Arc<dyn Volume>,
+        blocks: u64,
+        force: bool,
+    ) -> Result<Geometry, ResizeError> {
+        let volume = Arc::clone(volume);
+        self.run(0, move |reactor| async move {
+            volume.resize(&reactor, blocks, force).await
+        })
+    }
+
+    /// Resizes a volume on the first reactor and lets it be; what it came to appears where this points.
+    pub fn begin_resize(&self, volume: &Arc<dyn Volume>, blocks: u64, force: bool) -> Resized {
+        let (volume, resized) = (Arc::clone(volume), Resized::default());
+        let told = Arc::clone(&resized);
+        self.run(0, move |reactor| async move {
+            let resize = volume.resize(&reactor, blocks, force);
+            let task = async move { *told.lock().unwrap() = Some(resize.await) };
+            reactor.spawn(task).detach();
+        });
+        resized
     }
 
     pub fn open(&self, url: &str) -> Arc<dyn Volume> {

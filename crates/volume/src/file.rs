@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use weir_block::{
-    CompletionSink, FenceReply, Geometry, HealthFuture, HealthReport, Queue, ResizeError, Volume,
-    VolumeError, VolumeEvent, Watcher,
+    CompletionSink, FenceReply, Geometry, HealthFuture, HealthReport, Queue, ResizeError,
+    ResizeFuture, Volume, VolumeError, VolumeEvent, Watcher,
 };
-use weir_reactor::{File, FileKind, Reactor};
+use weir_reactor::{File, FileKind, Reactor, oneshot};
 
 use crate::mailbox::{Mailbox, WhenAll};
 use crate::support::{FailedSync, SharedLive, Watchers, check_resize, lock};
@@ -38,8 +38,6 @@ pub struct FileVolume {
     /// One for each queue, for fences.
     mailboxes: Mutex<Vec<Arc<Mailbox<Arc<WhenAll>>>>>,
     unsupported: Unsupported,
-    /// Whether the file was made shorter since it last grew.
-    was_cut: AtomicBool,
     failed_sync: FailedSync,
     /// The drive that it is, if it is one.
     drive: Arc<health::Drive>,
@@ -109,23 +107,30 @@ impl Volume for FileVolume {
             .for_each(|mailbox| mailbox.post(Arc::clone(&all)));
     }
 
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
-        let geometry = self.geometry();
-        check_resize(&geometry, blocks, force)?;
-        let (before, bytes) = (
-            geometry.length_bytes(),
-            blocks << geometry.block_size.shift(),
-        );
-        match self.kind {
-            FileKind::Regular => self.resize_file(&geometry, blocks, bytes)?,
-            FileKind::BlockDevice => self.resize_device(bytes)?,
-        }
-        self.geometry.set_blocks(blocks);
-        if blocks != geometry.blocks {
-            tracing::info!(volume = %self.name, before, now = bytes, "resized, in bytes");
-            self.watchers.tell(VolumeEvent::Resized);
-        }
-        Ok(self.geometry())
+    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        let reactor = reactor.clone();
+        Box::pin(async move {
+            let geometry = self.geometry();
+            check_resize(&geometry, blocks, force)?;
+            if blocks < geometry.blocks {
+                // What is in flight behind the new end would make the file longer again, once that is cut off.
+                self.geometry.set_blocks(blocks);
+                self.drained().await;
+            }
+            let volume = Arc::clone(&self);
+            let set = reactor.offload(move || volume.set_blocks(&geometry, blocks));
+            let set = set.await.unwrap_or_else(|| {
+                let reason = "setting its length panicked".to_owned();
+                Err(ResizeError::Medium { reason })
+            });
+            let now = self.geometry();
+            if now.blocks != geometry.blocks {
+                let (before, now) = (geometry.length_bytes(), now.length_bytes());
+                tracing::info!(volume = %self.name, before, now, "resized, in bytes");
+                self.watchers.tell(VolumeEvent::Resized);
+            }
+            set.map(|()| now)
+        })
     }
 
     /// Asked of the drive on a thread for blocking work.
@@ -145,29 +150,41 @@ fn medium(error: &std::io::Error) -> ResizeError {
 }
 
 impl FileVolume {
-    fn resize_file(&self, geometry: &Geometry, blocks: u64, bytes: u64) -> Result<(), ResizeError> {
+    /// Ends when all that was submitted before has ended.
+    async fn drained(&self) {
+        let (sender, drained) = oneshot();
+        self.fence(Box::new(move |result| sender.send(result)));
+        drained.await;
+    }
+
+    /// Sets the number of blocks. Blocks.
+    fn set_blocks(&self, before: &Geometry, blocks: u64) -> Result<(), ResizeError> {
+        let bytes = blocks << before.block_size.shift();
+        let set = match self.kind {
+            FileKind::Regular => self.resize_file(before, blocks, bytes),
+            FileKind::BlockDevice => self.resize_device(bytes),
+        };
+        // A file that was cut off stays so, also where that could not be made durable.
+        let is_cut = || self.file.length().is_ok_and(|length| length == bytes);
+        if set.is_ok() {
+            self.geometry.set_blocks(blocks);
+        } else if blocks < before.blocks && !is_cut() {
+            self.geometry.set_blocks(before.blocks);
+        }
+        set
+    }
+
+    fn resize_file(&self, before: &Geometry, blocks: u64, bytes: u64) -> Result<(), ResizeError> {
         let length = self.file.length().map_err(|error| medium(&error))?;
-        if geometry.read_only && length != bytes {
+        if before.read_only && length != bytes {
             return Err(ResizeError::Medium {
                 reason: "the file is open read-only".to_owned(),
             });
         }
-        if blocks < geometry.blocks {
-            // Nothing is submitted behind the new end any more before it is cut off.
-            self.geometry.set_blocks(blocks);
-            self.was_cut.store(true, Ordering::Relaxed);
-        } else if self.was_cut.swap(false, Ordering::Relaxed) {
-            // What a write in flight at the cut left behind the end must not come to light.
-            self.set_length(geometry.length_bytes())?;
-        }
-        if length == bytes && blocks == geometry.blocks {
+        if length == bytes && blocks == before.blocks {
             return Ok(());
         }
-        let set = self.set_length(bytes);
-        if set.is_err() && blocks < geometry.blocks {
-            self.geometry.set_blocks(geometry.blocks);
-        }
-        set
+        self.set_length(bytes)
     }
 
     /// Sets the file's length, durably.

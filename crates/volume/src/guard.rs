@@ -28,8 +28,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    BlockSize, CompletionSink, FenceReply, Geometry, HealthFuture, Queue, ResizeError, Volume,
-    VolumeError, VolumeEvent, Watcher,
+    BlockSize, CompletionSink, FenceReply, Geometry, HealthFuture, Queue, ResizeError,
+    ResizeFuture, Volume, VolumeError, VolumeEvent, Watcher,
 };
 use weir_reactor::{Reactor, Receiver};
 
@@ -247,23 +247,28 @@ impl Volume for Guard {
         }));
     }
 
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
-        let geometry = self.geometry();
-        check_resize(&geometry, blocks, force)?;
-        let ratio = 1u64 << self.ratio_shift;
-        if !blocks.is_multiple_of(ratio) {
-            return Err(ResizeError::Unaligned {
-                bytes: blocks << geometry.block_size.shift(),
-                multiple: 1 << self.inner_shift,
-            });
-        }
-        if blocks < geometry.blocks {
-            // Nothing is submitted behind the new end any more before it is cut off.
-            self.geometry.set_blocks(blocks);
-        }
-        let resized = self.inner.resize(blocks >> self.ratio_shift, force);
-        self.follow_size();
-        resized.map(|_| self.geometry())
+    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        let reactor = reactor.clone();
+        Box::pin(async move {
+            let geometry = self.geometry();
+            check_resize(&geometry, blocks, force)?;
+            let ratio = 1u64 << self.ratio_shift;
+            if !blocks.is_multiple_of(ratio) {
+                return Err(ResizeError::Unaligned {
+                    bytes: blocks << geometry.block_size.shift(),
+                    multiple: 1 << self.inner_shift,
+                });
+            }
+            if blocks < geometry.blocks {
+                // Nothing is submitted behind the new end any more before it is cut off.
+                self.geometry.set_blocks(blocks);
+            }
+            let inner = Arc::clone(&self.inner);
+            let resized = inner.resize(&reactor, blocks >> self.ratio_shift, force);
+            let resized = resized.await;
+            self.follow_size();
+            resized.map(|_| self.geometry())
+        })
     }
 
     fn health(&self, reactor: &Reactor) -> HealthFuture {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use weir_block::{
     Completion, CompletionSink, FenceReply, Geometry, HealthFuture, Landing, Operation, Queue,
-    ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, Watcher,
+    ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_memory::{Segment, View, Views, copy_views, slice_views, views_len};
 use weir_reactor::Reactor;
@@ -149,8 +149,8 @@ impl Volume for LyingVolume {
         self.inner.fence(reply);
     }
 
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
-        self.inner.resize(blocks, force)
+    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        Arc::clone(&self.inner).resize(reactor, blocks, force)
     }
 
     fn health(&self, reactor: &Reactor) -> HealthFuture {

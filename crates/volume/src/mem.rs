@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use weir_block::{
     BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing,
-    Operation, Queue, Request, ResizeError, Token, Volume, VolumeError, VolumeEvent, Watcher,
-    compare_write_halves,
+    Operation, Queue, Request, ResizeError, ResizeFuture, Token, Volume, VolumeError, VolumeEvent,
+    Watcher, compare_write_halves,
 };
 use weir_memory::{Pool, SharedBuffer, View, Views, copy_views, slice_views};
 use weir_reactor::Reactor;
@@ -175,7 +175,13 @@ impl Volume for MemVolume {
         reply(Ok(()));
     }
 
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
+    fn resize(self: Arc<Self>, _: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        Box::pin(std::future::ready(self.resize_now(blocks, force)))
+    }
+}
+
+impl MemVolume {
+    fn resize_now(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
         let mut state = lock(&self.lanes);
         let geometry = self.geometry();
         check_resize(&geometry, blocks, force)?;

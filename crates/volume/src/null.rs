@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use weir_block::{
     BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing,
-    Operation, Queue, ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, VolumeEvent,
+    Operation, Queue, ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError, VolumeEvent,
     Watcher, compare_write_halves,
 };
 use weir_memory::{View, Views};
@@ -115,12 +115,14 @@ impl Volume for NullVolume {
         reply(Ok(()));
     }
 
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
-        check_resize(&self.geometry(), blocks, force)?;
-        if self.geometry.set_blocks(blocks) {
-            self.watchers.tell(VolumeEvent::Resized);
-        }
-        Ok(self.geometry())
+    fn resize(self: Arc<Self>, _: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        let resized = check_resize(&self.geometry(), blocks, force).map(|()| {
+            if self.geometry.set_blocks(blocks) {
+                self.watchers.tell(VolumeEvent::Resized);
+            }
+            self.geometry()
+        });
+        Box::pin(std::future::ready(resized))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use weir_block::{
     Completion, CompletionSink, FenceReply, Geometry, Landing, Operation, OperationKind, Queue,
-    ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, Watcher,
+    ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_memory::{View, Views};
 use weir_reactor::Reactor;
@@ -61,8 +61,8 @@ impl Volume for PlantedVolume {
         self.inner.fence(reply);
     }
 
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
-        self.inner.resize(blocks, force)
+    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        Arc::clone(&self.inner).resize(reactor, blocks, force)
     }
 }
 

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 
 use weir_block::{
-    CompletionSink, FenceReply, Geometry, HealthFuture, HealthReport, Queue, ResizeError, Volume,
-    VolumeError, VolumeEvent, Watcher,
+    CompletionSink, FenceReply, Geometry, HealthFuture, HealthReport, Queue, ResizeError,
+    ResizeFuture, Volume, VolumeError, VolumeEvent, Watcher,
 };
 use weir_reactor::Reactor;
 
@@ -160,8 +160,10 @@ impl Volume for StripeVolume {
         }
     }
 
-    fn resize(&self, _blocks: u64, _force: bool) -> Result<Geometry, ResizeError> {
-        Err(ResizeError::Unsupported { kind: "stripe" })
+    fn resize(self: Arc<Self>, _: &Reactor, _: u64, _: bool) -> ResizeFuture {
+        Box::pin(std::future::ready(Err(ResizeError::Unsupported {
+            kind: "stripe",
+        })))
     }
 
     /// That of all members together.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    CompletionSink, FenceReply, Geometry, Health, HealthFuture, HealthReport, Queue, ResizeError,
+    CompletionSink, FenceReply, Geometry, Health, HealthFuture, HealthReport, Queue, ResizeFuture,
     Volume, VolumeError, Watcher,
 };
 use weir_drive::document::{HealthSample, Pass};
@@ -145,8 +145,8 @@ impl Volume for Slow {
         self.inner.fence(reply);
     }
 
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
-        self.inner.resize(blocks, force)
+    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        Arc::clone(&self.inner).resize(reactor, blocks, force)
     }
 
     fn health(&self, reactor: &Reactor) -> HealthFuture {

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use weir_block::{
     BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing,
-    Operation, Queue, ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, Watcher,
+    Operation, Queue, ReadBuffers, Request, ResizeError, ResizeFuture, Token, Volume, VolumeError,
+    Watcher,
 };
 use weir_memory::{Segments, View, Views};
 use weir_reactor::Reactor;
@@ -175,8 +176,10 @@ impl Volume for Medium {
         reply(Ok(()));
     }
 
-    fn resize(&self, _: u64, _: bool) -> Result<Geometry, ResizeError> {
-        Err(ResizeError::Unsupported { kind: "medium" })
+    fn resize(self: Arc<Self>, _: &Reactor, _: u64, _: bool) -> ResizeFuture {
+        Box::pin(std::future::ready(Err(ResizeError::Unsupported {
+            kind: "medium",
+        })))
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_block::{
     Completion, CompletionSink, Completions, FenceReply, Geometry, Landing, Operation, Queue,
-    ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, Watcher,
+    ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_load::bench::{
     self, Among, Arrivals, BenchConfig, BenchError, BenchReport, Caveat, Job, Load, Phase,
@@ -110,8 +110,8 @@ impl Volume for Changed {
         self.inner.fence(reply);
     }
 
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
-        self.inner.resize(blocks, force)
+    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        Arc::clone(&self.inner).resize(reactor, blocks, force)
     }
 }
 
@@ -314,8 +314,8 @@ impl Volume for Silent {
         self.0.fence(reply);
     }
 
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
-        self.0.resize(blocks, force)
+    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        Arc::clone(&self.0).resize(reactor, blocks, force)
     }
 }
 
@@ -848,8 +848,8 @@ impl Volume for FailingFor {
         self.inner.fence(reply);
     }
 
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
-        self.inner.resize(blocks, force)
+    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        Arc::clone(&self.inner).resize(reactor, blocks, force)
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_block::{
     Completion, CompletionSink, Completions, FenceReply, Geometry, Operation, Queue, ReadBuffers,
-    Request, ResizeError, Token, Volume, VolumeError, Watcher,
+    Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_load::copy::{self, CopyConfig, CopyError};
 use weir_load::verified::{self, Verification, VerifiedError, VerifiedReport};
@@ -465,8 +465,8 @@ impl Volume for Bent {
         self.inner.fence(reply);
     }
 
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
-        self.inner.resize(blocks, force)
+    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        Arc::clone(&self.inner).resize(reactor, blocks, force)
     }
 }
 

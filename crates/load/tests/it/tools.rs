@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir_block::{
     CompletionSink, FenceReply, Geometry, Landing, Operation, Queue, ReadBuffers, Request,
-    ResizeError, Token, Volume, VolumeError, Watcher,
+    ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_load::bench::{self, Arrivals, BenchConfig, BenchError, BenchReport, Load};
 use weir_load::copy::{self, CopyConfig, CopyError};
@@ -83,8 +83,8 @@ impl Volume for Failing {
         self.inner.fence(reply);
     }
 
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
-        self.inner.resize(blocks, force)
+    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        Arc::clone(&self.inner).resize(reactor, blocks, force)
     }
 }
 

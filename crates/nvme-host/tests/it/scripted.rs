@@ -194,7 +194,7 @@ fn what_the_controller_lacks_is_done_with_what_it_has() {
         let deallocate = Operation::Deallocate { lba: 0, blocks: 1 };
         let result = client.call(deallocate).await.result;
         assert_eq!(result, Err(VolumeError::Unsupported));
-        let resized = volume.resize(1, true);
+        let resized = Arc::clone(&volume).resize(&reactor, 1, true).await;
         assert!(matches!(resized, Err(ResizeError::Unsupported { .. })));
     });
 }

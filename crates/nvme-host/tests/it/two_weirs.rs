@@ -687,7 +687,8 @@ fn a_namespace_grows_goes_and_comes_under_io() {
         let mut client = Client::new(&volume, &reactor, 4);
         let end = volume.geometry().blocks;
         assert_eq!(client.read(end, 1).await, Err(VolumeError::OutOfRange));
-        served.volume.resize(end + 64, false).unwrap();
+        let grown = Arc::clone(&served.volume).resize(&reactor, end + 64, false);
+        grown.await.unwrap();
         reactor.sleep(Duration::from_secs(1)).await;
         assert_eq!(volume.geometry().blocks, end + 64);
         client.write(end, &pattern(512, 1), 512).await.unwrap();

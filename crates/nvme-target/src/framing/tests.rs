@@ -9,7 +9,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use weir_block::{
     BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing,
-    Operation, Queue, ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, Watcher,
+    Operation, Queue, ReadBuffers, Request, ResizeError, ResizeFuture, Token, Volume, VolumeError,
+    Watcher,
 };
 use weir_memory::{Pool, Segments};
 use weir_nvme::command::{Blocks, ConnectData, NvmCommand};
@@ -70,8 +71,10 @@ impl Volume for Described {
     fn fence(&self, reply: FenceReply) {
         reply(Ok(()));
     }
-    fn resize(&self, _: u64, _: bool) -> Result<Geometry, ResizeError> {
-        Err(ResizeError::Unsupported { kind: "described" })
+    fn resize(self: Arc<Self>, _: &Reactor, _: u64, _: bool) -> ResizeFuture {
+        Box::pin(std::future::ready(Err(ResizeError::Unsupported {
+            kind: "described",
+        })))
     }
 }
 

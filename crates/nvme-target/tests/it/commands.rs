@@ -886,7 +886,8 @@ fn a_reset_forgets_asynchronous_events() {
                 let sqe = request.sqe(0, SglDescriptor::NONE);
                 requests.push(admin.submit(sqe, &[], 0).await.expect("connected"));
             }
-            volume.resize(blocks, false).expect("it grows");
+            let grown = Arc::clone(&volume).resize(&reactor, blocks, false);
+            grown.await.expect("it grows");
             // Its log is not read.
             let (cqe, _) = admin.answer(requests.remove(0)).await.expect("connected");
             assert_eq!((cqe.status, cqe.dw0()), (Status::SUCCESS, 0x04_0002));
@@ -1249,9 +1250,10 @@ fn a_grown_volume_is_seen_by_connected_hosts() {
         let request = AdminCommand::AsynchronousEventRequest.sqe(0, SglDescriptor::NONE);
         let event = host.admin.submit(request, &[], 0).await.expect("connected");
         assert_eq!(host.volumes[0].geometry().block_size, BlockSize::B512);
-        host.volumes[0]
-            .resize(2 * BLOCKS, false)
-            .expect("memory grows");
+        let grown = host.volumes[0]
+            .clone()
+            .resize(&host.reactor, 2 * BLOCKS, false);
+        grown.await.expect("memory grows");
         let (cqe, _) = host.admin.answer(event).await.expect("connected");
         assert_eq!(cqe.dw0(), 0x04_0002);
         let (_, data) = host.log(LogId::ChangedNamespaceList, 4096).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_block::{
     CompletionSink, FenceReply, Geometry, Landing, Operation, Queue, ReadBuffers, Request,
-    ResizeError, Token, Volume, VolumeError, VolumeEvent, Watcher,
+    ResizeFuture, Token, Volume, VolumeError, VolumeEvent, Watcher,
 };
 use weir_memory::{View, Views};
 use weir_reactor::Reactor;
@@ -88,8 +88,8 @@ impl Volume for SlowVolume {
         self.inner.fence(reply);
     }
 
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
-        self.inner.resize(blocks, force)
+    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        Arc::clone(&self.inner).resize(reactor, blocks, force)
     }
 }
 

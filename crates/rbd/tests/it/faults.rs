@@ -516,7 +516,9 @@ fn a_resize_by_someone_else_is_announced() {
     until("it is told", || count.0.load(Ordering::Relaxed) == 1);
     assert_eq!(volume.geometry().generation, 2);
     // And by us.
-    volume.resize(3 * MIB / BLOCK as u64, true).unwrap();
+    harness
+        .resize(&volume, 3 * MIB / BLOCK as u64, true)
+        .unwrap();
     assert_eq!(cluster.images().info("image").unwrap().bytes, 3 * MIB);
     drop(volume);
     close(&harness, host);
@@ -1367,10 +1369,7 @@ fn an_image_that_is_being_cut_off_is_seen_no_longer_than_it_is_going_to_be() {
     let volume = open(&harness, &host, &cluster.url(""));
     let length = || volume.geometry().length_bytes();
     cluster.tell("resize_hangs on");
-    let shrinks = {
-        let volume = Arc::clone(&volume);
-        std::thread::spawn(move || volume.resize(2 * MIB / BLOCK as u64, true))
-    };
+    let shrinks = harness.begin_resize(&volume, 2 * MIB / BLOCK as u64, true);
     until("it is about to be cut off", || length() == 2 * MIB);
     let asked = cluster.ask("sizes_asked");
     cluster.tell("resize rbd/image 4194304");
@@ -1380,7 +1379,8 @@ fn an_image_that_is_being_cut_off_is_seen_no_longer_than_it_is_going_to_be() {
     std::thread::sleep(MOMENT);
     assert_eq!(length(), 2 * MIB);
     cluster.tell("resize_hangs off");
-    let geometry = shrinks.join().unwrap().unwrap();
+    until("it is cut off", || shrinks.lock().unwrap().is_some());
+    let geometry = shrinks.lock().unwrap().take().unwrap().unwrap();
     assert_eq!(geometry.length_bytes(), 2 * MIB);
     // What others make of it afterwards is seen.
     cluster.tell("resize rbd/image 8388608");

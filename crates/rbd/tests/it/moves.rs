@@ -759,7 +759,9 @@ fn a_lock_that_is_not_passed_on_in_time_does_not_hold_anything_up() {
         assert_eq!(wait(&request), Err(VolumeError::Lost), "{hangs}");
         assert_eq!(neighbour.write(&served, 0xe2), Ok(()), "{hangs}");
         // Nothing waits for the end of it.
-        let resized = served.volume().resize(6 * MIB / BLOCK as u64, false);
+        let resized = served
+            .harness
+            .resize(served.volume(), 6 * MIB / BLOCK as u64, false);
         assert!(resized.is_err(), "{hangs}");
         served.cluster.tell(&format!("{hangs} off"));
         until("it serves again", || served.is("serving"));
@@ -941,20 +943,17 @@ fn a_resize_waits_for_a_move() {
     until("the lock is given up", || {
         served.cluster.ask("releasing") == 1
     });
-    let volume = Arc::clone(served.volume());
-    let (begins, begun) = std::sync::mpsc::channel();
-    let resized = std::thread::spawn(move || {
-        begins.send(()).unwrap();
-        volume.resize(6 * MIB / BLOCK as u64, false)
-    });
-    begun.recv().unwrap();
+    let resized = served
+        .harness
+        .begin_resize(served.volume(), 6 * MIB / BLOCK as u64, false);
     std::thread::sleep(WHILE);
-    assert!(!resized.is_finished(), "it has not waited");
+    assert!(resized.lock().unwrap().is_none(), "it has not waited");
     assert_eq!(served.cluster.ask("releasing"), 1);
     assert_eq!(served.volume().geometry().length_bytes(), 4 * MIB);
     served.cluster.tell("release_hangs off");
     moved.join().unwrap().unwrap();
-    let geometry = resized.join().unwrap().unwrap();
+    until("it is resized", || resized.lock().unwrap().is_some());
+    let geometry = resized.lock().unwrap().take().unwrap().unwrap();
     assert_eq!(geometry.length_bytes(), 6 * MIB);
     // By the resize, or by what is seen of it, or both.
     until("it is told", || count.0.load(Ordering::Relaxed) > 0);

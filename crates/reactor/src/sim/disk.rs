@@ -108,6 +108,12 @@ impl Disks {
         self.paths.insert((host, name.to_owned()), stored);
     }
 
+    /// The length of what is at a path.
+    pub(super) fn length_at(&self, host: HostId, path: &Path) -> Option<u64> {
+        let stored = self.paths.get(&(host, path.to_owned()))?;
+        Some(self.stored[*stored].medium.length())
+    }
+
     pub(super) fn set_config(&mut self, change: impl FnOnce(&mut DiskConfig)) {
         let physical_block = self.config.physical_block;
         change(&mut self.config);

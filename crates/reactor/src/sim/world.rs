@@ -216,6 +216,11 @@ impl World {
             .link(host.into(), path.as_ref(), name.as_ref());
     }
 
+    /// The length of a file or block device, in bytes; none where there is none at `path`.
+    pub fn file_length(&self, host: impl Into<HostId>, path: impl AsRef<Path>) -> Option<u64> {
+        self.lock().disks.length_at(host.into(), path.as_ref())
+    }
+
     /// The reactors of a host stand still for `duration`.
     pub fn stall(&self, host: impl Into<HostId>, duration: Duration) {
         let host = host.into();

@@ -36,6 +36,8 @@ pub enum Check {
     Bounds,
     /// Once faults stop everything outstanding ends in time, and new commands succeed.
     Progress,
+    /// A file is as long as its volume was made last.
+    Sizes,
     /// The same seed gives the same history.
     Determinism,
     /// No invariant of the program breaks.
@@ -58,6 +60,7 @@ impl Check {
             Check::HonestStatus => "honest-status",
             Check::Bounds => "bounds",
             Check::Progress => "progress",
+            Check::Sizes => "sizes",
             Check::Determinism => "determinism",
             Check::Invariants => "invariants",
             Check::Decided => "decided",

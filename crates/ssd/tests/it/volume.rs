@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_block::{
     BlockSize, Completion, CompletionSink, FenceReply, Geometry, Health, HealthReport, Landing,
-    Operation, Queue, Request, ResizeError, Token, Volume, VolumeError, Watcher,
+    Operation, Queue, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_reactor::Reactor;
 use weir_reactor::sim::DiskConfig;
@@ -349,8 +349,8 @@ impl Volume for Stingy {
         self.inner.fence(reply);
     }
 
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
-        self.inner.resize(blocks, force)
+    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        Arc::clone(&self.inner).resize(reactor, blocks, force)
     }
 }
 
@@ -573,8 +573,8 @@ impl Volume for Poor {
         self.0.fence(reply);
     }
 
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
-        self.0.resize(blocks, force)
+    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        Arc::clone(&self.0).resize(reactor, blocks, force)
     }
 }
 

@@ -532,8 +532,7 @@ impl Lane {
         }
         match entry.step {
             Step::Transfer { bounced } => {
-                let done = after_transfer(&mut entry.operation, bounced, result, op);
-                Next::Done(self.where_cut(&entry.operation, done))
+                Next::Done(after_transfer(&mut entry.operation, bounced, result, op))
             }
             Step::Zero {
                 next,
@@ -576,7 +575,7 @@ impl Lane {
                         Next::Done(Err(VolumeError::Cancelled))
                     }
                     Ok(()) => self.verify(entry, next + piece, end),
-                    failed => Next::Done(self.where_cut(&entry.operation, failed)),
+                    failed => Next::Done(failed),
                 }
             }
             // One that succeeds beside one that fails may be the one that the system told of the failure last.
@@ -584,21 +583,6 @@ impl Lane {
                 Some(error) => Err(error),
                 None => self.volume.failed_sync.check(),
             }),
-        }
-    }
-
-    /// What failed at blocks that a resize took away meanwhile: it is the range that is wrong, and not the medium.
-    fn where_cut(
-        &self,
-        operation: &Operation,
-        result: Result<(), VolumeError>,
-    ) -> Result<(), VolumeError> {
-        let blocks = self.geometry().blocks;
-        match (result, operation.range()) {
-            (Err(VolumeError::Medium), Some((lba, count))) if lba + count > blocks => {
-                Err(VolumeError::OutOfRange)
-            }
-            _ => result,
         }
     }
 

@@ -222,7 +222,6 @@ fn volume(
         watchers: Default::default(),
         mailboxes: Default::default(),
         unsupported: Default::default(),
-        was_cut: Default::default(),
         failed_sync: Default::default(),
     });
     if native == presented {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use weir_block::{
-    CompletionSink, FenceReply, Geometry, HealthFuture, Queue, ResizeError, Volume, VolumeError,
+    CompletionSink, FenceReply, Geometry, HealthFuture, Queue, ResizeFuture, Volume, VolumeError,
     Watcher,
 };
 use weir_reactor::Reactor;
@@ -87,8 +87,8 @@ impl Volume for LimitedVolume {
         self.guard.fence(reply);
     }
 
-    fn resize(&self, blocks: u64, force: bool) -> Result<Geometry, ResizeError> {
-        self.guard.resize(blocks, force)
+    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        Arc::clone(&self.guard).resize(reactor, blocks, force)
     }
 
     fn health(&self, reactor: &Reactor) -> HealthFuture {

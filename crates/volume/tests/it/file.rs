@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -451,7 +450,7 @@ fn no_flush_succeeds_after_a_durable_change_that_failed_until_the_volume_is_open
                     fua: true,
                 }),
                 _ => {
-                    let grown = volume.resize(512, false);
+                    let grown = Arc::clone(&volume).resize(&reactor, 512, false).await;
                     assert!(
                         matches!(grown, Err(ResizeError::Medium { .. })),
                         "{grown:?}"
@@ -482,7 +481,7 @@ fn a_resize_that_is_refused_leaves_flushes_alone() {
     let volume = harness.open(&format!("file:{}?size=1M", path.display()));
     // More bytes than a file of any file system can have.
     let blocks = 1 << 51;
-    let grown = volume.resize(blocks, false);
+    let grown = harness.resize(&volume, blocks, false);
     assert!(
         matches!(grown, Err(ResizeError::Medium { .. })),
         "{grown:?}"
@@ -584,35 +583,62 @@ fn a_file_that_shrinks_underneath_fails_reads_behind_its_end() {
     });
 }
 
-/// What a resize takes away under a request is out of range, and no failure of the medium.
+/// A write that lands behind the new end after the cut would make the file longer, and a restart take that for its size.
 #[test]
-fn what_is_read_where_a_resize_cuts_is_out_of_range() {
-    let seed = seed("what_is_read_where_a_resize_cuts_is_out_of_range");
+fn a_shrink_waits_for_what_is_in_flight_behind_the_new_end() {
+    let seed = seed("a_shrink_waits_for_what_is_in_flight_behind_the_new_end");
     let harness = Harness::simulated(seed, DiskConfig::default(), 1);
     let world = harness.simulation.as_ref().unwrap().world();
     let volume = harness.open("file:/a?size=1M");
-    harness.run(0, move |reactor| async move {
-        let client = Rc::new(Client::open(&volume, &reactor, 4));
+    let ended = harness.run(0, move |reactor| async move {
+        let client = Client::open(&volume, &reactor, 4);
         world.change_faults(|faults| {
             faults.read_delay = Duration::from_millis(10)..=Duration::from_millis(10);
+            faults.write_delay = faults.read_delay.clone();
         });
-        let start = |operation: Operation| {
-            let client = Rc::clone(&client);
-            reactor.spawn(async move { client.done(operation).await })
-        };
         let verify = Operation::Verify {
             lba: 0,
             blocks: 256,
         };
-        let reader = Rc::clone(&client);
-        let read = reactor.spawn(async move { reader.read(200, 1).await.err() });
-        let verify = start(verify);
+        let in_flight = [
+            client.submit(write(200, 1, &[1; 4096])),
+            client.submit(verify),
+            client.submit(write(99, 2, &[1; 8192])),
+        ];
         reactor.sleep(Duration::from_millis(1)).await;
-        volume.resize(100, true).unwrap();
-        assert_eq!(read.await, Some(VolumeError::OutOfRange));
-        assert_eq!(verify.await, Err(VolumeError::OutOfRange));
-        assert_eq!(client.read(99, 1).await, Ok(vec![0; 4096]));
+        let cut = Arc::clone(&volume).resize(&reactor, 100, true).await;
+        assert_eq!(cut.unwrap().blocks, 100);
+        let refused = client.write(100, 1, &[1; 4096]).await;
+        assert_eq!(refused, Err(VolumeError::OutOfRange));
+        let mut ended = Vec::new();
+        for token in in_flight {
+            ended.push(client.completion(token).await.0);
+        }
+        ended
     });
+    let volume = open_again(&harness, "file:/a");
+    assert_eq!(volume.geometry().blocks, 100);
+    assert_eq!(ended, [Ok(()); 3]);
+    let grown = harness.resize(&volume, 256, false);
+    assert_eq!(grown.unwrap().blocks, 256);
+    harness.run(0, move |reactor| async move {
+        let client = Client::open(&volume, &reactor, 4);
+        assert_eq!(client.read(99, 1).await, Ok(vec![1; 4096]));
+        assert_eq!(client.read(200, 1).await, Ok(vec![0; 4096]));
+    });
+}
+
+/// A file that was cut off, and not durably, is no longer than it is.
+#[test]
+fn a_shrink_that_is_not_durable_is_done_and_told() {
+    let seed = seed("a_shrink_that_is_not_durable_is_done_and_told");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let world = harness.simulation.as_ref().unwrap().world();
+    let volume = harness.open("file:/a?size=1M");
+    world.change_faults(|faults| faults.sync_error_probability = 1.0);
+    let cut = harness.resize(&volume, 100, true);
+    assert!(matches!(cut, Err(ResizeError::Medium { .. })), "{cut:?}");
+    assert_eq!(volume.geometry().blocks, 100);
 }
 
 #[test]
@@ -623,9 +649,9 @@ fn a_file_that_grew_outside_is_taken_at_its_new_size() {
     let volume = harness.open(&format!("file:{}?size=1M", path.display()));
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &[8; 4096], 300 * 4096).unwrap();
-    let unaligned = volume.resize(0, true);
+    let unaligned = harness.resize(&volume, 0, true);
     assert!(matches!(unaligned, Err(ResizeError::Medium { .. })));
-    assert_eq!(volume.resize(301, false).unwrap().blocks, 301);
+    assert_eq!(harness.resize(&volume, 301, false).unwrap().blocks, 301);
     let read = harness.run(0, move |reactor| async move {
         Client::open(&volume, &reactor, 1).read(300, 1).await
     });

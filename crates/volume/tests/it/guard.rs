@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use weir_block::{
     BlockSize, Completion, CompletionSink, FenceReply, Geometry, Landing, Operation, OperationKind,
-    Queue, ReadBuffers, Request, ResizeError, Token, Volume, VolumeError, VolumeEvent, Watcher,
+    Queue, ReadBuffers, Request, ResizeError, ResizeFuture, Token, Volume, VolumeError,
+    VolumeEvent, Watcher,
 };
 use weir_reactor::sim::DiskConfig;
 use weir_reactor::{Reactor, oneshot};
@@ -58,25 +59,37 @@ fn a_resize_is_seen_by_watchers_and_by_queues_that_are_open() {
                 Err(VolumeError::OutOfRange)
             );
 
-            let grown = guard.resize(512, false).unwrap();
+            let grown = Arc::clone(&guard)
+                .resize(&reactor, 512, false)
+                .await
+                .unwrap();
             assert_eq!(grown.blocks, 512);
             assert_eq!(client.write(511, 1, &data).await, Ok(()));
             assert_eq!(client.read(256, 1).await, Ok(vec![0; 4096]));
 
-            let refused = guard.resize(300, false).unwrap_err();
+            let refused = Arc::clone(&guard)
+                .resize(&reactor, 300, false)
+                .await
+                .unwrap_err();
             let would_shrink = ResizeError::WouldShrink {
                 from_bytes: 2 << 20,
                 to_bytes: 300 * 4096,
             };
             assert_eq!(refused, would_shrink);
-            let shrunk = guard.resize(300, true).unwrap();
+            let shrunk = Arc::clone(&guard)
+                .resize(&reactor, 300, true)
+                .await
+                .unwrap();
             assert!(shrunk.generation > grown.generation);
             assert_eq!(client.read(300, 1).await, Err(VolumeError::OutOfRange));
             if retains {
                 assert_eq!(client.read(255, 1).await, Ok(data));
             }
             // What was cut off does not come back.
-            guard.resize(512, false).unwrap();
+            Arc::clone(&guard)
+                .resize(&reactor, 512, false)
+                .await
+                .unwrap();
             assert_eq!(client.read(511, 1).await, Ok(vec![0; 4096]));
             let seen = events.0.lock().unwrap();
             assert_eq!(*seen, [VolumeEvent::Resized; 3]);
@@ -85,7 +98,7 @@ fn a_resize_is_seen_by_watchers_and_by_queues_that_are_open() {
     let stripe = weir_volume::VolumeUrl::new("stripe", "")
         .with("create", 1)
         .with("member", "mem:?size=2M");
-    let refused = harness.open(&stripe.to_string()).resize(1, true);
+    let refused = harness.resize(&harness.open(&stripe.to_string()), 1, true);
     assert_eq!(refused, Err(ResizeError::Unsupported { kind: "stripe" }));
 }
 
@@ -302,8 +315,10 @@ impl Volume for Slow {
         reply(Ok(()));
     }
 
-    fn resize(&self, _blocks: u64, _force: bool) -> Result<Geometry, ResizeError> {
-        Err(ResizeError::Unsupported { kind: "slow" })
+    fn resize(self: Arc<Self>, _: &Reactor, _: u64, _: bool) -> ResizeFuture {
+        Box::pin(std::future::ready(Err(ResizeError::Unsupported {
+            kind: "slow",
+        })))
     }
 }
 
@@ -385,8 +400,10 @@ impl Volume for Scripted {
         reply(Ok(()));
     }
 
-    fn resize(&self, _blocks: u64, _force: bool) -> Result<Geometry, ResizeError> {
-        Err(ResizeError::Unsupported { kind: "scripted" })
+    fn resize(self: Arc<Self>, _: &Reactor, _: u64, _: bool) -> ResizeFuture {
+        Box::pin(std::future::ready(Err(ResizeError::Unsupported {
+            kind: "scripted",
+        })))
     }
 }
 

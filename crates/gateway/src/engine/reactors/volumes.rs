@@ -164,14 +164,10 @@ impl ReactorEngine {
             return Err(fail(reason));
         }
         let blocks = size_bytes / block_bytes;
-        let (sender, resized) = oneshot();
-        // Not one of the runtime's own threads, which are waited for at the end: a medium may never answer.
-        std::thread::Builder::new()
-            .name("weir-resize".to_owned())
-            .spawn(move || sender.send(guard.resize(blocks, force)))
-            .map_err(|error| fail(format!("no thread can be had: {error}")))?;
-        let resized = resized.await;
-        let resized = resized.ok_or_else(|| fail("it ended without an answer".to_owned()))?;
+        let resized = self
+            .next_reactor()
+            .call(move |reactor| async move { guard.resize(&reactor, blocks, force).await });
+        let resized = resized.await.map_err(|stopped| fail(stopped.to_string()))?;
         resized.map_err(|error| match error {
             ResizeError::WouldShrink {
                 from_bytes,
