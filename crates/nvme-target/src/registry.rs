@@ -394,7 +394,8 @@ fn key_of(shared: &Shared) -> Key {
     (shared.subsystem_nqn.clone(), shared.id)
 }
 
-/// Whether the controller may have this queue.
+/// Whether the controller may have this queue. The host identifier of its Connect may be another one: other targets go by the
+/// NQN and the controller identifier, and hosts rely on that. The controller keeps its admin queue's.
 fn check_queue(
     controller: &Controller,
     identity: &ConnectIdentity,
@@ -407,12 +408,6 @@ fn check_queue(
         return refuse(
             ConnectParameter::HOST_NQN,
             "the host NQN is not that of the admin queue",
-        );
-    }
-    if shared.host.id != identity.host_id {
-        return refuse(
-            ConnectParameter::HOST_ID,
-            "the host identifier is not that of the admin queue",
         );
     }
     if canonical(shared.local_address) != canonical(local_address) {

@@ -59,7 +59,7 @@ open_enum! {
         SanitizeConfig = 0x17 => "Sanitize Config",
         /// 18h.
         EnduranceGroupEventConfiguration = 0x18 => "Endurance Group Event Configuration",
-        /// 19h.
+        /// 19h; see [`IoCommandSetProfile`].
         IoCommandSetProfile = 0x19 => "I/O Command Set Profile",
         /// 1Ah.
         SpinupControl = 0x1a => "Spinup Control",
@@ -413,6 +413,28 @@ wire_struct! {
     }
 }
 
+/// I/O Command Set Profile (FID 19h).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct IoCommandSetProfile {
+    /// I/O Command Set Combination Index (IOCSCI), 0 to 511: into the list that Identify CNS 1Ch yields.
+    pub combination_index: u16,
+}
+
+impl IoCommandSetProfile {
+    /// From CDW11, or completion dword 0.
+    pub const fn from_dword(dword: u32) -> Self {
+        Self {
+            combination_index: bits(dword, 8, 0) as u16,
+        }
+    }
+
+    /// To CDW11, or completion dword 0.
+    pub const fn to_dword(self) -> u32 {
+        assert!(self.combination_index <= 511, "the index has nine bits");
+        self.combination_index as u32
+    }
+}
+
 /// Host Identifier (FID 81h): its data. CDW11 bit 0 (EXHID) tells 16 bytes from 8; Fabrics has 16
 /// only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -559,6 +581,10 @@ mod tests {
         };
         assert_eq!(vector.to_dword(), 0x0001_0003);
         assert_eq!(WriteAtomicityNormal { disabled: true }.to_dword(), 1);
+        let profile = IoCommandSetProfile {
+            combination_index: 511,
+        };
+        assert_eq!(profile.to_dword(), 0x1ff);
         assert_eq!(ReservationPersistence::from_dword(1).to_dword(), 1);
         assert_eq!(
             NamespaceWriteProtection::from_dword(1),
@@ -609,6 +635,7 @@ mod tests {
             prop_assert_eq!(InterruptCoalescing::from_dword(dword).to_dword(), dword & 0xffff);
             prop_assert_eq!(InterruptVectorConfiguration::from_dword(dword).to_dword(), dword & 0x1_ffff);
             prop_assert_eq!(WriteAtomicityNormal::from_dword(dword).to_dword(), dword & 1);
+            prop_assert_eq!(IoCommandSetProfile::from_dword(dword).to_dword(), dword & 0x1ff);
             prop_assert_eq!(ReservationPersistence::from_dword(dword).to_dword(), dword & 1);
             prop_assert_eq!(NamespaceWriteProtection::from_dword(dword).to_dword(), dword & 7);
         }

@@ -5,8 +5,8 @@ use weir_nvme::Status;
 use weir_nvme::command::{FeatureSelect, GetFeatures, SetFeatures};
 use weir_nvme::feature::{
     AsynchronousEventConfiguration, ErrorRecovery, FeatureCapabilities, FeatureId,
-    HostBehaviorSupport, HostIdentifier, NumberOfQueues, PowerManagement, TemperatureThreshold,
-    ThresholdType,
+    HostBehaviorSupport, HostIdentifier, IoCommandSetProfile, NumberOfQueues, PowerManagement,
+    TemperatureThreshold, ThresholdType,
 };
 use weir_nvme::identify::NSID_ALL;
 
@@ -87,6 +87,7 @@ fn is_supported(kind: ControllerKind, feature: FeatureId) -> bool {
             | FeatureId::NumberOfQueues
             | FeatureId::WriteAtomicityNormal
             | FeatureId::HostBehaviorSupport
+            | FeatureId::IoCommandSetProfile
     );
     both || (io && kind == ControllerKind::Io)
 }
@@ -116,7 +117,7 @@ impl Controller {
         let features = if current { &self.features } else { &fresh };
         let value = match get.feature {
             FeatureId::Arbitration => features.arbitration,
-            FeatureId::PowerManagement => 0,
+            FeatureId::PowerManagement | FeatureId::IoCommandSetProfile => 0,
             FeatureId::TemperatureThreshold => temperature(features, get.cdw11)?,
             FeatureId::ErrorRecovery => features.error_recovery,
             FeatureId::VolatileWriteCache => 1,
@@ -180,6 +181,12 @@ impl Controller {
             }
             FeatureId::KeepAliveTimer => self.set_keep_alive(set.cdw11, view)?,
             FeatureId::HostBehaviorSupport => self.set_host_behavior(data)?,
+            // Identify names one combination.
+            FeatureId::IoCommandSetProfile => {
+                if IoCommandSetProfile::from_dword(set.cdw11).combination_index != 0 {
+                    return refuse(Status::IO_COMMAND_SET_COMBINATION_REJECTED);
+                }
+            }
             // The identifier came with Connect, and stays.
             FeatureId::HostIdentifier => return refuse(Status::COMMAND_SEQUENCE_ERROR),
             _ => return refuse(Status::INVALID_FIELD_IN_COMMAND),

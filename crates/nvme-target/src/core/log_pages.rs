@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use weir_memory::{Segment, View, Views};
 use weir_nvme::command::GetLogPage;
-use weir_nvme::identify::NSID_ALL;
+use weir_nvme::identify::{COMMAND_SET_NVM, NSID_ALL};
 use weir_nvme::log::{
     ANA_DESCRIPTOR_SIZE, ANA_HEADER_SIZE, AnaGroup, CommandEffects, CommandsSupportedAndEffects,
     ErrorInformation, FirmwareSlot, LogId, SmartHealth, SupportedLogPages, TransportType,
@@ -124,7 +124,9 @@ impl Controller {
             LogId::ChangedNamespaceList => {
                 encode_changed_namespaces(&self.events.changed_namespaces()).to_vec()
             }
-            LogId::CommandsSupportedAndEffects => commands_supported().encode().to_vec(),
+            LogId::CommandsSupportedAndEffects => {
+                commands_supported(get.command_set).encode().to_vec()
+            }
             LogId::AsymmetricNamespaceAccess => {
                 let groups_only = get.log_specific & RETURN_GROUPS_ONLY != 0;
                 let groups = ana_groups(namespaces);
@@ -206,8 +208,8 @@ fn smart_health(view: &AdminView<'_>) -> SmartHealth {
     }
 }
 
-/// Which commands there are, and what they do.
-fn commands_supported() -> CommandsSupportedAndEffects {
+/// Which commands there are, and what they do: of I/O commands, those of `command_set`.
+fn commands_supported(command_set: u8) -> CommandsSupportedAndEffects {
     let mut page = CommandsSupportedAndEffects::default();
     let supported = CommandEffects::SUPPORTED;
     for opcode in [
@@ -221,6 +223,9 @@ fn commands_supported() -> CommandsSupportedAndEffects {
         AdminOpcode::Fabrics,
     ] {
         page.set_admin(opcode, supported);
+    }
+    if command_set != COMMAND_SET_NVM {
+        return page;
     }
     for opcode in [
         NvmOpcode::Flush,

@@ -22,7 +22,7 @@ pub(super) fn capabilities(queue_entries: u16) -> Capabilities {
         .with_maximum_queue_entries(u32::from(queue_entries))
         .with_contiguous_queues_required(true)
         .with_timeout_500ms(READY_TIMEOUT_500MS)
-        .with_command_sets(Capabilities::COMMAND_SETS_NVM)
+        .with_command_sets(Capabilities::COMMAND_SETS_NVM | Capabilities::COMMAND_SETS_SELECTABLE)
         .with_ready_modes(Capabilities::READY_WITH_MEDIA)
 }
 
@@ -32,7 +32,11 @@ fn refuse() -> AdminOutcome {
 
 /// Whether a host may enable a controller with this configuration.
 fn is_valid(configuration: Configuration) -> bool {
-    configuration.command_set() == Configuration::COMMAND_SET_NVM
+    let command_sets = [
+        Configuration::COMMAND_SET_NVM,
+        Configuration::COMMAND_SET_ALL,
+    ];
+    command_sets.contains(&configuration.command_set())
         && configuration.memory_page_size() == 0
         && configuration.arbitration_mechanism() == 0
         && configuration.submission_entry_size() == Configuration::SUBMISSION_ENTRY_SIZE

@@ -11,8 +11,8 @@ use weir_nvme::command::{
 };
 use weir_nvme::feature::{FeatureId, HostBehaviorSupport, NumberOfQueues};
 use weir_nvme::identify::{
-    Cns, CommandSetVector, ControllerType, IdentifyNamespace, IndependentNamespace,
-    NamespaceDescriptors, decode_namespace_list,
+    COMMAND_SET_NVM, Cns, CommandSetCombination, CommandSetVector, ControllerType,
+    IdentifyNamespace, IndependentNamespace, NamespaceDescriptors, decode_namespace_list,
 };
 use weir_nvme::log::{
     CommandEffects, CommandsSupportedAndEffects, DiscoveryLogEntry, DiscoveryLogHeader,
@@ -20,10 +20,10 @@ use weir_nvme::log::{
 };
 use weir_nvme::nqn::DISCOVERY_NQN;
 use weir_nvme::opcode::{AdminOpcode, NvmOpcode};
-use weir_nvme::property::{Capabilities, Property, ShutdownNotification, Version};
+use weir_nvme::property::{Capabilities, Configuration, Property, ShutdownNotification, Version};
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::sqe::Fuse;
-use weir_nvme::{Cqe, Sqe, Status};
+use weir_nvme::{Cqe, HostId, Sqe, Status};
 use weir_nvme_target::{Allowed, Port, Target, TargetConfig};
 use weir_reactor::Reactor;
 use weir_volume::Guard;
@@ -1020,6 +1020,108 @@ fn properties_enable_reset_and_shut_down() {
             let (cqe, _) = admin.command(set.sqe(0, SglDescriptor::NONE), &[], 0).await;
             assert_status(&cqe, Status::INVALID_FIELD_IN_COMMAND);
         }
+    });
+}
+
+#[test]
+fn a_host_may_enable_all_command_sets() {
+    with_target(|mut host| async move {
+        let admin = &mut host.admin;
+        let capabilities = Capabilities(admin.property(Property::Capabilities).await);
+        let offered = Capabilities::COMMAND_SETS_NVM | Capabilities::COMMAND_SETS_SELECTABLE;
+        assert_eq!(capabilities.command_sets(), offered);
+        let all = enabled().with_command_set(Configuration::COMMAND_SET_ALL);
+        admin.set_configuration(all.with_enabled(false)).await;
+        eventually(&host.reactor, "the end of the reset", async || {
+            admin.property(Property::Status).await == 0
+        })
+        .await;
+        admin.set_configuration(all).await;
+        assert_eq!(admin.property(Property::Status).await, 1);
+
+        // The one combination that Identify names may be selected, and no other.
+        let own = Identify {
+            controller_id: 0xffff,
+            ..Identify::new(Cns::CommandSetVector, 0)
+        };
+        let (_, data) = admin.admin(AdminCommand::Identify(own), &[], 4096).await;
+        let vector: [u8; 4096] = data.try_into().expect("4096 bytes");
+        let combinations: Vec<_> = CommandSetVector::decode(&vector).collect();
+        assert_eq!(combinations, [CommandSetCombination::NVM]);
+        let profile = FeatureId::IoCommandSetProfile;
+        assert_status(&host.set_feature(profile, 0).await, Status::SUCCESS);
+        for index in [1, 511] {
+            assert_status(
+                &host.set_feature(profile, index).await,
+                Status::IO_COMMAND_SET_COMBINATION_REJECTED,
+            );
+        }
+        let (cqe, _) = host.get_feature(GetFeatures::new(profile), 0).await;
+        assert_status(&cqe, Status::SUCCESS);
+        assert_eq!(cqe.dw0(), 0);
+
+        // Namespaces say which command set they have; its structures are there.
+        let (_, data) = host.admin.identify(Cns::NamespaceDescriptors, 1).await;
+        let data: [u8; 4096] = data.try_into().expect("4096 bytes");
+        let descriptors = NamespaceDescriptors::decode(&data).expect("a good list");
+        assert_eq!(descriptors.command_set, Some(COMMAND_SET_NVM));
+        for cns in [
+            Cns::CommandSetNamespace,
+            Cns::CommandSetController,
+            Cns::CommandSetActiveNamespaceList,
+        ] {
+            let (cqe, _) = host.admin.identify(cns, 1).await;
+            assert_status(&cqe, Status::SUCCESS);
+        }
+        // Of a command set that no namespace has, no command is supported.
+        let zoned = GetLogPage {
+            command_set: 2,
+            ..GetLogPage::new(LogId::CommandsSupportedAndEffects, 0, 4096)
+        };
+        let (_, data) = host
+            .admin
+            .admin(AdminCommand::GetLogPage(zoned), &[], 4096)
+            .await;
+        let effects = CommandsSupportedAndEffects::parse(&data).expect("4096 bytes");
+        assert!(
+            effects
+                .io
+                .iter()
+                .all(|effects| *effects == CommandEffects::NONE)
+        );
+        let identify = effects.admin[usize::from(AdminOpcode::Identify.value())];
+        assert!(identify.contains(CommandEffects::SUPPORTED));
+    });
+}
+
+#[test]
+fn an_io_queue_may_carry_another_host_identifier() {
+    with_target(|mut host| async move {
+        let mut data = connect_data(
+            host.admin.identify_controller().await.controller_id,
+            SUBSYSTEM,
+        );
+        data.host_id.0[0] ^= 1;
+        let mut queue = Queue::open(&host.reactor, host.address, HostOptions::default())
+            .await
+            .expect("a connection");
+        let cqe = queue.connect_as(2, &data).await.expect("an answer");
+        assert_status(&cqe, Status::SUCCESS);
+        let read = NvmCommand::Read(Blocks::new(0, 1));
+        let (cqe, _) = queue.nvm(read, 1, &[], BLOCK as u32).await;
+        assert_status(&cqe, Status::SUCCESS);
+        // The controller keeps that of its admin queue.
+        let identifier = GetFeatures {
+            cdw11: 1,
+            ..GetFeatures::new(FeatureId::HostIdentifier)
+        };
+        assert_eq!(host.get_feature(identifier, 16).await.1, [7; 16]);
+        let ids = host
+            .target
+            .controllers()
+            .into_iter()
+            .map(|found| found.host_id);
+        assert!(ids.eq([HostId([7; 16])]));
     });
 }
 

@@ -9,7 +9,7 @@ use weir_nvme::command::{
 use weir_nvme::feature::FeatureId;
 use weir_nvme::identify::ControllerAttributes;
 use weir_nvme::property::{
-    Configuration, ControllerStatus, Property, ShutdownNotification, ShutdownStatus,
+    Capabilities, Configuration, ControllerStatus, Property, ShutdownNotification, ShutdownStatus,
 };
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::{Sqe, Status};
@@ -48,6 +48,8 @@ cases! {
         : "CC.EN with an AMS that CAP does not offer" => "CSTS.CFS, and not CSTS.RDY";
     20 command_set_selected [] "NVMe Base 2.0c 3.1.3.5, 3.1.3.6"
         : "CC.EN with a reserved CSS" => "CSTS.CFS, and not CSTS.RDY";
+    20 all_command_sets [] "NVMe Base 2.0c 3.1.3.1, 3.1.3.5, 5.27.1.21"
+        : "CC.EN with CSS 110b where CAP.CSS offers it, and I/O Command Set Profiles 0 and 511" => "CSTS.RDY; success, and I/O Command Set Combination Rejected; or Invalid Field in Command";
     20 no_io_queue_after_a_fatal_error [] "NVMe Base 2.0c 3.1.3.6, 6.3"
         : "an I/O queue of a controller whose CSTS.CFS is 1" => "Command Sequence Error, or another refusal of Connect";
     20 a_reset_clears_a_fatal_error [] "NVMe Base 2.0c 3.1.3.6, 3.7.2"
@@ -237,6 +239,28 @@ fn arbitration_mechanism(context: &mut Context) -> Result<(), Failure> {
 
 fn command_set_selected(context: &mut Context) -> Result<(), Failure> {
     fatal(context, "CSS 5", enabled().with_command_set(5))
+}
+
+fn all_command_sets(context: &mut Context) -> Result<(), Failure> {
+    let mut controller = disabled(context)?;
+    let admin = &mut controller.admin;
+    let offered = Capabilities(admin.property(Property::Capabilities)?).command_sets();
+    if offered & Capabilities::COMMAND_SETS_SELECTABLE == 0 && !context.manner.exact {
+        return Err(Failure::NotOffered("CC.CSS 110b".into()));
+    }
+    let configuration = enabled().with_command_set(Configuration::COMMAND_SET_ALL);
+    let cqe = admin.configure(configuration)?;
+    check(cqe.status.is_success(), "CSS 6", "success", cqe.status)?;
+    let status = admin.await_status("CSTS.RDY", ControllerStatus::ready)?;
+    check(!status.fatal(), "CSTS.CFS", "0", "1")?;
+    let rejected = Status::IO_COMMAND_SET_COMBINATION_REJECTED.with_do_not_retry();
+    for (index, answer) in [(0, Status::SUCCESS), (511, rejected)] {
+        let set = SetFeatures::new(FeatureId::IoCommandSetProfile, index);
+        let what = format!("I/O Command Set Profile {index}");
+        let statuses = [answer, Status::INVALID_FIELD_IN_COMMAND];
+        admin_refused(admin, &what, AdminCommand::SetFeatures(set), 0, &statuses)?;
+    }
+    Ok(())
 }
 
 /// A controller that is connected and not enabled.
