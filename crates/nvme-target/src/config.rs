@@ -44,17 +44,15 @@ pub struct TargetConfig {
     pub controllers_per_host_max: u16,
     /// Controllers at most, of all hosts and subsystems. Further ones are refused as busy.
     pub controllers_max: u32,
-    /// Data of one connection's commands at once, in bytes, at least `mdts_bytes`: what its host is asked for, and what it is
-    /// sent and has not taken. Further commands wait. What comes in capsules has the bound of the reactor's pool.
+    /// Data of one connection's commands at once, in bytes, at least `mdts_bytes`: what its host is asked for, what it is
+    /// sent and has not taken, and what Verify has read and Copy moves. Further commands wait. What comes in capsules has the bound of the reactor's pool.
     pub bytes_in_flight_per_connection: u32,
     /// The same for all connections of one reactor.
     pub bytes_in_flight: u64,
     /// In-capsule data of an I/O command, in bytes: 0 or a multiple of 16 up to [`IN_CAPSULE_BYTES_MAX`].
     pub in_capsule_bytes: u32,
-    /// The longest transfer of one command (MDTS), in bytes: 4096 times a power of two, up to [`TRANSFER_BYTES_MAX`].
+    /// The longest transfer of one command (MDTS), and of one H2CData PDU (MAXH2CDATA), in bytes: 4096 times a power of two, up to [`TRANSFER_BYTES_MAX`].
     pub mdts_bytes: u32,
-    /// The longest data of one H2CData PDU (MAXH2CDATA), in bytes: a multiple of 4, at least 4096.
-    pub max_h2c_data: u32,
     /// The longest data of one C2HData PDU, in bytes: a multiple of 4, at least 4096.
     pub max_c2h_data: u32,
     /// The shortest keep-alive timeout that is used; shorter ones are lengthened to it.
@@ -83,7 +81,6 @@ impl Default for TargetConfig {
             bytes_in_flight: 1 << 30,
             in_capsule_bytes: 16_384,
             mdts_bytes: 1 << 20,
-            max_h2c_data: 128 << 10,
             max_c2h_data: 1 << 20,
             keep_alive_min: Duration::from_secs(1),
             keep_alive_max: Duration::from_secs(3600),
@@ -127,7 +124,6 @@ impl TargetConfig {
     /// # Errors
     /// The first value that is not.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let data_pdu = |bytes: u32| bytes >= PAGE_BYTES && bytes.is_multiple_of(4);
         check(
             self.max_connections > 0,
             "max_connections",
@@ -209,13 +205,7 @@ impl TargetConfig {
             format!("a power of two, {PAGE_BYTES} to {TRANSFER_BYTES_MAX}"),
         )?;
         check(
-            data_pdu(self.max_h2c_data),
-            "max_h2c_data",
-            self.max_h2c_data,
-            "a multiple of 4, at least 4096",
-        )?;
-        check(
-            data_pdu(self.max_c2h_data),
+            self.max_c2h_data >= PAGE_BYTES && self.max_c2h_data.is_multiple_of(4),
             "max_c2h_data",
             self.max_c2h_data,
             "a multiple of 4, at least 4096",

@@ -871,8 +871,11 @@ impl Connection {
         } else {
             self.retry.clear();
         }
+        if !starved {
+            self.queue.forget_stalled();
+        }
         // A command for which there is no slot waits for its own queue, which is nobody else's affair.
-        let starved = starved && self.queue.has_room();
+        let starved = starved && self.queue.has_room() && !self.queue.is_stalled_for_bytes();
         self.take_turns(starved, context);
     }
 

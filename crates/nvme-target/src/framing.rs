@@ -121,6 +121,7 @@ pub(crate) struct Framing {
     /// When a PDU began whose header is not complete.
     began: Option<Instant>,
     in_capsule_max: u32,
+    /// The longest that an R2T asks for, which some hosts send as one PDU whatever MAXH2CDATA says: Linux before 5.18.
     max_h2c_data: u32,
     max_c2h_data: u32,
     success_flag: bool,
@@ -153,7 +154,7 @@ impl Framing {
             blocked: None,
             began: None,
             in_capsule_max: config.in_capsule_bytes.max(ADMIN_IN_CAPSULE_BYTES),
-            max_h2c_data: config.max_h2c_data,
+            max_h2c_data: config.mdts_bytes,
             max_c2h_data: config.max_c2h_data,
             success_flag: false,
             written: 0,

@@ -354,6 +354,8 @@ impl Arrivals {
 enum Arrival {
     Serve,
     Wait,
+    /// There are as many connections as there may be.
+    Full,
     /// As many wait as may.
     RefuseAny,
     /// Its source has as many that are not a queue yet as it may have.
@@ -408,6 +410,23 @@ impl Watcher for VolumeWatch {
 }
 
 impl TargetShared {
+    fn new(config: TargetConfig, reactors: usize, started: Instant) -> Self {
+        let shard = || ShardHandle {
+            work: Mailbox::new(),
+            counters: Arc::default(),
+        };
+        TargetShared {
+            config,
+            shards: std::iter::repeat_with(shard).take(reactors).collect(),
+            registry: Registry::new(reactors),
+            started,
+            state: Mutex::default(),
+            next_id: AtomicU64::new(1),
+            connections: AtomicU32::new(0),
+            arrivals: Mutex::default(),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -429,9 +448,13 @@ impl TargetShared {
             .change(source, |newcomers| newcomers.half_open -= 1);
     }
 
-    /// Counts a connection that was accepted, and says what becomes of it.
+    /// Counts a connection that was accepted, and says what becomes of it. All reactors count under one lock: else each of
+    /// them could have the last place.
     fn arrive(&self, source: Source) -> Arrival {
         let mut arrivals = self.arrivals();
+        if self.connections.load(Ordering::Relaxed) >= self.config.max_connections {
+            return Arrival::Full;
+        }
         let newcomers_max = (self.config.max_connections / NEWCOMERS_SHARE).max(1);
         let of_source = arrivals.of(source);
         // Who comes later is not served before those of its source that wait.
@@ -441,12 +464,14 @@ impl TargetShared {
         }
         if is_first && arrivals.may_serve(source, &self.config) {
             arrivals.change(source, |newcomers| newcomers.half_open += 1);
+            self.connections.fetch_add(1, Ordering::Relaxed);
             return Arrival::Serve;
         }
         if arrivals.all.waiting >= newcomers_max {
             return Arrival::RefuseAny;
         }
         arrivals.change(source, |newcomers| newcomers.waiting += 1);
+        self.connections.fetch_add(1, Ordering::Relaxed);
         Arrival::Wait
     }
 
@@ -576,23 +601,7 @@ impl Target {
             .call(|reactor: Reactor| async move { reactor.now() })
             .await
             .map_err(|_| TargetError::Stopped { reactor: 0 })?;
-        let shards = reactors
-            .iter()
-            .map(|_| ShardHandle {
-                work: Mailbox::new(),
-                counters: Arc::default(),
-            })
-            .collect();
-        let shared = Arc::new(TargetShared {
-            registry: Registry::new(reactors.len()),
-            config,
-            shards,
-            started,
-            state: Mutex::default(),
-            next_id: AtomicU64::new(1),
-            connections: AtomicU32::new(0),
-            arrivals: Mutex::default(),
-        });
+        let shared = Arc::new(TargetShared::new(config, reactors.len(), started));
         for (index, remote) in reactors.iter().enumerate() {
             let target = Arc::clone(&shared);
             let work = Inbox::of(&shared.shards[index].work);
@@ -1128,12 +1137,6 @@ fn admit(shard: &Rc<Shard>, stream: TcpStream, options: &SocketOptions, discover
     let target = &shard.target;
     shard.counters.accepted.add(1);
     let peer = stream.peer_address();
-    if target.connections.load(Ordering::Relaxed) >= target.config.max_connections {
-        shard.counters.refused.add(1);
-        shard.counters.over_connections.add(1);
-        tracing::warn!(%peer, limit = target.config.max_connections, "a connection too many was closed");
-        return;
-    }
     let local = match stream.local_address() {
         Ok(local) => local,
         Err(error) => {
@@ -1154,17 +1157,18 @@ fn admit(shard: &Rc<Shard>, stream: TcpStream, options: &SocketOptions, discover
         look_at: now + HUNG_UP_LOOK,
     };
     match target.arrive(source) {
-        Arrival::Serve => {
-            target.connections.fetch_add(1, Ordering::Relaxed);
-            serve(shard, arrived);
-        }
+        Arrival::Serve => serve(shard, arrived),
         Arrival::Wait => {
-            target.connections.fetch_add(1, Ordering::Relaxed);
             let mut waiting = shard.waiting.borrow_mut();
             waiting.push_back(arrived);
             if waiting.len() == 1 {
                 shard.reactor.spawn(call_in(Rc::clone(shard))).detach();
             }
+        }
+        Arrival::Full => {
+            shard.counters.refused.add(1);
+            shard.counters.over_connections.add(1);
+            tracing::warn!(%peer, limit = target.config.max_connections, "a connection too many was closed");
         }
         Arrival::RefuseAny => {
             shard.counters.refused.add(1);
@@ -1182,6 +1186,33 @@ fn admit(shard: &Rc<Shard>, stream: TcpStream, options: &SocketOptions, discover
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reactors_that_accept_at_once_have_no_connection_too_many() {
+        const MOST: u32 = 2;
+        const REACTORS: u8 = 4;
+        let config = TargetConfig {
+            max_connections: MOST,
+            ..TargetConfig::default()
+        };
+        let target = TargetShared::new(config, 0, Instant::default());
+        std::thread::scope(|scope| {
+            for number in 0..REACTORS {
+                let target = &target;
+                scope.spawn(move || {
+                    let source = Source(IpAddr::from([192, 0, 2, number]));
+                    for _ in 0..100_000 {
+                        if let Arrival::Serve = target.arrive(source) {
+                            let now = target.connections.load(Ordering::Relaxed);
+                            target.half_open_ended(source);
+                            target.connection_ended();
+                            assert!(now <= MOST, "{now} connections");
+                        }
+                    }
+                });
+            }
+        });
+    }
 
     #[test]
     fn a_source_is_an_ipv4_address_however_it_is_written_or_an_ipv6_network() {

@@ -434,7 +434,6 @@ fn target(random: &mut Random, hosts: &[HostPlan], volumes: usize) -> TargetConf
         in_capsule_bytes: random.pick(&[0, 4096, 8192, 16_384]),
         bytes_in_flight_per_connection: mdts_bytes << random.within(0..=4),
         mdts_bytes,
-        max_h2c_data: random.pick(&[4096, 16 << 10, 128 << 10]),
         max_c2h_data: random.pick(&[4096, 64 << 10, 1 << 20]),
         volume_queue_depth: random.pick(&[2, 8, 64, 512]),
         ..TargetConfig::default()

@@ -147,7 +147,6 @@ fn target_config(head: &Head) -> TargetConfig {
         controllers_per_host_max: 3,
         in_capsule_bytes: head.in_capsule,
         mdts_bytes: head.mdts,
-        max_h2c_data: head.max_h2c,
         max_c2h_data: head.max_c2h,
         volume_queue_depth: head.volume_depth,
         ..TargetConfig::default()

@@ -115,7 +115,7 @@ impl Peer {
             host,
             ledger,
             maximum_in_capsule: head.in_capsule.max(ADMIN_IN_CAPSULE_BYTES),
-            maximum_h2c: head.max_h2c,
+            maximum_h2c: head.mdts,
             sent: Reader::new(Side::Controller),
             sent_dead: false,
             place: Place::Nowhere,
@@ -480,7 +480,7 @@ impl Peer {
             self.finding("the digests asked for were not granted");
         }
         if response.maximum_h2c_data != self.maximum_h2c {
-            self.finding("MAXH2CDATA is not as configured");
+            self.finding("MAXH2CDATA is not MDTS");
         }
         self.initialized = true;
         self.received.establish(ReceiveParameters {

@@ -34,9 +34,8 @@ pub(super) struct Head {
     pub(super) seed: u8,
     /// The largest segment of the network.
     pub(super) segment_bytes: usize,
-    /// In-capsule data of I/O commands, MAXH2CDATA, the longest C2HData, MDTS.
+    /// In-capsule data of I/O commands, the longest C2HData, MDTS.
     pub(super) in_capsule: u32,
-    pub(super) max_h2c: u32,
     pub(super) max_c2h: u32,
     pub(super) mdts: u32,
     /// Data of one connection's commands at once.
@@ -69,7 +68,6 @@ impl Head {
             segment_bytes: choose(&[64 << 10, 1460, 100, 7], network & 3),
             socket_bytes: choose(&[128 << 10, 8 << 10, 2 << 10, 256 << 10], network >> 2 & 3),
             in_capsule: choose(&[16_384, 8192, 4096, 0], sizes & 3),
-            max_h2c: choose(&[128 << 10, 4096, 8192, 4100], sizes >> 2 & 3),
             max_c2h: choose(&[1 << 20, 4096, 8192, 4100], sizes >> 4 & 3),
             mdts,
             bytes_in_flight: choose(&[64 << 20, mdts, 2 * mdts, 1 << 20], data & 3).max(mdts),

@@ -323,7 +323,7 @@ async fn every_command(reactor: Reactor, served: Served, options: Options) {
 fn every_way() -> Vec<(Shape, Options)> {
     let mut ways = Vec::new();
     for digests in 0..4 {
-        for (in_capsule_bytes, max_h2c_data, block_size) in [
+        for (in_capsule_bytes, mdts_bytes, block_size) in [
             (0, 4096, 512),
             (8192, 128 << 10, 4096),
             (65_536, 1 << 20, 512),
@@ -332,7 +332,7 @@ fn every_way() -> Vec<(Shape, Options)> {
                 let shape = Shape {
                     config: TargetConfig {
                         in_capsule_bytes,
-                        max_h2c_data,
+                        mdts_bytes,
                         ..TargetConfig::default()
                     },
                     block_size,

@@ -15,7 +15,7 @@ use weir_nvme::sgl::TcpData;
 use weir_nvme::sqe::Fuse;
 use weir_nvme::{Sqe, Status};
 
-use super::queue_pair::{Env, QueuePair, SlotIndex, status_of};
+use super::queue_pair::{Env, QueuePair, Slot, SlotIndex, status_of};
 use super::status::of_ana_state;
 use crate::volumes::Attached;
 
@@ -25,7 +25,7 @@ pub(crate) const COPY_RANGES_MAX: u16 = 128;
 pub(crate) const COPY_RANGE_BYTES_MAX: u32 = 1 << 20;
 /// Bytes of all source ranges of a Copy at most (MCL).
 pub(crate) const COPY_BYTES_MAX: u32 = 16 << 20;
-/// Bytes that a Copy moves at a time.
+/// Bytes that a Copy moves at a time at most.
 const COPY_STEP_BYTES: u32 = 256 << 10;
 /// The longest list of ranges that a Dataset Management command may bring, in bytes.
 const RANGE_LIST_BYTES_MAX: u32 = 4096;
@@ -97,8 +97,9 @@ pub(super) struct CopyProgress {
     index: u16,
     /// Blocks of it that are done.
     done: u32,
-    /// Blocks of the step in flight.
+    /// Blocks of the step in flight, and of the longest.
     step: u32,
+    step_blocks_max: u32,
     destination: u64,
     fua: bool,
 }
@@ -115,6 +116,21 @@ impl Work {
                 Space::Buffer
             }
             _ => Space::None,
+        }
+    }
+
+    /// Whether it brings no data, and the volume reads for it: it needs room for that before it begins.
+    #[inline]
+    pub(super) fn only_reads(&self) -> bool {
+        matches!(self, Work::Read { .. } | Work::Verify { .. })
+    }
+
+    /// Bytes that a Copy has in flight beside its list: what it moves at a time. 0 for all others.
+    #[inline]
+    pub(super) fn copy_step_bytes(&self, env: &Env<'_>) -> u32 {
+        match self {
+            Work::Copy(_) => COPY_STEP_BYTES.min(env.transfer_bytes_max),
+            _ => 0,
         }
     }
 
@@ -405,18 +421,23 @@ impl QueuePair {
                 deallocate,
                 fua,
             },
-            Work::Verify { lba, blocks } => Operation::Verify {
-                lba,
-                blocks: u64::from(blocks),
-            },
+            Work::Verify { lba, blocks } => {
+                let entry = self.slot(slot);
+                let step = entry.verify_step_blocks(env);
+                entry.work = Work::Verify {
+                    lba: lba + u64::from(step),
+                    blocks: blocks - step,
+                };
+                let blocks = u64::from(step);
+                Operation::Verify { lba, blocks }
+            }
             Work::Flush => Operation::Flush,
             Work::DatasetManagement(management) => {
                 return self.run_dataset_management(slot, management);
             }
-            Work::Copy(copy) => return self.run_copy(slot, copy),
+            Work::Copy(copy) => return self.run_copy(slot, copy, env),
             ref other => unreachable!("{other:?} is not a command of an I/O queue"),
         };
-        let _ = env;
         self.submit(slot, operation);
     }
 
@@ -450,14 +471,17 @@ impl QueuePair {
         }
     }
 
-    fn run_copy(&mut self, slot: SlotIndex, copy: CopyCommand) {
+    fn run_copy(&mut self, slot: SlotIndex, copy: CopyCommand, env: &Env<'_>) {
         let list = self.take_list(slot);
         let namespace = self.slot(slot).namespace.clone().expect("it has one");
         if let Err(status) = check_copy(&copy, &list, &namespace) {
             return self.finish(slot, status);
         }
+        let shift = namespace.geometry.get().block_size.shift();
+        let step_bytes = self.slot(slot).work.copy_step_bytes(env);
         self.slot(slot).work = Work::Copying(CopyProgress {
             ranges: list,
+            step_blocks_max: (step_bytes >> shift).max(1),
             count: copy.ranges,
             index: 0,
             done: 0,
@@ -470,23 +494,14 @@ impl QueuePair {
 
     /// Reads the next piece of a Copy, or ends it.
     fn copy_step(&mut self, slot: SlotIndex) {
-        let entry = self.slot(slot);
-        let shift = entry
-            .namespace
-            .as_ref()
-            .expect("it has one")
-            .geometry
-            .get()
-            .block_size
-            .shift();
-        let Work::Copying(progress) = &mut entry.work else {
+        let Work::Copying(progress) = &mut self.slot(slot).work else {
             unreachable!("a copy in progress")
         };
         if progress.index == progress.count {
             return self.finish(slot, Status::SUCCESS);
         }
         let range = progress.range();
-        progress.step = (range.blocks() - progress.done).min(COPY_STEP_BYTES >> shift);
+        progress.step = (range.blocks() - progress.done).min(progress.step_blocks_max);
         let operation = Operation::Read {
             lba: range.lba + u64::from(progress.done),
             blocks: progress.step,
@@ -603,7 +618,10 @@ impl QueuePair {
                 counters.reads.add(1);
                 self.recover_reserve(slot, operation);
             }
-            Operation::Verify { .. } => counters.reads.add(1),
+            Operation::Verify { .. } => match self.slot(slot).work {
+                Work::Verify { blocks: 1.., .. } => return self.run_nvm(slot, env),
+                _ => counters.reads.add(1),
+            },
             Operation::WriteZeroes { .. } => counters.writes.add(1),
             _ => counters.other_commands.add(1),
         }
@@ -643,6 +661,26 @@ impl QueuePair {
                 self.finish(second, Status::ABORTED_FAILED_FUSED_COMMAND);
             }
         }
+    }
+}
+
+impl Slot {
+    /// Blocks that the next step of a Verify reads: no more than one transfer has.
+    fn verify_step_blocks(&self, env: &Env<'_>) -> u32 {
+        let Work::Verify { blocks, .. } = self.work else {
+            unreachable!("a Verify")
+        };
+        blocks.min((env.transfer_bytes_max >> self.block_shift()).max(1))
+    }
+
+    /// The same in bytes.
+    pub(super) fn verify_step_bytes(&self, env: &Env<'_>) -> u32 {
+        self.verify_step_blocks(env) << self.block_shift()
+    }
+
+    fn block_shift(&self) -> u32 {
+        let namespace = self.namespace.as_ref().expect("it has one");
+        namespace.geometry.get().block_size.shift()
     }
 }
 

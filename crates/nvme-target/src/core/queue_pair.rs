@@ -253,6 +253,7 @@ pub(crate) struct QueuePair {
     may_take_bytes: bool,
     /// What it lacked when it last waited.
     lack: Lack,
+    is_stalled_for_bytes: bool,
     /// Something was granted since somebody last asked.
     was_granted: bool,
     /// Requests on volumes that have not ended; shared with whoever cleans up after a panic.
@@ -297,6 +298,7 @@ impl QueuePair {
             may_take_buffers: true,
             may_take_bytes: true,
             lack: Lack::Own,
+            is_stalled_for_bytes: false,
             was_granted: false,
             running: Rc::default(),
             taken: 0,
@@ -329,7 +331,17 @@ impl QueuePair {
 
     /// What commands wait for, where some do.
     pub(crate) fn lack(&self) -> Option<Lack> {
-        self.waits_for_buffer().then_some(self.lack)
+        (self.waits_for_buffer() || self.is_stalled_for_bytes).then_some(self.lack)
+    }
+
+    /// Whether a command that is offered again and again, and has its data in its capsule, lacks room and no buffer.
+    pub(crate) fn is_stalled_for_bytes(&self) -> bool {
+        self.is_stalled_for_bytes
+    }
+
+    /// The command that was [`Stalled`] is not offered for now, or never again.
+    pub(crate) fn forget_stalled(&mut self) {
+        self.is_stalled_for_bytes = false;
     }
 
     /// Takes bytes for a command, where there is room.
@@ -531,18 +543,29 @@ impl QueuePair {
             return Ok(self.refuse(sqe, status));
         }
         let in_capsule = matches!(payload, TcpData::InCapsule { length: 1.. });
+        let mut held = 0;
         let room = if in_capsule && plan.space != Space::None {
+            held = plan.work.copy_step_bytes(env);
+            self.is_stalled_for_bytes = held > 0 && !self.take_bytes(u64::from(held));
+            if self.is_stalled_for_bytes {
+                return Err(Stalled);
+            }
             match self.room_now(&plan, all_here, env) {
                 None if self.first_holds_reserve() => {
+                    self.give_bytes_back(u64::from(held));
                     return Ok(self.refuse(sqe, Status::COMMAND_INTERRUPTED));
                 }
-                None => return Err(Stalled),
+                None => {
+                    self.give_bytes_back(u64::from(held));
+                    return Err(Stalled);
+                }
                 room => room,
             }
         } else {
             None
         };
         let slot = self.take_slot(sqe);
+        self.slots[usize::from(slot)].held = held;
         let by_cid = self.index_by_cid(sqe.cid);
         self.by_cid[by_cid] = slot;
         self.slots[usize::from(slot)].buffer = match payload {
@@ -617,7 +640,7 @@ impl QueuePair {
     /// do, for short ones could take what comes back before there is enough for a long one.
     fn begin(&mut self, slot: SlotIndex, phase: Phase, fuse: Fuse, env: &Env<'_>) {
         match phase {
-            Phase::Running if !self.may_begin(slot) => self.wait_for_buffer(slot),
+            Phase::Running if !self.may_begin(slot, env) => self.wait_for_buffer(slot),
             Phase::Running => self.run(slot, env),
             // Its data is asked for when its second half is there.
             Phase::WaitsForBuffer if fuse == Fuse::First => {
@@ -638,18 +661,21 @@ impl QueuePair {
 
     /// Whether a command that brings no data may run before those that wait.
     #[inline]
-    fn may_begin(&mut self, slot: SlotIndex) -> bool {
-        if !matches!(self.slots[usize::from(slot)].work, Work::Read { .. }) {
+    fn may_begin(&mut self, slot: SlotIndex, env: &Env<'_>) -> bool {
+        if !self.slots[usize::from(slot)].work.only_reads() {
             return true;
         }
-        !self.waits_for_buffer() && self.take_room(slot)
+        !self.waits_for_buffer() && self.take_room(slot, env)
     }
 
-    /// Takes room for the data that a read is to yield.
+    /// Takes room for the data that a read is to yield, or for what a Verify reads at a time.
     #[inline]
-    fn take_room(&mut self, slot: SlotIndex) -> bool {
+    fn take_room(&mut self, slot: SlotIndex, env: &Env<'_>) -> bool {
         let entry = &mut self.slots[usize::from(slot)];
-        let bytes = entry.buffer;
+        let bytes = match entry.work {
+            Work::Read { .. } => entry.buffer,
+            _ => entry.verify_step_bytes(env),
+        };
         entry.held = bytes;
         if self.take_bytes(u64::from(bytes)) {
             return true;
@@ -727,6 +753,7 @@ impl QueuePair {
     pub(crate) fn refuse_without_slot(&mut self, sqe: &Sqe, status: Status) -> Cqe {
         self.advance_head();
         self.settle_fused(sqe, None);
+        self.forget_stalled();
         let mut status = status;
         // As in `finish`.
         if !matches!(self.kind, QueueKind::Unconnected) {
@@ -802,8 +829,10 @@ impl QueuePair {
             self.lack = Lack::Buffer;
             return None;
         }
-        let length = self.slots[usize::from(slots[0])].length;
-        let bytes = N as u64 * u64::from(length);
+        let first = &self.slots[usize::from(slots[0])];
+        let length = first.length;
+        let beside = first.work.copy_step_bytes(env);
+        let bytes = N as u64 * u64::from(length + beside);
         if !self.take_bytes(bytes) {
             return None;
         }
@@ -820,7 +849,7 @@ impl QueuePair {
             *landing = segments;
         }
         for slot in slots {
-            self.slots[usize::from(slot)].held = length;
+            self.slots[usize::from(slot)].held = length + beside;
         }
         Some(landings)
     }
@@ -838,8 +867,8 @@ impl QueuePair {
     }
 
     fn ask_for_buffer(&mut self, slot: SlotIndex, env: &Env<'_>) {
-        if matches!(self.slots[usize::from(slot)].work, Work::Read { .. }) {
-            if self.take_room(slot) {
+        if self.slots[usize::from(slot)].work.only_reads() {
+            if self.take_room(slot, env) {
                 self.slots[usize::from(slot)].phase = Phase::Running;
                 self.run(slot, env);
             } else {

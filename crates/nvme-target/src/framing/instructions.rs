@@ -256,7 +256,7 @@ fn writes_after_r2t(digests: bool) {
     let sgl = SglDescriptor::Transport { length: LONG };
     let command = View::copy_of(&capsule(&writer, 0, true, LONG, sgl));
     let mut pure = Pure::new(digests);
-    assert!(pure.config.max_h2c_data >= LONG, "one PDU is enough");
+    assert!(pure.config.mdts_bytes >= LONG, "one PDU is enough");
     // What is received directly is there from the start: one command at a time has the same buffer always.
     let mut buffer = pure.pool.segment(LONG as usize).expect("there is room");
     buffer.fill(0x5a);

@@ -815,6 +815,20 @@ fn a_long_read_comes_in_several_pdus_in_order() {
     });
 }
 
+/// Linux before 5.18 answers an R2T with one H2CData, whatever MAXH2CDATA is.
+#[test]
+fn an_r2t_can_be_answered_with_one_pdu() {
+    with_target(|mut host| async move {
+        let longest = host.admin.identify_controller().await;
+        let longest = longest.maximum_transfer_bytes(0).expect("MDTS");
+        let data = pattern(5, longest as usize);
+        host.io.maximum_h2c_data = u32::MAX;
+        host.write(3, &data).await;
+        assert_eq!(host.io.h2c_pdus, 1);
+        assert_eq!(host.read(3, (data.len() / BLOCK) as u32).await, data);
+    });
+}
+
 #[test]
 fn flow_control_is_off_where_the_host_wishes_so() {
     with_target(|host| async move {

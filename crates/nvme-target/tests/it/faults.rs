@@ -267,7 +267,10 @@ type Change = fn(&mut H2cData);
 fn data_that_was_not_asked_for_ends_the_connection() {
     with_target(
         1,
-        TargetConfig::default(),
+        TargetConfig {
+            mdts_bytes: 128 << 10,
+            ..TargetConfig::default()
+        },
         |reactor, target, address, remotes| async move {
             use FatalErrorStatus::{DataTransferOutOfRange, InvalidPduHeaderField, LimitExceeded};
             let options = HostOptions {
@@ -276,7 +279,7 @@ fn data_that_was_not_asked_for_ends_the_connection() {
             };
             let (admin, id) =
                 admin_queue(&reactor, address, SUBSYSTEM, HostOptions::default()).await;
-            let length = 256 * 1024_u32;
+            let length = 128 * 1024_u32;
             let changes: [(Change, FatalErrorStatus, u32); 7] = [
                 (|data| data.transfer_tag = 77, InvalidPduHeaderField, 10),
                 (|data| data.cid ^= 1, InvalidPduHeaderField, 8),
@@ -306,7 +309,7 @@ fn data_that_was_not_asked_for_ends_the_connection() {
                     last: false,
                 };
                 change(&mut header);
-                let bytes = queue.h2c_data(&header, &data[..header.length as usize]);
+                let bytes = queue.h2c_data(&header, &pattern(1, header.length as usize));
                 queue.send_bytes(&bytes).await.expect("connected");
                 let broken = queue.step().await.expect_err("terminated");
                 assert_terminated(&broken, status, information);

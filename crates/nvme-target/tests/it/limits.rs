@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use crate::common::*;
 use crate::slow::SlowVolume;
+use crate::volumes::slow_subsystem;
 use weir_nvme::command::{
-    AdminCommand, Blocks, ConnectData, FabricsCommand, Identify, NvmCommand, PropertySet,
-    PropertySize,
+    AdminCommand, Blocks, ConnectData, CopyCommand, CopyRange, FabricsCommand, Identify,
+    NvmCommand, PropertySet, PropertySize, Verify,
 };
 use weir_nvme::identify::Cns;
 use weir_nvme::property::Property;
@@ -438,6 +439,147 @@ fn data_in_flight_of_a_connection_is_bounded_and_nothing_is_lost() {
     );
 }
 
+/// A Verify has a volume read, and a Copy moves data: as long as they run, that is data in flight as well.
+#[test]
+fn what_verifies_and_copies_move_is_bounded() {
+    const COMMANDS: usize = 24;
+    const MOST: u64 = 1 << 20;
+    const STEP: u64 = 256 << 10;
+    let simulation = simulation();
+    let remotes = start_reactors(&simulation, 1);
+    let server = simulation.address(SERVER);
+    simulation.run(CLIENT, move |reactor| async move {
+        let (subsystem, volume) = slow_subsystem();
+        let config = TargetConfig {
+            bytes_in_flight_per_connection: MOST as u32,
+            ..TargetConfig::default()
+        };
+        let (target, address) = serve(remotes, config, &[], server).await;
+        let applied = target.apply(snapshot(2, vec![subsystem], address)).await;
+        applied.expect("applied");
+        let in_flight = || target.stats().reactors[0].bytes_in_flight;
+        let options = HostOptions::default();
+        let (admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+        let by_r2t = HostOptions {
+            in_capsule: 0,
+            ..options
+        };
+        volume.set_delay(Duration::from_millis(100));
+
+        // Each Verify is carried out in steps of one transfer.
+        let mut queue = io_queue(&reactor, address, id, 1, options).await;
+        let mut cids = Vec::new();
+        for _ in 0..COMMANDS {
+            let verify = Verify {
+                lba: 0,
+                blocks: 2 * (MOST as usize / BLOCK) as u32 + 1,
+                ..Verify::default()
+            };
+            let sqe = NvmCommand::Verify(verify).sqe(0, 1, SglDescriptor::NONE);
+            cids.push(queue.submit(sqe, &[], 0).await.expect("connected"));
+        }
+        eventually(&reactor, "a Verify", async || in_flight() > 0).await;
+        for cid in cids {
+            assert!(in_flight() <= MOST, "{}", in_flight());
+            let (cqe, _) = queue.answer(cid).await.expect("connected");
+            assert!(cqe.status.is_success(), "{:?}", cqe.status);
+        }
+        assert_eq!(in_flight(), 0);
+
+        // A Copy has its list beside what it moves.
+        for (qid, options) in [(2, options), (3, by_r2t)] {
+            let mut queue = io_queue(&reactor, address, id, qid, options).await;
+            let range = CopyRange::new(0, 2 * (STEP as usize / BLOCK) as u32);
+            let copy = CopyCommand {
+                destination_lba: 4096,
+                ranges: 1,
+                ..CopyCommand::default()
+            };
+            let mut cids = Vec::new();
+            for _ in 0..COMMANDS {
+                let sqe = NvmCommand::Copy(copy).sqe(0, 1, SglDescriptor::NONE);
+                let sent = queue.submit(sqe, &range.encode(), 0).await;
+                cids.push(sent.expect("connected"));
+            }
+            eventually(&reactor, "three copies", async || in_flight() >= 3 * STEP).await;
+            for cid in cids {
+                assert!(in_flight() <= MOST, "{}", in_flight());
+                let (cqe, _) = queue.answer(cid).await.expect("connected");
+                assert!(cqe.status.is_success(), "{:?}", cqe.status);
+            }
+            assert_eq!(in_flight(), 0);
+            assert!(target.stats().reactors[0].own_waits > 0);
+        }
+        drop(admin);
+    });
+}
+
+/// A Copy in a capsule that finds no room waits without a slot; where what it waits for lies behind it, it is refused, and
+/// waits among the connections no more.
+#[test]
+fn a_copy_that_is_refused_for_want_of_room_holds_nobody_up() {
+    const MOST: usize = 1 << 20;
+    let config = TargetConfig {
+        bytes_in_flight: MOST as u64,
+        ..TargetConfig::default()
+    };
+    with_target(
+        simulation(),
+        1,
+        config,
+        |reactor, target, address, _| async move {
+            let options = HostOptions {
+                in_capsule: 4096,
+                ..HostOptions::default()
+            };
+            let (admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+            let mut queue = io_queue(&reactor, address, id, 1, options).await;
+            let mut other = io_queue(&reactor, address, id, 2, options).await;
+            let data = pattern(3, LONG);
+            let blocks = Blocks::new(0, (LONG / BLOCK) as u32);
+            let mut writes = Vec::new();
+            let mut r2ts = Vec::new();
+            for _ in 0..MOST / LONG {
+                let write = NvmCommand::Write(blocks).sqe(0, 1, SglDescriptor::NONE);
+                writes.push(queue.submit(write, &data, 0).await.expect("connected"));
+                r2ts.push(queue.receive_r2t().await);
+            }
+            let copy = NvmCommand::Copy(CopyCommand {
+                destination_lba: 4096,
+                ranges: 1,
+                ..CopyCommand::default()
+            });
+            let list = CopyRange::new(0, 1).encode();
+            let (cqe, _) = queue.nvm(copy, 1, &list, 0).await;
+            assert!(
+                cqe.status.is(Status::COMMAND_INTERRUPTED),
+                "{:?}",
+                cqe.status
+            );
+            for r2t in r2ts {
+                queue.send_data(&r2t).await.expect("connected");
+            }
+            for cid in writes {
+                let (cqe, _) = queue.answer(cid).await.expect("connected");
+                assert!(cqe.status.is_success(), "{:?}", cqe.status);
+            }
+            for queue in [&mut other, &mut queue] {
+                let read = NvmCommand::Read(blocks);
+                let (cqe, there) = queue.nvm(read, 1, &[], LONG as u32).await;
+                assert!(cqe.status.is_success(), "{:?}", cqe.status);
+                assert!(there == data, "read back");
+            }
+            let (cqe, _) = queue.nvm(copy, 1, &list, 0).await;
+            assert!(cqe.status.is_success(), "{:?}", cqe.status);
+            eventually(&reactor, "the end of the last send", async || {
+                target.stats().reactors[0].bytes_in_flight == 0
+            })
+            .await;
+            drop(admin);
+        },
+    );
+}
+
 /// Hosts whose commands could use every buffer that comes back do not keep another from having its turn.
 #[test]
 fn hosts_that_use_all_buffers_do_not_starve_another() {
@@ -754,10 +896,24 @@ async fn client(reactor: Reactor, address: SocketAddr, manner: Manner) -> Option
     for index in 0..count {
         let length = BLOCK << below(10);
         let at = Blocks::new(below(1000), (length / BLOCK) as u32);
-        let (command, out, reads) = if below(2) == 0 && !matches!(manner, Manner::NeverReads) {
-            (NvmCommand::Write(at), pattern(index, length), 0)
-        } else {
-            (NvmCommand::Read(at), Vec::new(), length as u32)
+        let verify = Verify {
+            lba: at.lba,
+            blocks: 10 * at.blocks,
+            ..Verify::default()
+        };
+        let copy = CopyCommand {
+            destination_lba: below(1000),
+            ranges: 1,
+            ..CopyCommand::default()
+        };
+        let range = CopyRange::new(at.lba, at.blocks).encode();
+        let (command, out, reads) = match below(12) {
+            0 => (NvmCommand::Verify(verify), Vec::new(), 0),
+            1 => (NvmCommand::Copy(copy), range.to_vec(), 0),
+            2..7 if !matches!(manner, Manner::NeverReads) => {
+                (NvmCommand::Write(at), pattern(index, length), 0)
+            }
+            _ => (NvmCommand::Read(at), Vec::new(), length as u32),
         };
         let sqe = command.sqe(0, 1, SglDescriptor::NONE);
         cids.push(queue.prepare(sqe, &out, reads, &mut bytes));

@@ -27,7 +27,7 @@ use weir_volume::{Access, Guard, GuardConfig, MemVolume};
 const BLOCK: usize = 512;
 const OTHER: &str = "nqn.2024-01.org.weir:other";
 
-fn slow_subsystem() -> (Subsystem, Arc<SlowVolume>) {
+pub(crate) fn slow_subsystem() -> (Subsystem, Arc<SlowVolume>) {
     let volume = SlowVolume::new(memory_volume("4M", BLOCK as u32));
     let mut subsystem = Subsystem::new(nqn(SUBSYSTEM), "WEIR-SLOW");
     let namespace: Arc<dyn Volume> = volume.clone();

@@ -39,7 +39,7 @@ cases! {
     11 datal_below_plen [WRITES] "TCP 1.0c 3.6.2.8": "DATAL 4 less than the PDU has" => "C2HTermReq, Invalid PDU Header Field, FEI 4 or 16";
     11 datal_above_plen [WRITES] "TCP 1.0c 3.6.2.8": "DATAL 4 more than the PDU has" => "C2HTermReq, Invalid PDU Header Field, FEI 4 or 16";
     11 datal_max [WRITES] "TCP 1.0c 3.6.2.8": "DATAL 2^32 - 1 in a PDU of a block" => "C2HTermReq, Invalid PDU Header Field, FEI 4 or 16; or Data Transfer Limit Exceeded";
-    11 datal_above_maxh2cdata [WRITES] "TCP 1.0c 3.6.2.8": "one H2CData 4 bytes longer than MAXH2CDATA" => "C2HTermReq, Data Transfer Limit Exceeded";
+    11 datal_above_maxh2cdata [WRITES] "TCP 1.0c 3.6.2.8": "one H2CData 4 bytes longer than MAXH2CDATA" => "C2HTermReq, Data Transfer Limit Exceeded; or Out of Range, where no R2T asks for as much";
     11 last_missing [WRITES] "TCP 1.0c 3.6.2.8": "all data of an R2T, and no LAST_PDU" => "C2HTermReq, Invalid PDU Header Field, FEI 1, or PDU Sequence Error";
     11 last_early [WRITES] "TCP 1.0c 3.6.2.8": "LAST_PDU on the first half" => "C2HTermReq, Invalid PDU Header Field, FEI 1, or PDU Sequence Error";
     11 data_after_the_last [WRITES] "TCP 1.0c 3.6.2.8": "one H2CData more in the segment of the last" => "the answer or none, then C2HTermReq, Invalid PDU Header Field or PDU Sequence Error";
@@ -432,10 +432,11 @@ fn datal_max(context: &mut Context) -> Result<(), Failure> {
 fn datal_above_maxh2cdata(context: &mut Context) -> Result<(), Failure> {
     let limit = context.facts.maximum_h2c_data;
     let most = context.facts.transfer_bytes_max.unwrap_or(u64::MAX);
-    let blocks = context.blocks_of(limit.saturating_mul(2));
-    let bytes = u64::from(blocks) * u64::from(context.facts.block_bytes);
-    if limit > 4 << 20 || bytes > most || u64::from(blocks) + 1 > context.facts.case_blocks() {
-        return Err(Failure::NotOffered("a Write above MAXH2CDATA".into()));
+    // MAXH2CDATA may be as much as one command transfers.
+    let bytes = u64::from(limit.saturating_mul(2)).min(most);
+    let blocks = context.blocks_of(bytes.min(u64::from(u32::MAX)) as u32);
+    if limit > 4 << 20 || u64::from(blocks) + 1 > context.facts.case_blocks() {
+        return Err(Failure::NotOffered("a Write as long as MAXH2CDATA".into()));
     }
     let awaiting = Awaiting::new(context, blocks)?;
     let header = H2cData {
@@ -443,7 +444,11 @@ fn datal_above_maxh2cdata(context: &mut Context) -> Result<(), Failure> {
         last: false,
         ..awaiting.header
     };
-    awaiting.refused(&header, &[Answer::Terminated(LimitExceeded, 0)])
+    let answers = [
+        Answer::Terminated(LimitExceeded, 0),
+        Answer::Terminated(DataTransferOutOfRange, 0),
+    ];
+    awaiting.refused(&header, &answers)
 }
 
 const WRONG_LAST: [Answer; 2] = [
