@@ -26,8 +26,8 @@ use crate::account::Kept;
 use crate::config::TargetConfig;
 use crate::core::{
     AdminView, ConnectIdentity, ConnectRefusal, Controller, ControllerIdentity, ControllerKind,
-    Effect, Env, FLOW_CONTROL_OFF, Lack, QueueKind, QueuePair, SlotIndex, check_connect_data,
-    check_connect_fields, flow_control_off,
+    DiscoveryLogs, Effect, Env, FLOW_CONTROL_OFF, Lack, QueueKind, QueuePair, SlotIndex,
+    check_connect_data, check_connect_fields, flow_control_off,
 };
 use crate::counters::{IoCounters, IoTotals};
 use crate::framing::{DirectReturn, Framing, Progress};
@@ -257,6 +257,7 @@ impl Scene {
             snapshot: &snapshot,
             config: &target.config,
             local_address: self.local,
+            discovery: &self.shard.discovery,
             totals: &totals,
             errors: &shared.errors,
             io_queues: target.registry.io_queues(shared),
@@ -1437,7 +1438,7 @@ pub struct MemoryNeeds {
     pub connection_bytes: u64,
     /// Each controller, beside its admin queue's connection.
     pub controller_bytes: u64,
-    /// Each reactor: large receives that are kept.
+    /// Each reactor: large receives that are kept, discovery logs.
     pub reactor_bytes: u64,
     /// Lists of data in flight take one part in so many of the data itself.
     pub list_share: u64,
@@ -1462,7 +1463,8 @@ impl TargetConfig {
         MemoryNeeds {
             connection_bytes: (lists + RECEIVE_BYTES_MAX + Latency::MEMORY_BYTES_MAX) as u64,
             controller_bytes: Controller::memory_bytes(SLACK) as u64,
-            reactor_bytes: (KEPT_BYTES_MAX + LARGE_RECEIVES_BYTES) as u64,
+            reactor_bytes: (KEPT_BYTES_MAX + LARGE_RECEIVES_BYTES + DiscoveryLogs::BYTES_MAX)
+                as u64,
             // In an answer, in a send, and as the kernel is told.
             list_share: DATA_BYTES_MIN / (SLACK * 3 * size_of::<View>()) as u64,
         }

@@ -12,6 +12,7 @@ use weir_reactor::{Instant, Reactor, Receiver, oneshot};
 
 use crate::account::{Account, Turns};
 use crate::connection::{Entry, Message};
+use crate::core::DiscoveryLogs;
 use crate::counters::ConnectionCounters;
 use crate::latency::Latency;
 use crate::mailbox::Inbox;
@@ -71,6 +72,8 @@ pub(crate) struct Shard {
     pub(crate) waiting: RefCell<VecDeque<Waiting>>,
     /// Data in flight of all connections here.
     pub(crate) account: Rc<Account>,
+    /// The discovery logs of the snapshot.
+    pub(crate) discovery: RefCell<DiscoveryLogs>,
     /// Whose turn it is to take buffers.
     pub(crate) turns: Turns,
     /// Whose turn it is to take room in the account.
@@ -89,6 +92,7 @@ impl Shard {
             reactor: reactor.clone(),
             counters: Arc::clone(&target.shards[index].counters),
             account: Account::new(target.config.bytes_in_flight),
+            discovery: RefCell::default(),
             turns: Turns::default(),
             account_turns: Turns::default(),
             kept: Rc::default(),
@@ -159,6 +163,7 @@ impl Shard {
         *self.queues.borrow_mut() = kept;
         let before = self.attached.replace(attached);
         self.retire(&before);
+        self.discovery.take();
         *self.snapshot.borrow_mut() = snapshot;
         self.changed()
     }

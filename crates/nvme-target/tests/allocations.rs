@@ -4,14 +4,16 @@
 #[path = "it/common.rs"]
 mod common;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use common::*;
-use weir_nvme::command::{Blocks, NvmCommand};
+use weir_nvme::command::{AdminCommand, Blocks, GetLogPage, NvmCommand};
+use weir_nvme::log::LogId;
+use weir_nvme::nqn::DISCOVERY_NQN;
 use weir_nvme::sgl::SglDescriptor;
-use weir_nvme_target::TargetConfig;
+use weir_nvme_target::{Subsystem, Target, TargetConfig};
 use weir_reactor::heap::{CountingHeap, allocations, tell_next};
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
 use weir_reactor::{PanicPolicy, Reactor, ReactorConfig, ReactorId, ReactorThread, Remote, System};
@@ -173,25 +175,35 @@ fn end() -> u64 {
     allocations()
 }
 
-/// Runs everything on one volume, with these options of the host.
-fn allocates_nothing(kind: &'static str, options: HostOptions) {
+/// Runs `work` with a target of one such volume, whose reactor is the last argument.
+fn with_target<F: Future<Output = ()>>(
+    kind: &'static str,
+    work: impl FnOnce(Reactor, Target, SocketAddr, Remote) -> F + Send + 'static,
+) {
     let system = LinuxSystem::new(LinuxConfig::default()).expect("io_uring works here");
     let (server, host) = (reactor(&system, 0), reactor(&system, 1));
     let served = server.remote.clone();
-    let work = move |reactor: Reactor| async move {
+    let all = move |reactor: Reactor| async move {
         let address = IpAddr::from(Ipv4Addr::LOCALHOST);
         let config = TargetConfig::default();
         let remotes = vec![served.clone()];
-        let (_target, address) = serve_at(remotes, config, &[volume(kind)], address, 0).await;
-        let (_admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
-        let mut queue = io_queue(&reactor, address, id, 1, options).await;
-        measure(&reactor, &mut queue, &served, kind).await;
+        let (target, address) = serve_at(remotes, config, &[volume(kind)], address, 0).await;
+        work(reactor, target, address, served).await;
     };
-    host.remote.call_blocking(work).expect("it runs");
+    host.remote.call_blocking(all).expect("it runs");
     for thread in [host, server] {
         thread.remote.stop();
         thread.join();
     }
+}
+
+/// Runs everything on one volume, with these options of the host.
+fn allocates_nothing(kind: &'static str, options: HostOptions) {
+    with_target(kind, move |reactor, _target, address, served| async move {
+        let (_admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+        let mut queue = io_queue(&reactor, address, id, 1, options).await;
+        measure(&reactor, &mut queue, &served, kind).await;
+    });
 }
 
 const OPTIONS: HostOptions = HostOptions {
@@ -207,6 +219,39 @@ const OPTIONS: HostOptions = HostOptions {
 #[test]
 fn null_allocates_nothing() {
     allocates_nothing("null", OPTIONS);
+}
+
+/// A log is built once, however many reads it takes to have all of it.
+#[test]
+fn a_read_of_the_discovery_log_costs_the_same_however_long_it_is() {
+    const BYTES: u32 = 4096;
+    with_target("null", |reactor, target, address, served| async move {
+        let (mut queue, _) = admin_queue(&reactor, address, DISCOVERY_NQN, OPTIONS).await;
+        let mut costs = Vec::new();
+        for (generation, count) in [(2, 4), (3, 400)] {
+            let named = |number: u32| Subsystem::new(nqn(&format!("{SUBSYSTEM}-{number}")), "1");
+            let subsystems = (0..count).map(named).collect();
+            let applied = target.apply(snapshot(generation, subsystems, address));
+            applied.await.expect("applied");
+            let get = GetLogPage::new(LogId::Discovery, 0, u64::from(BYTES));
+            let command = AdminCommand::GetLogPage(get);
+            queue.admin(command, &[], BYTES).await;
+            let mut allocated = u64::MAX;
+            for _ in 0..TRIES {
+                let before = ask(&reactor, &served, allocations).await;
+                for _ in 0..ROUNDS {
+                    let (cqe, _) = queue.admin(command, &[], BYTES).await;
+                    assert!(cqe.status.is_success(), "{:?}", cqe.status);
+                }
+                let after = ask(&reactor, &served, allocations).await;
+                allocated = allocated.min(after - before);
+            }
+            costs.push(allocated);
+        }
+        // Less than one more for each read.
+        let most = costs[0] + ROUNDS as u64;
+        assert!(costs[1] < most, "allocations of {ROUNDS} reads: {costs:?}");
+    });
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! A controller: what its admin queue's commands work on.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::rc::{Rc, Weak};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use weir_nvme::event::EventType;
 use weir_nvme::property::{Configuration, ControllerStatus};
 use weir_nvme::{HostId, Nqn, Sqe, Status};
 
+use super::discovery::{DiscoveryLog, DiscoveryLogs};
 use super::error_log::ErrorLog;
 use super::events::Events;
 use super::features::{self, Features};
@@ -49,6 +52,8 @@ pub(crate) struct AdminView<'a> {
     pub(crate) config: &'a TargetConfig,
     /// The address that the host reached.
     pub(crate) local_address: SocketAddr,
+    /// The reactor's discovery logs of the snapshot.
+    pub(crate) discovery: &'a RefCell<DiscoveryLogs>,
     /// What hosts did with the subsystem so far.
     pub(crate) totals: &'a dyn Fn() -> IoTotals,
     pub(crate) errors: &'a Mutex<ErrorLog>,
@@ -122,7 +127,9 @@ pub(crate) struct Controller {
     /// The same of ANA states.
     seen_ana: Vec<(u32, AnaState)>,
     ana_moved: bool,
-    seen_discovery: Vec<u8>,
+    /// The discovery log as long as its reactor has it, and the hash of its records when the host was told last.
+    discovery: Weak<DiscoveryLog>,
+    seen_discovery: u64,
     pub(super) ana_changes: u64,
 }
 
@@ -145,19 +152,19 @@ impl Controller {
             changed: BTreeSet::new(),
             seen_ana: Vec::new(),
             ana_moved: false,
-            seen_discovery: Vec::new(),
+            discovery: Weak::new(),
+            seen_discovery: 0,
             ana_changes: 0,
         }
     }
 
-    /// Bytes that a controller takes at worst beside its queues: what it has seen of namespaces, its error log, one discovery
-    /// log; lists grow to `slack` times what is in them.
+    /// Bytes that a controller takes at worst beside its queues: what it has seen of namespaces, its error log; lists grow to
+    /// `slack` times what is in them.
     pub(crate) fn memory_bytes(slack: usize) -> usize {
-        const DISCOVERY_BYTES_MAX: usize = 64 << 10;
         let namespaces = crate::snapshot::Subsystem::NAMESPACES_MAX as usize;
         let seen = size_of::<Seen>() + size_of::<(u32, AnaState)>() + 4 * size_of::<u32>();
         let errors = ErrorLog::ENTRIES * size_of::<(u64, super::error_log::Failure)>();
-        slack * (namespaces * seen + errors) + DISCOVERY_BYTES_MAX
+        slack * (namespaces * seen + errors)
     }
 
     /// The keep-alive timeout; none: it never expires.
@@ -304,11 +311,22 @@ impl Controller {
     }
 
     fn announce_discovery(&mut self, view: &AdminView<'_>) {
-        let now = super::discovery::records(&self.identity.host_nqn, view);
+        let now = self.discovery_log(view).records_hash();
         if now != self.seen_discovery {
             self.events.raise(EventType::DiscoveryLogChange);
         }
         self.seen_discovery = now;
+    }
+
+    /// The discovery log as the host sees it.
+    pub(super) fn discovery_log(&mut self, view: &AdminView<'_>) -> Rc<DiscoveryLog> {
+        if let Some(log) = self.discovery.upgrade() {
+            return log;
+        }
+        let mut logs = view.discovery.borrow_mut();
+        let log = logs.of(&self.identity.host_nqn, view);
+        self.discovery = Rc::downgrade(&log);
+        log
     }
 
     /// Takes what the host sees now as what it knows.
@@ -319,7 +337,7 @@ impl Controller {
                 self.seen_ana = ana_states(namespaces);
             }
             ControllerKind::Discovery => {
-                self.seen_discovery = super::discovery::records(&self.identity.host_nqn, view);
+                self.seen_discovery = self.discovery_log(view).records_hash();
             }
         }
     }

@@ -1,6 +1,11 @@
 //! The Discovery log: the subsystems that a host may connect to, at every port (NVMe Base 2.0c, section 5.16.1.23).
+//!
+//! Hosts that may connect to the same subsystems share one log, which is built when one of them first reads it.
 
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hasher};
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 
 use weir_nvme::command::ConnectData;
 use weir_nvme::log::{
@@ -12,45 +17,105 @@ use weir_nvme::{Nqn, nqn};
 use super::controller::AdminView;
 use crate::snapshot::{ControllerModel, Port};
 
-/// The page for `host`.
-pub(super) fn log_page(host: &Nqn, view: &AdminView<'_>) -> Vec<u8> {
-    let records = records(host, view);
-    let header = DiscoveryLogHeader {
-        generation: view.snapshot.generation,
-        records: (records.len() / DiscoveryLogEntry::SIZE) as u64,
-        record_format: 0,
-    };
-    let mut page = header.encode().to_vec();
-    page.extend(records);
-    page
+/// A log as some hosts see it.
+pub(crate) struct DiscoveryLog {
+    /// Which of the snapshot's subsystems they may connect to, by their order.
+    allowed: Vec<u32>,
+    /// The address that they reached.
+    reached: IpAddr,
+    page: Vec<u8>,
+    records_hash: u64,
 }
 
-/// The entries for `host`: this discovery subsystem at its ports, then what may be connected to.
-pub(super) fn records(host: &Nqn, view: &AdminView<'_>) -> Vec<u8> {
-    let snapshot = view.snapshot;
-    let mut records = Vec::new();
-    for port in &snapshot.ports {
-        let mut entry = entry_of(port, view);
-        entry.subsystem_type = SubsystemType::CurrentDiscovery;
-        entry.subsystem_nqn = Nqn::discovery().to_field();
-        entry.flags = EntryFlags::PERSISTENT_CONNECTION | EntryFlags::DUPLICATE;
-        records.extend(entry.encode());
+/// The logs of one reactor's snapshot.
+#[derive(Default)]
+pub(crate) struct DiscoveryLogs {
+    /// Those that were built last are last.
+    logs: VecDeque<Rc<DiscoveryLog>>,
+    bytes: usize,
+}
+
+impl DiscoveryLogs {
+    /// Bytes that are kept at most. One log may be longer: its length is that of the operator's lists. It is kept alone.
+    pub(crate) const BYTES_MAX: usize = 1 << 20;
+
+    /// The log for `host`.
+    pub(super) fn of(&mut self, host: &Nqn, view: &AdminView<'_>) -> Rc<DiscoveryLog> {
+        let subsystems = (0..).zip(&view.snapshot.subsystems);
+        let allowed = subsystems.filter(|(_, subsystem)| subsystem.allowed.allows(host));
+        let allowed: Vec<u32> = allowed.map(|(index, _)| index).collect();
+        let reached = view.local_address.ip();
+        let is_it = |log: &&Rc<DiscoveryLog>| log.allowed == allowed && log.reached == reached;
+        if let Some(log) = self.logs.iter().find(is_it) {
+            return Rc::clone(log);
+        }
+        let log = Rc::new(DiscoveryLog::new(allowed, view));
+        self.bytes += log.memory_bytes();
+        while self.bytes > Self::BYTES_MAX
+            && let Some(oldest) = self.logs.pop_front()
+        {
+            self.bytes -= oldest.memory_bytes();
+        }
+        self.logs.push_back(Rc::clone(&log));
+        log
     }
-    let allowed = snapshot
-        .subsystems
-        .iter()
-        .filter(|subsystem| subsystem.allowed.allows(host));
-    for subsystem in allowed {
-        for port in snapshot.ports.iter().filter(|port| !port.discovery_only) {
+}
+
+impl DiscoveryLog {
+    fn new(allowed: Vec<u32>, view: &AdminView<'_>) -> Self {
+        let snapshot = view.snapshot;
+        let subsystem_ports = snapshot.ports.iter().filter(|port| !port.discovery_only);
+        let count = snapshot.ports.len() + allowed.len() * subsystem_ports.clone().count();
+        let header = DiscoveryLogHeader {
+            generation: snapshot.generation,
+            records: count as u64,
+            record_format: 0,
+        };
+        let mut page =
+            Vec::with_capacity(DiscoveryLogHeader::SIZE + count * DiscoveryLogEntry::SIZE);
+        page.extend(header.encode());
+        // This discovery subsystem at its ports, then what may be connected to.
+        for port in &snapshot.ports {
             let mut entry = entry_of(port, view);
-            entry.subsystem_nqn = subsystem.nqn.to_field();
-            if subsystem.controller_model == ControllerModel::Static {
-                entry.controller_id = ConnectData::ANY_STATIC_CONTROLLER;
+            entry.subsystem_type = SubsystemType::CurrentDiscovery;
+            entry.subsystem_nqn = Nqn::discovery().to_field();
+            entry.flags = EntryFlags::PERSISTENT_CONNECTION | EntryFlags::DUPLICATE;
+            page.extend(entry.encode());
+        }
+        for &index in &allowed {
+            let subsystem = &snapshot.subsystems[index as usize];
+            for port in subsystem_ports.clone() {
+                let mut entry = entry_of(port, view);
+                entry.subsystem_nqn = subsystem.nqn.to_field();
+                if subsystem.controller_model == ControllerModel::Static {
+                    entry.controller_id = ConnectData::ANY_STATIC_CONTROLLER;
+                }
+                page.extend(entry.encode());
             }
-            records.extend(entry.encode());
+        }
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&page[DiscoveryLogHeader::SIZE..]);
+        DiscoveryLog {
+            allowed,
+            reached: view.local_address.ip(),
+            page,
+            records_hash: hasher.finish(),
         }
     }
-    records
+
+    /// The whole page.
+    pub(super) fn page(&self) -> &[u8] {
+        &self.page
+    }
+
+    /// Differs where the records do. The header, whose generation grows with every change that any host sees, is not in it.
+    pub(super) fn records_hash(&self) -> u64 {
+        self.records_hash
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.page.len() + size_of_val(&self.allowed[..])
+    }
 }
 
 fn entry_of(port: &Port, view: &AdminView<'_>) -> DiscoveryLogEntry {
@@ -88,7 +153,96 @@ fn advertised(listening: SocketAddr, reached: SocketAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::sync::Mutex;
+
     use super::*;
+    use crate::config::TargetConfig;
+    use crate::counters::IoTotals;
+    use crate::snapshot::{Allowed, Snapshot, Subsystem};
+
+    fn named(number: usize) -> Nqn {
+        Nqn::new(&format!("nqn.2026-01.org.example:{number}")).expect("a name")
+    }
+
+    /// A snapshot of so many subsystems at four ports; host `n` may connect to all but the `n`th.
+    fn snapshot(subsystems: usize) -> Snapshot {
+        let hosts = || (0..subsystems + 2).map(named);
+        let of = |number| {
+            let mut subsystem = Subsystem::new(named(number), "1");
+            subsystem.allowed =
+                Allowed::List(hosts().filter(|one| *one != named(number)).collect());
+            subsystem
+        };
+        let port = |id| Port {
+            address: SocketAddr::from(([0, 0, 0, 0], 4420 + id)),
+            id,
+            discovery_only: false,
+        };
+        Snapshot {
+            generation: 7,
+            subsystems: (0..subsystems).map(of).collect(),
+            ports: (0..4).map(port).collect(),
+            ..Snapshot::default()
+        }
+    }
+
+    fn with_view(snapshot: &Snapshot, address: &str, work: impl FnOnce(&AdminView<'_>)) {
+        let discovery = RefCell::default();
+        work(&AdminView {
+            snapshot,
+            config: &TargetConfig::default(),
+            local_address: address.parse().expect("an address"),
+            discovery: &discovery,
+            totals: &IoTotals::default,
+            errors: &Mutex::default(),
+            io_queues: 0,
+            up: std::time::Duration::ZERO,
+        });
+    }
+
+    #[test]
+    fn hosts_that_see_the_same_share_one_log() {
+        let (snapshot, mut logs) = (snapshot(3), DiscoveryLogs::default());
+        with_view(&snapshot, "10.0.0.1:4420", |view| {
+            let one = logs.of(&named(0), view);
+            assert_eq!(one.page().len(), 1024 + (4 + 2 * 4) * 1024);
+            assert!(Rc::ptr_eq(&one, &logs.of(&named(0), view)));
+            let other = logs.of(&named(1), view);
+            assert_ne!(one.records_hash(), other.records_hash());
+            // These may connect to all subsystems.
+            let (all, same) = (logs.of(&named(3), view), logs.of(&named(4), view));
+            assert!(Rc::ptr_eq(&all, &same));
+        });
+        let before = logs.logs.len();
+        with_view(&snapshot, "10.0.0.2:4420", |view| {
+            logs.of(&named(0), view);
+            assert_eq!(
+                logs.logs.len(),
+                before + 1,
+                "ports at the address it reached"
+            );
+        });
+    }
+
+    #[test]
+    fn logs_have_a_bound_but_for_one_alone() {
+        let mut logs = DiscoveryLogs::default();
+        let check = |logs: &DiscoveryLogs| {
+            let bytes = logs.logs.iter().map(|log| log.memory_bytes());
+            assert_eq!(bytes.sum::<usize>(), logs.bytes);
+            assert!(logs.bytes <= DiscoveryLogs::BYTES_MAX || logs.logs.len() == 1);
+        };
+        for (subsystems, kept) in [(40, 6), (400, 1)] {
+            with_view(&snapshot(subsystems), "10.0.0.1:4420", |view| {
+                for host in 0..10 {
+                    logs.of(&named(host), view);
+                    check(&logs);
+                }
+            });
+            assert_eq!(logs.logs.len(), kept);
+        }
+    }
 
     #[test]
     fn a_wildcard_stands_for_the_address_that_was_reached() {

@@ -76,11 +76,18 @@ impl Controller {
         if length > u64::from(buffer) {
             return refuse(Status::DATA_SGL_LENGTH_INVALID);
         }
-        let page = self.log_page(get, env.namespaces, view)?;
+        let (shared, own);
+        let page = if get.log_id == LogId::Discovery {
+            shared = self.discovery_log(view);
+            shared.page()
+        } else {
+            own = self.log_page(get, env.namespaces, view)?;
+            &own[..]
+        };
         // What lies behind the page's end reads as zeroes, and takes no memory however much is asked for.
         let filled = (length as usize).min(page.len());
         let mut front = Segment::heap(filled);
-        if read_at(&page, get.offset, &mut front).is_none() {
+        if read_at(page, get.offset, &mut front).is_none() {
             return refuse(Status::INVALID_FIELD_IN_COMMAND);
         }
         let mut data = Views::from_iter([front.freeze()]);
@@ -136,7 +143,6 @@ impl Controller {
                 page
             }
             LogId::FeatureIdentifiersSupportedAndEffects => self.features_supported(),
-            LogId::Discovery => super::discovery::log_page(&self.identity.host_nqn, view),
             _ => return refuse(Status::INVALID_LOG_PAGE),
         })
     }

@@ -20,6 +20,7 @@ pub(crate) use connect::{
     ConnectIdentity, ConnectRefusal, check_connect_data, check_connect_fields, flow_control_off,
 };
 pub(crate) use controller::{AdminView, Controller, ControllerIdentity, ControllerKind};
+pub(crate) use discovery::DiscoveryLogs;
 pub(crate) use error_log::ErrorLog;
 pub(crate) use queue_pair::{
     Answer, Effect, Env, FLOW_CONTROL_OFF, Lack, Next, QueueKind, QueuePair, SlotIndex,

@@ -248,6 +248,7 @@ impl Bench {
             snapshot: &snapshot,
             config: &self.config,
             local_address: "10.0.0.1:4420".parse().expect("an address"),
+            discovery: &RefCell::default(),
             totals: &totals,
             errors: &self.errors,
             io_queues: 0,
