@@ -304,6 +304,8 @@ struct Connection {
     receiving: Receiving,
     blocked: bool,
     out: Gather,
+    /// The list of the last send, to be written next.
+    spare: Gather,
     sending_bytes: u64,
     connect: Option<(SlotIndex, Connect, Box<ConnectData>)>,
     moving: Option<(usize, Granted)>,
@@ -568,6 +570,7 @@ impl Connection {
             receiving: Receiving::Nothing,
             blocked: false,
             out: Gather::new(),
+            spare: Gather::new(),
             sending_bytes: 0,
             connect: None,
             moving: None,
@@ -1044,20 +1047,15 @@ impl Connection {
                 gather = Gather::new();
             }
             gather.clear();
-            if self.out.is_empty() {
-                self.out = gather;
-            } else {
-                let ready = std::mem::replace(&mut self.out, gather);
-                self.start_send(ready);
-                return Ok(true);
-            }
+            self.spare = gather;
         }
         let idle = self
             .stream
             .as_ref()
             .is_some_and(|stream| !stream.is_sending());
         if idle && !self.out.is_empty() {
-            let ready = std::mem::take(&mut self.out);
+            let spare = std::mem::take(&mut self.spare);
+            let ready = std::mem::replace(&mut self.out, spare);
             self.start_send(ready);
             // The task must be woken at its end.
             worked = true;

@@ -154,10 +154,32 @@ impl VolumeQueue {
             }
             return pending.remove(index);
         }
+        drop(pending);
+        self.end_early(token);
+        None
+    }
+
+    /// Takes back all that was not submitted yet of `owner`'s: `withdrawn` is told of each.
+    pub(crate) fn withdraw(&self, owner: u32, mut withdrawn: impl FnMut(Token)) {
+        let _shared = SharedSection::enter();
+        self.refused
+            .borrow_mut()
+            .retain(|token| token.owner != owner);
+        self.pending.borrow_mut().retain(|request| {
+            let is_own = request.token.owner == owner;
+            if is_own {
+                withdrawn(request.token);
+            }
+            !is_own
+        });
+    }
+
+    /// Wishes that a submitted request ends early.
+    pub(crate) fn end_early(&self, token: Token) {
+        let _shared = SharedSection::enter();
         if let Some(queue) = self.queue.borrow_mut().as_mut() {
             queue.cancel(token);
         }
-        None
     }
 }
 
@@ -216,5 +238,66 @@ impl Namespaces {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Rc<Attached>> {
         self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes so many requests, and no more.
+    struct Takes(usize);
+
+    impl Queue for Takes {
+        fn landing(&mut self, _lba: u64, _blocks: u32) -> Landing {
+            Landing::Anywhere
+        }
+
+        fn submit(&mut self, batch: &mut VecDeque<Request>) {
+            batch.drain(..self.0.min(batch.len()));
+            self.0 = 0;
+        }
+
+        fn cancel(&mut self, _token: Token) {}
+    }
+
+    #[test]
+    fn what_one_owner_withdraws_is_its_own_alone() {
+        let pool = Pool::new(1 << 20);
+        let queue = VolumeQueue::new(pool, Box::new(|| Ok(Box::new(Takes(1)))));
+        queue.ready().expect("it opens");
+        let token = |slot| Token {
+            owner: slot % 3,
+            slot,
+            generation: 0,
+        };
+        let push = |slots: std::ops::Range<u32>| {
+            for slot in slots {
+                let operation = Operation::Flush;
+                queue.push(Request {
+                    token: token(slot),
+                    operation,
+                });
+            }
+        };
+        // One is taken, the next ones are refused, and the last ones were not offered yet.
+        push(0..10);
+        queue.pump(Instant::default());
+        push(10..20);
+        let mut withdrawn = Vec::new();
+        queue.withdraw(1, |token| withdrawn.push(token.slot));
+        assert_eq!(withdrawn, [1, 4, 7, 10, 13, 16, 19]);
+        let refused: Vec<u32> = queue.refused.borrow().iter().map(|one| one.slot).collect();
+        assert_eq!(refused, [2, 3, 5, 6, 8, 9]);
+        let left: Vec<u32> = queue
+            .pending
+            .borrow()
+            .iter()
+            .map(|one| one.token.slot)
+            .collect();
+        assert_eq!(left[..6], refused, "refused are the first");
+        assert_eq!(left[6..], [11, 12, 14, 15, 17, 18]);
+        queue.pump(Instant::default());
+        assert_eq!(queue.refused.borrow().len(), 12);
     }
 }

@@ -9,7 +9,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use common::*;
-use weir_nvme::command::{AdminCommand, Blocks, GetLogPage, NvmCommand};
+use weir_nvme::command::{
+    AdminCommand, Blocks, DatasetManagement, DatasetManagementRange, GetLogPage, NvmCommand,
+};
 use weir_nvme::log::LogId;
 use weir_nvme::nqn::DISCOVERY_NQN;
 use weir_nvme::sgl::SglDescriptor;
@@ -24,6 +26,7 @@ static HEAP: CountingHeap = CountingHeap;
 
 const BLOCK: u32 = 4096;
 const LONG: u32 = 128 << 10;
+const RANGES: u16 = 256;
 /// Commands at once: what is measured, after twice as many at once.
 const TOGETHER: [usize; 3] = [1, 4, 16];
 const ROUNDS: usize = 40;
@@ -41,15 +44,18 @@ enum Kind {
     Write(u32),
     Compare(u32),
     Flush,
+    /// Of 256 ranges.
+    Deallocate,
     /// Writes and reads of one block by turns, so that a write meets a page that is being sent.
     Same,
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 9] = [
     Kind::Write(BLOCK),
     Kind::Read(BLOCK),
     Kind::Compare(BLOCK),
     Kind::Flush,
+    Kind::Deallocate,
     Kind::Write(LONG),
     Kind::Read(LONG),
     Kind::Same,
@@ -65,6 +71,15 @@ impl Kind {
             Kind::Write(bytes) => (NvmCommand::Write(at(bytes)), bytes as usize, 0),
             Kind::Compare(bytes) => (NvmCommand::Compare(at(bytes)), bytes as usize, 0),
             Kind::Flush => (NvmCommand::Flush, 0, 0),
+            Kind::Deallocate => {
+                let management = DatasetManagement {
+                    ranges: RANGES,
+                    deallocate: true,
+                    ..DatasetManagement::default()
+                };
+                let bytes = usize::from(RANGES) * DatasetManagementRange::SIZE;
+                (NvmCommand::DatasetManagement(management), bytes, 0)
+            }
             Kind::Same if index.is_multiple_of(2) => Kind::Write(BLOCK).command(0),
             Kind::Same => Kind::Read(BLOCK).command(0),
         }
@@ -105,12 +120,25 @@ fn reactor(system: &Arc<LinuxSystem>, number: u32) -> ReactorThread {
 
 /// So many commands of a kind, sent at once.
 async fn together(queue: &mut Queue, kind: Kind, count: usize, zeroes: &[u8]) {
+    // Where nothing is written.
+    let range = |index| DatasetManagementRange {
+        lba: 8192 + u64::from(index),
+        blocks: 1,
+        ..DatasetManagementRange::default()
+    };
+    let ranges: &[u8] = &(0..RANGES)
+        .flat_map(|index| range(index).encode())
+        .collect::<Vec<u8>>();
     let mut bytes = Vec::new();
     let prepared: Vec<u16> = (0..count)
         .map(|index| {
             let (command, writes, reads) = kind.command(index);
             let sqe = command.sqe(0, 1, SglDescriptor::NONE);
-            queue.prepare(sqe, &zeroes[..writes], reads, &mut bytes)
+            let data = match kind {
+                Kind::Deallocate => ranges,
+                _ => &zeroes[..writes],
+            };
+            queue.prepare(sqe, data, reads, &mut bytes)
         })
         .collect();
     queue.send_bytes(&bytes).await.expect("connected");

@@ -27,6 +27,8 @@ pub(crate) const COPY_RANGE_BYTES_MAX: u32 = 1 << 20;
 pub(crate) const COPY_BYTES_MAX: u32 = 16 << 20;
 /// Bytes that a Copy moves at a time at most.
 const COPY_STEP_BYTES: u32 = 256 << 10;
+/// Requests of one connection that run before its Dataset Management commands have no more than one range each under way.
+pub(super) const DEALLOCATES_MAX: u32 = 32;
 /// The longest list of ranges that a Dataset Management command may bring, in bytes.
 const RANGE_LIST_BYTES_MAX: u32 = 4096;
 
@@ -84,6 +86,8 @@ pub(super) enum Work {
     },
     Flush,
     DatasetManagement(DatasetManagement),
+    /// The ranges whose deallocation has not begun.
+    Deallocating(View),
     Copy(CopyCommand),
     Copying(CopyProgress),
 }
@@ -433,7 +437,7 @@ impl QueuePair {
             }
             Work::Flush => Operation::Flush,
             Work::DatasetManagement(management) => {
-                return self.run_dataset_management(slot, management);
+                return self.run_dataset_management(slot, management, env);
             }
             Work::Copy(copy) => return self.run_copy(slot, copy, env),
             ref other => unreachable!("{other:?} is not a command of an I/O queue"),
@@ -448,7 +452,12 @@ impl QueuePair {
         views.pop().expect("just counted")
     }
 
-    fn run_dataset_management(&mut self, slot: SlotIndex, management: DatasetManagement) {
+    fn run_dataset_management(
+        &mut self,
+        slot: SlotIndex,
+        management: DatasetManagement,
+        env: &Env<'_>,
+    ) {
         let list = self.take_list(slot);
         let namespace = self.slot(slot).namespace.clone().expect("it has one");
         let geometry = namespace.geometry.get();
@@ -458,17 +467,48 @@ impl QueuePair {
             return self.finish(slot, Status::LBA_OUT_OF_RANGE.with_do_not_retry());
         }
         let works = management.deallocate && geometry.deallocate_blocks > 0;
-        for range in ranges_of(&list, &management).filter(|_| works) {
-            let operation = Operation::Deallocate {
-                lba: range.lba,
-                blocks: u64::from(range.blocks),
-            };
-            self.submit(slot, operation);
-        }
-        if self.slot(slot).outstanding == 0 {
+        if !works {
             // Hints that there is no use for; deallocation is one too.
-            self.finish(slot, Status::SUCCESS);
+            return self.finish(slot, Status::SUCCESS);
         }
+        let bytes = usize::from(management.ranges) * DatasetManagementRange::SIZE;
+        self.slot(slot).work = Work::Deallocating(list.slice(0..bytes));
+        self.deallocate_next(slot, env);
+    }
+
+    /// Begins to deallocate as many of the next ranges as may be under way, or ends the command.
+    fn deallocate_next(&mut self, slot: SlotIndex, env: &Env<'_>) {
+        loop {
+            let running = self.requests_running();
+            let entry = self.slot(slot);
+            if entry.outstanding > 0 && running >= DEALLOCATES_MAX {
+                return;
+            }
+            let Work::Deallocating(ranges) = &mut entry.work else {
+                unreachable!("a deallocation in progress")
+            };
+            let range = match entry.status.is_success() {
+                true => next_range(ranges),
+                // One that failed is the last.
+                false => None,
+            };
+            match range {
+                Some(range) => self.submit(
+                    slot,
+                    Operation::Deallocate {
+                        lba: range.lba,
+                        blocks: u64::from(range.blocks),
+                    },
+                ),
+                None if entry.outstanding > 0 => return,
+                None => break,
+            }
+        }
+        let status = self.slot(slot).status;
+        if status.is_success() {
+            env.counters.other_commands.add(1);
+        }
+        self.finish(slot, status);
     }
 
     fn run_copy(&mut self, slot: SlotIndex, copy: CopyCommand, env: &Env<'_>) {
@@ -540,6 +580,9 @@ impl QueuePair {
         }
         if let Err(error) = completion.result {
             self.request_failed(slot, error, kind, env);
+        }
+        if matches!(self.slot(slot).work, Work::Deallocating(_)) {
+            return self.deallocate_next(slot, env);
         }
         let copying = matches!(self.slot(slot).work, Work::Copying(_));
         if copying && completion.result.is_ok() {
@@ -710,6 +753,18 @@ fn ranges_of(
     dataset_management_ranges(list, management.ranges)
         .expect("the length was checked")
         .filter(|range| range.blocks > 0)
+}
+
+/// Takes the next range that is not empty out of a list.
+fn next_range(list: &mut View) -> Option<DatasetManagementRange> {
+    while let Some(bytes) = list.first_chunk() {
+        let range = DatasetManagementRange::decode(bytes);
+        list.advance(DatasetManagementRange::SIZE);
+        if range.blocks > 0 {
+            return Some(range);
+        }
+    }
+    None
 }
 
 /// Checks the whole of a Copy before any of it is done.

@@ -21,7 +21,7 @@ use weir_reactor::{Instant, SharedSection};
 
 use super::controller::{AdminOutcome, AdminView, Controller};
 use super::error_log::Failure;
-use super::nvm::{Plan, Space, Work};
+use super::nvm::{DEALLOCATES_MAX, Plan, Space, Work};
 use super::status::{of_ana_state, of_volume_error};
 use crate::account::Account;
 use crate::counters::IoCounters;
@@ -419,10 +419,13 @@ impl QueuePair {
         let slots = entries + SPARE_SLOTS;
         let answers = Self::answers_bound(entries);
         let indices = 4 * size_of::<SlotIndex>();
+        // Where a volume does not take them, or takes them late.
+        let request = size_of::<Request>() + 2 * size_of::<Token>() + size_of::<Instant>();
+        let requests = (slots + DEALLOCATES_MAX as usize) * request;
         let runs = 2 * answers * size_of::<Run>();
         let failures = super::ErrorLog::ENTRIES * size_of::<Failure>();
         let lists = answers * size_of::<Answer>() + runs + failures;
-        slots * (size_of::<Slot>() + indices) + slack * lists + size_of::<Controller>()
+        slots * (size_of::<Slot>() + indices) + slack * (requests + lists) + size_of::<Controller>()
     }
 
     fn set_slots(&mut self, slots: usize) {
@@ -511,6 +514,11 @@ impl QueuePair {
     /// Whether requests on volumes have not ended.
     pub(crate) fn is_running(&self) -> bool {
         self.running.get() > 0
+    }
+
+    /// The same as a number.
+    pub(super) fn requests_running(&self) -> u32 {
+        self.running.get()
     }
 
     /// How many requests on volumes have not ended.
@@ -1422,21 +1430,28 @@ impl QueuePair {
 
     /// The connection is lost: takes back what no volume has yet, and asks the volumes to end the rest early.
     pub(crate) fn withdraw_all(&mut self) {
-        for index in 0..self.slots.len() {
-            let entry = &self.slots[index];
-            if entry.outstanding == 0 {
-                continue;
+        let mut queues: Vec<Rc<VolumeQueue>> = Vec::new();
+        for entry in self.slots.iter().filter(|slot| slot.outstanding > 0) {
+            let queue = &entry.namespace.as_ref().expect("it has a request").queue;
+            if !queues.iter().any(|other| Rc::ptr_eq(other, queue)) {
+                queues.push(Rc::clone(queue));
             }
+        }
+        for queue in queues {
+            queue.withdraw(self.owner, |token| {
+                self.slots[token.slot as usize].outstanding -= 1;
+                self.running.set(self.running.get() - 1);
+            });
+        }
+        for (index, entry) in self.slots.iter().enumerate() {
             let token = Token {
                 owner: self.owner,
                 slot: index as u32,
                 generation: entry.generation,
             };
-            let queue = Rc::clone(&entry.namespace.as_ref().expect("it has a request").queue);
-            let entry = &mut self.slots[index];
-            while entry.outstanding > 0 && queue.cancel(token).is_some() {
-                entry.outstanding -= 1;
-                self.running.set(self.running.get() - 1);
+            for _ in 0..entry.outstanding {
+                let namespace = entry.namespace.as_ref().expect("it has a request");
+                namespace.queue.end_early(token);
             }
         }
     }

@@ -9,8 +9,9 @@ use crate::common::*;
 use crate::slow::SlowVolume;
 use crate::volumes::slow_subsystem;
 use weir_nvme::command::{
-    AdminCommand, Blocks, ConnectData, CopyCommand, CopyRange, FabricsCommand, Identify,
-    NvmCommand, PropertySet, PropertySize, Verify,
+    AdminCommand, Blocks, ConnectData, CopyCommand, CopyRange, DatasetManagement,
+    DatasetManagementRange, FabricsCommand, Identify, NvmCommand, PropertySet, PropertySize,
+    Verify,
 };
 use weir_nvme::identify::Cns;
 use weir_nvme::property::Property;
@@ -578,6 +579,72 @@ fn a_copy_that_is_refused_for_want_of_room_holds_nobody_up() {
             drop(admin);
         },
     );
+}
+
+/// The ranges of Dataset Management become requests as others end.
+#[test]
+fn ranges_to_deallocate_come_to_the_volume_a_few_at_a_time() {
+    const COMMANDS: u64 = 8;
+    const RANGES: u64 = 256;
+    let simulation = simulation();
+    let remotes = start_reactors(&simulation, 1);
+    let server = simulation.address(SERVER);
+    simulation.run(CLIENT, move |reactor| async move {
+        let (subsystem, volume) = slow_subsystem();
+        let (target, address) = serve(remotes, TargetConfig::default(), &[], server).await;
+        let applied = target.apply(snapshot(2, vec![subsystem], address)).await;
+        applied.expect("applied");
+        let options = HostOptions::default();
+        let (admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+        let mut queue = io_queue(&reactor, address, id, 1, options).await;
+        let data = pattern(1, 1 << 20);
+        let whole = Blocks::new(0, (data.len() / BLOCK) as u32);
+        let (cqe, _) = queue.nvm(NvmCommand::Write(whole), 1, &data, 0).await;
+        assert!(cqe.status.is_success(), "{:?}", cqe.status);
+
+        volume.set_delay(Duration::from_secs(1));
+        let before = volume.taken();
+        let range = |index: u64| DatasetManagementRange {
+            lba: 8 * (index % RANGES),
+            blocks: 7 * u32::from(!index.is_multiple_of(5)),
+            ..DatasetManagementRange::default()
+        };
+        let list: Vec<u8> = (0..RANGES)
+            .flat_map(|index| range(index).encode())
+            .collect();
+        let management = NvmCommand::DatasetManagement(DatasetManagement {
+            ranges: RANGES as u16,
+            deallocate: true,
+            ..DatasetManagement::default()
+        });
+        let mut cids = Vec::new();
+        for _ in 0..COMMANDS {
+            let sqe = management.sqe(0, 1, SglDescriptor::NONE);
+            cids.push(queue.submit(sqe, &list, 0).await.expect("connected"));
+        }
+        eventually(&reactor, "the first requests", async || {
+            volume.taken() > before
+        })
+        .await;
+        reactor.sleep(Duration::from_millis(500)).await;
+        let asked = volume.taken() - before;
+        assert!((COMMANDS..=64).contains(&asked), "{asked} requests at once");
+        volume.set_delay(Duration::ZERO);
+        for cid in cids {
+            let (cqe, _) = queue.answer(cid).await.expect("connected");
+            assert!(cqe.status.is_success(), "{:?}", cqe.status);
+        }
+        let empty = RANGES.div_ceil(5);
+        assert_eq!(volume.taken() - before, COMMANDS * (RANGES - empty));
+        let read = NvmCommand::Read(whole);
+        let (_, there) = queue.nvm(read, 1, &[], data.len() as u32).await;
+        for (index, block) in there.chunks(BLOCK).enumerate() {
+            let deallocated = index % 8 < 7 && !(index as u64 / 8).is_multiple_of(5);
+            let kept = &data[index * BLOCK..][..BLOCK];
+            assert!(deallocated || block == kept, "block {index}");
+        }
+        drop(admin);
+    });
 }
 
 /// Hosts whose commands could use every buffer that comes back do not keep another from having its turn.

@@ -19,6 +19,7 @@ pub(crate) struct SlowVolume {
     inner: Arc<dyn Volume>,
     delay_ms: AtomicU64,
     forced: AtomicU64,
+    taken: AtomicU64,
     watchers: Mutex<Vec<Weak<dyn Watcher>>>,
 }
 
@@ -33,6 +34,7 @@ impl SlowVolume {
             inner,
             delay_ms: AtomicU64::new(0),
             forced: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
             watchers: Mutex::default(),
         })
     }
@@ -47,6 +49,11 @@ impl SlowVolume {
     /// Requests with Force Unit Access that came.
     pub(crate) fn forced(&self) -> u64 {
         self.forced.load(Ordering::Relaxed)
+    }
+
+    /// Requests that came.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_delay(&self, delay: Duration) {
@@ -137,6 +144,9 @@ impl Queue for SlowQueue {
         let forced = taken.iter().filter(|request| is_forced(&request.operation));
         let forced = forced.count() as u64;
         self.volume.forced.fetch_add(forced, Ordering::Relaxed);
+        self.volume
+            .taken
+            .fetch_add(taken.len() as u64, Ordering::Relaxed);
         let (reactor, inner) = (self.reactor.clone(), Rc::clone(&self.inner));
         let later = async move {
             if !delay.is_zero() {
