@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::Waker;
 
-/// Bytes of data in flight on one reactor: data that hosts are to send, answers that they have not taken, and what commands
-/// move from volume to volume or only read.
+/// Bytes of data in flight on one reactor: data that hosts are to send, answers that they have not taken, and what
+/// commands copy, or have a volume read, without sending it.
 #[derive(Debug)]
 pub(crate) struct Account {
     used: Cell<u64>,

@@ -45,13 +45,15 @@ pub struct TargetConfig {
     /// Controllers at most, of all hosts and subsystems. Further ones are refused as busy.
     pub controllers_max: u32,
     /// Data of one connection's commands at once, in bytes, at least `mdts_bytes`: what its host is asked for, what it is
-    /// sent and has not taken, and what Verify has read and Copy moves. Further commands wait. What comes in capsules has the bound of the reactor's pool.
+    /// sent and has not taken, and what Verify has read and Copy moves. Further commands wait. What comes in capsules has the
+    /// bound of the reactor's pool.
     pub bytes_in_flight_per_connection: u32,
     /// The same for all connections of one reactor.
     pub bytes_in_flight: u64,
     /// In-capsule data of an I/O command, in bytes: 0 or a multiple of 16 up to [`IN_CAPSULE_BYTES_MAX`].
     pub in_capsule_bytes: u32,
-    /// The longest transfer of one command (MDTS), and of one H2CData PDU (MAXH2CDATA), in bytes: 4096 times a power of two, up to [`TRANSFER_BYTES_MAX`].
+    /// The longest transfer of one command (MDTS), and of one H2CData PDU (MAXH2CDATA), in bytes: 4096 times a power of two,
+    /// up to [`TRANSFER_BYTES_MAX`].
     pub mdts_bytes: u32,
     /// The longest data of one C2HData PDU, in bytes: a multiple of 4, at least 4096.
     pub max_c2h_data: u32,

@@ -438,12 +438,13 @@ fn datal_above_maxh2cdata(context: &mut Context) -> Result<(), Failure> {
     if limit > 4 << 20 || u64::from(blocks) + 1 > context.facts.case_blocks() {
         return Err(Failure::NotOffered("a Write as long as MAXH2CDATA".into()));
     }
-    let awaiting = Awaiting::new(context, blocks)?;
+    let mut awaiting = Awaiting::new(context, blocks)?;
     let header = H2cData {
         length: limit + 4,
         last: false,
         ..awaiting.header
     };
+    awaiting.data = pattern(1, header.length);
     let answers = [
         Answer::Terminated(LimitExceeded, 0),
         Answer::Terminated(DataTransferOutOfRange, 0),
