@@ -66,12 +66,19 @@ impl VolumeQueue {
     }
 
     /// Opens the queue where it is not open yet.
+    #[inline]
     pub(crate) fn ready(&self) -> Result<(), VolumeError> {
-        let mut queue = self.queue.borrow_mut();
-        if queue.is_none() {
-            let _shared = SharedSection::enter();
-            *queue = Some((self.open)()?);
+        if self.queue.borrow().is_some() {
+            return Ok(());
         }
+        self.open_now()
+    }
+
+    #[cold]
+    fn open_now(&self) -> Result<(), VolumeError> {
+        let _shared = SharedSection::enter();
+        let queue = (self.open)()?;
+        *self.queue.borrow_mut() = Some(queue);
         Ok(())
     }
 
@@ -89,11 +96,13 @@ impl VolumeQueue {
     }
 
     /// Adds a request to those that [`VolumeQueue::pump`] submits.
+    #[inline]
     pub(crate) fn push(&self, request: Request) {
         self.pending.borrow_mut().push_back(request);
     }
 
     /// Submits what waits, as far as the volume takes it `now`.
+    #[inline]
     pub(crate) fn pump(&self, now: Instant) {
         let mut pending = self.pending.borrow_mut();
         if pending.is_empty() {

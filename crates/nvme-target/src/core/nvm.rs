@@ -425,16 +425,7 @@ impl QueuePair {
                 deallocate,
                 fua,
             },
-            Work::Verify { lba, blocks } => {
-                let entry = self.slot(slot);
-                let step = entry.verify_step_blocks(env);
-                entry.work = Work::Verify {
-                    lba: lba + u64::from(step),
-                    blocks: blocks - step,
-                };
-                let blocks = u64::from(step);
-                Operation::Verify { lba, blocks }
-            }
+            Work::Verify { lba, blocks } => return self.verify_step(slot, lba, blocks, env),
             Work::Flush => Operation::Flush,
             Work::DatasetManagement(management) => {
                 return self.run_dataset_management(slot, management, env);
@@ -445,6 +436,19 @@ impl QueuePair {
         self.submit(slot, operation);
     }
 
+    /// Verifies the first of the blocks that are left, and notes the others.
+    #[inline(never)]
+    fn verify_step(&mut self, slot: SlotIndex, lba: u64, blocks: u32, env: &Env<'_>) {
+        let entry = self.slot(slot);
+        let step = entry.verify_step_blocks(env);
+        entry.work = Work::Verify {
+            lba: lba + u64::from(step),
+            blocks: blocks - step,
+        };
+        let blocks = u64::from(step);
+        self.submit(slot, Operation::Verify { lba, blocks });
+    }
+
     /// The list of ranges that a command brought, in one piece.
     fn take_list(&mut self, slot: SlotIndex) -> View {
         let mut views = self.take_landing(slot);
@@ -452,6 +456,7 @@ impl QueuePair {
         views.pop().expect("just counted")
     }
 
+    #[inline(never)]
     fn run_dataset_management(
         &mut self,
         slot: SlotIndex,
@@ -511,6 +516,7 @@ impl QueuePair {
         self.finish(slot, status);
     }
 
+    #[inline(never)]
     fn run_copy(&mut self, slot: SlotIndex, copy: CopyCommand, env: &Env<'_>) {
         let list = self.take_list(slot);
         let namespace = self.slot(slot).namespace.clone().expect("it has one");
@@ -581,21 +587,10 @@ impl QueuePair {
         if let Err(error) = completion.result {
             self.request_failed(slot, error, kind, env);
         }
-        if matches!(self.slot(slot).work, Work::Deallocating(_)) {
-            return self.deallocate_next(slot, env);
-        }
-        let copying = matches!(self.slot(slot).work, Work::Copying(_));
-        if copying && completion.result.is_ok() {
-            return self.copy_completed(slot, completion.operation);
-        }
-        if copying {
-            let entry = self.slot(slot);
-            if let Work::Copying(progress) = &entry.work {
-                // The lowest source range that was not copied whole.
-                entry.result = u64::from(progress.index);
-            }
-        }
         let entry = self.slot(slot);
+        if matches!(entry.work, Work::Copying(_) | Work::Deallocating(_)) {
+            return self.step_completed(slot, completion, env);
+        }
         if entry.outstanding > 0 {
             return;
         }
@@ -606,6 +601,22 @@ impl QueuePair {
             self.recover_reserve(slot, completion.operation);
             self.finish(slot, status);
         }
+    }
+
+    /// A request of a command that has several ended.
+    #[inline(never)]
+    fn step_completed(&mut self, slot: SlotIndex, completion: Completion, env: &Env<'_>) {
+        let entry = self.slot(slot);
+        let Work::Copying(progress) = &entry.work else {
+            return self.deallocate_next(slot, env);
+        };
+        if completion.result.is_ok() {
+            return self.copy_completed(slot, completion.operation);
+        }
+        // The lowest source range that was not copied whole.
+        entry.result = u64::from(progress.index);
+        let status = entry.status;
+        self.finish(slot, status);
     }
 
     fn request_failed(
@@ -662,7 +673,10 @@ impl QueuePair {
                 self.recover_reserve(slot, operation);
             }
             Operation::Verify { .. } => match self.slot(slot).work {
-                Work::Verify { blocks: 1.., .. } => return self.run_nvm(slot, env),
+                Work::Verify {
+                    lba,
+                    blocks: blocks @ 1..,
+                } => return self.verify_step(slot, lba, blocks, env),
                 _ => counters.reads.add(1),
             },
             Operation::WriteZeroes { .. } => counters.writes.add(1),
@@ -717,6 +731,8 @@ impl Slot {
     }
 
     /// The same in bytes.
+    #[cold]
+    #[inline(never)]
     pub(super) fn verify_step_bytes(&self, env: &Env<'_>) -> u32 {
         self.verify_step_blocks(env) << self.block_shift()
     }

@@ -573,7 +573,9 @@ impl QueuePair {
             None
         };
         let slot = self.take_slot(sqe);
-        self.slots[usize::from(slot)].held = held;
+        if held > 0 {
+            self.slots[usize::from(slot)].held = held;
+        }
         let by_cid = self.index_by_cid(sqe.cid);
         self.by_cid[by_cid] = slot;
         self.slots[usize::from(slot)].buffer = match payload {
