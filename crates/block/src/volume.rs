@@ -24,6 +24,8 @@ pub enum VolumeEvent {
     Unfenced,
     /// What stayed unanswered can no longer take effect, and is being answered.
     Fenced,
+    /// Writes that it acknowledged and that were not flushed may be gone: every flush fails until the volume is opened again.
+    CacheLost,
 }
 
 /// Is told what happens to a volume, on any thread. It must not block.

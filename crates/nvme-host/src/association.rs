@@ -354,6 +354,13 @@ impl Admin {
         }
     }
 
+    /// Whether the controller still answers, within `timeout`.
+    pub(crate) async fn answers(&self, timeout: Duration) -> bool {
+        let status = self.caller.property(Property::Status);
+        let answer = within(&self.caller.reactor, timeout, status).await;
+        matches!(answer, Some(Ok(_)))
+    }
+
     /// Goes on asking a controller that has not ended for as long as it answers, and keeps it alive meanwhile. True when it says
     /// that it has ended.
     pub(crate) async fn outlive(&self, way: WayOut, keep_alive: Duration) -> bool {

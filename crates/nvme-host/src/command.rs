@@ -36,7 +36,7 @@ impl Command<'_> {
     pub(crate) fn make(&self) -> Made {
         let blocks = || Blocks::new(self.lba, self.piece.blocks);
         let written = || Blocks {
-            force_unit_access: self.fua(),
+            force_unit_access: force_unit_access(self.operation),
             ..blocks()
         };
         let (command, payload) = match self.method {
@@ -73,7 +73,7 @@ impl Command<'_> {
         let blocks = Blocks::new(self.lba, self.piece.blocks);
         let mut compare = self.sqe(&NvmCommand::Compare(blocks));
         let mut write = self.sqe(&NvmCommand::Write(Blocks {
-            force_unit_access: self.fua(),
+            force_unit_access: force_unit_access(self.operation),
             ..blocks
         }));
         compare.fuse = Fuse::First;
@@ -92,7 +92,7 @@ impl Command<'_> {
         WriteZeroes {
             lba: self.lba,
             blocks: self.piece.blocks,
-            force_unit_access: self.fua(),
+            force_unit_access: force_unit_access(self.operation),
             deallocate,
             ..WriteZeroes::default()
         }
@@ -107,15 +107,6 @@ impl Command<'_> {
         Payload::Out(Views::from_iter([
             Segment::copy_of(&range.encode()).freeze()
         ]))
-    }
-
-    fn fua(&self) -> bool {
-        match self.operation {
-            Operation::Write { fua, .. }
-            | Operation::WriteZeroes { fua, .. }
-            | Operation::CompareWrite { fua, .. } => *fua,
-            _ => false,
-        }
     }
 
     /// All data that the operation brings.
@@ -136,6 +127,16 @@ impl Command<'_> {
     fn data(&self, from: usize) -> Payload {
         let start = from + (self.piece.offset << self.shift) as usize;
         Payload::Out(slice_views(self.brought(), start, self.bytes()))
+    }
+}
+
+/// Whether what the operation writes is to be durable when it has ended (FUA).
+pub(crate) fn force_unit_access(operation: &Operation) -> bool {
+    match operation {
+        Operation::Write { fua, .. }
+        | Operation::WriteZeroes { fua, .. }
+        | Operation::CompareWrite { fua, .. } => *fua,
+        _ => false,
     }
 }
 

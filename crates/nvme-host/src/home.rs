@@ -13,6 +13,10 @@
 //! The second relies on the controller keeping time. What this host had handed to its sockets and did not reach the controller
 //! yet is dropped with them: they are closed by a reset. So nothing reaches it later than what was in the network already,
 //! for which the margin stands.
+//!
+//! What a lost controller acknowledged and no Flush covered may be gone with it. It is not where the old controller answers over
+//! its admin queue after the next association was made: it was there all the time, and its write cache with it. Otherwise every
+//! Flush fails from then on ([`crate::durability`]).
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -44,7 +48,11 @@ const OUTLIVING_MAX: usize = 4;
 
 /// What the tasks of this home tell it.
 enum Local {
-    Connected(Result<Box<Established>, ConnectError>),
+    Connected {
+        result: Result<Box<Established>, ConnectError>,
+        /// Whether the controller before it was there until then.
+        survived: bool,
+    },
     AdminFailed {
         generation: u64,
         reason: String,
@@ -123,6 +131,8 @@ pub(crate) struct Home {
     lost_at: Instant,
     /// When the last association was made.
     up_at: Instant,
+    /// The lost association whose controller is to say that it survived, until the next attempt to connect.
+    witness: Option<Rc<Established>>,
     /// Lost associations, and when they have surely ended.
     quiet: Vec<(u64, Instant)>,
     /// Lost associations that go on being asked.
@@ -152,6 +162,7 @@ impl Home {
             attempts: 0,
             lost_at: reactor.now(),
             up_at: reactor.now(),
+            witness: None,
             quiet: Vec::new(),
             outliving: Vec::new(),
             fences: Vec::new(),
@@ -270,8 +281,18 @@ impl Home {
 
     fn local(&mut self, local: Local) {
         match local {
-            Local::Connected(Ok(established)) => self.up(*established),
-            Local::Connected(Err(error)) => self.attempt_failed(&error),
+            Local::Connected {
+                result: Ok(established),
+                survived,
+            } => {
+                if !survived {
+                    self.judge_unflushed();
+                }
+                self.up(*established);
+            }
+            Local::Connected {
+                result: Err(error), ..
+            } => self.attempt_failed(&error),
             Local::AdminFailed { generation, reason } => self.fail(generation, &reason),
             Local::Ended { generation, ended } => {
                 if let Phase::Ending(ending) = &mut self.phase
@@ -300,6 +321,24 @@ impl Home {
                 }
             }
         }
+    }
+
+    /// The target may have lost its power since the last association.
+    fn judge_unflushed(&self) {
+        if !self.shared.durability.has_unflushed() {
+            return;
+        }
+        if self.shared.options.flush_after_reconnect {
+            tracing::warn!(
+                volume = %self.shared.name(),
+                "the target was lost with writes that were not flushed; flush_after_reconnect=trust trusts it to have kept them"
+            );
+            return;
+        }
+        self.shared.fail_flushes(
+            "the target was lost with writes that were not flushed, and did not prove that it kept them \
+             (flush_after_reconnect=trust in the URL says that it always does)",
+        );
     }
 
     fn up(&mut self, established: Established) {
@@ -411,17 +450,22 @@ impl Home {
         };
         let (generation, admin) = (ending.generation, Rc::clone(&ending.admin));
         self.phase = Phase::Ended;
-        match ended {
+        let witness = match ended {
             association::Ended::NotYet(way)
                 if self.closing.is_none() && self.outliving.len() < OUTLIVING_MAX =>
             {
-                self.outlive(generation, way, admin);
+                self.outlive(generation, way, Rc::clone(&admin));
+                Some(admin)
             }
             _ => {
                 let (confirmed, quiet) = (ended == association::Ended::Surely, admin.quiet);
-                drop(admin);
+                let witness = confirmed.then_some(admin);
                 self.has_ended(generation, confirmed, quiet);
+                witness
             }
+        };
+        if self.closing.is_none() && self.shared.durability.has_unflushed() {
+            self.witness = witness;
         }
         match self.closing {
             Some(_) => {}
@@ -440,6 +484,8 @@ impl Home {
         let (local, quiet) = (Rc::clone(&self.local), admin.quiet);
         let task = self.reactor.spawn(async move {
             let confirmed = admin.admin.outlive(way, admin.keep_alive).await;
+            // Its time counts from now, whoever else holds it.
+            admin.admin.caller.connection.close();
             drop(admin);
             local.push(Local::Outlived {
                 generation,
@@ -466,9 +512,20 @@ impl Home {
         self.generation += 1;
         let (reactor, shared) = (self.reactor.clone(), Arc::clone(&self.shared));
         let (local, generation) = (Rc::clone(&self.local), self.generation);
+        let witness = self.witness.take();
         let task = self.reactor.spawn(async move {
             let result = establish(&reactor, &shared, generation).await;
-            local.push(Local::Connected(result.map(Box::new)));
+            let survived = match (&result, witness) {
+                // The new association waits for it, and must not expire meanwhile.
+                (Ok(established), Some(witness)) => {
+                    witness.admin.answers(established.keep_alive / 2).await
+                }
+                _ => false,
+            };
+            local.push(Local::Connected {
+                result: result.map(Box::new),
+                survived,
+            });
         });
         self.phase = Phase::Connecting { _task: task };
     }
@@ -485,6 +542,7 @@ impl Home {
         if limit.is_some_and(|limit| until > self.lost_at + limit) {
             tracing::error!(volume = %self.shared.name(), "gave up to reconnect");
             self.phase = Phase::Ended;
+            self.witness = None;
             self.shared.set_ended();
             return;
         }
@@ -567,6 +625,7 @@ impl Home {
             return;
         }
         self.shared.set_ended();
+        self.witness = None;
         // Whoever closes the volume is not held up for as long as a drive likes.
         for outliving in std::mem::take(&mut self.outliving) {
             self.has_ended(outliving.generation, false, outliving.quiet);

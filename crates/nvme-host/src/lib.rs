@@ -8,6 +8,7 @@
 //!   the next one when it is lost;
 //! * `plan` and `command` turn block requests into commands, `outcome` turns statuses into errors;
 //! * `queue` is the volume on one reactor: it spreads requests over its connections and decides what is retried;
+//! * `durability` knows which acknowledged writes no Flush has covered;
 //! * `volume` and `discovery` are what others see.
 //!
 //! The queues of a volume: `queues=` is how many I/O queues, each with its own connection, are spread over the host's
@@ -23,6 +24,7 @@ mod association;
 mod command;
 mod connection;
 mod discovery;
+mod durability;
 mod home;
 mod inbox;
 pub mod options;

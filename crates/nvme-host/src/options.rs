@@ -34,7 +34,7 @@ pub const CONGESTION_CONTROL_LENGTH_MAX: usize = 15;
 pub const DSCP_MAX: u8 = 63;
 
 /// The parameters of an `nvme+tcp:` URL that have a value, and are not flags.
-const VALUES: [&str; 14] = [
+const VALUES: [&str; 15] = [
     "nsid",
     "queues",
     "depth",
@@ -45,6 +45,7 @@ const VALUES: [&str; 14] = [
     "ctrl_loss_timeout",
     "reconnect_delay",
     "io_timeout",
+    "flush_after_reconnect",
     "sndbuf",
     "rcvbuf",
     "congestion",
@@ -179,6 +180,9 @@ pub struct Options {
     pub reconnect_delay: Duration,
     /// After how long a command is aborted.
     pub io_timeout: Duration,
+    /// Whether the target is trusted to keep what it acknowledged: Flush succeeds also after a reconnect over which writes may
+    /// have been lost.
+    pub flush_after_reconnect: bool,
     /// SO_SNDBUF of every connection, in bytes; `None`: as the system has it.
     pub send_buffer: Option<u32>,
     /// SO_RCVBUF of every connection, in bytes; `None`: as the system has it.
@@ -209,6 +213,7 @@ impl Options {
             controller_loss_timeout: Some(CONTROLLER_LOSS_TIMEOUT),
             reconnect_delay: RECONNECT_DELAY,
             io_timeout: IO_TIMEOUT,
+            flush_after_reconnect: false,
             send_buffer: None,
             receive_buffer: None,
             congestion_control: None,
@@ -295,6 +300,16 @@ impl Options {
                 self.io_timeout = duration(value, Duration::from_millis(100)).ok_or_else(|| {
                     refuse("after how long a command is aborted, 100ms to 1 hour, such as 30s")
                 })?;
+            }
+            "flush_after_reconnect" => {
+                self.flush_after_reconnect = match value {
+                    "trust" => true,
+                    _ => {
+                        return Err(refuse(
+                            "trust: the target keeps what it acknowledged, also when its power fails; without it flushes fail after a reconnect that may have lost writes",
+                        ));
+                    }
+                };
             }
             "sndbuf" => self.send_buffer = Some(socket_buffer(name, value)?),
             "rcvbuf" => self.receive_buffer = Some(socket_buffer(name, value)?),
@@ -448,7 +463,7 @@ mod tests {
         let options = parse(&format!(
             "nvme+tcp://[fd00::1]:4421/{NQN}?nsid=7&queues=4&depth=32&hdgst=1&ddgst=yes&hpda=31&kato=15\
              &hostnqn=nqn.2024-01.com.example:me&hostid=00112233-4455-6677-8899-aabbccddeeff\
-             &ctrl_loss_timeout=-1&reconnect_delay=250ms&io_timeout=1m&sndbuf=256k&rcvbuf=4M&congestion=reno&dscp=46"
+             &ctrl_loss_timeout=-1&reconnect_delay=250ms&io_timeout=1m&flush_after_reconnect=trust&sndbuf=256k&rcvbuf=4M&congestion=reno&dscp=46"
         ))
         .unwrap();
         assert_eq!((options.host.as_str(), options.port), ("fd00::1", 4421));
@@ -467,6 +482,7 @@ mod tests {
         assert_eq!(options.controller_loss_timeout, None);
         assert_eq!(options.reconnect_delay, Duration::from_millis(250));
         assert_eq!(options.io_timeout, Duration::from_secs(60));
+        assert!(options.flush_after_reconnect);
         assert_eq!(
             (options.send_buffer, options.receive_buffer),
             (Some(256 << 10), Some(4 << 20))
@@ -496,6 +512,8 @@ mod tests {
             ("ctrl_loss_timeout", "-2"),
             ("io_timeout", "1ms"),
             ("reconnect_delay", "5y"),
+            ("flush_after_reconnect", "1"),
+            ("flush_after_reconnect", "fail"),
             ("sndbuf", "4095"),
             ("sndbuf", "much"),
             ("rcvbuf", "2G"),

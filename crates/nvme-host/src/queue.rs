@@ -21,7 +21,7 @@ use weir_reactor::{Instant, Reactor, Task, Timer};
 
 use crate::admin::{CALL, Caller, Calls, QueueConnect};
 use crate::association::{CONNECT_TIMEOUT, socket_options};
-use crate::command::{Command, Made};
+use crate::command::{Command, Made, force_unit_access};
 use crate::connection::{Connection, EndReason, Owner, connect};
 use crate::inbox::Inbox;
 use crate::outcome::{Verdict, judge};
@@ -102,6 +102,8 @@ struct Part {
     retries: u32,
     /// Answers to come: two of a fused pair.
     answers: u8,
+    /// The number of a flush that was sent ([`crate::durability`]).
+    flush: u64,
     /// What the first command of a fused pair, or a comparison here, found.
     found: Option<Verdict>,
     /// Whether an earlier try may have been carried out.
@@ -350,6 +352,7 @@ impl IoQueue {
             timed_out: false,
             retries: 0,
             answers: 0,
+            flush: 0,
             found: None,
             uncertain: false,
         };
@@ -377,6 +380,9 @@ impl IoQueue {
         let connection = &link.caller.connection;
         let user = u64::from(index);
         part.found = None;
+        if part.method == Method::Flush {
+            part.flush = self.shared.durability.send_flush();
+        }
         let (cid, second) = match command.make() {
             Made::One(sqe, payload) => {
                 part.answers = 1;
@@ -524,7 +530,10 @@ impl IoQueue {
         let verdict = part.found.take().unwrap_or(Verdict::Done);
         let cancelled = state.flights.get_mut(part.flight).cancelled;
         match verdict {
-            Verdict::Done => self.end_part(state, index, Ok(())),
+            Verdict::Done => {
+                let result = self.note_done(state, index);
+                self.end_part(state, index, result);
+            }
             // Of a comparison, what it differs from may be what the first try wrote.
             Verdict::Failed(error) => self.end_part(state, index, Err(error)),
             Verdict::Aborted if part.timed_out => {
@@ -552,6 +561,28 @@ impl IoQueue {
                 state.wake();
             }
         }
+    }
+
+    /// The controller did a part: what that says of durability, and how the part ends.
+    fn note_done(&self, state: &mut State, index: u32) -> Result<(), VolumeError> {
+        let durability = &self.shared.durability;
+        let part = state.parts.get_mut(index);
+        let operation = &state.flights.get_mut(part.flight).operation;
+        if part.method == Method::Flush {
+            durability.note_flush(part.flush);
+            if durability.has_failed() {
+                return Err(VolumeError::Medium);
+            }
+        } else if part.method.modifies() && !force_unit_access(operation) {
+            let is_volatile = state
+                .association
+                .as_ref()
+                .is_none_or(|association| association.profile.geometry.volatile_cache);
+            if is_volatile {
+                durability.note_write();
+            }
+        }
+        Ok(())
     }
 
     /// A command will not be answered: its connection ended.
@@ -609,6 +640,13 @@ impl IoQueue {
         }
         let flight_index = part.flight;
         let flight = state.flights.get_mut(flight_index);
+        let is_durable = part.method == Method::Flush
+            || part.method.modifies() && force_unit_access(&flight.operation);
+        if is_durable && matches!(result, Err(VolumeError::Medium | VolumeError::NoSpace)) {
+            // The controller may tell of writes that it could not keep once, and of none by name.
+            self.shared
+                .fail_flushes("the controller failed a durable write or a flush");
+        }
         flight.parts -= 1;
         if let Err(error) = result {
             let bytes = part.piece.offset << flight.shift;

@@ -14,6 +14,7 @@ use weir_block::{
 };
 use weir_reactor::Sender;
 
+use crate::durability::Durability;
 use crate::inbox::{Inbox, lock};
 use crate::options::{HostIdentity, Options};
 use crate::profile::{Identity, NamespaceError, Profile};
@@ -110,6 +111,7 @@ pub(crate) struct Shared {
     pub(crate) queues_share: u16,
     pub(crate) home: Inbox<HomeMessage>,
     pub(crate) read_only: bool,
+    pub(crate) durability: Durability,
     /// The namespace that the volume is; it stays that one.
     recognised: OnceLock<(Identity, BlockSize)>,
     geometry: Mutex<Geometry>,
@@ -131,6 +133,7 @@ impl Shared {
             options,
             identity,
             read_only,
+            durability: Durability::default(),
             home: Inbox::new(),
             recognised: OnceLock::new(),
             // Replaced before anybody sees it: a volume is not handed out before its first association.
@@ -184,6 +187,17 @@ impl Shared {
             .filter_map(Weak::upgrade)
             .collect();
         watchers.iter().for_each(|watcher| watcher.notice(event));
+    }
+
+    /// Writes that were acknowledged may be lost: from now on every Flush fails. Says so once.
+    pub(crate) fn fail_flushes(&self, reason: &str) {
+        if self.durability.fail() {
+            tracing::error!(
+                volume = %self.name(),
+                "{reason}: what was written before may be lost; every flush fails until the volume is opened again"
+            );
+            self.tell_watchers(VolumeEvent::CacheLost);
+        }
     }
 
     /// Takes over what the namespace is like; whether anything changed.

@@ -397,7 +397,7 @@ impl Watcher for VolumeWatch {
                 }
             }
             // Requests say so themselves.
-            VolumeEvent::Lost | VolumeEvent::Restored => {}
+            VolumeEvent::Lost | VolumeEvent::Restored | VolumeEvent::CacheLost => {}
             VolumeEvent::Unfenced => {
                 self.unfenced.store(true, Ordering::Release);
                 if let Some(target) = self.target.upgrade() {

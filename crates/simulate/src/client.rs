@@ -16,16 +16,20 @@ use weir_block::{
     Volume, VolumeError,
 };
 use weir_memory::{Segment, Segments, Views, copy_views, views_len};
+use weir_nvme_host::{NvmeHost, Options};
 use weir_reactor::{Reactor, oneshot};
 
 use crate::check::{Check, Violation};
 use crate::journal::{Ask, Journal, Value};
 use crate::plan::Plan;
+use crate::plant::{Liar, Plant};
 use crate::random::Random;
 use crate::stamp::{self, Seen};
 
 /// How long a client rests after an error that may pass.
 const REST: Duration = Duration::from_millis(20);
+/// How long a client that could not connect waits before it tries again.
+const OPEN_REST: Duration = Duration::from_millis(200);
 /// How often clients look whether the faults have stopped.
 const CALM_POLL: Duration = Duration::from_millis(20);
 /// How often a new command is tried after the faults. A host whose connection fell silent just before gives its old controller five seconds to
@@ -70,10 +74,49 @@ impl Progress {
     }
 }
 
+/// A volume that was opened.
+#[derive(Clone)]
+pub(crate) struct Opened {
+    volume: Arc<dyn Volume>,
+    /// Which time it is that one was.
+    number: u64,
+}
+
+/// How a volume is opened.
+#[derive(Clone)]
+pub(crate) struct Source {
+    pub(crate) initiator: Arc<NvmeHost>,
+    pub(crate) options: Options,
+    pub(crate) journal: Journal,
+    /// The defect of the initiator, if it has one.
+    pub(crate) plant: Option<Plant>,
+}
+
+impl Source {
+    /// Opens the volume, as soon as that is possible.
+    pub(crate) async fn open(&self, reactor: &Reactor) -> Opened {
+        let volume: Arc<dyn Volume> = loop {
+            let options = self.options.clone();
+            match self.initiator.open(reactor, options, false).await {
+                Ok(volume) => break volume,
+                Err(_) => reactor.sleep(OPEN_REST).await,
+            }
+        };
+        Opened {
+            volume: match self.plant {
+                Some(plant) => Liar::of(volume, plant),
+                None => volume,
+            },
+            number: self.journal.with(|history, _| history.open()),
+        }
+    }
+}
+
 /// A volume as clients have it open.
 #[derive(Clone)]
 pub(crate) struct Open {
-    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) opened: Opened,
+    pub(crate) source: Source,
     pub(crate) namespace: usize,
     /// Bytes of a block.
     pub(crate) block: usize,
@@ -107,6 +150,10 @@ struct Waiting {
 struct Port {
     setting: Setting,
     open: Open,
+    /// The volume, which may have been opened again since.
+    volume: RefCell<Opened>,
+    /// It is being opened again: nothing is asked meanwhile.
+    reopening: Cell<bool>,
     queue: RefCell<Option<Box<dyn Queue>>>,
     /// What the queue has not taken yet.
     backlog: RefCell<VecDeque<Request>>,
@@ -166,6 +213,8 @@ impl Port {
         Rc::new(Port {
             setting: setting.clone(),
             open: open.clone(),
+            volume: RefCell::new(open.opened.clone()),
+            reopening: Cell::new(false),
             queue: RefCell::default(),
             backlog: RefCell::default(),
             waiting: RefCell::default(),
@@ -264,12 +313,40 @@ impl Port {
         values
     }
 
+    fn volume(&self) -> Arc<dyn Volume> {
+        Arc::clone(&self.volume.borrow().volume)
+    }
+
+    /// Opens the volume again, once what was asked of it has ended. Another one that is at it is left alone.
+    async fn reopen(&self, reactor: &Reactor) {
+        if self.reopening.replace(true) {
+            return;
+        }
+        while !self.waiting.borrow().is_empty() {
+            reactor.sleep(REST).await;
+        }
+        let host = self.setting.host;
+        self.close();
+        let opened = self.open.source.open(reactor).await;
+        let what = format!(
+            "host {host} opens namespace {} again",
+            self.open.namespace + 1
+        );
+        self.setting.journal.say(what);
+        *self.volume.borrow_mut() = opened;
+        self.reopening.set(false);
+    }
+
     /// Opens the queue, where it is not open, as soon as one can be had.
     async fn ready(self: &Rc<Self>, reactor: &Reactor) {
-        while self.queue.borrow().is_none() {
+        while self.reopening.get() || self.queue.borrow().is_none() {
+            if self.reopening.get() {
+                reactor.sleep(REST).await;
+                continue;
+            }
             let sink: Rc<dyn CompletionSink> = Rc::new(PortSink(Rc::downgrade(self)));
             let depth = 64;
-            match Arc::clone(&self.open.volume).open_queue(reactor, depth, sink) {
+            match self.volume().open_queue(reactor, depth, sink) {
                 Ok(queue) => {
                     *self.queue.borrow_mut() = Some(queue);
                     self.opened.set(self.opened.get() + 1);
@@ -349,8 +426,7 @@ impl Port {
         let wakers = waiting.into_values().filter_map(|waiting| waiting.waker);
         wakers.for_each(Waker::wake);
         let (sender, fenced) = oneshot();
-        self.open
-            .volume
+        self.volume()
             .fence(Box::new(move |result| sender.send(result)));
         if let Some(Ok(())) = fenced.await {
             self.setting.journal.with(|history, now| {
@@ -470,7 +546,7 @@ impl Lane {
         let used = self.used(&port);
         let most = match kind {
             OperationKind::CompareWrite => {
-                let allowed = u64::from(port.open.volume.geometry().compare_write_blocks);
+                let allowed = u64::from(port.volume().geometry().compare_write_blocks);
                 mix.compare_blocks_max.min(allowed.max(1))
             }
             _ if self.random.percent(mix.long_percent) => mix.long_blocks_max,
@@ -498,7 +574,8 @@ impl Lane {
         }
     }
 
-    /// Asks for one thing, and waits for its end.
+    /// Asks for one thing, and waits for its end. A flush that fails because what was not flushed may be lost has the volume opened
+    /// again; that helps no broken medium.
     async fn ask(
         &mut self,
         port: &Rc<Port>,
@@ -506,8 +583,25 @@ impl Lane {
         lba: u64,
         blocks: u64,
     ) -> Option<Result<(), VolumeError>> {
+        let result = self.ask_once(port, kind, lba, blocks).await;
+        if kind == OperationKind::Flush
+            && result == Some(Err(VolumeError::Medium))
+            && !self.setting.plan.has_disk_errors()
+        {
+            port.reopen(&self.reactor).await;
+        }
+        result
+    }
+
+    async fn ask_once(
+        &mut self,
+        port: &Rc<Port>,
+        kind: OperationKind,
+        lba: u64,
+        blocks: u64,
+    ) -> Option<Result<(), VolumeError>> {
         port.ready(&self.reactor).await;
-        let geometry = port.open.volume.geometry();
+        let geometry = port.volume().geometry();
         let bytes = blocks as usize * port.open.block;
         let fua = matches!(
             kind,
@@ -522,6 +616,7 @@ impl Lane {
             host: self.setting.host,
             life: self.setting.life,
             namespace: port.open.namespace,
+            opening: port.volume.borrow().number,
             kind,
             lba,
             blocks,

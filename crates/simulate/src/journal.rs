@@ -24,6 +24,8 @@ pub(crate) struct Ask {
     /// How often that host was started before.
     pub(crate) life: u32,
     pub(crate) namespace: usize,
+    /// Which time it is that a volume was opened.
+    pub(crate) opening: u64,
     pub(crate) kind: OperationKind,
     pub(crate) lba: u64,
     /// None for a flush.
@@ -115,6 +117,7 @@ pub(crate) struct History {
     /// What was seen to be wrong while it happened.
     pub(crate) wrong: Vec<crate::check::Violation>,
     next_execution: u64,
+    openings: u64,
     hash: u64,
 }
 
@@ -135,6 +138,12 @@ impl History {
 
     pub(crate) fn op(&self, id: u64) -> &Op {
         &self.ops[id as usize - 1]
+    }
+
+    /// A volume is opened; which time that is.
+    pub(crate) fn open(&mut self) -> u64 {
+        self.openings += 1;
+        self.openings
     }
 
     /// A request is asked for; its number.

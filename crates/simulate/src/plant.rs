@@ -47,6 +47,8 @@ pub enum Plant {
     Swallow,
     /// The client is told that a write was cancelled which was done.
     WrongStatus,
+    /// Initiators let flushes succeed after a reconnect over which writes may have been lost.
+    TrustReconnect,
     /// The target allows more connections than it was told to.
     LooseBounds,
     /// What happens depends on something besides the seed.
@@ -55,7 +57,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Plant); 12] = [
+    pub const ALL: [(&'static str, Plant); 13] = [
         ("drop-flush", Plant::DropFlush),
         ("forget-failed-fua", Plant::ForgetFailedFua),
         ("lose-write", Plant::LoseWrite),
@@ -66,6 +68,7 @@ impl Plant {
         ("complete-twice", Plant::CompleteTwice),
         ("swallow", Plant::Swallow),
         ("wrong-status", Plant::WrongStatus),
+        ("trust-reconnect", Plant::TrustReconnect),
         ("loose-bounds", Plant::LooseBounds),
         ("coin", Plant::Coin),
     ];

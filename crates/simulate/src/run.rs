@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use weir_block::Volume;
 use weir_nvme::Nqn;
 use weir_nvme_host::{HostIdentity, NvmeHost, Options};
 use weir_nvme_target::Target;
@@ -19,11 +18,11 @@ use weir_reactor::sim::{Config, Crash, Faults, Simulation, World};
 use weir_reactor::{Reactor, Remote, System};
 
 use crate::check::{self, Check, Promise, Violation};
-use crate::client::{self, Open, Progress, Setting};
+use crate::client::{self, Open, Progress, Setting, Source};
 use crate::gateway::{GATEWAY, Gateway, SUBSYSTEM, start_reactors};
 use crate::journal::{History, Journal};
 use crate::plan::{Medium, Plan, Trouble};
-use crate::plant::{Liar, Plant};
+use crate::plant::Plant;
 use crate::random::Random;
 
 /// The host that runs the run. It never fails.
@@ -50,8 +49,6 @@ const RESIZE_REST: Duration = Duration::from_millis(20);
 const SLOW_WRITES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(50);
 /// How often bounds are looked at.
 const WATCH: Duration = Duration::from_millis(100);
-/// How long a client that could not connect waits before it tries again.
-const OPEN_REST: Duration = Duration::from_millis(200);
 /// A life that begins so much later than the quiet time after the last one's end begins when the gateway surely noticed that.
 const NOTICE_MARGIN: Duration = Duration::from_secs(10);
 /// Rounds of the simulation at most; a seed takes some hundred thousand.
@@ -381,9 +378,9 @@ impl Context {
         let fences = self.down_at[host].get().is_none_or(|at| now >= at + surely);
         self.journal.say(format!("host {host} starts"));
         let (plan, address) = (Arc::clone(&self.plan), self.gateway.address);
-        let plant = self.plant.filter(|plant| plant.is_at_the_client());
+        let (journal, plant) = (self.journal.clone(), self.plant);
         let open = remotes[0]
-            .call(move |reactor: Reactor| open_all(reactor, plan, host, address, plant))
+            .call(move |reactor: Reactor| open_all(reactor, plan, journal, host, address, plant))
             .await
             .ok()?;
         self.journal.say(format!("host {host} is connected"));
@@ -716,6 +713,7 @@ async fn pools(remotes: &[Remote]) -> Vec<weir_memory::PoolUse> {
 async fn open_all(
     reactor: Reactor,
     plan: Arc<Plan>,
+    journal: Journal,
     host: usize,
     address: std::net::SocketAddr,
     plant: Option<Plant>,
@@ -737,20 +735,18 @@ async fn open_all(
             controller_loss_timeout: None,
             reconnect_delay: of_host.reconnect_delay,
             io_timeout: of_host.io_timeout,
+            flush_after_reconnect: plant == Some(Plant::TrustReconnect),
             ..Options::new(&address.ip().to_string(), address.port(), nqn)
         };
-        let opened = loop {
-            match initiator.open(&reactor, options.clone(), false).await {
-                Ok(volume) => break volume,
-                Err(_) => reactor.sleep(OPEN_REST).await,
-            }
+        let source = Source {
+            initiator: Arc::clone(&initiator),
+            options,
+            journal: journal.clone(),
+            plant: plant.filter(|plant| plant.is_at_the_client()),
         };
-        let mut opened: Arc<dyn Volume> = opened;
-        if let Some(plant) = plant {
-            opened = Liar::of(opened, plant);
-        }
         open.push(Open {
-            volume: opened,
+            opened: source.open(&reactor).await,
+            source,
             namespace,
             block: volume.block as usize,
         });

@@ -113,11 +113,12 @@ impl StripeVolume {
             VolumeEvent::Restored => one.lost = false,
             VolumeEvent::Unfenced => one.unfenced = true,
             VolumeEvent::Fenced => one.unfenced = false,
-            VolumeEvent::Resized => {}
+            VolumeEvent::Resized | VolumeEvent::CacheLost => {}
         }
         let now = Standing::of_all(&standings);
         drop(standings);
-        if (now.lost, now.unfenced) != (before.lost, before.unfenced) {
+        let is_news = (now.lost, now.unfenced) != (before.lost, before.unfenced);
+        if is_news || event == VolumeEvent::CacheLost {
             self.watchers.tell(event);
         }
         drop(telling);
@@ -268,10 +269,12 @@ mod tests {
             is_told.recv().unwrap();
             set.member_event(1, VolumeEvent::Unfenced);
         });
+        set.member_event(1, VolumeEvent::CacheLost);
         let expected = [
             VolumeEvent::Unfenced,
             VolumeEvent::Fenced,
             VolumeEvent::Unfenced,
+            VolumeEvent::CacheLost,
         ];
         assert_eq!(*lock(&heard.0), expected);
     }

@@ -468,6 +468,212 @@ fn a_lost_write_waits_for_a_controller_that_says_it_is_busy() {
     }
 }
 
+/// What happens between a write that was acknowledged and the flush that is asked for then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Between {
+    /// The target's power fails.
+    Power,
+    /// An I/O queue is lost; its controller lives on.
+    Cut,
+    /// An I/O queue is lost, and then the target's power fails, before the next association is made.
+    CutAndPower,
+    /// An I/O queue is lost, and the first attempt to connect again fails.
+    CutAndRefusal,
+    /// The write is flushed, and then the target's power fails.
+    FlushAndPower,
+    /// The target's power fails while the flush is at it.
+    PowerDuringFlush,
+}
+
+async fn lose(reactor: &Reactor, fake: &Rc<Fake>, client: &mut Client, between: Between) {
+    let cut_once = |opcode: NvmOpcode, action: Action| {
+        let mut cuts = 1;
+        fake.script.borrow_mut().hook = Box::new(move |_, sqe| {
+            if sqe.opcode == opcode.value() && cuts > 0 {
+                cuts -= 1;
+                return action;
+            }
+            Action::Serve
+        });
+    };
+    match between {
+        Between::Power => fake.end_controllers(),
+        Between::FlushAndPower => {
+            assert_eq!(client.call(Operation::Flush).await.result, Ok(()));
+            fake.end_controllers();
+        }
+        Between::Cut => cut_once(NvmOpcode::Read, Action::Cut),
+        Between::CutAndPower => {
+            fake.script.borrow_mut().power_fails_at_connect = true;
+            cut_once(NvmOpcode::Read, Action::Cut);
+        }
+        Between::CutAndRefusal => {
+            fake.script.borrow_mut().refuse = true;
+            cut_once(NvmOpcode::Read, Action::Cut);
+            let (fake, on) = (Rc::clone(fake), reactor.clone());
+            let attempts = |fake: &Fake| {
+                let connects = fake.connects.borrow();
+                connects.iter().filter(|qid| **qid == 0).count()
+            };
+            let before = attempts(&fake);
+            let relent = async move {
+                while attempts(&fake) == before {
+                    on.sleep(Duration::from_millis(1)).await;
+                }
+                fake.script.borrow_mut().refuse = false;
+            };
+            reactor.spawn(relent).detach();
+        }
+        Between::PowerDuringFlush => {
+            fake.script.borrow_mut().power_fails_at_connect = true;
+            cut_once(NvmOpcode::Flush, Action::Cut);
+            return;
+        }
+    }
+    client.read(0, 1).await.unwrap();
+}
+
+#[test]
+fn what_was_not_flushed_when_the_target_was_lost_fails_every_flush() {
+    use Between::{Cut, CutAndPower, CutAndRefusal, FlushAndPower, Power, PowerDuringFlush};
+    let written: fn() -> Operation = || write(3, &pattern(1024, 1), 512);
+    let through: fn() -> Operation = || Operation::Write {
+        lba: 3,
+        blocks: 2,
+        data: views(&pattern(1024, 1)),
+        fua: true,
+    };
+    let zeroes: fn() -> Operation = || Operation::WriteZeroes {
+        lba: 3,
+        blocks: 2,
+        deallocate: false,
+        fua: false,
+    };
+    let swap: fn() -> Operation = || Operation::CompareWrite {
+        lba: 3,
+        blocks: 2,
+        data: views(&[vec![0; 1024], pattern(1024, 1)].concat()),
+        fua: false,
+    };
+    let read: fn() -> Operation = || Operation::Read {
+        lba: 3,
+        blocks: 2,
+        buffers: ReadBuffers::Lend,
+    };
+    let refused = Err(VolumeError::Medium);
+    // (What is done, what happens, whether there is a volatile cache, whether the target is trusted, how flushes end).
+    let cases = [
+        (written, Power, true, false, refused),
+        (zeroes, Power, true, false, refused),
+        (swap, Power, true, false, refused),
+        (written, PowerDuringFlush, true, false, refused),
+        (written, CutAndPower, true, false, refused),
+        (written, CutAndRefusal, true, false, refused),
+        (written, Cut, true, false, Ok(())),
+        (written, FlushAndPower, true, false, Ok(())),
+        (written, Power, false, false, Ok(())),
+        (written, Power, true, true, Ok(())),
+        (through, Power, true, false, Ok(())),
+        (read, Power, true, false, Ok(())),
+    ];
+    for (operation, between, volatile_cache, trust, expected) in cases {
+        let script = Script {
+            volatile_cache,
+            ..Script::default()
+        };
+        let operation = operation();
+        let kind = operation.kind();
+        let case = format!("{kind:?}, {between:?}, cache {volatile_cache}, trust {trust}");
+        with_fake(script, move |reactor, fake| async move {
+            println!("{case}");
+            let options = Options {
+                flush_after_reconnect: trust,
+                ..options()
+            };
+            let volume = open(&reactor, options.clone()).await;
+            let events = Events::watch(&volume);
+            let mut client = Client::new(&volume, &reactor, 4);
+            // Queues of one volume know of each other's writes.
+            let mut other = Client::new(&volume, &reactor, 4);
+            assert_eq!(client.call(operation).await.result, Ok(()), "{case}");
+            lose(&reactor, &fake, &mut client, between).await;
+            for _ in 0..2 {
+                assert_eq!(
+                    client.call(Operation::Flush).await.result,
+                    expected,
+                    "{case}"
+                );
+                assert_eq!(
+                    other.call(Operation::Flush).await.result,
+                    expected,
+                    "{case}"
+                );
+            }
+            assert_eq!(
+                events.seen().contains(&VolumeEvent::CacheLost),
+                expected.is_err(),
+                "{case}"
+            );
+            // Reads and writes go on, and a later association changes nothing.
+            client.write(9, &pattern(512, 2), 512).await.unwrap();
+            fake.script.borrow_mut().power_fails_at_connect = false;
+            lose(&reactor, &fake, &mut client, Cut).await;
+            assert_eq!(
+                client.call(Operation::Flush).await.result,
+                expected,
+                "{case}"
+            );
+            // Until the volume is opened again.
+            let volume = open(&reactor, options).await;
+            let mut client = Client::new(&volume, &reactor, 4);
+            client.write(9, &pattern(512, 3), 512).await.unwrap();
+            assert_eq!(client.call(Operation::Flush).await.result, Ok(()), "{case}");
+        });
+    }
+}
+
+/// A controller may tell once that it could not keep what it had acknowledged.
+#[test]
+fn a_durable_write_or_flush_that_failed_fails_every_flush() {
+    for (opcode, fua, expected) in [
+        (NvmOpcode::Flush, false, Err(VolumeError::Medium)),
+        (NvmOpcode::Write, true, Err(VolumeError::Medium)),
+        (NvmOpcode::Write, false, Ok(())),
+    ] {
+        with_fake(Script::default(), move |reactor, fake| async move {
+            let volume = open(&reactor, options()).await;
+            let mut client = Client::new(&volume, &reactor, 4);
+            client.write(0, &pattern(512, 1), 512).await.unwrap();
+            let mut failures = 1;
+            fake.script.borrow_mut().hook = Box::new(move |_, sqe| {
+                if sqe.opcode == opcode.value() && failures > 0 {
+                    failures -= 1;
+                    return Action::Answer(Status::WRITE_FAULT);
+                }
+                Action::Serve
+            });
+            let failing = match opcode {
+                NvmOpcode::Flush => Operation::Flush,
+                _ => Operation::Write {
+                    lba: 1,
+                    blocks: 1,
+                    data: views(&pattern(512, 2)),
+                    fua,
+                },
+            };
+            let failed = client.call(failing).await.result;
+            assert_eq!(failed, Err(VolumeError::Medium));
+            for _ in 0..2 {
+                assert_eq!(
+                    client.call(Operation::Flush).await.result,
+                    expected,
+                    "{opcode}"
+                );
+            }
+        });
+    }
+}
+
 #[test]
 fn a_compare_and_write_whose_outcome_is_lost_says_so() {
     with_fake(Script::default(), |reactor, fake| async move {

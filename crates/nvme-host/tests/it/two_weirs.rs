@@ -675,6 +675,30 @@ fn a_target_that_comes_back_is_found_again() {
         let completion = client.next().await;
         assert_eq!((completion.token, completion.result), (token, Ok(())));
         assert!(client.read(8, 8).await.unwrap() == pattern(4096, 2));
+        // Nothing says that the first write was kept meanwhile.
+        let seen = [
+            VolumeEvent::Lost,
+            VolumeEvent::CacheLost,
+            VolumeEvent::Restored,
+        ];
+        assert_eq!(events.seen(), seen);
+        let flushed = client.call(Operation::Flush).await.result;
+        assert_eq!(flushed, Err(VolumeError::Medium));
+    });
+}
+
+#[test]
+fn a_queue_that_is_cut_costs_no_flush() {
+    simulated(Shape::default(), |reactor, served, world| async move {
+        let volume = open(&reactor, served.options()).await;
+        let events = Events::watch(&volume);
+        let mut client = Client::new(&volume, &reactor, 4);
+        client.write(0, &pattern(4096, 1), 512).await.unwrap();
+        let connections = world.connections();
+        // The admin queue was connected first.
+        world.cut(connections.last().unwrap());
+        assert!(client.read(0, 8).await.unwrap() == pattern(4096, 1));
+        assert_eq!(client.call(Operation::Flush).await.result, Ok(()));
         assert_eq!(events.seen(), [VolumeEvent::Lost, VolumeEvent::Restored]);
     });
 }

@@ -5,7 +5,8 @@
 //! volume was asked for it, it was done at a moment of that: surely once for each time that the volume said so, which is more
 //! often than once where the initiator repeated what it got no answer to.
 //! After a power failure a block holds what it held at some moment since the last write that was surely durable: one that was
-//! acknowledged before a flush was asked for that succeeded, or with FUA.
+//! acknowledged before a flush was asked for that succeeded, or with FUA. A flush that ended after the power failure speaks of what
+//! was acknowledged before it too, where it is of the same open volume.
 //!
 //! The order is searched as Wing and Gong do: from the moments that are possible next, with a memory of what was tried.
 //!
@@ -330,6 +331,11 @@ impl Block<'_> {
             if kept && weaker != Weaker::Durability {
                 let moment = scaled(op.until()) + 1;
                 steps.push(at(moment, Action::DurableWrite(op.id), op.id));
+            } else if weaker != Weaker::Durability
+                && let Some(failure) = self.flushed_over(op)
+            {
+                let moment = scaled(failure) - 1;
+                steps.push(at(moment, Action::DurableWrite(op.id), op.id));
             }
         }
         if asked.is_empty() {
@@ -344,6 +350,19 @@ impl Block<'_> {
             };
             steps.push(later);
         }
+    }
+
+    /// The first power failure after a write, where a flush says afterwards that the write was not lost in it.
+    fn flushed_over(&self, op: &Op) -> Option<Order> {
+        let failure = self.power_failures().find(|order| *order > op.until())?;
+        let speaks_of_it = |flush: &Op| {
+            flush.ask.kind == OperationKind::Flush
+                && flush.ask.opening == op.ask.opening
+                && flush.asked > op.until()
+                && flush.until() > failure
+                && flush.succeeded()
+        };
+        self.history.ops.iter().any(speaks_of_it).then_some(failure)
     }
 
     /// The times that the volume was asked to do this to the block, as far as that tells of which request it was.

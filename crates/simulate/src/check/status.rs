@@ -86,7 +86,11 @@ fn why_not(plan: &Plan, promises: &[Promise], op: &Op, error: VolumeError) -> Op
         VolumeError::Miscompare { .. } => (compares, "it compares nothing"),
         VolumeError::Unsupported | VolumeError::Invalid => (false, "it is as the geometry allows"),
         VolumeError::NoSpace => (false, "no medium is full"),
-        VolumeError::Medium => (plan.has_disk_errors(), "no medium fails in this seed"),
+        VolumeError::Medium => (
+            // A gateway that is lost may lose what was not flushed, and flushes say so.
+            plan.has_disk_errors() || op.ask.kind == OperationKind::Flush && !plan.is_calm(),
+            "no medium fails in this seed",
+        ),
         VolumeError::Lost => (
             plan.has(Trouble::RemoveNamespace) || plan.has(Trouble::RemoveHost),
             "no namespace is taken away in this seed",

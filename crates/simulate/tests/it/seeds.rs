@@ -152,6 +152,11 @@ fn a_status_that_is_not_true_is_found() {
 }
 
 #[test]
+fn a_flush_that_hides_what_a_lost_gateway_lost_is_found() {
+    is_found(Plant::TrustReconnect, &[Check::FlushedWrites]);
+}
+
+#[test]
 fn a_bound_that_is_passed_is_found() {
     is_found(Plant::LooseBounds, &[Check::Bounds]);
 }

@@ -19,23 +19,32 @@ const CLOSE_TIME_MAX: Duration = Duration::from_secs(60);
 const RELEASE_TIME_MAX: Duration = Duration::from_secs(5);
 /// How often closing looks whether the last user has let go.
 const RELEASE_POLL: Duration = Duration::from_millis(2);
+/// The notice of a volume whose unflushed writes may be gone.
+const CACHE_LOST: &str = "writes that were acknowledged and not flushed may be lost, as the log says: every flush fails until the volume \
+     is opened again (remove it and add it, or restart the gateway)";
 
 /// A volume that is open.
 pub(super) struct Open {
     pub(super) guard: Arc<Guard>,
-    lost: Arc<Lost>,
+    medium: Arc<Medium>,
     notices: Vec<String>,
 }
 
-/// Whether a volume's medium cannot be reached.
+/// What a volume said of its medium.
 #[derive(Default)]
-struct Lost(AtomicBool);
+struct Medium {
+    /// It cannot be reached.
+    lost: AtomicBool,
+    /// What was not flushed may be gone.
+    cache_lost: AtomicBool,
+}
 
-impl Watcher for Lost {
+impl Watcher for Medium {
     fn notice(&self, event: VolumeEvent) {
         match event {
-            VolumeEvent::Lost => self.0.store(true, Ordering::Relaxed),
-            VolumeEvent::Restored => self.0.store(false, Ordering::Relaxed),
+            VolumeEvent::Lost => self.lost.store(true, Ordering::Relaxed),
+            VolumeEvent::Restored => self.lost.store(false, Ordering::Relaxed),
+            VolumeEvent::CacheLost => self.cache_lost.store(true, Ordering::Relaxed),
             VolumeEvent::Resized | VolumeEvent::Unfenced | VolumeEvent::Fenced => {}
         }
     }
@@ -45,25 +54,29 @@ impl Open {
     fn new(volume: Arc<dyn Volume>, notices: Vec<String>) -> Self {
         let guard = Guard::new(volume, GuardConfig::default());
         let guard = guard.expect("a guard that changes nothing fits every volume");
-        let lost: Arc<Lost> = Arc::default();
-        let watcher: Arc<dyn Watcher> = lost.clone();
+        let medium: Arc<Medium> = Arc::default();
+        let watcher: Arc<dyn Watcher> = medium.clone();
         guard.watch(Arc::downgrade(&watcher));
         Self {
             guard,
-            lost,
+            medium,
             notices,
         }
     }
 
     pub(super) fn report(&self) -> VolumeReport {
         let geometry = self.guard.geometry();
+        let mut notices = self.notices.clone();
+        if self.medium.cache_lost.load(Ordering::Relaxed) {
+            notices.push(CACHE_LOST.to_owned());
+        }
         VolumeReport {
             size_bytes: geometry.length_bytes(),
             block_size: geometry.block_size.bytes(),
             read_only: geometry.read_only,
             volatile_cache: geometry.volatile_cache,
-            lost: self.lost.0.load(Ordering::Relaxed),
-            notices: self.notices.clone(),
+            lost: self.medium.lost.load(Ordering::Relaxed),
+            notices,
         }
     }
 }

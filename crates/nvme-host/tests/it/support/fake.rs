@@ -88,6 +88,9 @@ pub(crate) struct Script {
     pub(crate) refuse_io: bool,
     /// Whether Connect is refused.
     pub(crate) refuse: bool,
+    pub(crate) volatile_cache: bool,
+    /// Whether power fails before the next controller is made: every other one ends.
+    pub(crate) power_fails_at_connect: bool,
     pub(crate) hook: Hook,
     pub(crate) discovery: Vec<DiscoveryLogEntry>,
 }
@@ -117,6 +120,8 @@ impl Default for Script {
             busy: false,
             refuse_io: false,
             refuse: false,
+            volatile_cache: true,
+            power_fails_at_connect: false,
             hook: Box::new(|_, _| Action::Serve),
             discovery: Vec::new(),
         }
@@ -243,6 +248,10 @@ impl Fake {
                 nap.as_mut().poll(context).map(|()| None)
             })
             .await;
+            // What a controller gets after its end it does not answer.
+            if peer.has_ended() {
+                return;
+            }
             match received {
                 Some(Ok(Received::Ring(bytes))) if bytes.is_empty() => return,
                 Some(Ok(Received::Ring(bytes))) => peer.receive(&bytes),
@@ -256,11 +265,7 @@ impl Fake {
                     return;
                 }
             }
-            let ended = peer
-                .controller
-                .as_ref()
-                .is_some_and(|controller| !controller.alive.get());
-            if peer.closing || ended {
+            if peer.closing || peer.has_ended() {
                 return;
             }
         }
@@ -291,6 +296,12 @@ struct Peer {
 }
 
 impl Peer {
+    /// Whether its controller has.
+    fn has_ended(&self) -> bool {
+        let controller = self.controller.as_ref();
+        controller.is_some_and(|controller| !controller.alive.get())
+    }
+
     fn receive(&mut self, mut bytes: &[u8]) {
         while !self.closing {
             let fed = self
@@ -499,6 +510,9 @@ impl Peer {
                 }
                 self.qid = connect.qid;
                 let controller = if connect.qid == 0 {
+                    if self.fake.script.borrow().power_fails_at_connect {
+                        self.fake.end_controllers();
+                    }
                     self.new_controller()
                 } else {
                     let known = self.fake.controllers.borrow();
@@ -732,7 +746,10 @@ impl Peer {
                 true => FusedOperations::COMPARE_AND_WRITE,
                 false => FusedOperations::NONE,
             },
-            volatile_write_cache: VolatileCache::PRESENT,
+            volatile_write_cache: match script.volatile_cache {
+                true => VolatileCache::PRESENT,
+                false => VolatileCache::NONE,
+            },
             atomic_write_unit: 15,
             atomic_compare_and_write_unit: 15,
             sgl_support: SglSupport::SUPPORTED,
