@@ -1,11 +1,11 @@
 //! What every tool needs: the system, its reactors, and volumes by URL.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use weir_block::Volume;
+use weir_block::{Volume, VolumeEvent, Watcher};
 use weir_load::Stop;
 use weir_nvme_host::{HostIdentity, NvmeHost};
 use weir_rbd::RbdHost;
@@ -29,7 +29,26 @@ pub(crate) struct Session {
     nvme: Arc<NvmeHost>,
     rbd: Arc<RbdHost>,
     made: Arc<MadeHosts>,
+    /// Kept for as long as the volumes may be used.
+    notes: Mutex<Vec<Arc<Notes>>>,
     pub(crate) stop: Stop,
+}
+
+/// Says on standard error why the flushes of a volume fail: what they fail with does not.
+struct Notes {
+    volume: String,
+}
+
+impl Watcher for Notes {
+    fn notice(&self, event: VolumeEvent) {
+        if event == VolumeEvent::CacheLost {
+            eprintln!(
+                "note: {}: writes that were acknowledged and not flushed may be lost, so every flush fails until the volume is opened again; \
+                 of nvme+tcp: targets that keep what they acknowledged, flush_after_reconnect=trust says so",
+                self.volume
+            );
+        }
+    }
 }
 
 /// NVMe hosts that this process made up, by name and identifier.
@@ -142,6 +161,7 @@ impl Session {
             nvme,
             rbd,
             made: Arc::default(),
+            notes: Mutex::default(),
             stop: Stop::new(),
         })
     }
@@ -176,6 +196,14 @@ impl Session {
         for notice in self.registry.take_notices() {
             eprintln!("note: {}", without_in_text(&notice.to_string()));
         }
+        let notes = Arc::new(Notes {
+            volume: without_in_text(&volume.name()),
+        });
+        let watcher: Weak<Notes> = Arc::downgrade(&notes);
+        volume.watch(watcher);
+        let mut kept = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push(notes);
+        drop(kept);
         Ok(volume)
     }
 

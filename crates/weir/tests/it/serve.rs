@@ -82,7 +82,8 @@ fn a_gateway_killed_under_load_comes_back_as_it_was_and_the_load_goes_on() {
     let (kills, seconds) = if nightly() { (5, 6) } else { (2, 2) };
     let (mut gateway, url) = serving("64M");
     let before = configuration(&gateway);
-    let url = recovering(&url) + "&hdgst=1&ddgst=1";
+    // What a killed process acknowledged the system has.
+    let url = recovering(&url) + "&hdgst=1&ddgst=1&flush_after_reconnect=trust";
     retry("the load is there for every kill", |attempt| {
         let duration = format!("{}s", seconds * attempt);
         let mut tool = start_tool(&[
@@ -121,6 +122,38 @@ fn a_gateway_killed_under_load_comes_back_as_it_was_and_the_load_goes_on() {
 /// Writes of hosts since the gateway's process began.
 fn gateway_writes(gateway: &Gateway) -> u64 {
     gateway.metric("weir_subsystem_writes_total") as u64
+}
+
+#[test]
+fn a_tool_whose_flush_fails_over_a_lost_gateway_says_why() {
+    let (mut gateway, url) = serving("64M");
+    let url = recovering(&url);
+    // A load that had written nothing yet, or was done, lost nothing.
+    let errors = retry("a flush that fails", |attempt| {
+        let duration = format!("{}s", 2 * attempt);
+        let written = gateway_writes(&gateway);
+        let mut tool = start_tool(&[
+            "verify",
+            &url,
+            "--block-size",
+            "32k",
+            "--duration",
+            &duration,
+            "--destroy-data",
+            &url,
+        ]);
+        until("the load goes on, or has ended", || {
+            gateway_writes(&gateway) > written
+                || tool.try_wait().expect("a child of ours").is_some()
+        });
+        gateway.kill();
+        gateway.start();
+        let output = tool.wait_with_output().expect("the tool ends");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        errors.contains("flushing").then_some(errors)
+    });
+    let words = [SUBSYSTEM, "may be lost", "flush_after_reconnect=trust"];
+    assert!(words.iter().all(|word| errors.contains(word)), "{errors}");
 }
 
 #[test]
