@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ pub enum UseDirect {
 }
 
 /// How a file is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OpenOptions {
     /// Open for writing. It is then locked against any other writer, in this process or another: a regular file
     /// by a lock, a block device by an exclusive open. Without it the file is opened read-only.
@@ -32,6 +33,9 @@ pub struct OpenOptions {
     pub create: Option<u64>,
     /// Past the page cache?
     pub direct: UseDirect,
+    /// A folder that the path begins with, and that no link on the rest of the way leads out of, whoever changes links
+    /// meanwhile. None: wherever the path leads.
+    pub beneath: Option<PathBuf>,
 }
 
 /// What kind of medium a path names.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use weir_block::{Volume, VolumeError};
@@ -111,6 +112,8 @@ pub struct OpenRequest {
     pub url: VolumeUrl,
     /// How.
     pub access: Access,
+    /// The folder that a file that the URL's path names must lie in, where links lead ([`Gate`]).
+    pub beneath: Option<PathBuf>,
 }
 
 /// Opens the volumes of one scheme.
@@ -144,8 +147,8 @@ pub struct Registry {
     gate: Option<Gate>,
 }
 
-/// Says why a volume may not be opened.
-pub type Gate = Arc<dyn Fn(&VolumeUrl) -> Result<(), String> + Send + Sync>;
+/// Says why a volume may not be opened; or the folder that its file must lie in when it is, where there is one.
+pub type Gate = Arc<dyn Fn(&VolumeUrl) -> Result<Option<PathBuf>, String> + Send + Sync>;
 
 impl Registry {
     /// Without any kind.
@@ -238,12 +241,13 @@ impl Registry {
         url: &VolumeUrl,
         access: Access,
     ) -> Result<Arc<dyn Volume>, OpenError> {
-        if let Some(gate) = &self.gate {
-            gate(url).map_err(|reason| OpenError::Medium {
+        let beneath = match &self.gate {
+            None => None,
+            Some(gate) => gate(url).map_err(|reason| OpenError::Medium {
                 url: url.to_string(),
                 reason,
-            })?;
-        }
+            })?,
+        };
         let Some(factory) = self.factories.get(url.scheme()) else {
             let known: Vec<_> = self.schemes().collect();
             return Err(OpenError::Scheme {
@@ -257,6 +261,7 @@ impl Registry {
             reactor: reactor.clone(),
             url: url.clone(),
             access,
+            beneath,
         };
         factory(request).await
     }

@@ -2,16 +2,19 @@
 
 use std::fs::File as StdFile;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::Errno;
 
 use crate::{FileInfo, FileKind, OpenOptions, UseDirect};
 
 /// Mode of a file that is made: it holds the data of hosts, which is no other local user's business.
-const CREATE_MODE: u32 = 0o600;
+const CREATE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// How often a path is walked again because a folder on it was moved meanwhile.
+const WALKS_MAX: u32 = 64;
 /// What direct I/O asks for where nothing tells and nothing can be tried.
 const DIRECT_ALIGNMENT_SAFE: u32 = 4096;
 /// The smallest alignment that any direct I/O asks for.
@@ -46,10 +49,72 @@ pub(super) fn busy_here(path: &Path) -> io::Error {
 }
 
 /// What names the medium at `path`; none where there is none.
-pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
-    std::fs::metadata(path)
-        .ok()
-        .map(|metadata| identity_of(&metadata))
+pub(super) fn identity(path: &Path, options: &OpenOptions) -> Option<(u64, u64)> {
+    let metadata = Place::new(path, options).metadata();
+    metadata.ok().map(|metadata| identity_of(&metadata))
+}
+
+/// Where a file is.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    path: &'a Path,
+    /// A folder that links must not lead out of.
+    beneath: Option<&'a Path>,
+}
+
+impl<'a> Place<'a> {
+    fn new(path: &'a Path, options: &'a OpenOptions) -> Self {
+        Place {
+            path,
+            beneath: options.beneath.as_deref(),
+        }
+    }
+
+    /// Opens what is there.
+    fn open(self, flags: OFlags) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC;
+        let Some(beneath) = self.beneath else {
+            return Ok(rustix::fs::open(self.path, flags, Mode::empty())?);
+        };
+        let leads_out = || {
+            let text = format!(
+                "it is not in {}, or a link on the way leads out of that",
+                beneath.display()
+            );
+            io::Error::new(io::ErrorKind::PermissionDenied, text)
+        };
+        let within = self.path.strip_prefix(beneath).map_err(|_| leads_out())?;
+        let within = match within.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => within,
+        };
+        let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(beneath, folder, Mode::empty())?;
+        // Paths such as /proc/self/fd/3 lead anywhere, and are no links in a folder's tree.
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        for _ in 0..WALKS_MAX {
+            match rustix::fs::openat2(&folder, within, flags, Mode::empty(), resolve) {
+                Err(Errno::AGAIN) => {}
+                Err(Errno::XDEV | Errno::LOOP) => return Err(leads_out()),
+                opened => return Ok(opened?),
+            }
+        }
+        Err(io::Error::from(Errno::AGAIN))
+    }
+
+    fn metadata(self) -> io::Result<std::fs::Metadata> {
+        StdFile::from(self.open(OFlags::PATH)?).metadata()
+    }
+
+    /// Opens the folder that it is in.
+    fn open_folder(self) -> io::Result<OwnedFd> {
+        let path = match self.path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let folder = Place { path, ..self };
+        folder.open(OFlags::RDONLY | OFlags::DIRECTORY)
+    }
 }
 
 fn identity_of(metadata: &std::fs::Metadata) -> (u64, u64) {
@@ -62,18 +127,19 @@ fn identity_of(metadata: &std::fs::Metadata) -> (u64, u64) {
 
 /// Opens, locks and examines a file.
 pub(super) fn open(path: &Path, options: &OpenOptions) -> io::Result<Opened> {
-    let existing = match std::fs::metadata(path) {
+    let place = Place::new(path, options);
+    let existing = match place.metadata() {
         Ok(metadata) => Some(kind(path, &metadata)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(about(&error, path.display())),
     };
     let (file, created) = match (existing, options.create) {
-        (Some(kind), _) => (open_existing(path, options, kind)?, false),
-        (None, Some(length)) => match create(path, length) {
+        (Some(kind), _) => (open_existing(place, options, kind)?, false),
+        (None, Some(length)) => match create(place, length) {
             Ok(file) => (file, true),
             // Another made it meanwhile.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                (open_existing(path, options, FileKind::Regular)?, false)
+                (open_existing(place, options, FileKind::Regular)?, false)
             }
             Err(error) => {
                 return Err(about(
@@ -120,17 +186,20 @@ fn kind(path: &Path, metadata: &std::fs::Metadata) -> io::Result<FileKind> {
     }
 }
 
-fn open_existing(path: &Path, options: &OpenOptions, kind: FileKind) -> io::Result<StdFile> {
+fn open_existing(place: Place<'_>, options: &OpenOptions, kind: FileKind) -> io::Result<StdFile> {
     let exclusive = options.write && kind == FileKind::BlockDevice;
-    StdFile::options()
-        .read(true)
-        .write(options.write)
-        .custom_flags(if exclusive { libc::O_EXCL } else { 0 })
-        .open(path)
+    let mut flags = match options.write {
+        true => OFlags::RDWR,
+        false => OFlags::RDONLY,
+    };
+    flags.set(OFlags::EXCL, exclusive);
+    let opened = place
+        .open(flags)
         .map_err(|error| match error.raw_os_error() {
-            Some(libc::EBUSY) if exclusive => busy_device(path),
-            _ => about(&error, path.display()),
-        })
+            Some(libc::EBUSY) if exclusive => busy_device(place.path),
+            _ => about(&error, place.path.display()),
+        });
+    Ok(StdFile::from(opened?))
 }
 
 /// The error for a device that somebody has for himself, and if it can be told who.
@@ -151,31 +220,23 @@ fn busy_device(path: &Path) -> io::Error {
 }
 
 /// Makes a sparse file that survives a crash once this has returned; or none.
-fn create(path: &Path, length: u64) -> io::Result<StdFile> {
-    let file = StdFile::options()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(CREATE_MODE)
-        .open(path)?;
+fn create(place: Place<'_>, length: u64) -> io::Result<StdFile> {
+    let name = place.path.file_name();
+    let name = name.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let folder = place.open_folder()?;
+    // No link is followed: what has the name is a file that exists.
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = StdFile::from(rustix::fs::openat(&folder, name, flags, CREATE_MODE)?);
     let made = file
         .set_len(length)
         .and_then(|()| file.sync_all())
-        .and_then(|()| sync_directory_of(path));
+        .and_then(|()| Ok(rustix::fs::fsync(&folder)?));
     if let Err(error) = made {
         // What is half made is of no use; that it cannot be removed adds nothing to the error.
-        let _ = std::fs::remove_file(path);
+        let _ = rustix::fs::unlinkat(&folder, name, AtFlags::empty());
         return Err(error);
     }
     Ok(file)
-}
-
-fn sync_directory_of(path: &Path) -> io::Result<()> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    StdFile::open(directory)?.sync_all()
 }
 
 /// Locks a regular file against every other writer that asks, in any process. The lock belongs to the open file and ends

@@ -242,7 +242,7 @@ impl System for LinuxSystem {
         options: &OpenOptions,
     ) -> io::Result<(Arc<File>, FileInfo)> {
         let is_written_here = || {
-            let identity = file::identity(path);
+            let identity = file::identity(path, options);
             identity.is_some_and(|identity| self.written().media.contains(&identity))
         };
         if options.write && is_written_here() {

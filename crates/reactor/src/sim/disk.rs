@@ -140,6 +140,12 @@ impl Disks {
         if options.direct == UseDirect::Always && !self.config.direct {
             return Err(failure(libc::EINVAL));
         }
+        // There are no links here.
+        if let Some(beneath) = &options.beneath
+            && !path.starts_with(beneath)
+        {
+            return Err(failure(libc::EXDEV));
+        }
         let existing = self.paths.get(&(host, path.to_owned())).copied();
         let (stored, created) = match (existing, options.create) {
             (Some(stored), _) => (stored, false),

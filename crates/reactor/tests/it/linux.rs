@@ -653,6 +653,60 @@ fn a_hard_link_is_the_same_medium() {
 }
 
 #[test]
+fn a_file_beneath_a_folder_is_not_where_links_lead_out_of_it() {
+    use std::os::unix::fs::symlink;
+    let (ground, _directory) = ground(LinuxConfig::default());
+    let (folder, outside) = (ground.place.path("folder"), ground.place.path("outside"));
+    std::fs::create_dir_all(folder.join("inner")).expect("made");
+    std::fs::create_dir(&outside).expect("made");
+    std::fs::write(outside.join("secret"), [0; 4096]).expect("written");
+    std::fs::write(folder.join("image"), [0; 4096]).expect("written");
+    symlink("../image", folder.join("inner/link")).expect("linked");
+    symlink("../outside/secret", folder.join("out")).expect("linked");
+    symlink("../outside/new", folder.join("nowhere")).expect("linked");
+    symlink("../outside", folder.join("away")).expect("linked");
+    symlink(outside.join("secret"), folder.join("far")).expect("linked");
+    symlink("/proc/self/cwd", folder.join("magic")).expect("linked");
+    let open = |path: &Path, create: Option<u64>| {
+        let options = OpenOptions {
+            write: true,
+            create,
+            beneath: Some(folder.clone()),
+            ..OpenOptions::default()
+        };
+        Arc::clone(&ground.place.system).open_file(path, &options)
+    };
+    for name in ["image", "inner/link"] {
+        reopened(|| open(&folder.join(name), None)).expect("it is in the folder");
+    }
+    for name in ["new", "inner/new"] {
+        let (_file, info) = open(&folder.join(name), Some(8192)).expect("it is made");
+        assert!(info.created && folder.join(name).exists(), "{name}");
+    }
+    for name in [
+        "out",
+        "nowhere",
+        "away/secret",
+        "away/new",
+        "far",
+        "magic/new",
+        "inner/../../outside/secret",
+    ] {
+        for create in [None, Some(8192)] {
+            let refused = open(&folder.join(name), create).err();
+            let text = refused.map(|error| error.to_string());
+            assert!(
+                text.is_some_and(|text| text.contains("leads out of")),
+                "{name}"
+            );
+        }
+    }
+    let beside = open(&outside.join("secret"), None).expect_err("it is not in the folder");
+    assert_eq!(beside.kind(), io::ErrorKind::PermissionDenied);
+    assert!(!outside.join("new").exists());
+}
+
+#[test]
 fn what_is_no_medium_is_told() {
     let (ground, directory) = ground(LinuxConfig::default());
     let open = |path: &Path, create| {
@@ -697,6 +751,7 @@ fn a_file_is_known_as_it_is() {
                 write: true,
                 create: Some(1 << 20),
                 direct,
+                ..OpenOptions::default()
             };
             let open = |direct| {
                 let open = || Arc::clone(&place.system).open_file(&path, &options(direct));
@@ -776,6 +831,7 @@ fn a_write_that_stops_halfway_is_an_error() {
             write: true,
             create: Some(4096),
             direct: UseDirect::Never,
+            ..OpenOptions::default()
         };
         let path = place.path("limited");
         let (file, _) = Arc::clone(&place.system)

@@ -130,7 +130,12 @@ async fn profile(request: &OpenRequest) -> Result<Profile, OpenError> {
         );
         return Err(refused(&request.url, reason));
     }
-    let read = read_file(&request.reactor, PathBuf::from(name)).await;
+    let options = OpenOptions {
+        direct: UseDirect::Never,
+        beneath: request.beneath.clone(),
+        ..OpenOptions::default()
+    };
+    let read = read_file(&request.reactor, PathBuf::from(name), options).await;
     let bytes = read.map_err(|source| {
         refused(
             &request.url,
@@ -142,11 +147,7 @@ async fn profile(request: &OpenRequest) -> Result<Profile, OpenError> {
     Profile::parse(&text, name).map_err(|error| refused(&request.url, error.to_string()))
 }
 
-async fn read_file(reactor: &Reactor, path: PathBuf) -> io::Result<Vec<u8>> {
-    let options = OpenOptions {
-        direct: UseDirect::Never,
-        ..OpenOptions::default()
-    };
+async fn read_file(reactor: &Reactor, path: PathBuf, options: OpenOptions) -> io::Result<Vec<u8>> {
     let system = Arc::clone(reactor.system());
     let opened = reactor
         .offload(move || system.open_file(&path, &options))

@@ -84,11 +84,13 @@ async fn open_medium(
             .size
             .filter(|_| !request.access.read_only && !request.registry.is_existing_only()),
         direct,
+        beneath: request.beneath.clone(),
     };
     let (system, path) = (Arc::clone(request.reactor.system()), wanted.path.clone());
+    let asked = options.clone();
     let opened = request
         .reactor
-        .offload(move || system.open_file(&path, &options))
+        .offload(move || system.open_file(&path, &asked))
         .await;
     let opened = opened.unwrap_or_else(|| Err(io::Error::other("opening it panicked")));
     opened.map_err(|error| match error.kind() {

@@ -55,7 +55,7 @@ pub(crate) struct AgentArguments {
     state_folder: Option<PathBuf>,
     /// Open volumes whose URL begins so, such as nvme+tcp://192.0.2.1 or file:/data/; may be given several times. Of rbd: it also says
     /// which conf, id and keyring, as in rbd:pool/?id=bench, and of nvme+tcp: which hostnqn and hostid, as in nvme+tcp:?hostnqn=NQN
-    /// [default: nvme+tcp: and null:]
+    /// [default: null:]
     #[arg(long, value_name = "PREFIX")]
     allow: Vec<Rule>,
 }

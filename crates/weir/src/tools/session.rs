@@ -327,7 +327,46 @@ fn start_reactor(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
+    use weir_agent::allow::Allowed;
+
     use super::*;
+
+    /// Whoever may write in a folder that an agent opens files of can change it between the look and the opening.
+    #[test]
+    fn a_link_that_comes_after_the_look_leads_out_of_no_folder() {
+        let place = tempfile::tempdir().unwrap();
+        let (folder, outside) = (place.path().join("folder"), place.path().join("outside"));
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::create_dir(&outside).unwrap();
+        for path in [folder.join("image"), outside.join("image")] {
+            std::fs::write(path, [0; 4096]).unwrap();
+        }
+        let rule = format!("file:{}/", folder.display());
+        let allowed = Allowed::new(vec![rule.parse().unwrap()]);
+        let (moved, target) = (folder.clone(), outside.clone());
+        for name in ["image", "new"] {
+            let (allowed, moved, target) = (allowed.clone(), moved.clone(), target.clone());
+            let gate: Gate = Arc::new(move |url| {
+                let granted = allowed.check(url);
+                let path = moved.join(name);
+                let _ = std::fs::remove_file(&path);
+                symlink(target.join(name), path).unwrap();
+                granted
+            });
+            let arguments = ReactorArguments::of(Some(1));
+            let session = Session::start_gated(&arguments, 1, 1, false, gate).unwrap();
+            let url = VolumeUrl::new("file", &folder.join(name).display().to_string());
+            let opened = session.open(&url.with("size", 4096), Access::READ_WRITE);
+            let error = opened.err().map(|error| format!("{error:#}"));
+            assert!(
+                error.is_some_and(|error| error.contains("leads out of")),
+                "{name}"
+            );
+        }
+        assert!(!outside.join("new").exists());
+    }
 
     /// Only what this process made up itself stands for what was asked for: nobody gets past what an agent allows by a name of their own.
     #[test]

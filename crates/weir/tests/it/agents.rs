@@ -1,7 +1,7 @@
 //! `weir agent`, and `weir bench`, `curve` and `compare` with `--agent`, as processes: one gateway, several agents, and what is told when one of them dies.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -474,7 +474,7 @@ fn an_agent_opens_what_it_may_and_looks_before_it_overwrites() {
     let data = folder.path().join("data");
     fs::create_dir(&data).unwrap();
     let allow = format!("file:{}/", data.display());
-    let default = Agent::start(folder.path(), "default", &[]);
+    let default = Agent::start_as_told(folder.path(), "default", &[]);
     let files = Agent::start(
         folder.path(),
         "files",
@@ -493,11 +493,20 @@ fn an_agent_opens_what_it_may_and_looks_before_it_overwrites() {
     };
     let errors = refused(&default, &inside, &[]);
     assert!(
-        errors.contains("nvme+tcp:, null:") && errors.contains("--allow file:"),
+        errors.contains("opens null: only") && errors.contains("--allow file:"),
         "{errors}"
     );
     assert!(refused(&default, "mem:?size=1G", &[]).contains("--allow mem:"));
+    // What a target lets this machine do is no coordinator's.
+    let remote = "nvme+tcp://127.0.0.1:1/nqn.2026-01.com.example:a?nsid=1";
+    assert!(refused(&default, remote, &[]).contains("--allow nvme+tcp:"));
     assert!(refused(&files, &outside, &[]).contains(&allow));
+    // Links lead out of no folder.
+    fs::write(folder.path().join("secret"), vec![0; 1 << 20]).unwrap();
+    symlink("../secret", data.join("link")).unwrap();
+    let linked = format!("file:{}/link", data.display());
+    let errors = refused(&files, &linked, &[]);
+    assert!(errors.contains("leads out of"), "{errors}");
     // Members are looked at too.
     let member = outside
         .replace(':', "%3A")

@@ -132,6 +132,7 @@ fn create(length: u64) -> OpenOptions {
         write: true,
         create: Some(length),
         direct: UseDirect::Auto,
+        ..OpenOptions::default()
     }
 }
 
