@@ -93,8 +93,8 @@ impl Allowed {
         Allowed(DEFAULT.map(rule).to_vec())
     }
 
-    /// Whether a volume may be opened, and if it is a file of a folder that a rule names, that folder: the file must lie in it where
-    /// links lead. If not, why, in words.
+    /// Checks that a volume may be opened. Returns the folder that its file must lie in once links are followed, where the rule names
+    /// one. The error says why not.
     ///
     /// # Errors
     /// The words.

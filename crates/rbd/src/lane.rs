@@ -509,7 +509,7 @@ impl Lane {
             entry.place = Place::Ended(Err(entry.failed(VolumeError::Lost)));
             return None;
         }
-        // One that succeeds beside one that fails may be the one that was told of the failure last.
+        // A flush that succeeds beside one that failed proves nothing: librbd reports a failure only once.
         if entry.step == Step::Flush
             && let Err(error) = self.shared.failed_sync.check()
         {

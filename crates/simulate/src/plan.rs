@@ -254,6 +254,12 @@ impl Plan {
             || self.faults.sync_error_probability > 0.0
             || self.faults.writeback_error_probability > 0.0
     }
+
+    /// Whether writes that were acknowledged may not be written back, and be lost when the gateway's power fails.
+    #[must_use]
+    pub fn loses_unwritten_data(&self) -> bool {
+        self.faults.writeback_error_probability > 0.0 && self.has(Trouble::GatewayPower)
+    }
 }
 
 /// Which troubles are on.

@@ -569,6 +569,28 @@ impl Controller {
         Ok(queue)
     }
 
+    /// An I/O queue whose predecessor may be closing: as long as the target has not seen its end, the QID is in use.
+    ///
+    /// # Errors
+    /// It is refused for another reason, or for too long.
+    pub fn io_again(&self, qid: u16, options: &QueueOptions) -> Result<Queue, Failure> {
+        let until = Instant::now() + self.manner.patience;
+        loop {
+            let (mut queue, cqe) = self.try_io(self.address, qid, options)?;
+            let closes = cqe.status.is(Status::INVALID_QUEUE_IDENTIFIER)
+                || cqe.status.is(Status::COMMAND_SEQUENCE_ERROR);
+            if cqe.status.is_success() {
+                queue.in_capsule_bytes = options.in_capsule_bytes;
+                return Ok(queue);
+            }
+            if !closes || Instant::now() >= until {
+                let what = format!("Connect of I/O queue {qid}");
+                return Err(Failure::preparation(what, cqe.status));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// The Connect of an I/O queue at any address of the subsystem, and its answer.
     ///
     /// # Errors

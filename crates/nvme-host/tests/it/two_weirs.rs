@@ -324,7 +324,7 @@ fn every_way() -> Vec<(Shape, Options)> {
     let mut ways = Vec::new();
     for digests in 0..4 {
         for (in_capsule_bytes, mdts_bytes, block_size) in [
-            (0, 4096, 512),
+            (0, 8192, 512),
             (8192, 128 << 10, 4096),
             (65_536, 1 << 20, 512),
         ] {

@@ -78,7 +78,7 @@ impl<'a> Place<'a> {
         };
         let leads_out = || {
             let text = format!(
-                "it is not in {}, or a link on the way leads out of that",
+                "it is not in {}, or a link on the way is absolute or leads out of it",
                 beneath.display()
             );
             io::Error::new(io::ErrorKind::PermissionDenied, text)

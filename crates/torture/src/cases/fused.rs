@@ -348,7 +348,7 @@ fn fused_end_in_between(context: &mut Context) -> Result<(), Failure> {
         } else {
             &context.options()
         };
-        let mut queue = keeper.controller.io_with(2, options)?;
+        let mut queue = keeper.controller.io_again(2, options)?;
         let (_, mut bytes) = queue.prepare(compare(&keeper, 0, 1), &old, 0);
         if with_second {
             let (_, second) = queue.prepare(write(&keeper, 0, 1), &new, 0);
@@ -372,7 +372,7 @@ fn fused_end_in_between(context: &mut Context) -> Result<(), Failure> {
             drop(peer);
         }
         // The queue identifier is free again once all of it has ended.
-        super::connect::reconnected(context, keeper.controller.id, 2)?;
+        keeper.controller.io_again(2, options)?;
         keeper.holds("after the end of a connection", 0, &old)?;
     }
     Ok(())

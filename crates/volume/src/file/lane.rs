@@ -578,7 +578,7 @@ impl Lane {
                     failed => Next::Done(failed),
                 }
             }
-            // One that succeeds beside one that fails may be the one that the system told of the failure last.
+            // A sync that succeeds beside one that failed proves nothing: the system reports a failure only once.
             Step::Sync => Next::Done(match error_of(&result) {
                 Some(error) => Err(error),
                 None => self.volume.failed_sync.check(),

@@ -44,7 +44,7 @@ impl Watcher for Notes {
         if event == VolumeEvent::CacheLost {
             eprintln!(
                 "note: {}: writes that were acknowledged and not flushed may be lost, so every flush fails until the volume is opened again; \
-                 of nvme+tcp: targets that keep what they acknowledged, flush_after_reconnect=trust says so",
+                 an nvme+tcp: target that was lost but keeps what it acknowledged can be opened with flush_after_reconnect=trust",
                 self.volume
             );
         }

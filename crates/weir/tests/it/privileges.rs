@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::common::free_port;
-use crate::common::gateway::{Gateway, WEIR, url};
+use crate::common::gateway::{Gateway, WEIR, spawn, url};
 
 const SUBSYSTEM: &str = "nqn.2026-01.org.example:unprivileged";
 
@@ -224,7 +224,8 @@ fn who_is_the_user_already_must_have_the_group_too() {
             assert_eq!(gateway.end(), Some(0), "{}", gateway.log());
             continue;
         }
-        let output = command.stderr(Stdio::piped()).output().expect("it runs");
+        command.stderr(Stdio::piped());
+        let output = spawn(&mut command).wait_with_output().expect("it runs");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{text}");
         assert!(text.contains("`group` is \"daemon\""), "{text}");
@@ -299,7 +300,8 @@ fn who_is_not_root_stays_who_it_is() {
             assert_eq!(gateway.end(), Some(0), "{}", gateway.log());
             continue;
         }
-        let output = command.stderr(Stdio::piped()).output().expect("it runs");
+        command.stderr(Stdio::piped());
+        let output = spawn(&mut command).wait_with_output().expect("it runs");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{text}");
         assert!(text.contains("started as another user"), "{text}");

@@ -274,7 +274,7 @@ impl Drop for Load {
 
 /// Starts a program that may have been copied just now. A child that another thread forked meanwhile has the copy open for writing until it
 /// runs its own program, and until then the copy cannot be run (ETXTBSY).
-fn spawn(command: &mut Command) -> Child {
+pub(crate) fn spawn(command: &mut Command) -> Child {
     let mut process = None;
     until("nothing writes to the gateway's program", || {
         match command.spawn() {
