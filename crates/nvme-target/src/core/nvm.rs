@@ -142,10 +142,14 @@ impl Work {
         matches!(self, Work::FusedCompare { .. } | Work::FusedWrite { .. })
     }
 
-    /// Whether it is refused where nothing may be written, of what waits for data of the host.
+    /// Whether it is refused where nothing may be written.
     pub(super) fn writes(&self) -> bool {
         match self {
-            Work::Write { .. } | Work::Copy(_) => true,
+            Work::Write { .. }
+            | Work::WriteZeroes { .. }
+            | Work::Deallocating(_)
+            | Work::Copy(_)
+            | Work::Copying(_) => true,
             Work::DatasetManagement(management) => management.deallocate,
             other => other.is_fused(),
         }
@@ -492,10 +496,16 @@ impl QueuePair {
             let Work::Deallocating(ranges) = &mut entry.work else {
                 unreachable!("a deallocation in progress")
             };
-            let range = match entry.status.is_success() {
-                true => next_range(ranges),
+            let range = match (entry.status.is_success(), entry.revoked) {
+                (true, None) => next_range(ranges),
+                (true, Some(status)) => {
+                    if !ranges.is_empty() {
+                        entry.status = status;
+                    }
+                    None
+                }
                 // One that failed is the last.
-                false => None,
+                (false, _) => None,
             };
             match range {
                 Some(range) => self.submit(
@@ -540,11 +550,15 @@ impl QueuePair {
 
     /// Reads the next piece of a Copy, or ends it.
     fn copy_step(&mut self, slot: SlotIndex) {
-        let Work::Copying(progress) = &mut self.slot(slot).work else {
+        let entry = self.slot(slot);
+        let Work::Copying(progress) = &mut entry.work else {
             unreachable!("a copy in progress")
         };
         if progress.index == progress.count {
             return self.finish(slot, Status::SUCCESS);
+        }
+        if let Some(status) = entry.revoked {
+            return self.end_copy(slot, status);
         }
         let range = progress.range();
         progress.step = (range.blocks() - progress.done).min(progress.step_blocks_max);
@@ -556,8 +570,19 @@ impl QueuePair {
         self.submit(slot, operation);
     }
 
+    /// Ends a Copy that is not done.
+    fn end_copy(&mut self, slot: SlotIndex, status: Status) {
+        let entry = self.slot(slot);
+        if let Work::Copying(progress) = &entry.work {
+            // The lowest source range that was not copied whole.
+            entry.result = u64::from(progress.index);
+        }
+        self.finish(slot, status);
+    }
+
     fn copy_completed(&mut self, slot: SlotIndex, operation: Operation) {
-        let Work::Copying(progress) = &mut self.slot(slot).work else {
+        let entry = self.slot(slot);
+        let Work::Copying(progress) = &mut entry.work else {
             unreachable!("a copy in progress")
         };
         if let Operation::Read {
@@ -565,6 +590,9 @@ impl QueuePair {
             ..
         } = operation
         {
+            if let Some(status) = entry.revoked {
+                return self.end_copy(slot, status);
+            }
             let write = Operation::Write {
                 lba: progress.destination,
                 blocks: progress.step,
@@ -607,16 +635,14 @@ impl QueuePair {
     #[inline(never)]
     fn step_completed(&mut self, slot: SlotIndex, completion: Completion, env: &Env<'_>) {
         let entry = self.slot(slot);
-        let Work::Copying(progress) = &entry.work else {
+        if !matches!(entry.work, Work::Copying(_)) {
             return self.deallocate_next(slot, env);
-        };
-        if completion.result.is_ok() {
-            return self.copy_completed(slot, completion.operation);
         }
-        // The lowest source range that was not copied whole.
-        entry.result = u64::from(progress.index);
         let status = entry.status;
-        self.finish(slot, status);
+        match completion.result {
+            Ok(()) => self.copy_completed(slot, completion.operation),
+            Err(_) => self.end_copy(slot, status),
+        }
     }
 
     fn request_failed(
@@ -672,13 +698,22 @@ impl QueuePair {
                 counters.reads.add(1);
                 self.recover_reserve(slot, operation);
             }
-            Operation::Verify { .. } => match self.slot(slot).work {
-                Work::Verify {
-                    lba,
-                    blocks: blocks @ 1..,
-                } => return self.verify_step(slot, lba, blocks, env),
-                _ => counters.reads.add(1),
-            },
+            Operation::Verify { .. } => {
+                let entry = self.slot(slot);
+                let revoked = entry.revoked;
+                match entry.work {
+                    Work::Verify {
+                        lba,
+                        blocks: blocks @ 1..,
+                    } => {
+                        return match revoked {
+                            Some(status) => self.finish(slot, status),
+                            None => self.verify_step(slot, lba, blocks, env),
+                        };
+                    }
+                    _ => counters.reads.add(1),
+                }
+            }
             Operation::WriteZeroes { .. } => counters.writes.add(1),
             _ => counters.other_commands.add(1),
         }

@@ -162,6 +162,8 @@ pub(super) struct Slot {
     pub(super) reserve: bool,
     pub(super) outstanding: u32,
     pub(super) status: Status,
+    /// Why the host may not do this any more, where the right to it was taken away while it ran: no further request of it begins.
+    pub(super) revoked: Option<Status>,
     pub(super) result: u64,
     pub(super) data: Views,
     pub(super) partner: Option<SlotIndex>,
@@ -184,6 +186,7 @@ impl Slot {
             reserve: false,
             outstanding: 0,
             status: Status::SUCCESS,
+            revoked: None,
             result: 0,
             data: Views::new(),
             partner: None,
@@ -788,6 +791,7 @@ impl QueuePair {
         entry.phase = Phase::Waiting;
         entry.sqe = *sqe;
         entry.status = Status::SUCCESS;
+        entry.revoked = None;
         entry.result = 0;
         entry.course.forget();
         slot
@@ -1079,19 +1083,22 @@ impl QueuePair {
 
     /// What the host sees has changed. Commands that wait for the host, and that would be refused now, fail: by what it does not send
     /// a host must not keep a volume that was removed, and what comes late must not write where nothing is to be written any more.
+    /// Those that run, and would be refused, begin no further request.
     pub(crate) fn let_go(&mut self, namespaces: &Namespaces) {
         for index in 0..self.slots.len() {
-            let entry = &self.slots[index];
+            let entry = &mut self.slots[index];
             let Some(namespace) = &entry.namespace else {
                 continue;
             };
-            // What runs ends by itself.
-            if matches!(entry.phase, Phase::Running | Phase::Waiting) {
-                continue;
-            }
             let now = namespaces.get(entry.sqe.nsid);
-            if let Some(status) = refusal_now(&entry.work, namespace, now) {
-                self.let_go_of(index as SlotIndex, status);
+            let Some(status) = refusal_now(&entry.work, namespace, now) else {
+                continue;
+            };
+            match entry.phase {
+                // The other half of its pair runs for both.
+                Phase::Waiting => {}
+                Phase::Running => entry.revoked = entry.revoked.or(Some(status)),
+                _ => self.let_go_of(index as SlotIndex, status),
             }
         }
     }

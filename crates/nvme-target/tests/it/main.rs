@@ -6,6 +6,7 @@ mod faults;
 mod latency;
 mod limits;
 mod peers;
+mod rights;
 mod serve;
 mod slow;
 mod sockets;
