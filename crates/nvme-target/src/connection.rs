@@ -640,7 +640,7 @@ impl Connection {
     fn renew(&mut self) -> bool {
         let sees = self.scene.renew();
         if sees {
-            self.queue.let_go(&self.scene.namespaces);
+            self.scene.with_env(|env| self.queue.let_go(env));
             if let Some(controller) = self.queue.controller() {
                 controller.take_over(&self.scene.namespaces);
             }

@@ -168,19 +168,14 @@ impl VolumeQueue {
         None
     }
 
-    /// Takes back all that was not submitted yet of `owner`'s: `withdrawn` is told of each.
-    pub(crate) fn withdraw(&self, owner: u32, mut withdrawn: impl FnMut(Token)) {
+    /// Takes back all that was not submitted yet of what is `wanted`.
+    pub(crate) fn withdraw(&self, wanted: impl Fn(Token) -> bool, withdrawn: &mut Vec<Request>) {
         let _shared = SharedSection::enter();
-        self.refused
-            .borrow_mut()
-            .retain(|token| token.owner != owner);
-        self.pending.borrow_mut().retain(|request| {
-            let is_own = request.token.owner == owner;
-            if is_own {
-                withdrawn(request.token);
-            }
-            !is_own
-        });
+        self.refused.borrow_mut().retain(|&token| !wanted(token));
+        let mut pending = self.pending.borrow_mut();
+        let (own, left): (Vec<_>, _) = pending.drain(..).partition(|request| wanted(request.token));
+        *pending = left.into();
+        withdrawn.extend(own);
     }
 
     /// Wishes that a submitted request ends early.
@@ -294,7 +289,8 @@ mod tests {
         queue.pump(Instant::default());
         push(10..20);
         let mut withdrawn = Vec::new();
-        queue.withdraw(1, |token| withdrawn.push(token.slot));
+        queue.withdraw(|token| token.owner == 1, &mut withdrawn);
+        let withdrawn: Vec<u32> = withdrawn.iter().map(|one| one.token.slot).collect();
         assert_eq!(withdrawn, [1, 4, 7, 10, 13, 16, 19]);
         let refused: Vec<u32> = queue.refused.borrow().iter().map(|one| one.slot).collect();
         assert_eq!(refused, [2, 3, 5, 6, 8, 9]);

@@ -662,7 +662,7 @@ impl QueuePair {
         }
         let entry = self.slot(slot);
         if entry.status.is_success() {
-            entry.status = status_of(error, kind, env);
+            entry.status = entry.status_of(error, kind, env);
         }
     }
 
@@ -749,7 +749,8 @@ impl QueuePair {
             Err(error) => {
                 env.counters.failed_commands.add(2);
                 let kind = weir_block::OperationKind::CompareWrite;
-                self.finish(first, status_of(error, kind, env));
+                let status = self.slot(second).status_of(error, kind, env);
+                self.finish(first, status);
                 self.finish(second, Status::ABORTED_FAILED_FUSED_COMMAND);
             }
         }
@@ -757,6 +758,17 @@ impl QueuePair {
 }
 
 impl Slot {
+    /// The status for a failed request. One that was cancelled has the status of what it was cancelled for.
+    fn status_of(
+        &self,
+        error: VolumeError,
+        kind: weir_block::OperationKind,
+        env: &Env<'_>,
+    ) -> Status {
+        let revoked = self.revoked.filter(|_| error == VolumeError::Cancelled);
+        revoked.unwrap_or_else(|| status_of(error, kind, env))
+    }
+
     /// Blocks that the next step of a Verify reads: no more than one transfer has.
     fn verify_step_blocks(&self, env: &Env<'_>) -> u32 {
         let Work::Verify { blocks, .. } = self.work else {

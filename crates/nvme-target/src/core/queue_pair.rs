@@ -1083,24 +1083,47 @@ impl QueuePair {
 
     /// What the host sees has changed. Commands that wait for the host, and that would be refused now, fail: by what it does not send
     /// a host must not keep a volume that was removed, and what comes late must not write where nothing is to be written any more.
-    /// Those that run, and would be refused, begin no further request.
-    pub(crate) fn let_go(&mut self, namespaces: &Namespaces) {
+    /// Those that run, and would be refused, begin no further request, and what of them has not begun on a volume is cancelled.
+    pub(crate) fn let_go(&mut self, env: &Env<'_>) {
+        let mut revoked = Vec::new();
         for index in 0..self.slots.len() {
+            let slot = index as SlotIndex;
             let entry = &mut self.slots[index];
             let Some(namespace) = &entry.namespace else {
                 continue;
             };
-            let now = namespaces.get(entry.sqe.nsid);
+            let now = env.namespaces.get(entry.sqe.nsid);
             let Some(status) = refusal_now(&entry.work, namespace, now) else {
                 continue;
             };
             match entry.phase {
                 // The other half of its pair runs for both.
                 Phase::Waiting => {}
-                Phase::Running => entry.revoked = entry.revoked.or(Some(status)),
-                _ => self.let_go_of(index as SlotIndex, status),
+                Phase::Running if entry.revoked.is_some() => {}
+                Phase::Running => {
+                    entry.revoked = Some(status);
+                    revoked.push(slot);
+                }
+                _ => self.let_go_of(slot, status),
             }
         }
+        for request in self.withdraw(&revoked) {
+            let Request { token, operation } = request;
+            let now = self.now;
+            self.slot(token.slot as SlotIndex)
+                .course
+                .spend(Stage::Queue, now);
+            let result = Err(VolumeError::Cancelled);
+            self.completed(
+                Completion {
+                    token,
+                    result,
+                    operation,
+                },
+                env,
+            );
+        }
+        self.end_early(&revoked);
     }
 
     fn let_go_of(&mut self, slot: SlotIndex, status: Status) {
@@ -1406,11 +1429,7 @@ impl QueuePair {
         if entry.outstanding != 1 {
             return false;
         }
-        let token = Token {
-            owner: self.owner,
-            slot: u32::from(slot),
-            generation: entry.generation,
-        };
+        let token = self.token_of(slot);
         let queue = Rc::clone(&entry.namespace.as_ref().expect("it has a request").queue);
         let Some(request) = queue.cancel(token) else {
             return false;
@@ -1439,29 +1458,51 @@ impl QueuePair {
 
     /// The connection is lost: takes back what no volume has yet, and asks the volumes to end the rest early.
     pub(crate) fn withdraw_all(&mut self) {
-        let mut queues: Vec<Rc<VolumeQueue>> = Vec::new();
-        for entry in self.slots.iter().filter(|slot| slot.outstanding > 0) {
+        let all: Vec<_> = (0..self.slots.len() as SlotIndex).collect();
+        for request in self.withdraw(&all) {
+            self.request_ended(request.token);
+        }
+        self.end_early(&all);
+    }
+
+    /// Takes back the requests of these slots, which are in order, that no volume has yet.
+    fn withdraw(&self, slots: &[SlotIndex]) -> Vec<Request> {
+        let mut queues: Vec<&Rc<VolumeQueue>> = Vec::new();
+        let mut tokens = Vec::new();
+        for &slot in slots {
+            let entry = &self.slots[usize::from(slot)];
+            if entry.outstanding == 0 {
+                continue;
+            }
+            tokens.push(self.token_of(slot));
             let queue = &entry.namespace.as_ref().expect("it has a request").queue;
             if !queues.iter().any(|other| Rc::ptr_eq(other, queue)) {
-                queues.push(Rc::clone(queue));
+                queues.push(queue);
             }
         }
+        let mut withdrawn = Vec::new();
         for queue in queues {
-            queue.withdraw(self.owner, |token| {
-                self.slots[token.slot as usize].outstanding -= 1;
-                self.running.set(self.running.get() - 1);
-            });
+            queue.withdraw(|token| tokens.binary_search(&token).is_ok(), &mut withdrawn);
         }
-        for (index, entry) in self.slots.iter().enumerate() {
-            let token = Token {
-                owner: self.owner,
-                slot: index as u32,
-                generation: entry.generation,
-            };
+        withdrawn
+    }
+
+    /// Asks the volumes to end early what they have of these slots.
+    fn end_early(&self, slots: &[SlotIndex]) {
+        for &slot in slots {
+            let entry = &self.slots[usize::from(slot)];
             for _ in 0..entry.outstanding {
                 let namespace = entry.namespace.as_ref().expect("it has a request");
-                namespace.queue.end_early(token);
+                namespace.queue.end_early(self.token_of(slot));
             }
+        }
+    }
+
+    fn token_of(&self, slot: SlotIndex) -> Token {
+        Token {
+            owner: self.owner,
+            slot: u32::from(slot),
+            generation: self.slots[usize::from(slot)].generation,
         }
     }
 

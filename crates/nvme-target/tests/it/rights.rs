@@ -1,17 +1,21 @@
 //! What a host may do no more, it does no more: nothing of it begins, and what is under way is known.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::*;
+use crate::slow::SlowVolume;
 use crate::volumes::slow_subsystem;
+use weir_block::{BlockSize, Volume};
 use weir_nvme::command::{
-    CopyCommand, CopyRange, DatasetManagement, DatasetManagementRange, NvmCommand, Verify,
+    Blocks, CopyCommand, CopyRange, DatasetManagement, DatasetManagementRange, NvmCommand, Verify,
 };
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::{Cqe, Status};
-use weir_nvme_target::{Subsystem, TargetConfig};
+use weir_nvme_target::{Namespace, Subsystem, TargetConfig};
+use weir_volume::{Guard, GuardConfig, LimitedVolume, Limits, RateLimit};
 
-const DELAY: Duration = Duration::from_millis(100);
+const DELAY: Duration = Duration::from_secs(1);
 
 fn assert_status(cqe: &Cqe, status: Status) {
     assert!(cqe.status.is(status), "{:?}, not {status:?}", cqe.status);
@@ -134,4 +138,115 @@ fn what_only_reads_goes_on_where_nothing_is_to_be_written_any_more() {
         assert_status(&cqe, Status::SUCCESS);
         assert_eq!(volume.taken(), 4, "4 MiB in steps of 1 MiB");
     });
+}
+
+/// What keeps writes from beginning.
+#[derive(Debug, Clone, Copy)]
+enum Behind {
+    /// The namespace's limits.
+    Limit,
+    /// Blocks that another write of the same block below has locked.
+    Lock,
+    /// A volume that takes few requests at a time.
+    Depth,
+}
+
+impl Behind {
+    /// Serves a slow volume of 4 MiB behind this.
+    fn volume(self, slow: &Arc<SlowVolume>) -> Arc<dyn Volume> {
+        let block_size = matches!(self, Behind::Lock).then_some(BlockSize::B512);
+        let config = GuardConfig {
+            block_size,
+            ..GuardConfig::default()
+        };
+        let guard = Guard::new(slow.clone(), config).expect("a guard");
+        match self {
+            Behind::Limit => {
+                let one = RateLimit::new(1, Some(1)).expect("a limit");
+                let limits = Limits {
+                    total_iops: Some(one),
+                    ..Limits::default()
+                };
+                LimitedVolume::new(guard, limits)
+            }
+            Behind::Lock | Behind::Depth => guard,
+        }
+    }
+
+    fn config(self) -> TargetConfig {
+        let volume_queue_depth = match self {
+            Behind::Depth => 1,
+            Behind::Limit | Behind::Lock => TargetConfig::default().volume_queue_depth,
+        };
+        TargetConfig {
+            volume_queue_depth,
+            ..TargetConfig::default()
+        }
+    }
+
+    /// The first of these begins, and the others wait.
+    fn writes(self) -> [(u64, u32); 4] {
+        match self {
+            // Two of parts of a block below, one of a whole one, one of parts of several.
+            Behind::Lock => [(1, 2), (4, 2), (0, 8), (7, 2)],
+            Behind::Limit | Behind::Depth => [(0, 1), (1, 1), (2, 1), (3, 1)],
+        }
+    }
+}
+
+/// What waits behind a limit, a lock or other requests does not begin when its right was taken away, and is answered at once.
+#[test]
+fn what_waits_does_not_begin_when_its_right_is_taken_away() {
+    type Case = (fn(&mut Subsystem), Status);
+    let cases: [Case; 2] = [
+        (set_read_only, Status::NAMESPACE_IS_WRITE_PROTECTED),
+        (remove_namespace, Status::INVALID_NAMESPACE_OR_FORMAT),
+    ];
+    for behind in [Behind::Limit, Behind::Lock, Behind::Depth] {
+        for (change, status) in cases {
+            let simulation = simulation();
+            let remotes = start_reactors(&simulation, 2);
+            let server = simulation.address(SERVER);
+            simulation.run(CLIENT, move |reactor| async move {
+                let slow = SlowVolume::new(memory_volume("4M", 4096));
+                let mut subsystem = Subsystem::new(nqn(SUBSYSTEM), "WEIR-RIGHTS");
+                let namespace = Namespace::new(1, behind.volume(&slow), [1; 16]);
+                subsystem.namespaces.push(namespace);
+                let (target, address) = serve(remotes, behind.config(), &[], server).await;
+                let served = snapshot(2, vec![subsystem.clone()], address);
+                target.apply(served).await.expect("applied");
+                let options = HostOptions::default();
+                let (_admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+                let mut io = io_queue(&reactor, address, id, 1, options).await;
+                slow.set_delay(DELAY);
+                let block = subsystem.namespaces[0].volume.geometry().block_size;
+                let mut cids = Vec::new();
+                for (lba, blocks) in behind.writes() {
+                    let data = vec![1; (blocks << block.shift()) as usize];
+                    let write = NvmCommand::Write(Blocks::new(lba, blocks));
+                    let sqe = write.sqe(0, 1, SglDescriptor::NONE);
+                    cids.push(io.submit(sqe, &data, 0).await.expect("connected"));
+                    eventually(&reactor, "the first", async || slow.taken() > 0).await;
+                }
+                reactor.sleep(DELAY / 2).await;
+
+                change(&mut subsystem);
+                let changed = snapshot(3, vec![subsystem], address);
+                target.apply(changed).await.expect("applied");
+                let mut done = 0;
+                for cid in cids {
+                    let (cqe, _) = io.answer(cid).await.expect("connected");
+                    match cqe.status.is_success() {
+                        true => done += 1,
+                        false => assert_status(&cqe, status),
+                    }
+                }
+                // An unaligned write that has read what it is to keep does not write.
+                let begun = usize::from(!matches!(behind, Behind::Lock));
+                assert_eq!(done, begun, "{behind:?}");
+                reactor.sleep(DELAY * 100).await;
+                assert_eq!(slow.taken(), 1, "{behind:?}: another request began");
+            });
+        }
+    }
 }

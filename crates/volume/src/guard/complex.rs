@@ -100,12 +100,16 @@ impl Steps<'_> {
         pieces(blocks, u64::from(self.lane.guard.inner_transfer_blocks_max))
     }
 
-    /// Fails where the user wishes no more, before anything has an effect or between reads.
-    fn go_on(&self) -> Result<(), VolumeError> {
-        if self.lane.is_cancelled(self.key) {
-            return Err(VolumeError::Cancelled);
+    /// One request below. Where the user wishes no more, none begins until one has changed something.
+    async fn call(
+        &self,
+        operation: Operation,
+        under: Option<&Ticket>,
+    ) -> (Result<(), VolumeError>, Operation) {
+        if !self.changed.get() && self.lane.is_cancelled(self.key) {
+            return (Err(VolumeError::Cancelled), operation);
         }
-        Ok(())
+        self.lane.call(self.key, operation, under).await
     }
 
     async fn read_blocks(
@@ -141,7 +145,7 @@ impl Steps<'_> {
             blocks: length(&blocks),
             buffers,
         };
-        let (result, read) = self.lane.call(read, under).await;
+        let (result, read) = self.call(read, under).await;
         result?;
         match read {
             Operation::Read {
@@ -166,7 +170,6 @@ impl Steps<'_> {
             *buffers = ReadBuffers::Into(self.lane.segments(bytes).await);
         }
         for part in self.transfers(blocks) {
-            self.go_on()?;
             let data = self.read_blocks_holding(part.clone(), None).await?;
             let ReadBuffers::Into(segments) = buffers else {
                 unreachable!("they were taken above")
@@ -186,13 +189,11 @@ impl Steps<'_> {
 
     async fn write(&self, range: Range<u64>, data: &Views, fua: bool) -> Result<(), VolumeError> {
         if self.is_aligned(&range) {
-            self.go_on()?;
             return self
                 .write_blocks(self.covering(&range), data, fua, None)
                 .await;
         }
         let ticket = self.lane.lock(self.covering(&range)).await;
-        self.go_on()?;
         self.write_under(range, data, fua, &ticket).await
     }
 
@@ -239,7 +240,7 @@ impl Steps<'_> {
                 data: slice_views(data, from, bytes),
                 fua,
             };
-            self.lane.call(write, under).await.0?;
+            self.call(write, under).await.0?;
             self.changed.set(true);
         }
         Ok(())
@@ -251,7 +252,6 @@ impl Steps<'_> {
         deallocate: bool,
         fua: bool,
     ) -> Result<(), VolumeError> {
-        self.go_on()?;
         let middle = self.within(&range);
         if middle.is_empty() {
             return self.zero_edge(range, fua).await;
@@ -286,7 +286,7 @@ impl Steps<'_> {
             deallocate,
             fua,
         };
-        match self.lane.call(native, None).await.0 {
+        match self.call(native, None).await.0 {
             Err(VolumeError::Unsupported) => {}
             ended => {
                 self.changed.set(self.changed.get() || ended.is_ok());
@@ -308,7 +308,6 @@ impl Steps<'_> {
         under: Option<&Ticket>,
     ) -> Result<(), VolumeError> {
         for part in self.transfers(self.covering(&range)) {
-            self.go_on()?;
             let there = self.read_blocks_holding(part.clone(), under).await?;
             let start = part.start * self.block();
             let wanted = range.start.max(start)..range.end.min(part.end * self.block());
@@ -333,7 +332,7 @@ impl Steps<'_> {
             lba: blocks.start,
             blocks: blocks.end - blocks.start,
         };
-        match self.lane.call(deallocate, None).await.0 {
+        match self.call(deallocate, None).await.0 {
             Err(VolumeError::Unsupported) => Ok(()),
             ended => ended,
         }
@@ -345,12 +344,11 @@ impl Steps<'_> {
             lba: blocks.start,
             blocks: blocks.end - blocks.start,
         };
-        match self.lane.call(verify, None).await.0 {
+        match self.call(verify, None).await.0 {
             Err(VolumeError::Unsupported) => {}
             ended => return ended,
         }
         for part in self.transfers(blocks) {
-            self.go_on()?;
             drop(self.read_blocks(part, None).await?);
         }
         Ok(())

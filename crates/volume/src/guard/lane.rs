@@ -41,8 +41,8 @@ pub(super) struct User {
 }
 
 /// What one part of an emulated request awaits.
-#[derive(Default)]
 struct Part {
+    of: Key,
     ended: RefCell<Option<(Result<(), VolumeError>, Operation)>>,
     waker: RefCell<Option<Waker>>,
 }
@@ -547,14 +547,19 @@ impl Lane {
         self.emulated.borrow_mut().get_mut(key).cancelled
     }
 
-    /// One request below as part of an emulated one. `under` is the lock that the emulated one holds, which lets it pass:
+    /// One request below as part of the emulated one `of`. `under` is the lock that the emulated one holds, which lets it pass:
     /// no other lock overlaps that one.
     pub(super) async fn call(
         &self,
+        of: Key,
         operation: Operation,
         under: Option<&Ticket>,
     ) -> (Result<(), VolumeError>, Operation) {
-        let part = Rc::new(Part::default());
+        let part = Rc::new(Part {
+            of,
+            ended: RefCell::default(),
+            waker: RefCell::default(),
+        });
         let (origin, number) = (Origin::Part(Rc::clone(&part)), self.number());
         if under.is_some() {
             let range = range_of(&operation);
@@ -623,16 +628,33 @@ impl Lane {
         let found = emulated
             .iter_mut()
             .find(|(_, entry)| entry.user.token == token);
-        if let Some((_, entry)) = found {
+        if let Some((key, entry)) = found {
             entry.cancelled = true;
+            drop(emulated);
+            self.cancel_kept_back_part(key);
             return;
         }
+        drop(emulated);
         let below = self.below.borrow();
         let found = below.iter().find(|(_, below)| is_it(&below.origin));
         let key = found.map(|(key, _)| key);
         drop(below);
         if let Some(key) = key {
             self.cancel_below(key);
+        }
+    }
+
+    /// Ends the part of an emulated request that a lock keeps back.
+    fn cancel_kept_back_part(&self, of: Key) {
+        let is_it = |origin: &Origin| matches!(origin, Origin::Part(part) if part.of == of);
+        let mut kept_back = self.kept_back.borrow_mut();
+        let at = kept_back.iter().position(|kept| is_it(&kept.origin));
+        let kept = at.and_then(|at| kept_back.remove(at));
+        drop(kept_back);
+        if let Some(kept) = kept
+            && let Origin::Part(part) = kept.origin
+        {
+            part.end(Err(VolumeError::Cancelled), kept.operation);
         }
     }
 
