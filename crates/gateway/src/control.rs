@@ -2,8 +2,8 @@
 //!
 //! The order of a change is: the next state is made and checked; the volumes that it needs are
 //! opened; it is made and checked again, for others have changed the state meanwhile; it is stored; it
-//! is applied on every reactor; what it no longer needs is closed; it is acknowledged. Whatever fails
-//! before the end is undone. Changes are stored and applied one at a time; reading waits for none.
+//! is applied on every reactor; what it no longer needs is closed; what hosts have under way and may do
+//! no more has ended; it is acknowledged. Whatever fails before it is applied is undone. Changes are stored and applied one at a time; reading waits for none.
 //!
 //! A medium may take long, or never answer: a cluster whose OSDs are silent. So nothing waits for one
 //! while it keeps others from changing the state. Instead a volume that is being opened, resized or
@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use weir_volume::VolumeUrl;
 
 use crate::api::ceph::images_below;
-use crate::engine::{Engine, EngineError, Opening, Reply};
+use crate::engine::{Engine, EngineError, Opening, Reply, RevokedReport};
 use crate::name::{ListenerAddress, VolumeName};
 use crate::state::{Change, Outcome, State, StateError};
 use crate::store::{Store, StoreError};
@@ -51,6 +51,12 @@ const START_TIME_MAX: Duration = Duration::from_secs(6);
 const OPEN_TIME_MAX: Duration = Duration::from_secs(40);
 /// For how long a call waits for a volume to be resized.
 const RESIZE_TIME_MAX: Duration = Duration::from_secs(60);
+/// For how long a call waits for what hosts have under way and may do no more.
+const REVOKED_TIME_MAX: Duration = Duration::from_secs(5);
+/// How often it looks.
+const REVOKED_POLL: Duration = Duration::from_millis(5);
+/// Lines of what is under way that an error has room for.
+const REVOKED_TOLD_MAX: usize = 4;
 /// For how long the end waits for volumes that are being resized, so that the state has their sizes.
 const RESIZE_END_MAX: Duration = Duration::from_secs(2);
 
@@ -86,9 +92,29 @@ pub enum ControlError {
         /// The volume.
         name: VolumeName,
     },
+    /// The change is in force, but what it took away from hosts has not ended.
+    #[error(
+        "the change is in force, but after {} seconds requests are under way that hosts may not do any more: {}",
+        REVOKED_TIME_MAX.as_secs(),
+        told(revoked)
+    )]
+    UnderWay {
+        /// What is under way.
+        revoked: Vec<RevokedReport>,
+    },
     /// The gateway is ending.
     #[error("the gateway is shutting down")]
     ShuttingDown,
+}
+
+/// The first of what is under way, in words.
+fn told(revoked: &[RevokedReport]) -> String {
+    let first = revoked.iter().take(REVOKED_TOLD_MAX);
+    let mut lines: Vec<_> = first.map(ToString::to_string).collect();
+    if revoked.len() > REVOKED_TOLD_MAX {
+        lines.push(format!("{} more", revoked.len() - REVOKED_TOLD_MAX));
+    }
+    lines.join(", ")
 }
 
 /// What may be under way with a volume, one at a time.
@@ -312,7 +338,25 @@ impl Control {
         }
         let Carried { outcome, removed } = carried?;
         self.close(removed).await;
+        self.end_revoked(change).await?;
         Ok(outcome)
+    }
+
+    /// Waits until nothing is under way any more that `change` has taken away. Others may change the state meanwhile.
+    async fn end_revoked(&self, change: &Change) -> Result<(), ControlError> {
+        let end = Instant::now() + REVOKED_TIME_MAX;
+        loop {
+            let mut revoked = self.engine.revoked().await?;
+            revoked.retain(|one| change.takes_from(&one.host, &one.subsystem, one.nsid));
+            if revoked.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= end {
+                tracing::warn!(%change, "requests that hosts may not do any more are under way: {}", told(&revoked));
+                return Err(ControlError::UnderWay { revoked });
+            }
+            tokio::time::sleep(REVOKED_POLL).await;
+        }
     }
 
     /// Stores and applies a change for which these volumes were opened, or undoes it.

@@ -1,10 +1,15 @@
 //! A change is carried through whole or undone, whatever fails on its way.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::engine::fake::FakeEngine;
-use crate::state::{HostSpec, ListenerSpec, NamespaceSpec, SubsystemSpec};
+use crate::state::{
+    HostSpec, ListenerSpec, NamespacePatch, NamespaceSpec, SubsystemPatch, SubsystemSpec,
+    Visibility,
+};
 use crate::store::FileStore;
 
 /// What a store in memory shares with the test.
@@ -826,4 +831,123 @@ fn a_file_keeps_what_was_acknowledged() {
             .unwrap();
         assert_eq!(control.state(), acknowledged);
     });
+}
+
+fn under_way(host: &str, subsystem: &str, nsid: u32) -> RevokedReport {
+    RevokedReport {
+        host: nqn(host),
+        subsystem: nqn(subsystem),
+        nsid,
+        requests: 3,
+    }
+}
+
+#[test]
+fn a_change_waits_for_what_it_took_away_and_says_what_has_not_ended() {
+    run(async {
+        let setup = start().await;
+        let change = |change| setup.control.change(change);
+        for first in [add_volume("a"), add_subsystem("s")] {
+            change(first).await.unwrap();
+        }
+        change(add_namespace("s", "a")).await.unwrap();
+        let read_only = || Change::SetNamespace {
+            nqn: nqn("s"),
+            nsid: 1,
+            patch: NamespacePatch {
+                read_only: Some(true),
+                ..NamespacePatch::default()
+            },
+        };
+        let engine = setup.engine.clone();
+        engine.set_revoked(vec![under_way("h", "s", 1), under_way("h", "t", 1)]);
+        // Where it is so already, what it took away may be under way still.
+        for _ in 0..2 {
+            let began = Instant::now();
+            let error = change(read_only()).await.unwrap_err();
+            assert!(began.elapsed() >= REVOKED_TIME_MAX);
+            let told = error.to_string();
+            assert!(told.contains("3 of host") && told.contains(":s"), "{told}");
+            assert!(!told.contains(":t"), "{told}");
+            assert!(
+                setup
+                    .control
+                    .state()
+                    .namespace(&nqn("s"), 1)
+                    .unwrap()
+                    .read_only
+            );
+            setup.check();
+        }
+        // It keeps no other change waiting.
+        let (control, began) = (setup.control.clone(), Instant::now());
+        let waiting = tokio::spawn(async move { control.change(read_only()).await });
+        change(add_subsystem("u")).await.unwrap();
+        assert!(began.elapsed() < REVOKED_TIME_MAX);
+        engine.set_revoked(Vec::new());
+        waiting.await.unwrap().unwrap();
+        assert!(began.elapsed() < REVOKED_TIME_MAX);
+    });
+}
+
+#[test]
+fn changes_know_what_they_take_away() {
+    let takes = |change: Change| {
+        [("h", "s", 1), ("g", "s", 1), ("h", "t", 1), ("h", "s", 2)]
+            .map(|(host, subsystem, nsid)| change.takes_from(&nqn(host), &nqn(subsystem), nsid))
+    };
+    let (host, force) = (nqn("h"), true);
+    let set_subsystem = |allow_any_host| Change::SetSubsystem {
+        nqn: nqn("s"),
+        patch: SubsystemPatch { allow_any_host },
+    };
+    let set_namespace = |patch| Change::SetNamespace {
+        nqn: nqn("s"),
+        nsid: 1,
+        patch,
+    };
+    let nothing = NamespacePatch::default();
+    let yes = |read_only| NamespacePatch {
+        read_only: Some(read_only),
+        ..nothing.clone()
+    };
+    let visible = NamespacePatch {
+        visible_to: Some(Visibility::Hosts(BTreeSet::new())),
+        ..nothing.clone()
+    };
+    let nqn_of_host = host.clone();
+    let cases = [
+        (
+            Change::RemoveHost {
+                nqn: nqn_of_host,
+                force,
+            },
+            [true, false, true, true],
+        ),
+        (
+            Change::DisallowHost {
+                nqn: nqn("s"),
+                host,
+            },
+            [true, false, false, true],
+        ),
+        (set_subsystem(Some(false)), [true, true, false, true]),
+        (set_subsystem(Some(true)), [false; 4]),
+        (
+            Change::RemoveSubsystem {
+                nqn: nqn("s"),
+                force,
+            },
+            [true, true, false, true],
+        ),
+        (set_namespace(yes(true)), [true, true, false, false]),
+        (set_namespace(visible), [true, true, false, false]),
+        (set_namespace(yes(false)), [false; 4]),
+        (set_namespace(nothing.clone()), [false; 4]),
+        (remove_namespace("s", 1), [true, true, false, false]),
+        (add_volume("a"), [false; 4]),
+    ];
+    for (change, expected) in cases {
+        assert_eq!(takes(change.clone()), expected, "{change}");
+    }
 }

@@ -4,6 +4,7 @@
 //! told, hands one batch to each volume, and sends all that is ready at once.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -60,7 +61,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// What others tell a connection.
 pub(crate) enum Message {
     /// What it sees may have changed. The sender is used when nothing of what it saw before is held any more, but by commands
-    /// in flight.
+    /// in flight; of those, the ones that may not run any more are in [`Entry::revoked`] by then.
     Look(weir_reactor::Sender<()>),
     /// Every reactor has the new snapshot: tell the host what changed.
     Announce,
@@ -137,6 +138,8 @@ pub(crate) struct Entry {
     pub(crate) bytes_sent: Cell<u64>,
     /// Where the time of its commands went; the admin queue's are not counted.
     pub(crate) latency: RefCell<Latency>,
+    /// How many of its requests are under way though their right was taken away, by NSID.
+    pub(crate) revoked: RefCell<BTreeMap<u32, u64>>,
     /// Where it comes from, while it is half open.
     half_open: Cell<Option<Source>>,
     owner: u32,
@@ -198,22 +201,23 @@ impl Scene {
 
     /// Takes over what the host sees now. False: it may not see the subsystem any more.
     fn renew(&mut self) -> bool {
-        let Some(shared) = &self.shared else {
-            return true;
-        };
-        self.generation = self.shard.generation();
-        if shared.kind == ControllerKind::Discovery {
+        if self.shared.is_none() {
             return true;
         }
-        match self
-            .shard
-            .namespaces_for(&shared.subsystem_nqn, &shared.host.nqn)
-        {
-            Some(namespaces) => {
-                self.namespaces = namespaces;
-                true
-            }
-            None => false,
+        self.generation = self.shard.generation();
+        let seen = self.seen();
+        let sees = seen.is_some();
+        self.namespaces = seen.unwrap_or_default();
+        sees
+    }
+
+    /// What the host sees now. None: it may not see the subsystem any more.
+    fn seen(&self) -> Option<Namespaces> {
+        match &self.shared {
+            Some(shared) if shared.kind == ControllerKind::Io => self
+                .shard
+                .namespaces_for(&shared.subsystem_nqn, &shared.host.nqn),
+            _ => Some(Namespaces::default()),
         }
     }
 
@@ -412,6 +416,7 @@ fn enter(
         bytes_received: Cell::new(0),
         bytes_sent: Cell::new(0),
         latency: RefCell::default(),
+        revoked: RefCell::default(),
         half_open: Cell::new(None),
         owner: shard.router.add(sink),
         completions,
@@ -456,7 +461,8 @@ async fn live(shard: Rc<Shard>, connection: Rc<RefCell<Connection>>) {
         mailbox.0 = None;
     } else {
         announce_end(&shard, &entry);
-        drop(mailbox);
+        // From here on this task reads them.
+        entry.handle.mailbox.moved();
     }
     {
         // Nothing is held any more but by what runs.
@@ -465,16 +471,11 @@ async fn live(shard: Rc<Shard>, connection: Rc<RefCell<Connection>>) {
         connection.input = View::empty();
         connection.kept.set(0);
         connection.queue.withdraw_all();
+        connection.note_revoked();
     }
     shard.leave_turns(entry.handle.id);
-    let running = Rc::clone(&entry.running.borrow());
-    while running.get() > 0 {
-        let completion = entry.completions.next().await;
-        let queue = &mut connection.borrow_mut().queue;
-        queue.set_now(shard.reactor.now());
-        queue.discard(&completion);
-        shard.pump_all();
-    }
+    poll_fn(|context| connection.borrow_mut().poll_run_out(context)).await;
+    drop(mailbox);
     leave(&shard, &entry, moved);
     // Its data is in flight no more.
     drop(connection);
@@ -644,8 +645,28 @@ impl Connection {
             if let Some(controller) = self.queue.controller() {
                 controller.take_over(&self.scene.namespaces);
             }
+        } else {
+            // The rest ends with the connection, without an answer.
+            self.queue.revoke(&self.scene.namespaces);
         }
+        self.note_revoked();
         sees
+    }
+
+    /// Has others see what is under way of what the host may not do any more.
+    fn note_revoked(&mut self) {
+        if self.queue.has_revoked() {
+            *self.entry.revoked.borrow_mut() = self.queue.revoked();
+        }
+    }
+
+    /// A message comes when the connection serves no more, but something of it may be under way.
+    fn message_too_late(&mut self, message: Message) {
+        if let Message::Look(_) = &message {
+            self.queue.revoke(&self.scene.seen().unwrap_or_default());
+            self.note_revoked();
+        }
+        decline(message);
     }
 
     fn take_messages(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
@@ -854,6 +875,7 @@ impl Connection {
         let reserve = shard.target.config.in_capsule_bytes as usize;
         self.queue.restore_reserve(shard.reactor.pool(), reserve);
         self.queue.pump();
+        self.note_revoked();
         if self.queue.has_failures()
             && let Some(shared) = &self.scene.shared
         {
@@ -1356,6 +1378,7 @@ impl Connection {
         self.scene.shard.leave_turns(self.entry.handle.id);
         (self.waits_for_buffers, self.waits_for_bytes) = (false, false);
         self.queue.withdraw_all();
+        self.note_revoked();
         announce_end(&self.scene.shard, &self.entry);
         self.scene.namespaces = Namespaces::default();
         let deadline = self.now() + LINGER;
@@ -1369,7 +1392,7 @@ impl Connection {
             unreachable!("called while ending")
         };
         while let Poll::Ready(message) = self.entry.handle.mailbox.poll_next(context) {
-            decline(message);
+            self.message_too_late(message);
         }
         if self.timer.poll_elapsed(context).is_ready() {
             return Poll::Ready(Outcome::Ended(ending.end()));
@@ -1408,6 +1431,24 @@ impl Connection {
                 Poll::Pending
             }
         }
+    }
+
+    /// Waits for what runs when the connection is gone.
+    fn poll_run_out(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        while self.queue.is_running() {
+            if let Poll::Ready(message) = self.entry.handle.mailbox.poll_next(context) {
+                self.message_too_late(message);
+                continue;
+            }
+            let Poll::Ready(completion) = self.entry.completions.poll_pop(context) else {
+                return Poll::Pending;
+            };
+            self.queue.set_now(self.now());
+            self.queue.discard(&completion);
+            self.note_revoked();
+            self.scene.shard.pump_all();
+        }
+        Poll::Ready(())
     }
 
     /// Throws away what still comes; whether the peer has closed.

@@ -34,6 +34,6 @@ pub use snapshot::{
     Allowed, AnaState, ControllerModel, HostOptions, Namespace, Port, Snapshot, Subsystem,
 };
 pub use target::{
-    Association, ConnectionInfo, ControllerInfo, ListenerConfig, QueueInfo, ShardStats, Target,
-    TargetError, TargetStats,
+    Association, ConnectionInfo, ControllerInfo, ListenerConfig, QueueInfo, Revoked, ShardStats,
+    Target, TargetError, TargetStats,
 };

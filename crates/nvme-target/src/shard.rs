@@ -17,7 +17,7 @@ use crate::counters::ConnectionCounters;
 use crate::latency::Latency;
 use crate::mailbox::Inbox;
 use crate::snapshot::{Namespace, Snapshot};
-use crate::target::{TargetShared, Waiting};
+use crate::target::{Revoked, TargetShared, Waiting};
 use crate::volumes::{Attached, Namespaces, VolumeQueue};
 
 /// How often it is told at most that commands wait for buffers.
@@ -137,6 +137,27 @@ impl Shard {
             receiver
         };
         connections.values().map(look).collect()
+    }
+
+    /// The requests of the connections here that are under way though their hosts may not do this any more.
+    pub(crate) fn revoked(&self) -> Vec<(Revoked, u64)> {
+        let mut all = Vec::new();
+        for entry in self.connections.borrow().values() {
+            let association = entry.association.borrow();
+            let Some((shared, _)) = &*association else {
+                continue;
+            };
+            let revoked = entry.revoked.borrow();
+            all.extend(revoked.iter().map(|(&nsid, &requests)| {
+                let revoked = Revoked {
+                    host_nqn: shared.host.nqn.clone(),
+                    subsystem_nqn: shared.subsystem_nqn.clone(),
+                    nsid,
+                };
+                (revoked, requests)
+            }));
+        }
+        all
     }
 
     /// Sends a message to every connection here.

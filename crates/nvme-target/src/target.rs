@@ -161,6 +161,17 @@ pub struct Association {
     pub qid: u16,
 }
 
+/// What a host may not do any more: something with a namespace of a subsystem.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Revoked {
+    /// The host.
+    pub host_nqn: Nqn,
+    /// The subsystem.
+    pub subsystem_nqn: Nqn,
+    /// The namespace's NSID when the requests came.
+    pub nsid: u32,
+}
+
 /// A controller as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerInfo {
@@ -616,8 +627,9 @@ impl Target {
     }
 
     /// Serves `snapshot` from now on, in place of the one before. Done when every reactor has it; then hosts are told what
-    /// changed for them. A volume that is served no more is held only by what is in flight on it. Calls are to be made one
-    /// after another.
+    /// changed for them. A volume that is served no more is held only by what is in flight on it. What hosts may do no more does
+    /// not begin any more; what of it is under way is in [`Target::revoked`] until it has ended. Calls are to be made one after
+    /// another.
     ///
     /// # Errors
     /// [`TargetError::Stopped`].
@@ -822,6 +834,21 @@ impl Target {
         for answer in answers {
             for (key, latency) in answer.await.unwrap_or_default() {
                 all.entry(key).or_default().merge(&latency);
+            }
+        }
+        all
+    }
+
+    /// How many requests are under way on volumes though their hosts may not do this any more, those included whose
+    /// connections are gone. A reactor that has stopped has none.
+    pub async fn revoked(&self) -> BTreeMap<Revoked, u64> {
+        let answers: Vec<_> = (0..self.shared.shards.len())
+            .map(|reactor| self.shared.ask(reactor, |shard| shard.revoked()))
+            .collect();
+        let mut all = BTreeMap::new();
+        for answer in answers {
+            for (revoked, requests) in answer.await.unwrap_or_default() {
+                *all.entry(revoked).or_default() += requests;
             }
         }
         all

@@ -51,6 +51,9 @@ pub(super) enum Refusals {
     /// The gateway is ending.
     #[response(status = 503)]
     Ending(ErrorBody),
+    /// The change is in force, but what hosts have under way and may do no more has not ended in five seconds.
+    #[response(status = 504)]
+    UnderWay(ErrorBody),
 }
 
 /// A refusal on its way.
@@ -162,6 +165,11 @@ impl From<ControlError> for ApiError {
                 );
                 let status = StatusCode::UNPROCESSABLE_ENTITY;
                 Self::new(status, "resize_unanswered", error.to_string()).with_hint(Some(hint))
+            }
+            ControlError::UnderWay { .. } => {
+                let hint = "their volume does not answer; until they have ended: weir status";
+                let status = StatusCode::GATEWAY_TIMEOUT;
+                Self::new(status, "under_way", error.to_string()).with_hint(Some(hint.into()))
             }
             ControlError::ShuttingDown => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,

@@ -10,7 +10,7 @@ use axum::response::IntoResponse;
 use super::input::Names;
 use super::views::StatusView;
 use super::{ApiError, Context, Refusals, Shared};
-use crate::engine::{ConnectionReport, EngineError, ReactorReport, ThrottledReport};
+use crate::engine::{ConnectionReport, EngineError, ReactorReport, RevokedReport, ThrottledReport};
 use crate::limits;
 use crate::metrics::{self, Family, Kind};
 use crate::name::Nqn;
@@ -89,7 +89,7 @@ pub(super) async fn status(extract::State(context): Shared) -> Result<Json<Statu
         memory: about.budget.clone(),
         resident_bytes: limits::resident_memory(),
         ceph: super::ceph::view(&context).await?,
-        problems: problems(&context),
+        problems: problems(&context, &engine.revoked().await?),
     }))
 }
 
@@ -159,7 +159,7 @@ fn limit_families(context: &Context) -> Vec<Family> {
     vec![limits, bursts, requests, seconds, waiting]
 }
 
-fn problems(context: &Context) -> Vec<String> {
+fn problems(context: &Context, revoked: &[RevokedReport]) -> Vec<String> {
     let control = &context.control;
     let (state, failures) = (control.state(), control.failures());
     let mut problems: Vec<String> = failures.volumes.into_values().collect();
@@ -176,6 +176,11 @@ fn problems(context: &Context) -> Vec<String> {
             (false, None) => {}
         }
     }
+    problems.extend(
+        revoked.iter().map(|one| {
+            format!("requests are under way that their host may not do any more: {one}")
+        }),
+    );
     problems.extend(failures.listeners.into_values());
     for (nqn, subsystem) in &state.subsystems {
         if !subsystem.allow_any_host && subsystem.allowed_hosts.is_empty() {

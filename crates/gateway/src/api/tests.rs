@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::socket::ControlSocket;
 use super::*;
 use crate::engine::fake::FakeEngine;
-use crate::engine::{CommandKind, ConnectionReport, Latency, QueueReport};
+use crate::engine::{CommandKind, ConnectionReport, Latency, QueueReport, RevokedReport};
 use crate::store::FileStore;
 use weir_testing::exposition::assert_scrapes;
 
@@ -806,4 +806,34 @@ fn the_description_refers_to_nothing_missing() {
             "{reference} is missing"
         );
     }
+}
+
+#[test]
+fn what_was_taken_away_and_has_not_ended_is_told_and_shown() {
+    with_api(|mut api, engine| async move {
+        let volume = json!({"url": "mem:a?size=1M"});
+        api.put("/v1/volumes/a", volume).await.expect(201);
+        api.put(SUBSYSTEM, json!({})).await.expect(201);
+        let namespace = format!("{SUBSYSTEM}/namespaces/1");
+        api.put(&namespace, json!({"volume": "a"}))
+            .await
+            .expect(201);
+        engine.set_revoked(vec![RevokedReport {
+            host: HOST.parse().unwrap(),
+            subsystem: "nqn.2026-01.com.example:s".parse().unwrap(),
+            nsid: 1,
+            requests: 7,
+        }]);
+        let read_only = json!({"read_only": true});
+        let answer = api.patch(&namespace, read_only.clone()).await;
+        answer.refused(504, "under_way", "7 of host");
+        let shown = api.get(&namespace).await.expect(200);
+        assert_eq!(shown["read_only"], true, "it is in force");
+        let problems = api.get("/v1/status").await.expect(200)["problems"].to_string();
+        assert!(problems.contains("7 of host"), "{problems}");
+        engine.set_revoked(Vec::new());
+        api.patch(&namespace, read_only).await.expect(200);
+        let problems = api.get("/v1/status").await.expect(200)["problems"].to_string();
+        assert!(!problems.contains("of host"), "{problems}");
+    });
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{
     ConnectionReport, Engine, EngineError, Latency, ListenerReport, Opening, ReactorReport, Reply,
-    ThrottledReport, VolumeReport,
+    RevokedReport, ThrottledReport, VolumeReport,
 };
 use crate::metrics::{Family, Kind};
 use crate::name::{ListenerAddress, Nqn, VolumeName};
@@ -31,6 +31,7 @@ struct Books {
     namespace_latencies: BTreeMap<(Nqn, u32), Latency>,
     connection_latencies: BTreeMap<u64, Latency>,
     throttled: BTreeMap<(Nqn, u32), ThrottledReport>,
+    revoked: Vec<RevokedReport>,
     applied: Option<Arc<State>>,
     failing_urls: BTreeSet<String>,
     hanging_urls: BTreeSet<String>,
@@ -97,6 +98,11 @@ impl FakeEngine {
             }
             released.await;
         }
+    }
+
+    /// Has these requests under way from now on, which hosts may not do any more.
+    pub fn set_revoked(&self, revoked: Vec<RevokedReport>) {
+        self.books().revoked = revoked;
     }
 
     /// Makes listening at `address` fail, or succeed again.
@@ -358,6 +364,10 @@ impl Engine for FakeEngine {
         );
         books.applied = Some(state);
         ready(Ok(()))
+    }
+
+    fn revoked(&self) -> Reply<'_, Vec<RevokedReport>> {
+        ready(Ok(self.books().revoked.clone()))
     }
 
     fn connections(&self) -> Reply<'_, Vec<ConnectionReport>> {

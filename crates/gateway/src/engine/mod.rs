@@ -79,8 +79,12 @@ pub trait Engine: Send + Sync {
     fn listeners(&self) -> Vec<ListenerReport>;
 
     /// Serves `state` from now on. Done when every reactor has it, and hosts have been or are being
-    /// told what changed for them. Namespaces whose volume is not open are not ready.
+    /// told what changed for them. Namespaces whose volume is not open are not ready. What hosts may
+    /// do no more does not begin any more; what of it is under way is [`Engine::revoked`].
     fn apply(&self, state: Arc<State>) -> Reply<'_, ()>;
+
+    /// The requests that are under way though their hosts may not do this any more.
+    fn revoked(&self) -> Reply<'_, Vec<RevokedReport>>;
 
     /// What waited for a namespace's limits since it is served; none if it is not served.
     fn throttled(&self, nqn: &Nqn, nsid: u32) -> Option<ThrottledReport>;
@@ -139,6 +143,34 @@ pub struct ThrottledReport {
     pub waited_ns: u64,
     /// Requests that wait now.
     pub waiting: u64,
+}
+
+/// Requests of a host that are under way on a volume though it may not do this any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RevokedReport {
+    /// The host.
+    pub host: Nqn,
+    /// The subsystem.
+    pub subsystem: Nqn,
+    /// The namespace that they came for, which may be gone or another one by now.
+    pub nsid: u32,
+    /// How many.
+    pub requests: u64,
+}
+
+impl std::fmt::Display for RevokedReport {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            host,
+            subsystem,
+            nsid,
+            requests,
+        } = self;
+        write!(
+            formatter,
+            "{requests} of host {host} on namespace {nsid} of subsystem {subsystem}"
+        )
+    }
 }
 
 /// What an open listener is like.

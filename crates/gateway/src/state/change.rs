@@ -252,6 +252,42 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// Whether it takes a right from `host`, or had taken it before, where it asks for what is already so: to do something with
+    /// namespace `nsid` of `subsystem`.
+    pub fn takes_from(&self, host: &Nqn, subsystem: &Nqn, nsid: u32) -> bool {
+        match self {
+            Change::RemoveHost { nqn, .. } => nqn == host,
+            Change::DisallowHost { nqn, host: other } => nqn == subsystem && other == host,
+            Change::SetSubsystem { nqn, patch } => {
+                nqn == subsystem && patch.allow_any_host == Some(false)
+            }
+            Change::RemoveSubsystem { nqn, .. } => nqn == subsystem,
+            Change::SetNamespace {
+                nqn,
+                nsid: other,
+                patch,
+            } => {
+                let takes = patch.read_only == Some(true) || patch.visible_to.is_some();
+                nqn == subsystem && *other == nsid && takes
+            }
+            Change::RemoveNamespace { nqn, nsid: other } => nqn == subsystem && *other == nsid,
+            Change::AddVolume { .. }
+            | Change::SetVolumeUrl { .. }
+            | Change::RemoveVolume { .. }
+            | Change::AddHost { .. }
+            | Change::SetHost { .. }
+            | Change::AddSubsystem { .. }
+            | Change::AllowHost { .. }
+            | Change::AddNamespace { .. }
+            | Change::AddListener { .. }
+            | Change::SetListener { .. }
+            | Change::CountListener { .. }
+            | Change::RemoveListener { .. } => false,
+        }
+    }
+}
+
 impl std::fmt::Display for Change {
     /// As JSON, for logs.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

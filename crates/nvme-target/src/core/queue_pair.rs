@@ -5,7 +5,7 @@
 //! What a command of an I/O queue does is in [`super::nvm`], of an admin queue in [`super::controller`].
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
@@ -162,11 +162,11 @@ pub(super) struct Slot {
     pub(super) reserve: bool,
     pub(super) outstanding: u32,
     pub(super) status: Status,
-    /// Why the host may not do this any more, where the right to it was taken away while it ran: no further request of it begins.
-    pub(super) revoked: Option<Status>,
     pub(super) result: u64,
     pub(super) data: Views,
     pub(super) partner: Option<SlotIndex>,
+    /// Why the host may not do this any more, where the right to it was taken away while it ran: no further request of it begins.
+    pub(super) revoked: Option<Status>,
     course: Course,
 }
 
@@ -186,10 +186,10 @@ impl Slot {
             reserve: false,
             outstanding: 0,
             status: Status::SUCCESS,
-            revoked: None,
             result: 0,
             data: Views::new(),
             partner: None,
+            revoked: None,
             course: Course::default(),
         }
     }
@@ -261,6 +261,8 @@ pub(crate) struct QueuePair {
     was_granted: bool,
     /// Requests on volumes that have not ended; shared with whoever cleans up after a panic.
     running: Rc<Cell<u32>>,
+    /// There may be requests under way whose right was taken away.
+    has_revoked: bool,
     /// Commands taken into slots since somebody last asked.
     taken: u32,
     /// The time that it was told last.
@@ -304,6 +306,7 @@ impl QueuePair {
             is_stalled_for_bytes: false,
             was_granted: false,
             running: Rc::default(),
+            has_revoked: false,
             taken: 0,
             now: Instant::default(),
             runs: Runs::default(),
@@ -1085,28 +1088,21 @@ impl QueuePair {
     /// a host must not keep a volume that was removed, and what comes late must not write where nothing is to be written any more.
     /// Those that run, and would be refused, begin no further request, and what of them has not begun on a volume is cancelled.
     pub(crate) fn let_go(&mut self, env: &Env<'_>) {
-        let mut revoked = Vec::new();
         for index in 0..self.slots.len() {
-            let slot = index as SlotIndex;
-            let entry = &mut self.slots[index];
+            let entry = &self.slots[index];
             let Some(namespace) = &entry.namespace else {
                 continue;
             };
-            let now = env.namespaces.get(entry.sqe.nsid);
-            let Some(status) = refusal_now(&entry.work, namespace, now) else {
+            // Of a pair that waits for its volume, the other half runs for both.
+            if matches!(entry.phase, Phase::Running | Phase::Waiting) {
                 continue;
-            };
-            match entry.phase {
-                // The other half of its pair runs for both.
-                Phase::Waiting => {}
-                Phase::Running if entry.revoked.is_some() => {}
-                Phase::Running => {
-                    entry.revoked = Some(status);
-                    revoked.push(slot);
-                }
-                _ => self.let_go_of(slot, status),
+            }
+            let now = env.namespaces.get(entry.sqe.nsid);
+            if let Some(status) = refusal_now(&entry.work, namespace, now) {
+                self.let_go_of(index as SlotIndex, status);
             }
         }
+        let revoked = self.revoke(env.namespaces);
         for request in self.withdraw(&revoked) {
             let Request { token, operation } = request;
             let now = self.now;
@@ -1124,6 +1120,42 @@ impl QueuePair {
             );
         }
         self.end_early(&revoked);
+    }
+
+    /// Marks the commands that run and would be refused now. Those that were not marked before.
+    pub(crate) fn revoke(&mut self, namespaces: &Namespaces) -> Vec<SlotIndex> {
+        let mut revoked = Vec::new();
+        for (index, entry) in self.slots.iter_mut().enumerate() {
+            let Some(namespace) = &entry.namespace else {
+                continue;
+            };
+            let is_new = entry.phase == Phase::Running && entry.revoked.is_none();
+            let now = namespaces.get(entry.sqe.nsid);
+            if is_new && let Some(status) = refusal_now(&entry.work, namespace, now) {
+                entry.revoked = Some(status);
+                revoked.push(index as SlotIndex);
+            }
+        }
+        self.has_revoked |= !revoked.is_empty();
+        revoked
+    }
+
+    /// Whether there may be requests under way whose right was taken away.
+    #[inline]
+    pub(crate) fn has_revoked(&self) -> bool {
+        self.has_revoked
+    }
+
+    /// How many requests are under way whose right was taken away, by NSID.
+    pub(crate) fn revoked(&mut self) -> BTreeMap<u32, u64> {
+        let mut revoked = BTreeMap::new();
+        for entry in &self.slots {
+            if entry.revoked.is_some() && entry.outstanding > 0 {
+                *revoked.entry(entry.sqe.nsid).or_default() += u64::from(entry.outstanding);
+            }
+        }
+        self.has_revoked = !revoked.is_empty();
+        revoked
     }
 
     fn let_go_of(&mut self, slot: SlotIndex, status: Status) {

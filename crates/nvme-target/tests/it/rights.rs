@@ -1,5 +1,6 @@
 //! What a host may do no more, it does no more: nothing of it begins, and what is under way is known.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use weir_nvme::command::{
 };
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::{Cqe, Status};
-use weir_nvme_target::{Namespace, Subsystem, TargetConfig};
+use weir_nvme_target::{Allowed, Namespace, Revoked, Subsystem, TargetConfig};
 use weir_volume::{Guard, GuardConfig, LimitedVolume, Limits, RateLimit};
 
 const DELAY: Duration = Duration::from_secs(1);
@@ -246,6 +247,77 @@ fn what_waits_does_not_begin_when_its_right_is_taken_away() {
                 assert_eq!(done, begun, "{behind:?}");
                 reactor.sleep(DELAY * 100).await;
                 assert_eq!(slow.taken(), 1, "{behind:?}: another request began");
+            });
+        }
+    }
+}
+
+/// What is under way when its right is taken away is known until it has ended, also where its connection is gone; what the host may
+/// still do is not among it.
+#[test]
+fn what_is_under_way_without_a_right_is_known_until_it_has_ended() {
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Connection {
+        Stays,
+        IsLostBefore,
+        IsLostAfterwards,
+    }
+    fn disallow(subsystem: &mut Subsystem) {
+        subsystem.allowed = Allowed::List(BTreeSet::new());
+    }
+    fn hide(subsystem: &mut Subsystem) {
+        subsystem.namespaces[0].visible_to = Allowed::List(BTreeSet::new());
+    }
+    let changes: [fn(&mut Subsystem); 4] = [set_read_only, remove_namespace, disallow, hide];
+    for change in changes {
+        for connection in [
+            Connection::Stays,
+            Connection::IsLostBefore,
+            Connection::IsLostAfterwards,
+        ] {
+            let simulation = simulation();
+            let remotes = start_reactors(&simulation, 2);
+            let server = simulation.address(SERVER);
+            simulation.run(CLIENT, move |reactor| async move {
+                let (mut subsystem, volume) = slow_subsystem();
+                let (target, address) = serve(remotes, TargetConfig::default(), &[], server).await;
+                let served = |generation, subsystem: &Subsystem| {
+                    target.apply(snapshot(generation, vec![subsystem.clone()], address))
+                };
+                served(2, &subsystem).await.expect("applied");
+                let options = HostOptions::default();
+                let (admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+                let mut io = io_queue(&reactor, address, id, 1, options).await;
+                volume.set_delay(DELAY * 60);
+                let write = NvmCommand::Write(Blocks::new(0, 1)).sqe(0, 1, SglDescriptor::NONE);
+                io.submit(write, &[1; 512], 0).await.expect("connected");
+                eventually(&reactor, "the write", async || volume.taken() > 0).await;
+                let mut queues = Some((admin, io));
+                if connection == Connection::IsLostBefore {
+                    drop(queues.take());
+                    reactor.sleep(DELAY).await;
+                }
+                subsystem.model = "ANOTHER".to_owned();
+                served(3, &subsystem).await.expect("applied");
+                assert!(target.revoked().await.is_empty(), "{connection:?}");
+
+                change(&mut subsystem);
+                served(4, &subsystem).await.expect("applied");
+                let under_way = Revoked {
+                    host_nqn: nqn(HOST),
+                    subsystem_nqn: nqn(SUBSYSTEM),
+                    nsid: 1,
+                };
+                let under_way = BTreeMap::from([(under_way, 1)]);
+                assert_eq!(target.revoked().await, under_way, "{connection:?}");
+                if connection == Connection::IsLostAfterwards {
+                    drop(queues.take());
+                }
+                reactor.sleep(DELAY * 30).await;
+                assert_eq!(target.revoked().await, under_way, "{connection:?}");
+                let none = async || target.revoked().await.is_empty();
+                eventually(&reactor, "the end of the write", none).await;
+                assert_eq!(target.revoked().await, BTreeMap::new());
             });
         }
     }

@@ -26,7 +26,7 @@ use weir_volume::{LimitedVolume, Registry};
 
 use super::{
     ConnectionReport, Engine, EngineError, ListenerReport, Opening, QueueReport, ReactorReport,
-    Reply, SocketReport, ThrottledReport, VolumeReport,
+    Reply, RevokedReport, SocketReport, ThrottledReport, VolumeReport,
 };
 use crate::config::{Config, Environment};
 use crate::metrics::Family;
@@ -438,6 +438,19 @@ impl Engine for ReactorEngine {
 
     fn apply(&self, state: Arc<State>) -> Reply<'_, ()> {
         Box::pin(self.serve(state))
+    }
+
+    fn revoked(&self) -> Reply<'_, Vec<RevokedReport>> {
+        Box::pin(async {
+            let revoked = self.target.revoked().await.into_iter();
+            let report = |(of, requests): (weir_nvme_target::Revoked, u64)| RevokedReport {
+                host: of.host_nqn.into(),
+                subsystem: of.subsystem_nqn.into(),
+                nsid: of.nsid,
+                requests,
+            };
+            Ok(revoked.map(report).collect())
+        })
     }
 
     fn throttled(&self, nqn: &Nqn, nsid: u32) -> Option<ThrottledReport> {
