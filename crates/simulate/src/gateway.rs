@@ -8,14 +8,14 @@ use std::time::Duration;
 use weir_block::{Geometry, Volume};
 use weir_nvme::Nqn;
 use weir_nvme_target::{
-    Allowed, ListenerConfig, Namespace, Port, Snapshot, Subsystem, Target, TargetError,
+    Allowed, ListenerConfig, Namespace, Port, Revoked, Snapshot, Subsystem, Target, TargetError,
 };
 use weir_reactor::sim::{Crash, World};
 use weir_reactor::{LocalFuture, PanicPolicy, Reactor, ReactorConfig, ReactorId, Remote, System};
 use weir_volume::{Access, Guard, GuardConfig, Registry, VolumeUrl};
 
 use crate::check::{Check, Promise, Violation};
-use crate::journal::{Journal, Note};
+use crate::journal::{Journal, Note, Whose};
 use crate::plan::{Medium, Plan};
 use crate::plant::{Liar, Plant};
 use crate::tap::Tap;
@@ -30,6 +30,8 @@ const STRIPE_DATA_OFFSET: u64 = 1 << 20;
 /// How often a gateway that came up is started, while its disk fails.
 const STARTS_MAX: u32 = 50;
 const START_REST: Duration = Duration::from_millis(100);
+/// How often it is looked whether what was taken away has ended.
+const REVOKED_POLL: Duration = Duration::from_millis(5);
 /// How long a shutdown lets commands end.
 const DRAIN: Duration = Duration::from_secs(1);
 
@@ -77,8 +79,9 @@ pub(crate) struct Gateway {
     plant: Option<Plant>,
     pub(crate) address: SocketAddr,
     running: RefCell<Option<Running>>,
-    /// Which namespaces are served, and which hosts may connect.
+    /// Which namespaces are served, which of them may only be read, and which hosts may connect.
     present: RefCell<Vec<bool>>,
+    read_only: RefCell<Vec<bool>>,
     allowed: RefCell<Vec<bool>>,
     generation: Cell<u64>,
     promises: RefCell<Vec<Promise>>,
@@ -106,6 +109,7 @@ impl Gateway {
             address: SocketAddr::new(address, PORT),
             running: RefCell::default(),
             present: RefCell::new(vec![true; plan.volumes.len()]),
+            read_only: RefCell::new(vec![false; plan.volumes.len()]),
             allowed: RefCell::new(vec![true; plan.hosts.len()]),
             generation: Cell::new(0),
             promises: RefCell::default(),
@@ -302,7 +306,8 @@ impl Gateway {
             if self.present.borrow()[index] {
                 let volume = Arc::clone(volume);
                 let uuid = [index as u8 + 1; 16];
-                let namespace = Namespace::new(index as u32 + 1, volume, uuid);
+                let mut namespace = Namespace::new(index as u32 + 1, volume, uuid);
+                namespace.read_only = self.read_only.borrow()[index];
                 subsystem.namespaces.push(namespace);
             }
         }
@@ -326,27 +331,74 @@ impl Gateway {
     }
 
     /// Takes a namespace away, or brings it back.
-    pub(crate) async fn set_present(&self, index: usize, present: bool) {
+    pub(crate) async fn set_present(&self, reactor: &Reactor, index: usize, present: bool) {
         self.present.borrow_mut()[index] = present;
         let what = if present { "added" } else { "removed" };
-        self.journal
-            .say(format!("namespace {} is being {what}", index + 1));
-        self.apply_now(&format!("namespace {} is {what}", index + 1))
+        let what = format!("namespace {} is {what}", index + 1);
+        self.set_right(reactor, &what, Whose::Namespace(index), present)
+            .await;
+    }
+
+    /// Has a namespace only be read, or written too.
+    pub(crate) async fn set_read_only(&self, reactor: &Reactor, index: usize, read_only: bool) {
+        self.read_only.borrow_mut()[index] = read_only;
+        let what = if read_only { "only read" } else { "written" };
+        let what = format!("namespace {} may be {what}", index + 1);
+        self.set_right(reactor, &what, Whose::Namespace(index), !read_only)
             .await;
     }
 
     /// Lets a host connect, or no more.
-    pub(crate) async fn set_allowed(&self, host: usize, allowed: bool) {
+    pub(crate) async fn set_allowed(&self, reactor: &Reactor, host: usize, allowed: bool) {
         self.allowed.borrow_mut()[host] = allowed;
         let what = if allowed { "allowed" } else { "removed" };
-        self.journal.say(format!("host {host} is being {what}"));
-        self.apply_now(&format!("host {host} is {what}")).await;
+        let what = format!("host {host} is {what}");
+        self.set_right(reactor, &what, Whose::Host(host), allowed)
+            .await;
     }
 
-    async fn apply_now(&self, what: &str) {
-        match self.apply().await {
-            Ok(()) => self.journal.say(what),
-            Err(error) => self.journal.say(format!("{what}: {error}")),
+    /// Gives a right, or takes it away: that is acknowledged when nothing makes use of it any more.
+    async fn set_right(&self, reactor: &Reactor, what: &str, whose: Whose, given: bool) {
+        let begins = format!("soon {what}");
+        if given {
+            self.journal
+                .with(|history, now| history.give_back(now, begins, whose));
+        } else {
+            self.journal.say(begins);
+        }
+        if let Err(error) = self.apply().await {
+            return self.journal.say(format!("{what}: {error}"));
+        }
+        if given {
+            return self.journal.say(what);
+        }
+        if self.plant != Some(Plant::AcknowledgeRevocationEarly) {
+            self.end_revoked(reactor, whose).await;
+        }
+        let what = what.to_owned();
+        self.journal
+            .with(|history, now| history.revoke(now, what, whose));
+    }
+
+    /// Waits until nothing is under way any more that was taken away.
+    async fn end_revoked(&self, reactor: &Reactor, whose: Whose) {
+        let Some(running) = self.running() else {
+            return;
+        };
+        let of_these = |revoked: &Revoked| match whose {
+            Whose::Namespace(index) => revoked.nsid == index as u32 + 1,
+            Whose::Host(host) => revoked.host_nqn == host_nqn(host),
+        };
+        let limit = self.plan.progress_limit();
+        let end = self.journal.elapsed() + limit;
+        while running.target.revoked().await.keys().any(of_these) {
+            if self.journal.elapsed() > end {
+                let message = format!("what was taken away did not end within {limit:?}");
+                self.journal
+                    .accuse(Violation::new(Check::Progress, message));
+                return;
+            }
+            reactor.sleep(REVOKED_POLL).await;
         }
     }
 

@@ -97,6 +97,25 @@ pub(crate) enum Note {
     Words(String),
 }
 
+/// Whose right to change something was taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// All hosts', to a namespace.
+    Namespace(usize),
+    /// A host's, to everything.
+    Host(usize),
+}
+
+/// A right was taken away, for a time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Revocation {
+    pub(crate) whose: Whose,
+    /// When that was acknowledged.
+    pub(crate) from: Order,
+    /// When it began to be given back.
+    pub(crate) until: Option<Order>,
+}
+
 #[derive(Debug, Clone)]
 enum Event {
     Asked(u64),
@@ -113,6 +132,7 @@ pub(crate) struct History {
     /// By number.
     pub(crate) executions: BTreeMap<u64, Execution>,
     pub(crate) notes: Vec<(Order, Note)>,
+    pub(crate) revocations: Vec<Revocation>,
     events: Vec<(Duration, Event)>,
     /// What was seen to be wrong while it happened.
     pub(crate) wrong: Vec<crate::check::Violation>,
@@ -264,6 +284,25 @@ impl History {
         let order = self.push(at, Event::Noted(self.notes.len()), [5, mixed, 0, 0]);
         self.notes.push((order, note));
         order
+    }
+
+    /// It is acknowledged that a right is taken away.
+    pub(crate) fn revoke(&mut self, at: Duration, what: String, whose: Whose) {
+        let from = self.note(at, Note::Words(what));
+        self.revocations.push(Revocation {
+            whose,
+            from,
+            until: None,
+        });
+    }
+
+    /// A right is about to be given back.
+    pub(crate) fn give_back(&mut self, at: Duration, what: String, whose: Whose) {
+        let order = self.note(at, Note::Words(what));
+        let of = |revocation: &&mut Revocation| revocation.whose == whose;
+        for revocation in self.revocations.iter_mut().filter(of) {
+            revocation.until.get_or_insert(order);
+        }
     }
 
     /// Something is wrong.

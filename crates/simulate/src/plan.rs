@@ -46,6 +46,8 @@ pub(crate) enum Trouble {
     HostPower,
     /// A namespace is taken away for a time.
     RemoveNamespace,
+    /// A namespace may only be read for a time.
+    SetReadOnly,
     /// A namespace grows or shrinks behind what clients use.
     Resize,
     /// A host may not connect for a time.
@@ -154,7 +156,13 @@ impl Plan {
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let random = &mut Random::new(seed, 1);
-        let troubles = Troubles::draw(random);
+        let mut troubles = Troubles::draw(random);
+        // Of a stream of its own: what seeds are otherwise stays as it was.
+        let rights = &mut Random::new(seed, 3);
+        if !troubles.gateway.is_empty() && rights.percent(50) {
+            let weight = rights.within(1..=4) as u32;
+            troubles.gateway.push((Trouble::SetReadOnly, weight));
+        }
         let keep_alive = Duration::from_secs(random.pick(&[1, 1, 2, 5, 15]));
         let quiet = keep_alive * 2 + QUIET_MARGIN;
         let hosts: Vec<HostPlan> = (0..random.within(1..=3))
@@ -533,6 +541,7 @@ mod tests {
             Trouble::KillHost,
             Trouble::HostPower,
             Trouble::RemoveNamespace,
+            Trouble::SetReadOnly,
             Trouble::Resize,
             Trouble::RemoveHost,
             Trouble::Disconnect,

@@ -49,6 +49,8 @@ pub enum Plant {
     WrongStatus,
     /// Initiators let flushes succeed after a reconnect over which writes may have been lost.
     TrustReconnect,
+    /// It is acknowledged that a right was taken away while it is still made use of.
+    AcknowledgeRevocationEarly,
     /// The target allows more connections than it was told to.
     LooseBounds,
     /// What happens depends on something besides the seed.
@@ -57,7 +59,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Plant); 13] = [
+    pub const ALL: [(&'static str, Plant); 14] = [
         ("drop-flush", Plant::DropFlush),
         ("forget-failed-fua", Plant::ForgetFailedFua),
         ("lose-write", Plant::LoseWrite),
@@ -69,6 +71,10 @@ impl Plant {
         ("swallow", Plant::Swallow),
         ("wrong-status", Plant::WrongStatus),
         ("trust-reconnect", Plant::TrustReconnect),
+        (
+            "acknowledge-revocation-early",
+            Plant::AcknowledgeRevocationEarly,
+        ),
         ("loose-bounds", Plant::LooseBounds),
         ("coin", Plant::Coin),
     ];

@@ -536,9 +536,15 @@ impl Context {
                 Trouble::RestartGateway => self.gateway.restart(&reactor, absence).await,
                 Trouble::RemoveNamespace => {
                     let index = random.below(self.plan.volumes.len() as u64) as usize;
-                    self.gateway.set_present(index, false).await;
+                    self.gateway.set_present(&reactor, index, false).await;
                     self.rest(&reactor, absence).await;
-                    self.gateway.set_present(index, true).await;
+                    self.gateway.set_present(&reactor, index, true).await;
+                }
+                Trouble::SetReadOnly => {
+                    let index = random.below(self.plan.volumes.len() as u64) as usize;
+                    self.gateway.set_read_only(&reactor, index, true).await;
+                    self.rest(&reactor, absence).await;
+                    self.gateway.set_read_only(&reactor, index, false).await;
                 }
                 Trouble::Resize => {
                     let index = random.below(self.plan.volumes.len() as u64) as usize;
@@ -572,9 +578,9 @@ impl Context {
                 }
                 Trouble::RemoveHost => {
                     let host = random.below(self.plan.hosts.len() as u64) as usize;
-                    self.gateway.set_allowed(host, false).await;
+                    self.gateway.set_allowed(&reactor, host, false).await;
                     self.rest(&reactor, absence).await;
-                    self.gateway.set_allowed(host, true).await;
+                    self.gateway.set_allowed(&reactor, host, true).await;
                 }
                 _ => unreachable!("it is not of the gateway"),
             }

@@ -5,6 +5,7 @@
 
 pub(crate) mod atomic;
 pub(crate) mod register;
+pub(crate) mod revoked;
 pub(crate) mod stale;
 pub(crate) mod status;
 #[cfg(test)]
@@ -22,6 +23,8 @@ pub enum Check {
     FlushedWrites,
     /// No write lands after it was answered, or after a fence.
     StaleWrites,
+    /// No write begins or goes on after it was acknowledged that its host may not write any more.
+    RevokedWrites,
     /// Every read is explained by some order of writes.
     Reads,
     /// Compare-and-write is atomic against all writers.
@@ -53,6 +56,7 @@ impl Check {
         match self {
             Check::FlushedWrites => "flushed-writes",
             Check::StaleWrites => "stale-writes",
+            Check::RevokedWrites => "revoked-writes",
             Check::Reads => "reads",
             Check::CompareWrites => "compare-writes",
             Check::Atomicity => "atomicity",
@@ -115,6 +119,7 @@ pub(crate) struct Promise {
 pub(crate) fn all(plan: &Plan, promises: &[Promise], history: &History) -> Vec<Violation> {
     let mut found = history.wrong.clone();
     found.extend(stale::check(history));
+    found.extend(revoked::check(history));
     found.extend(status::check(plan, promises, history));
     found.extend(atomic::check(promises, history));
     found.extend(register::check(promises, history));

@@ -82,7 +82,10 @@ fn why_not(plan: &Plan, promises: &[Promise], op: &Op, error: VolumeError) -> Op
             end > promise.blocks_least,
             "the namespace always had these blocks",
         ),
-        VolumeError::ReadOnly => (false, "nothing is read-only"),
+        VolumeError::ReadOnly => (
+            plan.has(Trouble::SetReadOnly),
+            "nothing is read-only in this seed",
+        ),
         VolumeError::Miscompare { .. } => (compares, "it compares nothing"),
         VolumeError::Unsupported | VolumeError::Invalid => (false, "it is as the geometry allows"),
         VolumeError::NoSpace => (false, "no medium is full"),

@@ -138,6 +138,11 @@ fn a_write_that_lands_late_is_found() {
 }
 
 #[test]
+fn a_right_that_is_made_use_of_after_it_was_taken_away_is_found() {
+    is_found(Plant::AcknowledgeRevocationEarly, &[Check::RevokedWrites]);
+}
+
+#[test]
 fn a_compare_and_write_that_does_not_compare_is_found() {
     is_found(Plant::SkipCompare, &[Check::CompareWrites]);
 }
