@@ -2,7 +2,7 @@
 
 use crate::sys::{Errno, LibraryError};
 
-const EPERM: Errno = 1;
+pub(crate) const EPERM: Errno = 1;
 const ENOENT: Errno = 2;
 const EIO: Errno = 5;
 const EACCES: Errno = 13;
@@ -10,7 +10,7 @@ pub(crate) const EBUSY: Errno = 16;
 const EEXIST: Errno = 17;
 pub(crate) const EINVAL: Errno = 22;
 const ENOSPC: Errno = 28;
-const EROFS: Errno = 30;
+pub(crate) const EROFS: Errno = 30;
 const EOPNOTSUPP: Errno = 95;
 const ESHUTDOWN: Errno = 108;
 const ETIMEDOUT: Errno = 110;

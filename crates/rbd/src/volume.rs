@@ -28,7 +28,7 @@ use weir_volume::parts::{
 
 use crate::auto::{Load, Reason};
 use crate::cluster::{Client, Seat, let_go};
-use crate::error::CephError;
+use crate::error::{CephError, EINVAL, EPERM, EROFS};
 use crate::host::{Claim, Closing, Opened, RbdHost, in_background};
 use crate::lane::RbdQueue;
 use crate::moving::NotMoved;
@@ -1052,10 +1052,11 @@ impl RbdVolume {
             shared.geometry.set_blocks(blocks);
         }
         let resized = life.image().resize(bytes, force);
+        // It flushes, and may be what librbd told of a cached write that failed. A size that it refuses says nothing of writes.
         if let Err(errno) = &resized
             && geometry.volatile_cache
+            && ![EINVAL, EROFS, EPERM].contains(errno)
         {
-            // It flushes, and may be what librbd told of a cached write that failed.
             shared.failed_sync.note(&shared.name, errno);
         }
         let asked = lock(&shared.sizes).resized(life.number);

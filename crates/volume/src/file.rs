@@ -112,7 +112,7 @@ impl Volume for FileVolume {
         Box::pin(async move {
             let geometry = self.geometry();
             check_resize(&geometry, blocks, force)?;
-            if blocks < geometry.blocks {
+            if blocks < geometry.blocks && self.kind == FileKind::Regular && !geometry.read_only {
                 // What is in flight behind the new end would make the file longer again, once that is cut off.
                 self.geometry.set_blocks(blocks);
                 self.drained().await;

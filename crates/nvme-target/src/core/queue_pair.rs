@@ -542,6 +542,7 @@ impl QueuePair {
         arrival: Arrival,
         env: &Env<'_>,
     ) -> Result<Next, Stalled> {
+        self.is_stalled_for_bytes = false;
         if self.is_in_flight(sqe.cid) {
             return Ok(self.refuse(sqe, Status::COMMAND_ID_CONFLICT));
         }
