@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use weir_volume::VolumeUrl;
 
-/// What is allowed where nothing else is said: volumes that hold nothing.
+/// Rules of an agent without `--allow`: volumes that hold nothing.
 pub const DEFAULT: [&str; 1] = ["null:"];
 
 /// Parameters that are a rule's: what they say is read on the agent's machine, or is in the name of its owner.
@@ -184,7 +184,7 @@ fn has_dots(path: &str) -> bool {
     path.split('/').any(|part| part == ".." || part == ".")
 }
 
-/// Whether a path names the file that the rule names, or one in the folder that it names.
+/// Tells whether a path names the file that the rule names, or one in the folder that it names.
 fn begins_with(rule: &str, path: &str) -> bool {
     let (rule, file) = (Path::new(rule), Path::new(path));
     rule.is_absolute() && !has_dots(path) && file.starts_with(rule)

@@ -72,7 +72,7 @@ pub enum ResizeError {
     },
 }
 
-/// What a resize comes to. It stays on the reactor that it was asked on.
+/// Result of a resize, which stays on the reactor that it was asked on.
 pub type ResizeFuture = Pin<Box<dyn Future<Output = Result<Geometry, ResizeError>>>>;
 
 /// Stored blocks. Shared by all reactors; each does I/O through a [`Queue`] of its own.

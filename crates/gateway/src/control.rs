@@ -42,7 +42,7 @@ const RETRY_WAIT: Duration = Duration::from_secs(5);
 /// For how long a start waits for media and addresses that another process has. A gateway that was
 /// killed lets go of them only after it is gone: the kernel takes its rings down on its own time.
 const START_PATIENCE: Duration = Duration::from_secs(5);
-/// How often it looks.
+/// Time between two looks.
 const START_POLL: Duration = Duration::from_millis(20);
 /// For how long a start waits for volumes that neither open nor fail. What opens later is served then.
 const START_TIME_MAX: Duration = Duration::from_secs(6);
@@ -53,7 +53,7 @@ const OPEN_TIME_MAX: Duration = Duration::from_secs(40);
 const RESIZE_TIME_MAX: Duration = Duration::from_secs(60);
 /// For how long a call waits for what hosts have under way and may do no more.
 const REVOKED_TIME_MAX: Duration = Duration::from_secs(5);
-/// How often it looks.
+/// Time between two looks.
 const REVOKED_POLL: Duration = Duration::from_millis(5);
 /// Lines of what is under way that an error has room for.
 const REVOKED_TOLD_MAX: usize = 4;
@@ -99,7 +99,7 @@ pub enum ControlError {
         told(revoked)
     )]
     UnderWay {
-        /// What is under way.
+        /// Requests that are under way.
         revoked: Vec<RevokedReport>,
     },
     /// The gateway is ending.
@@ -216,7 +216,7 @@ impl Keeper {
     }
 }
 
-/// Whether what was saved is what a restart finds, as far as power does not fail.
+/// Tells whether a restart finds what was saved, unless power fails.
 fn is_in_place(saved: &Result<(), StoreError>) -> bool {
     matches!(saved, Ok(()) | Err(StoreError::Uncertain { .. }))
 }

@@ -18,7 +18,7 @@ struct Shelf {
     stored: Option<State>,
     /// How many of the next saves fail.
     failing: u32,
-    /// How many of the next saves are done, and may not be for good.
+    /// Number of next saves that are done but may not be durable.
     uncertain: u32,
 }
 

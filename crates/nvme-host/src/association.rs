@@ -354,7 +354,7 @@ impl Admin {
         }
     }
 
-    /// Whether the controller still answers, within `timeout`.
+    /// Tells whether the controller still answers, within `timeout`.
     pub(crate) async fn answers(&self, timeout: Duration) -> bool {
         let status = self.caller.property(Property::Status);
         let answer = within(&self.caller.reactor, timeout, status).await;

@@ -130,7 +130,7 @@ impl Command<'_> {
     }
 }
 
-/// Whether what the operation writes is to be durable when it has ended (FUA).
+/// Tells whether an operation writes durably (FUA).
 pub(crate) fn force_unit_access(operation: &Operation) -> bool {
     match operation {
         Operation::Write { fua, .. }

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What all queues of a volume know of its durability.
+/// Durability of a volume's writes, shared by all its queues.
 #[derive(Default)]
 pub(crate) struct Durability {
     /// Flushes that were sent.
@@ -15,7 +15,7 @@ pub(crate) struct Durability {
     needed: AtomicU64,
     /// The last flush that succeeded; 0 where none has.
     succeeded: AtomicU64,
-    /// Whether acknowledged writes may be lost: no flush succeeds any more.
+    /// Set once acknowledged writes may be lost: no flush succeeds any more.
     failed: AtomicBool,
 }
 
@@ -38,7 +38,7 @@ impl Durability {
         self.succeeded.fetch_max(number, Ordering::Relaxed);
     }
 
-    /// Whether writes were acknowledged that no flush has covered. Exact while no queue has a connection.
+    /// Tells whether a write was acknowledged that no flush has covered. Exact while no queue has a connection.
     pub(crate) fn has_unflushed(&self) -> bool {
         self.needed.load(Ordering::Relaxed) > self.succeeded.load(Ordering::Relaxed)
     }
@@ -48,7 +48,7 @@ impl Durability {
         !self.failed.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether every flush fails.
+    /// Tells whether every flush fails.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }

@@ -14,7 +14,7 @@
 //! yet is dropped with them: they are closed by a reset. So nothing reaches it later than what was in the network already,
 //! for which the margin stands.
 //!
-//! What a lost controller acknowledged and no Flush covered may be gone with it. It is safe if the old controller answers over
+//! Writes that a lost controller acknowledged and no Flush covered may be gone with it. They are safe if the old controller answers over
 //! its admin queue after the next association was made: it was there all the time, and its write cache with it. Otherwise every
 //! Flush fails from then on ([`crate::durability`]).
 
@@ -50,7 +50,7 @@ const OUTLIVING_MAX: usize = 4;
 enum Local {
     Connected {
         result: Result<Box<Established>, ConnectError>,
-        /// Whether the controller before it was there until then.
+        /// The previous controller answered until then.
         survived: bool,
     },
     AdminFailed {

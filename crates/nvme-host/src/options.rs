@@ -180,8 +180,8 @@ pub struct Options {
     pub reconnect_delay: Duration,
     /// After how long a command is aborted.
     pub io_timeout: Duration,
-    /// Whether the target is trusted to keep what it acknowledged: Flush succeeds also after a reconnect over which writes may
-    /// have been lost.
+    /// Trusts the target to keep what it acknowledged: Flush succeeds also after a reconnect over which writes may have been
+    /// lost.
     pub flush_after_reconnect: bool,
     /// SO_SNDBUF of every connection, in bytes; `None`: as the system has it.
     pub send_buffer: Option<u32>,

@@ -138,7 +138,7 @@ pub(crate) struct Entry {
     pub(crate) bytes_sent: Cell<u64>,
     /// Where the time of its commands went; the admin queue's are not counted.
     pub(crate) latency: RefCell<Latency>,
-    /// How many of its requests are under way though their right was taken away, by NSID.
+    /// Number of its requests under way whose right was taken away, by NSID.
     pub(crate) revoked: RefCell<BTreeMap<u32, u64>>,
     /// Where it comes from, while it is half open.
     half_open: Cell<Option<Source>>,
@@ -211,7 +211,7 @@ impl Scene {
         sees
     }
 
-    /// What the host sees now. None: it may not see the subsystem any more.
+    /// Namespaces that the host sees now. None: it may not see the subsystem any more.
     fn seen(&self) -> Option<Namespaces> {
         match &self.shared {
             Some(shared) if shared.kind == ControllerKind::Io => self

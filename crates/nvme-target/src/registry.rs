@@ -394,7 +394,7 @@ fn key_of(shared: &Shared) -> Key {
     (shared.subsystem_nqn.clone(), shared.id)
 }
 
-/// Whether the controller may have this queue. The host identifier of its Connect may be another one: other targets go by the
+/// Checks that the controller may have this queue. The host identifier of its Connect may be another one: other targets go by the
 /// NQN and the controller identifier, and hosts rely on that. The controller keeps its admin queue's.
 fn check_queue(
     controller: &Controller,

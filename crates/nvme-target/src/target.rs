@@ -161,7 +161,7 @@ pub struct Association {
     pub qid: u16,
 }
 
-/// What a host may not do any more: something with a namespace of a subsystem.
+/// Requests of a host on a namespace whose right was taken away.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Revoked {
     /// The host.
@@ -839,7 +839,7 @@ impl Target {
         all
     }
 
-    /// How many requests are under way on volumes though their hosts may not do this any more, those included whose
+    /// Number of requests under way on volumes although their hosts may not do this any more, those included whose
     /// connections are gone. A reactor that has stopped has none.
     pub async fn revoked(&self) -> BTreeMap<Revoked, u64> {
         let answers: Vec<_> = (0..self.shared.shards.len())

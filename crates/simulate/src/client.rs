@@ -28,7 +28,7 @@ use crate::stamp::{self, Seen};
 
 /// How long a client rests after an error that may pass.
 const REST: Duration = Duration::from_millis(20);
-/// How long a client that could not connect waits before it tries again.
+/// Pause of a client that could not connect before it tries again.
 const OPEN_REST: Duration = Duration::from_millis(200);
 /// How often clients look whether the faults have stopped.
 const CALM_POLL: Duration = Duration::from_millis(20);
@@ -82,7 +82,7 @@ pub(crate) struct Opened {
     number: u64,
 }
 
-/// How a volume is opened.
+/// Way in which a volume is opened.
 #[derive(Clone)]
 pub(crate) struct Source {
     pub(crate) initiator: Arc<NvmeHost>,

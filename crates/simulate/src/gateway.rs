@@ -30,7 +30,7 @@ const STRIPE_DATA_OFFSET: u64 = 1 << 20;
 /// How often a gateway that came up is started, while its disk fails.
 const STARTS_MAX: u32 = 50;
 const START_REST: Duration = Duration::from_millis(100);
-/// How often it is looked whether what was taken away has ended.
+/// Time between two looks at requests whose right was taken away.
 const REVOKED_POLL: Duration = Duration::from_millis(5);
 /// How long a shutdown lets commands end.
 const DRAIN: Duration = Duration::from_secs(1);

@@ -263,7 +263,7 @@ impl Plan {
             || self.faults.writeback_error_probability > 0.0
     }
 
-    /// Whether writes that were acknowledged may not be written back, and be lost when the gateway's power fails.
+    /// Tells whether acknowledged writes may not be written back, so that the gateway's power failure loses them.
     #[must_use]
     pub fn loses_unwritten_data(&self) -> bool {
         self.faults.writeback_error_probability > 0.0 && self.has(Trouble::GatewayPower)

@@ -41,11 +41,11 @@ const TROUBLES_MAX: u32 = 40;
 const DEATHS_MAX: u32 = 10;
 /// For so long what came back is left alone at least, and twice as long at most.
 const RECOVERY: Duration = Duration::from_millis(300);
-/// How often a volume that is resized is so, one time after another.
+/// Resizes of a volume in one series.
 const RESIZES: usize = 16;
 /// For how long it then keeps each size.
 const RESIZE_REST: Duration = Duration::from_millis(20);
-/// How long writes take meanwhile, so that some are in flight behind the new end.
+/// Time that writes take meanwhile, so that some are in flight behind the new end.
 const SLOW_WRITES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(50);
 /// How often bounds are looked at.
 const WATCH: Duration = Duration::from_millis(100);

@@ -20,7 +20,7 @@ use weir_volume::{Access, OpenError, Registry, VolumeUrl};
 
 pub const POOL_BYTES: usize = 64 << 20;
 
-/// What a resize came to, once it has ended.
+/// Result of a resize, once it has ended.
 pub type Resized = Arc<Mutex<Option<Result<Geometry, ResizeError>>>>;
 
 /// Reactors of one system.

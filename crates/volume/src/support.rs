@@ -80,7 +80,7 @@ impl Watchers {
     }
 }
 
-/// Whether a sync or a durable change of a volume failed.
+/// Flag that a sync or a durable change of a volume failed.
 ///
 /// The medium tells of a loss once, by whichever of them comes first, and says neither which writes are gone nor that a later sync does not bring
 /// them back. So once one failed every later sync fails, until the volume is opened again.
@@ -98,7 +98,7 @@ impl FailedSync {
         }
     }
 
-    /// What a sync is to be answered that did not fail by itself.
+    /// Answer to a sync that did not fail by itself.
     ///
     /// # Errors
     /// [`VolumeError::Medium`] once one failed.

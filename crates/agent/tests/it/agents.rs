@@ -1128,7 +1128,7 @@ async fn opened(of: &Running, name: &str) -> (Secured, Frames) {
     }
 }
 
-/// What it says to `bytes`, until it hangs up. It says nothing where the time for a greeting is over, and then is asked again.
+/// Returns its answer to `bytes`, up to its hanging up. It gives none when the time for a greeting is over; then it is asked again.
 async fn answers(of: &Running, bytes: &[u8]) -> Vec<ToCoordinator> {
     let began = Instant::now();
     loop {

@@ -154,7 +154,7 @@ pub struct RevokedReport {
     pub subsystem: Nqn,
     /// The namespace that they came for, which may be gone or another one by now.
     pub nsid: u32,
-    /// How many.
+    /// Number of requests.
     pub requests: u64,
 }
 

@@ -253,8 +253,8 @@ pub enum Change {
 }
 
 impl Change {
-    /// Whether it takes a right from `host`, or had taken it before, where it asks for what is already so: to do something with
-    /// namespace `nsid` of `subsystem`.
+    /// Tells whether it takes the right to namespace `nsid` of `subsystem` from `host`, or took it before where it asks for what is
+    /// already so.
     pub fn takes_from(&self, host: &Nqn, subsystem: &Nqn, nsid: u32) -> bool {
         match self {
             Change::RemoveHost { nqn, .. } => nqn == host,

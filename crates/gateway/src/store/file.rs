@@ -193,7 +193,7 @@ impl FileStore {
         result.map_err(|error| self.system("write", new, error))
     }
 
-    /// Whether the file holds this text.
+    /// Tells whether the file holds this text.
     fn holds(&self, text: &str) -> bool {
         self.read()
             .is_ok_and(|found| found.as_deref() == Some(text))
@@ -269,7 +269,7 @@ fn migrate(mut value: Value, format: u32, migrations: &[Migration]) -> Result<Va
     Ok(value)
 }
 
-/// Where a file or directory is.
+/// Returns the directory that holds a file or directory.
 fn directory_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,

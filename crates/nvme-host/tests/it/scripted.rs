@@ -468,7 +468,7 @@ fn a_lost_write_waits_for_a_controller_that_says_it_is_busy() {
     }
 }
 
-/// What happens between a write that was acknowledged and the flush that is asked for then.
+/// Event between an acknowledged write and the flush that follows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Between {
     /// The target's power fails.

@@ -123,7 +123,7 @@ impl Work {
         }
     }
 
-    /// Whether it brings no data, and the volume reads for it: it needs room for that before it begins.
+    /// Tells whether it brings no data and the volume reads for it, so that it needs room before it begins.
     #[inline]
     pub(super) fn only_reads(&self) -> bool {
         matches!(self, Work::Read { .. } | Work::Verify { .. })
@@ -142,7 +142,7 @@ impl Work {
         matches!(self, Work::FusedCompare { .. } | Work::FusedWrite { .. })
     }
 
-    /// Whether it is refused where nothing may be written.
+    /// Tells whether it is refused where nothing may be written.
     pub(super) fn writes(&self) -> bool {
         match self {
             Work::Write { .. }

@@ -340,7 +340,7 @@ impl QueuePair {
         (self.waits_for_buffer() || self.is_stalled_for_bytes).then_some(self.lack)
     }
 
-    /// Whether a command that is offered again and again, and has its data in its capsule, lacks room and no buffer.
+    /// Tells whether a command with data in its capsule, offered again and again, lacks room and no buffer.
     pub(crate) fn is_stalled_for_bytes(&self) -> bool {
         self.is_stalled_for_bytes
     }
@@ -1141,13 +1141,13 @@ impl QueuePair {
         revoked
     }
 
-    /// Whether there may be requests under way whose right was taken away.
+    /// Set while requests may be under way whose right was taken away.
     #[inline]
     pub(crate) fn has_revoked(&self) -> bool {
         self.has_revoked
     }
 
-    /// How many requests are under way whose right was taken away, by NSID.
+    /// Number of requests under way whose right was taken away, by NSID.
     pub(crate) fn revoked(&mut self) -> BTreeMap<u32, u64> {
         let mut revoked = BTreeMap::new();
         for entry in &self.slots {

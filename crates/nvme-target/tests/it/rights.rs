@@ -1,4 +1,4 @@
-//! What a host may do no more, it does no more: nothing of it begins, and what is under way is known.
+//! Rights that are taken away: no request begins without its right, and those under way are known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -113,7 +113,7 @@ fn a_command_of_several_steps_stops_when_its_right_is_taken_away() {
     }
 }
 
-/// What the right that was taken away is not needed for goes on.
+/// Requests that do not need the right that was taken away go on.
 #[test]
 fn what_only_reads_goes_on_where_nothing_is_to_be_written_any_more() {
     let simulation = simulation();
@@ -141,7 +141,7 @@ fn what_only_reads_goes_on_where_nothing_is_to_be_written_any_more() {
     });
 }
 
-/// What keeps writes from beginning.
+/// Reasons why a write waits.
 #[derive(Debug, Clone, Copy)]
 enum Behind {
     /// The namespace's limits.
@@ -195,7 +195,7 @@ impl Behind {
     }
 }
 
-/// What waits behind a limit, a lock or other requests does not begin when its right was taken away, and is answered at once.
+/// Requests behind a limit, a lock or other requests do not begin once their right was taken away, and are answered at once.
 #[test]
 fn what_waits_does_not_begin_when_its_right_is_taken_away() {
     type Case = (fn(&mut Subsystem), Status);
@@ -252,7 +252,7 @@ fn what_waits_does_not_begin_when_its_right_is_taken_away() {
     }
 }
 
-/// What is under way when its right is taken away is known until it has ended, also where its connection is gone; what the host may
+/// Requests under way when their right is taken away are known until they have ended, also where their connection is gone; what the host may
 /// still do is not among it.
 #[test]
 fn what_is_under_way_without_a_right_is_known_until_it_has_ended() {

@@ -15,7 +15,7 @@ use weir_reactor::{PanicPolicy, Reactor, ReactorConfig, ReactorId, ReactorThread
 
 const BLOCK: usize = 4096;
 const LONG: usize = 256 << 10;
-/// What hosts are given to move on, where that is to be over.
+/// Time that hosts have to move on, short enough to expire in a test.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// How long something may take to come true. Only a bound: nothing is measured by it.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -13,7 +13,7 @@ use crate::{FileInfo, FileKind, OpenOptions, UseDirect};
 
 /// Mode of a file that is made: it holds the data of hosts, which is no other local user's business.
 const CREATE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
-/// How often a path is walked again because a folder on it was moved meanwhile.
+/// Most walks of a path on which folders are moved meanwhile.
 const WALKS_MAX: u32 = 64;
 /// What direct I/O asks for where nothing tells and nothing can be tried.
 const DIRECT_ALIGNMENT_SAFE: u32 = 4096;
@@ -54,7 +54,7 @@ pub(super) fn identity(path: &Path, options: &OpenOptions) -> Option<(u64, u64)>
     metadata.ok().map(|metadata| identity_of(&metadata))
 }
 
-/// Where a file is.
+/// Place of a file.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     path: &'a Path,

@@ -253,7 +253,7 @@ impl Disks {
         Ok(())
     }
 
-    /// Whether something was not written back of which this file has not told.
+    /// A write was not written back, and this open file has not reported it.
     fn take_writeback_failure(&mut self, handle: Handle) -> bool {
         let open = self.open.get_mut(&handle);
         open.is_some_and(|open| std::mem::take(&mut open.writeback_failed))

@@ -231,7 +231,7 @@ impl Medium {
         }
     }
 
-    /// What `write` wrote was not written back: no sync makes it durable.
+    /// Notes that `write` was not written back: no sync makes it durable.
     pub(super) fn doom(&mut self, write: u64, offset: u64, length: u64) {
         for part in self.parts(offset, length) {
             let versions = self.newer.get_mut(&part.index).into_iter().flatten();

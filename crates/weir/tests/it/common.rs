@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use socket2::{Domain, Socket, Type};
 
-/// How long anything may take before a test gives up. Only a bound: nothing is measured by it.
+/// Longest wait of a test before it gives up. Only a bound: nothing is measured by it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 /// Tries of what comes to nothing on a machine that stands still for as long as it takes.
 const TRIES: u32 = 20;
@@ -34,7 +34,7 @@ pub(crate) fn retry<T>(what: &str, attempt: impl FnMut(u32) -> Option<T>) -> T {
     found.unwrap_or_else(|| panic!("in vain, {TRIES} times: {what}"))
 }
 
-/// Whether tests run at full size: `scripts/nightly` sets this variable, and what takes long and adds little waits for it.
+/// Tells whether tests run at full size: `scripts/nightly` sets this variable for what takes long and adds little.
 pub(crate) fn nightly() -> bool {
     std::env::var_os("WEIR_NIGHTLY").is_some_and(|value| !value.is_empty())
 }
@@ -50,7 +50,7 @@ macro_rules! by_night {
 }
 pub(crate) use by_night;
 
-/// Whether a process handles a signal by now. Before that the signal would end it at once.
+/// Tells whether a process handles a signal by now. Before that the signal would end it at once.
 pub(crate) fn catches(process: u32, signal: Signal) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));

@@ -58,7 +58,7 @@ fn strings(list: &toml::Value) -> Vec<String> {
         .collect()
 }
 
-/// Whether what is allowed satisfies an expression of licences (SPDX 3.0.1, Annex B), with "/" as crates wrote OR before.
+/// Tells whether the allowed licences satisfy an expression (SPDX 3.0.1, Annex B), with "/" as crates wrote OR before.
 fn is_satisfied(expression: &str, allowed: &BTreeSet<String>) -> Result<bool, String> {
     let spaced = expression
         .replace('(', " ( ")

@@ -13,7 +13,7 @@ use crate::common::{catches, nightly, retry, until};
 
 /// 1,000 requests a second, and 10 ms for each on top of its 1: eleven keep it just busy.
 const SLOW: &str = "null:?size=1G&rate=1000&delay=10ms";
-/// What a request to it takes at the least, in nanoseconds.
+/// Shortest time of a request to it, in nanoseconds.
 const SLOW_NS: u64 = 9_900_000;
 
 fn weir(arguments: &[&str]) -> Output {
@@ -37,7 +37,7 @@ fn document(arguments: &[&str]) -> Document {
     })
 }
 
-/// Whether something ended in every run. Of a comparison that is not needed.
+/// Tells whether a request ended in every run. A comparison does not need that.
 fn is_whole(document: &Document) -> bool {
     let of_curves = match &document.body {
         Body::Comparison(_) => return true,

@@ -37,7 +37,7 @@ fn planned(folder: &Path, arguments: &[&str]) -> (Value, String) {
     (sheet, String::from_utf8(output.stdout).expect("text"))
 }
 
-/// What a tool that measures answers; again where its process was stopped until its time was over.
+/// Returns the answer of a tool that measures; runs it again where its process was stopped until its time was over.
 fn measured(folder: &Path, arguments: &[&str]) -> Value {
     retry("requests in every run", |_| {
         let output = weir(folder, &[arguments, &["--json"]].concat());

@@ -22,9 +22,9 @@ use crate::common::{PATIENCE, free_port, nightly};
 
 const SUBSYSTEM: &str = "nqn.2026-01.org.example:tortured";
 
-/// How long an answer may take. Above 56 s the suite would not wait for a keep-alive timer.
+/// Longest wait for an answer. Above 56 s the suite would not wait for a keep-alive timer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(50);
-/// How long a gateway waits for a host. A process that is stopped for a moment, or sends byte by byte, is not too late.
+/// Time that a gateway gives a host. A process that is stopped for a moment, or sends byte by byte, is not too late.
 const HOST_TIME_MAX: Duration = PATIENCE;
 /// Limits that the cases about them can reach in no time, and honest hosts too.
 const SHORT: ShortLimits = ShortLimits {
@@ -258,7 +258,7 @@ impl weir_torture::Gateway for Control {
     }
 }
 
-/// Whether the target ends connections in a case, because a host was silent for a second or so. The suite's process may be stopped for longer.
+/// Tells whether the target ends connections in a case because a host was silent for a second or so. The suite's process may be stopped for longer.
 fn waits(case: &Case) -> bool {
     is_about_limits(case) || EXPIRING.contains(&case.name)
 }

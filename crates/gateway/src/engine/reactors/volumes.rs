@@ -30,12 +30,12 @@ pub(super) struct Open {
     notices: Vec<String>,
 }
 
-/// What a volume said of its medium.
+/// Latest news of the volume's medium.
 #[derive(Default)]
 struct Medium {
     /// It cannot be reached.
     lost: AtomicBool,
-    /// What was not flushed may be gone.
+    /// Writes that were not flushed may be gone.
     cache_lost: AtomicBool,
 }
 

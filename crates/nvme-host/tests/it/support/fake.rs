@@ -89,7 +89,7 @@ pub(crate) struct Script {
     /// Whether Connect is refused.
     pub(crate) refuse: bool,
     pub(crate) volatile_cache: bool,
-    /// Whether power fails before the next controller is made: every other one ends.
+    /// Power fails before the next controller is made: every other one ends.
     pub(crate) power_fails_at_connect: bool,
     pub(crate) hook: Hook,
     pub(crate) discovery: Vec<DiscoveryLogEntry>,
@@ -296,7 +296,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// Whether its controller has.
+    /// Its controller has ended.
     fn has_ended(&self) -> bool {
         let controller = self.controller.as_ref();
         controller.is_some_and(|controller| !controller.alive.get())

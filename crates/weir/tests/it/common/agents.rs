@@ -66,7 +66,7 @@ impl Agent {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// How many coordinators have had it so far.
+    /// Number of coordinators that have had it so far.
     pub(crate) fn coordinators(&self) -> usize {
         self.log().matches("has this agent now").count()
     }
@@ -119,7 +119,7 @@ pub(crate) fn on_agents(
 /// A tool that goes on.
 pub(crate) struct Running {
     process: Load,
-    /// What it prints, and its errors.
+    /// Readers of its standard output and its errors.
     readers: [JoinHandle<Vec<u8>>; 2],
 }
 
@@ -146,7 +146,7 @@ impl Running {
         self.process.0.id()
     }
 
-    /// Whether it has ended by itself.
+    /// Tells whether it has ended by itself.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.process.has_ended()
     }

@@ -97,7 +97,7 @@ impl Gateway {
         });
     }
 
-    /// What was started otherwise is this gateway's process.
+    /// Takes a process that was started otherwise as this gateway's.
     pub(crate) fn adopt(&mut self, process: Child) {
         self.process = Some(process);
     }
@@ -117,7 +117,7 @@ impl Gateway {
         self.process.as_ref().expect("it runs").id()
     }
 
-    /// How it ended, if it has.
+    /// Exit status, if it has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         let process = self.process.as_mut().expect("it was started");
         process.try_wait().expect("it can be waited for")
@@ -257,7 +257,7 @@ impl Drop for Gateway {
 pub(crate) struct Load(pub(crate) Child);
 
 impl Load {
-    /// Whether it has ended by itself.
+    /// Tells whether it has ended by itself.
     pub(crate) fn has_ended(&mut self) -> bool {
         let status = self.0.try_wait().expect("it can be waited for");
         status.is_some()
