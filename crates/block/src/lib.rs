@@ -20,7 +20,8 @@ pub use health::{Health, HealthFuture, HealthReport};
 pub use request::{
     Completion, Operation, OperationKind, ReadBuffers, Request, Token, compare_write_halves,
 };
-pub use sink::{CompletionSink, Completions, Router};
+pub use sink::{CompletionSink, Completions, HostNumber, Router};
 pub use volume::{
-    FenceReply, Landing, Queue, ResizeError, ResizeFuture, Volume, VolumeEvent, Watcher,
+    Announcement, FenceReply, Landing, Queue, ResizeError, ResizeFuture, Volume, VolumeEvent,
+    Watcher,
 };

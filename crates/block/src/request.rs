@@ -139,6 +139,23 @@ pub enum OperationKind {
     Flush,
 }
 
+impl OperationKind {
+    /// Whether it changes what the volume holds.
+    #[must_use]
+    pub fn modifies(self) -> bool {
+        match self {
+            OperationKind::Write
+            | OperationKind::WriteZeroes
+            | OperationKind::CompareWrite
+            | OperationKind::Deallocate => true,
+            OperationKind::Read
+            | OperationKind::Compare
+            | OperationKind::Verify
+            | OperationKind::Flush => false,
+        }
+    }
+}
+
 impl Operation {
     /// Its kind.
     #[must_use]
@@ -173,16 +190,7 @@ impl Operation {
     /// Whether it changes what the volume holds.
     #[must_use]
     pub fn modifies(&self) -> bool {
-        match self {
-            Operation::Write { .. }
-            | Operation::WriteZeroes { .. }
-            | Operation::CompareWrite { .. }
-            | Operation::Deallocate { .. } => true,
-            Operation::Read { .. }
-            | Operation::Compare { .. }
-            | Operation::Verify { .. }
-            | Operation::Flush => false,
-        }
+        self.kind().modifies()
     }
 
     /// Whether every buffer of it is as long as its range.

@@ -7,10 +7,21 @@ use std::task::{Context, Poll, Waker};
 
 use crate::Completion;
 
+/// A host, as whoever serves it tells it from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct HostNumber(pub u64);
+
 /// Takes the completions of a queue. It stores them and wakes whoever drains it; it never calls back into the queue.
 pub trait CompletionSink {
     /// One request ended.
     fn complete(&self, completion: Completion);
+
+    /// Returns the host for which the user `owner` of the queue ([`crate::Token::owner`]) submits requests; none: for no host that
+    /// comes by several paths.
+    fn host_of(&self, owner: u32) -> Option<HostNumber> {
+        let _ = owner;
+        None
+    }
 }
 
 /// Completions of one user, in the order in which they came, and the task that drains them.
@@ -69,10 +80,15 @@ impl CompletionSink for Completions {
     }
 }
 
+struct User {
+    sink: Rc<dyn CompletionSink>,
+    host: Option<HostNumber>,
+}
+
 /// Sends the completions of a queue that several users share to the user named by [`crate::Token::owner`].
 #[derive(Default)]
 pub struct Router {
-    users: RefCell<Vec<Option<Rc<dyn CompletionSink>>>>,
+    users: RefCell<Vec<Option<User>>>,
     free: RefCell<Vec<u32>>,
     stray: Cell<u64>,
 }
@@ -85,7 +101,8 @@ impl Router {
     }
 
     /// Adds a user; the number is the owner of its tokens.
-    pub fn add(&self, user: Rc<dyn CompletionSink>) -> u32 {
+    pub fn add(&self, sink: Rc<dyn CompletionSink>) -> u32 {
+        let user = User { sink, host: None };
         let users = &mut *self.users.borrow_mut();
         if let Some(owner) = self.free.borrow_mut().pop() {
             users[owner as usize] = Some(user);
@@ -93,6 +110,12 @@ impl Router {
         }
         users.push(Some(user));
         (users.len() - 1) as u32
+    }
+
+    /// Names the host for which a user submits requests from now on.
+    pub fn set_host(&self, owner: u32, host: HostNumber) {
+        let user = &mut self.users.borrow_mut()[owner as usize];
+        user.as_mut().expect("a user that was added").host = Some(host);
     }
 
     /// Removes a user. It must have nothing in flight: its number is given to the next one.
@@ -111,15 +134,20 @@ impl Router {
 
 impl CompletionSink for Router {
     fn complete(&self, completion: Completion) {
-        let user = self
-            .users
-            .borrow()
-            .get(completion.token.owner as usize)
-            .cloned()
-            .flatten();
-        match user {
-            Some(user) => user.complete(completion),
+        let users = self.users.borrow();
+        let user = users.get(completion.token.owner as usize);
+        let sink = user
+            .and_then(Option::as_ref)
+            .map(|user| Rc::clone(&user.sink));
+        drop(users);
+        match sink {
+            Some(sink) => sink.complete(completion),
             None => self.stray.set(self.stray.get() + 1),
         }
+    }
+
+    fn host_of(&self, owner: u32) -> Option<HostNumber> {
+        let users = self.users.borrow();
+        users.get(owner as usize)?.as_ref()?.host
     }
 }

@@ -72,6 +72,9 @@ pub enum ResizeError {
     },
 }
 
+/// Held by everybody who must still learn of something: when the last clone is dropped, on any thread, all know.
+pub type Announcement = Arc<dyn Send + Sync>;
+
 /// Result of a resize, which stays on the reactor that it was asked on.
 pub type ResizeFuture = Pin<Box<dyn Future<Output = Result<Geometry, ResizeError>>>>;
 
@@ -144,4 +147,13 @@ pub trait Queue {
 
     /// Wishes that a request end early. Its completion still comes, exactly once, whatever its result is by then.
     fn cancel(&mut self, token: Token);
+
+    /// The connection of `owner` is lost, and nobody waits for what it has left here. Until its requests that modify have ended, each
+    /// queue of the volume that has dropped its clone of `announcement` keeps back what overlaps them and is submitted for the same
+    /// [host](CompletionSink::host_of). Such requests end early by [`Queue::cancel`] alone, which comes before.
+    ///
+    /// Guards do so, which wrap every served volume. By itself a volume makes no such promise.
+    fn abandon(&mut self, owner: u32, announcement: &Announcement) {
+        let _ = (owner, announcement);
+    }
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use weir_block::{CompletionSink, Completions, Volume};
+use weir_block::{Announcement, CompletionSink, Completions, Volume};
 use weir_memory::{Gather, View};
 use weir_nvme::command::{Connect, ConnectData, ConnectResponse};
 use weir_nvme::tcp::FramingError;
@@ -33,10 +33,10 @@ use crate::core::{
 use crate::counters::{IoCounters, IoTotals};
 use crate::framing::{DirectReturn, Framing, Progress};
 use crate::latency::Latency;
-use crate::registry::{Handle, QueueGrant, Shared};
+use crate::registry::{Handle, LostQueue, QueueGrant, Shared};
 use crate::shard::Shard;
 use crate::snapshot::{Snapshot, Subsystem};
-use crate::target::{QueueInfo, Source, SubsystemCounters};
+use crate::target::{QueueInfo, Source, SubsystemCounters, TargetShared};
 use crate::volumes::Namespaces;
 use crate::watch::{Stall, Standing, Watch};
 
@@ -314,6 +314,7 @@ struct Connection {
     connect: Option<(SlotIndex, Connect, Box<ConnectData>)>,
     moving: Option<(usize, Granted)>,
     ending: Option<Ending>,
+    is_given_up: bool,
     /// Handshake, keep-alive or lingering.
     timer: Timer,
     retry: Timer,
@@ -375,11 +376,10 @@ pub(crate) fn moved_in(shard: &Rc<Shard>, moving: Moving) {
 }
 
 /// A connection that cannot be moved in is gone.
-pub(crate) fn lost_on_the_way(target: &crate::target::TargetShared, moving: Moving) {
+pub(crate) fn lost_on_the_way(target: &Arc<TargetShared>, moving: Moving) {
     let granted = &moving.granted;
-    target
-        .registry
-        .queue_ended(&granted.shared, granted.connect.qid);
+    drop(LostQueue::new(target, &granted.shared, granted.connect.qid));
+    target.registry.queue_ended(&granted.shared);
     target.connection_ended();
 }
 
@@ -460,7 +460,7 @@ async fn live(shard: Rc<Shard>, connection: Rc<RefCell<Connection>>) {
         // Its messages are read where it goes on.
         mailbox.0 = None;
     } else {
-        announce_end(&shard, &entry);
+        connection.borrow_mut().give_up();
         // From here on this task reads them.
         entry.handle.mailbox.moved();
     }
@@ -470,8 +470,6 @@ async fn live(shard: Rc<Shard>, connection: Rc<RefCell<Connection>>) {
         connection.stream = None;
         connection.input = View::empty();
         connection.kept.set(0);
-        connection.queue.withdraw_all();
-        connection.note_revoked();
     }
     shard.leave_turns(entry.handle.id);
     poll_fn(|context| connection.borrow_mut().poll_run_out(context)).await;
@@ -502,14 +500,15 @@ fn log_end(shard: &Shard, entry: &Entry, end: &End) {
     }
 }
 
-/// The connection serves no more: nobody may start anything with it.
-fn announce_end(shard: &Shard, entry: &Entry) {
-    let registry = &shard.target.registry;
+/// The connection serves no more: nobody may start anything with it. What comes back is kept until all know what it left under way.
+fn announce_end(shard: &Shard, entry: &Entry) -> Announcement {
+    let target = &shard.target;
     match &*entry.association.borrow() {
-        Some((shared, 0)) => registry.end_controller(shared),
-        Some((shared, qid)) => registry.queue_ends(shared, *qid),
-        None => registry.forget_waiting(entry.handle.id),
+        Some((shared, 0)) => target.registry.end_controller(shared),
+        Some((shared, qid)) => return Arc::new(LostQueue::new(target, shared, *qid)),
+        None => target.registry.forget_waiting(entry.handle.id),
     }
+    Arc::new(())
 }
 
 /// Closes the mailbox of a connection when it is dropped, be it with the reactor: nobody reads messages any more, and who waits
@@ -541,7 +540,7 @@ fn leave(shard: &Shard, entry: &Entry, moved: bool) {
     if let Some((shared, qid)) = entry.association.borrow_mut().take()
         && qid > 0
     {
-        shard.target.registry.queue_ended(&shared, qid);
+        shard.target.registry.queue_ended(&shared);
     }
     if let Some(source) = entry.half_open.take() {
         shard.target.half_open_ended(source);
@@ -576,6 +575,7 @@ impl Connection {
             connect: None,
             moving: None,
             ending: None,
+            is_given_up: false,
             timer: Timer::new(&shard.reactor),
             retry: Timer::new(&shard.reactor),
             progress: Timer::new(&shard.reactor),
@@ -1303,6 +1303,8 @@ impl Connection {
 
     fn become_io_queue(&mut self, granted: &Granted) {
         self.associate(granted, false);
+        let host = granted.shared.host.number();
+        self.shard().router.set_host(self.entry.owner, host);
         let shard = Rc::clone(self.shard());
         let bytes = shard.target.config.in_capsule_bytes as usize;
         let reserve = shard.reactor.pool().segment(bytes).ok();
@@ -1377,13 +1379,22 @@ impl Connection {
         self.kept.set(0);
         self.scene.shard.leave_turns(self.entry.handle.id);
         (self.waits_for_buffers, self.waits_for_bytes) = (false, false);
-        self.queue.withdraw_all();
-        self.note_revoked();
-        announce_end(&self.scene.shard, &self.entry);
+        self.give_up();
         self.scene.namespaces = Namespaces::default();
         let deadline = self.now() + LINGER;
         self.timer.set(deadline);
         self.ending = Some(Ending::Flushing(end));
+    }
+
+    /// Ends what it has under way as far as that can be done, the first time. The rest its volumes keep apart from what its host does
+    /// next.
+    fn give_up(&mut self) {
+        if std::mem::replace(&mut self.is_given_up, true) {
+            return;
+        }
+        let announcement = announce_end(&self.scene.shard, &self.entry);
+        self.queue.withdraw_all(&announcement);
+        self.note_revoked();
     }
 
     /// Sends what was written last, and lets the peer take it before the connection is closed.

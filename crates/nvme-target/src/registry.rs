@@ -1,11 +1,13 @@
 //! The controllers of a target and their queues, over all reactors. For the control path: it locks.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use weir_block::HostNumber;
 use weir_nvme::command::{ConnectData, ConnectParameter};
 use weir_nvme::{HostId, Nqn, Status};
 use weir_reactor::SharedSection;
@@ -15,6 +17,7 @@ use crate::connection::Message;
 use crate::core::{ConnectIdentity, ConnectRefusal, ControllerKind, ErrorLog};
 use crate::mailbox::Mailbox;
 use crate::snapshot::{ControllerModel, Subsystem};
+use crate::target::TargetShared;
 
 /// Identifiers of discovery controllers.
 const DISCOVERY_IDS: std::ops::RangeInclusive<u16> = 1..=0xffef;
@@ -24,6 +27,16 @@ const DISCOVERY_IDS: std::ops::RangeInclusive<u16> = 1..=0xffef;
 pub(crate) struct Host {
     pub(crate) nqn: Nqn,
     pub(crate) id: HostId,
+}
+
+impl Host {
+    /// Returns the number by which volumes tell it from others. Were two hosts to have the same, one would wait for what the other's
+    /// lost connections have left, and nothing else.
+    pub(crate) fn number(&self) -> HostNumber {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        HostNumber(hasher.finish())
+    }
 }
 
 /// A connection as others reach it.
@@ -84,24 +97,67 @@ struct Controller {
     accepts_queues: bool,
     granted: u16,
     queues: BTreeMap<u16, Queue>,
+    /// Queues that end or are lost, and of which requests may be under way.
+    draining: u16,
     /// The admin queue is gone; the entry goes with the last I/O queue.
     ended: bool,
     /// The admin queue waits to be told that the I/O queues have ended.
     tell_ended: bool,
 }
 
+impl Controller {
+    fn is(&self, shared: &Shared) -> bool {
+        std::ptr::eq(&*self.shared, shared)
+    }
+
+    /// Whether this is a controller of `host`'s and of that subsystem.
+    fn is_of(&self, subsystem: &Nqn, host: &Nqn) -> bool {
+        self.shared.subsystem_nqn == *subsystem && self.shared.host.nqn == *host
+    }
+}
+
 type Key = (Nqn, u16);
+
+/// An I/O queue that is lost. Dropped when every queue of every volume knows what it may have left under way there: then the same
+/// host may have its next one.
+pub(crate) struct LostQueue {
+    target: Weak<TargetShared>,
+    shared: Arc<Shared>,
+    qid: u16,
+}
+
+impl LostQueue {
+    /// Queue `qid` is lost from now on.
+    pub(crate) fn new(target: &Arc<TargetShared>, shared: &Arc<Shared>, qid: u16) -> Self {
+        target.registry.queue_ends(shared, qid);
+        LostQueue {
+            target: Arc::downgrade(target),
+            shared: Arc::clone(shared),
+            qid,
+        }
+    }
+}
+
+impl Drop for LostQueue {
+    fn drop(&mut self) {
+        if let Some(target) = self.target.upgrade() {
+            target.registry.queue_known(&self.shared, self.qid);
+        }
+    }
+}
 
 #[derive(Default)]
 struct State {
     controllers: BTreeMap<Key, Controller>,
+    /// Controllers that are gone but for requests that volumes have not ended: their identifiers are free.
+    draining: Vec<Controller>,
     /// Next identifier to try, by subsystem: those of the recent past are not used again soon.
     next_id: HashMap<Nqn, u16>,
     /// I/O queues on each reactor.
     load: Vec<u32>,
-    /// Queues of a host that are ending: what they wrote may still take effect.
+    /// Queues of a host that are ending: not every reactor knows what they may have left under way on volumes.
     ending: HashMap<Host, u32>,
-    /// Connections whose Connect waits until queues have ended.
+    /// Connections whose Connect waits until that is known of queues, or until their requests have ended.
     waiting: Vec<Handle>,
 }
 
@@ -112,7 +168,7 @@ pub(crate) enum QueueGrant {
         controller: Arc<Shared>,
         reactor: usize,
     },
-    /// Queues of the host are ending: [`Message::Retry`] comes when one has.
+    /// Queues of the host are ending: [`Message::Retry`] comes when it is to be tried again.
     Wait,
 }
 
@@ -174,16 +230,15 @@ impl Registry {
             id: identity.host_id,
         };
         let mut state = self.lock();
-        if state.controllers.len() >= config.controllers_max as usize {
+        let controllers = state.controllers.len() + state.draining.len();
+        if controllers >= config.controllers_max as usize {
             return Err(ConnectRefusal::status(
                 Status::CONNECT_CONTROLLER_BUSY,
                 "there are as many controllers as there may be",
             ));
         }
-        let of_host = state.controllers.values().filter(|controller| {
-            controller.shared.subsystem_nqn == identity.subsystem_nqn
-                && controller.shared.host.nqn == host.nqn
-        });
+        let all = state.controllers.values().chain(&state.draining);
+        let of_host = all.filter(|one| one.is_of(&identity.subsystem_nqn, &host.nqn));
         if of_host.count() >= usize::from(config.controllers_per_host_max) {
             return Err(ConnectRefusal::status(
                 Status::CONNECT_CONTROLLER_BUSY,
@@ -208,6 +263,7 @@ impl Registry {
             accepts_queues: false,
             granted: config.io_queues_max,
             queues: BTreeMap::new(),
+            draining: 0,
             ended: false,
             tell_ended: false,
         };
@@ -251,7 +307,9 @@ impl Registry {
             Some(_) => true,
             None => false,
         };
-        if closing || state.ending.contains_key(&controller.shared.host) {
+        // One that is lost again and again does not leave more behind than it may have.
+        let leaves_too_much = controller.draining >= controller.granted;
+        if closing || leaves_too_much || state.ending.contains_key(&controller.shared.host) {
             state.waiting.push(connection.clone());
             return Ok(QueueGrant::Wait);
         }
@@ -324,30 +382,21 @@ impl Registry {
     }
 
     /// An I/O queue begins to end: what it wrote may take effect until [`Registry::queue_ended`].
-    pub(crate) fn queue_ends(&self, shared: &Shared, qid: u16) {
+    fn queue_ends(&self, shared: &Shared, qid: u16) {
         let mut state = self.lock();
         let state = &mut *state;
         let controller = state.controllers.get_mut(&key_of(shared));
-        if let Some(queue) = controller.and_then(|controller| controller.queues.get_mut(&qid))
-            && !queue.ending
-        {
-            queue.ending = true;
-            *state.ending.entry(shared.host.clone()).or_default() += 1;
-        }
+        let controller = controller.expect("a controller has its queues");
+        end_queue(controller, qid, &mut state.ending);
     }
 
-    /// An I/O queue has ended.
-    pub(crate) fn queue_ended(&self, shared: &Shared, qid: u16) {
-        self.queue_ends(shared, qid);
+    /// Every reactor keeps what an I/O queue that ends may have left under way apart from what its host does next.
+    fn queue_known(&self, shared: &Shared, qid: u16) {
         let mut state = self.lock();
         let key = key_of(shared);
-        let removed = state
-            .controllers
-            .get_mut(&key)
-            .and_then(|controller| controller.queues.remove(&qid));
-        let Some(queue) = removed else {
-            return;
-        };
+        let controller = state.controllers.get_mut(&key);
+        let controller = controller.expect("a controller has its queues");
+        let queue = controller.queues.remove(&qid).expect("it was ending");
         state.load[queue.reactor] -= 1;
         let left = state.ending.get_mut(&shared.host).expect("it was ending");
         *left -= 1;
@@ -355,6 +404,24 @@ impl Registry {
             state.ending.remove(&shared.host);
         }
         state.settle(&key);
+        drop(state);
+        self.retry_waiting();
+    }
+
+    /// No request of an I/O queue that ended is under way any more.
+    pub(crate) fn queue_ended(&self, shared: &Shared) {
+        let mut state = self.lock();
+        let key = key_of(shared);
+        if let Some(at) = state.draining.iter().position(|one| one.is(shared)) {
+            state.draining[at].draining -= 1;
+            if state.draining[at].draining == 0 {
+                state.draining.swap_remove(at);
+            }
+        } else {
+            let controller = state.controllers.get_mut(&key);
+            controller.expect("a controller has its queues").draining -= 1;
+            state.settle(&key);
+        }
         drop(state);
         self.retry_waiting();
     }
@@ -473,18 +540,15 @@ impl State {
         let Some(controller) = self.controllers.get_mut(key) else {
             return;
         };
-        for queue in controller.queues.values_mut() {
-            if !std::mem::replace(&mut queue.ending, true) {
-                *self
-                    .ending
-                    .entry(controller.shared.host.clone())
-                    .or_default() += 1;
-            }
-            let _ = queue.connection.mailbox.send(Message::ControllerEnds);
+        let qids: Vec<u16> = controller.queues.keys().copied().collect();
+        for qid in qids {
+            end_queue(controller, qid, &mut self.ending);
+            let mailbox = &controller.queues[&qid].connection.mailbox;
+            let _ = mailbox.send(Message::ControllerEnds);
         }
     }
 
-    /// Does what waits for a controller's last I/O queue to end.
+    /// Does what waits for a controller's last I/O queue.
     fn settle(&mut self, key: &Key) {
         let Some(controller) = self.controllers.get_mut(key) else {
             return;
@@ -492,11 +556,26 @@ impl State {
         if !controller.queues.is_empty() {
             return;
         }
-        if std::mem::take(&mut controller.tell_ended) {
+        if controller.draining == 0 && std::mem::take(&mut controller.tell_ended) {
             let _ = controller.shared.admin.mailbox.send(Message::QueuesEnded);
         }
         if controller.ended {
-            self.controllers.remove(key);
+            let controller = self.controllers.remove(key);
+            let draining = controller.filter(|controller| controller.draining > 0);
+            self.draining.extend(draining);
         }
+    }
+}
+
+/// Notes that a queue ends, the first time.
+fn end_queue(controller: &mut Controller, qid: u16, ending: &mut HashMap<Host, u32>) {
+    let queue = controller
+        .queues
+        .get_mut(&qid)
+        .expect("a queue of the controller");
+    if !std::mem::replace(&mut queue.ending, true) {
+        controller.draining += 1;
+        let host = controller.shared.host.clone();
+        *ending.entry(host).or_default() += 1;
     }
 }

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_block::{
-    CompletionSink, Geometry, Landing, Operation, Queue, Request, Router, Token, Volume,
-    VolumeError,
+    Announcement, CompletionSink, Geometry, Landing, Operation, Queue, Request, Router, Token,
+    Volume, VolumeError,
 };
 use weir_memory::{Pool, View};
 use weir_reactor::{Instant, Reactor, SharedSection};
@@ -183,6 +183,14 @@ impl VolumeQueue {
         let _shared = SharedSection::enter();
         if let Some(queue) = self.queue.borrow_mut().as_mut() {
             queue.cancel(token);
+        }
+    }
+
+    /// Has the volume keep what `owner`, whose connection is lost, has left there apart from what its host submits from now on.
+    pub(crate) fn abandon(&self, owner: u32, announcement: &Announcement) {
+        let _shared = SharedSection::enter();
+        if let Some(queue) = self.queue.borrow_mut().as_mut() {
+            queue.abandon(owner, announcement);
         }
     }
 }

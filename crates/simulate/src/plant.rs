@@ -12,9 +12,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, HealthFuture, Landing, Operation,
-    OperationKind, Queue, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
-    compare_write_halves,
+    Announcement, Completion, CompletionSink, FenceReply, Geometry, HealthFuture, HostNumber,
+    Landing, Operation, OperationKind, Queue, Request, ResizeFuture, Token, Volume, VolumeError,
+    Watcher, compare_write_halves,
 };
 use weir_memory::{View, Views};
 use weir_reactor::Reactor;
@@ -389,6 +389,10 @@ impl CompletionSink for Lies {
         }
         self.sink.complete(completion);
     }
+
+    fn host_of(&self, owner: u32) -> Option<HostNumber> {
+        self.sink.host_of(owner)
+    }
 }
 
 struct LiarQueue {
@@ -420,6 +424,12 @@ impl Queue for LiarQueue {
     fn cancel(&mut self, token: Token) {
         if let Some(inner) = self.lies.inner.borrow_mut().as_mut() {
             inner.cancel(token);
+        }
+    }
+
+    fn abandon(&mut self, owner: u32, announcement: &Announcement) {
+        if let Some(inner) = self.lies.inner.borrow_mut().as_mut() {
+            inner.abandon(owner, announcement);
         }
     }
 }

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
 use weir_block::{
-    Completion, CompletionSink, Geometry, Operation, Queue, ReadBuffers, Request, ResizeError,
-    Token, Volume, VolumeError,
+    Announcement, Completion, CompletionSink, Geometry, HostNumber, Operation, Queue, ReadBuffers,
+    Request, ResizeError, Token, Volume, VolumeError,
 };
 use weir_memory::{Segment, View, Views};
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
@@ -174,6 +174,7 @@ struct Answers {
     answers: RefCell<HashMap<u32, Completion>>,
     wakers: RefCell<HashMap<u32, Waker>>,
     answered: Cell<u64>,
+    host: Option<HostNumber>,
 }
 
 impl CompletionSink for Answers {
@@ -186,7 +187,14 @@ impl CompletionSink for Answers {
         let wakers = std::mem::take(&mut *self.wakers.borrow_mut());
         wakers.into_values().for_each(Waker::wake);
     }
+
+    fn host_of(&self, _owner: u32) -> Option<HostNumber> {
+        self.host
+    }
 }
+
+/// Whose all requests of a client are.
+const OWNER: u32 = 7;
 
 /// A queue whose requests are awaited one by one; any number may be in flight.
 pub struct Client {
@@ -198,7 +206,20 @@ pub struct Client {
 
 impl Client {
     pub fn open(volume: &Arc<dyn Volume>, reactor: &Reactor, depth: u32) -> Rc<Self> {
-        let answers = Rc::new(Answers::default());
+        Client::of_host(volume, reactor, depth, None)
+    }
+
+    /// One whose requests are submitted for a host.
+    pub fn of_host(
+        volume: &Arc<dyn Volume>,
+        reactor: &Reactor,
+        depth: u32,
+        host: Option<HostNumber>,
+    ) -> Rc<Self> {
+        let answers = Rc::new(Answers {
+            host,
+            ..Answers::default()
+        });
         let sink: Rc<dyn CompletionSink> = Rc::<Answers>::clone(&answers);
         let queue = Arc::clone(volume).open_queue(reactor, depth, sink).unwrap();
         Rc::new(Client {
@@ -226,7 +247,7 @@ impl Client {
         let slot = self.next.get();
         self.next.set(slot + 1);
         let token = Token {
-            owner: 7,
+            owner: OWNER,
             slot,
             generation: !slot,
         };
@@ -280,6 +301,16 @@ impl Client {
 
     pub fn cancel(&self, token: Token) {
         self.queue.borrow_mut().cancel(token);
+    }
+
+    /// Gives up what it has under way, as a connection that is lost does. Done when every queue of the volume knows.
+    pub async fn abandon(&self, tokens: &[Token]) {
+        tokens.iter().for_each(|&token| self.cancel(token));
+        let (sender, known) = weir_reactor::oneshot::<()>();
+        let announcement: Announcement = Arc::new(sender);
+        self.queue.borrow_mut().abandon(OWNER, &announcement);
+        drop(announcement);
+        assert!(known.await.is_none(), "nobody sends");
     }
 
     pub fn queue(&self) -> std::cell::RefMut<'_, Box<dyn Queue>> {

@@ -22,7 +22,7 @@ pub(super) type CommandIndex = usize;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Author {
     command: CommandIndex,
-    /// A command of a connection that had not ended says the same: it may be that one.
+    /// A command of another connection says the same: it may be that one.
     ambiguous: bool,
 }
 
@@ -62,8 +62,8 @@ pub(super) struct PeerRecord {
     pub(super) ended: bool,
     /// When the target was seen to have ended it.
     ended_by_target: Option<u64>,
-    /// The target ended it, and let the same host make an I/O queue since: nothing of it may change anything any more.
-    pub(super) stale: bool,
+    /// When the same host got an I/O queue after the target had ended it: what that host does from then on comes after it.
+    stale: Option<u64>,
 }
 
 /// What a block held, since when.
@@ -89,6 +89,10 @@ pub(super) struct Ledger {
     /// Data of H2CData, by connection and CID.
     transfers: HashMap<(PeerId, u16), Vec<Transfer>>,
     pub(super) peers: Vec<PeerRecord>,
+    /// Whether a guard keeps what a lost connection left apart from what its host does next.
+    guarded: bool,
+    /// When the latest command was sent of those with which a host read or wrote a block: by host, namespace and block.
+    touched: HashMap<(usize, u32, u64), u64>,
     findings: Vec<String>,
     /// A request was made to fail, or cancelled.
     pub(super) failures_made: bool,
@@ -101,7 +105,7 @@ pub(super) struct Ledger {
 pub(super) struct SharedLedger(Arc<Mutex<Ledger>>);
 
 impl SharedLedger {
-    pub(super) fn new(block_bytes: usize, spaces: &[(u64, bool)]) -> Self {
+    pub(super) fn new(block_bytes: usize, spaces: &[(u64, bool)], guarded: bool) -> Self {
         let zero = crc32c::crc32c(&vec![0; block_bytes]);
         let first = Version {
             sum: zero,
@@ -119,6 +123,8 @@ impl SharedLedger {
             commands: Vec::new(),
             transfers: HashMap::new(),
             peers: Vec::new(),
+            guarded,
+            touched: HashMap::new(),
             findings: Vec::new(),
             failures_made: false,
             in_flight: 0,
@@ -168,11 +174,15 @@ impl Ledger {
         record.ended_by_target.get_or_insert(now);
     }
 
-    /// An I/O queue of `host` was granted, whose Connect was sent at `sent`: what the target ended before is to be over.
+    /// An I/O queue of `host` was granted, whose Connect was sent at `sent`: what the target ended before does not come between what
+    /// the host does next.
     pub(super) fn queue_granted(&mut self, host: usize, sent: u64) {
+        let now = self.tick();
         for peer in &mut self.peers {
             let before = peer.ended_by_target.is_some_and(|ended| ended < sent);
-            peer.stale |= peer.host == host && before && !peer.soiled;
+            if peer.host == host && before && !peer.soiled {
+                peer.stale.get_or_insert(now);
+            }
         }
     }
 
@@ -216,10 +226,34 @@ impl Ledger {
         }
     }
 
-    /// A command was answered.
-    pub(super) fn answered(&mut self, index: CommandIndex) {
+    /// A command was answered: `done` with success, beyond doubt.
+    pub(super) fn answered(&mut self, index: CommandIndex, done: bool) {
         let now = self.tick();
         self.commands[index].answered = Some(now);
+        let command = &self.commands[index];
+        let peer = &self.peers[command.peer];
+        if !done || !peer.io || peer.soiled || command.sqe.is_fabrics() {
+            return;
+        }
+        let (lba, blocks) = match NvmCommand::parse(&command.sqe) {
+            Ok(NvmCommand::Read(blocks) | NvmCommand::Write(blocks)) => (blocks.lba, blocks.blocks),
+            Ok(NvmCommand::WriteZeroes(zeroes)) => (zeroes.lba, zeroes.blocks),
+            _ => return,
+        };
+        for block in lba..lba.saturating_add(u64::from(blocks)) {
+            let key = (peer.host, command.sqe.nsid, block);
+            let touched = self.touched.entry(key).or_default();
+            *touched = command.sent.max(*touched);
+        }
+    }
+
+    /// Whether the host of a connection that was lost has read or written this block since over another, so that nothing of that
+    /// connection may change it any more.
+    fn is_over(&self, peer: PeerId, nsid: u32, block: u64) -> bool {
+        let record = &self.peers[peer];
+        let touched = self.touched.get(&(record.host, nsid, block));
+        let later = |stale| touched.is_some_and(|&sent| sent > stale);
+        self.guarded && record.stale.is_some_and(later)
     }
 
     fn data_of<'a>(&'a self, command: &'a Command) -> impl Iterator<Item = &'a Transfer> {
@@ -262,12 +296,9 @@ impl Ledger {
             Ok(NvmCommand::Copy(copy)) => self.copies(command, &copy, nsid, lba, bytes),
             _ => false,
         };
-        let mut authors = self
-            .candidates(nsid)
-            .filter(|(_, command)| says(command))
-            .peekable();
-        let &(command, _) = authors.peek()?;
-        let ambiguous = authors.any(|(_, command)| !self.peers[command.peer].ended);
+        let mut authors = self.candidates(nsid).filter(|(_, command)| says(command));
+        let (command, Command { peer, .. }) = authors.next()?;
+        let ambiguous = authors.any(|(_, other)| other.peer != *peer);
         Some(Author { command, ambiguous })
     }
 
@@ -393,9 +424,9 @@ impl Ledger {
         for (index, (block, bytes)) in (lba..).zip(bytes.chunks(size)).enumerate() {
             if let Some(author) = authors.get(index).copied().flatten() {
                 let peer = self.commands[author.command].peer;
-                if self.peers[peer].stale && !author.ambiguous {
+                if self.is_over(peer, nsid, block) && !author.ambiguous {
                     self.finding(format!(
-                        "namespace {nsid}: block {block} is written by a connection that ended before the same host's next I/O queue was made"
+                        "namespace {nsid}: block {block} is written by a connection that was lost, after the same host read or wrote it over another"
                     ));
                 }
                 self.mark(author.command, block, true);

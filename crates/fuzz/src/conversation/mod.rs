@@ -10,7 +10,7 @@
 //!   that R2Ts ask for what the command has, no more at a time than was agreed, under tags of their own;
 //! * volumes are asked to write what an outstanding command says, and nothing else, once, and within their bounds; that a
 //!   Write is acknowledged when all of it was written; that what is read was there since the Read was sent; that nothing of
-//!   a connection that ended takes effect after the same host got its next I/O queue;
+//!   a connection that ended changes what the same host has read or written since over its next I/O queue;
 //! * a well-behaved host beside all this is answered in time;
 //! * commands in a queue are within its bound;
 //!
@@ -93,6 +93,7 @@ pub fn conversation(data: &[u8]) {
         let ledger = SharedLedger::new(
             head.block_bytes(),
             &[(BLOCKS, true), (BLOCKS, false), (BLOCKS, true)],
+            head.guarded,
         );
         let fates = Fates::default();
         let target = Target::new(remotes.clone(), target_config(&head)).await;

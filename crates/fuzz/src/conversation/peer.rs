@@ -622,7 +622,8 @@ impl Peer {
             self.granted = Some(granted);
             self.news.push(granted);
         }
-        self.ledger.lock().answered(index);
+        let done = cqe.status.is_success() && !ambiguous;
+        self.ledger.lock().answered(index, done);
     }
 
     fn judge(&mut self, index: CommandIndex, sqe: &Sqe, cqe: &Cqe, data: &[u8]) {

@@ -16,6 +16,7 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
     let io_digests = step(Kind::Up, 1, [1, 3 | 7 << 2, 0, 0, 1, 0]);
     let io_flow_control = step(Kind::Up, 2, [2, 1, 2, 1, 0, 0]);
     let late = step(Kind::Fate, 0, [5, 15, 3, 8, 1, 0]);
+    let slow = step(Kind::Fate, 0, [5, 15, 0, 8, 0, 0]);
     let failing = step(Kind::Fate, 0, [2, 5, 2, 4, 0, 0]);
     let fetched = step(Kind::Write, 1, [0, 8, 16, 0, 1, 0]);
     let in_capsule = step(Kind::Write, 1, [0, 9, 3, 0, 0, 0]);
@@ -136,6 +137,22 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
                 admin,
                 io,
                 read,
+            ],
+        ),
+        (
+            // What the second queue reads is read before the write of the first one has landed, if nothing keeps it back.
+            "overtaken",
+            vec![
+                admin,
+                io,
+                slow,
+                in_capsule,
+                step(Kind::End, 1, [2, 0, 0, 0, 0, 0]),
+                step(Kind::Wait, 0, [3, 0, 0, 0, 0, 0]),
+                step(Kind::Up, 2, [2, 0, 0, 0, 0, 0]),
+                step(Kind::Read, 2, [0, 8, 16, 0, 0, 0]),
+                step(Kind::Wait, 0, [3, 0, 0, 0, 0, 0]),
+                step(Kind::Wait, 0, [6, 0, 0, 0, 0, 0]),
             ],
         ),
         (

@@ -10,7 +10,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use weir_block::{
-    Completion, Landing, Operation, OperationKind, Request, Token, Volume, VolumeError,
+    Announcement, Completion, Landing, Operation, OperationKind, Request, Token, Volume,
+    VolumeError,
 };
 use weir_memory::{Pool, Segment, Segments, View, Views, segments_len};
 use weir_nvme::command::{Connect, ConnectData, FabricsCommand};
@@ -1489,32 +1490,42 @@ impl QueuePair {
         token.slot as SlotIndex
     }
 
-    /// The connection is lost: takes back what no volume has yet, and asks the volumes to end the rest early.
-    pub(crate) fn withdraw_all(&mut self) {
+    /// The connection is lost: takes back what no volume has yet, and asks the volumes to end the rest early, and to keep it apart from
+    /// what the host does next. Each of their queues that has still to do so holds `announcement`.
+    pub(crate) fn withdraw_all(&mut self, announcement: &Announcement) {
         let all: Vec<_> = (0..self.slots.len() as SlotIndex).collect();
         for request in self.withdraw(&all) {
             self.request_ended(request.token);
         }
         self.end_early(&all);
+        for queue in self.queues_of(&all) {
+            queue.abandon(self.owner, announcement);
+        }
     }
 
-    /// Takes back the requests of these slots, which are in order, that no volume has yet.
-    fn withdraw(&self, slots: &[SlotIndex]) -> Vec<Request> {
+    /// The volumes' queues to which requests of these slots went that have not ended.
+    fn queues_of(&self, slots: &[SlotIndex]) -> Vec<&Rc<VolumeQueue>> {
         let mut queues: Vec<&Rc<VolumeQueue>> = Vec::new();
-        let mut tokens = Vec::new();
         for &slot in slots {
             let entry = &self.slots[usize::from(slot)];
             if entry.outstanding == 0 {
                 continue;
             }
-            tokens.push(self.token_of(slot));
             let queue = &entry.namespace.as_ref().expect("it has a request").queue;
             if !queues.iter().any(|other| Rc::ptr_eq(other, queue)) {
                 queues.push(queue);
             }
         }
+        queues
+    }
+
+    /// Takes back the requests of these slots, which are in order, that no volume has yet.
+    fn withdraw(&self, slots: &[SlotIndex]) -> Vec<Request> {
+        let has_requests = |slot: &&SlotIndex| self.slots[usize::from(**slot)].outstanding > 0;
+        let slots_of = slots.iter().filter(has_requests);
+        let tokens: Vec<_> = slots_of.map(|&slot| self.token_of(slot)).collect();
         let mut withdrawn = Vec::new();
-        for queue in queues {
+        for queue in self.queues_of(slots) {
             queue.withdraw(|token| tokens.binary_search(&token).is_ok(), &mut withdrawn);
         }
         withdrawn

@@ -5,6 +5,7 @@ mod common;
 mod faults;
 mod latency;
 mod limits;
+mod paths;
 mod peers;
 mod rights;
 mod serve;

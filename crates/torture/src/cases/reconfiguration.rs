@@ -16,7 +16,7 @@ use weir_nvme::{Cqe, Nqn, Status};
 use super::guests::{Annex, Guest, with_guest};
 use super::hosts::{
     Attempt, Disk, INVALID_NAMESPACE, answers_to, connect_refused, nvm, read_sqe, refused,
-    together, write_sqe,
+    set_queues, together, write_sqe,
 };
 use super::proxy::Proxy;
 use crate::case::{Failure, check};
@@ -31,13 +31,13 @@ cases! {
         : "CC.SHN while the volume has not ended a write" => "CSTS.SHST 01b, and 10b when the write has ended";
 
     29 write_of_a_lost_connection [GATEWAY] "NVMe Base 2.0c 3.3.2.4, 3.9.1"
-        : "a write that the volume has not ended, the end of its connection, and the next I/O queue of the same host" => "the queue is granted when the write has landed, so that nothing can overwrite what is written next";
+        : "a write that the volume has not ended, the end of its connection, and the next I/O queue of the same host" => "the queue is granted at once; what it asks of the block is done when the write has landed, so that nothing can overwrite what is written next";
     29 write_of_a_lost_connection_and_another_host [GATEWAY] "NVMe Base 2.0c 3.3.2.4"
         : "the same, and an I/O queue of another host" => "it is granted at once";
     29 write_of_a_controller_that_expired [GATEWAY] "NVMe Base 2.0c 3.9.1"
         : "a write that the volume has not ended when the keep-alive timer expires" => "as for a lost connection";
     29 write_of_a_queue_that_disconnected [GATEWAY] "NVMe Base 2.0c 3.3.2.4, 6.4"
-        : "Disconnect while the volume has not ended a write, and the same queue again" => "success, and a queue when the write has landed";
+        : "Disconnect while the volume has not ended a write, and the same queue again" => "success, and as for a lost connection";
     29 write_to_a_path_that_failed not applicable "one gateway has no second path; the commands that fence between gateways are those of a gateway group"
         : "a write that was given up on one gateway, and its repetition on another" => "only the later one lands";
 
@@ -183,20 +183,26 @@ fn shutdown_waits_for_the_volume(context: &mut Context) -> Result<(), Failure> {
     })
 }
 
-/// Connects the next I/O queue of the same host: it waits until the volume goes on, and then finds what was written last.
-fn next_queue_waits(context: &Context, slow: &Slow) -> Result<(), Failure> {
+/// Connects the next I/O queue of the same host, which is granted at once. What it reads waits until the volume goes on, and is then
+/// what was written last.
+fn next_queue_finds_it(context: &Context, slow: &Slow) -> Result<(), Failure> {
     let controller = context.controller_with(&slow.options)?;
-    queue_waits(context, slow, &controller)
+    queue_finds_it(context, slow, &controller)
 }
 
-fn queue_waits(context: &Context, slow: &Slow, controller: &Controller) -> Result<(), Failure> {
-    let mut peer = waiting_connect(context, &slow.options, controller.id, 1)?;
-    peer.expect_silence("a Connect while a write has not landed", QUIET * 2)?;
-    slow.proxy.release();
-    peer.expect_status("the Connect when it has landed", 1, Status::SUCCESS)?;
+fn queue_finds_it(context: &Context, slow: &Slow, controller: &Controller) -> Result<(), Failure> {
+    let mut peer = begin_connect(context, &slow.options, controller.id, 1)?;
+    let what = "the Connect while a write has not landed";
+    peer.expect_status(what, 1, Status::SUCCESS)?;
     let mut queue = Queue::over(peer);
     queue.qid = 1;
-    same(&mut queue, "what the lost connection wrote", &block(2))?;
+    let (sqe, capsule) = queue.prepare(read_sqe(1, 0, 1), &[], BLOCK as u32);
+    queue.send(&capsule)?;
+    queue.expect_silence("a read while a write has not landed", QUIET * 2)?;
+    slow.proxy.release();
+    let (_, read) = queue.answer(&sqe, &[])?;
+    let what = "what the lost connection wrote";
+    check(read == block(2), what, "it is there", "other data")?;
     queue.write(1, 0, 1, &block(3))?;
     same(&mut queue, "what was written next", &block(3))?;
     std::thread::sleep(QUIET);
@@ -213,7 +219,7 @@ fn same(queue: &mut Queue, what: &str, expected: &[u8]) -> Result<(), Failure> {
 }
 
 /// Sends the Connect of an I/O queue and does not wait.
-fn waiting_connect(
+fn begin_connect(
     context: &Context,
     options: &QueueOptions,
     controller: u16,
@@ -236,7 +242,7 @@ fn write_of_a_lost_connection(context: &mut Context) -> Result<(), Failure> {
         io.into_peer().reset();
         controller.admin.into_peer().reset();
         std::thread::sleep(QUIET);
-        next_queue_waits(context, slow)
+        next_queue_finds_it(context, slow)
     })
 }
 
@@ -271,7 +277,7 @@ fn write_of_a_controller_that_expired(context: &mut Context) -> Result<(), Failu
         let what = "a controller whose keep-alive timer expired";
         controller.admin.judge(what, &[Answer::End], got)?;
         io.expect_end(what)?;
-        next_queue_waits(context, slow)
+        next_queue_finds_it(context, slow)
     })
 }
 
@@ -290,7 +296,7 @@ fn write_of_a_queue_that_disconnected(context: &mut Context) -> Result<(), Failu
         }
         // The write is not answered any more.
         io.expect_end("a queue with a write in flight after its Disconnect")?;
-        queue_waits(context, slow, &controller)
+        queue_finds_it(context, slow, &controller)
     })
 }
 
@@ -673,22 +679,24 @@ fn refused_afterwards(
     options: &QueueOptions,
     status: Status,
 ) -> Result<(), Failure> {
-    let mut peer = waiting_connect(context, options, ConnectData::ANY_CONTROLLER, 0)?;
+    let mut peer = begin_connect(context, options, ConnectData::ANY_CONTROLLER, 0)?;
     peer.expect_status("a Connect afterwards", 1, status)
         .map(drop)
 }
 
 fn subsystem_removed_with_connects_queued(context: &mut Context) -> Result<(), Failure> {
     with_slow(context, |context, slow| {
-        let (controller, mut io) = slow_disk(context, &slow.options)?;
+        // As many of its queues are lost as it may have: further ones wait.
+        let mut controller = context.controller_with(&slow.options)?;
+        set_queues(&mut controller.admin, 1)?;
+        let mut io = controller.io(1)?;
+        io.write(1, 0, 1, &block(1))?;
         slow.proxy.hold();
         stuck_write(&mut io, &block(2))?;
         io.into_peer().reset();
-        controller.admin.into_peer().reset();
         std::thread::sleep(QUIET);
-        let next = context.controller_with(&slow.options)?;
-        let mut waiting = (1..=4)
-            .map(|qid| waiting_connect(context, &slow.options, next.id, qid))
+        let mut waiting = (0..4)
+            .map(|_| begin_connect(context, &slow.options, controller.id, 1))
             .collect::<Result<Vec<_>, _>>()?;
         waiting[0].expect_silence("a Connect while a write has not landed", QUIET)?;
         std::thread::scope(|scope| {
@@ -767,7 +775,7 @@ fn two_hosts_with_one_identifier(context: &mut Context) -> Result<(), Failure> {
         "one",
     )?;
     // A queue of the one's controller is not the other's.
-    let mut peer = waiting_connect(context, &other, first.controller.id, 2)?;
+    let mut peer = begin_connect(context, &other, first.controller.id, 2)?;
     let got = peer.receive();
     let refusal = Status::CONNECT_INVALID_PARAMETERS.with_do_not_retry();
     let answers = [

@@ -12,8 +12,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, Landing, Operation, OperationKind, Queue, Request, Token,
-    VolumeError,
+    Announcement, Completion, CompletionSink, Landing, Operation, OperationKind, Queue, Request,
+    Token, VolumeError,
 };
 use weir_memory::Segments;
 use weir_reactor::{Instant, Reactor, Task, Timer, oneshot};
@@ -21,7 +21,7 @@ use weir_reactor::{Instant, Reactor, Task, Timer, oneshot};
 use super::limits::{Account, Class};
 use super::meter::{Meter, Waiting};
 use super::statistics::Counters;
-use super::table::{Acknowledged, LockId, Message, QueueMailbox, overlaps};
+use super::table::{Acknowledged, LockId, Locked, Message, QueueMailbox, overlaps};
 use super::{Guard, complex};
 use crate::mailbox::{Mailbox, WhenAll};
 use crate::slots::{Key, Slots};
@@ -29,6 +29,9 @@ use crate::support::{change_range, check, pool_landing, pool_segments};
 
 /// How long an emulation waits before it looks for a buffer again.
 const BUFFER_RETRY: Duration = Duration::from_millis(1);
+/// Holds of one connection on one queue at most: every request of every queue is compared with each of them. What more there are to hold
+/// is held together with its neighbours.
+const HOLDS_MAX: usize = 64;
 
 /// A request of the queue's user.
 #[derive(Debug, Clone, Copy)]
@@ -60,9 +63,11 @@ struct Below {
     number: u64,
     sent: Instant,
     overdue: bool,
+    /// Of a user that is gone.
+    hold: Option<Rc<Ticket>>,
 }
 
-/// A request that a lock keeps back.
+/// A request that a lock or a hold keeps back. The operation of a user is still as the user gave it.
 struct KeptBack {
     origin: Origin,
     operation: Operation,
@@ -78,6 +83,8 @@ struct Emulated {
     number: u64,
     cancelled: bool,
     task: Option<Task<()>>,
+    /// Of a user that is gone.
+    hold: Option<Rc<Ticket>>,
 }
 
 /// Someone who waits for what was taken before.
@@ -115,8 +122,9 @@ pub(super) struct Lane {
     emulated: RefCell<Slots<Emulated>>,
     /// Ended without the volume below, until the submission is over.
     ended: RefCell<VecDeque<Ended>>,
-    locks: RefCell<Vec<(LockId, Range<u64>)>>,
-    /// Locks of this queue's own requests.
+    /// Locks and holds, as far as it has read of them.
+    locks: RefCell<Vec<Locked>>,
+    /// Locks and holds of this queue's own requests.
     tickets: RefCell<Vec<LockId>>,
     drains: RefCell<Vec<Drain>>,
     /// Requests that were taken and have not ended.
@@ -132,7 +140,7 @@ pub(super) struct Lane {
     this: std::rc::Weak<Lane>,
 }
 
-/// Gives a lock up when dropped.
+/// Gives a lock or a hold up when dropped.
 pub(super) struct Ticket {
     lane: Rc<Lane>,
     id: LockId,
@@ -218,7 +226,9 @@ impl Queue for GuardQueue {
             // Behind a lock or a limit the data would stay for long. Both come and go with a task's own turn only.
             let kept_back = matches!(landing, Landing::Anywhere)
                 && (self.lane.is_limited.get()
-                    || self.lane.is_locked(&(lba..lba + u64::from(blocks_below))));
+                    || self
+                        .lane
+                        .may_be_kept_back(&(lba..lba + u64::from(blocks_below))));
             if !kept_back {
                 return landing;
             }
@@ -240,10 +250,14 @@ impl Queue for GuardQueue {
     fn cancel(&mut self, token: Token) {
         self.lane.cancel(token);
     }
+
+    fn abandon(&mut self, owner: u32, announcement: &Announcement) {
+        self.lane.abandon(owner, announcement);
+    }
 }
 
 impl Drop for GuardQueue {
-    /// What is in flight is given up. Locks that it holds, or holds up, are let go after a fence below has made sure that
+    /// What is in flight is given up. Locks that it holds, or holds up, and its holds are let go after a fence below has made sure that
     /// nothing of it can take effect any more.
     fn drop(&mut self) {
         let lane = &self.lane;
@@ -251,6 +265,9 @@ impl Drop for GuardQueue {
         drop(lane.meter.borrow_mut().take());
         let in_flight = !lane.below.borrow().is_empty();
         let tickets = std::mem::take(&mut *lane.tickets.borrow_mut());
+        for (_, below) in lane.below.borrow_mut().iter_mut() {
+            below.hold = None;
+        }
         let emulated = std::mem::replace(&mut *lane.emulated.borrow_mut(), Slots::with_capacity(0));
         let kept_back = std::mem::take(&mut *lane.kept_back.borrow_mut());
         let outgoing = std::mem::take(&mut *lane.outgoing.borrow_mut());
@@ -292,7 +309,10 @@ impl CompletionSink for Lane {
         }
         match below.origin {
             Origin::Part(part) => part.end(result, operation),
-            Origin::User(user) => self.end_simple(user, below.number, result, operation),
+            Origin::User(user) => {
+                let is_abandoned = below.hold.is_some();
+                self.end_simple(user, below.number, result, operation, is_abandoned);
+            }
         }
         self.release_drains();
         if !self.outgoing.borrow().is_empty() {
@@ -345,9 +365,26 @@ impl Lane {
         }
     }
 
+    /// Begins a request of the user, or keeps it back.
+    #[inline]
     fn begin(&self, user: User, number: u64, operation: Operation) {
-        if self.is_simple(&operation) {
-            self.admit(Origin::User(user), operation, number);
+        let is_simple = self.is_simple(&operation);
+        if is_simple && self.locks.borrow().is_empty() {
+            let range = self.range_below(user.range);
+            self.send(Origin::User(user), operation, range, number);
+        } else {
+            self.begin_or_wait(user, number, operation, is_simple);
+        }
+    }
+
+    /// Begins a request that takes several steps, or may have to wait.
+    #[inline(never)]
+    fn begin_or_wait(&self, user: User, number: u64, operation: Operation, is_simple: bool) {
+        let (origin, range) = (Origin::User(user), self.range_below(user.range));
+        if self.is_kept_back(&origin, is_simple, &range) {
+            self.keep_back(origin, operation, range, number);
+        } else if is_simple {
+            self.send(origin, operation, range, number);
         } else {
             self.emulate(user, number, operation);
         }
@@ -428,40 +465,59 @@ impl Lane {
         }
     }
 
-    /// Sends a request below, or keeps it back behind a lock. The operation of a user is still as the user gave it.
-    fn admit(&self, origin: Origin, mut operation: Operation, number: u64) {
-        if matches!(origin, Origin::User(_)) && self.guard.ratio_shift > 0 {
-            let shift = self.guard.ratio_shift;
+    /// The blocks below that a range touches as the user counts blocks.
+    fn range_below(&self, (lba, blocks): (u64, u64)) -> Range<u64> {
+        let shift = self.guard.ratio_shift;
+        let rest = (1 << shift) - 1;
+        lba >> shift..(lba + blocks + rest) >> shift
+    }
+
+    fn keep_back(&self, origin: Origin, operation: Operation, range: Range<u64>, number: u64) {
+        self.counters.waited_for_lock();
+        self.kept_back.borrow_mut().push_back(KeptBack {
+            origin,
+            operation,
+            range,
+            number,
+        });
+    }
+
+    /// Whether a lock or a hold keeps a request back. One that takes several steps is kept back by a hold as a whole, and by locks
+    /// in its steps: these pass holds, for it has begun.
+    fn is_kept_back(&self, origin: &Origin, is_simple: bool, range: &Range<u64>) -> bool {
+        let locks = self.locks.borrow();
+        let keeps_back = |locked: &Locked| match (locked.host, origin) {
+            (None, _) => is_simple,
+            (Some(_), Origin::Part(_)) => false,
+            (host, Origin::User(user)) => host == self.sink.host_of(user.token.owner),
+        };
+        !locks.is_empty()
+            && locks
+                .iter()
+                .any(|locked| overlaps(&locked.range, range) && keeps_back(locked))
+    }
+
+    /// Whether a request of some host would be kept back.
+    fn may_be_kept_back(&self, range: &Range<u64>) -> bool {
+        let locks = self.locks.borrow();
+        !locks.is_empty() && locks.iter().any(|locked| overlaps(&locked.range, range))
+    }
+
+    /// Sends a request below. The operation of a user is still as the user gave it.
+    fn send(&self, origin: Origin, mut operation: Operation, range: Range<u64>, number: u64) {
+        let shift = self.guard.ratio_shift;
+        if shift > 0 && matches!(origin, Origin::User(_)) {
             change_range(&mut operation, |lba, blocks| {
                 (lba >> shift, blocks >> shift)
             });
         }
-        let range = range_of(&operation);
-        if self.is_locked(&range) {
-            self.counters.waited_for_lock();
-            self.kept_back.borrow_mut().push_back(KeptBack {
-                origin,
-                operation,
-                range,
-                number,
-            });
-            return;
-        }
-        self.send(origin, operation, range, number);
-    }
-
-    fn is_locked(&self, range: &Range<u64>) -> bool {
-        let locks = self.locks.borrow();
-        !locks.is_empty() && locks.iter().any(|(_, locked)| overlaps(locked, range))
-    }
-
-    fn send(&self, origin: Origin, operation: Operation, range: Range<u64>, number: u64) {
         let below = Below {
             origin,
             range,
             number,
             sent: self.reactor.now(),
             overdue: false,
+            hold: None,
         };
         let mut slots = self.below.borrow_mut();
         if self.guard.config.deadline.is_some() && slots.is_empty() {
@@ -494,11 +550,13 @@ impl Lane {
         number: u64,
         result: Result<(), VolumeError>,
         mut operation: Operation,
+        is_abandoned: bool,
     ) {
         if self.guard.ratio_shift > 0 {
             change_range(&mut operation, |_, _| user.range);
         }
-        if result == Err(VolumeError::Unsupported) && complex::can_emulate(user.kind) {
+        let is_unsupported = result == Err(VolumeError::Unsupported);
+        if is_unsupported && !is_abandoned && complex::can_emulate(user.kind) {
             self.emulate(user, number, operation);
             return;
         }
@@ -528,6 +586,7 @@ impl Lane {
             number,
             cancelled: false,
             task: None,
+            hold: None,
         });
         let task = self.reactor.spawn(async move {
             let mut operation = operation;
@@ -561,11 +620,11 @@ impl Lane {
             waker: RefCell::default(),
         });
         let (origin, number) = (Origin::Part(Rc::clone(&part)), self.number());
-        if under.is_some() {
-            let range = range_of(&operation);
-            self.send(origin, operation, range, number);
+        let range = range_of(&operation);
+        if under.is_none() && self.is_kept_back(&origin, true, &range) {
+            self.keep_back(origin, operation, range, number);
         } else {
-            self.admit(origin, operation, number);
+            self.send(origin, operation, range, number);
         }
         self.flush();
         std::future::poll_fn(|context| part.poll(context)).await
@@ -574,12 +633,7 @@ impl Lane {
     /// Locks a range, in blocks below, against everyone else.
     pub(super) async fn lock(self: &Rc<Self>, range: Range<u64>) -> Ticket {
         let (sender, receiver) = oneshot();
-        let id = self.guard.table.acquire(range, sender);
-        self.tickets.borrow_mut().push(id);
-        let ticket = Ticket {
-            lane: Rc::clone(self),
-            id,
-        };
+        let ticket = self.ticket(self.guard.table.acquire(range, sender));
         receiver
             .await
             .expect("a lock that is waited for is granted");
@@ -605,11 +659,7 @@ impl Lane {
             let Origin::User(user) = kept.origin else {
                 unreachable!("just matched")
             };
-            let mut operation = kept.operation;
-            if self.guard.ratio_shift > 0 {
-                change_range(&mut operation, |_, _| user.range);
-            }
-            let ended = (user, Err(VolumeError::Cancelled), operation);
+            let ended = (user, Err(VolumeError::Cancelled), kept.operation);
             self.ended.borrow_mut().push_back(ended);
             self.wake();
             return;
@@ -675,14 +725,25 @@ impl Lane {
                 range,
                 acknowledged,
             } => {
-                self.locks.borrow_mut().push((id, range.clone()));
+                self.locks.borrow_mut().push(Locked {
+                    id,
+                    range: range.clone(),
+                    host: None,
+                });
                 self.drains.borrow_mut().push(Drain {
                     limit: self.next_number.get(),
                     what: DrainOf::Range(range, acknowledged),
                 });
             }
+            Message::Hold {
+                locked,
+                announcement,
+            } => {
+                self.locks.borrow_mut().push(locked);
+                drop(announcement);
+            }
             Message::Unlock { id } => {
-                self.locks.borrow_mut().retain(|&(lock, _)| lock != id);
+                self.locks.borrow_mut().retain(|locked| locked.id != id);
                 self.let_through();
             }
             Message::Drain(all) => {
@@ -700,17 +761,68 @@ impl Lane {
         }
     }
 
-    /// Sends what no lock keeps back any more.
+    /// Has everything that `owner` has left here hold its range: what has not begun was cancelled.
+    fn abandon(&self, owner: u32, announcement: &Announcement) {
+        let Some(host) = self.sink.host_of(owner) else {
+            return;
+        };
+        let (mut below, mut emulated) = (self.below.borrow_mut(), self.emulated.borrow_mut());
+        let of_below = below
+            .iter_mut()
+            .filter_map(|(_, below)| match &below.origin {
+                Origin::User(user) => Some((*user, &mut below.hold)),
+                Origin::Part(_) => None,
+            });
+        let of_emulated = emulated
+            .iter_mut()
+            .map(|(_, entry)| (entry.user, &mut entry.hold));
+        let mut left: Vec<_> = of_below
+            .chain(of_emulated)
+            .filter(|(user, _)| user.token.owner == owner && user.kind.modifies())
+            .map(|(user, hold)| (self.range_below(user.range), hold))
+            .collect();
+        left.sort_by_key(|(range, _)| range.start);
+        let each = left.len().div_ceil(HOLDS_MAX).max(1);
+        for together in left.chunks_mut(each) {
+            let ends = together.iter().map(|(range, _)| range.end);
+            let range = together[0].0.start..ends.max().expect("a chunk has one at least");
+            let ticket = Rc::new(self.ticket(self.guard.table.hold(range, host, announcement)));
+            for (_, hold) in together {
+                **hold = Some(Rc::clone(&ticket));
+            }
+        }
+    }
+
+    /// Has this queue give up the lock or hold `id`.
+    fn ticket(&self, id: LockId) -> Ticket {
+        self.tickets.borrow_mut().push(id);
+        let lane = self
+            .this
+            .upgrade()
+            .expect("the lane is borrowed from its Rc");
+        Ticket { lane, id }
+    }
+
+    /// Begins what nothing keeps back any more.
     fn let_through(&self) {
         let kept_back = self.kept_back.borrow().len();
         for _ in 0..kept_back {
             let Some(kept) = self.kept_back.borrow_mut().pop_front() else {
                 return;
             };
-            if self.is_locked(&kept.range) {
+            let is_simple = match &kept.origin {
+                Origin::User(_) => self.is_simple(&kept.operation),
+                Origin::Part(_) => true,
+            };
+            if self.is_kept_back(&kept.origin, is_simple, &kept.range) {
                 self.kept_back.borrow_mut().push_back(kept);
-            } else {
-                self.send(kept.origin, kept.operation, kept.range, kept.number);
+                continue;
+            }
+            match kept.origin {
+                Origin::User(user) if !is_simple => {
+                    self.emulate(user, kept.number, kept.operation);
+                }
+                origin => self.send(origin, kept.operation, kept.range, kept.number),
             }
         }
     }

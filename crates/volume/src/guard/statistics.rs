@@ -71,7 +71,7 @@ impl KindStatistics {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeStatistics {
     kinds: [KindStatistics; KINDS.len()],
-    /// Requests that had to wait for a range lock.
+    /// Requests that had to wait for a range lock, or for what a lost connection of their host had left.
     pub waited_for_lock: u64,
     /// Queues that are open.
     pub queues: u64,

@@ -15,11 +15,20 @@
 //!
 //! It cannot deadlock: a holder holds one lock, its own requests pass, and what a queue waits for in step 3 is in flight
 //! below and needs no lock.
+//!
+//! A hold is for requests whose connection was lost: they may end at any time, and what their host submits on another path must not
+//! come before them. It is announced as a lock is, excludes requests of that one host that overlap its range, and nobody else's.
+//! Nothing has to end before it holds: it takes effect on each queue as that reads of it, and is released when its requests have ended.
+//! Holds may overlap one another and locks.
+//!
+//! With holds neither can it deadlock: a hold keeps back only requests that have not begun, which hold no lock and are not in
+//! flight below, so that neither locks nor holds wait for them. Parts of a request that has begun pass holds.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
+use weir_block::{Announcement, HostNumber};
 use weir_reactor::Sender;
 
 use super::statistics::{Gathering, VolumeStatistics};
@@ -40,6 +49,15 @@ impl Drop for Acknowledged {
     }
 }
 
+/// What a lock or a hold keeps back.
+#[derive(Clone)]
+pub(super) struct Locked {
+    pub(super) id: LockId,
+    pub(super) range: Range<u64>,
+    /// Of a hold: only requests of this host.
+    pub(super) host: Option<HostNumber>,
+}
+
 /// What a queue is told.
 pub(super) enum Message {
     /// Keep requests that overlap a range back, and let go of the other part when none is in flight.
@@ -48,7 +66,12 @@ pub(super) enum Message {
         range: Range<u64>,
         acknowledged: Arc<Acknowledged>,
     },
-    /// The lock is gone.
+    /// Keep requests of the host that overlap the range back, and let go of the announcement at once.
+    Hold {
+        locked: Locked,
+        announcement: Announcement,
+    },
+    /// The lock or hold is gone.
     Unlock { id: LockId },
     /// Let go when everything that was taken before has ended.
     Drain(Arc<WhenAll>),
@@ -60,11 +83,6 @@ pub(super) enum Message {
 
 pub(super) type QueueMailbox = Mailbox<Message>;
 
-struct Held {
-    id: LockId,
-    range: Range<u64>,
-}
-
 struct Waiting {
     id: LockId,
     range: Range<u64>,
@@ -74,7 +92,7 @@ struct Waiting {
 #[derive(Default)]
 struct State {
     queues: Vec<Arc<QueueMailbox>>,
-    held: Vec<Held>,
+    held: Vec<Locked>,
     waiting: VecDeque<Waiting>,
     next_id: LockId,
     /// Counters of queues that are gone.
@@ -90,12 +108,11 @@ pub(super) fn overlaps(left: &Range<u64>, right: &Range<u64>) -> bool {
 }
 
 impl Table {
-    /// Adds a queue; the locks that it begins with.
-    pub(super) fn add_queue(&self, mailbox: &Arc<QueueMailbox>) -> Vec<(LockId, Range<u64>)> {
+    /// Adds a queue; the locks and holds that it begins with.
+    pub(super) fn add_queue(&self, mailbox: &Arc<QueueMailbox>) -> Vec<Locked> {
         let mut state = lock(&self.0);
         state.queues.push(Arc::clone(mailbox));
-        let held = state.held.iter();
-        held.map(|held| (held.id, held.range.clone())).collect()
+        state.held.clone()
     }
 
     /// Removes a queue of which nothing can take effect any more, and lets go of all that it was told.
@@ -120,14 +137,37 @@ impl Table {
     /// Asks for a lock. `sender` is told when it is held; it must be released in any case.
     pub(super) fn acquire(&self, range: Range<u64>, sender: Sender<()>) -> LockId {
         let mut state = lock(&self.0);
-        let id = state.next_id;
-        state.next_id += 1;
+        let id = state.take_id();
         state.waiting.push_back(Waiting { id, range, sender });
         state.grant();
         id
     }
 
-    /// Gives up a lock, held or waited for.
+    /// Keeps back what `host` submits and overlaps the range, on every queue that has let go of `announcement`; it must be released.
+    pub(super) fn hold(
+        &self,
+        range: Range<u64>,
+        host: HostNumber,
+        announcement: &Announcement,
+    ) -> LockId {
+        let mut state = lock(&self.0);
+        let id = state.take_id();
+        let locked = Locked {
+            id,
+            range,
+            host: Some(host),
+        };
+        for queue in &state.queues {
+            queue.post(Message::Hold {
+                locked: locked.clone(),
+                announcement: Arc::clone(announcement),
+            });
+        }
+        state.held.push(locked);
+        id
+    }
+
+    /// Gives up a lock, held or waited for, or a hold.
     pub(super) fn release(&self, id: LockId) {
         let mut state = lock(&self.0);
         let waiting = state.waiting.len();
@@ -144,6 +184,12 @@ impl Table {
 }
 
 impl State {
+    fn take_id(&mut self) -> LockId {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
+    }
+
     /// Grants what overlaps neither a held lock nor one that waits longer.
     fn grant(&mut self) {
         let mut passed: VecDeque<Waiting> = VecDeque::new();
@@ -151,7 +197,7 @@ impl State {
             let blocked = self
                 .held
                 .iter()
-                .any(|held| overlaps(&held.range, &next.range))
+                .any(|held| held.host.is_none() && overlaps(&held.range, &next.range))
                 || passed
                     .iter()
                     .any(|older| overlaps(&older.range, &next.range));
@@ -174,6 +220,10 @@ impl State {
                 acknowledged: Arc::clone(&acknowledged),
             });
         }
-        self.held.push(Held { id, range });
+        self.held.push(Locked {
+            id,
+            range,
+            host: None,
+        });
     }
 }

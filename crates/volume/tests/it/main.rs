@@ -3,6 +3,7 @@
 mod contract;
 mod file;
 mod guard;
+mod holds;
 mod limits;
 mod locks;
 mod null;

@@ -430,7 +430,7 @@ fn of_volumes(volumes: &[(String, u64, VolumeStatistics)]) -> Vec<Family> {
     let mut waited = Family::new(
         "weir_volume_lock_waits_total",
         Counter,
-        "Requests that had to wait for a range lock.",
+        "Requests that had to wait for a range lock, or for what a lost connection of their host had left.",
     );
     let mut latency = Family::new(
         "weir_volume_latency_seconds",
