@@ -461,9 +461,10 @@ fn in_capsule_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D:
 }
 
 fn data_transfer_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    // One page cannot be said: MDTS counts in powers of two of pages, and 0 is no limit.
     let fits =
-        |bytes: u32| bytes.is_power_of_two() && (4 << 10..=TRANSFER_BYTES_MAX).contains(&bytes);
-    sized(deserializer, fits, "a power of two from 4 KiB to 4 MiB")
+        |bytes: u32| bytes.is_power_of_two() && (8 << 10..=TRANSFER_BYTES_MAX).contains(&bytes);
+    sized(deserializer, fits, "a power of two from 8 KiB to 4 MiB")
 }
 
 fn bytes_in_flight<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
@@ -682,6 +683,10 @@ mod tests {
             (
                 "[transport]\ndata_transfer_size_max = 3000000",
                 "want a power of two",
+            ),
+            (
+                "[transport]\nin_capsule_size = 0\ndata_transfer_size_max = \"4k\"",
+                "from 8 KiB to 4 MiB",
             ),
             (
                 "[log]\nlevel = \"loud\"",

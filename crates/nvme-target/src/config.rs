@@ -8,6 +8,8 @@ pub(crate) const PAGE_BYTES: u32 = 4096;
 pub const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
 /// The longest in-capsule data that can be configured, in bytes.
 pub const IN_CAPSULE_BYTES_MAX: u32 = 64 << 10;
+/// The shortest longest transfer that can be configured, in bytes: one page cannot be said, since MDTS counts in powers of two of pages, and 0 is no limit.
+const TRANSFER_BYTES_MIN: u32 = 2 * PAGE_BYTES;
 /// The longest transfer that can be configured, in bytes.
 pub const TRANSFER_BYTES_MAX: u32 = 4 << 20;
 /// Entries of the smallest queue that a host asks for when it makes an admin queue.
@@ -52,8 +54,8 @@ pub struct TargetConfig {
     pub bytes_in_flight: u64,
     /// In-capsule data of an I/O command, in bytes: 0 or a multiple of 16 up to [`IN_CAPSULE_BYTES_MAX`].
     pub in_capsule_bytes: u32,
-    /// The longest transfer of one command (MDTS), and of one H2CData PDU (MAXH2CDATA), in bytes: 4096 times a power of two,
-    /// up to [`TRANSFER_BYTES_MAX`].
+    /// The longest transfer of one command (MDTS), and of one H2CData PDU (MAXH2CDATA), in bytes: a power of two from 8192
+    /// to [`TRANSFER_BYTES_MAX`].
     pub mdts_bytes: u32,
     /// The longest data of one C2HData PDU, in bytes: a multiple of 4, at least 4096.
     pub max_c2h_data: u32,
@@ -200,11 +202,11 @@ impl TargetConfig {
             format!("a multiple of 16 up to {IN_CAPSULE_BYTES_MAX}"),
         )?;
         check(
-            (PAGE_BYTES..=TRANSFER_BYTES_MAX).contains(&self.mdts_bytes)
+            (TRANSFER_BYTES_MIN..=TRANSFER_BYTES_MAX).contains(&self.mdts_bytes)
                 && self.mdts_bytes.is_power_of_two(),
             "mdts_bytes",
             self.mdts_bytes,
-            format!("a power of two, {PAGE_BYTES} to {TRANSFER_BYTES_MAX}"),
+            format!("a power of two, {TRANSFER_BYTES_MIN} to {TRANSFER_BYTES_MAX}"),
         )?;
         check(
             self.max_c2h_data >= PAGE_BYTES && self.max_c2h_data.is_multiple_of(4),

@@ -55,7 +55,7 @@ fn choose<T: Copy>(choices: &[T], byte: u8) -> T {
 impl Head {
     fn decode(bytes: [u8; HEAD_BYTES]) -> Self {
         let [flags, volume, seed, network, sizes, transfer, memory, data] = bytes;
-        let mdts = choose(&[128 << 10, 1 << 20, 16 << 10, 4096], transfer & 3);
+        let mdts = choose(&[128 << 10, 1 << 20, 16 << 10, 8192], transfer & 3);
         Head {
             reactors: choose(&[1, 2, 3, 2], flags & 3),
             large_blocks: flags & 4 != 0,
