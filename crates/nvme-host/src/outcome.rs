@@ -15,11 +15,13 @@ pub(crate) enum Verdict {
     Retry(VolumeError),
     /// It ended because this host asked for it (Abort): the one who asked knows what that is.
     Aborted,
+    /// It ended because the other command of its fused pair failed, whose status says why.
+    AbortedWithOther,
 }
 
 /// Statuses, in the order of the specification's tables, and what they mean. What is not listed is [`VolumeError::Medium`].
 const TABLE: &[(Status, Verdict)] = {
-    use Verdict::{Aborted, Done, Failed, Retry};
+    use Verdict::{Aborted, AbortedWithOther, Done, Failed, Retry};
     use VolumeError::{Busy, Invalid, Lost, Medium, NoSpace, OutOfRange, ReadOnly, Unsupported};
     &[
         (Status::SUCCESS, Done),
@@ -30,6 +32,7 @@ const TABLE: &[(Status, Verdict)] = {
         (Status::INTERNAL_ERROR, Failed(Medium)),
         (Status::COMMAND_ABORT_REQUESTED, Aborted),
         (Status::ABORTED_SUBMISSION_QUEUE_DELETION, Retry(Lost)),
+        (Status::ABORTED_FAILED_FUSED_COMMAND, AbortedWithOther),
         (Status::INVALID_NAMESPACE_OR_FORMAT, Failed(Lost)),
         (Status::DATA_SGL_LENGTH_INVALID, Failed(Invalid)),
         (Status::ATOMIC_WRITE_UNIT_EXCEEDED, Failed(Invalid)),

@@ -536,6 +536,8 @@ impl IoQueue {
             }
             // Of a comparison, what it differs from may be what the first try wrote.
             Verdict::Failed(error) => self.end_part(state, index, Err(error)),
+            // The other command of the pair did not say why.
+            Verdict::AbortedWithOther => self.end_part(state, index, Err(VolumeError::Medium)),
             Verdict::Aborted if part.timed_out => {
                 self.end_part(state, index, Err(VolumeError::TimedOut));
             }
@@ -1271,9 +1273,10 @@ fn may_have_been_done(status: Status) -> bool {
     .any(|other| other.is(status))
 }
 
-/// Keeps the verdict that says most: a failure rather than that of the command that was aborted with it.
+/// Keeps the verdict that says most: a failure rather than that of the command that was aborted with it, whichever is answered first.
 fn note(part: &mut Part, verdict: Verdict) {
-    if part.found.is_none() && verdict != Verdict::Done {
+    let says_why = !matches!(part.found, None | Some(Verdict::AbortedWithOther));
+    if !says_why && verdict != Verdict::Done {
         part.found = Some(verdict);
     }
 }

@@ -251,6 +251,35 @@ fn compare_and_write_is_a_fused_pair() {
 }
 
 #[test]
+fn a_fused_pair_fails_as_its_command_that_says_why() {
+    let aborted = Status::ABORTED_FAILED_FUSED_COMMAND;
+    let failed = Status::LBA_OUT_OF_RANGE;
+    for (first, second, error) in [
+        (failed, aborted, VolumeError::OutOfRange),
+        (aborted, failed, VolumeError::OutOfRange),
+        (aborted, aborted, VolumeError::Medium),
+    ] {
+        with_fake(Script::default(), move |reactor, fake| async move {
+            fake.script.borrow_mut().hook = Box::new(move |_, sqe| match sqe.fuse {
+                Fuse::First => Action::Answer(first),
+                Fuse::Second => Action::Answer(second),
+                _ => Action::Serve,
+            });
+            let volume = open(&reactor, options()).await;
+            let mut client = Client::new(&volume, &reactor, 64);
+            let swap = Operation::CompareWrite {
+                lba: 4,
+                blocks: 1,
+                data: views(&[0; 1024]),
+                fua: false,
+            };
+            let result = client.call(swap).await.result;
+            assert_eq!(result, Err(error), "{first}, then {second}");
+        });
+    }
+}
+
+#[test]
 fn one_queue_spreads_over_its_connections() {
     with_fake(Script::default(), |reactor, fake| async move {
         let options = Options {
