@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::injected::FaultKind;
 use super::medium::{Fill, Mark, Medium};
 use super::network::failure;
 use super::schedule::{Event, Schedule, Waiter};
@@ -15,6 +16,7 @@ use crate::{AllocateMode, FileInfo, FileKind, Handle, OpenOptions, UseDirect};
 
 struct Stored {
     host: HostId,
+    path: PathBuf,
     kind: FileKind,
     number: u64,
     medium: Medium,
@@ -87,6 +89,7 @@ impl Disks {
         let index = self.stored.len();
         self.stored.push(Stored {
             host,
+            path: path.to_owned(),
             kind,
             number: index as u64 + 1,
             medium: Medium::new(self.config.physical_block, length),
@@ -231,11 +234,12 @@ impl Disks {
         let stored = self.opened(handle)?.stored;
         let mark = self.stored[stored].medium.mark();
         let fails = fails(schedule, &Work::Sync(mark));
-        self.end_sync(handle, stored, mark, fails)
+        self.end_sync(schedule, handle, stored, mark, fails)
     }
 
     fn end_sync(
         &mut self,
+        schedule: &mut Schedule,
         handle: Handle,
         stored: usize,
         mark: Mark,
@@ -244,6 +248,7 @@ impl Disks {
         let medium = &mut self.stored[stored].medium;
         if fails {
             medium.doom_up_to(mark);
+            self.inject(schedule, FaultKind::SyncError, stored, 0);
         }
         // One failure tells of both.
         if self.take_writeback_failure(handle) || fails {
@@ -272,6 +277,14 @@ impl Disks {
             .values_mut()
             .filter(|open| open.stored == flight.stored)
             .for_each(|open| open.writeback_failed = true);
+        self.inject(schedule, FaultKind::WritebackError, flight.stored, 0);
+    }
+
+    /// Records a fault of a file or device that is over after `duration`.
+    fn inject(&self, schedule: &mut Schedule, kind: FaultKind, stored: usize, duration: u64) {
+        let Stored { host, path, .. } = &self.stored[stored];
+        let place = schedule.inject(kind, (*host, *host), Some(duration));
+        schedule.injected[place].path = Some(path.clone());
     }
 
     // Operations.
@@ -310,10 +323,30 @@ impl Disks {
             done: None,
             request,
         };
-        plan(schedule, waiter, &flight);
+        self.plan(schedule, waiter, &flight);
         let before = self.flights.insert(waiter, flight);
         assert!(before.is_none(), "an operation was started twice");
         Ok(())
+    }
+
+    /// Decides when a request takes effect and when it is done.
+    fn plan(&self, schedule: &mut Schedule, waiter: Waiter, flight: &Flight) {
+        let faults = schedule.faults.clone();
+        let range = match flight.request.work {
+            Work::Read => &faults.read_delay,
+            Work::Write { .. } | Work::Allocate(_) => &faults.write_delay,
+            Work::Sync(_) => &faults.sync_delay,
+        };
+        let mut delay = schedule.random.span(range);
+        if schedule.random.chance(faults.disk_stall_probability) {
+            delay += schedule.random.span(&faults.disk_stall);
+            self.inject(schedule, FaultKind::DiskStall, flight.stored, delay);
+        }
+        for part in 0..flight.parts.len() {
+            let effect = schedule.random.within(&(0..=delay));
+            schedule.after(effect, Event::DiskEffect { of: waiter, part });
+        }
+        schedule.after(delay, Event::DiskDone(waiter));
     }
 
     fn check(&self, open: &OpenFile, request: &Request, misaligned: bool) -> io::Result<()> {
@@ -445,8 +478,13 @@ impl Disks {
         let writes_through = is_device && !self.config.volatile_cache;
         let (offset, length) = (flight.request.offset, flight.request.length);
         if let Work::Sync(mark) = flight.request.work {
-            self.end_sync(flight.file, flight.stored, mark, flight.fails)?;
+            self.end_sync(schedule, flight.file, flight.stored, mark, flight.fails)?;
         } else if flight.fails {
+            let kind = match flight.request.work {
+                Work::Read => FaultKind::ReadError,
+                _ => FaultKind::WriteError,
+            };
+            self.inject(schedule, kind, flight.stored, 0);
             return Err(failure(libc::EIO));
         }
         let durable = match flight.request.work {
@@ -558,23 +596,4 @@ fn fails(schedule: &mut Schedule, work: &Work) -> bool {
         Work::Sync(_) => faults.sync_error_probability,
     };
     schedule.random.chance(probability)
-}
-
-/// Decides when a request takes effect and when it is done.
-fn plan(schedule: &mut Schedule, waiter: Waiter, flight: &Flight) {
-    let faults = schedule.faults.clone();
-    let range = match flight.request.work {
-        Work::Read => &faults.read_delay,
-        Work::Write { .. } | Work::Allocate(_) => &faults.write_delay,
-        Work::Sync(_) => &faults.sync_delay,
-    };
-    let mut delay = schedule.random.span(range);
-    if schedule.random.chance(faults.disk_stall_probability) {
-        delay += schedule.random.span(&faults.disk_stall);
-    }
-    for part in 0..flight.parts.len() {
-        let effect = schedule.random.within(&(0..=delay));
-        schedule.after(effect, Event::DiskEffect { of: waiter, part });
-    }
-    schedule.after(delay, Event::DiskDone(waiter));
 }

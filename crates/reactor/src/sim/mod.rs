@@ -10,6 +10,7 @@
 
 mod disk;
 mod driver;
+mod injected;
 mod medium;
 mod network;
 mod random;
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 use weir_memory::Pool;
 
+pub use injected::{FaultKind, Injected};
 pub use network::Connection;
 pub use settings::{Config, Crash, DiskConfig, Faults, HostId};
 pub use world::World;

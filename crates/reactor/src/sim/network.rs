@@ -8,6 +8,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use super::injected::FaultKind;
 use super::random::nanoseconds;
 use super::schedule::{Event, Schedule, Step, Waiter};
 use super::settings::HostId;
@@ -169,8 +170,8 @@ pub(super) struct Network {
     listeners: BTreeMap<Handle, Listener>,
     /// Pairs of hosts (lower first) between which nothing passes.
     parted: BTreeSet<(HostId, HostId)>,
-    /// Ends of connections on which nothing arrives any more.
-    silent: BTreeSet<Handle>,
+    /// Ends of connections on which nothing arrives any more, and the silence's place in the record of faults.
+    silent: BTreeMap<Handle, usize>,
     down: BTreeSet<HostId>,
     next_port: u16,
 }
@@ -188,7 +189,7 @@ impl Network {
             endpoints: BTreeMap::new(),
             listeners: BTreeMap::new(),
             parted: BTreeSet::new(),
-            silent: BTreeSet::new(),
+            silent: BTreeMap::new(),
             down: BTreeSet::new(),
             next_port: FREE_PORT_MIN,
         }
@@ -397,6 +398,7 @@ impl Network {
             .random
             .chance(schedule.faults.accept_error_probability)
         {
+            schedule.inject(FaultKind::AcceptError, (found.host, found.host), Some(0));
             return Some(Err(failure(libc::EMFILE)));
         }
         let accepted = found.queue.pop_front().expect("seen not to be empty");
@@ -422,7 +424,7 @@ impl Network {
         if phase != Phase::Fresh {
             return Err(failure(libc::EISCONN));
         }
-        let host = self.endpoints[&client].host;
+        let from = self.endpoints[&client].host;
         let address = match address.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => {
                 SocketAddr::new(Ipv4Addr::LOCALHOST.into(), address.port())
@@ -432,20 +434,20 @@ impl Network {
             }
             _ => address,
         };
-        if host_at(host, address.ip()).is_none() {
+        let Some(to) = host_at(from, address.ip()) else {
             return Err(failure(libc::EHOSTUNREACH));
-        }
+        };
         let source: IpAddr = match address.ip() {
             ip if ip.is_loopback() => ip,
-            IpAddr::V4(_) => address_v4(host).into(),
-            IpAddr::V6(_) => address_v6(host).into(),
+            IpAddr::V4(_) => address_v4(from).into(),
+            IpAddr::V6(_) => address_v6(from).into(),
         };
-        let port = self.free_port(host);
+        let port = self.free_port(from);
         let endpoint = self.endpoints.get_mut(&client).expect("looked up above");
         endpoint.local = Some(SocketAddr::new(source, port));
         endpoint.remote = Some(address);
         endpoint.phase = Phase::Connecting(waiter);
-        let delay = schedule.network_delay();
+        let delay = schedule.network_delay((from, to));
         schedule.after(delay, Event::Request { client, attempt: 0 });
         let limit = match endpoint.user_timeout {
             Some(user_timeout) => user_timeout.min(self.connect_timeout),
@@ -483,12 +485,13 @@ impl Network {
         let endpoint = &self.endpoints[&client];
         let target = endpoint.remote.expect("set by connect");
         let source = endpoint.local.expect("set by connect");
-        let host = host_at(endpoint.host, target.ip()).expect("checked by connect");
-        if !self.is_open(endpoint.host, host) {
+        let from = endpoint.host;
+        let host = host_at(from, target.ip()).expect("checked by connect");
+        if !self.is_open(from, host) {
             return retry_request(schedule, client, attempt);
         }
         let Some(listener) = self.listener_at(host, target) else {
-            let delay = schedule.network_delay();
+            let delay = schedule.network_delay((from, host));
             return schedule.after(delay, Event::Refused(client));
         };
         let found = self.listeners.get_mut(&listener).expect("just found");
@@ -510,7 +513,7 @@ impl Network {
         self.endpoints.insert(handle, server);
         let endpoint = self.endpoints.get_mut(&client).expect("is connecting");
         endpoint.peer = Some(handle);
-        let delay = schedule.network_delay();
+        let delay = schedule.network_delay((from, host));
         schedule.after(delay, Event::Established(client));
     }
 
@@ -597,25 +600,35 @@ impl Network {
             .peer
             .and_then(|peer| self.endpoints.get(&peer))
             .map_or(endpoint.host, |peer| peer.host);
-        !self.silent.contains(&to) && self.is_open(endpoint.host, from_host)
+        !self.silent.contains_key(&to) && self.is_open(endpoint.host, from_host)
     }
 
-    pub(super) fn part(&mut self, one: HostId, other: HostId) {
+    pub(super) fn part(&mut self, schedule: &mut Schedule, one: HostId, other: HostId) {
         self.parted.insert((one.min(other), one.max(other)));
+        schedule.inject(FaultKind::Partition, (one, other), None);
     }
 
     pub(super) fn heal(&mut self, schedule: &mut Schedule, one: HostId, other: HostId) {
         self.parted.remove(&(one.min(other), one.max(other)));
+        schedule.end_injected(|_, injected| {
+            let (from, to) = injected.hosts;
+            injected.kind == FaultKind::Partition
+                && [(from, to), (to, from)].contains(&(one, other))
+        });
         self.resume(schedule);
     }
 
     pub(super) fn heal_all(&mut self, schedule: &mut Schedule) {
         self.parted.clear();
+        schedule.end_injected(|_, injected| injected.kind == FaultKind::Partition);
         self.resume(schedule);
     }
 
     pub(super) fn host_up(&mut self, schedule: &mut Schedule, host: HostId) {
         self.down.remove(&host);
+        schedule.end_injected(|_, injected| {
+            injected.kind == FaultKind::Crash && injected.hosts.0 == host
+        });
         self.resume(schedule);
     }
 
@@ -641,11 +654,18 @@ impl Network {
         }
     }
 
+    /// The host of one end of a connection, and that of the other.
+    fn hosts_of(&self, end: Handle) -> (HostId, HostId) {
+        let endpoint = &self.endpoints[&end];
+        let peer = endpoint.peer.and_then(|peer| self.endpoints.get(&peer));
+        (endpoint.host, peer.map_or(endpoint.host, |peer| peer.host))
+    }
+
     // Segments.
 
     /// Sends a segment to `to`, behind all that is on its way.
     fn transmit(&mut self, schedule: &mut Schedule, to: Handle, segment: Segment) {
-        let at = schedule.now + schedule.network_delay();
+        let at = schedule.now + schedule.network_delay(self.hosts_of(to));
         let endpoint = self
             .endpoints
             .get_mut(&to)
@@ -1105,6 +1125,8 @@ impl Network {
         if !std::mem::replace(&mut endpoint.open, false) {
             return false;
         }
+        self.end_silence(schedule, handle);
+        let endpoint = self.endpoints.get_mut(&handle).expect("looked up above");
         let Some(peer) = endpoint.peer else {
             self.endpoints.remove(&handle);
             return true;
@@ -1166,6 +1188,7 @@ impl Network {
     /// Both ends see a reset, each at a time of its own; what was on its way is lost.
     fn cut_ends(&mut self, schedule: &mut Schedule, one: Handle, other: Handle) {
         schedule.record(Step::Control("cut", one.0.into(), other.0.into()));
+        let mut known_at = None;
         for end in [one, other] {
             let Some(endpoint) = self.endpoints.get_mut(&end) else {
                 continue;
@@ -1179,6 +1202,11 @@ impl Network {
             endpoint.severed = true;
             endpoint.stream.truncate(endpoint.arrived);
             self.transmit(schedule, end, Segment::Reset);
+            known_at = known_at.max(Some(self.endpoints[&end].last_arrival));
+        }
+        if let Some(known_at) = known_at {
+            let duration = known_at.saturating_sub(schedule.now);
+            schedule.inject(FaultKind::Cut, self.hosts_of(one), Some(duration));
         }
     }
 
@@ -1186,7 +1214,25 @@ impl Network {
     pub(super) fn silence(&mut self, schedule: &mut Schedule, connection: &Connection) {
         let (one, other) = connection.ends;
         schedule.record(Step::Control("silence", one.0.into(), other.0.into()));
-        self.silent.extend([connection.ends.0, connection.ends.1]);
+        let hosts = (connection.client_host, connection.server_host);
+        let place = schedule.inject(FaultKind::Silence, hosts, None);
+        self.silent.extend([(one, place), (other, place)]);
+        self.end_silence(schedule, one);
+    }
+
+    /// Records the end of a silence, where no program holds either end of the connection any more.
+    fn end_silence(&self, schedule: &mut Schedule, end: Handle) {
+        let Some(silence) = self.silent.get(&end) else {
+            return;
+        };
+        let is_open = |end: &Handle| {
+            let endpoint = self.endpoints.get(end);
+            endpoint.is_some_and(|endpoint| endpoint.open)
+        };
+        let of_this = self.silent.iter().filter(|(_, other)| *other == silence);
+        if !of_this.map(|(end, _)| end).any(is_open) {
+            schedule.end_injected(|place, _| place == *silence);
+        }
     }
 
     /// The host's kernel closes what its killed processes held.
@@ -1199,7 +1245,7 @@ impl Network {
     }
 
     /// The host is gone without a word.
-    pub(super) fn lose_power(&mut self, host: HostId) -> Vec<Handle> {
+    pub(super) fn lose_power(&mut self, schedule: &mut Schedule, host: HostId) -> Vec<Handle> {
         let handles = self.open_handles(host);
         self.down.insert(host);
         self.listeners.retain(|_, listener| listener.host != host);
@@ -1216,6 +1262,10 @@ impl Network {
                 }
             }
         }
+        let ends = handles
+            .iter()
+            .filter(|end| self.endpoints.contains_key(end));
+        ends.for_each(|end| self.end_silence(schedule, *end));
         self.lose_in_flight_from(host);
         handles
     }

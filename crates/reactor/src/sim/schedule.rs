@@ -5,8 +5,9 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
+use super::injected::{FaultKind, Injected};
 use super::random::{Random, nanoseconds};
-use super::settings::Faults;
+use super::settings::{Faults, HostId};
 use crate::{Handle, OpToken};
 
 /// An operation in flight on one reactor.
@@ -112,6 +113,8 @@ pub(super) struct Schedule {
     pub(super) now: u64,
     pub(super) random: Random,
     pub(super) faults: Faults,
+    /// Faults that were carried out, in the order in which they began.
+    pub(super) injected: Vec<Injected>,
     events: BinaryHeap<Reverse<Scheduled>>,
     sequence: u64,
     next_handle: u32,
@@ -126,6 +129,7 @@ impl Schedule {
             now: 0,
             random: Random::new(seed),
             faults,
+            injected: Vec::new(),
             events: BinaryHeap::new(),
             sequence: 0,
             next_handle: 0,
@@ -190,13 +194,42 @@ impl Schedule {
         into.append(&mut self.ready[reactor]);
     }
 
-    /// The time that one segment takes.
-    pub(super) fn network_delay(&mut self) -> u64 {
+    /// The time that one segment between two hosts takes.
+    pub(super) fn network_delay(&mut self, hosts: (HostId, HostId)) -> u64 {
         let mut delay = self.random.span(&self.faults.network_delay);
         if self.random.chance(self.faults.delay_spike_probability) {
             delay += self.random.span(&self.faults.delay_spike);
+            self.inject(FaultKind::DelaySpike, hosts, Some(delay));
         }
         delay
+    }
+
+    /// Records a fault that begins now, and is over after `duration`, or goes on; its place in the record.
+    pub(super) fn inject(
+        &mut self,
+        kind: FaultKind,
+        hosts: (HostId, HostId),
+        duration: Option<u64>,
+    ) -> usize {
+        let until = duration.map(|duration| self.now.saturating_add(duration));
+        self.injected.push(Injected {
+            kind,
+            hosts,
+            path: None,
+            from: Duration::from_nanos(self.now),
+            until: until.map(Duration::from_nanos),
+        });
+        self.injected.len() - 1
+    }
+
+    /// Records that faults which go on are over now.
+    pub(super) fn end_injected(&mut self, which: impl Fn(usize, &Injected) -> bool) {
+        let now = Duration::from_nanos(self.now);
+        for (place, injected) in self.injected.iter_mut().enumerate() {
+            if injected.until.is_none() && which(place, injected) {
+                injected.until = Some(now);
+            }
+        }
     }
 
     pub(super) fn record(&mut self, step: Step) {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use super::disk::Disks;
+use super::injected::{FaultKind, Injected};
 use super::network::{Connection, Network};
 use super::random::nanoseconds;
 use super::schedule::{Event, Schedule, Step};
@@ -142,6 +143,12 @@ impl World {
         self.lock().schedule.steps()
     }
 
+    /// The faults that were carried out so far, in the order in which they began.
+    #[must_use]
+    pub fn injected(&self) -> Vec<Injected> {
+        self.lock().schedule.injected.clone()
+    }
+
     /// The established connections, oldest first.
     #[must_use]
     pub fn connections(&self) -> Vec<Connection> {
@@ -176,7 +183,7 @@ impl World {
         let state = &mut *self.lock();
         let step = Step::Control("partition", one.0 as u64, other.0 as u64);
         state.schedule.record(step);
-        state.network.part(one, other);
+        state.network.part(&mut state.schedule, one, other);
     }
 
     /// Ends a partition between two hosts.
@@ -309,6 +316,10 @@ impl State {
     pub(super) fn stall(&mut self, reactor: usize, duration: u64) {
         let step = Step::Control("stall", reactor as u64, duration);
         self.schedule.record(step);
+        let host = self.reactors[reactor].host;
+        let hosts = (host, host);
+        self.schedule
+            .inject(FaultKind::ReactorStall, hosts, Some(duration));
         let until = self.schedule.now.saturating_add(duration);
         let stalled_until = &mut self.reactors[reactor].stalled_until;
         *stalled_until = until.max(*stalled_until);
@@ -327,6 +338,7 @@ impl State {
     fn crash(&mut self, host: HostId, crash: Crash) -> (Vec<Work>, Vec<Starting>) {
         let step = Step::Control("crash", host.0 as u64, crash as u64);
         self.schedule.record(step);
+        self.schedule.inject(FaultKind::Crash, (host, host), None);
         self.hosts[host.0].up = false;
         for reactor in &mut self.reactors {
             if reactor.host == host && !reactor.ended {
@@ -335,7 +347,7 @@ impl State {
         }
         let sockets = match crash {
             Crash::Process => self.network.kill(&mut self.schedule, host),
-            Crash::Power => self.network.lose_power(host),
+            Crash::Power => self.network.lose_power(&mut self.schedule, host),
         };
         let files = self.disks.kill(&mut self.schedule, host);
         if crash == Crash::Power {

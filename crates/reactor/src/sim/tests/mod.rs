@@ -2,6 +2,7 @@
 
 mod disk;
 mod end_to_end;
+mod injected;
 mod network;
 mod running;
 
