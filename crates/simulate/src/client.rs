@@ -20,7 +20,7 @@ use weir_nvme_host::{NvmeHost, Options};
 use weir_reactor::{Reactor, oneshot};
 
 use crate::check::{Check, Violation};
-use crate::journal::{Ask, Journal, Value};
+use crate::journal::{Ask, Cause, History, Journal, Value};
 use crate::plan::Plan;
 use crate::plant::{Liar, Plant};
 use crate::random::Random;
@@ -107,7 +107,7 @@ impl Source {
                 Some(plant) => Liar::of(volume, plant),
                 None => volume,
             },
-            number: self.journal.with(|history, _| history.open()),
+            number: self.journal.with(History::open),
         }
     }
 }
@@ -418,18 +418,21 @@ impl Port {
         self.backlog.borrow_mut().clear();
         let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
         let ids: Vec<u64> = waiting.values().map(|waiting| waiting.id).collect();
-        let host = self.setting.host;
-        self.setting
-            .journal
-            .say(format!("host {host} drops a queue with {ids:?} in flight"));
+        let (host, journal) = (self.setting.host, &self.setting.journal);
+        journal.say(format!("host {host} drops a queue with {ids:?} in flight"));
+        let incident = journal.with(|history, now| {
+            history.incident(now, Cause::Fence, Some(host), Some(self.open.namespace))
+        });
         drop(queue);
         let wakers = waiting.into_values().filter_map(|waiting| waiting.waker);
         wakers.for_each(Waker::wake);
         let (sender, fenced) = oneshot();
         self.volume()
             .fence(Box::new(move |result| sender.send(result)));
-        if let Some(Ok(())) = fenced.await {
-            self.setting.journal.with(|history, now| {
+        let fenced = fenced.await;
+        journal.over(incident);
+        if let Some(Ok(())) = fenced {
+            journal.with(|history, now| {
                 let what = format!("host {host}: {ids:?} are fenced");
                 history.fence(now, what, |op| ids.contains(&op.id));
             });

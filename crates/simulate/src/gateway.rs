@@ -16,7 +16,7 @@ use weir_volume::{Access, Guard, GuardConfig, Registry, VolumeUrl};
 
 use crate::check::{Check, Promise, Violation};
 use crate::journal::{Journal, Note, Whose};
-use crate::plan::{Medium, Plan};
+use crate::plan::{Medium, Plan, VolumePlan};
 use crate::plant::{Liar, Plant};
 use crate::tap::Tap;
 
@@ -485,6 +485,7 @@ impl Gateway {
 fn promise(geometry: &Geometry, used: u64) -> Promise {
     Promise {
         used,
+        blocks_first: geometry.blocks,
         blocks_least: geometry.blocks,
         blocks_most: geometry.blocks,
         volatile_cache: geometry.volatile_cache,
@@ -493,7 +494,7 @@ fn promise(geometry: &Geometry, used: u64) -> Promise {
 }
 
 /// Paths and lengths of what a volume is on.
-fn media_of(index: usize, volume: &crate::plan::VolumePlan) -> Vec<(String, u64)> {
+pub(crate) fn media_of(index: usize, volume: &VolumePlan) -> Vec<(String, u64)> {
     let bytes = (volume.used + volume.tail) * u64::from(volume.block);
     match volume.medium {
         Medium::Memory => Vec::new(),

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use weir_block::{OperationKind, VolumeError};
-use weir_reactor::sim::World;
+use weir_reactor::sim::{FaultKind, World};
+
+use crate::plan::Trouble;
 
 /// The number of a write, or 0 for zeroes: what a block holds.
 pub(crate) type Value = u64;
@@ -116,6 +118,36 @@ pub(crate) struct Revocation {
     pub(crate) until: Option<Order>,
 }
 
+/// A reason for which a request may fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The world's.
+    Fault(FaultKind),
+    Trouble(Trouble),
+    /// A client drops a queue, and fences its volume.
+    Fence,
+}
+
+/// Something that was really done to the system, which explains what fails meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Incident {
+    pub(crate) cause: Cause,
+    /// The host that alone feels it; none where all do.
+    pub(crate) host: Option<usize>,
+    /// The namespace that alone is concerned; none where all are.
+    pub(crate) namespace: Option<usize>,
+    pub(crate) from: Duration,
+    /// None while it goes on.
+    pub(crate) until: Option<Duration>,
+}
+
+impl Incident {
+    /// Whether it was under way at `moment` or later.
+    pub(crate) fn is_under_way(&self, moment: Duration) -> bool {
+        self.until.is_none_or(|until| until >= moment)
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Event {
     Asked(u64),
@@ -133,11 +165,13 @@ pub(crate) struct History {
     pub(crate) executions: BTreeMap<u64, Execution>,
     pub(crate) notes: Vec<(Order, Note)>,
     pub(crate) revocations: Vec<Revocation>,
+    pub(crate) incidents: Vec<Incident>,
+    /// By time which the volume was opened, when.
+    openings: Vec<Duration>,
     events: Vec<(Duration, Event)>,
     /// What was seen to be wrong while it happened.
     pub(crate) wrong: Vec<crate::check::Violation>,
     next_execution: u64,
-    openings: u64,
     hash: u64,
 }
 
@@ -161,9 +195,20 @@ impl History {
     }
 
     /// A volume is opened; which time that is.
-    pub(crate) fn open(&mut self) -> u64 {
-        self.openings += 1;
-        self.openings
+    pub(crate) fn open(&mut self, at: Duration) -> u64 {
+        self.openings.push(at);
+        self.openings.len() as u64
+    }
+
+    /// When volumes were opened for the `opening`th time.
+    pub(crate) fn opened(&self, opening: u64) -> Duration {
+        let opened = self.openings.get(opening.wrapping_sub(1) as usize);
+        opened.copied().unwrap_or_default()
+    }
+
+    /// When something happened.
+    pub(crate) fn time(&self, order: Order) -> Duration {
+        self.events[order as usize - 1].0
     }
 
     /// A request is asked for; its number.
@@ -305,6 +350,29 @@ impl History {
         }
     }
 
+    /// Something begins to be done to the system; its number.
+    pub(crate) fn incident(
+        &mut self,
+        at: Duration,
+        cause: Cause,
+        host: Option<usize>,
+        namespace: Option<usize>,
+    ) -> usize {
+        self.incidents.push(Incident {
+            cause,
+            host,
+            namespace,
+            from: at,
+            until: None,
+        });
+        self.incidents.len() - 1
+    }
+
+    /// An incident is over.
+    pub(crate) fn incident_over(&mut self, at: Duration, number: usize) {
+        self.incidents[number].until = Some(at);
+    }
+
     /// Something is wrong.
     pub(crate) fn accuse(&mut self, violation: crate::check::Violation) {
         self.wrong.push(violation);
@@ -395,6 +463,27 @@ impl fmt::Display for Execution {
     }
 }
 
+impl fmt::Display for Incident {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cause {
+            Cause::Fault(kind) => write!(formatter, "{kind:?}")?,
+            Cause::Trouble(trouble) => write!(formatter, "{trouble:?}")?,
+            Cause::Fence => write!(formatter, "fence")?,
+        }
+        if let Some(host) = self.host {
+            write!(formatter, " of host {host}")?;
+        }
+        if let Some(namespace) = self.namespace {
+            write!(formatter, " of namespace {}", namespace + 1)?;
+        }
+        write!(formatter, " from {:.6}", self.from.as_secs_f64())?;
+        match self.until {
+            Some(until) => write!(formatter, " until {:.6}", until.as_secs_f64()),
+            None => write!(formatter, " until the end"),
+        }
+    }
+}
+
 impl fmt::Display for Note {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -454,6 +543,22 @@ impl Journal {
     pub(crate) fn say(&self, words: impl Into<String>) {
         let note = Note::Words(words.into());
         self.with(|history, now| history.note(now, note));
+    }
+
+    /// Trouble begins; the number of the incident.
+    pub(crate) fn trouble(
+        &self,
+        trouble: Trouble,
+        host: Option<usize>,
+        namespace: Option<usize>,
+    ) -> usize {
+        let cause = Cause::Trouble(trouble);
+        self.with(|history, now| history.incident(now, cause, host, namespace))
+    }
+
+    /// An incident is over.
+    pub(crate) fn over(&self, incident: usize) {
+        self.with(|history, now| history.incident_over(now, incident));
     }
 
     /// Something is wrong.

@@ -225,6 +225,13 @@ impl Plan {
         self.hosts[0].keep_alive * 2 + QUIET_MARGIN
     }
 
+    /// Within this simulated time after what kept a host from the gateway is over, it is connected again: it has given up what it had,
+    /// its old controller has ended, and its pauses between attempts are over.
+    pub(crate) fn reconnect_limit(&self, host: usize) -> Duration {
+        let host = &self.hosts[host];
+        self.quiet() * 2 + host.reconnect_delay * 2 + host.io_timeout + Duration::from_secs(20)
+    }
+
     /// Within this simulated time after the last fault everything outstanding ends: what fell silent is noticed, what was lost
     /// is surely gone, and commands are tried again after their pauses.
     #[must_use]
@@ -241,19 +248,6 @@ impl Plan {
         ];
         all.iter()
             .any(|some| some.iter().any(|(other, _)| *other == trouble))
-    }
-
-    /// Whether anything can make a connection end, a command fail, or take long.
-    pub(crate) fn is_calm(&self) -> bool {
-        self.network_troubles.is_empty()
-            && self.gateway_troubles.is_empty()
-            && self.host_troubles.is_empty()
-            && self.deadline.is_none()
-            && self.faults.cut_probability == 0.0
-            && self.faults.disk_stall_probability == 0.0
-            && self.faults.delay_spike_probability == 0.0
-            && self.faults.reactor_stall_probability == 0.0
-            && !self.has_disk_errors()
     }
 
     pub(crate) fn has_disk_errors(&self) -> bool {
@@ -509,6 +503,19 @@ impl fmt::Display for Plan {
 mod tests {
     use super::*;
 
+    /// Whether nothing can make a connection end, a command fail, or take long.
+    fn is_calm(plan: &Plan) -> bool {
+        plan.network_troubles.is_empty()
+            && plan.gateway_troubles.is_empty()
+            && plan.host_troubles.is_empty()
+            && plan.deadline.is_none()
+            && plan.faults.cut_probability == 0.0
+            && plan.faults.disk_stall_probability == 0.0
+            && plan.faults.delay_spike_probability == 0.0
+            && plan.faults.reactor_stall_probability == 0.0
+            && !plan.has_disk_errors()
+    }
+
     #[test]
     fn plans_are_allowed_and_of_many_kinds() {
         let plans: Vec<Plan> = (0..2000).map(Plan::of).collect();
@@ -549,7 +556,7 @@ mod tests {
             assert!(some(&|plan| plan.has(trouble)), "{trouble:?}");
             assert!(some(&|plan| !plan.has(trouble)), "{trouble:?}");
         }
-        assert!(some(&|plan| plan.is_calm()));
+        assert!(some(&is_calm));
         assert!(some(&|plan| plan.has_disk_errors()));
         assert!(some(&|plan| plan.faults.writeback_error_probability > 0.0
             && plan.has(Trouble::GatewayPower)));

@@ -47,6 +47,8 @@ pub enum Plant {
     Swallow,
     /// The client is told that a write was cancelled which was done.
     WrongStatus,
+    /// The client is told that a request timed out, though nothing took long.
+    TimeOutForNothing,
     /// Initiators let flushes succeed after a reconnect over which writes may have been lost.
     TrustReconnect,
     /// It is acknowledged that a right was taken away while it is still made use of.
@@ -59,7 +61,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Plant); 14] = [
+    pub const ALL: [(&'static str, Plant); 15] = [
         ("drop-flush", Plant::DropFlush),
         ("forget-failed-fua", Plant::ForgetFailedFua),
         ("lose-write", Plant::LoseWrite),
@@ -70,6 +72,7 @@ impl Plant {
         ("complete-twice", Plant::CompleteTwice),
         ("swallow", Plant::Swallow),
         ("wrong-status", Plant::WrongStatus),
+        ("time-out-for-nothing", Plant::TimeOutForNothing),
         ("trust-reconnect", Plant::TrustReconnect),
         (
             "acknowledge-revocation-early",
@@ -106,7 +109,7 @@ impl Plant {
     pub(crate) fn is_at_the_client(self) -> bool {
         matches!(
             self,
-            Plant::CompleteTwice | Plant::Swallow | Plant::WrongStatus
+            Plant::CompleteTwice | Plant::Swallow | Plant::WrongStatus | Plant::TimeOutForNothing
         )
     }
 }
@@ -377,6 +380,9 @@ impl CompletionSink for Lies {
             Plant::Swallow if self.is_time() => return,
             Plant::WrongStatus if is_write && completion.result.is_ok() && self.is_time() => {
                 completion.result = Err(VolumeError::Cancelled);
+            }
+            Plant::TimeOutForNothing if completion.result.is_ok() && self.is_time() => {
+                completion.result = Err(VolumeError::TimedOut);
             }
             Plant::CompleteTwice if is_write && self.is_time() => {
                 self.sink.complete(Completion {

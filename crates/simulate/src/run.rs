@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,14 +15,14 @@ use std::time::Duration;
 use weir_nvme::Nqn;
 use weir_nvme_host::{HostIdentity, NvmeHost, Options};
 use weir_nvme_target::Target;
-use weir_reactor::sim::{Config, Crash, Faults, Simulation, World};
+use weir_reactor::sim::{Config, Crash, Faults, Injected, Simulation, World};
 use weir_reactor::{Reactor, Remote, System};
 
 use crate::check::{self, Check, Promise, Violation};
 use crate::client::{self, Open, Progress, Setting, Source};
-use crate::gateway::{GATEWAY, Gateway, SUBSYSTEM, start_reactors};
-use crate::journal::{History, Journal};
-use crate::plan::{Medium, Plan, Trouble};
+use crate::gateway::{GATEWAY, Gateway, SUBSYSTEM, host_nqn, media_of, start_reactors};
+use crate::journal::{Cause, History, Incident, Journal};
+use crate::plan::{Medium, Plan, Trouble, VolumePlan};
 use crate::plant::Plant;
 use crate::random::Random;
 
@@ -111,7 +112,11 @@ pub fn run(plan: &Plan, plant: Option<Plant>) -> Report {
         let message = what_panicked(&panic);
         kept.accuse(Violation::new(Check::Invariants, message));
     }
-    let history = kept.take();
+    let mut history = kept.take();
+    let felt = world.injected();
+    history
+        .incidents
+        .extend(felt.iter().filter_map(|fault| incident_of(fault, &plan)));
     let promises: Vec<Promise> = promises.take();
     let violations = match promises.is_empty() {
         true => history.wrong.clone(),
@@ -126,6 +131,31 @@ pub fn run(plan: &Plan, plant: Option<Plant>) -> Report {
         hash: history.hash() ^ world.trace_hash().rotate_left(32),
         history,
     }
+}
+
+/// What a fault of the world is to hosts with clients; none where they feel nothing of it.
+fn incident_of(fault: &Injected, plan: &Plan) -> Option<Incident> {
+    let (one, other) = (fault.hosts.0.0, fault.hosts.1.0);
+    if one.max(other) < GATEWAY {
+        return None;
+    }
+    let namespace = |path: &PathBuf| {
+        let volumes = plan.volumes.iter().enumerate();
+        let has = |(index, volume): &(usize, &VolumePlan)| {
+            let media = media_of(*index, volume);
+            media
+                .iter()
+                .any(|(of_volume, _)| Path::new(of_volume) == path)
+        };
+        volumes.clone().find(has).map(|(index, _)| index)
+    };
+    Some(Incident {
+        cause: Cause::Fault(fault.kind),
+        host: one.max(other).checked_sub(FIRST_HOST),
+        namespace: fault.path.as_ref().and_then(namespace),
+        from: fault.from,
+        until: fault.until,
+    })
 }
 
 fn what_panicked(panic: &(dyn std::any::Any + Send)) -> String {
@@ -452,18 +482,23 @@ impl Context {
             match trouble {
                 Trouble::Cut | Trouble::Silence => self.break_connection(random, trouble),
                 Trouble::Partition => {
+                    let incident = self.journal.trouble(trouble, Some(host), None);
                     self.journal.say(format!("host {host} is parted"));
                     self.world.partition(GATEWAY, FIRST_HOST + host);
                     let absence = self.absence(random);
                     self.rest(&reactor, absence).await;
                     self.world.heal(GATEWAY, FIRST_HOST + host);
                     self.journal.say(format!("host {host} is reached again"));
+                    self.journal.over(incident);
                 }
                 Trouble::Stall => {
                     let machine = GATEWAY + random.below(self.plan.hosts.len() as u64 + 1) as usize;
                     let time = random.time(Duration::ZERO..=self.plan.stall_max);
                     self.journal
                         .say(format!("machine {machine} stands still for {time:?}"));
+                    let host = machine.checked_sub(FIRST_HOST);
+                    let incident = self.journal.trouble(trouble, host, None);
+                    self.journal.over(incident);
                     self.world.stall(machine, time);
                 }
                 Trouble::Disconnect => self.disconnect(&reactor, random).await,
@@ -479,6 +514,10 @@ impl Context {
         }
         let connection = &connections[random.below(connections.len() as u64) as usize];
         let host = connection.client_host.0;
+        let incident = self
+            .journal
+            .trouble(trouble, host.checked_sub(FIRST_HOST), None);
+        self.journal.over(incident);
         if trouble == Trouble::Cut {
             self.journal
                 .say(format!("a connection of machine {host} is cut"));
@@ -510,10 +549,19 @@ impl Context {
         if connections.is_empty() {
             return;
         }
-        let id = connections[random.below(connections.len() as u64) as usize].id;
+        let connection = &connections[random.below(connections.len() as u64) as usize];
+        let id = connection.id;
+        let host = connection.association.as_ref().and_then(|association| {
+            let hosts = 0..self.plan.hosts.len();
+            hosts
+                .into_iter()
+                .find(|host| host_nqn(*host) == association.host_nqn)
+        });
+        let incident = self.journal.trouble(Trouble::Disconnect, host, None);
         self.journal.say(format!("connection {id} is disconnected"));
         // It may have ended meanwhile.
         let _ = self.answer_of(reactor, running.target.disconnect(id)).await;
+        self.journal.over(incident);
     }
 
     async fn trouble_gateway(self: Rc<Self>, reactor: Reactor) {
@@ -523,28 +571,38 @@ impl Context {
             let absence = self.absence(random);
             match trouble {
                 Trouble::KillGateway | Trouble::GatewayPower => {
+                    let incident = self.journal.trouble(trouble, None, None);
                     self.gateway.crash(match trouble {
                         Trouble::KillGateway => Crash::Process,
                         _ => Crash::Power,
                     });
                     self.rest(&reactor, absence).await;
                     self.gateway.come_back(&reactor).await;
+                    self.journal.over(incident);
                     left = left.saturating_sub(TROUBLES_MAX / DEATHS_MAX);
                     let recovery = random.time(RECOVERY..=RECOVERY * 2);
                     self.rest(&reactor, recovery).await;
                 }
-                Trouble::RestartGateway => self.gateway.restart(&reactor, absence).await,
+                Trouble::RestartGateway => {
+                    let incident = self.journal.trouble(trouble, None, None);
+                    self.gateway.restart(&reactor, absence).await;
+                    self.journal.over(incident);
+                }
                 Trouble::RemoveNamespace => {
                     let index = random.below(self.plan.volumes.len() as u64) as usize;
+                    let incident = self.journal.trouble(trouble, None, Some(index));
                     self.gateway.set_present(&reactor, index, false).await;
                     self.rest(&reactor, absence).await;
                     self.gateway.set_present(&reactor, index, true).await;
+                    self.journal.over(incident);
                 }
                 Trouble::SetReadOnly => {
                     let index = random.below(self.plan.volumes.len() as u64) as usize;
+                    let incident = self.journal.trouble(trouble, None, Some(index));
                     self.gateway.set_read_only(&reactor, index, true).await;
                     self.rest(&reactor, absence).await;
                     self.gateway.set_read_only(&reactor, index, false).await;
+                    self.journal.over(incident);
                 }
                 Trouble::Resize => {
                     let index = random.below(self.plan.volumes.len() as u64) as usize;
@@ -555,6 +613,8 @@ impl Context {
                     if matches!(volume.medium, Medium::File | Medium::Memory) {
                         let (context, own) = (Rc::clone(&self), reactor.clone());
                         let resize = reactor.spawn(async move {
+                            // Slow writes are felt everywhere.
+                            let incident = context.journal.trouble(trouble, None, None);
                             let usual = context.plan.faults.write_delay.clone();
                             context
                                 .world
@@ -567,6 +627,7 @@ impl Context {
                             context
                                 .world
                                 .change_faults(|faults| faults.write_delay = usual);
+                            context.journal.over(incident);
                         });
                         // What comes next comes after it, or beside it.
                         if random.percent(50) {
@@ -578,9 +639,11 @@ impl Context {
                 }
                 Trouble::RemoveHost => {
                     let host = random.below(self.plan.hosts.len() as u64) as usize;
+                    let incident = self.journal.trouble(trouble, Some(host), None);
                     self.gateway.set_allowed(&reactor, host, false).await;
                     self.rest(&reactor, absence).await;
                     self.gateway.set_allowed(&reactor, host, true).await;
+                    self.journal.over(incident);
                 }
                 _ => unreachable!("it is not of the gateway"),
             }
@@ -596,6 +659,7 @@ impl Context {
                 Trouble::KillHost => Crash::Process,
                 _ => Crash::Power,
             };
+            let incident = self.journal.trouble(trouble, Some(host), None);
             self.journal.say(format!("host {host} dies ({crash:?})"));
             self.up[host].set(false);
             self.world.crash(FIRST_HOST + host, crash);
@@ -607,6 +671,7 @@ impl Context {
             self.rest(&reactor, absence).await;
             self.world.restart(FIRST_HOST + host);
             self.up[host].set(true);
+            self.journal.over(incident);
             // Its clients come to do something.
             let recovery = random.time(RECOVERY..=RECOVERY * 2);
             self.rest(&reactor, recovery).await;

@@ -106,6 +106,8 @@ pub(crate) struct Promise {
     /// Blocks that clients use.
     pub(crate) used: u64,
     /// Blocks at first.
+    pub(crate) blocks_first: u64,
+    /// The fewest blocks that it ever had.
     pub(crate) blocks_least: u64,
     /// The most blocks that it ever had.
     pub(crate) blocks_most: u64,

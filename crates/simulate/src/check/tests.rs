@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use weir_block::{OperationKind, VolumeError};
+use weir_reactor::sim::FaultKind;
 
 use super::{Check, Promise, Violation, all};
-use crate::journal::{Ask, History, Note, Whose};
+use crate::journal::{Ask, Cause, History, Note, Whose};
 use crate::plan::{Plan, Trouble};
 
 const NOW: Duration = Duration::ZERO;
 const PROMISE: Promise = Promise {
     used: 8,
+    blocks_first: 8,
     blocks_least: 8,
     blocks_most: 8,
     volatile_cache: true,
@@ -22,6 +24,22 @@ const PROMISE: Promise = Promise {
 struct Story(History);
 
 impl Story {
+    /// What host 0 asks for.
+    fn ask(kind: OperationKind, lba: u64, blocks: u64) -> Ask {
+        Ask {
+            host: 0,
+            life: 0,
+            namespace: 0,
+            opening: 0,
+            kind,
+            lba,
+            blocks,
+            fua: false,
+            whole: true,
+            expected: Vec::new(),
+        }
+    }
+
     fn asked(&mut self, kind: OperationKind, lba: u64, blocks: u64) -> u64 {
         self.asked_by(0, 0, kind, lba, blocks, false, &[])
     }
@@ -40,14 +58,10 @@ impl Story {
         let ask = Ask {
             host,
             life,
-            namespace: 0,
             opening: host as u64 * 100 + u64::from(life),
-            kind,
-            lba,
-            blocks,
             fua,
-            whole: true,
             expected: expected.to_vec(),
+            ..Story::ask(kind, lba, blocks)
         };
         self.0.ask(NOW, ask)
     }
@@ -89,11 +103,22 @@ impl Story {
         self.0.note(NOW, Note::PowerLoss);
     }
 
+    /// Something is done to the system, for a time.
+    fn incident(
+        &mut self,
+        cause: Cause,
+        (host, namespace): (Option<usize>, Option<usize>),
+        (from, until): (u64, u64),
+    ) {
+        let number = self
+            .0
+            .incident(Duration::from_secs(from), cause, host, namespace);
+        self.0.incident_over(Duration::from_secs(until), number);
+    }
+
     fn told(self) -> Vec<Violation> {
         let mut plan = Plan::of(0);
-        let is_other = |trouble: Trouble| trouble != Trouble::SetReadOnly;
-        plan.gateway_troubles
-            .retain(|&(trouble, _)| is_other(trouble));
+        plan.deadline = None;
         all(&plan, &[PROMISE], &self.0)
     }
 
@@ -115,6 +140,8 @@ fn what_is_as_it_should_be_is_not_found() {
     let second = story.exchanged(0, &[first]);
     story.read(0, &[second, first]);
     // One that failed may have been done, or not.
+    let cause = Cause::Fault(FaultKind::DiskStall);
+    story.incident(cause, (None, Some(0)), (0, 1));
     let failed = story.asked(OperationKind::Write, 4, 1);
     story.badly(failed, VolumeError::TimedOut);
     story.read(4, &[0]);
@@ -197,6 +224,8 @@ fn a_flush_speaks_only_of_what_was_acknowledged_before_it() {
     let flush = story.asked(OperationKind::Flush, 0, 0);
     story.well(write);
     story.well(flush);
+    let cause = Cause::Fault(FaultKind::SyncError);
+    story.incident(cause, (None, Some(0)), (0, 0));
     let failed = story.asked(OperationKind::Flush, 0, 0);
     story.badly(failed, VolumeError::Medium);
     story.power_fails();
@@ -219,6 +248,8 @@ fn what_power_left_stays() {
 fn a_write_that_lands_after_its_answer_is_found() {
     for error in [None, Some(VolumeError::TimedOut)] {
         let mut story = Story::default();
+        let cause = Cause::Fault(FaultKind::DiskStall);
+        story.incident(cause, (None, Some(0)), (0, 1));
         let write = story.asked(OperationKind::Write, 0, 1);
         let execution = story
             .0
@@ -437,6 +468,10 @@ fn an_error_that_does_not_tell_the_truth_is_found() {
         VolumeError::Miscompare { offset: 0 },
         VolumeError::Cancelled,
         VolumeError::Invalid,
+        VolumeError::Medium,
+        VolumeError::Lost,
+        VolumeError::TimedOut,
+        VolumeError::Busy,
     ] {
         let mut story = Story::default();
         let write = story.asked(OperationKind::Write, 0, 1);
@@ -447,4 +482,157 @@ fn an_error_that_does_not_tell_the_truth_is_found() {
     let mut story = Story::default();
     story.wrote(8, 1);
     assert_eq!(story.found(), [Check::HonestStatus]);
+}
+
+/// A request of host 0 and namespace 0 that fails, while other things are done to the system or before.
+#[test]
+fn an_error_has_a_cause_that_meets_its_request() {
+    use Cause::{Fault, Fence, Trouble as Done};
+    use OperationKind::{Flush, Read, Write};
+    let (asked, ended) = (Duration::from_secs(1000), Duration::from_secs(1010));
+    let (meanwhile, before, after) = ((1005, 1006), (10, 11), (1011, 1012));
+    let own = (Some(0), Some(0));
+    let cases = [
+        // Error, request, cause, whose, when it meets the request, and whether one before explains it too.
+        (
+            VolumeError::TimedOut,
+            Read,
+            Fault(FaultKind::Partition),
+            (Some(0), None),
+            false,
+        ),
+        (
+            VolumeError::TimedOut,
+            Write,
+            Fault(FaultKind::DiskStall),
+            (None, Some(0)),
+            false,
+        ),
+        (VolumeError::TimedOut, Write, Fence, own, false),
+        (
+            VolumeError::Busy,
+            Read,
+            Done(Trouble::RestartGateway),
+            (None, None),
+            false,
+        ),
+        (VolumeError::Cancelled, Write, Fence, own, false),
+        (
+            VolumeError::ReadOnly,
+            Write,
+            Done(Trouble::SetReadOnly),
+            (None, Some(0)),
+            false,
+        ),
+        (
+            VolumeError::Lost,
+            Read,
+            Done(Trouble::RemoveNamespace),
+            (None, Some(0)),
+            false,
+        ),
+        (
+            VolumeError::Lost,
+            Read,
+            Done(Trouble::RemoveHost),
+            (Some(0), None),
+            false,
+        ),
+        (
+            VolumeError::Medium,
+            Read,
+            Fault(FaultKind::ReadError),
+            (None, Some(0)),
+            false,
+        ),
+        // Flushes tell of what happened before.
+        (
+            VolumeError::Medium,
+            Flush,
+            Fault(FaultKind::WritebackError),
+            (None, Some(0)),
+            true,
+        ),
+        (
+            VolumeError::Medium,
+            Flush,
+            Fault(FaultKind::Crash),
+            (None, None),
+            true,
+        ),
+    ];
+    for (error, kind, cause, whose, lasts) in cases {
+        let found = |whose: (Option<usize>, Option<usize>), when| {
+            let mut story = Story::default();
+            story.0.open(NOW);
+            story.incident(cause, whose, when);
+            let blocks = u64::from(kind != Flush);
+            let mut ask = Story::ask(kind, 0, blocks);
+            ask.opening = 1;
+            let id = story.0.ask(asked, ask);
+            story.0.end(ended, id, Err(error), Vec::new());
+            story.found()
+        };
+        let unexplained = vec![Check::HonestStatus];
+        let explained = |explained: bool| match explained {
+            true => vec![],
+            false => unexplained.clone(),
+        };
+        let case = format!("{error:?} of a {kind:?}, {cause:?}");
+        assert_eq!(found(whose, meanwhile), [], "{case}");
+        assert_eq!(found(whose, before), explained(lasts), "{case} before");
+        assert_eq!(found(whose, after), unexplained, "{case} after");
+        let (host, namespace) = whose;
+        if host.is_some() {
+            assert_eq!(
+                found((Some(1), namespace), meanwhile),
+                unexplained,
+                "{case} of another host"
+            );
+        }
+        if namespace.is_some() {
+            assert_eq!(
+                found((host, Some(1)), meanwhile),
+                unexplained,
+                "{case} of another namespace"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_host_hears_of_a_change_over_its_next_connection() {
+    let found = |parted: bool| {
+        let mut story = Story::default();
+        let cause = Cause::Trouble(Trouble::RemoveNamespace);
+        story.incident(cause, (None, Some(0)), (10, 11));
+        if parted {
+            let cause = Cause::Fault(FaultKind::Partition);
+            story.incident(cause, (Some(0), None), (11, 900));
+        }
+        let (asked, ended) = (Duration::from_secs(901), Duration::from_secs(902));
+        let id = story.0.ask(asked, Story::ask(OperationKind::Read, 0, 1));
+        story.0.end(ended, id, Err(VolumeError::Lost), Vec::new());
+        story.found()
+    };
+    assert_eq!(found(true), []);
+    assert_eq!(found(false), [Check::HonestStatus]);
+}
+
+#[test]
+fn a_request_that_took_its_guards_deadline_may_time_out() {
+    let found = |deadline: Option<Duration>| {
+        let mut plan = Plan::of(0);
+        plan.deadline = deadline;
+        let mut story = Story::default();
+        let id = story.0.ask(NOW, Story::ask(OperationKind::Read, 0, 1));
+        let ended = Duration::from_secs(1);
+        story
+            .0
+            .end(ended, id, Err(VolumeError::TimedOut), Vec::new());
+        all(&plan, &[PROMISE], &story.0).len()
+    };
+    assert_eq!(found(Some(Duration::from_secs(1))), 0);
+    assert_eq!(found(Some(Duration::from_secs(2))), 1);
+    assert_eq!(found(None), 1);
 }

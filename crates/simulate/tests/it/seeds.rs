@@ -15,6 +15,7 @@ const OTHER_SEEDS_BY_NIGHT: u64 = 8;
 /// Seeds that found a defect of Weir or of a check, in the order in which they were understood.
 const FOUND: &[u64] = &[
     127, 265, 298, 169, 78, 162, 154, 323, 700, 1807, 3978, 7300, 8363, 8630, 9919, 6184, 3442,
+    3267, 4527,
 ];
 /// Seeds of which a planted defect must be found in one.
 const PLANTED_SEEDS: usize = 60;
@@ -165,6 +166,11 @@ fn a_completion_that_does_not_come_is_found() {
 #[test]
 fn a_status_that_is_not_true_is_found() {
     is_found(Plant::WrongStatus, &[Check::HonestStatus]);
+}
+
+#[test]
+fn a_time_out_for_nothing_is_found() {
+    is_found(Plant::TimeOutForNothing, &[Check::HonestStatus]);
 }
 
 #[test]
