@@ -42,6 +42,15 @@ pub enum VolumeError {
 }
 
 impl VolumeError {
+    /// Whether a request that ended with this surely had no effect.
+    #[must_use]
+    pub fn had_no_effect(self) -> bool {
+        !matches!(
+            self,
+            VolumeError::NoSpace | VolumeError::Medium | VolumeError::TimedOut
+        )
+    }
+
     /// What a request ends with of which one part failed with this, and another was done or may have been: no error that says
     /// that it had no effect.
     #[must_use]

@@ -66,7 +66,7 @@ struct Flight {
     /// Parts that there are.
     parts: u32,
     error: Option<VolumeError>,
-    /// Whether a piece of it has changed something.
+    /// Whether a piece of it has changed something, or may have.
     done_in_part: bool,
     cancelled: bool,
 }
@@ -661,7 +661,8 @@ impl IoQueue {
             state.stop_starting(flight_index, error);
         }
         let flight = state.flights.get_mut(flight_index);
-        flight.done_in_part |= result.is_ok() && part.method.modifies();
+        let had_no_effect = result.is_err_and(VolumeError::had_no_effect);
+        flight.done_in_part |= part.method.modifies() && !had_no_effect;
         if flight.parts == 0 && flight.started == flight.plan.pieces() {
             self.end_flight(state, flight_index);
         }

@@ -280,6 +280,31 @@ fn a_fused_pair_fails_as_its_command_that_says_why() {
 }
 
 #[test]
+fn a_piece_that_may_have_been_done_is_told_of_whichever_fails_first() {
+    let script = Script {
+        maximum_data_transfer_size: 1,
+        ..Script::default()
+    };
+    with_fake(script, |reactor, fake| async move {
+        let mut refused = false;
+        fake.script.borrow_mut().hook = Box::new(move |qid, sqe| {
+            if qid == 0 || sqe.opcode != NvmOpcode::Write.value() {
+                return Action::Serve;
+            }
+            match std::mem::replace(&mut refused, true) {
+                false => Action::Answer(Status::NAMESPACE_IS_WRITE_PROTECTED),
+                true => Action::Answer(Status::WRITE_FAULT),
+            }
+        });
+        let volume = open(&reactor, options()).await;
+        let mut client = Client::new(&volume, &reactor, 64);
+        let both = write(0, &pattern(16 << 10, 1), 512);
+        let result = client.call(both).await.result;
+        assert_eq!(result, Err(VolumeError::TimedOut));
+    });
+}
+
+#[test]
 fn one_queue_spreads_over_its_connections() {
     with_fake(Script::default(), |reactor, fake| async move {
         let options = Options {

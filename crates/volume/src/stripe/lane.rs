@@ -346,8 +346,9 @@ impl Lane {
             spread.read[member] = data;
         }
         match completion.result {
-            Ok(()) => spread.done_in_part = spread.operation.modifies(),
+            Ok(()) => spread.done_in_part |= spread.operation.modifies(),
             Err(error) => {
+                spread.done_in_part |= spread.operation.modifies() && !error.had_no_effect();
                 let error = self.in_the_whole(&spread.operation, member, error);
                 spread.result = Err(first_error(spread.result, error));
             }

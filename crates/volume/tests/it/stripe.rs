@@ -1,10 +1,11 @@
 //! Stripes: labels, and what they keep from happening.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use weir_block::{Volume, VolumeError};
 use weir_reactor::sim::DiskConfig;
-use weir_testing::harness::{Client, Harness, seed};
+use weir_testing::harness::{Client, Harness, seed, write};
 use weir_volume::{Access, Guard, GuardConfig, OpenError, OpenRequest, Registry, VolumeUrl, probe};
 
 fn member(name: &str) -> String {
@@ -322,4 +323,35 @@ fn a_set_is_made_whole_or_not_at_all() {
         if opened { whole += 1 } else { none += 1 }
     }
     assert!(whole > 0 && none > 0, "{whole} whole, {none} not");
+}
+
+#[test]
+fn a_cancelled_write_of_which_a_part_failed_does_not_say_that_nothing_was_done() {
+    let seed = seed("a_cancelled_write_of_which_a_part_failed_does_not_say_that_nothing_was_done");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let world = harness.simulation.as_ref().unwrap().world();
+    let members = ["a", "b"].map(member);
+    let volume = harness.open(&stripe(&members, &[("create", "1"), ("chunk", "4k")]));
+    harness.run(0, move |reactor| async move {
+        let client = Client::open(&volume, &reactor, 4);
+        let usual = world.faults();
+        for round in 1..=200u8 {
+            let before = client.read(0, 2).await.unwrap();
+            world.change_faults(|faults| faults.write_error_probability = 0.5);
+            let token = client.submit(write(0, 2, &[round; 8192]));
+            reactor
+                .sleep(Duration::from_micros(world.random() % 300))
+                .await;
+            client.cancel(token);
+            let result = client.completion(token).await.0;
+            world.set_faults(usual.clone());
+            if result.is_err_and(VolumeError::had_no_effect) {
+                let after = client.read(0, 2).await.unwrap();
+                assert!(
+                    after == before,
+                    "round {round}: {result:?}, and it was done"
+                );
+            }
+        }
+    });
 }
