@@ -33,8 +33,9 @@ const OPEN_REST: Duration = Duration::from_millis(200);
 /// How often clients look whether the faults have stopped.
 const CALM_POLL: Duration = Duration::from_millis(20);
 /// How often a new command is tried after the faults. A host whose connection fell silent just before gives its old controller five seconds to
-/// shut down before it connects again, and a namespace that it last saw removed is lost to it for as long.
-const CALM_TRIES: usize = 10;
+/// shut down before it connects again, and a namespace that it last saw removed is lost to it for as long; where only its admin queue fell
+/// silent, it notices that after its keep-alive timeout, which the quiet time covers.
+const CALM_TRIES: u64 = 10;
 /// The pause between these tries.
 const CALM_PAUSE: Duration = Duration::from_secs(1);
 
@@ -510,7 +511,8 @@ impl Lane {
                 // A medium may have broken for good when its fault was injected; the network may not.
                 let broken = self.setting.plan.has_disk_errors();
                 let (mut result, mut fine) = (None, false);
-                for _ in 0..CALM_TRIES {
+                let tries = CALM_TRIES + self.setting.plan.quiet().as_secs();
+                for _ in 0..tries {
                     result = self.ask(port, kind, lba, blocks).await;
                     // Tries may be cancelled by the client itself: it is enough that one of them met what is broken.
                     fine = result == Some(Ok(()))
@@ -522,7 +524,7 @@ impl Lane {
                 }
                 if !fine {
                     let message = format!(
-                        "host {}, namespace {}: with no fault any more a {kind:?} of block {lba} ended as {result:?}, {CALM_TRIES} times",
+                        "host {}, namespace {}: with no fault any more a {kind:?} of block {lba} ended as {result:?}, {tries} times",
                         self.setting.host,
                         port.open.namespace + 1
                     );

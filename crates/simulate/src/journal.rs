@@ -166,6 +166,10 @@ pub(crate) struct History {
     pub(crate) notes: Vec<(Order, Note)>,
     pub(crate) revocations: Vec<Revocation>,
     pub(crate) incidents: Vec<Incident>,
+    /// When things began to go wrong.
+    pub(crate) faults_began: Duration,
+    /// When that stopped.
+    pub(crate) faults_stopped: Option<Order>,
     /// By time which the volume was opened, when.
     openings: Vec<Duration>,
     events: Vec<(Duration, Event)>,
@@ -368,6 +372,12 @@ impl History {
         self.incidents.len() - 1
     }
 
+    /// How often something happened.
+    pub(crate) fn happened(&self, cause: Cause) -> u64 {
+        let incidents = self.incidents.iter();
+        incidents.filter(|incident| incident.cause == cause).count() as u64
+    }
+
     /// An incident is over.
     pub(crate) fn incident_over(&mut self, at: Duration, number: usize) {
         self.incidents[number].until = Some(at);
@@ -465,11 +475,7 @@ impl fmt::Display for Execution {
 
 impl fmt::Display for Incident {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.cause {
-            Cause::Fault(kind) => write!(formatter, "{kind:?}")?,
-            Cause::Trouble(trouble) => write!(formatter, "{trouble:?}")?,
-            Cause::Fence => write!(formatter, "fence")?,
-        }
+        write!(formatter, "{}", self.cause)?;
         if let Some(host) = self.host {
             write!(formatter, " of host {host}")?;
         }

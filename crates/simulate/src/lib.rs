@@ -19,6 +19,7 @@ mod run;
 mod stamp;
 mod tap;
 
+pub use check::exercised::Exercised;
 pub use check::{Check, Violation};
 pub use plan::Plan;
 pub use plant::Plant;

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +13,8 @@ use weir_simulate::{Plan, Plant, Report, run, run_twice};
 
 /// Runs simulated systems, each from one seed, and checks what Weir promises.
 ///
-/// For each seed that fails: what was violated, and the line that repeats it. Exit status 1 when one failed.
+/// For each seed that fails: what was violated, and the line that repeats it. Of several seeds: what went wrong how often.
+/// Exit status 1 when one failed, or something that many switch on never happened.
 #[derive(Debug, Parser)]
 #[command(name = "weir-simulate")]
 struct Arguments {
@@ -70,6 +72,58 @@ struct Sum {
     commands_least: Option<u64>,
     steps: u64,
     simulated_seconds: f64,
+    /// What seeds switch on, by name.
+    kinds: BTreeMap<String, Kind>,
+}
+
+/// How much of what seeds switch on happened.
+#[derive(Default)]
+struct Kind {
+    /// Seeds in which it is on.
+    on: u64,
+    /// Seeds in which it happened.
+    happened: u64,
+    times: u64,
+}
+
+/// Of so many seeds in which something is on it happens in one.
+const HAPPENS_IN: u64 = 30;
+
+impl Sum {
+    /// Adds what one seed came to.
+    fn add(&mut self, report: &Report) {
+        self.seeds += 1;
+        self.failed += u64::from(!report.violations.is_empty());
+        self.commands += report.commands;
+        let least = self.commands_least.unwrap_or(u64::MAX);
+        self.commands_least = Some(least.min(report.commands));
+        self.steps += report.steps;
+        self.simulated_seconds += report.simulated.as_secs_f64();
+        for exercised in &report.exercised {
+            let kind = self.kinds.entry(exercised.name()).or_default();
+            kind.on += 1;
+            kind.happened += u64::from(exercised.times > 0);
+            kind.times += exercised.times;
+        }
+    }
+
+    /// Prints what went wrong how often; whether everything did that was on in enough seeds.
+    fn print_kinds(&self) -> bool {
+        println!("what went wrong            on in  happened in     times");
+        let mut all = true;
+        for (name, kind) in &self.kinds {
+            let Kind {
+                on,
+                happened,
+                times,
+            } = *kind;
+            let is_missing = happened == 0 && on >= HAPPENS_IN;
+            let remark = if is_missing { ", and should have" } else { "" };
+            println!("{name:24} {on:7} {happened:12} {times:9}{remark}");
+            all &= !is_missing;
+        }
+        all
+    }
 }
 
 fn main() -> ExitCode {
@@ -99,7 +153,11 @@ fn main() -> ExitCode {
         }
     });
     let sum = sum.into_inner().expect("no seed ends this process");
+    let mut all_happened = true;
     if !arguments.json {
+        if sum.seeds > 1 {
+            all_happened = sum.print_kinds();
+        }
         println!(
             "{} seeds, {} failed; {} commands, {} at least in one; {} steps, {:.0} simulated seconds",
             sum.seeds,
@@ -110,7 +168,7 @@ fn main() -> ExitCode {
             sum.simulated_seconds
         );
     }
-    ExitCode::from(u8::from(sum.failed > 0))
+    ExitCode::from(u8::from(sum.failed > 0 || !all_happened))
 }
 
 /// Runs one seed, and prints what there is to say of it.
@@ -122,13 +180,7 @@ fn one(arguments: &Arguments, seed: u64, of: u64, sum: &Mutex<Sum>) {
         false => run(&plan, arguments.plant),
     };
     let mut sum = sum.lock().expect("no seed ends this process");
-    sum.seeds += 1;
-    sum.failed += u64::from(!report.violations.is_empty());
-    sum.commands += report.commands;
-    let least = sum.commands_least.unwrap_or(u64::MAX);
-    sum.commands_least = Some(least.min(report.commands));
-    sum.steps += report.steps;
-    sum.simulated_seconds += report.simulated.as_secs_f64();
+    sum.add(&report);
     if arguments.json {
         println!("{}", json(&report));
     } else {

@@ -18,6 +18,8 @@ const QUIET_MARGIN: Duration = Duration::from_secs(1);
 /// One request may be as many disk operations one after another, each of which may stall: a compare-and-write of 512-byte
 /// blocks on a medium of 4096 reads, reads both ends, and writes.
 const STALLS_IN_A_ROW: u32 = 4;
+/// Bytes of a segment that is not short.
+const USUAL_SEGMENT_BYTES: f64 = 1460.0;
 /// Requests of one seed at least.
 pub(crate) const COMMANDS_MIN: u64 = 1_000;
 /// Requests of one seed at most, without those after the faults.
@@ -54,6 +56,26 @@ pub(crate) enum Trouble {
     RemoveHost,
     /// A connection is ended by command.
     Disconnect,
+}
+
+impl Trouble {
+    /// All of them.
+    pub(crate) const ALL: [Trouble; 14] = [
+        Trouble::Cut,
+        Trouble::Silence,
+        Trouble::Partition,
+        Trouble::Stall,
+        Trouble::KillGateway,
+        Trouble::GatewayPower,
+        Trouble::RestartGateway,
+        Trouble::KillHost,
+        Trouble::HostPower,
+        Trouble::RemoveNamespace,
+        Trouble::SetReadOnly,
+        Trouble::Resize,
+        Trouble::RemoveHost,
+        Trouble::Disconnect,
+    ];
 }
 
 /// What a volume is.
@@ -476,7 +498,9 @@ fn faults(
         segment_bytes_max,
         delay_spike_probability: often(random, 40, &[0.0005, 0.01]),
         delay_spike: short..=spike,
-        cut_probability: often(random, 20, &[0.000_05, 0.0005]),
+        // As many bytes pass between two cuts: of Identify alone four thousand must.
+        cut_probability: often(random, 20, &[0.000_05, 0.0005])
+            * (segment_bytes_max as f64 / USUAL_SEGMENT_BYTES).min(1.0),
         accept_error_probability: often(random, 20, &[0.1]),
         read_delay: disk / 20..=disk,
         write_delay: disk / 20..=disk,
@@ -537,22 +561,7 @@ mod tests {
             }
         }
         let some = |what: &dyn Fn(&Plan) -> bool| plans.iter().any(what);
-        for trouble in [
-            Trouble::Cut,
-            Trouble::Silence,
-            Trouble::Partition,
-            Trouble::Stall,
-            Trouble::KillGateway,
-            Trouble::GatewayPower,
-            Trouble::RestartGateway,
-            Trouble::KillHost,
-            Trouble::HostPower,
-            Trouble::RemoveNamespace,
-            Trouble::SetReadOnly,
-            Trouble::Resize,
-            Trouble::RemoveHost,
-            Trouble::Disconnect,
-        ] {
+        for trouble in Trouble::ALL {
             assert!(some(&|plan| plan.has(trouble)), "{trouble:?}");
             assert!(some(&|plan| !plan.has(trouble)), "{trouble:?}");
         }

@@ -53,6 +53,8 @@ pub enum Plant {
     TrustReconnect,
     /// It is acknowledged that a right was taken away while it is still made use of.
     AcknowledgeRevocationEarly,
+    /// No trouble is made, whatever the seed switches on.
+    SkipTroubles,
     /// The target allows more connections than it was told to.
     LooseBounds,
     /// What happens depends on something besides the seed.
@@ -61,7 +63,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Plant); 15] = [
+    pub const ALL: [(&'static str, Plant); 16] = [
         ("drop-flush", Plant::DropFlush),
         ("forget-failed-fua", Plant::ForgetFailedFua),
         ("lose-write", Plant::LoseWrite),
@@ -78,6 +80,7 @@ impl Plant {
             "acknowledge-revocation-early",
             Plant::AcknowledgeRevocationEarly,
         ),
+        ("skip-troubles", Plant::SkipTroubles),
         ("loose-bounds", Plant::LooseBounds),
         ("coin", Plant::Coin),
     ];

@@ -18,10 +18,11 @@ use weir_nvme_target::Target;
 use weir_reactor::sim::{Config, Crash, Faults, Injected, Simulation, World};
 use weir_reactor::{Reactor, Remote, System};
 
+use crate::check::exercised::Exercised;
 use crate::check::{self, Check, Promise, Violation};
 use crate::client::{self, Open, Progress, Setting, Source};
 use crate::gateway::{GATEWAY, Gateway, SUBSYSTEM, host_nqn, media_of, start_reactors};
-use crate::journal::{Cause, History, Incident, Journal};
+use crate::journal::{Cause, History, Incident, Journal, Note};
 use crate::plan::{Medium, Plan, Trouble, VolumePlan};
 use crate::plant::Plant;
 use crate::random::Random;
@@ -66,6 +67,8 @@ pub struct Report {
     pub violations: Vec<Violation>,
     /// Requests that clients made.
     pub commands: u64,
+    /// What its plan switches on, and how often that happened.
+    pub exercised: Vec<Exercised>,
     /// Simulated time.
     pub simulated: Duration,
     /// Steps of the world's trace.
@@ -126,6 +129,7 @@ pub fn run(plan: &Plan, plant: Option<Plant>) -> Report {
         seed: plan.seed,
         violations,
         commands: history.ops.len() as u64,
+        exercised: check::exercised::exercised(&plan, &history),
         simulated: world.elapsed(),
         steps: world.steps(),
         hash: history.hash() ^ world.trace_hash().rotate_left(32),
@@ -223,6 +227,7 @@ impl Context {
         self.gateway.make_media();
         self.gateway.start(true, &reactor).await;
         self.world.set_faults(self.plan.faults.clone());
+        self.journal.with(|history, now| history.faults_began = now);
         if self.plant == Some(Plant::Coin) {
             let keys = std::hash::RandomState::new();
             let coin = std::hash::BuildHasher::hash_one(&keys, 0);
@@ -242,7 +247,10 @@ impl Context {
             reactor.sleep(POLL).await;
         }
         self.stopping.set(true);
-        self.journal.say("no more faults");
+        self.journal.with(|history, now| {
+            let stopped = history.note(now, Note::Words("no more faults".to_owned()));
+            history.faults_stopped = Some(stopped);
+        });
         let limit = self.plan.progress_limit();
         let restored = async {
             for trouble in troubles {
@@ -453,7 +461,7 @@ impl Context {
         of: &[(Trouble, u32)],
         left: &mut u32,
     ) -> Option<Trouble> {
-        if of.is_empty() || *left == 0 {
+        if of.is_empty() || *left == 0 || self.plant == Some(Plant::SkipTroubles) {
             return None;
         }
         *left -= 1;

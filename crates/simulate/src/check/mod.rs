@@ -4,6 +4,7 @@
 //! see is in `docs/fault-model.md`.
 
 pub(crate) mod atomic;
+pub(crate) mod exercised;
 pub(crate) mod register;
 pub(crate) mod revoked;
 pub(crate) mod stale;
@@ -41,6 +42,8 @@ pub enum Check {
     Progress,
     /// A file is as long as its volume was made last.
     Sizes,
+    /// Clients are served while things go wrong, and what the plan switches on happens.
+    Exercised,
     /// The same seed gives the same history.
     Determinism,
     /// No invariant of the program breaks.
@@ -65,6 +68,7 @@ impl Check {
             Check::Bounds => "bounds",
             Check::Progress => "progress",
             Check::Sizes => "sizes",
+            Check::Exercised => "exercised",
             Check::Determinism => "determinism",
             Check::Invariants => "invariants",
             Check::Decided => "decided",
@@ -123,6 +127,7 @@ pub(crate) fn all(plan: &Plan, promises: &[Promise], history: &History) -> Vec<V
     found.extend(stale::check(history));
     found.extend(revoked::check(history));
     found.extend(status::check(plan, promises, history));
+    found.extend(exercised::check(plan, promises, history));
     found.extend(atomic::check(promises, history));
     found.extend(register::check(promises, history));
     found

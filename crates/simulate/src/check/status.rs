@@ -12,6 +12,8 @@ use crate::plan::{Plan, Trouble};
 
 /// How soon a host that is connected has heard of a change of its namespaces, and has asked what they are.
 const NOTICE: Duration = Duration::from_secs(1);
+/// Segments that an incident leaves on their way to a host, and that may come one after another.
+const SEGMENTS: u32 = 4;
 /// Incidents that a report shows.
 const SHOWN: usize = 5;
 
@@ -158,9 +160,10 @@ impl<'a> Window<'a> {
         self.history.incidents.iter().filter(concerns)
     }
 
-    /// Whether such an incident was under way while the request was.
+    /// Whether such an incident was under way while the request was, or what it sent to the host was still on its way.
     fn meets(&self, is_meant: impl Fn(Cause) -> bool) -> bool {
-        let from = self.from;
+        let on_its_way = *self.plan.faults.network_delay.end() * SEGMENTS;
+        let from = self.from.saturating_sub(on_its_way);
         self.incidents()
             .any(|incident| is_meant(incident.cause) && incident.is_under_way(from))
     }

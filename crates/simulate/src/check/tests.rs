@@ -636,3 +636,68 @@ fn a_request_that_took_its_guards_deadline_may_time_out() {
     assert_eq!(found(Some(Duration::from_secs(2))), 1);
     assert_eq!(found(None), 1);
 }
+
+#[test]
+fn what_is_not_exercised_is_found() {
+    let second = Duration::from_secs(1);
+    let exercised = |plan: &Plan, story: Story| {
+        let found = all(plan, &[PROMISE], &story.0);
+        let found = found
+            .into_iter()
+            .filter(|one| one.check == Check::Exercised);
+        found.map(|one| one.message).collect::<Vec<_>>()
+    };
+    let stop = |story: &mut Story| {
+        let words = Note::Words("no more faults".to_owned());
+        let stopped = story.0.note(second * 100, words);
+        story.0.faults_stopped = Some(stopped);
+    };
+    let mut plan = Plan::of(0);
+    plan.network_troubles.clear();
+    plan.gateway_troubles = vec![(Trouble::SetReadOnly, 1), (Trouble::RemoveHost, 1)];
+    plan.host_troubles.clear();
+    plan.pause = second..=second * 2;
+    // Everything is refused; something succeeds; something succeeds, and only after the faults.
+    for (served, late, is_found) in [
+        (false, false, true),
+        (true, false, false),
+        (true, true, true),
+    ] {
+        let mut story = Story::default();
+        let cause = Cause::Trouble(Trouble::SetReadOnly);
+        story.incident(cause, (None, Some(0)), (0, 100));
+        if late {
+            stop(&mut story);
+        }
+        for number in 0..100 {
+            let write = story.asked(OperationKind::Write, 0, 1);
+            match served && number % 10 == 0 {
+                true => story.well(write),
+                false => story.badly(write, VolumeError::ReadOnly),
+            }
+        }
+        if !late {
+            stop(&mut story);
+        }
+        assert_eq!(
+            !exercised(&plan, story).is_empty(),
+            is_found,
+            "{served}, {late}"
+        );
+    }
+    // What is made, and what the plan has.
+    for (made, is_found) in [
+        (None, true),
+        (Some(Trouble::RemoveHost), false),
+        (Some(Trouble::KillHost), true),
+    ] {
+        let mut story = Story::default();
+        story.wrote(0, 1);
+        if let Some(trouble) = made {
+            story.incident(Cause::Trouble(trouble), (Some(0), None), (1, 2));
+        }
+        stop(&mut story);
+        let found = exercised(&plan, story);
+        assert_eq!(!found.is_empty(), is_found, "{made:?}: {found:?}");
+    }
+}

@@ -179,6 +179,11 @@ fn a_flush_that_hides_what_a_lost_gateway_lost_is_found() {
 }
 
 #[test]
+fn troubles_that_are_not_made_are_found() {
+    is_found(Plant::SkipTroubles, &[Check::Exercised]);
+}
+
+#[test]
 fn a_bound_that_is_passed_is_found() {
     is_found(Plant::LooseBounds, &[Check::Bounds]);
 }

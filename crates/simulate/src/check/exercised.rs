@@ -1,0 +1,164 @@
+//! A seed is worth its time: clients are served while things go wrong, and what its plan switches on really happens.
+
+use std::fmt;
+use std::time::Duration;
+
+use weir_block::VolumeError;
+use weir_reactor::sim::FaultKind;
+
+use super::{Check, Promise, Violation};
+use crate::journal::{Cause, History};
+use crate::plan::{Plan, Trouble};
+
+/// Of so many requests that were made while things went wrong one succeeded at least. Where a namespace is gone for most of the time
+/// it was one in seventy of five thousand seeds; a system that refuses everything has none.
+const SERVED_ONE_IN: u64 = 200;
+
+pub(crate) fn check(plan: &Plan, promises: &[Promise], history: &History) -> Vec<Violation> {
+    let Some(stopped) = history.faults_stopped else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    let mut accuse = |message| found.push(Violation::new(Check::Exercised, message));
+    let (asked, served) = served(promises, history);
+    if served * SERVED_ONE_IN < asked.max(1) {
+        accuse(format!(
+            "of {asked} requests {served} succeeded while things went wrong, fewer than one in {SERVED_ONE_IN}"
+        ));
+    }
+    let lasted = history.time(stopped).saturating_sub(history.faults_began);
+    for group in [
+        &plan.network_troubles,
+        &plan.gateway_troubles,
+        &plan.host_troubles,
+    ] {
+        let kinds: Vec<Trouble> = group.iter().map(|(trouble, _)| *trouble).collect();
+        let was_made = |trouble: &Trouble| history.happened(Cause::Trouble(*trouble)) > 0;
+        if is_sure(&kinds, lasted, plan) && !kinds.iter().any(was_made) {
+            accuse(format!(
+                "none of {kinds:?} was made within {lasted:?}, and a pause is {:?} at most",
+                plan.pause.end()
+            ));
+        }
+    }
+    let on = kinds(plan);
+    for incident in &history.incidents {
+        if incident.cause != Cause::Fence && !on.contains(&incident.cause) {
+            accuse(format!("{incident}: that is not on in this seed"));
+        }
+    }
+    found
+}
+
+/// Requests that were made before the faults stopped and that nothing but a fault or trouble could keep from success, and how many
+/// succeeded: all but those that their client cancelled, and those for blocks that resizing may take. A comparison that finds
+/// another value has succeeded at comparing.
+fn served(promises: &[Promise], history: &History) -> (u64, u64) {
+    let mut counts = (0, 0);
+    for op in &history.ops {
+        let is_late = history
+            .faults_stopped
+            .is_none_or(|stopped| op.asked > stopped);
+        let used = promises[op.ask.namespace].used;
+        if is_late || op.cancelled || op.ask.lba + op.ask.blocks > used {
+            continue;
+        }
+        let result = op.ended.map(|ended| ended.result);
+        let well = matches!(result, Some(Ok(()) | Err(VolumeError::Miscompare { .. })));
+        counts = (counts.0 + 1, counts.1 + u64::from(well));
+    }
+    counts
+}
+
+/// Whether one of these troubles was surely made within `lasted`. Some need something that may not be there: a connection, a
+/// volume of a kind that can be resized, a gateway that is up.
+fn is_sure(kinds: &[Trouble], lasted: Duration, plan: &Plan) -> bool {
+    let needs_nothing = |trouble: &Trouble| {
+        !matches!(
+            trouble,
+            Trouble::Cut
+                | Trouble::Silence
+                | Trouble::Disconnect
+                | Trouble::Resize
+                | Trouble::RestartGateway
+        )
+    };
+    !kinds.is_empty() && kinds.iter().all(needs_nothing) && lasted > *plan.pause.end()
+}
+
+/// Everything that a plan switches on.
+fn kinds(plan: &Plan) -> Vec<Cause> {
+    let is_on = |kind: FaultKind| {
+        let faults = &plan.faults;
+        let by_chance = match kind {
+            FaultKind::DelaySpike => faults.delay_spike_probability,
+            FaultKind::Cut => faults.cut_probability,
+            FaultKind::AcceptError => faults.accept_error_probability,
+            FaultKind::ReactorStall => faults.reactor_stall_probability,
+            FaultKind::DiskStall => faults.disk_stall_probability,
+            FaultKind::ReadError => faults.read_error_probability,
+            FaultKind::WriteError => faults.write_error_probability,
+            FaultKind::SyncError => faults.sync_error_probability,
+            FaultKind::WritebackError => faults.writeback_error_probability,
+            FaultKind::Silence | FaultKind::Partition | FaultKind::Crash => 0.0,
+        };
+        let by: &[Trouble] = match kind {
+            FaultKind::Cut => &[Trouble::Cut],
+            FaultKind::Silence => &[Trouble::Silence],
+            FaultKind::Partition => &[Trouble::Partition],
+            FaultKind::ReactorStall => &[Trouble::Stall],
+            FaultKind::Crash => &[
+                Trouble::KillGateway,
+                Trouble::GatewayPower,
+                Trouble::KillHost,
+                Trouble::HostPower,
+            ],
+            _ => &[],
+        };
+        // Power fails once more at the end of some seeds.
+        let at_end = kind == FaultKind::Crash && plan.power_failure_at_end;
+        by_chance > 0.0 || at_end || by.iter().any(|trouble| plan.has(*trouble))
+    };
+    let faults = FaultKind::ALL.into_iter().filter(|kind| is_on(*kind));
+    let troubles = Trouble::ALL
+        .into_iter()
+        .filter(|trouble| plan.has(*trouble));
+    let faults = faults.map(Cause::Fault);
+    faults.chain(troubles.map(Cause::Trouble)).collect()
+}
+
+/// How often something that a seed switches on happened in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exercised {
+    pub(crate) cause: Cause,
+    /// How often.
+    pub times: u64,
+}
+
+impl Exercised {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.cause.to_string()
+    }
+}
+
+/// Everything that a plan switches on, and how often it happened.
+pub(crate) fn exercised(plan: &Plan, history: &History) -> Vec<Exercised> {
+    let on = kinds(plan).into_iter();
+    on.map(|cause| Exercised {
+        cause,
+        times: history.happened(cause),
+    })
+    .collect()
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Fault(kind) => write!(formatter, "fault {kind:?}"),
+            Cause::Trouble(trouble) => write!(formatter, "trouble {trouble:?}"),
+            Cause::Fence => write!(formatter, "fence"),
+        }
+    }
+}
