@@ -118,6 +118,8 @@ impl Source {
 pub(crate) struct Open {
     pub(crate) opened: Opened,
     pub(crate) source: Source,
+    /// Which of the host's paths it goes.
+    pub(crate) path: usize,
     pub(crate) namespace: usize,
     /// Bytes of a block.
     pub(crate) block: usize,
@@ -620,6 +622,7 @@ impl Lane {
         let ask = Ask {
             host: self.setting.host,
             life: self.setting.life,
+            path: port.open.path,
             namespace: port.open.namespace,
             opening: port.volume.borrow().number,
             kind,

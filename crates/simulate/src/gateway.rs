@@ -1,7 +1,7 @@
 //! The gateway of a run: its reactors, volumes and target, and what it is told to serve. It can go down and come up again.
 
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +25,18 @@ pub(crate) const SUBSYSTEM: &str = "nqn.2026-01.org.example:simulated";
 /// The host that the gateway runs on.
 pub(crate) const GATEWAY: usize = 1;
 const PORT: u16 = 4420;
+/// Namespaces of a seed at most.
+const NAMESPACES_MAX: u16 = 2;
+
+/// The port over which a host reaches a namespace over one of its paths: where hosts have several, the gateway's end of a connection says
+/// whose it is.
+pub(crate) fn port_of(plan: &Plan, path: usize, namespace: usize) -> u16 {
+    match plan.paths_max() {
+        1 => PORT,
+        _ => PORT + path as u16 * NAMESPACES_MAX + namespace as u16,
+    }
+}
+
 /// The first bytes of a member of a stripe, which hold its label.
 const STRIPE_DATA_OFFSET: u64 = 1 << 20;
 /// How often a gateway that came up is started, while its disk fails.
@@ -34,6 +46,13 @@ const START_REST: Duration = Duration::from_millis(100);
 const REVOKED_POLL: Duration = Duration::from_millis(5);
 /// How long a shutdown lets commands end.
 const DRAIN: Duration = Duration::from_secs(1);
+
+/// Every path and namespace.
+pub(crate) fn ways(plan: &Plan) -> impl Iterator<Item = (usize, usize)> + use<> {
+    let namespaces = plan.volumes.len();
+    let of_path = move |path| (0..namespaces).map(move |namespace| (path, namespace));
+    (0..plan.paths_max() as usize).flat_map(of_path)
+}
 
 /// The name of host `host`.
 pub(crate) fn host_nqn(host: usize) -> Nqn {
@@ -77,7 +96,7 @@ pub(crate) struct Gateway {
     world: World,
     system: Arc<dyn System>,
     plant: Option<Plant>,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: IpAddr,
     running: RefCell<Option<Running>>,
     /// Which namespaces are served, which of them may only be read, and which hosts may connect.
     present: RefCell<Vec<bool>>,
@@ -97,7 +116,7 @@ impl Gateway {
         journal: &Journal,
         world: &World,
         system: Arc<dyn System>,
-        address: std::net::IpAddr,
+        address: IpAddr,
         plant: Option<Plant>,
     ) -> Self {
         Gateway {
@@ -106,7 +125,7 @@ impl Gateway {
             world: world.clone(),
             system,
             plant,
-            address: SocketAddr::new(address, PORT),
+            address,
             running: RefCell::default(),
             present: RefCell::new(vec![true; plan.volumes.len()]),
             read_only: RefCell::new(vec![false; plan.volumes.len()]),
@@ -217,9 +236,9 @@ impl Gateway {
         guards: Vec<Arc<Guard>>,
     ) -> Result<(), TargetError> {
         let target = Target::new(remotes.clone(), self.plan.target.clone()).await?;
-        target
-            .add_listener(ListenerConfig::new(self.address))
-            .await?;
+        for address in self.addresses() {
+            target.add_listener(ListenerConfig::new(address)).await?;
+        }
         let served = guards.iter().map(|guard| self.served(guard)).collect();
         let running = Running {
             remotes,
@@ -229,6 +248,15 @@ impl Gateway {
         };
         *self.running.borrow_mut() = Some(running);
         self.apply().await
+    }
+
+    /// Where the gateway listens.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        let ways = ways(&self.plan).map(|(path, namespace)| port_of(&self.plan, path, namespace));
+        let mut ports: Vec<u16> = ways.collect();
+        ports.dedup();
+        let address = |port| SocketAddr::new(self.address, port);
+        ports.into_iter().map(address).collect()
     }
 
     fn served(&self, guard: &Arc<Guard>) -> Arc<dyn Volume> {
@@ -315,11 +343,7 @@ impl Gateway {
             generation: self.generation.get(),
             subsystems: vec![subsystem],
             hosts: Vec::new(),
-            ports: vec![Port {
-                address: self.address,
-                id: 1,
-                discovery_only: false,
-            }],
+            ports: (1..).zip(self.addresses()).map(port).collect(),
         };
         running.target.apply(snapshot).await
     }
@@ -479,6 +503,14 @@ impl Gateway {
                 .accuse(Violation::new(Check::Progress, message));
         }
         self.journal.say("the target is up");
+    }
+}
+
+fn port((id, address): (u16, SocketAddr)) -> Port {
+    Port {
+        address,
+        id,
+        discovery_only: false,
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Ask {
     pub(crate) host: usize,
     /// How often that host was started before.
     pub(crate) life: u32,
+    /// Which of its paths it goes.
+    pub(crate) path: usize,
     pub(crate) namespace: usize,
     /// Which time it is that a volume was opened.
     pub(crate) opening: u64,
@@ -141,6 +143,17 @@ pub(crate) struct Incident {
     pub(crate) until: Option<Duration>,
 }
 
+/// A connection as the gateway knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Connection {
+    pub(crate) host: usize,
+    pub(crate) path: usize,
+    pub(crate) namespace: usize,
+    pub(crate) from: Duration,
+    /// When it ended there; none while it is there.
+    pub(crate) until: Option<Duration>,
+}
+
 impl Incident {
     /// Whether it was under way at `moment` or later.
     pub(crate) fn is_under_way(&self, moment: Duration) -> bool {
@@ -166,6 +179,7 @@ pub(crate) struct History {
     pub(crate) notes: Vec<(Order, Note)>,
     pub(crate) revocations: Vec<Revocation>,
     pub(crate) incidents: Vec<Incident>,
+    pub(crate) connections: Vec<Connection>,
     /// When things began to go wrong.
     pub(crate) faults_began: Duration,
     /// When that stopped.
@@ -413,6 +427,7 @@ impl fmt::Display for Op {
         let Ask {
             host,
             life,
+            path,
             namespace,
             kind,
             lba,
@@ -433,6 +448,9 @@ impl fmt::Display for Op {
         )?;
         if *life > 0 {
             write!(formatter, ", life {life}")?;
+        }
+        if *path > 0 {
+            write!(formatter, ", path {path}")?;
         }
         match self.ask.expected.is_empty() {
             true => Ok(()),

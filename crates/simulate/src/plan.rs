@@ -110,6 +110,8 @@ pub(crate) struct HostPlan {
     pub(crate) reactors: u16,
     pub(crate) queues: u16,
     pub(crate) depth: u16,
+    /// Ways to each namespace, each an association of its own.
+    pub(crate) paths: u16,
     /// Clients on each reactor.
     pub(crate) lanes: u32,
     pub(crate) header_digest: bool,
@@ -187,7 +189,7 @@ impl Plan {
         }
         let keep_alive = Duration::from_secs(random.pick(&[1, 1, 2, 5, 15]));
         let quiet = keep_alive * 2 + QUIET_MARGIN;
-        let hosts: Vec<HostPlan> = (0..random.within(1..=3))
+        let mut hosts: Vec<HostPlan> = (0..random.within(1..=3))
             .map(|_| host(random, keep_alive))
             .collect();
         let (volumes, disk) = media(random, troubles.gateway_dies());
@@ -214,6 +216,12 @@ impl Plan {
             // What a failed sync left undone, the next process cannot know.
             faults.sync_error_probability = 0.0;
             faults.writeback_error_probability = 0.0;
+        }
+        let paths = &mut Random::new(seed, 4);
+        if paths.percent(40) {
+            for host in &mut hosts {
+                host.paths = paths.within(1..=2) as u16;
+            }
         }
         let pause = random.magnitude(Duration::from_millis(3), Duration::from_secs(1));
         let absence = random.magnitude(Duration::from_millis(5), Duration::from_secs(6));
@@ -270,6 +278,11 @@ impl Plan {
         ];
         all.iter()
             .any(|some| some.iter().any(|(other, _)| *other == trouble))
+    }
+
+    /// The most paths that a host has.
+    pub(crate) fn paths_max(&self) -> u32 {
+        paths_max(&self.hosts)
     }
 
     pub(crate) fn has_disk_errors(&self) -> bool {
@@ -346,6 +359,7 @@ fn host(random: &mut Random, keep_alive: Duration) -> HostPlan {
         reactors,
         queues: random.within(1..=4) as u16,
         depth: random.pick(&[2, 4, 16, 128]),
+        paths: 1,
         lanes: random.within(1..=4) as u32,
         header_digest: random.percent(40),
         data_digest: random.percent(40),
@@ -449,9 +463,16 @@ fn mix(random: &mut Random, volumes: &[VolumePlan], segment_bytes_max: usize) ->
     }
 }
 
+/// The most paths that a host has.
+fn paths_max(hosts: &[HostPlan]) -> u32 {
+    let paths = hosts.iter().map(|host| u32::from(host.paths));
+    paths.max().unwrap_or(1)
+}
+
 fn target(random: &mut Random, hosts: &[HostPlan], volumes: usize) -> TargetConfig {
     // What clients need, three lives of each at once, and a few that are refused.
-    let of_host = |host: &HostPlan| (1 + u32::from(host.queues.max(host.reactors)) + 2) * 3;
+    let of_path = |host: &HostPlan| (1 + u32::from(host.queues.max(host.reactors)) + 2) * 3;
+    let of_host = |host: &HostPlan| of_path(host) * u32::from(host.paths);
     let connections: u32 = hosts.iter().map(of_host).sum::<u32>() * volumes as u32;
     let mdts_bytes = random.pick(&[16 << 10, 128 << 10, 1 << 20]);
     TargetConfig {
@@ -460,7 +481,8 @@ fn target(random: &mut Random, hosts: &[HostPlan], volumes: usize) -> TargetConf
         handshake_timeout: Duration::from_secs(random.within(2..=10)),
         queue_depth: random.pick(&[32, 128]),
         io_queues_max: random.pick(&[8, 128]),
-        controllers_per_host_max: random.pick(&[8, 16]),
+        // Each life has one for each path and namespace, and those of three lives may be there at once.
+        controllers_per_host_max: random.pick(&[8, 16]) * paths_max(hosts) as u16,
         in_capsule_bytes: random.pick(&[0, 4096, 8192, 16_384]),
         bytes_in_flight_per_connection: mdts_bytes << random.within(0..=4),
         mdts_bytes,
@@ -566,6 +588,7 @@ mod tests {
             assert!(some(&|plan| !plan.has(trouble)), "{trouble:?}");
         }
         assert!(some(&is_calm));
+        assert!(some(&|plan| plan.paths_max() == 1) && some(&|plan| plan.paths_max() == 2));
         assert!(some(&|plan| plan.has_disk_errors()));
         assert!(some(&|plan| plan.faults.writeback_error_probability > 0.0
             && plan.has(Trouble::GatewayPower)));

@@ -15,14 +15,16 @@ use std::time::Duration;
 use weir_nvme::Nqn;
 use weir_nvme_host::{HostIdentity, NvmeHost, Options};
 use weir_nvme_target::Target;
-use weir_reactor::sim::{Config, Crash, Faults, Injected, Simulation, World};
+use weir_reactor::sim::{Accepted, Config, Crash, Faults, Injected, Simulation, World};
 use weir_reactor::{Reactor, Remote, System};
 
 use crate::check::exercised::Exercised;
 use crate::check::{self, Check, Promise, Violation};
 use crate::client::{self, Open, Progress, Setting, Source};
-use crate::gateway::{GATEWAY, Gateway, SUBSYSTEM, host_nqn, media_of, start_reactors};
-use crate::journal::{Cause, History, Incident, Journal, Note};
+use crate::gateway::{
+    GATEWAY, Gateway, SUBSYSTEM, host_nqn, media_of, port_of, start_reactors, ways,
+};
+use crate::journal::{Cause, Connection, History, Incident, Journal, Note};
 use crate::plan::{Medium, Plan, Trouble, VolumePlan};
 use crate::plant::Plant;
 use crate::random::Random;
@@ -120,6 +122,9 @@ pub fn run(plan: &Plan, plant: Option<Plant>) -> Report {
     history
         .incidents
         .extend(felt.iter().filter_map(|fault| incident_of(fault, &plan)));
+    history.connections = (world.accepted().into_iter())
+        .filter_map(|accepted| connection_of(&accepted, &plan))
+        .collect();
     let promises: Vec<Promise> = promises.take();
     let violations = match promises.is_empty() {
         true => history.wrong.clone(),
@@ -159,6 +164,20 @@ fn incident_of(fault: &Injected, plan: &Plan) -> Option<Incident> {
         namespace: fault.path.as_ref().and_then(namespace),
         from: fault.from,
         until: fault.until,
+    })
+}
+
+/// Whose connection it was, as the gateway knows it.
+fn connection_of(accepted: &Accepted, plan: &Plan) -> Option<Connection> {
+    let port = accepted.server.port();
+    let is_meant = |&(path, namespace): &(usize, usize)| port_of(plan, path, namespace) == port;
+    let (path, namespace) = ways(plan).find(is_meant)?;
+    Some(Connection {
+        host: accepted.client_host.0.checked_sub(FIRST_HOST)?,
+        path,
+        namespace,
+        from: accepted.from,
+        until: accepted.until,
     })
 }
 
@@ -794,41 +813,45 @@ async fn open_all(
     plan: Arc<Plan>,
     journal: Journal,
     host: usize,
-    address: std::net::SocketAddr,
+    address: std::net::IpAddr,
     plant: Option<Plant>,
 ) -> Vec<Open> {
     let of_host = &plan.hosts[host];
     let identity = HostIdentity::from_random([host as u8 + 1; 16]);
     let initiator = NvmeHost::new(identity, of_host.reactors);
     let mut open = Vec::new();
-    for (namespace, volume) in plan.volumes.iter().enumerate() {
-        let nqn = Nqn::new(SUBSYSTEM).expect("a valid name");
-        let options = Options {
-            nsid: namespace as u32 + 1,
-            queues: Some(of_host.queues),
-            depth: of_host.depth,
-            header_digest: of_host.header_digest,
-            data_digest: of_host.data_digest,
-            host_data_alignment: of_host.alignment,
-            keep_alive: of_host.keep_alive,
-            controller_loss_timeout: None,
-            reconnect_delay: of_host.reconnect_delay,
-            io_timeout: of_host.io_timeout,
-            flush_after_reconnect: plant == Some(Plant::TrustReconnect),
-            ..Options::new(&address.ip().to_string(), address.port(), nqn)
-        };
-        let source = Source {
-            initiator: Arc::clone(&initiator),
-            options,
-            journal: journal.clone(),
-            plant: plant.filter(|plant| plant.is_at_the_client()),
-        };
-        open.push(Open {
-            opened: source.open(&reactor).await,
-            source,
-            namespace,
-            block: volume.block as usize,
-        });
+    for path in 0..usize::from(of_host.paths) {
+        for (namespace, volume) in plan.volumes.iter().enumerate() {
+            let nqn = Nqn::new(SUBSYSTEM).expect("a valid name");
+            let port = port_of(&plan, path, namespace);
+            let options = Options {
+                nsid: namespace as u32 + 1,
+                queues: Some(of_host.queues),
+                depth: of_host.depth,
+                header_digest: of_host.header_digest,
+                data_digest: of_host.data_digest,
+                host_data_alignment: of_host.alignment,
+                keep_alive: of_host.keep_alive,
+                controller_loss_timeout: None,
+                reconnect_delay: of_host.reconnect_delay,
+                io_timeout: of_host.io_timeout,
+                flush_after_reconnect: plant == Some(Plant::TrustReconnect),
+                ..Options::new(&address.to_string(), port, nqn)
+            };
+            let source = Source {
+                initiator: Arc::clone(&initiator),
+                options,
+                journal: journal.clone(),
+                plant: plant.filter(|plant| plant.is_at_the_client()),
+            };
+            open.push(Open {
+                opened: source.open(&reactor).await,
+                source,
+                path,
+                namespace,
+                block: volume.block as usize,
+            });
+        }
     }
     open
 }

@@ -33,7 +33,7 @@ use std::time::Duration;
 use weir_memory::Pool;
 
 pub use injected::{FaultKind, Injected};
-pub use network::Connection;
+pub use network::{Accepted, Connection};
 pub use settings::{Config, Crash, DiskConfig, Faults, HostId};
 pub use world::World;
 

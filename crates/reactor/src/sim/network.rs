@@ -108,6 +108,8 @@ struct Endpoint {
     severed: bool,
     /// It has reset the connection: nothing that it sent is repeated, the reset neither.
     has_reset: bool,
+    /// Its place in the record of accepted connections.
+    accepted: Option<usize>,
     receivers: VecDeque<Waiter>,
     senders: VecDeque<Waiter>,
 }
@@ -162,6 +164,21 @@ pub struct Connection {
     ends: (Handle, Handle),
 }
 
+/// The life of a connection at the end that accepted it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepted {
+    /// The end that connected.
+    pub client: SocketAddr,
+    /// Its host.
+    pub client_host: HostId,
+    /// The end that accepted.
+    pub server: SocketAddr,
+    /// When it was requested.
+    pub from: Duration,
+    /// When no program held it any more; none while one does, or may accept it yet.
+    pub until: Option<Duration>,
+}
+
 pub(super) struct Network {
     socket_buffer: u32,
     connect_timeout: Duration,
@@ -174,6 +191,8 @@ pub(super) struct Network {
     silent: BTreeMap<Handle, usize>,
     down: BTreeSet<HostId>,
     next_port: u16,
+    /// All that were requested, in order.
+    accepted: Vec<Accepted>,
 }
 
 impl Network {
@@ -192,6 +211,7 @@ impl Network {
             silent: BTreeMap::new(),
             down: BTreeSet::new(),
             next_port: FREE_PORT_MIN,
+            accepted: Vec::new(),
         }
     }
 
@@ -239,6 +259,7 @@ impl Network {
             failed: false,
             severed: false,
             has_reset: false,
+            accepted: None,
             receivers: VecDeque::new(),
             senders: VecDeque::new(),
         }
@@ -509,6 +530,14 @@ impl Network {
         server.local = Some(if mapped { map(target) } else { target });
         server.remote = Some(if mapped { map(source) } else { source });
         server.peer = Some(client);
+        server.accepted = Some(self.accepted.len());
+        self.accepted.push(Accepted {
+            client: source,
+            client_host: from,
+            server: target,
+            from: Duration::from_nanos(schedule.now),
+            until: None,
+        });
         let handle = schedule.new_handle();
         self.endpoints.insert(handle, server);
         let endpoint = self.endpoints.get_mut(&client).expect("is connecting");
@@ -567,6 +596,7 @@ impl Network {
 
     /// Forgets the server's end of a connection that its client gave up before it was established.
     fn withdraw(&mut self, server: Handle) {
+        self.never_held(server);
         let Some(endpoint) = self.endpoints.remove(&server) else {
             return;
         };
@@ -1126,6 +1156,7 @@ impl Network {
             return false;
         }
         self.end_silence(schedule, handle);
+        self.end_accepted(schedule, handle);
         let endpoint = self.endpoints.get_mut(&handle).expect("looked up above");
         let Some(peer) = endpoint.peer else {
             self.endpoints.remove(&handle);
@@ -1156,6 +1187,7 @@ impl Network {
         };
         if is_over(one) && is_over(other) && !self.is_queued(one) && !self.is_queued(other) {
             for handle in [one, other] {
+                self.never_held(handle);
                 self.endpoints.remove(&handle);
                 self.silent.remove(&handle);
             }
@@ -1220,6 +1252,29 @@ impl Network {
         self.end_silence(schedule, one);
     }
 
+    /// Records that no program holds an accepted connection any more.
+    fn end_accepted(&mut self, schedule: &Schedule, end: Handle) {
+        let endpoint = self.endpoints.get(&end);
+        if let Some(place) = endpoint.and_then(|endpoint| endpoint.accepted) {
+            let now = Duration::from_nanos(schedule.now);
+            self.accepted[place].until.get_or_insert(now);
+        }
+    }
+
+    /// Records that no program will hold an accepted connection that none has held so far.
+    fn never_held(&mut self, end: Handle) {
+        let endpoint = self.endpoints.get(&end);
+        if let Some(place) = endpoint.and_then(|endpoint| endpoint.accepted) {
+            let accepted = &mut self.accepted[place];
+            accepted.until.get_or_insert(accepted.from);
+        }
+    }
+
+    /// The life of each accepted connection.
+    pub(super) fn accepted(&self) -> Vec<Accepted> {
+        self.accepted.clone()
+    }
+
     /// Records the end of a silence, where no program holds either end of the connection any more.
     fn end_silence(&self, schedule: &mut Schedule, end: Handle) {
         let Some(silence) = self.silent.get(&end) else {
@@ -1265,7 +1320,12 @@ impl Network {
         let ends = handles
             .iter()
             .filter(|end| self.endpoints.contains_key(end));
-        ends.for_each(|end| self.end_silence(schedule, *end));
+        for end in ends {
+            self.end_silence(schedule, *end);
+        }
+        for end in &handles {
+            self.end_accepted(schedule, *end);
+        }
         self.lose_in_flight_from(host);
         handles
     }

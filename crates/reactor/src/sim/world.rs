@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::disk::Disks;
 use super::injected::{FaultKind, Injected};
-use super::network::{Connection, Network};
+use super::network::{Accepted, Connection, Network};
 use super::random::nanoseconds;
 use super::schedule::{Event, Schedule, Step};
 use super::settings::{Config, Crash, DiskConfig, Faults, HostId};
@@ -147,6 +147,12 @@ impl World {
     #[must_use]
     pub fn injected(&self) -> Vec<Injected> {
         self.lock().schedule.injected.clone()
+    }
+
+    /// The life of each connection at the end that accepted it, in the order in which they were requested.
+    #[must_use]
+    pub fn accepted(&self) -> Vec<Accepted> {
+        self.lock().network.accepted()
     }
 
     /// The established connections, oldest first.

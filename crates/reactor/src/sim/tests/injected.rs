@@ -47,11 +47,14 @@ fn what_is_done_to_hosts_and_paths_is_recorded() {
             second().await;
             let silent = |until| fault(FaultKind::Silence, (1, 0), 2, until);
             assert_eq!(recorded(&world), [parted.clone(), silent(None)]);
+            let held_until = || world.accepted()[0].until.map(|until| until.as_secs());
+            assert_eq!(held_until(), None);
             world.crash(0, Crash::Power);
             second().await;
             world.restart(0);
             let crash = fault(FaultKind::Crash, (0, 0), 4, Some(5));
             assert_eq!(recorded(&world), [parted, silent(Some(4)), crash]);
+            assert_eq!((world.accepted().len(), held_until()), (1, Some(4)));
         });
     });
 }
