@@ -513,7 +513,7 @@ impl Lane {
                 // A medium may have broken for good when its fault was injected; the network may not.
                 let broken = self.setting.plan.has_disk_errors();
                 let (mut result, mut fine) = (None, false);
-                let tries = CALM_TRIES + self.setting.plan.quiet().as_secs();
+                let tries = calm_tries(&self.setting.plan);
                 for _ in 0..tries {
                     result = self.ask(port, kind, lba, blocks).await;
                     // Tries may be cancelled by the client itself: it is enough that one of them met what is broken.
@@ -538,6 +538,17 @@ impl Lane {
         }
     }
 
+    /// The path to the same namespace on which the fewest requests wait: over one that is lost none ends.
+    fn way_to(&self, port: Rc<Port>) -> Rc<Port> {
+        let namespace = port.open.namespace;
+        let ways = self.ports.iter();
+        let fewer = ways
+            .filter(|other| other.open.namespace == namespace)
+            .min_by_key(|other| other.waiting.borrow().len())
+            .filter(|other| other.waiting.borrow().len() < port.waiting.borrow().len());
+        fewer.cloned().unwrap_or(port)
+    }
+
     fn used(&self, port: &Port) -> u64 {
         self.setting.plan.volumes[port.open.namespace].used
     }
@@ -546,6 +557,7 @@ impl Lane {
         let plan = Arc::clone(&self.setting.plan);
         let mix = &plan.mix;
         let port = Rc::clone(&self.ports[self.random.below(self.ports.len() as u64) as usize]);
+        let port = self.way_to(port);
         if self.random.below(1000) < mix.drops_per_thousand {
             port.drop_queue().await;
         }
@@ -748,6 +760,11 @@ impl Lane {
     }
 }
 
+/// How often a command is tried after the faults.
+fn calm_tries(plan: &Plan) -> u64 {
+    CALM_TRIES + plan.quiet().as_secs()
+}
+
 /// Reads all blocks that clients use, and records it, so that what is there in the end is explained too.
 pub(crate) async fn read_everything(reactor: Reactor, setting: Setting) {
     for open in &setting.open {
@@ -764,12 +781,12 @@ pub(crate) async fn read_everything(reactor: Reactor, setting: Setting) {
         while lba < used {
             let blocks = (used - lba).min(8);
             let mut read = false;
-            for _ in 0..5 {
+            for _ in 0..calm_tries(&setting.plan) {
                 read |= lane.ask(&port, OperationKind::Read, lba, blocks).await == Some(Ok(()));
                 if read {
                     break;
                 }
-                reactor.sleep(REST).await;
+                reactor.sleep(CALM_PAUSE).await;
             }
             if !read {
                 let message = format!(
