@@ -67,7 +67,7 @@ pub(crate) struct Shard {
     /// Latencies of the removed namespaces of subsystems that are served.
     retired: RefCell<HashMap<Nqn, Latency>>,
     pub(crate) connections: RefCell<BTreeMap<u64, Rc<Entry>>>,
-    pub(crate) listeners: RefCell<HashMap<u64, Listening>>,
+    pub(crate) listeners: RefCell<BTreeMap<u64, Listening>>,
     /// Connections that were accepted and wait until they may be served.
     pub(crate) waiting: RefCell<VecDeque<Waiting>>,
     /// Data in flight of all connections here.
