@@ -6,6 +6,7 @@
 pub(crate) mod atomic;
 pub(crate) mod exercised;
 pub(crate) mod register;
+pub(crate) mod replaced;
 pub(crate) mod revoked;
 pub(crate) mod stale;
 pub(crate) mod status;
@@ -26,6 +27,8 @@ pub enum Check {
     StaleWrites,
     /// No write begins or goes on after it was acknowledged that its host may not write any more.
     RevokedWrites,
+    /// No write over a path that was lost goes on once the host was served over another one.
+    ReplacedPath,
     /// Every read is explained by some order of writes.
     Reads,
     /// Compare-and-write is atomic against all writers.
@@ -60,6 +63,7 @@ impl Check {
             Check::FlushedWrites => "flushed-writes",
             Check::StaleWrites => "stale-writes",
             Check::RevokedWrites => "revoked-writes",
+            Check::ReplacedPath => "replaced-path",
             Check::Reads => "reads",
             Check::CompareWrites => "compare-writes",
             Check::Atomicity => "atomicity",
@@ -126,6 +130,7 @@ pub(crate) fn all(plan: &Plan, promises: &[Promise], history: &History) -> Vec<V
     let mut found = history.wrong.clone();
     found.extend(stale::check(history));
     found.extend(revoked::check(history));
+    found.extend(replaced::check(history));
     found.extend(status::check(plan, promises, history));
     found.extend(exercised::check(plan, promises, history));
     found.extend(atomic::check(promises, history));

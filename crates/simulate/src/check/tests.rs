@@ -6,7 +6,7 @@ use weir_block::{OperationKind, VolumeError};
 use weir_reactor::sim::FaultKind;
 
 use super::{Check, Promise, Violation, all};
-use crate::journal::{Ask, Cause, History, Note, Whose};
+use crate::journal::{Ask, Cause, Connection, History, Note, Whose};
 use crate::plan::{Plan, Trouble};
 
 const NOW: Duration = Duration::ZERO;
@@ -701,4 +701,53 @@ fn what_is_not_exercised_is_found() {
         let found = exercised(&plan, story);
         assert_eq!(!found.is_empty(), is_found, "{made:?}: {found:?}");
     }
+}
+
+#[test]
+fn a_write_over_a_path_that_was_replaced_is_found() {
+    let second = Duration::from_secs(1);
+    // When the execution over path 0 ends, when that path's connection does, and over which path the host goes on.
+    let found = |over: u32, lost: Option<u32>, (path, lba): (usize, u64)| {
+        let mut story = Story::default();
+        story.0.connections.push(Connection {
+            host: 0,
+            path: 0,
+            namespace: 0,
+            from: Duration::ZERO,
+            until: lost.map(|lost| second * lost),
+        });
+        let history = &mut story.0;
+        let mut execution = 0;
+        let (mut first, mut later) = (0, 0);
+        for time in 1..=10 {
+            let now = second * time;
+            if time == 1 {
+                first = history.ask(now, Story::ask(OperationKind::Write, 0, 2));
+                execution = history.begin(now, Some(first), 0, OperationKind::Write, (0, 2));
+            }
+            if time == 5 {
+                let ask = Ask {
+                    path,
+                    ..Story::ask(OperationKind::Write, lba, 1)
+                };
+                later = history.ask(now, ask);
+            }
+            if time == 6 {
+                history.end(now, later, Ok(()), Vec::new());
+            }
+            if time == over {
+                history.over(now, execution, true);
+            }
+        }
+        history.end(second * 11, first, Ok(()), Vec::new());
+        let found = all(&Plan::of(0), &[PROMISE], history);
+        found.iter().any(|one| one.check == Check::ReplacedPath)
+    };
+    assert!(found(8, Some(3), (1, 1)));
+    // It ended before; the path was there, or was lost later; it is the same one; it is of other blocks.
+    assert!(!found(4, Some(3), (1, 1)));
+    assert!(!found(8, None, (1, 1)));
+    assert!(!found(8, Some(5), (1, 1)));
+    assert!(!found(8, Some(3), (0, 1)));
+    assert!(!found(8, Some(3), (1, 4)));
 }
