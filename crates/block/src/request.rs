@@ -1,6 +1,6 @@
 //! What is asked of a volume, and what it answers.
 
-use weir_memory::{Segments, View, Views, segments_len, slice_views, views_len};
+use weir_memory::{Pool, Segments, View, Views, segments_len, slice_views, views_len};
 
 use crate::{BlockSize, VolumeError};
 
@@ -191,6 +191,19 @@ impl Operation {
     #[must_use]
     pub fn modifies(&self) -> bool {
         self.kind().modifies()
+    }
+
+    /// Copies data that is not in `pool` out of the pool that it is in.
+    pub fn copy_out(&mut self, pool: &Pool) {
+        let (Operation::Write { data, .. }
+        | Operation::Compare { data, .. }
+        | Operation::CompareWrite { data, .. }) = self
+        else {
+            return;
+        };
+        for view in data.iter_mut().filter(|view| pool.is_of_another(view)) {
+            *view = View::copy_of(view);
+        }
     }
 
     /// Whether every buffer of it is as long as its range.

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_block::{
-    Announcement, CompletionSink, Geometry, Landing, Operation, Queue, Request, Router, Token,
-    Volume, VolumeError,
+    Announcement, CompletionSink, Geometry, Landing, Queue, Request, Router, Token, Volume,
+    VolumeError,
 };
-use weir_memory::{Pool, View};
+use weir_memory::Pool;
 use weir_reactor::{Instant, Reactor, SharedSection};
 
 use crate::latency::Latency;
@@ -135,7 +135,7 @@ impl VolumeQueue {
         self.any_late.set(!taken_late.is_empty());
         for request in pending.iter_mut().skip(refused.len()) {
             refused.push_back(request.token);
-            copy_out(&mut request.operation, &self.pool);
+            request.operation.copy_out(&self.pool);
         }
         assert_eq!(refused.len(), pending.len(), "what is left was refused");
     }
@@ -195,19 +195,6 @@ impl VolumeQueue {
     }
 }
 
-/// Copies the data of a request that is not in `pool` out of the pool that it is in.
-fn copy_out(operation: &mut Operation, pool: &Pool) {
-    let (Operation::Write { data, .. }
-    | Operation::Compare { data, .. }
-    | Operation::CompareWrite { data, .. }) = operation
-    else {
-        return;
-    };
-    for view in data.iter_mut().filter(|view| pool.is_of_another(view)) {
-        *view = View::copy_of(view);
-    }
-}
-
 /// A namespace on one reactor.
 pub(crate) struct Attached {
     pub(crate) namespace: Namespace,
@@ -255,6 +242,8 @@ impl Namespaces {
 
 #[cfg(test)]
 mod tests {
+    use weir_block::Operation;
+
     use super::*;
 
     /// Takes so many requests, and no more.

@@ -73,6 +73,15 @@ struct KeptBack {
     operation: Operation,
     range: Range<u64>,
     number: u64,
+    /// By a hold of its host, and no lock.
+    is_held: bool,
+}
+
+/// What keeps a request back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keeper {
+    Lock,
+    Hold,
 }
 
 /// How a request of the user ended.
@@ -119,6 +128,8 @@ pub(super) struct Lane {
     outgoing: RefCell<VecDeque<Request>>,
     below: RefCell<Slots<Below>>,
     kept_back: RefCell<VecDeque<KeptBack>>,
+    /// Those of them that only a hold keeps back: what one host left behind takes no room from others.
+    held: Cell<u32>,
     emulated: RefCell<Slots<Emulated>>,
     /// Ended without the volume below, until the submission is over.
     ended: RefCell<VecDeque<Ended>>,
@@ -177,6 +188,7 @@ impl GuardQueue {
             outgoing: RefCell::default(),
             below: RefCell::new(Slots::with_capacity(depth as usize)),
             kept_back: RefCell::default(),
+            held: Cell::new(0),
             emulated: RefCell::new(Slots::with_capacity(0)),
             ended: RefCell::default(),
             locks: RefCell::default(),
@@ -214,6 +226,7 @@ impl GuardQueue {
 
 impl Queue for GuardQueue {
     fn landing(&mut self, lba: u64, blocks: u32) -> Landing {
+        self.lane.read_holds();
         let guard = &self.lane.guard;
         let ratio = 1u64 << guard.ratio_shift;
         let blocks_below = blocks >> guard.ratio_shift;
@@ -223,7 +236,7 @@ impl Queue for GuardQueue {
         if as_it_is && let Some(inner) = &mut *self.lane.inner.borrow_mut() {
             let lba = lba >> guard.ratio_shift;
             let landing = inner.landing(lba, blocks_below);
-            // Behind a lock or a limit the data would stay for long. Both come and go with a task's own turn only.
+            // Behind a lock or a limit the data would stay for long.
             let kept_back = matches!(landing, Landing::Anywhere)
                 && (self.lane.is_limited.get()
                     || self
@@ -239,7 +252,8 @@ impl Queue for GuardQueue {
 
     fn submit(&mut self, batch: &mut VecDeque<Request>) {
         let lane = &self.lane;
-        while lane.taken.get() < lane.depth
+        lane.read_holds();
+        while lane.taken.get() - lane.held.get() < lane.depth
             && let Some(request) = batch.pop_front()
         {
             lane.take(request);
@@ -381,8 +395,14 @@ impl Lane {
     #[inline(never)]
     fn begin_or_wait(&self, user: User, number: u64, operation: Operation, is_simple: bool) {
         let (origin, range) = (Origin::User(user), self.range_below(user.range));
-        if self.is_kept_back(&origin, is_simple, &range) {
-            self.keep_back(origin, operation, range, number);
+        if let Some(keeper) = self.keeper(&origin, is_simple, &range) {
+            self.keep_back(KeptBack {
+                origin,
+                operation,
+                range,
+                number,
+                is_held: keeper == Keeper::Hold,
+            });
         } else if is_simple {
             self.send(origin, operation, range, number);
         } else {
@@ -425,12 +445,19 @@ impl Lane {
         next
     }
 
-    /// Ends what waits for a limit: it has had no effect.
+    /// Ends what waits for a limit, or for what its host has left behind: it has had no effect.
     fn give_up_waiting(&self) {
         let error = match self.guard.is_retired() {
             true => VolumeError::Lost,
             false => VolumeError::Cancelled,
         };
+        while let Some(kept) = self.take_kept(|kept| kept.is_held) {
+            let Origin::User(user) = kept.origin else {
+                unreachable!("parts pass holds")
+            };
+            let ended = (user, Err(error), kept.operation);
+            self.ended.borrow_mut().push_back(ended);
+        }
         if let Some(meter) = &mut *self.meter.borrow_mut() {
             let ended = meter.cancel_all();
             let ended = ended.map(|waiting| (waiting.user, Err(error), waiting.operation));
@@ -472,29 +499,44 @@ impl Lane {
         lba >> shift..(lba + blocks + rest) >> shift
     }
 
-    fn keep_back(&self, origin: Origin, operation: Operation, range: Range<u64>, number: u64) {
+    /// Keeps a request back that is new here. Its data may have been received before a hold was announced, into what others
+    /// receive into: that is copied out.
+    fn keep_back(&self, mut kept: KeptBack) {
         self.counters.waited_for_lock();
-        self.kept_back.borrow_mut().push_back(KeptBack {
-            origin,
-            operation,
-            range,
-            number,
-        });
+        kept.operation.copy_out(self.reactor.pool());
+        self.push_kept(kept);
     }
 
-    /// Whether a lock or a hold keeps a request back. One that takes several steps is kept back by a hold as a whole, and by locks
-    /// in its steps: these pass holds, for it has begun.
-    fn is_kept_back(&self, origin: &Origin, is_simple: bool, range: &Range<u64>) -> bool {
+    fn push_kept(&self, kept: KeptBack) {
+        self.held.set(self.held.get() + u32::from(kept.is_held));
+        self.kept_back.borrow_mut().push_back(kept);
+    }
+
+    /// Takes the first request that is kept back of those that `is_it` names.
+    fn take_kept(&self, is_it: impl Fn(&KeptBack) -> bool) -> Option<KeptBack> {
+        let mut kept_back = self.kept_back.borrow_mut();
+        let at = kept_back.iter().position(is_it)?;
+        let kept = kept_back.remove(at)?;
+        self.held.set(self.held.get() - u32::from(kept.is_held));
+        Some(kept)
+    }
+
+    /// What keeps a request back: a lock, or else a hold. One that takes several steps is kept back by a hold as a whole, and by
+    /// locks in its steps: these pass holds, for it has begun.
+    fn keeper(&self, origin: &Origin, is_simple: bool, range: &Range<u64>) -> Option<Keeper> {
         let locks = self.locks.borrow();
-        let keeps_back = |locked: &Locked| match (locked.host, origin) {
-            (None, _) => is_simple,
-            (Some(_), Origin::Part(_)) => false,
-            (host, Origin::User(user)) => host == self.sink.host_of(user.token.owner),
-        };
-        !locks.is_empty()
-            && locks
-                .iter()
-                .any(|locked| overlaps(&locked.range, range) && keeps_back(locked))
+        let mut keeper = None;
+        for locked in locks.iter().filter(|lock| overlaps(&lock.range, range)) {
+            match (locked.host, origin) {
+                (None, _) if is_simple => return Some(Keeper::Lock),
+                (None, _) | (Some(_), Origin::Part(_)) => {}
+                (host, Origin::User(user)) if host == self.sink.host_of(user.token.owner) => {
+                    keeper = Some(Keeper::Hold);
+                }
+                _ => {}
+            }
+        }
+        keeper
     }
 
     /// Whether a request of some host would be kept back.
@@ -621,8 +663,14 @@ impl Lane {
         });
         let (origin, number) = (Origin::Part(Rc::clone(&part)), self.number());
         let range = range_of(&operation);
-        if under.is_none() && self.is_kept_back(&origin, true, &range) {
-            self.keep_back(origin, operation, range, number);
+        if under.is_none() && self.keeper(&origin, true, &range).is_some() {
+            self.keep_back(KeptBack {
+                origin,
+                operation,
+                range,
+                number,
+                is_held: false,
+            });
         } else {
             self.send(origin, operation, range, number);
         }
@@ -652,10 +700,7 @@ impl Lane {
 
     fn cancel(&self, token: Token) {
         let is_it = |origin: &Origin| matches!(origin, Origin::User(user) if user.token == token);
-        let mut kept_back = self.kept_back.borrow_mut();
-        if let Some(at) = kept_back.iter().position(|kept| is_it(&kept.origin)) {
-            let kept = kept_back.remove(at).expect("just found");
-            drop(kept_back);
+        if let Some(kept) = self.take_kept(|kept| is_it(&kept.origin)) {
             let Origin::User(user) = kept.origin else {
                 unreachable!("just matched")
             };
@@ -664,7 +709,6 @@ impl Lane {
             self.wake();
             return;
         }
-        drop(kept_back);
         let mut meter = self.meter.borrow_mut();
         let waiting = meter.as_mut().and_then(|meter| meter.cancel(token));
         drop(meter);
@@ -697,10 +741,7 @@ impl Lane {
     /// Ends the part of an emulated request that a lock keeps back.
     fn cancel_kept_back_part(&self, of: Key) {
         let is_it = |origin: &Origin| matches!(origin, Origin::Part(part) if part.of == of);
-        let mut kept_back = self.kept_back.borrow_mut();
-        let at = kept_back.iter().position(|kept| is_it(&kept.origin));
-        let kept = at.and_then(|at| kept_back.remove(at));
-        drop(kept_back);
+        let kept = self.take_kept(|kept| is_it(&kept.origin));
         if let Some(kept) = kept
             && let Origin::Part(part) = kept.origin
         {
@@ -761,6 +802,23 @@ impl Lane {
         }
     }
 
+    /// Reads of the holds that were announced by now, though the queue's task has not had its turn: whoever saw that a connection
+    /// was lost may be here already.
+    #[inline]
+    fn read_holds(&self) {
+        if self.mailbox.is_filled() {
+            self.read_holds_now();
+        }
+    }
+
+    #[cold]
+    fn read_holds_now(&self) {
+        let is_hold = |message: &Message| matches!(message, Message::Hold { .. });
+        for message in self.mailbox.take_those(is_hold) {
+            self.take_message(message);
+        }
+    }
+
     /// Has everything that `owner` has left here hold its range: what has not begun was cancelled.
     fn abandon(&self, owner: u32, announcement: &Announcement) {
         let Some(host) = self.sink.host_of(owner) else {
@@ -807,15 +865,16 @@ impl Lane {
     fn let_through(&self) {
         let kept_back = self.kept_back.borrow().len();
         for _ in 0..kept_back {
-            let Some(kept) = self.kept_back.borrow_mut().pop_front() else {
+            let Some(mut kept) = self.take_kept(|_| true) else {
                 return;
             };
             let is_simple = match &kept.origin {
                 Origin::User(_) => self.is_simple(&kept.operation),
                 Origin::Part(_) => true,
             };
-            if self.is_kept_back(&kept.origin, is_simple, &kept.range) {
-                self.kept_back.borrow_mut().push_back(kept);
+            if let Some(keeper) = self.keeper(&kept.origin, is_simple, &kept.range) {
+                kept.is_held = keeper == Keeper::Hold;
+                self.push_kept(kept);
                 continue;
             }
             match kept.origin {

@@ -18,7 +18,8 @@
 //!
 //! A hold is for requests whose connection was lost: they may end at any time, and what their host submits on another path must not
 //! come before them. It is announced as a lock is, excludes requests of that one host that overlap its range, and nobody else's.
-//! Nothing has to end before it holds: it takes effect on each queue as that reads of it, and is released when its requests have ended.
+//! Nothing has to end before it holds: it takes effect on each queue as that reads of it, at the latest with its next submission, and
+//! is released when its requests have ended. What it alone keeps back takes no room from others, and ends where the volume is drained.
 //! Holds may overlap one another and locks.
 //!
 //! With holds neither can it deadlock: a hold keeps back only requests that have not begun, which hold no lock and are not in
