@@ -26,8 +26,9 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// What differs from `before`; resident memory may have grown by `growth_max` bytes, and descriptors may have become fewer:
-    /// whoever looks has some of them, which may have been there still when `before` was looked at.
+    /// What differs from `before`; resident memory may have grown by `growth_max` bytes, and descriptors and buffers may have become
+    /// fewer: whoever looks has some of the ones, and what was written first some of the others, which may have been there still when
+    /// `before` was looked at.
     pub fn compare(&self, before: &Self, growth_max: u64) -> Vec<String> {
         let exact = [
             ("connections", self.connections, before.connections),
@@ -37,7 +38,7 @@ impl Resources {
             ("requests in flight", self.requests, before.requests),
             (
                 "bytes of buffers in use",
-                self.buffer_bytes,
+                self.buffer_bytes.max(before.buffer_bytes),
                 before.buffer_bytes,
             ),
             (

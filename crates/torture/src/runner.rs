@@ -362,10 +362,10 @@ impl Runner {
                 .map_err(|why| (Outcome::TargetGone, why))?;
             let differences = now.compare(&before, growth_max);
             if differences.is_empty() {
-                // What was there only because somebody looked leaves no room for what a later case leaves behind.
-                let descriptors = now.descriptors.min(before.descriptors);
+                // What was there only for a moment leaves no room for what a later case leaves behind.
                 self.before = Some(Resources {
-                    descriptors,
+                    descriptors: now.descriptors.min(before.descriptors),
+                    buffer_bytes: now.buffer_bytes.min(before.buffer_bytes),
                     ..before
                 });
                 return Ok(());
