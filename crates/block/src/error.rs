@@ -42,7 +42,7 @@ pub enum VolumeError {
 }
 
 impl VolumeError {
-    /// Whether a request that ended with this surely had no effect.
+    /// Returns whether a request that ended with this surely had no effect.
     #[must_use]
     pub fn had_no_effect(self) -> bool {
         !matches!(

@@ -140,7 +140,7 @@ pub enum OperationKind {
 }
 
 impl OperationKind {
-    /// Whether it changes what the volume holds.
+    /// Returns whether it changes what the volume holds.
     #[must_use]
     pub fn modifies(self) -> bool {
         match self {
@@ -187,7 +187,7 @@ impl Operation {
         }
     }
 
-    /// Whether it changes what the volume holds.
+    /// Returns whether it changes what the volume holds.
     #[must_use]
     pub fn modifies(&self) -> bool {
         self.kind().modifies()

@@ -66,7 +66,7 @@ struct Flight {
     /// Parts that there are.
     parts: u32,
     error: Option<VolumeError>,
-    /// Whether a piece of it has changed something, or may have.
+    /// Set once a piece of it has changed something, or may have.
     done_in_part: bool,
     cancelled: bool,
 }

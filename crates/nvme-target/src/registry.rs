@@ -110,7 +110,7 @@ impl Controller {
         std::ptr::eq(&*self.shared, shared)
     }
 
-    /// Whether this is a controller of `host`'s and of that subsystem.
+    /// Returns whether this is a controller of `host`'s and of that subsystem.
     fn is_of(&self, subsystem: &Nqn, host: &Nqn) -> bool {
         self.shared.subsystem_nqn == *subsystem && self.shared.host.nqn == *host
     }

@@ -26,7 +26,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// What differs from `before`; resident memory may have grown by `growth_max` bytes, and descriptors and buffers may have become
+    /// Lists what differs from `before`; resident memory may have grown by `growth_max` bytes, and descriptors and buffers may have become
     /// fewer: whoever looks has some of the ones, and what was written first some of the others, which may have been there still when
     /// `before` was looked at.
     pub fn compare(&self, before: &Self, growth_max: u64) -> Vec<String> {

@@ -65,7 +65,7 @@ impl<M> Mailbox<M> {
         std::mem::take(&mut state.messages)
     }
 
-    /// Whether there is anything to take. What was posted before whatever the caller saw last is there.
+    /// Returns whether there is anything to take. What was posted before whatever the caller saw last is there.
     #[inline]
     pub fn is_filled(&self) -> bool {
         self.filled.load(Ordering::Acquire)

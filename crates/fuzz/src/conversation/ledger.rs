@@ -89,7 +89,7 @@ pub(super) struct Ledger {
     /// Data of H2CData, by connection and CID.
     transfers: HashMap<(PeerId, u16), Vec<Transfer>>,
     pub(super) peers: Vec<PeerRecord>,
-    /// Whether a guard keeps what a lost connection left apart from what its host does next.
+    /// Set where a guard keeps what a lost connection left apart from what its host does next.
     guarded: bool,
     /// When the latest command was sent of those with which a host read or wrote a block: by host, namespace and block.
     touched: HashMap<(usize, u32, u64), u64>,
@@ -247,7 +247,7 @@ impl Ledger {
         }
     }
 
-    /// Whether the host of a connection that was lost has read or written this block since over another, so that nothing of that
+    /// Returns whether the host of a connection that was lost has read or written this block since over another, so that nothing of that
     /// connection may change it any more.
     fn is_over(&self, peer: PeerId, nsid: u32, block: u64) -> bool {
         let record = &self.peers[peer];

@@ -24,7 +24,7 @@ const UNIT_BLOCKS: u32 = 8;
 const UNIT: usize = UNIT_BLOCKS as usize * BLOCK;
 /// For how long a volume does not answer.
 const HUNG: Duration = Duration::from_secs(5);
-/// What waits for no volume is there by then.
+/// By then everything has arrived that waits for no volume.
 const SOON: Duration = Duration::from_secs(1);
 
 fn guarded(slow: &Arc<SlowVolume>) -> Arc<Guard> {
@@ -103,7 +103,7 @@ fn in_capsule() -> HostOptions {
     }
 }
 
-/// So many units.
+/// Gives the blocks of `count` units.
 fn units(first: u64, count: u32) -> Blocks {
     Blocks::new(first * u64::from(UNIT_BLOCKS), count * UNIT_BLOCKS)
 }
@@ -126,7 +126,7 @@ async fn write(queue: &mut Queue, nsid: u32, first: u64, data: &[u8]) {
     assert!(cqe.status.is_success(), "{:?}", cqe.status);
 }
 
-/// What the lost connection has under way on four units: a command, its data, and what they hold when it has ended.
+/// The lost connection's requests, on four units: a command, its data, and what they hold when it has ended.
 type Lost = (NvmCommand, Vec<u8>, Vec<u8>);
 
 fn lost_write() -> Lost {
@@ -261,7 +261,7 @@ fn lose(lost: fn() -> Lost, next: Next) {
     });
 }
 
-/// What waited for a namespace's limits when its connection was lost has not begun, and does not.
+/// A request that waited for its namespace's limits when its connection was lost never begins.
 #[test]
 fn what_a_lost_connection_had_behind_limits_never_lands() {
     let simulation = simulation();

@@ -77,7 +77,7 @@ struct KeptBack {
     is_held: bool,
 }
 
-/// What keeps a request back.
+/// The cause for which a request is kept back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keeper {
     Lock,
@@ -271,7 +271,7 @@ impl Queue for GuardQueue {
 }
 
 impl Drop for GuardQueue {
-    /// What is in flight is given up. Locks that it holds, or holds up, and its holds are let go after a fence below has made sure that
+    /// Gives up what is in flight. Locks that it holds, or holds up, and its holds are let go after a fence below has made sure that
     /// nothing of it can take effect any more.
     fn drop(&mut self) {
         let lane = &self.lane;
@@ -472,7 +472,7 @@ impl Lane {
         }
     }
 
-    /// Whether the volume below can do it in one request.
+    /// Returns whether the volume below can do it in one request.
     fn is_simple(&self, operation: &Operation) -> bool {
         let Some((lba, blocks)) = operation.range() else {
             return true;
@@ -521,7 +521,7 @@ impl Lane {
         Some(kept)
     }
 
-    /// What keeps a request back: a lock, or else a hold. One that takes several steps is kept back by a hold as a whole, and by
+    /// Finds what keeps a request back: a lock, or else a hold. One that takes several steps is kept back by a hold as a whole, and by
     /// locks in its steps: these pass holds, for it has begun.
     fn keeper(&self, origin: &Origin, is_simple: bool, range: &Range<u64>) -> Option<Keeper> {
         let locks = self.locks.borrow();
@@ -539,7 +539,7 @@ impl Lane {
         keeper
     }
 
-    /// Whether a request of some host would be kept back.
+    /// Returns whether a request of some host would be kept back.
     fn may_be_kept_back(&self, range: &Range<u64>) -> bool {
         let locks = self.locks.borrow();
         !locks.is_empty() && locks.iter().any(|locked| overlaps(&locked.range, range))
@@ -643,7 +643,7 @@ impl Lane {
         self.emulated.borrow_mut().get_mut(key).task = Some(task);
     }
 
-    /// Whether the user wishes an emulated request to end.
+    /// Returns whether the user wishes an emulated request to end.
     pub(super) fn is_cancelled(&self, key: Key) -> bool {
         self.emulated.borrow_mut().get_mut(key).cancelled
     }

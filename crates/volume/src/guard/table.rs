@@ -50,7 +50,7 @@ impl Drop for Acknowledged {
     }
 }
 
-/// What a lock or a hold keeps back.
+/// A range under a lock or a hold.
 #[derive(Clone)]
 pub(super) struct Locked {
     pub(super) id: LockId,
@@ -59,7 +59,7 @@ pub(super) struct Locked {
     pub(super) host: Option<HostNumber>,
 }
 
-/// What a queue is told.
+/// A message to a queue.
 pub(super) enum Message {
     /// Keep requests that overlap a range back, and let go of the other part when none is in flight.
     Lock {

@@ -1,4 +1,4 @@
-//! What a lost connection has left under way: its host is kept back from it, on every reactor, until it has ended.
+//! Requests that a lost connection left under way: their host is kept back from them, on every reactor, until they have ended.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use weir_volume::{Guard, GuardConfig, LimitedVolume, Limits, RateLimit};
 const BLOCK: usize = 4096;
 const HOST: Option<HostNumber> = Some(HostNumber(1));
 const OTHER_HOST: Option<HostNumber> = Some(HostNumber(2));
-/// How often what is waited for is looked at.
+/// Time between two looks at what is waited for.
 const LOOK: Duration = Duration::from_micros(5);
 /// Time in which all that nothing keeps back has been done, on a volume that takes none.
 const LONG: Duration = Duration::from_millis(10);
@@ -217,7 +217,7 @@ fn modifying() -> [(Operation, u8); 4] {
 /// A change of a volume's geometry.
 type Change = fn(&mut Geometry);
 
-/// Whether the volume below does in one step what it does by itself; a compare-and-write takes several in any case.
+/// Geometries with which the volume below does in one step what it does by itself; a compare-and-write takes several in any case.
 const STEPS: [(&str, Change); 2] = [
     ("one", |_| {}),
     ("several", |geometry| geometry.transfer_blocks_max = 2),
@@ -518,7 +518,7 @@ fn what_is_held_takes_no_room_from_others() {
     });
 }
 
-/// What has not begun is cancelled and holds nothing.
+/// A request that has not begun is cancelled and holds nothing.
 #[test]
 fn what_has_not_begun_keeps_nobody_back() {
     let seed = seed("what_has_not_begun_keeps_nobody_back");
@@ -574,7 +574,7 @@ fn what_has_not_begun_keeps_nobody_back() {
     });
 }
 
-/// What the volume below cannot do is not done by other means for somebody who is gone.
+/// A request that the volume below cannot do is not emulated for somebody who is gone.
 #[test]
 fn nothing_is_emulated_for_who_is_gone() {
     let seed = seed("nothing_is_emulated_for_who_is_gone");
