@@ -232,7 +232,7 @@ impl Plan {
             target: target(random, &hosts, volumes.len()),
             deadline: random
                 .percent(20)
-                .then(|| random.magnitude(Duration::from_millis(1), Duration::from_secs(1))),
+                .then(|| random.magnitude(usual_time(&faults), Duration::from_secs(1))),
             hosts,
             mix,
             quota: commands.div_ceil(lanes.into()),
@@ -539,6 +539,13 @@ fn faults(
     (faults, machine_stall)
 }
 
+/// The longest that a request takes at a disk where nothing goes wrong. A deadline that is shorter ends most requests that take several
+/// disk operations, however often they are repeated.
+fn usual_time(faults: &Faults) -> Duration {
+    let longest = faults.read_delay.end().max(faults.write_delay.end());
+    *faults.sync_delay.end().max(&(*longest * STALLS_IN_A_ROW))
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{self:#?}")
@@ -580,6 +587,10 @@ mod tests {
             if plan.has(Trouble::GatewayPower) {
                 let lasting = |volume: &VolumePlan| volume.medium != Medium::Memory;
                 assert!(plan.volumes.iter().all(lasting), "seed {}", plan.seed);
+            }
+            if let Some(deadline) = plan.deadline {
+                let (seed, usual) = (plan.seed, usual_time(&plan.faults));
+                assert!(deadline >= usual, "seed {seed}: {deadline:?} and {usual:?}");
             }
         }
         let some = |what: &dyn Fn(&Plan) -> bool| plans.iter().any(what);
