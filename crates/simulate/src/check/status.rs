@@ -200,16 +200,7 @@ impl<'a> Window<'a> {
     fn is_delayed(&self) -> bool {
         let delays = |cause| match cause {
             Cause::Trouble(_) | Cause::Fence => true,
-            Cause::Fault(kind) => matches!(
-                kind,
-                FaultKind::DelaySpike
-                    | FaultKind::Cut
-                    | FaultKind::Silence
-                    | FaultKind::Partition
-                    | FaultKind::ReactorStall
-                    | FaultKind::DiskStall
-                    | FaultKind::Crash
-            ),
+            Cause::Fault(kind) => holds_up(kind),
         };
         let took = self.until.saturating_sub(self.from);
         self.meets(delays) || self.plan.deadline.is_some_and(|deadline| took >= deadline)
@@ -270,16 +261,25 @@ fn breaks_connections(cause: Cause) -> bool {
             trouble,
             Trouble::Resize | Trouble::SetReadOnly | Trouble::RemoveNamespace
         ),
-        Cause::Fault(kind) => matches!(
-            kind,
-            FaultKind::DelaySpike
-                | FaultKind::Cut
-                | FaultKind::Silence
-                | FaultKind::Partition
-                | FaultKind::ReactorStall
-                | FaultKind::DiskStall
-                | FaultKind::Crash
-        ),
+        Cause::Fault(kind) => holds_up(kind),
         Cause::Fence => true,
+    }
+}
+
+/// Tells whether a fault holds requests up, so that they time out, or their connections end.
+fn holds_up(kind: FaultKind) -> bool {
+    match kind {
+        FaultKind::DelaySpike
+        | FaultKind::Cut
+        | FaultKind::Silence
+        | FaultKind::Partition
+        | FaultKind::ReactorStall
+        | FaultKind::DiskStall
+        | FaultKind::Crash => true,
+        FaultKind::AcceptError
+        | FaultKind::ReadError
+        | FaultKind::WriteError
+        | FaultKind::SyncError
+        | FaultKind::WritebackError => false,
     }
 }
