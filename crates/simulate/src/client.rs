@@ -28,6 +28,8 @@ use crate::stamp::{self, Seen};
 
 /// How long a client rests after an error that may pass.
 const REST: Duration = Duration::from_millis(20);
+/// Writes of 100 that repeat the blocks of one that waits on the host's other path, as a host does that lost a path.
+const AGAIN_PERCENT: u64 = 50;
 /// Pause of a client that could not connect before it tries again.
 const OPEN_REST: Duration = Duration::from_millis(200);
 /// How often clients look whether the faults have stopped.
@@ -549,6 +551,22 @@ impl Lane {
         fewer.cloned().unwrap_or(port)
     }
 
+    /// The blocks of a write that waits on another path to the same namespace.
+    fn waits_elsewhere(&self, port: &Rc<Port>) -> Option<(u64, u64)> {
+        let ways = self.ports.iter();
+        let mut others = ways
+            .filter(|other| other.open.namespace == port.open.namespace)
+            .filter(|other| !Rc::ptr_eq(other, port));
+        others.find_map(|other| {
+            let waiting = other.waiting.borrow();
+            self.setting.journal.with(|history, _| {
+                let asks = waiting.values().map(|waiting| &history.op(waiting.id).ask);
+                let mut writes = asks.filter(|ask| ask.kind == OperationKind::Write);
+                writes.next().map(|ask| (ask.lba, ask.blocks))
+            })
+        })
+    }
+
     fn used(&self, port: &Port) -> u64 {
         self.setting.plan.volumes[port.open.namespace].used
     }
@@ -580,6 +598,12 @@ impl Lane {
                 (used + self.random.below(2 * tail), 1)
             }
             _ => (self.random.below(used - blocks + 1), blocks),
+        };
+        let (lba, blocks) = match self.waits_elsewhere(&port) {
+            Some(range) if kind == OperationKind::Write && self.random.percent(AGAIN_PERCENT) => {
+                range
+            }
+            _ => (lba, blocks),
         };
         if matches!(kind, OperationKind::Compare | OperationKind::CompareWrite)
             && self.random.percent(60)

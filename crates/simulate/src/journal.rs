@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use weir_block::{OperationKind, VolumeError};
 use weir_reactor::sim::{FaultKind, World};
+use weir_reactor::{Sender, oneshot};
 
 use crate::plan::Trouble;
 
@@ -190,7 +191,21 @@ pub(crate) struct History {
     /// What was seen to be wrong while it happened.
     pub(crate) wrong: Vec<crate::check::Violation>,
     next_execution: u64,
+    /// A task that waits for a write.
+    awaited: Option<Awaited>,
     hash: u64,
+}
+
+/// A task that waits until a volume begins a write for a request that is meant.
+struct Awaited {
+    is_meant: Box<dyn Fn(&Ask) -> bool + Send>,
+    sender: Sender<Ask>,
+}
+
+impl fmt::Debug for Awaited {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Awaited")
+    }
 }
 
 impl History {
@@ -307,6 +322,12 @@ impl History {
             done: false,
         };
         self.executions.insert(number, execution);
+        let ask = of.map(|of| &self.op(of).ask);
+        if let Some(ask) = ask.cloned()
+            && let Some(awaited) = self.awaited.take_if(|awaited| (awaited.is_meant)(&ask))
+        {
+            awaited.sender.send(ask);
+        }
         number
     }
 
@@ -583,6 +604,22 @@ impl Journal {
     /// An incident is over.
     pub(crate) fn over(&self, incident: usize) {
         self.with(|history, now| history.incident_over(now, incident));
+    }
+
+    /// Waits until a volume begins a write for a request that is meant; none where that is waited for no more.
+    pub(crate) async fn next_write(
+        &self,
+        is_meant: impl Fn(&Ask) -> bool + Send + 'static,
+    ) -> Option<Ask> {
+        let (sender, write) = oneshot();
+        let is_meant = Box::new(is_meant);
+        self.lock().awaited = Some(Awaited { is_meant, sender });
+        write.await
+    }
+
+    /// Waits for no write any more.
+    pub(crate) fn await_no_write(&self) {
+        drop(self.lock().awaited.take());
     }
 
     /// Something is wrong.

@@ -18,6 +18,8 @@ const QUIET_MARGIN: Duration = Duration::from_secs(1);
 /// One request may be as many disk operations one after another, each of which may stall: a compare-and-write of 512-byte
 /// blocks on a medium of 4096 reads, reads both ends, and writes.
 const STALLS_IN_A_ROW: u32 = 4;
+/// The longest that a disk is silent.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
 /// Bytes of a segment that is not short.
 const USUAL_SEGMENT_BYTES: f64 = 1460.0;
 /// Requests of one seed at least.
@@ -56,11 +58,15 @@ pub(crate) enum Trouble {
     RemoveHost,
     /// A connection is ended by command.
     Disconnect,
+    /// The disks that a namespace is on are silent for a time.
+    SilentVolume,
+    /// A path of a host with another one to the namespace is cut, while what it wrote is kept back by silent disks.
+    ReplacePath,
 }
 
 impl Trouble {
     /// All of them.
-    pub(crate) const ALL: [Trouble; 14] = [
+    pub(crate) const ALL: [Trouble; 16] = [
         Trouble::Cut,
         Trouble::Silence,
         Trouble::Partition,
@@ -75,6 +81,8 @@ impl Trouble {
         Trouble::Resize,
         Trouble::RemoveHost,
         Trouble::Disconnect,
+        Trouble::SilentVolume,
+        Trouble::ReplacePath,
     ];
 }
 
@@ -165,12 +173,15 @@ pub struct Plan {
     pub(crate) network_troubles: Vec<(Trouble, u32)>,
     pub(crate) gateway_troubles: Vec<(Trouble, u32)>,
     pub(crate) host_troubles: Vec<(Trouble, u32)>,
+    pub(crate) disk_troubles: Vec<(Trouble, u32)>,
     /// Between two troubles of one kind.
     pub(crate) pause: RangeInclusive<Duration>,
     /// For how long what goes away stays away.
     pub(crate) absence: RangeInclusive<Duration>,
     /// The longest that all reactors of a machine stand still.
     pub(crate) stall_max: Duration,
+    /// For how long a disk is silent, and works off what it kept back.
+    pub(crate) silence: RangeInclusive<Duration>,
     /// Power fails once more when all is done, before everything is read.
     pub(crate) power_failure_at_end: bool,
 }
@@ -189,6 +200,12 @@ impl Plan {
         }
         let keep_alive = Duration::from_secs(random.pick(&[1, 1, 2, 5, 15]));
         let quiet = keep_alive * 2 + QUIET_MARGIN;
+        // What the initiator's retry of writes relies on (decision 0010): a controller that it lost has ended all commands by the
+        // end of the quiet time.
+        let late = match troubles.is_unheard() {
+            true => QUIET_MARGIN,
+            false => quiet,
+        };
         let mut hosts: Vec<HostPlan> = (0..random.within(1..=3))
             .map(|_| host(random, keep_alive))
             .collect();
@@ -198,7 +215,7 @@ impl Plan {
         let mut mix = mix(random, &volumes, segment_bytes_max);
         let lanes: u32 = hosts.iter().map(HostPlan::clients).sum();
         let commands = random.within(COMMANDS_MIN..=COMMANDS_MAX);
-        let (mut faults, stall_max) = faults(random, &troubles, quiet, segment_bytes_max);
+        let (mut faults, stall_max) = faults(random, late, segment_bytes_max);
         // Of streams of their own: what seeds are otherwise stays as it was.
         if troubles.has(Trouble::Resize) {
             mix.tail_percent = Random::new(seed, 3).pick(&[3, 30]);
@@ -225,7 +242,8 @@ impl Plan {
         }
         let pause = random.magnitude(Duration::from_millis(3), Duration::from_secs(1));
         let absence = random.magnitude(Duration::from_millis(5), Duration::from_secs(6));
-        Plan {
+        let makes_trouble = !troubles.is_empty();
+        let mut plan = Plan {
             seed,
             gateway_reactors: random.within(1..=3) as u32,
             gateway_pool: random.pick(&[8, 16, 64]) << 20,
@@ -244,9 +262,33 @@ impl Plan {
             network_troubles: troubles.network,
             gateway_troubles: troubles.gateway,
             host_troubles: troubles.host,
+            disk_troubles: Vec::new(),
             pause: pause / 2..=pause * 2,
             absence: absence / 4..=absence,
             stall_max,
+            silence: Duration::ZERO..=Duration::ZERO,
+        };
+        if makes_trouble {
+            plan.draw_disk_troubles(late);
+        }
+        plan
+    }
+
+    /// Draws whether disks are silent, and for how long: no longer than one disk operation stalls, so that both together are no later than
+    /// decision 0010 allows, and twice as long as a guard's deadline at least.
+    fn draw_disk_troubles(&mut self, late: Duration) {
+        // Of a stream of its own: what seeds are otherwise stays as it was.
+        let random = &mut Random::new(self.seed, 5);
+        let is_on_disk = |volume: &VolumePlan| volume.medium != Medium::Memory;
+        if !random.percent(40) || !self.volumes.iter().any(is_on_disk) {
+            return;
+        }
+        let longest = (late / (2 * STALLS_IN_A_ROW)).min(SILENCE_MAX);
+        self.silence = longest / 2..=longest;
+        self.deadline = self.deadline.map(|deadline| deadline.min(longest / 4));
+        self.disk_troubles.push((Trouble::SilentVolume, 1));
+        if self.paths_max() > 1 {
+            self.disk_troubles.push((Trouble::ReplacePath, 3));
         }
     }
 
@@ -275,9 +317,16 @@ impl Plan {
             &self.network_troubles,
             &self.gateway_troubles,
             &self.host_troubles,
+            &self.disk_troubles,
         ];
         all.iter()
             .any(|some| some.iter().any(|(other, _)| *other == trouble))
+    }
+
+    /// Tells whether hosts go on over another path while what they wrote over one that was cut is kept back.
+    #[must_use]
+    pub fn replaces_paths(&self) -> bool {
+        self.has(Trouble::ReplacePath)
     }
 
     /// The most paths that a host has.
@@ -341,6 +390,10 @@ impl Troubles {
         let all = [&self.network, &self.gateway, &self.host];
         all.iter()
             .any(|some| some.iter().any(|(other, _)| *other == trouble))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.network.is_empty() && self.gateway.is_empty() && self.host.is_empty()
     }
 
     fn gateway_dies(&self) -> bool {
@@ -493,18 +546,7 @@ fn target(random: &mut Random, hosts: &[HostPlan], volumes: usize) -> TargetConf
 }
 
 /// What goes wrong by itself, and the longest that a machine stands still.
-fn faults(
-    random: &mut Random,
-    troubles: &Troubles,
-    quiet: Duration,
-    segment_bytes_max: usize,
-) -> (Faults, Duration) {
-    // What the initiator's retry of writes relies on (decision 0010): a controller that it lost has ended all commands by the
-    // end of the quiet time.
-    let late = match troubles.is_unheard() {
-        true => QUIET_MARGIN,
-        false => quiet,
-    };
+fn faults(random: &mut Random, late: Duration, segment_bytes_max: usize) -> (Faults, Duration) {
     let disk_stall = late / (2 * STALLS_IN_A_ROW);
     let machine_stall = late / 10;
     let spike = (late / 10).min(Duration::from_secs(1));
@@ -591,6 +633,8 @@ mod tests {
             if let Some(deadline) = plan.deadline {
                 let (seed, usual) = (plan.seed, usual_time(&plan.faults));
                 assert!(deadline >= usual, "seed {seed}: {deadline:?} and {usual:?}");
+                let is_passed = *plan.silence.start() >= deadline * 2;
+                assert!(plan.disk_troubles.is_empty() || is_passed, "seed {seed}");
             }
         }
         let some = |what: &dyn Fn(&Plan) -> bool| plans.iter().any(what);

@@ -53,6 +53,8 @@ pub enum Plant {
     TrustReconnect,
     /// It is acknowledged that a right was taken away while it is still made use of.
     AcknowledgeRevocationEarly,
+    /// Writes of a lost connection are not kept apart from what their host does next.
+    AbandonNothing,
     /// No trouble is made, whatever the seed switches on.
     SkipTroubles,
     /// The target allows more connections than it was told to.
@@ -63,7 +65,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Plant); 16] = [
+    pub const ALL: [(&'static str, Plant); 17] = [
         ("drop-flush", Plant::DropFlush),
         ("forget-failed-fua", Plant::ForgetFailedFua),
         ("lose-write", Plant::LoseWrite),
@@ -80,6 +82,7 @@ impl Plant {
             "acknowledge-revocation-early",
             Plant::AcknowledgeRevocationEarly,
         ),
+        ("abandon-nothing", Plant::AbandonNothing),
         ("skip-troubles", Plant::SkipTroubles),
         ("loose-bounds", Plant::LooseBounds),
         ("coin", Plant::Coin),
@@ -105,7 +108,7 @@ impl Plant {
 
     /// Whether it is of the target, in front of the guard.
     pub(crate) fn is_in_the_target(self) -> bool {
-        self == Plant::LandLate
+        matches!(self, Plant::LandLate | Plant::AbandonNothing)
     }
 
     /// Whether it is of the initiator.
@@ -437,6 +440,9 @@ impl Queue for LiarQueue {
     }
 
     fn abandon(&mut self, owner: u32, announcement: &Announcement) {
+        if self.lies.plant == Plant::AbandonNothing {
+            return;
+        }
         if let Some(inner) = self.lies.inner.borrow_mut().as_mut() {
             inner.abandon(owner, announcement);
         }

@@ -24,7 +24,7 @@ use crate::client::{self, Open, Progress, Setting, Source};
 use crate::gateway::{
     GATEWAY, Gateway, SUBSYSTEM, host_nqn, media_of, port_of, start_reactors, ways,
 };
-use crate::journal::{Cause, Connection, History, Incident, Journal, Note};
+use crate::journal::{Ask, Cause, Connection, History, Incident, Journal, Note};
 use crate::plan::{Medium, Plan, Trouble, VolumePlan};
 use crate::plant::Plant;
 use crate::random::Random;
@@ -51,6 +51,10 @@ const RESIZES: usize = 16;
 const RESIZE_REST: Duration = Duration::from_millis(20);
 /// Time that writes take meanwhile, so that some are in flight behind the new end.
 const SLOW_WRITES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(50);
+/// The pause after a silence of a disk, in longest silences: one request meets two at most.
+const SILENCE_REST: u32 = 4;
+/// The part of a silence in which writes gather before their path is cut.
+const WRITES_COME: u32 = 8;
 /// How often bounds are looked at.
 const WATCH: Duration = Duration::from_millis(100);
 /// A life that begins so much later than the quiet time after the last one's end begins when the gateway surely noticed that.
@@ -260,12 +264,14 @@ impl Context {
             reactor.spawn(Rc::clone(self).trouble_network(reactor.clone())),
             reactor.spawn(Rc::clone(self).trouble_gateway(reactor.clone())),
             reactor.spawn(Rc::clone(self).trouble_hosts(reactor.clone())),
+            reactor.spawn(Rc::clone(self).trouble_disks(reactor.clone())),
         ];
         let chaos_end = self.journal.elapsed() + CHAOS_MAX;
         while self.progress.left() > 0 && self.journal.elapsed() < chaos_end {
             reactor.sleep(POLL).await;
         }
         self.stopping.set(true);
+        self.journal.await_no_write();
         self.journal.with(|history, now| {
             let stopped = history.note(now, Note::Words("no more faults".to_owned()));
             history.faults_stopped = Some(stopped);
@@ -703,6 +709,54 @@ impl Context {
             let recovery = random.time(RECOVERY..=RECOVERY * 2);
             self.rest(&reactor, recovery).await;
         }
+    }
+
+    async fn trouble_disks(self: Rc<Self>, reactor: Reactor) {
+        let random = &mut Random::new(self.plan.seed, 13);
+        let (of, mut left) = (&self.plan.disk_troubles, TROUBLES_MAX);
+        while let Some(trouble) = self.next_trouble(&reactor, random, of, &mut left).await {
+            let plan = Arc::clone(&self.plan);
+            let is_meant = move |ask: &Ask| {
+                let has_paths = trouble != Trouble::ReplacePath || plan.hosts[ask.host].paths > 1;
+                has_paths && plan.volumes[ask.namespace].medium != Medium::Memory
+            };
+            // Where nothing is under way nothing is kept back.
+            let Some(write) = self.journal.next_write(is_meant).await else {
+                return;
+            };
+            let (namespace, silence) = (write.namespace, random.time(self.plan.silence.clone()));
+            self.journal.say(format!(
+                "the disks of namespace {} are silent, for {silence:?} in all",
+                namespace + 1
+            ));
+            let incident = self.journal.trouble(trouble, None, Some(namespace));
+            for (path, _) in media_of(namespace, &self.plan.volumes[namespace]) {
+                self.world.silence_disk(GATEWAY, path, silence);
+            }
+            if trouble == Trouble::ReplacePath {
+                self.rest(&reactor, silence / WRITES_COME).await;
+                self.cut_path(&write);
+            }
+            self.rest(&reactor, silence).await;
+            self.journal.over(incident);
+            let rest = *self.plan.silence.end() * SILENCE_REST;
+            self.rest(&reactor, rest).await;
+        }
+    }
+
+    /// Cuts the path of a write.
+    fn cut_path(&self, write: &Ask) {
+        let (host, path, namespace) = (write.host, write.path, write.namespace);
+        self.journal.say(format!(
+            "path {path} of host {host} to namespace {} is cut",
+            namespace + 1
+        ));
+        let port = port_of(&self.plan, path, namespace);
+        let connections = self.world.connections().into_iter();
+        connections
+            .filter(|connection| connection.client_host.0 == FIRST_HOST + host)
+            .filter(|connection| connection.server.port() == port)
+            .for_each(|connection| self.world.cut(&connection));
     }
 
     // Bounds.

@@ -20,6 +20,16 @@ struct Stored {
     kind: FileKind,
     number: u64,
     medium: Medium,
+    silence: Silence,
+}
+
+/// For how long a file or device is silent; both moments are past where it is not.
+#[derive(Clone, Copy, Default)]
+struct Silence {
+    /// Until then nothing takes effect or is done.
+    until: u64,
+    /// By then all that was kept back is done.
+    worked_off: u64,
 }
 
 struct OpenFile {
@@ -93,6 +103,7 @@ impl Disks {
             kind,
             number: index as u64 + 1,
             medium: Medium::new(self.config.physical_block, length),
+            silence: Silence::default(),
         });
         self.paths.insert((host, path.to_owned()), index);
         index
@@ -109,6 +120,31 @@ impl Disks {
     pub(super) fn link(&mut self, host: HostId, path: &Path, name: &Path) {
         let stored = self.paths[&(host, path.to_owned())];
         self.paths.insert((host, name.to_owned()), stored);
+    }
+
+    /// Keeps operations on a file back for the first half of `duration`; they end in the second.
+    pub(super) fn silence(
+        &mut self,
+        schedule: &mut Schedule,
+        host: HostId,
+        path: &Path,
+        duration: u64,
+    ) {
+        let stored = self.paths[&(host, path.to_owned())];
+        self.stored[stored].silence = Silence {
+            until: schedule.now.saturating_add(duration / 2),
+            worked_off: schedule.now.saturating_add(duration),
+        };
+        self.inject(schedule, FaultKind::SilentDisk, stored, duration);
+    }
+
+    /// The moment to which an event is put off, when it is of an operation on what is silent.
+    pub(super) fn kept_back(&self, schedule: &mut Schedule, event: Event) -> Option<u64> {
+        let (Event::DiskEffect { of, .. } | Event::DiskDone(of)) = event else {
+            return None;
+        };
+        let Silence { until, worked_off } = self.stored[self.flights.get(&of)?.stored].silence;
+        (schedule.now < until).then(|| schedule.random.within(&(until..=worked_off)))
     }
 
     /// The length of what is at a path.

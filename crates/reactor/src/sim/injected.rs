@@ -23,6 +23,8 @@ pub enum FaultKind {
     ReactorStall,
     /// A disk operation took [`super::Faults::disk_stall`] longer.
     DiskStall,
+    /// A file or device was silent, until it had worked off what it kept back.
+    SilentDisk,
     /// A read from the disk failed.
     ReadError,
     /// A write, or a change of allocation, failed.
@@ -37,7 +39,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 12] = [
+    pub const ALL: [FaultKind; 13] = [
         FaultKind::DelaySpike,
         FaultKind::Cut,
         FaultKind::Silence,
@@ -45,6 +47,7 @@ impl FaultKind {
         FaultKind::AcceptError,
         FaultKind::ReactorStall,
         FaultKind::DiskStall,
+        FaultKind::SilentDisk,
         FaultKind::ReadError,
         FaultKind::WriteError,
         FaultKind::SyncError,

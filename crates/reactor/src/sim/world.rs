@@ -219,6 +219,25 @@ impl World {
             .add_device(host.into(), path.as_ref(), length);
     }
 
+    /// A file or device is silent for the first half of `duration`: operations on it neither take effect nor end. Those that were in
+    /// flight do so in random order in the second half.
+    ///
+    /// # Panics
+    /// When there is no file at `path`.
+    pub fn silence_disk(
+        &self,
+        host: impl Into<HostId>,
+        path: impl AsRef<Path>,
+        duration: Duration,
+    ) {
+        let (host, state) = (host.into(), &mut *self.lock());
+        let duration = nanoseconds(duration);
+        let step = Step::Control("silence disk", host.0 as u64, duration);
+        state.schedule.record(step);
+        let schedule = &mut state.schedule;
+        state.disks.silence(schedule, host, path.as_ref(), duration);
+    }
+
     /// Gives a file another name, as a hard link does.
     ///
     /// # Panics
@@ -298,6 +317,10 @@ impl State {
         let Some(event) = self.schedule.pop_due() else {
             return Happened::NoMore;
         };
+        if let Some(at) = self.disks.kept_back(&mut self.schedule, event) {
+            self.schedule.at(at, event);
+            return Happened::Nothing;
+        }
         let (schedule, network) = (&mut self.schedule, &mut self.network);
         match event {
             Event::Arrive(to) => network.on_arrive(schedule, to),

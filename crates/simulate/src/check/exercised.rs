@@ -7,11 +7,13 @@ use weir_block::VolumeError;
 use weir_reactor::sim::FaultKind;
 
 use super::{Check, Promise, Violation};
-use crate::journal::{Cause, History};
+use crate::journal::{Cause, History, Incident};
 use crate::plan::{Plan, Trouble};
 
 /// Of so many requests that were made while things went wrong one succeeded at least; a system that times out on everything has none.
 const SERVED_ONE_IN: u64 = 200;
+/// Of so many requests to other volumes that were made while one was silent and nothing else went wrong one was answered meanwhile at least.
+const ANSWERED_BESIDE_ONE_IN: u64 = 10;
 
 pub(crate) fn check(plan: &Plan, promises: &[Promise], history: &History) -> Vec<Violation> {
     let Some(stopped) = history.faults_stopped else {
@@ -30,6 +32,7 @@ pub(crate) fn check(plan: &Plan, promises: &[Promise], history: &History) -> Vec
         &plan.network_troubles,
         &plan.gateway_troubles,
         &plan.host_troubles,
+        &plan.disk_troubles,
     ] {
         let kinds: Vec<Trouble> = group.iter().map(|(trouble, _)| *trouble).collect();
         let was_made = |trouble: &Trouble| history.happened(Cause::Trouble(*trouble)) > 0;
@@ -39,6 +42,12 @@ pub(crate) fn check(plan: &Plan, promises: &[Promise], history: &History) -> Vec
                 plan.pause.end()
             ));
         }
+    }
+    let (asked, answered) = answered_beside(history);
+    if answered < asked / ANSWERED_BESIDE_ONE_IN {
+        accuse(format!(
+            "of {asked} requests to other volumes than the silent one {answered} were answered while nothing else went wrong, fewer than one in {ANSWERED_BESIDE_ONE_IN}"
+        ));
     }
     let on = kinds(plan);
     for incident in &history.incidents {
@@ -72,6 +81,40 @@ fn served(promises: &[Promise], history: &History) -> (u64, u64) {
     counts
 }
 
+/// Requests to other volumes than one that was silent, which were asked while it was and nothing else went wrong, and how many were
+/// answered before it had worked off what it kept back.
+fn answered_beside(history: &History) -> (u64, u64) {
+    let is_silence = |incident: &&Incident| incident.cause == Cause::Fault(FaultKind::SilentDisk);
+    let mut counts = (0, 0);
+    let mut silences: Vec<&Incident> = history.incidents.iter().filter(is_silence).collect();
+    // The disks of one volume are silent together.
+    silences.dedup_by_key(|silence| (silence.from, silence.namespace));
+    for silence in silences {
+        let until = silence.until.unwrap_or(Duration::MAX);
+        let is_another = |incident: &Incident| {
+            let is_beside = incident
+                .namespace
+                .is_none_or(|other| Some(other) != silence.namespace);
+            is_beside && incident.from <= until && incident.is_under_way(silence.from)
+        };
+        if history.incidents.iter().any(is_another) {
+            continue;
+        }
+        let half = silence.from + until.saturating_sub(silence.from) / 2;
+        for op in &history.ops {
+            let asked = history.time(op.asked);
+            let is_beside = Some(op.ask.namespace) != silence.namespace && !op.cancelled;
+            if is_beside && (silence.from..half).contains(&asked) {
+                let ended = op
+                    .ended
+                    .map_or(Duration::MAX, |ended| history.time(ended.order));
+                counts = (counts.0 + 1, counts.1 + u64::from(ended <= until));
+            }
+        }
+    }
+    counts
+}
+
 /// Whether one of these troubles was surely made within `lasted`. Some need something that may not be there: a connection, a
 /// volume of a kind that can be resized, a gateway that is up.
 fn is_sure(kinds: &[Trouble], lasted: Duration, plan: &Plan) -> bool {
@@ -83,6 +126,8 @@ fn is_sure(kinds: &[Trouble], lasted: Duration, plan: &Plan) -> bool {
                 | Trouble::Disconnect
                 | Trouble::Resize
                 | Trouble::RestartGateway
+                | Trouble::SilentVolume
+                | Trouble::ReplacePath
         )
     };
     !kinds.is_empty() && kinds.iter().all(needs_nothing) && lasted > *plan.pause.end()
@@ -102,13 +147,17 @@ fn kinds(plan: &Plan) -> Vec<Cause> {
             FaultKind::WriteError => faults.write_error_probability,
             FaultKind::SyncError => faults.sync_error_probability,
             FaultKind::WritebackError => faults.writeback_error_probability,
-            FaultKind::Silence | FaultKind::Partition | FaultKind::Crash => 0.0,
+            FaultKind::Silence
+            | FaultKind::Partition
+            | FaultKind::SilentDisk
+            | FaultKind::Crash => 0.0,
         };
         let by: &[Trouble] = match kind {
-            FaultKind::Cut => &[Trouble::Cut],
+            FaultKind::Cut => &[Trouble::Cut, Trouble::ReplacePath],
             FaultKind::Silence => &[Trouble::Silence],
             FaultKind::Partition => &[Trouble::Partition],
             FaultKind::ReactorStall => &[Trouble::Stall],
+            FaultKind::SilentDisk => &[Trouble::SilentVolume, Trouble::ReplacePath],
             FaultKind::Crash => &[
                 Trouble::KillGateway,
                 Trouble::GatewayPower,

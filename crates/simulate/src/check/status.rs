@@ -275,6 +275,7 @@ fn holds_up(kind: FaultKind) -> bool {
         | FaultKind::Partition
         | FaultKind::ReactorStall
         | FaultKind::DiskStall
+        | FaultKind::SilentDisk
         | FaultKind::Crash => true,
         FaultKind::AcceptError
         | FaultKind::ReadError

@@ -704,6 +704,40 @@ fn what_is_not_exercised_is_found() {
 }
 
 #[test]
+fn a_silent_volume_that_holds_others_up_is_found() {
+    let second = Duration::from_secs(1);
+    // The namespace of the requests, when they are answered, and what else goes wrong.
+    let found = |namespace: usize, answered: u32, beside: Option<FaultKind>| {
+        let mut story = Story::default();
+        let silence = Cause::Fault(FaultKind::SilentDisk);
+        story.incident(silence, (None, Some(0)), (10, 20));
+        if let Some(kind) = beside {
+            story.incident(Cause::Fault(kind), (Some(0), None), (15, 16));
+        }
+        let history = &mut story.0;
+        let ask = Ask {
+            namespace,
+            ..Story::ask(OperationKind::Write, 0, 1)
+        };
+        let ids = (0..20).map(|_| history.ask(second * 12, ask.clone()));
+        for id in ids.collect::<Vec<_>>() {
+            history.end(second * answered, id, Ok(()), Vec::new());
+        }
+        history.faults_stopped = Some(history.note(second * 100, Note::PowerLoss));
+        let mut plan = Plan::of(0);
+        plan.pause = second * 1000..=second * 1000;
+        plan.disk_troubles = vec![(Trouble::SilentVolume, 1)];
+        plan.network_troubles = vec![(Trouble::Cut, 1)];
+        let found = all(&plan, &[PROMISE, PROMISE], history);
+        found.iter().any(|one| one.check == Check::Exercised)
+    };
+    assert!(found(1, 21, None));
+    assert!(!found(1, 13, None));
+    assert!(!found(1, 21, Some(FaultKind::Cut)));
+    assert!(!found(0, 21, None));
+}
+
+#[test]
 fn a_write_over_a_path_that_was_replaced_is_found() {
     let second = Duration::from_secs(1);
     // When the execution over path 0 ends, when that path's connection does, and over which path the host goes on.

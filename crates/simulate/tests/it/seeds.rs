@@ -9,6 +9,9 @@ use weir_simulate::{Check, Plan, Plant, run, run_twice};
 /// `weir-simulate` runs 50 of them in `scripts/test`, and many in `scripts/nightly`.
 const SEEDS: u64 = 8;
 const SEEDS_BY_NIGHT: u64 = 40;
+/// Seeds in which paths are replaced, which few are.
+const REPLACING_SEEDS: usize = 1;
+const REPLACING_SEEDS_BY_NIGHT: usize = 8;
 /// Seeds that are others each time.
 const OTHER_SEEDS: u64 = 2;
 const OTHER_SEEDS_BY_NIGHT: u64 = 8;
@@ -20,7 +23,7 @@ const FOUND: &[u64] = &[
 /// Seeds of which a planted defect must be found in one.
 const PLANTED_SEEDS: usize = 60;
 
-fn by_night(always: u64, by_night: u64) -> u64 {
+fn by_night<T>(always: T, by_night: T) -> T {
     match std::env::var_os("WEIR_NIGHTLY") {
         Some(_) => by_night,
         None => always,
@@ -59,7 +62,10 @@ fn pass(seeds: impl IntoIterator<Item = u64>) {
 
 #[test]
 fn seeds_pass() {
-    pass(0..by_night(SEEDS, SEEDS_BY_NIGHT));
+    let first = 0..by_night(SEEDS, SEEDS_BY_NIGHT);
+    let others = (first.end..).filter(|seed| Plan::of(*seed).replaces_paths());
+    let replacing = by_night(REPLACING_SEEDS, REPLACING_SEEDS_BY_NIGHT);
+    pass(first.chain(others.take(replacing)));
 }
 
 #[test]
@@ -176,6 +182,15 @@ fn a_time_out_for_nothing_is_found() {
 #[test]
 fn a_flush_that_hides_what_a_lost_gateway_lost_is_found() {
     is_found(Plant::TrustReconnect, &[Check::FlushedWrites]);
+}
+
+#[test]
+fn a_replaced_path_that_writes_is_found() {
+    is_found_where(
+        Plant::AbandonNothing,
+        &[Check::ReplacedPath],
+        Plan::replaces_paths,
+    );
 }
 
 #[test]

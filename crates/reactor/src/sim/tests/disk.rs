@@ -28,6 +28,47 @@ fn a_file_keeps_what_was_written() {
 }
 
 #[test]
+fn a_silent_file_does_nothing_and_then_all_in_any_order() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let seen = RefCell::new([false; 2]);
+    for_seeds(32, |config| {
+        let simulation = Simulation::new(config);
+        let world = simulation.world();
+        let overtaken = simulation.run(0, move |reactor| async move {
+            let (silent, _) = open(reactor.system(), "/silent", &create(8192)).unwrap();
+            let (other, _) = open(reactor.system(), "/other", &create(8192)).unwrap();
+            let write_to = |file: &Rc<LocalFile>, byte: u8| {
+                let (file, reactor, world) = (Rc::clone(file), reactor.clone(), world.clone());
+                reactor.clone().spawn(async move {
+                    let written = write(&file, &reactor, 0, &[byte; 512], false).await;
+                    assert_eq!(written.unwrap(), 512);
+                    world.elapsed()
+                })
+            };
+            // One is in flight when the silence begins.
+            let first = write_to(&silent, 1);
+            reactor.sleep(Duration::ZERO).await;
+            let began = world.elapsed();
+            world.silence_disk(0, "/silent", 2 * SECOND);
+            let second = write_to(&silent, 2);
+            assert!(write_to(&other, 3).await < began + SECOND);
+            let fault = world.injected().remove(0);
+            assert_eq!(fault.kind, FaultKind::SilentDisk);
+            assert_eq!(fault.path.as_deref(), Some(Path::new("/silent")));
+            let (first, second) = (first.await, second.await);
+            let working_off = began + SECOND..=began + 2 * SECOND;
+            assert!(working_off.contains(&first) && working_off.contains(&second));
+            reactor.sleep(SECOND).await;
+            let then = world.elapsed();
+            assert!(write_to(&silent, 4).await < then + SECOND);
+            first > second
+        });
+        seen.borrow_mut()[usize::from(overtaken)] = true;
+    });
+    assert_eq!(seen.into_inner(), [true; 2]);
+}
+
+#[test]
 fn a_file_has_one_writer_by_whatever_name() {
     let simulation = Simulation::new(Config::default());
     let (here, elsewhere) = (simulation.system(0), simulation.system(1));
