@@ -26,22 +26,22 @@ use crate::plant::{Liar, Plant};
 use crate::random::Random;
 use crate::stamp::{self, Seen};
 
-/// How long a client rests after an error that may pass.
+/// Pause of a client after an error that may pass.
 const REST: Duration = Duration::from_millis(20);
 /// Writes of 100 that repeat the blocks of one that waits on the host's other path, as a host does that lost a path.
 const AGAIN_PERCENT: u64 = 50;
 /// Pause of a client that could not connect before it tries again.
 const OPEN_REST: Duration = Duration::from_millis(200);
-/// How often clients look whether the faults have stopped.
+/// Time between two looks of a client at whether the faults have stopped.
 const CALM_POLL: Duration = Duration::from_millis(20);
-/// How often a new command is tried after the faults. A host whose connection fell silent just before gives its old controller five seconds to
+/// Tries of a new command after the faults. A host whose connection fell silent just before gives its old controller five seconds to
 /// shut down before it connects again, and a namespace that it last saw removed is lost to it for as long; where only its admin queue fell
 /// silent, it notices that after its keep-alive timeout, which the quiet time covers.
 const CALM_TRIES: u64 = 10;
 /// The pause between these tries.
 const CALM_PAUSE: Duration = Duration::from_secs(1);
 
-/// What the clients of all hosts share with whoever runs them.
+/// State that the clients of all hosts share with the conductor.
 pub(crate) struct Progress {
     /// Requests that each lane has left, by host and lane.
     left: Vec<Vec<AtomicU64>>,
@@ -127,7 +127,7 @@ pub(crate) struct Open {
     pub(crate) block: usize,
 }
 
-/// What the clients of one reactor are given.
+/// Parameters of the clients of one reactor.
 #[derive(Clone)]
 pub(crate) struct Setting {
     pub(crate) plan: Arc<Plan>,
@@ -160,17 +160,17 @@ struct Port {
     /// It is being opened again: nothing is asked meanwhile.
     reopening: Cell<bool>,
     queue: RefCell<Option<Box<dyn Queue>>>,
-    /// What the queue has not taken yet.
+    /// Requests that the queue has not taken yet.
     backlog: RefCell<VecDeque<Request>>,
     waiting: RefCell<BTreeMap<Token, Waiting>>,
     next: Cell<u32>,
-    /// How often the queue was opened.
+    /// The number of times that the queue was opened.
     opened: Cell<u32>,
-    /// What blocks were last known to hold here.
+    /// Values that blocks were last known to hold here.
     known: RefCell<BTreeMap<u64, Value>>,
 }
 
-/// Where a queue tells what ended. It does not keep the port, which keeps the queue: a host that dies leaves nothing behind.
+/// Receives the completions of a queue. It does not keep the port, which keeps the queue: a host that dies leaves nothing behind.
 struct PortSink(Weak<Port>);
 
 impl CompletionSink for PortSink {
@@ -263,14 +263,14 @@ impl Port {
         });
     }
 
-    /// What blocks were last known to hold here.
+    /// Returns the values that blocks were last known to hold here.
     fn known(&self, lba: u64, blocks: u64) -> Vec<Value> {
         let known = self.known.borrow();
         let value = |block| known.get(&block).copied().unwrap_or(0);
         (lba..lba + blocks).map(value).collect()
     }
 
-    /// What a read found, by block.
+    /// Returns the values that a read found, by block.
     fn found(&self, id: u64, operation: &Operation) -> Vec<Value> {
         let Operation::Read {
             lba,
@@ -784,7 +784,7 @@ impl Lane {
     }
 }
 
-/// How often a command is tried after the faults.
+/// Returns the number of tries of a command after the faults.
 fn calm_tries(plan: &Plan) -> u64 {
     CALM_TRIES + plan.quiet().as_secs()
 }

@@ -39,12 +39,12 @@ pub(crate) fn port_of(plan: &Plan, path: usize, namespace: usize) -> u16 {
 
 /// The first bytes of a member of a stripe, which hold its label.
 const STRIPE_DATA_OFFSET: u64 = 1 << 20;
-/// How often a gateway that came up is started, while its disk fails.
+/// The most starts of a gateway that came up, while its disk fails.
 const STARTS_MAX: u32 = 50;
 const START_REST: Duration = Duration::from_millis(100);
 /// Time between two looks at requests whose right was taken away.
 const REVOKED_POLL: Duration = Duration::from_millis(5);
-/// How long a shutdown lets commands end.
+/// Time in which a shutdown lets commands end.
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// Every path and namespace.
@@ -80,13 +80,13 @@ pub(crate) fn start_reactors(
     (0..count).map(start).collect()
 }
 
-/// What a gateway that is up is.
+/// The parts of a gateway that is up.
 #[derive(Clone)]
 pub(crate) struct Running {
     pub(crate) remotes: Vec<Remote>,
     pub(crate) target: Target,
     guards: Vec<Arc<Guard>>,
-    /// What the target serves: these.
+    /// The volumes that the target serves.
     served: Vec<Arc<dyn Volume>>,
 }
 
@@ -142,7 +142,7 @@ impl Gateway {
         self.running.borrow().clone()
     }
 
-    /// What the volumes promise.
+    /// Returns what the volumes promise.
     pub(crate) fn promises(&self) -> Vec<Promise> {
         self.promises.borrow().clone()
     }
@@ -250,7 +250,7 @@ impl Gateway {
         self.apply().await
     }
 
-    /// Where the gateway listens.
+    /// Returns the addresses at which the gateway listens.
     fn addresses(&self) -> Vec<SocketAddr> {
         let ways = ways(&self.plan).map(|(path, namespace)| port_of(&self.plan, path, namespace));
         let mut ports: Vec<u16> = ways.collect();

@@ -19,12 +19,12 @@ pub(crate) type Value = u64;
 /// A place in the order of all that happened.
 pub(crate) type Order = u64;
 
-/// What one client asked.
+/// A request as its client asked it.
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
     /// The initiator's host.
     pub(crate) host: usize,
-    /// How often that host was started before.
+    /// The number of times that the host was started before.
     pub(crate) life: u32,
     /// Which of its paths it goes.
     pub(crate) path: usize,
@@ -36,13 +36,13 @@ pub(crate) struct Ask {
     /// None for a flush.
     pub(crate) blocks: u64,
     pub(crate) fua: bool,
-    /// Whether the initiator sends it as one command, so that it fails as a whole.
+    /// The initiator sends it as one command, so that it fails as a whole.
     pub(crate) whole: bool,
-    /// What a comparison expects, by block.
+    /// Values that a comparison expects, by block.
     pub(crate) expected: Vec<Value>,
 }
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) order: Order,
@@ -61,7 +61,7 @@ pub(crate) struct Op {
     pub(crate) cancelled: bool,
     /// When it could have no effect any more, where it never ended.
     pub(crate) fenced: Option<Order>,
-    /// What a read found, by block.
+    /// Values that a read found, by block.
     pub(crate) found: Vec<Value>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Execution {
     pub(crate) done: bool,
 }
 
-/// What happened besides.
+/// An event that is not of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Note {
     /// Power failed where the volumes are.
@@ -156,7 +156,7 @@ pub(crate) struct Connection {
 }
 
 impl Incident {
-    /// Whether it was under way at `moment` or later.
+    /// Tells whether it was under way at `moment` or later.
     pub(crate) fn is_under_way(&self, moment: Duration) -> bool {
         self.until.is_none_or(|until| until >= moment)
     }
@@ -188,7 +188,7 @@ pub(crate) struct History {
     /// By time which the volume was opened, when.
     openings: Vec<Duration>,
     events: Vec<(Duration, Event)>,
-    /// What was seen to be wrong while it happened.
+    /// Violations that were seen while they happened.
     pub(crate) wrong: Vec<crate::check::Violation>,
     next_execution: u64,
     /// A task that waits for a write.
@@ -407,7 +407,7 @@ impl History {
         self.incidents.len() - 1
     }
 
-    /// How often something happened.
+    /// Counts the incidents of a cause.
     pub(crate) fn happened(&self, cause: Cause) -> u64 {
         let incidents = self.incidents.iter();
         incidents.filter(|incident| incident.cause == cause).count() as u64
@@ -627,7 +627,7 @@ impl Journal {
         self.lock().accuse(violation);
     }
 
-    /// What was recorded; nothing is recorded here any more.
+    /// Takes what was recorded; nothing is recorded here any more.
     pub(crate) fn take(&self) -> History {
         std::mem::take(&mut self.lock())
     }

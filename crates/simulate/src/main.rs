@@ -63,7 +63,7 @@ fn plant(name: &str) -> Result<Plant, String> {
     Plant::named(name).ok_or_else(|| format!("there are {}", names.join(", ")))
 }
 
-/// What all seeds came to.
+/// The results of all seeds.
 #[derive(Default)]
 struct Sum {
     seeds: u64,
@@ -72,11 +72,11 @@ struct Sum {
     commands_least: Option<u64>,
     steps: u64,
     simulated_seconds: f64,
-    /// What seeds switch on, by name.
+    /// Faults and troubles that seeds switch on, by name.
     kinds: BTreeMap<String, Kind>,
 }
 
-/// How much of what seeds switch on happened.
+/// Counts of a fault or trouble that seeds switch on.
 #[derive(Default)]
 struct Kind {
     /// Seeds in which it is on.

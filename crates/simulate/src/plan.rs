@@ -1,7 +1,7 @@
-//! What a seed is: the system, what clients do with it, and what goes wrong. Each seed switches some of all that there is
+//! The plan of a seed: the system, what clients do with it, and what goes wrong. Each seed switches some of all that there is
 //! on, so that what one fault or operation hides in a thousand seeds another thousand show.
 //!
-//! What limits the faults is written in `docs/fault-model.md`, in the section on whole systems.
+//! The section of `docs/fault-model.md` on whole systems says what limits the faults.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -13,7 +13,7 @@ use weir_reactor::sim::{DiskConfig, Faults};
 
 use crate::random::Random;
 
-/// What the initiator waits for after the keep-alive timeouts of a controller that it lost (decision 0010).
+/// The time that the initiator waits after the keep-alive timeouts of a controller that it lost (decision 0010).
 const QUIET_MARGIN: Duration = Duration::from_secs(1);
 /// One request may be as many disk operations one after another, each of which may stall: a compare-and-write of 512-byte
 /// blocks on a medium of 4096 reads, reads both ends, and writes.
@@ -86,7 +86,7 @@ impl Trouble {
     ];
 }
 
-/// What a volume is.
+/// The kind of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Medium {
     Memory,
@@ -131,13 +131,13 @@ pub(crate) struct HostPlan {
 }
 
 impl HostPlan {
-    /// How many clients it has.
+    /// Returns the number of its clients.
     pub(crate) fn clients(&self) -> u32 {
         u32::from(self.reactors) * self.lanes
     }
 }
 
-/// What clients do.
+/// The requests that clients make.
 #[derive(Debug, Clone)]
 pub(crate) struct Mix {
     pub(crate) kinds: Vec<(OperationKind, u32)>,
@@ -153,7 +153,7 @@ pub(crate) struct Mix {
     pub(crate) tail_percent: u64,
 }
 
-/// What a seed is.
+/// The plan of a seed.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub(crate) seed: u64,
@@ -187,7 +187,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What seed `seed` is.
+    /// Returns the plan of seed `seed`.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let random = &mut Random::new(seed, 1);
@@ -292,7 +292,7 @@ impl Plan {
         }
     }
 
-    /// So long after its last connection was closed, an initiator takes a controller for gone.
+    /// Returns the time after which an initiator takes a controller for gone, from when its last connection was closed.
     pub(crate) fn quiet(&self) -> Duration {
         self.hosts[0].keep_alive * 2 + QUIET_MARGIN
     }
@@ -311,7 +311,7 @@ impl Plan {
         self.quiet() * 4 + Duration::from_secs(120)
     }
 
-    /// Whether `trouble` may happen.
+    /// Tells whether `trouble` may happen.
     pub(crate) fn has(&self, trouble: Trouble) -> bool {
         let all = [
             &self.network_troubles,
@@ -400,7 +400,7 @@ impl Troubles {
         self.has(Trouble::KillGateway) || self.has(Trouble::GatewayPower)
     }
 
-    /// Whether a connection may end without the gateway being told.
+    /// Tells whether a connection may end without the gateway being told.
     fn is_unheard(&self) -> bool {
         self.has(Trouble::Silence) || self.has(Trouble::Partition) || self.has(Trouble::HostPower)
     }
@@ -470,7 +470,7 @@ fn volume(random: &mut Random, physical: u32, must_stay: bool) -> VolumePlan {
     }
 }
 
-/// What is delivered byte by byte is of short blocks, or a seed takes minutes.
+/// Delivers only short blocks byte by byte, or a seed takes minutes.
 fn affordable(segment_bytes_max: usize, volumes: &[VolumePlan]) -> usize {
     let long = volumes.iter().any(|volume| volume.block > 512);
     match long {
@@ -545,7 +545,7 @@ fn target(random: &mut Random, hosts: &[HostPlan], volumes: usize) -> TargetConf
     }
 }
 
-/// What goes wrong by itself, and the longest that a machine stands still.
+/// Draws what goes wrong by itself, and the longest time for which a machine stands still.
 fn faults(random: &mut Random, late: Duration, segment_bytes_max: usize) -> (Faults, Duration) {
     let disk_stall = late / (2 * STALLS_IN_A_ROW);
     let machine_stall = late / 10;
@@ -598,7 +598,7 @@ impl fmt::Display for Plan {
 mod tests {
     use super::*;
 
-    /// Whether nothing can make a connection end, a command fail, or take long.
+    /// Tells whether nothing can make a connection end, a command fail, or take long.
     fn is_calm(plan: &Plan) -> bool {
         plan.network_troubles.is_empty()
             && plan.gateway_troubles.is_empty()

@@ -21,7 +21,7 @@ use weir_reactor::Reactor;
 
 /// Every so many requests of its kind a liar lies.
 const LIE_EVERY: u32 = 12;
-/// How much later a write lands that should not land any more.
+/// The delay of a write that should not land any more.
 const LATE: Duration = Duration::from_millis(700);
 
 /// A defect that is planted.
@@ -59,7 +59,7 @@ pub enum Plant {
     SkipTroubles,
     /// The target allows more connections than it was told to.
     LooseBounds,
-    /// What happens depends on something besides the seed.
+    /// The history depends on something besides the seed.
     Coin,
 }
 
@@ -95,7 +95,7 @@ impl Plant {
         found.map(|(_, plant)| *plant)
     }
 
-    /// Whether it is of the volume behind the target.
+    /// Tells whether it is of the volume behind the target.
     pub(crate) fn is_behind_the_target(self) -> bool {
         use Plant::{
             AcknowledgeEarly, DropFlush, ForgetFailedFua, LoseWrite, SkipCompare, TearBlock,
@@ -106,12 +106,12 @@ impl Plant {
         )
     }
 
-    /// Whether it is of the target, in front of the guard.
+    /// Tells whether it is of the target, in front of the guard.
     pub(crate) fn is_in_the_target(self) -> bool {
         matches!(self, Plant::LandLate | Plant::AbandonNothing)
     }
 
-    /// Whether it is of the initiator.
+    /// Tells whether it is of the initiator.
     pub(crate) fn is_at_the_client(self) -> bool {
         matches!(
             self,
@@ -213,12 +213,12 @@ struct Lies {
     sink: Rc<dyn CompletionSink>,
     inner: RefCell<Option<Box<dyn Queue>>>,
     counted: Cell<u32>,
-    /// What was asked where something else was done.
+    /// Requests in whose place something else was done.
     asked: RefCell<BTreeMap<Token, Operation>>,
 }
 
 impl Lies {
-    /// Whether it is time for a lie.
+    /// Tells whether it is time for a lie.
     fn is_time(&self) -> bool {
         self.counted.set(self.counted.get() + 1);
         self.counted.get().is_multiple_of(LIE_EVERY)
@@ -254,7 +254,7 @@ impl Lies {
         self.reactor.spawn(task).detach();
     }
 
-    /// What is submitted in place of a request; none when it was answered.
+    /// Returns what is submitted in place of a request; none when it was answered.
     fn twist(self: &Rc<Self>, request: Request) -> Option<Request> {
         let Request { token, operation } = request;
         let operation = match (self.plant, operation) {

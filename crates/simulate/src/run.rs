@@ -37,11 +37,11 @@ const FIRST_HOST: usize = 2;
 const CLIENT_POOL_BYTES: usize = 64 << 20;
 /// Faults go on for so long at most, in simulated time; what clients have left they do afterwards.
 const CHAOS_MAX: Duration = Duration::from_secs(1800);
-/// How often the conductor looks how far clients are.
+/// Time between two looks of the conductor at how far clients are.
 const POLL: Duration = Duration::from_millis(50);
 /// Troubles of one kind of one seed at most, so that most requests meet none.
 const TROUBLES_MAX: u32 = 40;
-/// What dies, dies so often at most.
+/// Deaths of one host, or of the gateway, in one seed at most.
 const DEATHS_MAX: u32 = 10;
 /// For so long what came back is left alone at least, and twice as long at most.
 const RECOVERY: Duration = Duration::from_millis(300);
@@ -55,7 +55,7 @@ const SLOW_WRITES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duratio
 const SILENCE_REST: u32 = 4;
 /// The part of a silence in which writes gather before their path is cut.
 const WRITES_COME: u32 = 8;
-/// How often bounds are looked at.
+/// Time between two looks at bounds.
 const WATCH: Duration = Duration::from_millis(100);
 /// A life that begins so much later than the quiet time after the last one's end begins when the gateway surely noticed that.
 const NOTICE_MARGIN: Duration = Duration::from_secs(10);
@@ -64,16 +64,16 @@ const ROUNDS_MAX: u64 = 50_000_000;
 /// Memory that one reactor's receives fill, in bytes.
 const RECEIVE_POOL_BYTES: usize = 8 << 20;
 
-/// What a seed came to.
+/// The result of a seed.
 #[derive(Debug)]
 pub struct Report {
     /// The seed.
     pub seed: u64,
-    /// What was violated.
+    /// The violations that were found.
     pub violations: Vec<Violation>,
     /// Requests that clients made.
     pub commands: u64,
-    /// What its plan switches on, and how often that happened.
+    /// Faults and troubles that its plan switches on, and their counts.
     pub exercised: Vec<Exercised>,
     /// Simulated time.
     pub simulated: Duration,
@@ -146,7 +146,7 @@ pub fn run(plan: &Plan, plant: Option<Plant>) -> Report {
     }
 }
 
-/// What a fault of the world is to hosts with clients; none where they feel nothing of it.
+/// Returns a fault of the world as hosts with clients feel it; none where they feel nothing of it.
 fn incident_of(fault: &Injected, plan: &Plan) -> Option<Incident> {
     let (one, other) = (fault.hosts.0.0, fault.hosts.1.0);
     if one.max(other) < GATEWAY {
@@ -191,7 +191,7 @@ fn what_panicked(panic: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_else(|| "a panic without words".to_owned())
 }
 
-/// What the tasks of the conductor share.
+/// State that the tasks of the conductor share.
 struct Context {
     plan: Arc<Plan>,
     world: World,
@@ -562,7 +562,7 @@ impl Context {
         }
     }
 
-    /// What the gateway answers to `asked`; also one that died meanwhile says so in time.
+    /// Returns the gateway's answer to `asked`; also one that died meanwhile says so in time.
     async fn answer_of<T>(&self, reactor: &Reactor, asked: impl Future<Output = T>) -> Option<T> {
         let limit = self.plan.progress_limit();
         let answer = within(reactor, limit, asked).await;
@@ -910,7 +910,7 @@ async fn open_all(
     open
 }
 
-/// What `work` yields, or none when it takes longer than `limit`.
+/// Returns what `work` yields, or none when it takes longer than `limit`.
 async fn within<T>(reactor: &Reactor, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     let (mut work, mut sleep) = (pin!(work), pin!(reactor.sleep(limit)));
     poll_fn(|context| {

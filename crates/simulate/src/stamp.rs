@@ -1,4 +1,4 @@
-//! What blocks hold: every sector says which write it is of, and where it belongs.
+//! The content of blocks: every sector says which write it is of, and where it belongs.
 //!
 //! A value is the number of the write that made it; 0 is a block of zeroes. A sector of 512 bytes repeats 16 bytes: the value,
 //! and a word made of the namespace and the sector's place. So a read tells which write each block is of, a block that is of
@@ -8,14 +8,14 @@
 pub(crate) const SECTOR: usize = 512;
 const UNIT: usize = 16;
 
-/// What a block was found to hold.
+/// The content that a block was found to hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// The write of this number, or 0: zeroes.
     Value(u64),
     /// Sectors of several writes.
     Torn(Vec<u64>),
-    /// What nobody wrote there.
+    /// Bytes that nobody wrote there.
     Foreign,
 }
 
@@ -44,7 +44,7 @@ fn unit(value: u64, namespace: usize, sector: u64) -> [u8; UNIT] {
     unit
 }
 
-/// What one block holds.
+/// Reads the content of one block.
 pub(crate) fn read(bytes: &[u8], namespace: usize, lba: u64) -> Seen {
     let first = lba * (bytes.len() / SECTOR) as u64;
     let sectors = bytes.chunks_exact(SECTOR).enumerate();

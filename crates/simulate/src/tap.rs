@@ -215,7 +215,7 @@ fn writer(operation: &Operation) -> Option<u64> {
     }
 }
 
-/// Whether a change leaves zeroes, and says not of which request it is.
+/// Tells whether a change leaves zeroes, which name no request.
 pub(crate) fn zeroes(kind: OperationKind) -> bool {
     matches!(kind, OperationKind::WriteZeroes | OperationKind::Deallocate)
 }

@@ -41,7 +41,7 @@ struct OpenFile {
     writeback_failed: bool,
 }
 
-/// What an operation does.
+/// The action of an operation.
 #[derive(Debug)]
 pub(super) enum Work {
     Read,
@@ -50,7 +50,7 @@ pub(super) enum Work {
     Allocate(AllocateMode),
 }
 
-/// What an operation asks for. For a read `data` is as long as what is to be read.
+/// The parameters of an operation. For a read `data` is as long as what is to be read.
 pub(super) struct Request {
     pub(super) work: Work,
     pub(super) offset: u64,
@@ -162,7 +162,7 @@ impl Disks {
         );
     }
 
-    /// What direct I/O asks of a buffer's address and length.
+    /// The alignment that direct I/O needs of a buffer's address and length.
     pub(super) fn memory_alignment(&self) -> u32 {
         self.config.memory_alignment
     }

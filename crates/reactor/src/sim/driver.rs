@@ -1,4 +1,4 @@
-//! What a simulated reactor runs on.
+//! The driver of a simulated reactor.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,7 +27,7 @@ struct InFlight {
 pub(super) struct SimulatedDriver {
     system: Arc<SimulatedSystem>,
     reactor: usize,
-    /// What rings receive into.
+    /// The pool that rings receive into.
     receive_pool: Pool,
     notifier: Arc<dyn Notifier>,
     in_flight: BTreeMap<OpToken, InFlight>,
@@ -37,7 +37,7 @@ pub(super) struct SimulatedDriver {
     starved: Vec<OpToken>,
 }
 
-/// What an attempt to go on with an operation came to. Sockets are made outside the world's lock.
+/// The result of an attempt to go on with an operation. Sockets are made outside the world's lock.
 enum Attempt {
     Waits,
     Ends(io::Result<Output>),

@@ -35,7 +35,7 @@ pub(super) struct Medium {
     sequence: u64,
 }
 
-/// What a change puts into a range.
+/// The bytes that a change puts into a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fill<'a> {
     Bytes(&'a [u8]),
@@ -66,7 +66,7 @@ impl Medium {
         self.allocated * self.unit as u64
     }
 
-    /// What a sync that starts now makes durable.
+    /// Marks all that a sync which starts now makes durable.
     pub(super) fn mark(&self) -> Mark {
         Mark {
             sequence: self.sequence,
@@ -133,7 +133,7 @@ impl Medium {
         }
     }
 
-    /// How many bytes a change would add to what is allocated.
+    /// The bytes that a change would add to the allocation.
     pub(super) fn needs(&self, offset: u64, length: u64) -> u64 {
         let missing = self
             .parts(offset, length)
@@ -325,7 +325,7 @@ impl Medium {
     }
 }
 
-/// How far a medium had come when a sync began.
+/// The place in a medium's changes at which a sync began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Mark {
     sequence: u64,

@@ -64,7 +64,7 @@ pub(crate) fn drive_until(done: &dyn Fn() -> bool) {
     simulation.drive(&mut || done());
 }
 
-/// Whether this thread has a simulation: blocking it would then block all that could end the wait.
+/// Tells whether this thread has a simulation: blocking it would then block all that could end the wait.
 pub(crate) fn is_here() -> bool {
     current().is_some()
 }
@@ -121,7 +121,7 @@ impl Deref for Simulation {
     }
 }
 
-/// What one round came to.
+/// The result of one round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Round {
     /// Something happened.
@@ -452,7 +452,7 @@ impl Inner {
         step != Step::Idle
     }
 
-    /// Whether an operation of a reactor that may be turned can go on.
+    /// Tells whether an operation of a reactor that may be turned can go on.
     fn has_ready(&self) -> bool {
         let state = self.world.lock();
         let can_run = |seat: &Rc<Seat>| {
@@ -502,7 +502,7 @@ impl Inner {
         panic!("{why}\n{}", self.report());
     }
 
-    /// What every reactor waits for, and what happened last.
+    /// Describes what every reactor waits for, and what happened last.
     fn report(&self) -> String {
         let state = self.world.lock();
         let now = Duration::from_nanos(state.schedule.now);

@@ -17,18 +17,18 @@ use crate::{Handle, SocketOptions, SocketReport};
 
 /// First wait before an unanswered connection request is repeated; doubled each time.
 const REQUEST_RETRY: Duration = Duration::from_secs(1);
-/// How often the wait before a repetition is doubled at most.
+/// The most times that the wait before a repetition is doubled.
 const REQUEST_DOUBLINGS_MAX: u32 = 6;
-/// What a listener holds where its options say nothing.
+/// Connections that a listener holds where its options say nothing.
 const BACKLOG: u32 = 1024;
 /// First port that is given where none was asked for.
 const FREE_PORT_MIN: u16 = 32768;
-/// How soon the first repetition passes after a path is whole again.
+/// The longest time until the first repetition passes after a path is whole again.
 const REPETITION_MAX: Duration = Duration::from_millis(200);
 /// Smallest buffer that a socket has (Linux: SOCK_MIN_SNDBUF, rounded).
 const BUFFER_MIN: u32 = 4096;
 
-/// Where a host is in the network.
+/// The place of a host in the network.
 pub(super) fn address_v4(host: HostId) -> Ipv4Addr {
     let number = u16::try_from(host.0 + 1).expect("a world has at most 65534 hosts");
     let [high, low] = number.to_be_bytes();
@@ -69,7 +69,7 @@ enum Phase {
 
 struct Endpoint {
     host: HostId,
-    /// Whether a program holds it.
+    /// Set while a program holds it.
     open: bool,
     /// Its host has forgotten it: whatever arrives is answered with a reset.
     forgotten: bool,
@@ -88,7 +88,7 @@ struct Endpoint {
     stream: VecDeque<u8>,
     arrived: usize,
     in_flight: VecDeque<Segment>,
-    /// How many of the segments in flight wait for a path.
+    /// Segments in flight that wait for a path.
     held_up: usize,
     last_arrival: u64,
     finished: bool,
@@ -104,7 +104,7 @@ struct Endpoint {
     /// Why the connection failed, until a program is told.
     error: Option<i32>,
     failed: bool,
-    /// What is sent goes nowhere; a reset is on its way.
+    /// A reset is on its way: data that is sent goes nowhere.
     severed: bool,
     /// It has reset the connection: nothing that it sent is repeated, the reset neither.
     has_reset: bool,
@@ -115,12 +115,12 @@ struct Endpoint {
 }
 
 impl Endpoint {
-    /// Whether nothing can be sent or received any more.
+    /// Set once nothing can be sent or received any more.
     fn is_over(&self) -> bool {
         self.failed || self.has_reset
     }
 
-    /// What is on its way here never arrives.
+    /// Segments on their way here never arrive.
     fn lose_in_flight(&mut self) {
         self.in_flight.clear();
         self.held_up = 0;
@@ -142,7 +142,7 @@ struct Listener {
     shut: bool,
 }
 
-/// What a receive meets.
+/// The result of a receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Readable {
     Bytes(usize),
@@ -478,7 +478,7 @@ impl Network {
         Ok(())
     }
 
-    /// How the attempt ended; `None` while it goes on.
+    /// Returns the result of the attempt; `None` while it goes on.
     pub(super) fn connected(&mut self, client: Handle) -> Option<io::Result<()>> {
         let Some(endpoint) = self.endpoints.get_mut(&client) else {
             return Some(Err(failure(libc::EBADF)));
@@ -623,7 +623,7 @@ impl Network {
         !self.parted.contains(&pair) && !self.down.contains(&one) && !self.down.contains(&other)
     }
 
-    /// Whether a segment can reach `to` now. A host that lost its power sends nothing; what it had sent is lost with it.
+    /// Tells whether a segment can reach `to` now. A host that lost its power sends nothing; what it had sent is lost with it.
     fn reaches(&self, to: Handle) -> bool {
         let endpoint = &self.endpoints[&to];
         let from_host = endpoint
@@ -903,7 +903,7 @@ impl Network {
             .unwrap_or(self.retransmission_timeout)
     }
 
-    /// Whether `from` waits for its peer to take data. A peer that is alive may keep its window closed for as long as it
+    /// Tells whether `from` waits for its peer to take data. A peer that is alive may keep its window closed for as long as it
     /// likes, unless TCP_USER_TIMEOUT says otherwise.
     fn is_unacknowledged(&self, from: Handle) -> bool {
         let endpoint = &self.endpoints[&from];
@@ -983,7 +983,7 @@ impl Network {
 
     // Receiving and sending.
 
-    /// What a receive by `waiter` meets; with nothing there, it is woken when that changes.
+    /// Receives for `waiter`; with nothing there, wakes it when that changes.
     pub(super) fn readable(&mut self, of: Handle, waiter: Waiter) -> io::Result<Readable> {
         let endpoint = self
             .endpoints
@@ -1141,7 +1141,7 @@ impl Network {
         }
     }
 
-    /// Whether there was such a socket or listener.
+    /// Returns whether there was such a socket or listener.
     pub(super) fn close(&mut self, schedule: &mut Schedule, handle: Handle) -> bool {
         if let Some(listener) = self.listeners.remove(&handle) {
             for waiting in listener.queue {
@@ -1330,7 +1330,7 @@ impl Network {
         handles
     }
 
-    /// What `host` had sent and its peers had not received is repeated by nobody.
+    /// Drops what `host` had sent and its peers had not received: nobody repeats it.
     fn lose_in_flight_from(&mut self, host: HostId) {
         let ends: Vec<_> = self.endpoints.iter().collect();
         let from_host = |end: &Endpoint| {
@@ -1404,7 +1404,7 @@ fn host_at(from: HostId, ip: IpAddr) -> Option<HostId> {
     (number > 0).then(|| HostId(usize::from(number) - 1))
 }
 
-/// Whether a listener at `listening` takes connections to `target`.
+/// Tells whether a listener at `listening` takes connections to `target`.
 fn covers(listening: SocketAddr, only_v6: bool, target: SocketAddr) -> bool {
     let target_ip = target.ip().to_canonical();
     let ip_matches = match listening.ip() {
@@ -1427,7 +1427,7 @@ fn apply(
     settings: &mut SocketReport,
     user_timeout: &mut Option<Duration>,
 ) -> io::Result<()> {
-    /// What a Linux kernel offers as a rule.
+    /// The values that a Linux kernel offers as a rule.
     const CONGESTION_CONTROLS: [&str; 3] = ["cubic", "reno", "bbr"];
     const DSCP_MAX: u8 = 63;
     if options.dscp.is_some_and(|dscp| dscp > DSCP_MAX) {

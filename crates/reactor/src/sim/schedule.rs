@@ -45,7 +45,7 @@ pub(super) enum Event {
     StallEnd(usize),
 }
 
-/// What the trace records.
+/// One step of the trace.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
     Event(Event),
@@ -82,7 +82,7 @@ impl fmt::Display for Waiter {
     }
 }
 
-/// How an operation ended: bytes, or an error's number.
+/// The end of an operation: bytes, or an error's number.
 #[derive(Clone, Copy)]
 pub(super) enum Ending {
     Ok(u64),
@@ -108,7 +108,7 @@ struct Trace {
     last: VecDeque<(u64, Step)>,
 }
 
-/// What every part of the world shares: time, randomness, events.
+/// The state that every part of the world shares: time, randomness, events.
 pub(super) struct Schedule {
     pub(super) now: u64,
     pub(super) random: Random,

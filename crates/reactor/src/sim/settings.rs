@@ -1,4 +1,4 @@
-//! What a simulated world is like, and what goes wrong in it.
+//! The properties of a simulated world, and the faults in it.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -13,14 +13,14 @@ impl From<usize> for HostId {
     }
 }
 
-/// What a simulated world is like. Fixed when it is made.
+/// The properties of a simulated world. Fixed when it is made.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Decides everything that is random: the same seed, the same run.
     pub seed: u64,
     /// Processors of each host.
     pub processors: usize,
-    /// What goes wrong, until [`super::World::set_faults`] changes it.
+    /// Faults of the world, until [`super::World::set_faults`] changes it.
     pub faults: Faults,
     /// Bytes that a socket buffers in each direction where its options say nothing.
     pub socket_buffer: usize,
@@ -28,9 +28,9 @@ pub struct Config {
     pub receive_buffer: usize,
     /// Bytes of such buffers that one reactor has, beside its own pool: those that readers hold are not received into.
     pub receive_pool_bytes: usize,
-    /// How long a connection is attempted before `ETIMEDOUT`.
+    /// The time for which a connection is attempted before `ETIMEDOUT`.
     pub connect_timeout: Duration,
-    /// How long sent data stays unacknowledged before `ETIMEDOUT`, where no TCP_USER_TIMEOUT is set.
+    /// The time for which sent data stays unacknowledged before `ETIMEDOUT`, where no TCP_USER_TIMEOUT is set.
     pub retransmission_timeout: Duration,
     /// Each host's disk.
     pub disk: DiskConfig,
@@ -58,24 +58,24 @@ impl Default for Config {
     }
 }
 
-/// What the disk of a host is like.
+/// The properties of a host's disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskConfig {
     /// Bytes that its files may occupy together; above, `ENOSPC`. Block devices have room of their own.
     pub capacity: u64,
     /// Bytes that are written whole or not at all when the power fails.
     pub physical_block: u32,
-    /// Whether direct I/O is possible.
+    /// Direct I/O is possible.
     pub direct: bool,
-    /// What direct I/O asks of the address and length of each buffer, in bytes.
+    /// The alignment that direct I/O needs of the address and length of each buffer, in bytes.
     pub memory_alignment: u32,
-    /// What direct I/O asks of offset and length, in bytes.
+    /// The alignment that direct I/O needs of offset and length, in bytes.
     pub offset_alignment: u32,
-    /// Whether block devices lose completed writes that were not synced when the power fails. (Files always may.)
+    /// Block devices lose completed writes that were not synced when the power fails. (Files always may.)
     pub volatile_cache: bool,
-    /// Whether ranges can be deallocated; otherwise `EOPNOTSUPP`.
+    /// Ranges can be deallocated; otherwise `EOPNOTSUPP`.
     pub punch_hole: bool,
-    /// Whether ranges can be zeroed in place; otherwise `EOPNOTSUPP`.
+    /// Ranges can be zeroed in place; otherwise `EOPNOTSUPP`.
     pub zero_range: bool,
 }
 
@@ -94,7 +94,7 @@ impl Default for DiskConfig {
     }
 }
 
-/// What goes wrong, and how long things take. The default injects nothing but random delays and segmentation.
+/// Faults, and the time that operations take. The default injects nothing but random delays and segmentation.
 /// `docs/fault-model.md` says what each fault stands for and what must survive it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Faults {
@@ -104,7 +104,7 @@ pub struct Faults {
     pub segment_bytes_max: usize,
     /// Probability that a segment takes [`Faults::delay_spike`] longer.
     pub delay_spike_probability: f64,
-    /// How much longer.
+    /// The time by which it is late.
     pub delay_spike: RangeInclusive<Duration>,
     /// Probability, per segment, that its connection is cut instead: both ends see `ECONNRESET`.
     pub cut_probability: f64,
@@ -118,7 +118,7 @@ pub struct Faults {
     pub sync_delay: RangeInclusive<Duration>,
     /// Probability that a disk operation takes [`Faults::disk_stall`] longer.
     pub disk_stall_probability: f64,
-    /// How much longer.
+    /// The time by which it is late.
     pub disk_stall: RangeInclusive<Duration>,
     /// Probability that a read fails with `EIO`.
     pub read_error_probability: f64,
@@ -182,7 +182,7 @@ impl Faults {
     }
 }
 
-/// How a host goes down. See [`super::World::crash`].
+/// The way in which a host goes down. See [`super::World::crash`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
     /// Its processes are killed; its kernel lives: connections are closed or reset, what was written stays.

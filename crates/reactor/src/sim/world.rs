@@ -28,16 +28,16 @@ pub(super) struct ReactorState {
     pub(super) stalled_until: u64,
     /// Memory of its ring receives that readers hold, in bytes.
     pub(super) receive_bytes_held: usize,
-    /// What it waits for, to be shown when nothing moves any more.
+    /// Operations that it waits for, to be shown when nothing moves any more.
     pub(super) operations: BTreeMap<OpToken, (&'static str, Handle)>,
 }
 
 pub(super) struct HostState {
     pub(super) name: String,
     pub(super) up: bool,
-    /// How far its monotonic clock is ahead of the world's: hosts do not share one.
+    /// The lead of its monotonic clock over the world's: hosts do not share one.
     pub(super) clock_offset: u64,
-    /// How many processors it has.
+    /// The number of its processors.
     pub(super) processors: usize,
 }
 
@@ -99,7 +99,7 @@ impl World {
         Duration::from_nanos(self.lock().schedule.now)
     }
 
-    /// What goes wrong now.
+    /// Returns the faults that are on now.
     #[must_use]
     pub fn faults(&self) -> Faults {
         self.lock().schedule.faults.clone()
@@ -137,7 +137,7 @@ impl World {
         self.lock().schedule.trace_hash()
     }
 
-    /// How much has happened, in steps of the trace.
+    /// The number of steps in the trace.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.lock().schedule.steps()
@@ -288,7 +288,7 @@ impl fmt::Debug for World {
     }
 }
 
-/// What one event has left to do outside the lock.
+/// The work that one event has left to do outside the lock.
 pub(super) enum Happened {
     Nothing,
     Work(Work),
@@ -363,7 +363,7 @@ impl State {
         );
     }
 
-    /// What is to be dropped outside the lock.
+    /// Takes a host down. The caller drops the result outside the lock.
     fn crash(&mut self, host: HostId, crash: Crash) -> (Vec<Work>, Vec<Starting>) {
         let step = Step::Control("crash", host.0 as u64, crash as u64);
         self.schedule.record(step);

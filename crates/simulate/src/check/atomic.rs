@@ -1,7 +1,7 @@
 //! Atomicity within the advertised unit: a read that sees a part of such a write sees all of it that it looks at, and so does a
 //! compare-and-write.
 //!
-//! What is certain is found, and no more: a block beside one of the write that holds what another write left which had ended
+//! Finds only what is certain: a block beside one of the write that holds what another write left which had ended
 //! before this one was asked for.
 
 use weir_block::OperationKind;
@@ -47,7 +47,7 @@ fn what_it_saw(op: &Op) -> Option<&[Value]> {
     }
 }
 
-/// Whether `reader` must see all of `writer` or nothing: the volume says so of writes of that length; and a compare-and-write
+/// Tells whether `reader` must see all of `writer` or nothing: the volume says so of writes of that length; and a compare-and-write
 /// excludes all others.
 fn is_whole(promises: &[Promise], reader: &Op, writer: &Op) -> bool {
     let same = reader.ask.namespace == writer.ask.namespace;
@@ -89,7 +89,7 @@ fn torn(
     })
 }
 
-/// Whether the volume ended a try of `writer` before `reader` had its answer, and did not say that it was done. Such a try is a command that failed, of
+/// Tells whether the volume ended a try of `writer` before `reader` had its answer, and did not say that it was done. Such a try is a command that failed, of
 /// which any part may be there, though the next one of the same request is done.
 fn was_tried_in_vain(history: &History, writer: &Op, reader: &Op) -> bool {
     history.executions.values().any(|execution| {

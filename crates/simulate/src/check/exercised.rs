@@ -115,7 +115,7 @@ fn answered_beside(history: &History) -> (u64, u64) {
     counts
 }
 
-/// Whether one of these troubles was surely made within `lasted`. Some need something that may not be there: a connection, a
+/// Tells whether one of these troubles was surely made within `lasted`. Some need something that may not be there: a connection, a
 /// volume of a kind that can be resized, a gateway that is up.
 fn is_sure(kinds: &[Trouble], lasted: Duration, plan: &Plan) -> bool {
     let needs_nothing = |trouble: &Trouble| {
@@ -178,11 +178,11 @@ fn kinds(plan: &Plan) -> Vec<Cause> {
     faults.chain(troubles.map(Cause::Trouble)).collect()
 }
 
-/// How often something that a seed switches on happened in it.
+/// A fault or trouble that a seed switches on, and its count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exercised {
     pub(crate) cause: Cause,
-    /// How often.
+    /// The number of times that it happened.
     pub times: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What must hold of every history.
+//! The checks that every history must pass.
 //!
 //! Each check has a name, and what it finds says what was violated, by which request. What a check goes by and what it cannot
 //! see is in `docs/fault-model.md`.
@@ -18,7 +18,7 @@ use std::fmt;
 use crate::journal::History;
 use crate::plan::Plan;
 
-/// What is checked.
+/// A check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Check {
     /// No write that was acknowledged and flushed (Flush or FUA) is lost.
@@ -91,12 +91,12 @@ impl fmt::Display for Check {
 pub struct Violation {
     /// Which check says so.
     pub check: Check,
-    /// What is violated, and by what.
+    /// Describes what is violated, and by which request.
     pub message: String,
 }
 
 impl Violation {
-    /// What `check` found.
+    /// A violation that `check` found.
     pub(crate) fn new(check: Check, message: String) -> Self {
         Violation { check, message }
     }
@@ -108,7 +108,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What the checkers need to know of a volume.
+/// Properties of a volume that the checkers need.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Promise {
     /// Blocks that clients use.
@@ -119,7 +119,7 @@ pub(crate) struct Promise {
     pub(crate) blocks_least: u64,
     /// The most blocks that it ever had.
     pub(crate) blocks_most: u64,
-    /// Whether writes may be lost at a power failure until a flush.
+    /// Writes may be lost at a power failure until a flush.
     pub(crate) volatile_cache: bool,
     /// Writes of so many blocks are seen whole or not at all.
     pub(crate) atomic_blocks: u64,

@@ -10,7 +10,7 @@
 //!
 //! The order is searched as Wing and Gong do: from the moments that are possible next, with a memory of what was tried.
 //!
-//! Where no order exists, weaker promises are tried, and the weakest one without which it does exist names what is violated.
+//! Weaker promises are tried where no order exists, and the weakest one without which it does exist names what is violated.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -33,7 +33,7 @@ fn scaled(order: Order) -> Order {
     order.saturating_mul(SCALE)
 }
 
-/// What a step does with the register.
+/// The action of a step on the register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     /// Finds this.
@@ -46,7 +46,7 @@ enum Action {
     Exchange(Value, Value),
     /// Everything that was acknowledged before this moment is durable.
     Durable(Order),
-    /// What this request wrote is durable.
+    /// The data of this request is durable.
     DurableWrite(u64),
     PowerLoss,
 }
@@ -64,7 +64,7 @@ struct Step {
     acknowledged: Order,
 }
 
-/// What a register may be found to hold: the last is what it holds, the others what a power failure may bring back.
+/// Values that a register may be found to hold: the last is what it holds, the others what a power failure may bring back.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Held {
     value: Value,
@@ -74,7 +74,7 @@ struct Held {
 
 type State = Vec<Held>;
 
-/// What is promised, or left out to see whether that is it.
+/// A promise, which is left out to see whether it is the one that is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weaker {
     Nothing,
@@ -135,7 +135,7 @@ struct Asked {
     done: bool,
 }
 
-/// How often volumes were asked for changes.
+/// Counts of the changes that volumes were asked for.
 struct Repeats {
     /// By request and block.
     writes: BTreeMap<(u64, u64), Vec<Asked>>,
@@ -371,7 +371,7 @@ impl Block<'_> {
         asked.map_or(&[], Vec::as_slice)
     }
 
-    /// How often the volume was asked to do this to the block.
+    /// The number of times that the volume was asked to do this to the block.
     fn times(&self, op: &Op) -> u64 {
         /// More repetitions of zeroes tell nothing more.
         const ZEROES_MAX: usize = 3;
@@ -468,7 +468,7 @@ fn drop_unseen(steps: &mut Vec<Step>) {
     });
 }
 
-/// How far a search came.
+/// The progress of a search.
 #[derive(Debug, Clone, Default)]
 struct Stuck {
     /// The moment that could not be passed.
@@ -480,7 +480,7 @@ struct Stuck {
 
 type Bits = Vec<u64>;
 
-/// Where a search may go on. A state is as long as what a power failure may bring back, so that there is one for each frame, and
+/// A state from which a search may go on. A state is as long as what a power failure may bring back, so that there is one for each frame, and
 /// none for each choice.
 struct Frame {
     done: Bits,
@@ -497,7 +497,7 @@ struct Choice {
     outcome: Option<usize>,
 }
 
-/// How far it went without a choice.
+/// The steps that it went without a choice.
 enum Gone {
     ToTheEnd,
     To(Frame),
@@ -620,7 +620,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// What may happen next; the last is to be tried first.
+    /// Returns the steps that may happen next; the last is to be tried first.
     fn choices(
         &mut self,
         done: &Bits,
@@ -667,7 +667,7 @@ impl<'a> Search<'a> {
         choices
     }
 
-    /// Whether the step before is the same, and is to be done first.
+    /// Tells whether the step before is the same, and is to be done first.
     fn is_one_of_several(&self, index: usize, done: &Bits) -> bool {
         let same = |one: &Step, other: &Step| {
             let what = |step: &Step| (step.start, step.end, step.action, step.of);
@@ -707,7 +707,7 @@ impl<'a> Search<'a> {
         next.map_or(Order::MAX, |index| self.steps[*index].start)
     }
 
-    /// Whether a step may as well happen now: it is possible, and whatever can follow without it can follow on it.
+    /// Tells whether a step may as well happen now: it is possible, and whatever can follow without it can follow on it.
     fn is_free(&self, index: usize, first_end: usize, done: &Bits, state: &State) -> bool {
         let step = &self.steps[index];
         let value = value_of(state);
@@ -727,7 +727,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether it may be better to write `new` later, for what must find another value than one: than this, or than one that
+    /// Tells whether it may be better to write `new` later, for what must find another value than one: than this, or than one that
     /// is written meanwhile, or that a power failure brings back meanwhile.
     fn may_matter_later(&self, step: &Step, new: Value, done: &Bits, state: &State) -> bool {
         let meanwhile =
@@ -751,13 +751,13 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Whether a write, where it was done, takes from a power failure what that could bring back if it was not: once it is
+    /// Tells whether a write, where it was done, takes from a power failure what that could bring back if it was not: once it is
     /// durable, nothing older is found any more.
     fn may_bury(&self, step: &Step, done: &Bits) -> bool {
         step.optional && step.acknowledged != Order::MAX && self.next_power_loss(done) != Order::MAX
     }
 
-    /// Whether a step may still have to find `value` before power fails.
+    /// Tells whether a step may still have to find `value` before power fails.
     fn is_wanted(&self, value: Value, done: &Bits) -> bool {
         let power_loss = self.next_power_loss(done);
         let readers = self.readers.get(&value).into_iter().flatten();
@@ -766,7 +766,7 @@ impl<'a> Search<'a> {
             .any(|index| self.steps[*index].start < power_loss)
     }
 
-    /// Whether a step would replace a value that another must still find and that nothing brings back.
+    /// Tells whether a step would replace a value that another must still find and that nothing brings back.
     fn strands(&self, index: usize, done: &Bits, state: &State) -> bool {
         if !matches!(
             self.steps[index].action,
@@ -851,7 +851,7 @@ fn value_of(state: &State) -> Value {
     state.last().map_or(0, |held| held.value)
 }
 
-/// What is left when the last that `is_durable` names cannot be lost any more.
+/// Returns what is left when the last that `is_durable` names cannot be lost any more.
 fn kept_from(state: &State, is_durable: impl Fn(&Held) -> bool) -> State {
     match state.iter().rposition(is_durable) {
         Some(last) => state[last..].to_vec(),

@@ -10,14 +10,14 @@ use super::{Check, Promise, Violation};
 use crate::journal::{Cause, History, Incident, Op};
 use crate::plan::{Plan, Trouble};
 
-/// How soon a host that is connected has heard of a change of its namespaces, and has asked what they are.
+/// The time after which a host that is connected has surely heard of a change of its namespaces, and has asked what they are.
 const NOTICE: Duration = Duration::from_secs(1);
 /// Segments that an incident leaves on their way to a host, and that may come one after another.
 const SEGMENTS: u32 = 4;
 /// Incidents that a report shows.
 const SHOWN: usize = 5;
 
-/// Whether an error says that nothing was done.
+/// Tells whether an error says that nothing was done.
 pub(crate) fn says_nothing_was_done(error: VolumeError) -> bool {
     match error {
         VolumeError::OutOfRange
@@ -56,7 +56,7 @@ pub(crate) fn check(plan: &Plan, promises: &[Promise], history: &History) -> Vec
     found
 }
 
-/// Whether it ended with an error that says that nothing was done, and a read found its data.
+/// Tells whether it ended with an error that says that nothing was done, and a read found its data.
 fn says_so_wrongly(history: &History, op: &Op) -> bool {
     let error = op.ended.and_then(|ended| ended.result.err());
     let writes = matches!(
@@ -149,7 +149,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// What concerned the request and had begun when it ended.
+    /// Returns the incidents that concerned the request and had begun when it ended.
     fn incidents(&self) -> impl Iterator<Item = &'a Incident> {
         let (host, namespace, until) = (self.op.ask.host, self.op.ask.namespace, self.until);
         let concerns = move |incident: &&Incident| {
@@ -160,7 +160,7 @@ impl<'a> Window<'a> {
         self.history.incidents.iter().filter(concerns)
     }
 
-    /// Whether such an incident was under way while the request was, or what it sent to the host was still on its way.
+    /// Tells whether such an incident was under way while the request was, or what it sent to the host was still on its way.
     fn meets(&self, is_meant: impl Fn(Cause) -> bool) -> bool {
         let on_its_way = *self.plan.faults.network_delay.end() * SEGMENTS;
         let from = self.from.saturating_sub(on_its_way);
@@ -168,7 +168,7 @@ impl<'a> Window<'a> {
             .any(|incident| is_meant(incident.cause) && incident.is_under_way(from))
     }
 
-    /// Whether such an incident was under way when the host was told last: it learns of its end only over a connection.
+    /// Tells whether such an incident was under way when the host was told last: it learns of its end only over a connection.
     fn follows(&self, is_meant: impl Fn(Cause) -> bool) -> bool {
         let mut meant = self.incidents().filter(|incident| is_meant(incident.cause));
         meant.any(|incident| match incident.until {
@@ -190,13 +190,13 @@ impl<'a> Window<'a> {
         told
     }
 
-    /// Whether a namespace began to be resized before the request ended.
+    /// Tells whether a namespace began to be resized before the request ended.
     fn was_resized(&self) -> bool {
         let resizes = |incident: &Incident| incident.cause == Cause::Trouble(Trouble::Resize);
         self.incidents().any(resizes)
     }
 
-    /// Whether something made the request take long, or cut it off.
+    /// Tells whether something made the request take long, or cut it off.
     fn is_delayed(&self) -> bool {
         let delays = |cause| match cause {
             Cause::Trouble(_) | Cause::Fence => true,
@@ -206,7 +206,7 @@ impl<'a> Window<'a> {
         self.meets(delays) || self.plan.deadline.is_some_and(|deadline| took >= deadline)
     }
 
-    /// Whether its medium failed; or what may not have been flushed was lost with a connection.
+    /// Tells whether its medium failed; or what may not have been flushed was lost with a connection.
     fn fails_media(&self) -> bool {
         let ask = &self.op.ask;
         let of_disk = |cause| {
@@ -254,7 +254,7 @@ impl fmt::Display for Window<'_> {
     }
 }
 
-/// Whether it may end connections of hosts.
+/// Tells whether it may end connections of hosts.
 fn breaks_connections(cause: Cause) -> bool {
     match cause {
         Cause::Trouble(trouble) => !matches!(

@@ -24,7 +24,7 @@ const PROMISE: Promise = Promise {
 struct Story(History);
 
 impl Story {
-    /// What host 0 asks for.
+    /// A request of host 0.
     fn ask(kind: OperationKind, lba: u64, blocks: u64) -> Ask {
         Ask {
             host: 0,

@@ -427,7 +427,7 @@ fn a_cancelled_write_is_done_or_not_done() {
     assert!(seen[0] > 10 && seen[1] > 10, "{seen:?}");
 }
 
-/// What is left of three stretches of a file: synced, written durably, and neither, when its host goes down.
+/// Returns what is left of three stretches of a file: synced, written durably, and neither, when its host goes down.
 fn left_after(crash: Crash, seed: u64, device: bool, volatile_cache: bool) -> [Vec<u8>; 3] {
     let simulation = Simulation::new(Config {
         seed,
