@@ -13,7 +13,11 @@ use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize};
 use weir_block::size;
 use weir_nvme_target::{IN_CAPSULE_BYTES_MAX, TRANSFER_BYTES_MAX};
+use weir_reactor::Spin;
 use weir_reactor::linux::Feature;
+
+/// The longest time to wait awake that may be set.
+const SPIN_MAX: Duration = Duration::from_millis(10);
 
 /// What is fixed at start.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -27,12 +31,12 @@ pub struct Config {
     /// Kernel features beyond the oldest supported kernel that are not used even where they are.
     #[serde(deserialize_with = "features")]
     pub features_off: Vec<Feature>,
-    /// How long a reactor looks for more work after its last completion before it sleeps; see [`weir_reactor::ReactorConfig::spin`].
-    #[serde(deserialize_with = "duration::<_, 0, 10_000_000>")]
-    pub spin: Duration,
-    /// How long a busy reactor pauses at most before it looks again; see [`weir_reactor::ReactorConfig::pause`].
-    #[serde(deserialize_with = "duration::<_, 0, 1_000_000>")]
-    pub pause: Duration,
+    /// For how long a reactor with nothing to do waits awake; see [`weir_reactor::ReactorConfig::spin`].
+    #[serde(deserialize_with = "spin")]
+    pub spin: Spin,
+    /// Whether the file has a `pause`, which earlier versions knew. It has no effect.
+    #[serde(deserialize_with = "is_there")]
+    pub pause: bool,
     /// The user to become where root starts it; none: whoever starts it.
     pub user: Option<String>,
     /// That user's group; none: the one that it has.
@@ -185,8 +189,8 @@ impl Default for Config {
             reactors: 4,
             pin: false,
             features_off: Vec::new(),
-            spin: Duration::from_micros(50),
-            pause: Duration::from_micros(40),
+            spin: Spin::Auto,
+            pause: false,
             user: None,
             group: None,
             state: None,
@@ -608,6 +612,31 @@ where
     Ok(duration)
 }
 
+/// Reads `"auto"`, or a time to wait awake.
+fn spin<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Spin, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text == "auto" {
+        return Ok(Spin::Auto);
+    }
+    let time = parse_duration(&text).map_err(|_| {
+        de::Error::custom(format!(
+            "\"{text}\" is not \"auto\" and not a duration such as 50us"
+        ))
+    })?;
+    if time > SPIN_MAX {
+        return Err(de::Error::custom(format!(
+            "{text} is out of range: want \"auto\", or 0us to {}",
+            format_duration(SPIN_MAX)
+        )));
+    }
+    Ok(Spin::For(time))
+}
+
+/// Reads a value that has no effect.
+fn is_there<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    de::IgnoredAny::deserialize(deserializer).map(|_| true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -665,9 +694,14 @@ mod tests {
             ("reactors = 0", "0 is out of range: want 1 to 256"),
             ("\n\nreactor = 4", "line 3"),
             ("reactors = \"many\"", "invalid type"),
-            ("spin = \"1s\"", "1s is out of range: want 0us to 10ms"),
-            ("pause = \"2ms\"", "2ms is out of range: want 0us to 1ms"),
-            ("spin = \"fast\"", "\"fast\" is not a duration"),
+            (
+                "spin = \"1s\"",
+                "1s is out of range: want \"auto\", or 0us to 10ms",
+            ),
+            (
+                "spin = \"fast\"",
+                "\"fast\" is not \"auto\" and not a duration",
+            ),
             ("[limits]\nconnections = 1", "line 2"),
             ("[limits]\nconnections = \"all\"", "\"auto\" or a number"),
             (

@@ -100,6 +100,11 @@ pub fn serve(
     if let Some(warning) = limits::open_files_warning(plan.connections, files.now) {
         tracing::warn!("{warning}");
     }
+    if config.pause {
+        tracing::warn!(
+            "`pause` has no effect any more and the next release will refuse it: remove the line"
+        );
+    }
     tracing::info!("{}", plan.budget);
     if let Some(warning) = plan.budget.warning() {
         tracing::warn!("{warning}");

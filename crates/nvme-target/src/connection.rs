@@ -42,8 +42,6 @@ use crate::watch::{Stall, Standing, Watch};
 
 /// Rounds that a connection works in one go before the others of its reactor have their turn.
 const ROUNDS_MAX: usize = 16;
-/// Bytes received that are as much work as a command.
-const WORK_BYTES: usize = 4096;
 /// After how long a connection that waits for a buffer looks again.
 const BUFFER_RETRY: Duration = Duration::from_millis(1);
 /// Bytes of input that the connections of one reactor keep outside of all pools before none is given a large buffer to receive
@@ -303,8 +301,6 @@ struct Connection {
     waits_for_itself: bool,
     /// Bytes of the last receive into the ring.
     last_received: usize,
-    /// Bytes received that were not yet counted as work.
-    work_bytes: usize,
     receiving: Receiving,
     blocked: bool,
     out: Gather,
@@ -566,7 +562,6 @@ impl Connection {
             entry,
             input: View::empty(),
             last_received: 0,
-            work_bytes: 0,
             receiving: Receiving::Nothing,
             blocked: false,
             out: Gather::new(),
@@ -790,10 +785,6 @@ impl Connection {
             .bytes_received
             .set(self.entry.bytes_received.get() + count as u64);
         self.shard().counters.bytes_received.add(count as u64);
-        // What is left over counts with the next receive: in whatever pieces bytes come, they are as much work.
-        let bytes = self.work_bytes + count;
-        self.work_bytes = bytes % WORK_BYTES;
-        self.shard().reactor.note_work((bytes / WORK_BYTES) as u32);
         if let Some(shared) = &self.scene.shared {
             shared.heard();
         }
@@ -805,8 +796,6 @@ impl Connection {
             self.framing
                 .receive(&mut self.input, &mut self.queue, env, &mut self.out)
         });
-        let taken = self.queue.commands_taken();
-        self.shard().reactor.note_work(taken);
         let damaged = std::mem::take(&mut self.framing.digest_errors.data);
         if damaged > 0 {
             self.shard().counters.data_digest_errors.add(damaged);

@@ -14,12 +14,11 @@ use weir_memory::Pool;
 
 use crate::executor::{Entered, Tasks};
 use crate::foreign::{Inbox, Recipient, Ticket};
-use crate::gaps::Gaps;
-use crate::pacer::Pacer;
 use crate::remote::Shared;
 use crate::slots::{Completed, Handler, Owner, Slots};
 use crate::time::Timers;
-use crate::{Driver, Instant, Op, OpToken, Outcome, Remote, Sleep, System, Task, Wait};
+use crate::waiting::{Gap, Spin, Waiting};
+use crate::{Driver, Instant, Op, OpToken, Outcome, Output, Remote, Sleep, System, Task, Wait};
 
 /// A future that stays on its reactor.
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -37,12 +36,9 @@ impl fmt::Display for ReactorId {
     }
 }
 
-/// For how long a reactor that spins asks its sockets, in place of waiting for them to report: they answer sooner, for a system call
-/// each time.
+/// For how long a reactor that waits awake asks its sockets, in place of waiting for them to report: they answer sooner, for a
+/// system call each time.
 const LOOKING: Duration = Duration::from_micros(20);
-
-/// Receives that it asks. Of more, it waits to be told: to ask each one again and again takes longer.
-const LOOKED_AT_MAX: usize = 8;
 
 /// What happens when a task panics that was not spawned isolated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -63,12 +59,8 @@ pub struct ReactorConfig {
     pub name: String,
     /// The processor that its thread is bound to; none: wherever the kernel puts it.
     pub processor: Option<usize>,
-    /// For how long after its last completion it looks for the next one before it sleeps in the kernel. At once, while most
-    /// of the last ones came later than that.
-    pub spin: Duration,
-    /// The longest pause between two looks at busy sockets, by which more is found at each; zero for none. Only where more
-    /// than 300,000 units of [`Reactor::note_work`] are done in a second, and as much is done with the pause as without.
-    pub pause: Duration,
+    /// For how long it waits awake when it has nothing to do, before it sleeps in the kernel.
+    pub spin: Spin,
     /// Bound on the memory of its buffer pool, in bytes.
     pub pool_bytes: usize,
     /// What a panic in a task does.
@@ -81,8 +73,7 @@ impl Default for ReactorConfig {
             id: ReactorId(0),
             name: "weir-reactor".to_owned(),
             processor: None,
-            spin: Duration::from_micros(50),
-            pause: Duration::from_micros(40),
+            spin: Spin::Auto,
             pool_bytes: 256 << 20,
             on_panic: PanicPolicy::Abort,
         }
@@ -128,10 +119,8 @@ pub struct ReactorStats {
     pub spin_ns: u64,
     /// Time spent asleep, in nanoseconds.
     pub sleep_ns: u64,
-    /// Pauses between two looks at busy sockets.
-    pub pauses: u64,
-    /// Time spent in them, in nanoseconds.
-    pub pause_ns: u64,
+    /// What a wake-up from sleep takes, in nanoseconds, as it was measured lately.
+    pub wake_up_ns: u64,
     /// Time for which its thread was ready to run while others had the processor, in nanoseconds; part of the other times. 0 where the kernel does not tell.
     pub processor_wait_ns: u64,
 }
@@ -148,19 +137,21 @@ struct Inner {
     pool: Pool,
     system: Arc<dyn System>,
     now: Cell<Instant>,
-    last_work: Cell<Instant>,
-    spin: Duration,
-    gaps: Cell<Gaps>,
-    /// The last turn found no work.
-    idle: Cell<bool>,
-    pacer: RefCell<Pacer>,
-    /// Units of work since the last wait.
-    units: Cell<u32>,
-    /// The last wait was [`Wait::Look`].
-    looked: Cell<bool>,
+    waiting: RefCell<Waiting>,
+    /// For how long it has had nothing to do since work came from outside, and whether it slept at the end of that.
+    idle: Cell<(Duration, bool)>,
+    /// Bytes, and what had none, that came from outside since it had nothing to do last.
+    work: Cell<u64>,
     on_panic: PanicPolicy,
     stopping: Cell<bool>,
     stats: Cell<ReactorStats>,
+}
+
+impl Inner {
+    /// Whether answers of foreign threads are there that were not handed out yet.
+    fn has_deliveries(&self) -> bool {
+        self.foreign.get().is_some_and(|inbox| !inbox.is_empty())
+    }
 }
 
 /// A handle to the reactor that the caller runs on. Cheap to clone; it cannot leave its thread.
@@ -218,13 +209,9 @@ impl Reactor {
         let times = self.0.driver.borrow().processor_times();
         ReactorStats {
             processor_wait_ns: times.map_or(0, |times| times.waited.as_nanos() as u64),
+            wake_up_ns: self.0.waiting.borrow().wake_up().as_nanos() as u64,
             ..self.0.stats.get()
         }
-    }
-
-    /// Notes that so many requests of peers were taken up in this turn, which is what pauses between turns go by.
-    pub fn note_work(&self, units: u32) {
-        self.0.units.set(self.0.units.get().saturating_add(units));
     }
 
     /// Runs a task. Dropping the [`Task`] cancels it; detach it to let it run on.
@@ -482,13 +469,9 @@ impl Runner {
             pool,
             system,
             now: Cell::new(now),
-            last_work: Cell::new(now),
-            spin: config.spin,
-            gaps: Cell::new(Gaps::new()),
-            idle: Cell::new(false),
-            pacer: RefCell::new(Pacer::new(config.pause, now)),
-            units: Cell::new(0),
-            looked: Cell::new(false),
+            waiting: RefCell::new(Waiting::new(config.spin, now)),
+            idle: Cell::default(),
+            work: Cell::new(0),
             on_panic: config.on_panic,
             stopping: Cell::new(false),
             stats: Cell::default(),
@@ -556,11 +539,12 @@ impl Runner {
             inner.driver.borrow().now()
         };
         inner.now.set(began);
-        self.take_messages();
+        let told = self.take_messages();
         let delivered = match inner.foreign.get() {
             Some(inbox) => self.guarded(|_| inbox.hand_out()),
             None => 0,
         };
+        self.work_came((told + delivered) as u64);
         let ran = self.guarded(|reactor| reactor.0.tasks.run());
         if inner.stopping.get() {
             self.shut_down();
@@ -580,12 +564,16 @@ impl Runner {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         self.guarded(|reactor| reactor.0.driver.borrow_mut().turn(wait, &mut outcomes));
         let after_wait = inner.driver.borrow().now();
-        if matches!(wait, Wait::Until(_)) {
-            inner.shared.wake_up();
-        }
         inner.now.set(after_wait);
-
         let ended = outcomes.len();
+        if let Wait::Until(deadline) = wait {
+            inner.shared.wake_up();
+            let nothing_came = ended == 0 && !inner.shared.is_filled() && !inner.has_deliveries();
+            let late = deadline.filter(|&deadline| nothing_came && after_wait >= deadline);
+            let late = late.map(|deadline| after_wait.since(deadline));
+            inner.waiting.borrow_mut().woke_up(after_wait, late);
+        }
+        let work = outcomes.iter().map(|(_, outcome)| work_of(outcome)).sum();
         self.guarded(|reactor| {
             for (token, outcome) in outcomes.drain(..) {
                 reactor.dispatch(token, outcome);
@@ -598,18 +586,18 @@ impl Runner {
         inner.tasks.take_woken();
 
         let worked = ran + delivered + ended > 0 || !inner.tasks.is_empty();
-        if worked {
-            let waited = matches!(wait, Wait::Until(_));
-            if inner.idle.replace(false) || waited {
-                let gap = after_wait.since(inner.last_work.get());
-                let mut gaps = inner.gaps.get();
-                gaps.note(gap, inner.spin);
-                inner.gaps.set(gaps);
-            }
-            inner.last_work.set(after_wait);
-        } else {
-            inner.idle.set(true);
+        let sleeps = matches!(wait, Wait::Until(_));
+        if worked && inner.waiting.borrow().is_fixed() {
+            inner.idle.set((Duration::ZERO, false));
+        } else if sleeps || !worked {
+            let (idle, _) = inner.idle.get();
+            let more = match worked {
+                true => after_wait - before_wait,
+                false => after_wait - began,
+            };
+            inner.idle.set((idle + more, sleeps));
         }
+        self.work_came(work);
         self.count(
             wait,
             worked,
@@ -621,49 +609,64 @@ impl Runner {
         if worked { Step::Worked } else { Step::Idle }
     }
 
-    fn take_messages(&self) {
-        if let Some(inbox) = self.reactor.0.shared.take() {
-            self.reactor.0.tasks.extend(inbox.tasks);
-            self.guarded(|reactor| {
-                for message in inbox.messages {
-                    message(reactor);
-                }
-            });
+    /// Takes what other threads sent: messages, and tasks that they woke. How many.
+    fn take_messages(&self) -> usize {
+        let Some(inbox) = self.reactor.0.shared.take() else {
+            return 0;
+        };
+        let told = inbox.tasks.len() + inbox.messages.len();
+        self.reactor.0.tasks.extend(inbox.tasks);
+        self.guarded(|reactor| {
+            for message in inbox.messages {
+                message(reactor);
+            }
+        });
+        told
+    }
+
+    /// So much work came from outside: a gap ends with the first of it.
+    fn work_came(&self, work: u64) {
+        if work == 0 {
+            return;
         }
+        let inner = &*self.reactor.0;
+        let (idle, slept) = inner.idle.take();
+        if idle > Duration::ZERO {
+            let gap = Gap {
+                time: idle,
+                slept,
+                work: inner.work.take(),
+            };
+            let waited = || {
+                let times = inner.driver.borrow().processor_times();
+                times.map_or(Duration::ZERO, |times| times.waited)
+            };
+            inner.waiting.borrow_mut().gap_ended(gap, waited);
+        }
+        inner.work.set(inner.work.get() + work);
     }
 
     fn choose_wait(&self, now: Instant) -> Wait {
         let inner = &*self.reactor.0;
-        let looked = inner.looked.replace(false);
-        if let Some(pause) = inner.pacer.borrow().pause() {
-            if inner.units.get() > 0 {
-                inner.looked.set(true);
-                return Wait::Look(usize::MAX);
-            }
-            if looked && inner.tasks.is_empty() {
-                return Wait::Pause(pause);
-            }
-        }
         if !inner.tasks.is_empty() {
             return Wait::No;
         }
-        let idle = now.since(inner.last_work.get());
-        if inner.gaps.get().next_is_short() && idle < inner.spin {
-            return if idle < LOOKING {
-                Wait::Look(LOOKED_AT_MAX)
-            } else {
-                Wait::No
-            };
+        let waiting = inner.waiting.borrow();
+        let (idle, _) = inner.idle.get();
+        if idle < waiting.awake_for() {
+            return if idle < LOOKING { Wait::Look } else { Wait::No };
         }
         if !inner.shared.fall_asleep() {
             return Wait::No;
         }
         // What was delivered before this reactor was seen to sleep woke nobody.
-        if inner.foreign.get().is_some_and(|inbox| !inbox.is_empty()) {
+        if inner.has_deliveries() {
             inner.shared.wake_up();
             return Wait::No;
         }
-        Wait::Until(inner.timers.next())
+        let measured = waiting.measure(now);
+        let timer = inner.timers.next();
+        Wait::Until(timer.into_iter().chain(measured).min())
     }
 
     fn count(
@@ -676,11 +679,6 @@ impl Runner {
         waiting: Duration,
     ) {
         let mut stats = self.reactor.0.stats.get();
-        let rested = match wait {
-            Wait::Until(_) => waiting,
-            Wait::Pause(pause) => waiting.min(pause),
-            Wait::No | Wait::Look(_) => Duration::ZERO,
-        };
         let (running, waiting) = (running.as_nanos() as u64, waiting.as_nanos() as u64);
         stats.turns += 1;
         stats.busy_turns += u64::from(worked);
@@ -692,22 +690,10 @@ impl Runner {
                 stats.sleep_ns += waiting;
                 stats.busy_ns += running;
             }
-            Wait::Pause(_) => {
-                let paused = rested.as_nanos() as u64;
-                stats.pauses += 1;
-                stats.pause_ns += paused;
-                stats.busy_ns += running + waiting - paused;
-            }
-            Wait::No | Wait::Look(_) if worked => stats.busy_ns += running + waiting,
-            Wait::No | Wait::Look(_) => stats.spin_ns += running + waiting,
+            Wait::No | Wait::Look if worked => stats.busy_ns += running + waiting,
+            Wait::No | Wait::Look => stats.spin_ns += running + waiting,
         }
         self.reactor.0.stats.set(stats);
-        let inner = &*self.reactor.0;
-        let units = inner.units.take();
-        inner
-            .pacer
-            .borrow_mut()
-            .note(inner.now.get(), units, rested);
     }
 
     /// Runs what may panic, under the reactor's policy.
@@ -781,6 +767,16 @@ impl Drop for Runner {
     }
 }
 
+/// How much work from outside an operation brought: bytes, or one where it has none. A send that ended brought nothing.
+fn work_of(outcome: &Outcome) -> u64 {
+    match (&outcome.op, &outcome.result) {
+        (Op::Send { .. }, _) => 0,
+        (_, Ok(Output::Count(bytes))) => (*bytes as u64).max(1),
+        (_, Ok(Output::Received(view))) => (view.len() as u64).max(1),
+        _ => 1,
+    }
+}
+
 /// How long shutting down waits for outcomes before it asks for cancellation again.
 const SHUT_DOWN_POLL: Duration = Duration::from_millis(10);
 
@@ -801,8 +797,17 @@ mod tests {
     use crate::linux::{LinuxConfig, LinuxSystem};
     use crate::{Notifier, OpToken};
 
-    /// A driver with nothing to do, whose clock goes on by a microsecond a turn, or to the end of a wait.
-    struct Clock(Cell<Instant>);
+    /// What a sleep takes beyond what ends it, and how long the work of each gap keeps away.
+    const WAKE_UP: Duration = Duration::from_micros(30);
+
+    /// A driver with nothing to do, whose clock goes on by a microsecond a turn. Now and then it sends its own reactor work,
+    /// as another thread would.
+    struct Clock {
+        now: Cell<Instant>,
+        shared: Arc<Shared>,
+        gap: Rc<Cell<Option<Duration>>>,
+        next: Option<Instant>,
+    }
 
     struct Nobody;
 
@@ -812,7 +817,7 @@ mod tests {
 
     impl Driver for Clock {
         fn now(&self) -> Instant {
-            self.0.get()
+            self.now.get()
         }
 
         fn random(&mut self) -> u64 {
@@ -826,11 +831,25 @@ mod tests {
         fn cancel(&mut self, _: OpToken) {}
 
         fn turn(&mut self, wait: Wait, _: &mut Vec<(OpToken, Outcome)>) {
-            let now = self.0.get();
-            self.0.set(match wait {
-                Wait::Until(Some(end)) => end.max(now),
-                _ => now + Duration::from_micros(1),
-            });
+            let mut now = self.now.get();
+            if self.next.is_none() {
+                self.next = self.gap.get().map(|gap| now + gap);
+            }
+            now = match wait {
+                Wait::No | Wait::Look => now + Duration::from_micros(1),
+                Wait::Until(deadline) => {
+                    let end = deadline.into_iter().chain(self.next).min();
+                    end.expect("it sleeps for ever").max(now) + WAKE_UP
+                }
+            };
+            if self.next.is_some_and(|next| next <= now) {
+                self.next = None;
+                let remote = Remote {
+                    shared: Arc::clone(&self.shared),
+                };
+                remote.run(|_| {}).expect("it runs");
+            }
+            self.now.set(now);
         }
 
         fn notifier(&self) -> Arc<dyn Notifier> {
@@ -838,48 +857,74 @@ mod tests {
         }
     }
 
-    #[test]
-    fn it_waits_awake_only_while_work_mostly_comes_in_time() {
-        const SLEEPS: u32 = 20;
+    /// Lets work come from outside with these gaps for so long each, and timers end every so often; the share of the second
+    /// half of each spell that it waited awake.
+    fn shares_awake(gaps: &[Option<u64>], timer: Duration, spell: Duration) -> Vec<f64> {
         let system = LinuxSystem::new(LinuxConfig::default()).expect("io_uring works here");
         let config = ReactorConfig {
-            spin: Duration::from_micros(50),
             on_panic: PanicPolicy::Unwind,
             ..ReactorConfig::default()
         };
-        let spun = Rc::new(RefCell::new(Vec::new()));
-        let noted = Rc::clone(&spun);
+        let (gap, shares) = (Rc::new(Cell::new(None)), Rc::new(RefCell::new(Vec::new())));
+        let shared = Shared::new(config.id, Arc::new(Nobody));
+        let clock = Clock {
+            now: Cell::new(Instant::from_nanos(0)),
+            shared: Arc::clone(&shared),
+            gap: Rc::clone(&gap),
+            next: None,
+        };
+        let (gaps, noted) = (gaps.to_vec(), Rc::clone(&shares));
         let main = move |reactor: Reactor| -> LocalFuture<()> {
             Box::pin(async move {
-                for gap_us in [20, 100, 20] {
-                    let mut before = 0;
-                    for sleep in 0..SLEEPS {
-                        // What it learnt of the gaps before is forgotten by then.
-                        if sleep == SLEEPS / 2 {
-                            before = reactor.stats().spin_ns;
-                        }
-                        reactor.sleep(Duration::from_micros(gap_us)).await;
+                let wait = async |time: Duration| {
+                    let end = reactor.now() + time;
+                    while reactor.now() < end {
+                        reactor.sleep(timer).await;
                     }
-                    let after = reactor.stats().spin_ns;
-                    noted.borrow_mut().push(after - before);
+                };
+                for us in gaps {
+                    gap.set(us.map(Duration::from_micros));
+                    wait(spell / 2).await;
+                    let (began, before) = (reactor.now(), reactor.stats().spin_ns);
+                    wait(spell / 2).await;
+                    let spun = (reactor.stats().spin_ns - before) as f64;
+                    let all = reactor.now().since(began).as_nanos() as f64;
+                    noted.borrow_mut().push(spun / all);
                 }
             })
         };
+        let pool = Pool::new(1 << 20);
         let runner = Runner::with_shared(
             &config,
-            Pool::new(1 << 20),
-            Box::new(Clock(Cell::new(Instant::from_nanos(0)))),
+            pool,
+            Box::new(clock),
             system,
-            Shared::new(config.id, Arc::new(Nobody)),
+            shared,
             Box::new(main),
         );
         runner.run_to_end();
-        let spun = spun.borrow();
-        let [quick, slow, quick_again] = spun[..] else {
-            panic!("three spells: {spun:?}");
+        shares.take()
+    }
+
+    #[test]
+    fn it_waits_awake_while_work_comes_sooner_than_it_would_wake_up() {
+        let spell = Duration::from_millis(50);
+        let shares = shares_awake(&[Some(10), Some(400), Some(10)], spell / 2, spell);
+        let [quick, slow, quick_again] = shares[..] else {
+            panic!("three spells: {shares:?}");
         };
-        assert!(quick > 0, "it slept through short gaps");
-        assert_eq!(slow, 0, "it was awake for long ones");
-        assert!(quick_again > 0, "it did not see that they are short again");
+        assert!(quick > 0.5, "it slept through short gaps: {shares:?}");
+        assert!(slow < 0.1, "it was awake for long ones: {shares:?}");
+        assert!(
+            quick_again > 0.5,
+            "it did not see that they are short again: {shares:?}"
+        );
+    }
+
+    #[test]
+    fn timers_are_no_work_that_it_waits_awake_for() {
+        let timer = Duration::from_micros(10);
+        let shares = shares_awake(&[None], timer, Duration::from_millis(20));
+        assert_eq!(shares, [0.0]);
     }
 }

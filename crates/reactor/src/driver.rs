@@ -173,11 +173,9 @@ pub struct Outcome {
 pub enum Wait {
     /// Not at all: more work is ready, or the reactor is spinning.
     No,
-    /// Not at all; and receives for which there are no bytes yet start only with a turn that does not look, so that they
-    /// cost nothing more where a pause follows. Where more than so many receives are to start, as [`Wait::No`].
-    Look(usize),
-    /// So long, whatever comes; then as [`Wait::No`]. Receives find together what came meanwhile.
-    Pause(Duration),
+    /// Not at all; and receives for which there are no bytes yet come back to be started again, where there are few: to ask
+    /// them answers sooner than to wait to be told, for a system call each time.
+    Look,
     /// Until an outcome, a notification, or this moment.
     Until(Option<Instant>),
 }

@@ -15,17 +15,16 @@ mod driver;
 mod executor;
 mod file;
 mod foreign;
-mod gaps;
 #[cfg(feature = "counting-heap")]
 pub mod heap;
 pub mod linux;
 mod net;
-mod pacer;
 mod remote;
 pub mod sim;
 mod slots;
 mod system;
 mod time;
+mod waiting;
 
 pub use channel::{Receiver, Sender, oneshot};
 pub use core::{
@@ -47,3 +46,4 @@ pub use remote::{Call, Remote, Stopped};
 pub use slots::Handler;
 pub use system::System;
 pub use time::{Instant, Sleep, Timer};
+pub use waiting::Spin;

@@ -109,11 +109,16 @@ impl Shared {
     /// Announces sleep; false when something arrived meanwhile, and the reactor must not sleep.
     pub(crate) fn fall_asleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
-        let empty = !self.filled.load(Ordering::SeqCst);
+        let empty = !self.is_filled();
         if !empty {
             self.wake_up();
         }
         empty
+    }
+
+    /// Whether something arrived that was not taken yet.
+    pub(crate) fn is_filled(&self) -> bool {
+        self.filled.load(Ordering::SeqCst)
     }
 
     pub(crate) fn wake_up(&self) {

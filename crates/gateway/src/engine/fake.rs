@@ -398,6 +398,7 @@ impl Engine for FakeEngine {
             spin_ns: 0,
             sleep_ns: 0,
             pause_ns: 0,
+            wake_up_ns: 0,
             processor_wait_ns: 0,
             operations: 0,
             pool_used_bytes: 0,

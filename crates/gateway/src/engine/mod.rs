@@ -273,8 +273,10 @@ pub struct ReactorReport {
     pub spin_ns: u64,
     /// Time spent asleep, in nanoseconds.
     pub sleep_ns: u64,
-    /// Time of pauses between two looks for work, in nanoseconds.
+    /// 0: reactors do not pause any more. The field goes with the next release.
     pub pause_ns: u64,
+    /// What a wake-up from sleep takes, in nanoseconds, as it was measured lately.
+    pub wake_up_ns: u64,
     /// Time for which it was ready to run while others had its processor, in nanoseconds, as the kernel's scheduler counts it; it is part of the other
     /// times. 0 where the kernel keeps no count.
     pub processor_wait_ns: u64,

@@ -260,10 +260,7 @@ impl Recorder {
         let after = Spent::of(reactor);
         let since = |of: fn(&ReactorStats) -> u64| of(&after.stats) - of(&before.stats);
         let busy = since(|stats| stats.busy_ns);
-        let all = busy
-            + since(|stats| stats.spin_ns)
-            + since(|stats| stats.sleep_ns)
-            + since(|stats| stats.pause_ns);
+        let all = busy + since(|stats| stats.spin_ns) + since(|stats| stats.sleep_ns);
         let processor = after.processor.zip(before.processor);
         self.cost = Some(Cost {
             processor: processor.map(|(after, before)| after.saturating_sub(before)),

@@ -264,8 +264,6 @@ pub(crate) struct QueuePair {
     running: Rc<Cell<u32>>,
     /// There may be requests under way whose right was taken away.
     has_revoked: bool,
-    /// Commands taken into slots since somebody last asked.
-    taken: u32,
     /// The time that it was told last.
     now: Instant,
     /// Courses of the commands that were answered since [`QueuePair::take_runs`].
@@ -308,7 +306,6 @@ impl QueuePair {
             was_granted: false,
             running: Rc::default(),
             has_revoked: false,
-            taken: 0,
             now: Instant::default(),
             runs: Runs::default(),
         };
@@ -502,11 +499,6 @@ impl QueuePair {
     /// Commands in the queue.
     pub(crate) fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
-    }
-
-    /// How many commands came since the last call.
-    pub(crate) fn commands_taken(&mut self) -> u32 {
-        std::mem::take(&mut self.taken)
     }
 
     /// Commands in the queue but for those that wait for events.
@@ -789,7 +781,6 @@ impl QueuePair {
 
     fn take_slot(&mut self, sqe: &Sqe) -> SlotIndex {
         let slot = self.free.pop().expect("the transport asked for room");
-        self.taken += 1;
         self.advance_head();
         let entry = &mut self.slots[usize::from(slot)];
         assert_eq!(entry.phase, Phase::Free, "a free slot is free");

@@ -25,10 +25,6 @@ pub(super) const ENTER_NO_IOWAIT: u32 = 1 << 7;
 /// away enough would be over at once.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
-/// More completions than can come during a pause. The kernel takes the number as a signed one, and no more than the ring
-/// holds: it holds this many at most.
-const NEVER_SO_MANY: u32 = 1 << 18;
-
 /// `struct io_uring_rsrc_update`, as [`REGISTER_RING_FDS`] takes it.
 #[repr(C)]
 struct ResourceUpdate {
@@ -185,25 +181,9 @@ impl Ring {
         } else {
             (deadline.since(now).as_nanos() as u64, 0)
         };
-        self.enter_for(1, Duration::from_nanos(time), flag);
-    }
-
-    /// Hands queued entries to the kernel, and then sleeps for `time`, whatever completes meanwhile.
-    pub(super) fn pause(&mut self, time: Duration) {
-        // Relative: the kernel counts from when it has carried out what was queued.
-        self.enter_for(NEVER_SO_MANY, time, 0);
-    }
-
-    fn enter_for(&mut self, completions: u32, time: Duration, flag: u32) {
-        let pending = self.pending();
-        let time = types::Timespec::from(time);
+        let time = types::Timespec::from(Duration::from_nanos(time));
         let arguments = types::SubmitArgs::new().timespec(&time);
-        self.enter(
-            pending,
-            completions,
-            ENTER_GETEVENTS | flag,
-            Some(&arguments),
-        );
+        self.enter(pending, 1, ENTER_GETEVENTS | flag, Some(&arguments));
     }
 
     /// Takes the completions that are there.

@@ -151,7 +151,7 @@ impl Slot {
         nothing_to_do
     }
 
-    /// Whether it is an operation that a pause may come before: a receive of whatever there is.
+    /// Whether it is an operation that may be asked again and again: a receive of whatever there is.
     pub(super) fn can_wait(&self) -> bool {
         matches!(
             self.op,

@@ -36,6 +36,9 @@ const BULK_IDLE: Duration = Duration::from_millis(10);
 /// last: the drive starts on the first of them while the others are still being prepared.
 const TRANSFERS_AT_ONCE: usize = 4;
 
+/// Receives that are asked again and again. Of more, it waits to be told: to ask each one takes longer.
+const LOOKED_AT_MAX: usize = 8;
+
 /// For how long a driver that is dropped waits for the kernel to let go of its memory.
 const DROP_WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -362,12 +365,7 @@ impl Driver for Uring {
 
     fn turn(&mut self, wait: Wait, outcomes: &mut Vec<(OpToken, Outcome)>) {
         self.feed_receives();
-        if let Wait::Pause(time) = wait {
-            self.push_backlog();
-            self.ring.pause(time);
-        }
-        let looks = matches!(wait, Wait::Look(most) if self.held.len() <= most);
-        self.start_held(looks);
+        self.start_held(wait == Wait::Look && self.held.len() <= LOOKED_AT_MAX);
         self.push_backlog();
         match wait {
             Wait::Until(deadline)
@@ -560,71 +558,13 @@ mod tests {
         let (socket, peer) = socket(&driver);
         let mut outcomes = Vec::new();
         receive(&mut driver, &socket);
-        driver.turn(Wait::Look(8), &mut outcomes);
+        driver.turn(Wait::Look, &mut outcomes);
         assert!(outcomes.is_empty());
         assert_eq!(driver.held, [token(0)], "the kernel has it");
         std::io::Write::write_all(&mut &peer, b"there").expect("sends");
-        driver.turn(Wait::Look(8), &mut outcomes);
+        driver.turn(Wait::Look, &mut outcomes);
         assert_eq!(received(&outcomes), b"there");
         assert!(driver.held.is_empty());
-    }
-
-    #[test]
-    fn a_pause_lasts_and_finds_all_that_came() {
-        const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
-        let mut driver = driver();
-        let (socket, peer) = socket(&driver);
-        let mut outcomes = Vec::new();
-        receive(&mut driver, &socket);
-        driver.turn(Wait::Look(8), &mut outcomes);
-        let sender = std::thread::spawn(move || {
-            for part in [b"one ", b"two "] {
-                std::thread::sleep(PAUSE / 10);
-                std::io::Write::write_all(&mut &peer, part).expect("sends");
-            }
-            peer
-        });
-        let began = std::time::Instant::now();
-        driver.turn(Wait::Pause(PAUSE), &mut outcomes);
-        assert!(began.elapsed() >= PAUSE, "bytes ended the pause");
-        drop(sender.join());
-        while outcomes.is_empty() {
-            driver.turn(Wait::Until(None), &mut outcomes);
-        }
-        assert!(received(&outcomes).starts_with(b"one "));
-    }
-
-    #[test]
-    fn sends_leave_before_a_pause_and_a_held_receive_goes_on_after_a_look() {
-        let mut driver = driver();
-        let (socket, peer) = socket(&driver);
-        let mut outcomes = Vec::new();
-        receive(&mut driver, &socket);
-        driver.turn(Wait::Look(8), &mut outcomes);
-        let mut gather = weir_memory::Gather::new();
-        gather.push_view(View::zeroes(512).next().expect("a view"));
-        let send = Op::Send {
-            socket: socket.clone(),
-            gather,
-        };
-        driver.submit(token(1), send);
-        let echo = std::thread::spawn(move || {
-            let mut bytes = [1; 512];
-            std::io::Read::read_exact(&mut &peer, &mut bytes).expect("receives");
-            std::io::Write::write_all(&mut &peer, &bytes[..4]).expect("sends");
-            peer
-        });
-        driver.turn(
-            Wait::Pause(std::time::Duration::from_micros(40)),
-            &mut outcomes,
-        );
-        assert!(matches!(outcomes.remove(0), (sent, _) if sent == token(1)));
-        // The receive was started after the pause, so that its bytes wake the reactor.
-        while outcomes.is_empty() {
-            driver.turn(Wait::Until(None), &mut outcomes);
-        }
-        assert_eq!(received(&outcomes), [0; 4]);
-        drop(echo.join());
     }
 
     #[test]
@@ -633,14 +573,14 @@ mod tests {
         let (socket, _peer) = socket(&driver);
         let mut outcomes = Vec::new();
         receive(&mut driver, &socket);
-        driver.turn(Wait::Look(8), &mut outcomes);
+        driver.turn(Wait::Look, &mut outcomes);
         driver.cancel(token(0));
         driver.turn(Wait::No, &mut outcomes);
         let (_, outcome) = outcomes.pop().expect("it ended");
         let error = outcome.result.expect_err("it was cancelled");
         assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
         receive(&mut driver, &socket);
-        driver.turn(Wait::Look(8), &mut outcomes);
+        driver.turn(Wait::Look, &mut outcomes);
         drop(driver);
         assert!(outcomes.is_empty());
     }

@@ -23,7 +23,7 @@ use weir_reactor::linux::{
 };
 use weir_reactor::{
     AllocateMode, Amount, FileKind, Instant, LocalFile, Op, OpenOptions, PanicPolicy, Reactor,
-    ReactorConfig, ReactorThread, ReceiveInto, Received, SocketOptions, System, TcpListener,
+    ReactorConfig, ReactorThread, ReceiveInto, Received, SocketOptions, Spin, System, TcpListener,
     TcpStream, UseDirect, oneshot,
 };
 
@@ -292,7 +292,7 @@ fn no_wake_is_lost_in_a_storm() {
     let thread = serve(
         &system,
         ReactorConfig {
-            spin: Duration::ZERO,
+            spin: Spin::For(Duration::ZERO),
             ..config()
         },
     );
@@ -363,7 +363,7 @@ fn an_idle_reactor_sleeps() {
     let thread = serve(
         &system,
         ReactorConfig {
-            spin: Duration::ZERO,
+            spin: Spin::For(Duration::ZERO),
             ..config()
         },
     );

@@ -10,7 +10,7 @@ use weir_load::Stop;
 use weir_nvme_host::{HostIdentity, NvmeHost};
 use weir_rbd::RbdHost;
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
-use weir_reactor::{Reactor, ReactorConfig, ReactorId, ReactorThread, Remote, System};
+use weir_reactor::{Reactor, ReactorConfig, ReactorId, ReactorThread, Remote, Spin, System};
 use weir_volume::probe::{contents_of, holders_of};
 use weir_volume::{Access, Gate, Registry, VolumeUrl};
 
@@ -18,8 +18,8 @@ use super::ReactorArguments;
 use super::interrupt::end_on_interrupt;
 use weir_lab::secret::without_in_text;
 
-/// For how long a reactor that is to act on time looks for work before it sleeps: waking up takes tens of microseconds.
-const AWAKE: Duration = Duration::from_millis(1);
+/// For how long a reactor that is to act on time waits awake: where it slept, how late it woke up would be in what is measured.
+const AWAKE: Spin = Spin::For(Duration::from_millis(100));
 
 /// Reactors that run for as long as the tool does.
 pub(crate) struct Session {
@@ -77,7 +77,7 @@ impl MadeHosts {
 impl Session {
     /// Starts reactors for `queues` queues of each volume. From now on a first interrupt asks the tool to stop, and a second one kills it.
     pub(crate) fn start(arguments: &ReactorArguments, queues: u32) -> anyhow::Result<Self> {
-        Self::start_spinning(arguments, queues, 1, ReactorConfig::default().spin)
+        Self::start_spinning(arguments, queues, 1, Spin::Auto)
     }
 
     /// As `start`, for the queues of so many volumes together.
@@ -86,7 +86,7 @@ impl Session {
         queues: u32,
         volumes: u32,
     ) -> anyhow::Result<Self> {
-        Self::start_spinning(arguments, queues, volumes, ReactorConfig::default().spin)
+        Self::start_spinning(arguments, queues, volumes, Spin::Auto)
     }
 
     /// As `start_for`, with reactors that hardly sleep: for a tool that has to act on time.
@@ -102,7 +102,7 @@ impl Session {
         arguments: &ReactorArguments,
         queues: u32,
         volumes: u32,
-        spin: Duration,
+        spin: Spin,
     ) -> anyhow::Result<Self> {
         let session = Self::start_unattended(arguments, queues, volumes, spin)?;
         end_on_interrupt(&session.stop)?;
@@ -119,7 +119,7 @@ impl Session {
     ) -> anyhow::Result<Self> {
         let spin = match awake {
             true => AWAKE,
-            false => ReactorConfig::default().spin,
+            false => Spin::Auto,
         };
         let mut session = Self::start_unattended(arguments, queues, volumes, spin)?;
         let made = Arc::clone(&session.made);
@@ -133,7 +133,7 @@ impl Session {
         arguments: &ReactorArguments,
         queues: u32,
         volumes: u32,
-        spin: Duration,
+        spin: Spin,
     ) -> anyhow::Result<Self> {
         let system = LinuxSystem::new(LinuxConfig::default())?;
         let processors = system.processors().len();
@@ -311,7 +311,7 @@ impl Drop for Session {
 fn start_reactor(
     system: &Arc<LinuxSystem>,
     index: usize,
-    spin: Duration,
+    spin: Spin,
 ) -> anyhow::Result<ReactorThread> {
     let config = ReactorConfig {
         id: ReactorId(index as u32),

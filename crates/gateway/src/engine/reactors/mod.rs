@@ -202,7 +202,8 @@ impl ReactorEngine {
                 busy_ns: stats.busy_ns,
                 spin_ns: stats.spin_ns,
                 sleep_ns: stats.sleep_ns,
-                pause_ns: stats.pause_ns,
+                pause_ns: 0,
+                wake_up_ns: stats.wake_up_ns,
                 processor_wait_ns: stats.processor_wait_ns,
                 operations: stats.operations,
                 pool_used_bytes: usage.used_bytes as u64,
@@ -282,7 +283,6 @@ fn start_reactors(
             name: format!("weir-{index}"),
             processor,
             spin: config.spin,
-            pause: config.pause,
             pool_bytes: usize::try_from(pool_bytes).unwrap_or(usize::MAX),
             on_panic: PanicPolicy::Abort,
         };
