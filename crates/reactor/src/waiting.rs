@@ -26,9 +26,9 @@ pub enum Spin {
 /// Wake-ups for which it waits awake at most.
 const REACH: u32 = 3;
 /// A gap counts as one of so many in the means.
-const MEMORY: f64 = 8.0;
+const MEMORY: f64 = 4.0;
 /// Gaps of one trial: time for a peer to see that it is answered otherwise, and for this side to see what the peer does then.
-const TRIAL: u32 = 16;
+const TRIAL: u32 = 24;
 /// Gaps from one trial to the next, at first and at most.
 const REST_MIN: u32 = 32;
 const REST_MAX: u32 = 1024;
