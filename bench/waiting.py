@@ -5,6 +5,7 @@ import argparse
 import json
 import os
 import random
+import socket
 import statistics
 import subprocess
 import sys
@@ -64,9 +65,11 @@ class Gateway:
         self.tell("subsystem", "add", NAME, "--allow-any-host")
         self.tell("volume", "add", "nothing", "null:?size=1G")
         self.tell("namespace", "add", NAME, "nothing", "--nsid", "1")
-        self.tell("listener", "add", "127.0.0.1:0")
-        [listener] = self.tell("listener", "list", "--json")["listeners"]
-        self.url = f"nvme+tcp://{listener['address']}/{NAME}?nsid=1"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.tell("listener", "add", f"127.0.0.1:{port}")
+        self.url = f"nvme+tcp://127.0.0.1:{port}/{NAME}?nsid=1"
 
     def tell(self, *words):
         command = [asked.weir, "--socket", self.socket, *words]
@@ -76,13 +79,11 @@ class Gateway:
         return json.loads(done.stdout) if "--json" in words else None
 
     def reactor(self):
-        [reactor] = self.tell("reactor", "list", "--json")["reactors"]
+        [reactor] = self.tell("reactor", "list", "--json")
         return reactor
 
     def spent(self):
         """Processor seconds of the whole process."""
-        with open(f"/proc/{self.process.pid}/schedstat", encoding="ascii") as _:
-            pass
         total = 0
         for task in os.listdir(f"/proc/{self.process.pid}/task"):
             with open(f"/proc/{self.process.pid}/task/{task}/schedstat", encoding="ascii") as file:

@@ -26,7 +26,9 @@ pub enum Spin {
 /// Wake-ups for which it waits awake at most.
 const REACH: u32 = 3;
 /// A gap counts as one of so many in the means.
-const MEMORY: f64 = 4.0;
+const MEMORY: f64 = 12.0;
+/// The mean of what it costs to be awake is at most so many wake-ups, so that a few short gaps bring it down again.
+const AWAKE_MAX: f64 = 1.5;
 /// Gaps of one trial: time for a peer to see that it is answered otherwise, and for this side to see what the peer does then.
 const TRIAL: u32 = 24;
 /// Gaps from one trial to the next, at first and at most.
@@ -140,6 +142,7 @@ impl Waiting {
         // In a trial of sleep the peers may sleep too, and their wake-ups are in the gaps: nothing is learnt about being awake.
         if self.is_awake || !self.is_trial {
             self.awake += (cost.as_nanos() as f64 - self.awake) / MEMORY;
+            self.awake = self.awake.min(AWAKE_MAX * self.asleep_cost());
         }
         let work = &mut self.work[usize::from(self.is_awake)];
         *work += (gap.work as f64 - *work) / MEMORY;
@@ -160,12 +163,17 @@ impl Waiting {
     fn choose(&mut self, is_out_of_reach: bool, waited: impl FnOnce() -> Duration) {
         self.left = self.left.saturating_sub(1);
         self.looked.0 += u32::from(self.is_awake);
-        let in_vain = self.is_awake && is_out_of_reach;
+        let was_awake = self.is_awake;
+        let in_vain = was_awake && is_out_of_reach;
         if self.is_trial && self.left > 0 && !in_vain {
             return;
         }
-        if self.is_awake && (self.is_trial || self.looked.0 >= LOOK) {
-            self.look(waited());
+        let mut waited = Some(waited);
+        if was_awake && (self.is_trial || self.looked.0 >= LOOK) {
+            let waited = waited.take().map_or(Duration::ZERO, |waited| waited());
+            let (gaps, before) = std::mem::replace(&mut self.looked, (0, waited));
+            let others = waited.saturating_sub(before).as_nanos() as f64;
+            self.others = others / f64::from(gaps.max(1));
         }
         let better = self.awake_is_cheaper();
         if self.is_trial {
@@ -179,29 +187,34 @@ impl Waiting {
         } else if better != self.is_awake {
             self.rest_as(better);
         } else if self.left == 0 {
-            if self.is_awake && self.awake < TRIED_FROM * self.asleep_cost() {
-                self.left = self.rest;
-                return;
-            }
-            (self.is_awake, self.is_trial, self.left) = (!self.is_awake, true, TRIAL);
-            self.others = 0.0;
-            // Both choices are as good, until it is seen.
-            self.work = [self.work[usize::from(!self.is_awake)]; 2];
-            if self.is_awake {
-                self.awake = self.asleep_cost();
-            }
+            self.begin_trial();
+        }
+        // What it waits for a processor when it wakes up, it takes from nobody.
+        if self.is_awake
+            && !was_awake
+            && let Some(waited) = waited
+        {
+            self.looked = (0, waited());
+        }
+    }
+
+    fn begin_trial(&mut self) {
+        if self.is_awake && self.awake < TRIED_FROM * self.asleep_cost() {
+            self.left = self.rest;
+            return;
+        }
+        (self.is_awake, self.is_trial, self.left) = (!self.is_awake, true, TRIAL);
+        self.others = 0.0;
+        // Both choices are as good, until it is seen.
+        self.work = [self.work[usize::from(!self.is_awake)]; 2];
+        if self.is_awake {
+            self.awake = self.asleep_cost();
         }
     }
 
     /// Goes on awake or asleep until the next trial.
     fn rest_as(&mut self, awake: bool) {
         (self.is_awake, self.is_trial, self.left) = (awake, false, self.rest);
-    }
-
-    fn look(&mut self, waited: Duration) {
-        let (gaps, before) = std::mem::replace(&mut self.looked, (0, waited));
-        let waited = waited.saturating_sub(before).as_nanos() as f64;
-        self.others = waited / f64::from(gaps.max(1));
     }
 
     /// When a sleep that begins `now` is to end at the latest, so that it is seen how much later it does.

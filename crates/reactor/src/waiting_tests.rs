@@ -7,7 +7,7 @@ use super::*;
 
 /// How an agent waits.
 enum Way {
-    Policy(Waiting),
+    Policy(Box<Waiting>),
     /// Awake for so long, in nanoseconds.
     Fixed(u64),
 }
@@ -27,6 +27,8 @@ struct Agent {
     done: u64,
     /// Of them, since the last gap.
     work: u64,
+    /// It stands still now and then: how often, and for how long.
+    still: Option<[u64; 2]>,
 }
 
 impl Agent {
@@ -41,6 +43,7 @@ impl Agent {
             cost: 0,
             done: 0,
             work: 0,
+            still: None,
         }
     }
 
@@ -88,6 +91,9 @@ impl Agent {
         self.done += taken;
         self.work += taken;
         self.free = at + work;
+        if let Some([every, time]) = self.still {
+            self.free += time.saturating_sub(self.free % every);
+        }
         taken
     }
 }
@@ -103,7 +109,7 @@ fn policy(wake_up: u64, asleep: bool) -> Way {
         waiting.is_awake = false;
         waiting.awake = f64::from(REACH + 1) * wake_up as f64;
     }
-    Way::Policy(waiting)
+    Way::Policy(Box::new(waiting))
 }
 
 /// How the peer waits.
@@ -252,6 +258,33 @@ fn on_closed_loops_it_costs_little_more_than_the_better_choice() {
 }
 
 #[test]
+fn a_long_gap_now_and_then_and_a_wake_up_measured_wrongly_cost_little() {
+    for every in [MILLISECOND, 3 * MILLISECOND, 10 * MILLISECOND] {
+        // A choice by half or twice of what a wake-up takes may cost as much more.
+        for (measured, most) in [(0.5, 2.5), (1.0, 1.3), (2.0, 2.5)] {
+            closed_loops(|wake_up, depth, peer, speed| {
+                if peer == Peer::Both {
+                    return;
+                }
+                let cost = |us: Way| {
+                    let mut closed =
+                        Closed::new(depth, us, peer.way(wake_up, false), wake_up, speed);
+                    closed.agents[1].still = Some([every, 300_000]);
+                    closed.run(100 * MILLISECOND);
+                    let (done, cost) = closed.run(600 * MILLISECOND);
+                    cost as f64 / done as f64
+                };
+                let what = format!(
+                    "wake-up {wake_up}, {measured} measured, depth {depth}, peer {peer:?}, {speed:?}, still every {every}"
+                );
+                let measured_so = policy((wake_up as f64 * measured) as u64, false);
+                assert_cheap(&what, cost(measured_so), fixed(wake_up).map(cost), most);
+            });
+        }
+    }
+}
+
+#[test]
 fn asleep_or_awake_at_first_it_comes_to_the_same_rate() {
     closed_loops(|wake_up, depth, peer, speed| {
         let rate = |asleep: bool| {
@@ -316,7 +349,8 @@ fn on_loads_that_switch_it_costs_at_most_about_twice() {
     }
 }
 
-/// As many gaps of this length, at which a thread that was awake had waited so long for a processor.
+/// As many gaps of this length, at which a thread that was awake had waited so long for a processor, and one that was asleep
+/// as long again as its wake-up takes.
 fn gaps(waiting: &mut Waiting, count: u32, us: u64, kept: Duration) -> u32 {
     let mut waited = Duration::ZERO;
     let mut awake = 0;
@@ -324,7 +358,10 @@ fn gaps(waiting: &mut Waiting, count: u32, us: u64, kept: Duration) -> u32 {
         let slept = waiting.awake_for() == Duration::ZERO;
         let mut time = Duration::from_micros(us);
         match slept {
-            true => time += waiting.wake_up,
+            true => {
+                time += waiting.wake_up;
+                waited += waiting.wake_up;
+            }
             false => {
                 awake += 1;
                 waited += kept;
@@ -350,6 +387,17 @@ fn what_it_kept_from_others_is_lost() {
         gaps(&mut waiting, 10_000, 5, kept)
     };
     assert_eq!(of(Duration::ZERO), 10_000);
+    let Way::Policy(mut asleep) = policy(20_000, true) else {
+        unreachable!("asked for");
+    };
+    // Work comes an hour late, so that it sleeps; then at once.
+    gaps(&mut asleep, 1_000, 3_600_000_000, Duration::ZERO);
+    gaps(&mut asleep, 5_000, 5, Duration::ZERO);
+    assert_eq!(
+        gaps(&mut asleep, 10_000, 5, Duration::ZERO),
+        10_000,
+        "it woke up late before"
+    );
     assert!(of(Duration::from_micros(30)) < 1_000, "it goes on spinning");
 }
 
