@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -39,6 +39,16 @@ impl fmt::Display for ReactorId {
 /// For how long a reactor that waits awake asks its sockets, in place of waiting for them to report: they answer sooner, for a
 /// system call each time.
 const LOOKING: Duration = Duration::from_micros(20);
+
+/// Work that comes neither through the driver nor in messages, such as that of a completion queue in memory. The reactor polls it.
+pub trait Source {
+    /// Does the work that there is. Returns how much.
+    fn poll(&self) -> usize;
+
+    /// Sees to it that what comes from now on wakes the reactor, for it is about to sleep. Returns whether it may: there is no
+    /// work yet.
+    fn arm(&self) -> bool;
+}
 
 /// What happens when a task panics that was not spawned isolated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -133,7 +143,8 @@ struct Inner {
     tasks: Tasks,
     shared: Arc<Shared>,
     /// For answers from foreign threads; made when the first is awaited.
-    foreign: OnceCell<Inbox>,
+    foreign: OnceCell<Rc<Inbox>>,
+    sources: RefCell<Vec<Weak<dyn Source>>>,
     pool: Pool,
     system: Arc<dyn System>,
     now: Cell<Instant>,
@@ -148,9 +159,19 @@ struct Inner {
 }
 
 impl Inner {
-    /// Whether answers of foreign threads are there that were not handed out yet.
-    fn has_deliveries(&self) -> bool {
-        self.foreign.get().is_some_and(|inbox| !inbox.is_empty())
+    /// The source of this index; those of which nobody else holds anything any more are left out.
+    fn source(&self, index: usize) -> Option<Rc<dyn Source>> {
+        loop {
+            let source = self.sources.borrow().get(index)?.upgrade();
+            if source.is_some() {
+                return source;
+            }
+            self.sources.borrow_mut().remove(index);
+        }
+    }
+
+    fn sources(&self) -> impl Iterator<Item = Rc<dyn Source>> {
+        (0..).map_while(|index| self.source(index))
     }
 }
 
@@ -280,11 +301,18 @@ impl Reactor {
     /// Reserves a place for one answer from a foreign thread; `recipient` is told of it, with `user`. None when
     /// [`crate::DELIVERIES_MAX`] are awaited already: try again after one came.
     pub fn reserve(&self, recipient: Rc<dyn Recipient>, user: u64) -> Option<Ticket> {
-        let inbox = self
-            .0
-            .foreign
-            .get_or_init(|| Inbox::new(Arc::clone(&self.0.shared)));
+        let inbox = self.0.foreign.get_or_init(|| {
+            let inbox = Rc::new(Inbox::new(Arc::clone(&self.0.shared)));
+            let source: Rc<dyn Source> = inbox.clone();
+            self.add_source(&source);
+            inbox
+        });
         inbox.reserve(recipient, user)
+    }
+
+    /// Polls `source` with every turn from now on, until its owner drops it.
+    pub fn add_source(&self, source: &Rc<dyn Source>) {
+        self.0.sources.borrow_mut().push(Rc::downgrade(source));
     }
 
     /// Stops the reactor after this turn: its tasks are dropped, its operations cancelled.
@@ -466,6 +494,7 @@ impl Runner {
             tasks: Tasks::default(),
             shared,
             foreign: OnceCell::new(),
+            sources: RefCell::default(),
             pool,
             system,
             now: Cell::new(now),
@@ -540,10 +569,10 @@ impl Runner {
         };
         inner.now.set(began);
         let told = self.take_messages();
-        let delivered = match inner.foreign.get() {
-            Some(inbox) => self.guarded(|_| inbox.hand_out()),
-            None => 0,
-        };
+        let delivered: usize = inner
+            .sources()
+            .map(|source| self.guarded(|_| source.poll()))
+            .sum();
         self.work_came((told + delivered) as u64);
         let ran = self.guarded(|reactor| reactor.0.tasks.run());
         if inner.stopping.get() {
@@ -568,7 +597,7 @@ impl Runner {
         let ended = outcomes.len();
         if let Wait::Until(deadline) = wait {
             inner.shared.wake_up();
-            let nothing_came = ended == 0 && !inner.shared.is_filled() && !inner.has_deliveries();
+            let nothing_came = ended == 0 && !inner.shared.is_filled();
             let late = deadline.filter(|&deadline| nothing_came && after_wait >= deadline);
             let late = late.map(|deadline| after_wait.since(deadline));
             inner.waiting.borrow_mut().woke_up(after_wait, late);
@@ -659,8 +688,8 @@ impl Runner {
         if !inner.shared.fall_asleep() {
             return Wait::No;
         }
-        // What was delivered before this reactor was seen to sleep woke nobody.
-        if inner.has_deliveries() {
+        // What came before this reactor was seen to sleep woke nobody.
+        if !inner.sources().all(|source| source.arm()) {
             inner.shared.wake_up();
             return Wait::No;
         }

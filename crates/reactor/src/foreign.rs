@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
+use crate::Source;
 use crate::remote::Shared;
 
 /// Answers that one reactor awaits at once at most.
@@ -202,32 +203,6 @@ impl Inbox {
         })
     }
 
-    /// Whether nothing waits to be taken, in one order with what is announced and delivered.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.places.last.load(Ordering::SeqCst) == END
-    }
-
-    /// Hands out what was delivered; how much.
-    pub(crate) fn hand_out(&self) -> usize {
-        if self.places.last.load(Ordering::Relaxed) == END {
-            return 0;
-        }
-        let mut taken = std::mem::take(&mut self.state.borrow_mut().taken);
-        let mut index = self.places.last.swap(END, Ordering::Acquire);
-        while index != END {
-            taken.push(index);
-            index = self.places.places[index as usize]
-                .next
-                .load(Ordering::Relaxed);
-        }
-        let count = taken.len();
-        for index in taken.drain(..).rev() {
-            self.hand_over(index);
-        }
-        self.state.borrow_mut().taken = taken;
-        count
-    }
-
     fn hand_over(&self, index: u32) {
         let place = &self.places.places[index as usize];
         let value = place.value.load(Ordering::Relaxed);
@@ -248,5 +223,33 @@ impl Inbox {
         let owners: Vec<_> = state.owners.iter_mut().filter_map(Option::take).collect();
         drop(state);
         drop(owners);
+    }
+}
+
+impl Source for Inbox {
+    /// Hands out what was delivered.
+    fn poll(&self) -> usize {
+        if self.places.last.load(Ordering::Relaxed) == END {
+            return 0;
+        }
+        let mut taken = std::mem::take(&mut self.state.borrow_mut().taken);
+        let mut index = self.places.last.swap(END, Ordering::Acquire);
+        while index != END {
+            taken.push(index);
+            index = self.places.places[index as usize]
+                .next
+                .load(Ordering::Relaxed);
+        }
+        let count = taken.len();
+        for index in taken.drain(..).rev() {
+            self.hand_over(index);
+        }
+        self.state.borrow_mut().taken = taken;
+        count
+    }
+
+    /// Who delivers wakes a reactor that sleeps: nothing is to be done for that. In one order with what is announced and delivered.
+    fn arm(&self) -> bool {
+        self.places.last.load(Ordering::SeqCst) == END
     }
 }

@@ -29,7 +29,7 @@ mod waiting;
 pub use channel::{Receiver, Sender, oneshot};
 pub use core::{
     LocalFuture, OpFuture, PanicPolicy, Panicked, Reactor, ReactorConfig, ReactorId, ReactorMain,
-    ReactorStats, ReactorThread, Runner, SharedSection, Step, panic_is_contained,
+    ReactorStats, ReactorThread, Runner, SharedSection, Source, Step, panic_is_contained,
 };
 pub use driver::{
     AllocateMode, Amount, Driver, Handle, Notifier, Op, OpToken, Outcome, Output, ProcessorTimes,

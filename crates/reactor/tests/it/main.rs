@@ -4,3 +4,4 @@ mod contract;
 mod foreign;
 mod linux;
 mod sim;
+mod sources;
