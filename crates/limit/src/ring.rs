@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weir_memory::{Gather, Segment, View};
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
 use weir_reactor::{
-    Listener, LocalFuture, Reactor, ReactorConfig, System, TcpListener as ReactorListener,
+    Listener, LocalFuture, Reactor, ReactorConfig, Spin, System, TcpListener as ReactorListener,
     TcpStream,
 };
 
@@ -20,7 +20,7 @@ use crate::work::Work;
 
 /// A view that is sent from holds whole answers, as many as fit here, or one.
 const PATTERN_BYTES: usize = 16 << 10;
-/// How long a reactor looks for work when it is to spin: for ever, in effect.
+/// For how long a reactor waits awake when it is to spin: for ever, in effect.
 const SPIN: Duration = Duration::from_secs(3600);
 
 /// Serves the connections that come to `listener`, as [`crate::server::serve`] does.
@@ -33,7 +33,7 @@ pub fn serve(listener: &TcpListener, config: &ServerConfig) -> io::Result<Server
     let adopted = system.adopt_listener(listener.try_clone()?.into())?;
     let reactor = ReactorConfig {
         name: "weir-limit".to_owned(),
-        spin: if config.spin { SPIN } else { Duration::ZERO },
+        spin: Spin::For(if config.spin { SPIN } else { Duration::ZERO }),
         ..ReactorConfig::default()
     };
     let main = Box::new(|_| -> LocalFuture<()> { Box::pin(std::future::pending()) });

@@ -18,13 +18,14 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use weir_load::random::Random;
 
 pub use run::Sample;
 
 use crate::processor;
 use options::Options;
-use report::{Count, Judged, Ran, RowReport, Verdict, judge};
-use rows::{Bound, IDLE, Row};
+use report::{Count, Judged, Ran, RowReport, Verdict};
+use rows::{IDLE, Row};
 use run::Field;
 use statistics::Spread;
 
@@ -43,6 +44,8 @@ pub struct Report {
     pub processor: String,
     /// How often each row ran, and for how long, in seconds.
     pub rounds: u32,
+    /// What the order of the contestants is drawn from, in each round.
+    pub seed: u64,
     /// Seconds of a run.
     pub seconds: u32,
     /// Row by row.
@@ -78,8 +81,9 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
     let field = Field::new(options)?;
     check_processors(options)?;
     let mut done = Vec::new();
+    let mut random = Random::new(options.seed);
     for row in &wanted {
-        done.push(run_row(&field, row, options, &stop)?);
+        done.push(run_row(&field, row, options, &mut random, &stop)?);
         say(options, &done);
     }
     if idle {
@@ -149,6 +153,7 @@ fn run_row(
     field: &Field<'_>,
     row: &Row,
     options: &Options,
+    random: &mut Random,
     stop: &Stop,
 ) -> anyhow::Result<RowReport> {
     let mut contestants: Vec<Ran> = row
@@ -162,7 +167,8 @@ fn run_row(
         .collect();
     let mut failure = None;
     'rounds: for _ in 0..options.rounds {
-        for (contestant, ran) in row.contestants.iter().zip(&mut contestants) {
+        for index in shuffled(row.contestants.len(), random) {
+            let (contestant, ran) = (&row.contestants[index], &mut contestants[index]);
             stop.check()?;
             if ran.absent.is_some() {
                 continue;
@@ -180,6 +186,15 @@ fn run_row(
     Ok(RowReport::judge(row, contestants, failure))
 }
 
+/// The numbers below `count` in an order drawn at random: who always came second would run on caches and clocks that others warmed.
+fn shuffled(count: usize, random: &mut Random) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
+        order.swap(last, random.below(last as u64 + 1) as usize);
+    }
+    order
+}
+
 fn run_idle(field: &Field<'_>, options: &Options, stop: &Stop) -> anyhow::Result<RowReport> {
     stop.check()?;
     let found = idle::look(field, options);
@@ -188,7 +203,12 @@ fn run_idle(field: &Field<'_>, options: &Options, stop: &Stop) -> anyhow::Result
         name: format!("{IDLE}-{what}"),
         value: value.and_then(|value| Spread::of([value])),
         bar: most,
-        verdict: value.map_or(Verdict::Failed, |value| judge(Bound::AtMost(most), value)),
+        cleared: None,
+        verdict: match value {
+            None => Verdict::Failed,
+            Some(value) if value <= most => Verdict::Ok,
+            Some(_) => Verdict::Short,
+        },
     };
     let (percent, mib) = match &found {
         Ok(idle) => (Some(idle.busy_percent), Some(idle.resident_mib)),
@@ -226,8 +246,9 @@ fn say(options: &Options, done: &[RowReport]) {
     for bar in &row.bars {
         line(bar.to_string());
         if let Some(value) = bar.value.filter(|value| value.min < value.max) {
+            let [cleared, all] = bar.cleared.unwrap_or_default();
             line(format!(
-                "# {} {:.3} to {:.3}",
+                "# {} {:.3} to {:.3}, cleared in {cleared} of {all} rounds",
                 bar.name, value.min, value.max
             ));
         }
@@ -240,6 +261,7 @@ fn finish(options: &Options, rows: Vec<RowReport>) -> anyhow::Result<bool> {
         kernel: first_line("/proc/sys/kernel/osrelease", ""),
         processor: first_line("/proc/cpuinfo", "model name"),
         rounds: options.rounds,
+        seed: options.seed,
         seconds: options.seconds,
         rows,
         count,
@@ -248,13 +270,14 @@ fn finish(options: &Options, rows: Vec<RowReport>) -> anyhow::Result<bool> {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         println!(
-            "# {} ok, {} short, {} failed, {} skipped; {} rounds of {} s on {}, Linux {}",
+            "# {} ok, {} short, {} failed, {} skipped; {} rounds of {} s, seed {}, on {}, Linux {}",
             count.ok,
             count.short,
             count.failed,
             count.skipped,
             report.rounds,
             report.seconds,
+            report.seed,
             report.processor,
             report.kernel
         );

@@ -1,6 +1,7 @@
 //! What can be asked of `weir-speed`.
 
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 
@@ -9,7 +10,8 @@ use super::rows::{Initiator, Volume};
 /// Measures Weir against the machine's limit and against a peer; one line per bar: name, value, bar, and ok, short, failed or
 /// skipped.
 ///
-/// Everything is a ratio of runs that alternate; values are medians of the rounds. Lines that begin with # hold the figures
+/// Everything is a ratio of runs that alternate, in an order drawn anew for each round; values are medians of the rounds, and
+/// a bar is cleared where eight of ten rounds clear it. Lines that begin with # hold the figures
 /// behind the bars. Exit status 1 where any bar is short or failed. A bar that needs a peer and has none is skipped.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "weir-speed", version, max_term_width = 100)]
@@ -21,8 +23,11 @@ pub struct Options {
     #[arg(long, value_name = "PATH")]
     pub limit: Option<PathBuf>,
     /// How often each row's contestants run in turn
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
+    /// What the order of the contestants is drawn from [default: the time]
+    #[arg(long, value_name = "N", default_value_t = now(), hide_default_value = true)]
+    pub seed: u64,
     /// Length of a run in seconds
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
@@ -78,6 +83,13 @@ pub struct PeerUrl {
     pub volume: Volume,
     /// Where it is.
     pub url: String,
+}
+
+/// Gives another seed each second.
+fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }
 
 impl Options {
