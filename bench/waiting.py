@@ -83,12 +83,8 @@ class Gateway:
         return reactor
 
     def spent(self):
-        """Processor seconds of the whole process."""
-        total = 0
-        for task in os.listdir(f"/proc/{self.process.pid}/task"):
-            with open(f"/proc/{self.process.pid}/task/{task}/schedstat", encoding="ascii") as file:
-                total += int(file.read().split()[0])
-        return total / 1e9
+        """Processor seconds of the whole process, with threads that have ended."""
+        return time.clock_gettime(~self.process.pid << 3 | 2)
 
     def load(self, *words):
         command = [asked.weir, "bench", self.url, "--reactors", "1", "-b", "4k", *words, "--json"]
@@ -121,7 +117,8 @@ def closed_loop(gateways, kind, depth, queues):
                 gaps.append((after["spin_ns"] - before["spin_ns"]) / (after["busy_turns"] - before["busy_turns"]))
     best = max(FIXED, key=lambda spin: statistics.median(runs[spin][0::2]))
     judged = {spin: statistics.median(all[1::2]) for spin, all in runs.items()}
-    gap, wake_up = statistics.median(gaps), gateways[DEFAULTS].reactor()["wake_up_ns"]
+    # Of the one that sleeps at once: where the defaults measured it wrongly, they are judged all the same.
+    gap, wake_up = statistics.median(gaps), gateways[FIXED[0]].reactor()["wake_up_ns"]
     told = ", ".join(f"{spin} {rate / 1e3:.0f}k" for spin, rate in judged.items())
     note(f"{name}: {told}; best {best}; gap awake {gap / 1e3:.1f} us, wake-up {wake_up / 1e3:.1f} us")
     ratio = judged[DEFAULTS] / judged[best]
@@ -144,7 +141,9 @@ def main():
                 costs = []
                 for _ in range(asked.pairs):
                     before, began = defaults.spent(), time.monotonic()
-                    defaults.load("--rate", "10000", "--duration", "2s")
+                    rate = defaults.load("--rate", "10000", "--duration", "2s")["iops"]
+                    if rate < 9_900:
+                        sys.exit(f"bench/waiting: of 10,000 requests a second {rate:.0f} were done")
                     costs.append((defaults.spent() - before) / (time.monotonic() - began))
                 value = statistics.median(costs)
                 bar("offered-10000", value, 0.25, value <= 0.25)

@@ -159,7 +159,7 @@ struct Inner {
 }
 
 impl Inner {
-    /// The source of this index; those of which nobody else holds anything any more are left out.
+    /// Gives the source of this index, and removes those that their owners have dropped.
     fn source(&self, index: usize) -> Option<Rc<dyn Source>> {
         loop {
             let source = self.sources.borrow().get(index)?.upgrade();
@@ -580,7 +580,7 @@ impl Runner {
             return Step::Stopped;
         }
 
-        let before_wait = if ran + delivered > 0 {
+        let before_wait = if told + ran + delivered > 0 {
             inner.driver.borrow().now()
         } else {
             began
@@ -590,6 +590,10 @@ impl Runner {
         } else {
             Wait::No
         };
+        let asleep_from = match wait {
+            Wait::Until(_) => inner.driver.borrow().now(),
+            Wait::No | Wait::Look => before_wait,
+        };
         let mut outcomes = std::mem::take(&mut self.outcomes);
         self.guarded(|reactor| reactor.0.driver.borrow_mut().turn(wait, &mut outcomes));
         let after_wait = inner.driver.borrow().now();
@@ -598,7 +602,10 @@ impl Runner {
         if let Wait::Until(deadline) = wait {
             inner.shared.wake_up();
             let nothing_came = ended == 0 && !inner.shared.is_filled();
-            let late = deadline.filter(|&deadline| nothing_came && after_wait >= deadline);
+            // Where the deadline had passed, nobody slept.
+            let late = deadline.filter(|&deadline| {
+                nothing_came && deadline > asleep_from && after_wait >= deadline
+            });
             let late = late.map(|deadline| after_wait.since(deadline));
             inner.waiting.borrow_mut().woke_up(after_wait, late);
         }
@@ -620,7 +627,7 @@ impl Runner {
             inner.idle.set((Duration::ZERO, false));
         } else if sleeps || !worked {
             let (idle, _) = inner.idle.get();
-            let more = match worked {
+            let more = match worked || told > 0 {
                 true => after_wait - before_wait,
                 false => after_wait - began,
             };
@@ -653,7 +660,7 @@ impl Runner {
         told
     }
 
-    /// So much work came from outside: a gap ends with the first of it.
+    /// Notes work from outside: the first of it ends a gap.
     fn work_came(&self, work: u64) {
         if work == 0 {
             return;
@@ -689,7 +696,9 @@ impl Runner {
             return Wait::No;
         }
         // What came before this reactor was seen to sleep woke nobody.
-        if !inner.sources().all(|source| source.arm()) {
+        let is_armed = self.guarded(|_| inner.sources().all(|source| source.arm()));
+        inner.tasks.take_woken();
+        if !is_armed || !inner.tasks.is_empty() {
             inner.shared.wake_up();
             return Wait::No;
         }

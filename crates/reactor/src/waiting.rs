@@ -1,9 +1,9 @@
 //! Whether a reactor with nothing to do sleeps at once, or waits awake for a while first.
 //!
-//! Between two pieces of work from outside (received bytes, the disk, other threads) there is a gap. Whoever sleeps through it
-//! loses what a wake-up takes; whoever waits awake, up to [`REACH`] wake-ups, loses the time until the work comes, and the
-//! wake-up too where it comes later. Both are known of every gap, however it was spent, less the reactor's own wake-up; the
-//! choice goes by the mean of the recent ones.
+//! Between two pieces of work from outside (received bytes, the disk, other threads) there is a gap. To sleep through it costs a
+//! wake-up. To wait awake, for up to [`REACH`] wake-ups, costs the time until the work comes, and a wake-up as well where that
+//! is later. Both are known of every gap, also of one that was slept through: it would have been shorter by the wake-up. The
+//! choice goes by the mean of the recent gaps.
 //!
 //! A peer may sleep because this side does. So a reactor that sleeps tries now and then what the gaps are like when it is
 //! awake: each trial that fails makes the time to the next one twice as long. Time for which its thread waited for a
@@ -19,31 +19,36 @@ pub enum Spin {
     /// As long as it costs less than to sleep, as the gaps of the last while tell.
     #[default]
     Auto,
-    /// So long after it had work last, whatever comes of it.
+    /// So long after it had work last, whatever that costs.
     For(Duration),
 }
 
 /// Wake-ups for which it waits awake at most.
 const REACH: u32 = 3;
-/// A gap counts as one of so many in the means.
+/// Gaps that a mean goes by: one counts for so much less.
 const MEMORY: f64 = 12.0;
+/// The same of the work that comes with a gap.
+const WORK_MEMORY: f64 = 8.0;
 /// The mean of what it costs to be awake is at most so many wake-ups, so that a few short gaps bring it down again.
 const AWAKE_MAX: f64 = 1.5;
 /// Gaps of one trial: time for a peer to see that it is answered otherwise, and for this side to see what the peer does then.
-const TRIAL: u32 = 24;
+const TRIAL: u32 = 32;
 /// Gaps from one trial to the next, at first and at most.
 const REST_MIN: u32 = 32;
 const REST_MAX: u32 = 1024;
-/// Of a wake-up: where being awake costs less, to sleep is not tried.
+/// Wake-ups to the next trial at most, once there were the fewest gaps: a load may have changed without a sign of it.
+const REST_FOR: u32 = 500;
+/// The part of a wake-up below which being awake costs so little that sleep is not tried.
 const TRIED_FROM: f64 = 0.4;
 /// Gaps awake between two looks at the time for which the thread waited for a processor.
 const LOOK: u32 = 256;
-/// What a wake-up takes before one was measured.
+/// What a wake-up takes before one was measured, and at most: what takes longer is a machine that has no time.
 const WAKE_UP: Duration = Duration::from_micros(10);
+const WAKE_UP_MAX: Duration = Duration::from_micros(500);
 /// Wake-ups that are remembered; the median counts.
 const WAKE_UPS: usize = 7;
-/// A wake-up by another processor takes so many times as long as one by the timer, by which it is measured. Too short a time for it
-/// keeps a reactor and its peer asleep; too long a one costs a little.
+/// A wake-up by another processor takes so many times as long as one by the timer, by which it is measured. A time that is too
+/// short keeps a reactor and its peer asleep; one that is too long costs a little.
 const BY_ANOTHER: f64 = 1.5;
 /// From one measurement of a wake-up to the next.
 const MEASURED_FOR: Duration = Duration::from_secs(1);
@@ -58,7 +63,7 @@ pub(crate) struct Gap {
     pub(crate) time: Duration,
     /// The reactor had to wake up for that work.
     pub(crate) slept: bool,
-    /// What was done between the gap before and this one; in bytes, or whatever else grows as work does.
+    /// Bytes received between the gap before and this one; what has no bytes counts as one.
     pub(crate) work: u64,
 }
 
@@ -71,11 +76,14 @@ pub(crate) struct Waiting {
     left: u32,
     is_trial: bool,
     rest: u32,
+    /// Time of the gaps since the last trial or change.
+    rested: Duration,
     /// What a gap costs awake, in nanoseconds: the mean of the recent ones.
     awake: f64,
     /// What it costs others on top.
     others: f64,
-    /// The work that comes with a gap asleep, and awake: means.
+    /// The work that comes with a gap asleep, and awake: means of its logarithm, to which one large request among small ones is
+    /// little.
     work: [f64; 2],
     /// Gaps awake since the last look at others, and the time for which the thread had waited by then.
     looked: (u32, Duration),
@@ -94,9 +102,10 @@ impl Waiting {
             left: REST_MIN,
             is_trial: false,
             rest: REST_MIN,
+            rested: Duration::ZERO,
             awake: 0.0,
             others: 0.0,
-            work: [1.0; 2],
+            work: [0.0; 2],
             looked: (0, Duration::ZERO),
             wake_ups: [WAKE_UP; WAKE_UPS],
             wake_up: WAKE_UP,
@@ -145,7 +154,8 @@ impl Waiting {
             self.awake = self.awake.min(AWAKE_MAX * self.asleep_cost());
         }
         let work = &mut self.work[usize::from(self.is_awake)];
-        *work += (gap.work as f64 - *work) / MEMORY;
+        *work += ((gap.work.max(1) as f64).log2() - *work) / WORK_MEMORY;
+        self.rested += gap.time;
         self.choose(time > reach, waited);
     }
 
@@ -153,7 +163,7 @@ impl Waiting {
     fn awake_is_cheaper(&self) -> bool {
         // What comes while a reactor wakes up needs no wake-up of its own.
         let [asleep, awake] = self.work;
-        self.awake + self.others <= self.asleep_cost() * (awake / asleep).min(1.0)
+        self.awake + self.others <= self.asleep_cost() * (awake - asleep).min(0.0).exp2()
     }
 
     fn asleep_cost(&self) -> f64 {
@@ -186,7 +196,9 @@ impl Waiting {
             self.rest_as(better);
         } else if better != self.is_awake {
             self.rest_as(better);
-        } else if self.left == 0 {
+        } else if self.left == 0
+            || self.rested >= REST_FOR * self.wake_up && self.left + REST_MIN <= self.rest
+        {
             self.begin_trial();
         }
         // What it waits for a processor when it wakes up, it takes from nobody.
@@ -200,7 +212,7 @@ impl Waiting {
 
     fn begin_trial(&mut self) {
         if self.is_awake && self.awake < TRIED_FROM * self.asleep_cost() {
-            self.left = self.rest;
+            self.rest_as(true);
             return;
         }
         (self.is_awake, self.is_trial, self.left) = (!self.is_awake, true, TRIAL);
@@ -215,6 +227,7 @@ impl Waiting {
     /// Goes on awake or asleep until the next trial.
     fn rest_as(&mut self, awake: bool) {
         (self.is_awake, self.is_trial, self.left) = (awake, false, self.rest);
+        self.rested = Duration::ZERO;
     }
 
     /// When a sleep that begins `now` is to end at the latest, so that it is seen how much later it does.
@@ -237,7 +250,8 @@ impl Waiting {
         self.measured += 1;
         let mut sorted = self.wake_ups;
         sorted.sort_unstable();
-        self.wake_up = sorted[WAKE_UPS / 2].mul_f64(BY_ANOTHER);
+        let median = sorted[WAKE_UPS / 2].min(WAKE_UP_MAX);
+        self.wake_up = median.mul_f64(BY_ANOTHER).min(WAKE_UP_MAX);
         if now >= self.measure_at && self.measured >= WAKE_UPS as u64 {
             self.measure_at = now + MEASURED_FOR;
             self.measure_by = MEASURED_BY_MAX;

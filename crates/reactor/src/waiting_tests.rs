@@ -29,6 +29,8 @@ struct Agent {
     work: u64,
     /// It stands still now and then: how often, and for how long.
     still: Option<[u64; 2]>,
+    /// Each so-manieth request is as much work as 32 others.
+    large: Option<u64>,
 }
 
 impl Agent {
@@ -44,6 +46,7 @@ impl Agent {
             done: 0,
             work: 0,
             still: None,
+            large: None,
         }
     }
 
@@ -88,8 +91,11 @@ impl Agent {
         }
         let work = self.turn + taken * self.request;
         self.cost += work;
+        let large = self
+            .large
+            .map_or(0, |each| (self.done + taken) / each - self.done / each);
         self.done += taken;
-        self.work += taken;
+        self.work += taken + 31 * large;
         self.free = at + work;
         if let Some([every, time]) = self.still {
             self.free += time.saturating_sub(self.free % every);
@@ -282,6 +288,55 @@ fn a_long_gap_now_and_then_and_a_wake_up_measured_wrongly_cost_little() {
             });
         }
     }
+}
+
+#[test]
+fn a_large_request_among_small_ones_changes_little() {
+    for each in [3, 10] {
+        closed_loops(|wake_up, depth, peer, speed| {
+            let cost = |us: Way| {
+                let mut closed = Closed::new(depth, us, peer.way(wake_up, false), wake_up, speed);
+                closed
+                    .agents
+                    .iter_mut()
+                    .for_each(|agent| agent.large = Some(each));
+                closed.run(100 * MILLISECOND);
+                let (done, cost) = closed.run(600 * MILLISECOND);
+                cost as f64 / done as f64
+            };
+            let what = format!(
+                "wake-up {wake_up}, depth {depth}, peer {peer:?}, {speed:?}, one of {each} large"
+            );
+            let us = cost(policy(wake_up, false));
+            assert_cheap(&what, us, fixed(wake_up).map(cost), 1.6);
+        });
+    }
+}
+
+/// The load changes, and what was learnt from the one before does not hold it up for longer than 0.3 s.
+#[test]
+fn after_another_load_it_comes_to_the_same_rate() {
+    closed_loops(|wake_up, depth, peer, speed| {
+        for before in [1, 128] {
+            let rate = |loads: &[u64]| {
+                let mut ways = [policy(wake_up, false), peer.way(wake_up, false)];
+                let mut rate = 0.0;
+                for &depth in loads {
+                    let [us, other] = ways;
+                    let mut closed = Closed::new(depth, us, other, wake_up, speed);
+                    closed.run(300 * MILLISECOND);
+                    rate = closed.run(800 * MILLISECOND).0 as f64;
+                    ways = closed.agents.map(|agent| agent.way);
+                }
+                rate
+            };
+            let ratio = rate(&[before, depth]) / rate(&[depth]);
+            assert!(
+                ratio >= 0.94,
+                "wake-up {wake_up}, depth {depth} after {before}, peer {peer:?}, {speed:?}: {ratio:.3} of the rate"
+            );
+        }
+    });
 }
 
 #[test]
