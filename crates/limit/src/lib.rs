@@ -2,8 +2,8 @@
 //!
 //! A bare [`server`] and a bare [`client`] do nothing but what TCP needs to move the bytes of NVMe/TCP reads and writes;
 //! a [`canned`] responder speaks just enough NVMe/TCP to measure initiators against something that is not the limit; [`speed`]
-//! runs them, Weir and a peer in turn, and compares. Nothing here is part of what `weir` is made of; of Weir only the wire types
-//! are used, and in [`ring`] the reactor, so that the ceiling owes nothing to what is measured.
+//! runs them, Weir and a peer in turn, and compares. Nothing here is part of what `weir` is made of, and only the wire types are
+//! Weir's, so that the ceiling owes nothing to what is measured.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,6 @@ pub mod client;
 mod engine;
 mod flow;
 pub mod processor;
-pub mod ring;
 pub mod server;
 pub mod speed;
 pub mod work;

@@ -14,7 +14,6 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use weir_limit::canned;
 use weir_limit::client::{self, ClientConfig, DEPTH_MAX, Until};
 use weir_limit::processor;
-use weir_limit::ring;
 use weir_limit::server::{self, ServerConfig};
 use weir_limit::work::Work;
 
@@ -57,9 +56,6 @@ struct Exchange {
 struct Serve {
     #[command(flatten)]
     exchange: Exchange,
-    /// Serve on Weir's reactor, by io_uring
-    #[arg(long)]
-    ring: bool,
     /// Where to listen; port 0 is any that is free
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -120,12 +116,7 @@ fn run_server(arguments: &Serve) -> anyhow::Result<()> {
         connections: usize::from(arguments.exchange.connections),
         spin: arguments.exchange.spin,
     };
-    let served = if arguments.ring {
-        ring::serve(&listener, &config)
-    } else {
-        server::serve(&listener, &config)
-    };
-    print(&served.context("the server failed")?)
+    print(&server::serve(&listener, &config).context("the server failed")?)
 }
 
 fn run_client(arguments: &Drive) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::process::{self, Running};
@@ -16,6 +17,12 @@ use super::rows::Volume;
 pub(super) const SUBSYSTEM: &str = "nqn.2026-01.org.example:speed";
 /// How long a gateway may take to answer.
 const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// Of a reactor in `weir reactor list`.
+#[derive(Deserialize)]
+struct Busy {
+    busy_ns: u64,
+}
 
 /// What is served, and how.
 pub(super) struct Plan<'a> {
@@ -92,10 +99,22 @@ impl Gateway {
         }
     }
 
+    /// For how many seconds its reactors were busy so far, as they count it: without the time that they waited awake.
+    pub(super) fn busy_seconds(&self) -> anyhow::Result<f64> {
+        let reactors = self.output(&["--json", "reactor", "list"])?;
+        let reactors: Vec<Busy> =
+            serde_json::from_str(&reactors).context("weir reactor list printed something else")?;
+        Ok(reactors.iter().map(|reactor| reactor.busy_ns).sum::<u64>() as f64 / 1e9)
+    }
+
     fn command(&self, arguments: &[&str]) -> anyhow::Result<()> {
+        self.output(arguments).map(drop)
+    }
+
+    fn output(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new(&self.weir);
         command.arg("--socket").arg(&self.socket).args(arguments);
-        process::output(&mut command).map(drop)
+        process::output(&mut command)
     }
 }
 

@@ -270,11 +270,12 @@ fn finish(options: &Options, rows: Vec<RowReport>) -> anyhow::Result<bool> {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         println!(
-            "# {} ok, {} short, {} failed, {} skipped; {} rounds of {} s, seed {}, on {}, Linux {}",
+            "# {} ok, {} short, {} failed, {} skipped, {} void; {} rounds of {} s, seed {}, on {}, Linux {}",
             count.ok,
             count.short,
             count.failed,
             count.skipped,
+            count.void,
             report.rounds,
             report.seconds,
             report.seed,
@@ -282,7 +283,7 @@ fn finish(options: &Options, rows: Vec<RowReport>) -> anyhow::Result<bool> {
             report.kernel
         );
     }
-    Ok(count.short == 0 && count.failed == 0)
+    Ok(count.short == 0 && count.failed == 0 && count.void == 0)
 }
 
 /// What stands behind a name and a colon in a file, or its first line; `unknown` where it is not there.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::rows::{Bar, Compare, Measure, Row};
+use super::rows::{Bar, Bound, Compare, Measure, Row};
 use super::run::Sample;
 use super::statistics::Spread;
 
@@ -23,6 +23,8 @@ pub enum Verdict {
     Failed,
     /// Something that is needed was not given.
     Skipped,
+    /// What was taken for the limit is none.
+    Void,
 }
 
 impl fmt::Display for Verdict {
@@ -32,6 +34,7 @@ impl fmt::Display for Verdict {
             Verdict::Short => "short",
             Verdict::Failed => "failed",
             Verdict::Skipped => "skipped",
+            Verdict::Void => "void",
         })
     }
 }
@@ -99,6 +102,7 @@ impl fmt::Display for Ran {
             (Measure::Iops, " ", "IOPS"),
             (Measure::PerBusySecond, ", ", "per busy second"),
             (Measure::BusyShare, ", ", "of a processor busy"),
+            (Measure::CountedShare, ", ", "as its reactors count it"),
             (Measure::Mean, ", ", "us mean"),
             (Measure::P99, ", ", "us p99"),
         ];
@@ -182,14 +186,18 @@ impl RowReport {
                 let cleared = values.iter().filter(|&&value| bar.bound.holds(value));
                 [cleared.count(), values.len()]
             });
+            let value = values.and_then(Spread::of);
+            let is_void = matches!(bar.bound, Bound::OfLimit(_))
+                && value.is_some_and(|value| value.median > 1.0);
             Judged {
                 name: bar.name.clone(),
-                value: values.and_then(Spread::of),
+                value,
                 bar: bar.bound.bar(),
                 cleared,
                 verdict: match cleared {
                     _ if failure.is_some() => Verdict::Failed,
                     None => Verdict::Skipped,
+                    Some(_) if is_void => Verdict::Void,
                     Some([cleared, all]) if cleared * 10 >= all * CLEARED_OF_TEN => Verdict::Ok,
                     Some(_) => Verdict::Short,
                 },
@@ -217,11 +225,6 @@ fn values(bar: &Bar, contestants: &[Ran]) -> Option<Vec<f64>> {
     Some(match bar.compare {
         Compare::Alone(one) => figures(one)?,
         Compare::Ratio(one, other) => pairs(one, other)?.map(|(one, other)| one / other).collect(),
-        Compare::RatioToBest(one, [other, another]) => {
-            let best = pairs(other, another)?.map(|(other, another)| f64::max(other, another));
-            let values = figures(one)?.into_iter().zip(best);
-            values.map(|(one, best)| one / best).collect()
-        }
         Compare::Difference(one, other) => {
             pairs(one, other)?.map(|(one, other)| one - other).collect()
         }
@@ -239,6 +242,8 @@ pub struct Count {
     pub failed: usize,
     /// Not measured for want of something.
     pub skipped: usize,
+    /// Held against a limit that is none.
+    pub void: usize,
 }
 
 impl Count {
@@ -252,6 +257,7 @@ impl Count {
                 Verdict::Short => &mut count.short,
                 Verdict::Failed => &mut count.failed,
                 Verdict::Skipped => &mut count.skipped,
+                Verdict::Void => &mut count.void,
             } += 1;
         }
         count
@@ -267,6 +273,7 @@ mod tests {
         Sample {
             iops,
             busy_share,
+            counted_share: None,
             mean_us: None,
             p99_us: None,
             stolen_share: 0.0,
@@ -292,7 +299,7 @@ mod tests {
     #[test]
     fn a_value_is_the_median_of_the_rounds_ratios() {
         let weir = ran(vec![
-            sample(400.0, Some(0.5)),
+            sample(500.0, Some(0.625)),
             sample(900.0, Some(1.0)),
             sample(300.0, Some(0.5)),
         ]);
@@ -301,22 +308,21 @@ mod tests {
             sample(450.0, Some(1.0)),
             sample(400.0, Some(1.0)),
         ]);
-        let limit = ran(vec![sample(1000.0, Some(1.0)); 3]);
-        let ring = ran(vec![
-            sample(900.0, Some(1.0)),
+        let limit = ran(vec![
+            sample(1000.0, Some(1.0)),
             sample(1800.0, Some(1.0)),
-            sample(500.0, Some(1.0)),
+            sample(500.0, Some(0.5)),
         ]);
-        let report = RowReport::judge(&row(), vec![weir, peer, limit, ring], None);
+        let report = RowReport::judge(&row(), vec![weir, peer, limit], None);
         let [busy, iops, of_limit] = report.bars.as_slice() else {
             panic!("{report:?}");
         };
-        // 800/400, 900/450, 600/400; 1, 2, 0.75; 800/1000, 900/1800, 600/1000.
+        // 800/400, 900/450, 600/400; 500/400, 900/450, 300/400; 800/1000, 900/1800, 600/1000.
         assert_eq!(busy.value, Spread::of([2.0, 2.0, 1.5]));
-        assert_eq!(iops.value, Spread::of([1.0, 2.0, 0.75]));
+        assert_eq!(iops.value, Spread::of([1.25, 2.0, 0.75]));
         assert_eq!(of_limit.value, Spread::of([0.8, 0.5, 0.6]));
         let verdicts = [busy.verdict, iops.verdict, of_limit.verdict];
-        // A median of 1 is as much as is asked for, but only two rounds of three had it.
+        // The median is more than is asked for, but only two rounds of three had as much.
         assert_eq!(verdicts, [Verdict::Ok, Verdict::Short, Verdict::Short]);
         assert_eq!(iops.cleared, Some([2, 3]));
         assert_eq!(
@@ -333,7 +339,7 @@ mod tests {
             absent: Some("there is none".to_owned()),
             ..ran(Vec::new())
         };
-        let contestants = vec![weir.clone(), absent.clone(), limit.clone(), limit.clone()];
+        let contestants = vec![weir.clone(), absent.clone(), limit.clone()];
         let report = RowReport::judge(&row(), contestants.clone(), None);
         let verdicts: Vec<_> = report.bars.iter().map(|bar| bar.verdict).collect();
         assert_eq!(
@@ -345,8 +351,8 @@ mod tests {
             "null-4k-read-d128-q1-per-busy-second - 1.3 skipped"
         );
         // A peer whose busy time is not known has its plain figure all the same.
-        let unknown = ran(vec![sample(100.0, None)]);
-        let report = RowReport::judge(&row(), vec![weir, unknown, limit.clone(), limit], None);
+        let unknown = ran(vec![sample(80.0, None)]);
+        let report = RowReport::judge(&row(), vec![weir, unknown, limit], None);
         let verdicts: Vec<_> = report.bars.iter().map(|bar| bar.verdict).collect();
         assert_eq!(verdicts, [Verdict::Skipped, Verdict::Ok, Verdict::Short]);
         let failed = RowReport::judge(&row(), contestants, Some("it broke".to_owned()));
@@ -356,8 +362,23 @@ mod tests {
             short: 1,
             failed: 3,
             skipped: 1,
+            void: 0,
         };
         assert_eq!(count, expected);
+    }
+
+    #[test]
+    fn what_is_above_its_limit_proves_nothing() {
+        let verdict = |rates: [f64; 3]| {
+            let weir = ran(rates.map(|rate| sample(rate, Some(1.0))).to_vec());
+            let others = ran(vec![sample(1000.0, Some(1.0)); 3]);
+            let report = RowReport::judge(&row(), vec![weir, others.clone(), others], None);
+            report.bars[2].verdict
+        };
+        assert_eq!(verdict([700.0, 800.0, 1000.0]), Verdict::Ok);
+        assert_eq!(verdict([1001.0, 800.0, 1100.0]), Verdict::Void);
+        // One of three rounds is above it: the others are too few.
+        assert_eq!(verdict([700.0, 800.0, 1001.0]), Verdict::Short);
     }
 
     #[test]

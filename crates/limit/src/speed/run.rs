@@ -48,6 +48,8 @@ pub struct Sample {
     pub iops: f64,
     /// Which part of a processor what answered used.
     pub busy_share: Option<f64>,
+    /// The same as its reactors count it, where it is a gateway: without the time that they waited awake.
+    pub counted_share: Option<f64>,
     /// Mean latency in microseconds.
     pub mean_us: Option<f64>,
     /// 99th percentile of latency in microseconds.
@@ -68,6 +70,7 @@ impl Sample {
             Measure::PerBusySecond => busy.map(|share| self.iops / share),
             Measure::BusyPerOperation => busy.map(|share| share / self.iops),
             Measure::BusyShare => self.busy_share,
+            Measure::CountedShare => self.counted_share,
             Measure::Mean => self.mean_us,
             Measure::P99 => self.p99_us,
         }
@@ -109,9 +112,28 @@ impl Watch {
 
 /// How it is known for how long a target was busy.
 enum Busy<'a> {
+    /// With so many reactors.
+    Gateway(u32),
     Process(u32),
     Command(&'a str),
     Unknown,
+}
+
+/// For how many seconds a target was busy, or which part of a time.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct BusyTime {
+    used: Option<f64>,
+    counted: Option<f64>,
+}
+
+impl BusyTime {
+    fn share(self, before: Self, seconds: f64) -> Self {
+        let share = |after: Option<f64>, before: Option<f64>| Some((after? - before?) / seconds);
+        BusyTime {
+            used: share(self.used, before.used),
+            counted: share(self.counted, before.counted),
+        }
+    }
 }
 
 /// Everything that runs.
@@ -214,13 +236,12 @@ impl<'a> Field<'a> {
         let sample = match contestant {
             Contestant::Weir { reactors, load } => self.weir(*reactors, load),
             Contestant::Peer { load } => self.peer(load),
-            Contestant::Limit {
+            Contestant::Limit { load } => self.limit(load),
+            Contestant::Bare {
                 work,
                 connections,
                 depth,
-                spin,
-                ring,
-            } => self.bare(*work, (*connections, *depth), *spin, *ring),
+            } => self.bare(*work, *connections, *depth),
             Contestant::Local { fio, load } => self.local(*fio, load),
             Contestant::Canned { initiator, load } => self.canned(*initiator, load),
         }?;
@@ -235,7 +256,7 @@ impl<'a> Field<'a> {
         self.write_once(&url, load.volume)?;
         let watch = Watch::start(self.options.target_processor)?;
         let before = processor::time_of(process)?;
-        let sample = self.target(&url, load, &Busy::Process(process))?;
+        let sample = self.target(&url, load, &Busy::Gateway(reactors))?;
         let used = processor::time_of(process)? - before;
         Ok(Sample {
             // Two reactors are on two processors, of which the initiator has one.
@@ -316,11 +337,8 @@ impl<'a> Field<'a> {
         }
         let before = self.busy_seconds(busy)?;
         let driven = self.drive(self.initiator_of(load), url, load, seconds)?;
-        let used = self
-            .busy_seconds(busy)?
-            .zip(before)
-            .map(|(after, before)| after - before);
-        Ok(driven.sample(used.map(|used| used / driven.seconds)))
+        let busy = self.busy_seconds(busy)?.share(before, driven.seconds);
+        Ok(driven.sample(busy))
     }
 
     /// As above, with the target looked at while it is under way: making connections costs as much as using them.
@@ -364,8 +382,7 @@ impl<'a> Field<'a> {
             mean_us: None,
             p99_us: None,
         };
-        let used = after.zip(before).map(|(after, before)| after - before);
-        Ok(driven.sample(used.map(|used| used / elapsed.as_secs_f64())))
+        Ok(driven.sample(after.share(before, elapsed.as_secs_f64())))
     }
 
     /// Who drives: what only `weir bench` can do, it does.
@@ -377,19 +394,33 @@ impl<'a> Field<'a> {
         }
     }
 
-    fn busy_seconds(&self, busy: &Busy<'_>) -> anyhow::Result<Option<f64>> {
-        match busy {
-            Busy::Unknown => Ok(None),
-            Busy::Process(process) => Ok(Some(processor::time_of(*process)?.as_secs_f64())),
+    fn busy_seconds(&self, busy: &Busy<'_>) -> anyhow::Result<BusyTime> {
+        Ok(match busy {
+            Busy::Unknown => BusyTime::default(),
+            Busy::Gateway(reactors) => {
+                let gateways = self.gateways.borrow();
+                let gateway = gateways.get(reactors).context("a gateway has ended")?;
+                BusyTime {
+                    counted: Some(gateway.busy_seconds()?),
+                    ..self.busy_seconds(&Busy::Process(gateway.id()))?
+                }
+            }
+            Busy::Process(process) => BusyTime {
+                used: Some(processor::time_of(*process)?.as_secs_f64()),
+                counted: None,
+            },
             Busy::Command(command) => {
                 let mut shell = process::shell(self.options.initiator_processor, command);
                 let text = process::output(&mut shell)?;
                 let seconds = last_numbers(&text).first().copied();
                 let seconds =
                     seconds.with_context(|| format!("{command} printed no seconds: {text}"))?;
-                Ok(Some(seconds))
+                BusyTime {
+                    used: Some(seconds),
+                    counted: None,
+                }
             }
-        }
+        })
     }
 
     fn drive(
@@ -435,27 +466,15 @@ impl<'a> Field<'a> {
         })
     }
 
-    fn bare(
-        &self,
-        work: Work,
-        (connections, depth): (u32, u32),
-        spin: bool,
-        ring: bool,
-    ) -> anyhow::Result<Sample> {
+    fn bare(&self, work: Work, connections: u32, depth: u32) -> anyhow::Result<Sample> {
         let (work, connections) = (work.to_string(), connections.to_string());
         let common = |command: &mut Command, role: &str, processor: usize| {
-            command.args(["--processor", &processor.to_string(), role]);
+            command.args(["--processor", &processor.to_string(), role, "--spin"]);
             command.args(["--work", &work, "--connections", &connections]);
-            if spin {
-                command.arg("--spin");
-            }
         };
         let watch = Watch::start(self.options.target_processor)?;
         let mut command = Command::new(&self.limit);
         common(&mut command, "serve", self.options.target_processor);
-        if ring {
-            command.arg("--ring");
-        }
         let mut server = Running::start(&mut command)?;
         let address = text_of(&server.line()?, "listening")?;
         let mut command = Command::new(&self.limit);
@@ -468,26 +487,49 @@ impl<'a> Field<'a> {
             served.operations == driven.operations,
             "the bare server and client disagree"
         );
+        let used = Duration::from_secs_f64(served.processor_seconds);
         Ok(Sample {
             iops: driven.operations as f64 / driven.elapsed_seconds,
             busy_share: Some(served.processor_seconds / driven.elapsed_seconds),
+            counted_share: None,
             mean_us: driven.latency_us.map(|latency| latency.mean),
             p99_us: driven.latency_us.map(|latency| latency.p99),
             stolen_share: 0.0,
-            others_share: Some(watch.others(Duration::from_secs_f64(served.processor_seconds))?),
+            others_share: Some(watch.others(used)?),
         })
     }
 
-    fn canned(&self, initiator: Initiator, load: &Load) -> anyhow::Result<Sample> {
+    /// Starts the canned responder: its process, and its URL.
+    fn responder(&self) -> anyhow::Result<(Running, String)> {
         let mut command = Command::new(&self.limit);
         let processor = self.options.target_processor.to_string();
         command.args(["--processor", &processor, "canned"]);
         let mut responder = Running::start(&mut command)?;
         let url = text_of(&responder.line()?, "url")?;
+        Ok((responder, url))
+    }
+
+    fn limit(&self, load: &Load) -> anyhow::Result<Sample> {
+        let watch = Watch::start(self.options.target_processor)?;
+        let (responder, url) = self.responder()?;
+        let sample = self.target(&url, load, &Busy::Process(responder.id()))?;
+        let used = processor::time_of(responder.id())?;
+        let _: CannedReport = serde_json::from_str(&responder.end()?)?;
+        Ok(Sample {
+            others_share: Some(watch.others(used)?),
+            ..sample
+        })
+    }
+
+    fn canned(&self, initiator: Initiator, load: &Load) -> anyhow::Result<Sample> {
+        let (responder, url) = self.responder()?;
         let driven = self.drive(initiator, &url, load, self.options.seconds)?;
         let report: CannedReport = serde_json::from_str(&responder.end()?)?;
         // By what it was busy with over the time of the load: connecting takes some programs longer than that.
-        Ok(driven.sample(Some(report.processor_seconds / driven.seconds)))
+        Ok(driven.sample(BusyTime {
+            used: Some(report.processor_seconds / driven.seconds),
+            counted: None,
+        }))
     }
 
     fn local(&self, fio: bool, load: &Load) -> anyhow::Result<Sample> {
@@ -503,7 +545,7 @@ impl<'a> Field<'a> {
             let mut command = bench_command(&processor, weir, &url, load, (seconds, 0));
             bench_report(&process::output(&mut command)?)?
         };
-        Ok(driven.sample(None))
+        Ok(driven.sample(BusyTime::default()))
     }
 
     /// A file all of whose blocks are there, so that no run has to allocate any.
@@ -525,10 +567,11 @@ impl<'a> Field<'a> {
 }
 
 impl Driven {
-    fn sample(&self, busy_share: Option<f64>) -> Sample {
+    fn sample(&self, busy: BusyTime) -> Sample {
         Sample {
             iops: self.iops,
-            busy_share,
+            busy_share: busy.used,
+            counted_share: busy.counted,
             mean_us: self.mean_us,
             p99_us: self.p99_us,
             stolen_share: 0.0,
@@ -724,6 +767,7 @@ mod tests {
         let sample = Sample {
             iops: 500_000.0,
             busy_share: Some(0.5),
+            counted_share: None,
             mean_us: Some(60.0),
             p99_us: None,
             stolen_share: 0.0,

@@ -4,7 +4,6 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use weir_limit::client::{ClientConfig, ClientReport, Until, drive};
-use weir_limit::ring;
 use weir_limit::server::{ServerConfig, ServerReport, serve};
 use weir_limit::work::Work;
 
@@ -71,38 +70,6 @@ fn a_bounded_number_of_operations_is_moved_exactly() {
         if let Some(latency) = driven.latency_us {
             assert!(latency.mean > 0.0 && latency.p99 > 0.0);
         }
-    }
-}
-
-#[test]
-fn the_server_on_the_reactor_moves_the_same() {
-    for (text, connections) in [
-        ("read:4k", 1),
-        ("write:4k", 8),
-        ("read:128k", 3),
-        ("write:128k", 1),
-    ] {
-        let work: Work = text.parse().unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = ClientConfig {
-            address: listener.local_addr().unwrap(),
-            work,
-            connections,
-            depth: 32,
-            until: Until::Operations(503),
-            spin: false,
-        };
-        let server = ServerConfig {
-            work,
-            connections,
-            spin: false,
-        };
-        let (served, driven) = std::thread::scope(|scope| {
-            let served = scope.spawn(|| ring::serve(&listener, &server));
-            let driven = drive(&client).unwrap();
-            (served.join().unwrap().unwrap(), driven)
-        });
-        assert_eq!((served.operations, driven.operations), (503, 503), "{text}");
     }
 }
 

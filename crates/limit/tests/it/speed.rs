@@ -89,7 +89,7 @@ fn bars_that_hold_end_with_success() {
     assert_eq!(lines(&output), expected, "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
-        text.contains("# 2 ok, 0 short, 0 failed, 0 skipped"),
+        text.contains("# 2 ok, 0 short, 0 failed, 0 skipped, 0 void"),
         "{text}"
     );
 }
