@@ -156,7 +156,7 @@ def main():
 
 
 def idle(gateway):
-    command = [asked.weir, "bench", gateway.url, "--hosts", str(HOSTS), "--rate", str(HOSTS / 100)]
+    command = [asked.weir, "bench", gateway.url, "--hosts", str(HOSTS), "--rate", "1"]
     command += ["--duration", f"{IDLE_SECONDS + 6}s", "--json"]
     hosts = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=on(1))
     time.sleep(4)
