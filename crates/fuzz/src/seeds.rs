@@ -264,6 +264,7 @@ const URLS: &[&str] = &[
     "mem:?size=64M&block_size=4096",
     "file:/srv/volume?size=1G&create=1",
     "stripe:?member=file%3A/a&member=file%3A/b&chunk=128k",
+    "concat:?member=file%3A/a&member=file%3A/b",
     "nvme+tcp://192.0.2.1:4420/nqn.2024-01.org.weir:s?nsid=1&hdgst=1&queues=4&depth=64&kato=5s",
     "nvme+tcp://[fd00::1]/nqn.2024-01.org.weir:s?hostid=4a1f6b62-6d8d-4f0e-8b5e-0d6f5f2f7a11&ctrl_loss_timeout=-1",
 ];

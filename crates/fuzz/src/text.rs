@@ -72,7 +72,7 @@ pub fn url(data: &[u8]) {
     }
 }
 
-/// Labels of stripe members. Where the first byte is odd, magic and checksum are made right.
+/// Labels of members. Where the first byte is odd, magic and checksum are made right.
 pub fn label(data: &[u8]) {
     const BYTES: usize = 4096;
     const CHECKED: usize = BYTES - 4;
@@ -81,7 +81,11 @@ pub fn label(data: &[u8]) {
     };
     let mut bytes = rest.to_vec();
     if first & 1 == 1 {
-        bytes.splice(0..0, *b"Weir stripe\0\r\n\x1a\n\x01\0\0\0");
+        let magic = match first & 2 {
+            0 => *b"Weir stripe\0\r\n\x1a\n\x01\0\0\0",
+            _ => *b"Weir concat\0\r\n\x1a\n\x01\0\0\0",
+        };
+        bytes.splice(0..0, magic);
         bytes.resize(CHECKED, 0);
         let sum = crc32c::crc32c(&bytes);
         bytes.extend(sum.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Volumes: null, mem, file, stripe, and Guard, which wraps every served one.
+//! Volumes: null, mem, file, stripe, concat, and Guard, which wraps every served one.
 //!
 //! A volume is named by a [`VolumeUrl`] and opened by a [`Registry`]. What is said of each kind stands in its module; how
 //! URLs are written, in `docs/volumes.md`. This crate speaks no protocol, and reaches files only through the reactor.
@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod concat;
 mod file;
 mod guard;
 #[cfg(feature = "planted-faults")]
@@ -19,6 +20,7 @@ pub mod parts;
 mod planted;
 pub mod probe;
 mod registry;
+mod set;
 mod slots;
 mod stripe;
 mod support;
@@ -33,8 +35,8 @@ pub use guard::{
 pub use mem::{MEM_BYTES_MAX, MemVolume};
 pub use null::NullVolume;
 pub use registry::{Access, Factory, Gate, Notice, OpenError, OpenRequest, Registry};
-pub use stripe::StripeVolume;
+pub use set::SetVolume;
 #[doc(hidden)]
-pub use stripe::label::read_label;
+pub use set::label::read_label;
 pub use support::TRANSFER_BYTES_MAX;
 pub use url::{Authority, Parameters, UrlError, VolumeUrl};

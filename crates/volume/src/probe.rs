@@ -11,8 +11,8 @@ use std::sync::Arc;
 use weir_block::{Operation, ReadBuffers, Volume, VolumeError};
 use weir_reactor::Reactor;
 
-use crate::VolumeUrl;
 use crate::call::Caller;
+use crate::{VolumeUrl, set};
 
 /// Bytes at the start of a volume that are looked at.
 pub const HEAD_BYTES: usize = (2 << 20) + 4096;
@@ -38,6 +38,7 @@ const PARTITION_TABLE: &str = "an MBR partition table";
 const GPT: &str = "a GUID partition table";
 const EXT: &str = "an ext2, ext3 or ext4 file system";
 const MINIX: &str = "a Minix file system";
+const MEMBER: &str = "a member of a set of Weir's";
 const MD: &str = "a member of an MD RAID";
 const ZFS: &str = "a member of a ZFS pool";
 const DRBD: &str = "a DRBD device";
@@ -46,7 +47,6 @@ const SUN: &str = "a Sun disk label";
 /// Sources: the on-disk format documents of each, and util-linux's libblkid, which looks at the same places. Marks of two bytes are
 /// not here: what is random has one every so often, and more must fit.
 const MARKS: &[Mark] = &[
-    mark("a member of a Weir stripe", 0, &crate::stripe::label::MAGIC),
     // Partition tables.
     mark(GPT, 512, b"EFI PART"),
     mark(GPT, 4096, b"EFI PART"),
@@ -230,8 +230,9 @@ impl Ends<'_> {
 pub fn contents(head: &[u8], tail: &[u8], length: u64) -> Option<&'static str> {
     let ends = Ends { head, tail, length };
     let marked = MARKS.iter().find(|mark| has(head, mark.offset, mark.bytes));
-    marked
-        .map(|mark| mark.what)
+    set::label::kind_of_member(head)
+        .map(|_| MEMBER)
+        .or_else(|| marked.map(|mark| mark.what))
         .or_else(|| has_ext(head).then_some(EXT))
         .or_else(|| has_zfs_uberblock(&ends).then_some(ZFS))
         .or_else(|| has_md_superblock(&ends).then_some(MD))
@@ -284,7 +285,7 @@ pub async fn holders_of(reactor: &Reactor, url: &VolumeUrl) -> io::Result<Vec<St
 fn media_of(url: &VolumeUrl, media: &mut Vec<PathBuf>) -> io::Result<()> {
     match url.scheme() {
         "file" => media.push(PathBuf::from(url.path())),
-        "stripe" => {
+        scheme if set::kind_of(scheme).is_some() => {
             for member in url.parameters().all("member") {
                 let member: VolumeUrl = member.parse().map_err(io::Error::other)?;
                 media_of(&member, media)?;

@@ -12,7 +12,7 @@ use weir_block::{Volume, VolumeError};
 use weir_reactor::{LocalFuture, Reactor};
 
 use crate::support::lock;
-use crate::{MemVolume, NullVolume, UrlError, VolumeUrl, url};
+use crate::{MemVolume, NullVolume, UrlError, VolumeUrl, set, url};
 
 /// How a volume is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -171,10 +171,10 @@ impl Registry {
             "file",
             Arc::new(|request| Box::pin(crate::file::open(request))),
         );
-        registry.register(
-            "stripe",
-            Arc::new(|request| Box::pin(crate::stripe::open(request))),
-        );
+        for &kind in set::KINDS {
+            let open = move |request| -> LocalFuture<_> { Box::pin(set::open(kind, request)) };
+            registry.register(kind.scheme(), Arc::new(open));
+        }
         registry
     }
 

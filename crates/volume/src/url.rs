@@ -581,18 +581,38 @@ impl<'url> Parameters<'url> {
     /// The value that a parameter must have.
     ///
     /// # Errors
-    /// [`UrlError::Missing`].
+    /// [`UrlError::Unknown`] where another name was written in its place, [`UrlError::Missing`] otherwise.
     pub fn required<T>(
         &self,
         name: &'static str,
         value: Option<T>,
         allowed: &str,
     ) -> Result<T, UrlError> {
-        value.ok_or_else(|| UrlError::Missing {
+        value.ok_or_else(|| {
+            let known = self.known.borrow();
+            let mut given = self.url.parameters.iter();
+            let mistaken = given.find(|(given, _)| {
+                !known.contains(&given.as_str()) && closest(given, &[name]).is_some()
+            });
+            match mistaken {
+                Some((given, value)) => self.unknown(given, value, &known),
+                None => UrlError::Missing {
+                    scheme: self.url.scheme.clone(),
+                    name: name.to_owned(),
+                    allowed: allowed.to_owned(),
+                },
+            }
+        })
+    }
+
+    fn unknown(&self, name: &str, value: &str, known: &[&'static str]) -> UrlError {
+        UrlError::Unknown {
             scheme: self.url.scheme.clone(),
             name: name.to_owned(),
-            allowed: allowed.to_owned(),
-        })
+            value: value.to_owned(),
+            closest: closest(name, known),
+            known: known.iter().map(|&name| name.to_owned()).collect(),
+        }
     }
 
     /// Refuses what was not asked for. To be called after every parameter was read.
@@ -600,18 +620,12 @@ impl<'url> Parameters<'url> {
     /// # Errors
     /// [`UrlError::Unknown`].
     pub fn finish(self) -> Result<(), UrlError> {
-        let known = self.known.into_inner();
+        let known = self.known.borrow();
         let mut given = self.url.parameters.iter();
-        let Some((name, value)) = given.find(|(name, _)| !known.contains(&name.as_str())) else {
-            return Ok(());
-        };
-        Err(UrlError::Unknown {
-            scheme: self.url.scheme.clone(),
-            name: name.clone(),
-            value: value.clone(),
-            closest: closest(name, &known),
-            known: known.iter().map(|&name| name.to_owned()).collect(),
-        })
+        match given.find(|(name, _)| !known.contains(&name.as_str())) {
+            Some((name, value)) => Err(self.unknown(name, value, &known)),
+            None => Ok(()),
+        }
     }
 }
 

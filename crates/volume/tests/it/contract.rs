@@ -201,15 +201,18 @@ fn block_devices_on_the_real_system() {
     }
 }
 
-/// The URL of a new set over these members.
+/// The URL of a new stripe over these members.
 fn stripe_of(chunk: &str, members: &[String]) -> String {
-    let mut url = weir_volume::VolumeUrl::new("stripe", "")
-        .with("chunk", chunk)
-        .with("create", 1);
-    for member in members {
-        url = url.with("member", member);
-    }
-    url.to_string()
+    let url = weir_volume::VolumeUrl::new("stripe", "").with("chunk", chunk);
+    set_of(url, members)
+}
+
+fn set_of(url: weir_volume::VolumeUrl, members: &[String]) -> String {
+    let new = url.with("create", 1);
+    let all = members
+        .iter()
+        .fold(new, |url, member| url.with("member", member));
+    all.to_string()
 }
 
 #[test]
@@ -243,6 +246,25 @@ fn stripes_on_the_simulated_system() {
                 stripe_of("8k", &[file("f", "size=3M"), mem("3M")]),
             ],
         ),
+    ] {
+        both(&harness, &url, RETAINS, seed);
+    }
+}
+
+#[test]
+fn concatenations() {
+    let seed = seed("concatenations");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let concat = |members: &[String]| set_of(weir_volume::VolumeUrl::new("concat", ""), members);
+    let mem = |size: &str| format!("mem:?size={size}");
+    for url in [
+        concat(&[mem("3M")]),
+        concat(&[mem("1040k"), mem("2M"), mem("1028k"), mem("2100k")]),
+        concat(&[
+            "file:/a?size=2M&block_size=512".to_owned(),
+            "file:/b?size=1100k&block_size=512".to_owned(),
+        ]),
+        concat(&[stripe_of("8k", &[mem("2M"), mem("3M")]), mem("2M")]),
     ] {
         both(&harness, &url, RETAINS, seed);
     }

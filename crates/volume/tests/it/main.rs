@@ -1,5 +1,6 @@
 //! Integration tests of weir-volume.
 
+mod concat;
 mod contract;
 mod file;
 mod guard;

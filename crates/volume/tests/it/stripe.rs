@@ -93,7 +93,7 @@ fn a_wrong_member_is_refused_by_name() {
     assert!(missing.contains("lacks member 1"), "{missing}");
     let foreign = refusal(&harness, &stripe(&[a.clone(), b.clone(), d.clone()], &[]));
     assert!(
-        foreign.contains("/d") && foreign.contains("belongs to set"),
+        foreign.contains("/d") && foreign.contains("belongs to the stripe"),
         "{foreign}"
     );
     let twice = refusal(&harness, &stripe(&[a.clone(), a.clone()], &[]));
@@ -108,7 +108,7 @@ fn a_wrong_member_is_refused_by_name() {
     );
     let fresh = refusal(&harness, &stripe(&[member("f")], &[]));
     assert!(
-        fresh.contains("no stripe label") && fresh.contains("create=1"),
+        fresh.contains("no label of a set") && fresh.contains("create=1"),
         "{fresh}"
     );
     let blocks = refusal(
@@ -133,7 +133,11 @@ fn a_wrong_member_is_refused_by_name() {
         matches!(error, OpenError::Member { member: 1, .. }),
         "{error}"
     );
-    assert!(error.to_string().contains("size="), "{error}");
+    let said = error.to_string();
+    assert!(
+        said.contains("no parameter 'sise'; did you mean size=?"),
+        "{said}"
+    );
     assert!(refusal(&harness, "stripe:?chunk=128k").contains("need member="));
     assert!(refusal(&harness, &stripe(&[a], &[("chunk", "5000")])).contains("4096"));
 
@@ -174,7 +178,7 @@ fn what_a_member_carries_is_destroyed_only_when_told() {
     // The refusal left the other member as it was.
     let error = refusal(&harness, &stripe(&members, &[]));
     assert!(
-        error.contains("/a") && error.contains("no stripe label"),
+        error.contains("/a") && error.contains("no label of a set"),
         "{error}"
     );
     let read_only = harness.try_open(&stripe(&members, &[("create", "1")]), Access::READ_ONLY);
@@ -185,7 +189,7 @@ fn what_a_member_carries_is_destroyed_only_when_told() {
     let found = harness.run(0, move |reactor| async move {
         probe::contents_of(&reactor, &again).await
     });
-    assert_eq!(found, Ok(Some("a member of a Weir stripe")));
+    assert_eq!(found, Ok(Some("a member of a set of Weir's")));
     drop(harness.open(&stripe(&members, &[])));
 }
 

@@ -1,4 +1,4 @@
-//! One reactor's queue of a stripe: a queue of each member, and what was split over several.
+//! One reactor's queue of a set: a queue of each member, and what was split over several.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use weir_block::{
 use weir_memory::{View, Views, slice_views};
 use weir_reactor::Reactor;
 
-use super::StripeVolume;
+use super::SetVolume;
 use crate::slots::{Key, Slots};
 use crate::support::{change_range, check, fill, pool_landing};
 
@@ -44,13 +44,13 @@ struct InFlight {
     member: usize,
 }
 
-pub(super) struct StripeQueue {
+pub(super) struct SetQueue {
     lane: Rc<Lane>,
     depth: usize,
 }
 
 struct Lane {
-    volume: Arc<StripeVolume>,
+    volume: Arc<SetVolume>,
     reactor: Reactor,
     sink: Rc<dyn CompletionSink>,
     /// Empty once the queue is dropped.
@@ -66,9 +66,9 @@ struct Lane {
     waker: RefCell<Option<Waker>>,
 }
 
-impl StripeQueue {
+impl SetQueue {
     pub(super) fn open(
-        volume: Arc<StripeVolume>,
+        volume: Arc<SetVolume>,
         reactor: &Reactor,
         depth: u32,
         sink: Rc<dyn CompletionSink>,
@@ -96,14 +96,14 @@ impl StripeQueue {
             lane: Rc::clone(&lane),
         };
         reactor.spawn(attendant).detach();
-        Ok(StripeQueue {
+        Ok(SetQueue {
             lane,
             depth: depth as usize,
         })
     }
 }
 
-impl Queue for StripeQueue {
+impl Queue for SetQueue {
     fn landing(&mut self, lba: u64, blocks: u32) -> Landing {
         let lane = &self.lane;
         if let Some((member, at)) = lane.volume.layout.single(lba, u64::from(blocks)) {
@@ -148,7 +148,7 @@ impl Queue for StripeQueue {
     }
 }
 
-impl Drop for StripeQueue {
+impl Drop for SetQueue {
     fn drop(&mut self) {
         let queues = std::mem::take(&mut *self.lane.queues.borrow_mut());
         drop(queues);

@@ -6,21 +6,14 @@ use weir_block::{DeallocatedRead, Geometry, Operation, ReadBuffers, Volume, Volu
 use weir_memory::View;
 use weir_reactor::Reactor;
 
-use super::StripeVolume;
 use super::label::{DATA_OFFSET, LABEL_BYTES, Label, MEMBERS_MAX, NoLabel};
-use super::layout::Layout;
+use super::{Kind, SetVolume};
 use crate::call::Caller;
 use crate::url::value_error;
 use crate::{OpenError, OpenRequest, UrlError, VolumeUrl, probe};
 
-/// The chunk where none is asked for, in bytes.
-const CHUNK_BYTES: u64 = 128 << 10;
-/// Chunks are multiples of this, so that a block of either size lies in one.
-const CHUNK_UNIT: u64 = 4096;
-/// The largest chunk, in bytes.
-const CHUNK_BYTES_MAX: u64 = 1 << 30;
-
 struct Wanted {
+    kind: &'static dyn Kind,
     members: Vec<VolumeUrl>,
     chunk_bytes: Option<u64>,
     create: bool,
@@ -33,38 +26,36 @@ struct Member {
     label: Result<Label, NoLabel>,
 }
 
-/// Opens the volume that `stripe:?member=...&member=...&chunk=...` names.
-pub(crate) async fn open(request: OpenRequest) -> Result<Arc<dyn Volume>, OpenError> {
-    let wanted = wanted(&request.url)?;
+/// Opens the set of this kind that `SCHEME:?member=...&member=...` names.
+pub(crate) async fn open(
+    kind: &'static dyn Kind,
+    request: OpenRequest,
+) -> Result<Arc<dyn Volume>, OpenError> {
+    let wanted = wanted(kind, &request.url)?;
     let mut members = open_members(&request, &wanted).await?;
     check_block_sizes(&request.url, &members)?;
     let may_create = wanted.create && !request.registry.is_existing_only();
     if may_create && !is_complete(&members, &wanted) {
         create(&request, &wanted, &mut members).await?;
     }
-    let set = check_labels(&request.url, &members, &wanted)?;
+    check_labels(&request.url, &members, &wanted)?;
     members.sort_by_key(|member| member.label.as_ref().map_or(u32::MAX, |label| label.index));
+    let labels: Vec<Label> = members
+        .iter()
+        .filter_map(|member| member.label.as_ref().ok().copied())
+        .collect();
     let volumes: Vec<_> = members.into_iter().map(|member| member.volume).collect();
-    let shift = set.block_bytes.trailing_zeros();
-    let layout = Layout {
-        members: u64::from(set.members),
-        chunk: set.chunk_bytes >> shift,
-        data_start: set.data_offset >> shift,
-    };
-    let geometry = geometry(&volumes, &set, shift);
-    Ok(StripeVolume::new(
-        request.url.to_string(),
-        volumes,
-        layout,
-        geometry,
-    ))
+    let geometry = geometry(&volumes, &labels);
+    let name = request.url.to_string();
+    let layout = kind.layout(&labels);
+    Ok(SetVolume::new(name, kind, volumes, layout, geometry))
 }
 
-fn wanted(url: &VolumeUrl) -> Result<Wanted, UrlError> {
+fn wanted(kind: &'static dyn Kind, url: &VolumeUrl) -> Result<Wanted, UrlError> {
     url.expect_no_place()?;
     let parameters = url.parameters();
     let members = parameters.all("member");
-    let chunk_bytes = parameters.size("chunk")?;
+    let chunk_bytes = kind.chunk_asked_for(&parameters)?;
     let create = parameters.flag("create")?;
     let destroy_data = parameters.flag("destroy_data")?;
     let some = (!members.is_empty()).then_some(());
@@ -78,18 +69,12 @@ fn wanted(url: &VolumeUrl) -> Result<Wanted, UrlError> {
         let allowed = format!("a set has at most {MEMBERS_MAX} members");
         return Err(value_error("member", &members.len().to_string(), allowed));
     }
-    let fits = |bytes: u64| {
-        (CHUNK_UNIT..=CHUNK_BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(CHUNK_UNIT)
-    };
-    if let Some(bytes) = chunk_bytes.filter(|&bytes| !fits(bytes)) {
-        let allowed = format!("a multiple of {CHUNK_UNIT} up to {CHUNK_BYTES_MAX}");
-        return Err(value_error("chunk", &bytes.to_string(), allowed));
-    }
     let parse = |member: &&str| {
         let parsed = member.parse();
         parsed.map_err(|error: UrlError| value_error("member", member, error.to_string()))
     };
     Ok(Wanted {
+        kind,
         members: members.iter().map(parse).collect::<Result<_, _>>()?,
         chunk_bytes,
         create,
@@ -204,6 +189,7 @@ fn is_complete(members: &[Member], wanted: &Wanted) -> bool {
         })
     });
     all_of_it
+        && first.scheme == wanted.kind.scheme()
         && first.members as usize == members.len()
         && wanted
             .chunk_bytes
@@ -221,16 +207,17 @@ async fn create(
         return Err(refused(&request.url, reason));
     }
     if !wanted.destroy_data {
-        refuse_contents(request, members).await?;
+        refuse_contents(request, wanted.kind, members).await?;
     }
-    let chunk_bytes = wanted.chunk_bytes.unwrap_or(CHUNK_BYTES);
+    let kind = wanted.kind;
+    let chunk_bytes = wanted.chunk_bytes.unwrap_or(kind.chunk_bytes());
+    let data_of = |length: u64| length.saturating_sub(DATA_OFFSET) / chunk_bytes * chunk_bytes;
     let shortest = members
         .iter()
         .min_by_key(|member| member.volume.geometry().length_bytes())
         .expect("a set has members");
     let length = shortest.volume.geometry().length_bytes();
-    let data_bytes = length.saturating_sub(DATA_OFFSET) / chunk_bytes * chunk_bytes;
-    if data_bytes == 0 {
+    if data_of(length) == 0 {
         let reason = format!(
             "member {} has {length} bytes; the label's area and one chunk are {}",
             shortest.url,
@@ -241,17 +228,23 @@ async fn create(
     let mut set = [0; 16];
     request.reactor.system().random_bytes(&mut set);
     let label = Label {
+        scheme: kind.scheme(),
         set,
         index: 0,
         members: members.len() as u32,
         block_bytes: members[0].volume.geometry().block_size.bytes(),
         chunk_bytes,
-        data_bytes,
+        data_bytes: data_of(length),
         data_offset: DATA_OFFSET,
     };
     for (index, member) in members.iter_mut().enumerate().rev() {
+        let own = data_of(member.volume.geometry().length_bytes());
         let label = Label {
             index: index as u32,
+            data_bytes: match kind.is_even() {
+                true => label.data_bytes,
+                false => own,
+            },
             ..label
         };
         let written = write_label(&request.reactor, &member.volume, &label).await;
@@ -262,21 +255,26 @@ async fn create(
         })?;
         member.label = Ok(label);
     }
-    tracing::info!(volume = %request.url, set = %label.set_name(), "made a stripe");
+    tracing::info!(volume = %request.url, set = %label.set_name(), "made a set");
     Ok(())
 }
 
-async fn refuse_contents(request: &OpenRequest, members: &[Member]) -> Result<(), OpenError> {
+async fn refuse_contents(
+    request: &OpenRequest,
+    kind: &dyn Kind,
+    members: &[Member],
+) -> Result<(), OpenError> {
+    let scheme = kind.scheme();
     let holders = probe::holders_of(&request.reactor, &request.url).await;
     let holders = holders.map_err(|error| {
         let reason = format!(
-            "it cannot be told whether something has hold of its members: {error}; a stripe is made of them all the same with destroy_data=1"
+            "it cannot be told whether something has hold of its members: {error}; a {scheme} is made of them all the same with destroy_data=1"
         );
         refused(&request.url, reason)
     })?;
     if !holders.is_empty() {
         let reason = format!(
-            "of its members there is something {}; making a stripe of them destroys that, with destroy_data=1",
+            "of its members there is something {}; making a {scheme} of them destroys that, with destroy_data=1",
             holders.join("; ")
         );
         return Err(refused(&request.url, reason));
@@ -290,7 +288,7 @@ async fn refuse_contents(request: &OpenRequest, members: &[Member]) -> Result<()
         })?;
         if let Some(found) = found {
             let reason = format!(
-                "member {} carries {found}; making a stripe of it destroys that, with destroy_data=1",
+                "member {} carries {found}; making a {scheme} of it destroys that, with destroy_data=1",
                 member.url
             );
             return Err(refused(&request.url, reason));
@@ -299,8 +297,8 @@ async fn refuse_contents(request: &OpenRequest, members: &[Member]) -> Result<()
     Ok(())
 }
 
-/// Every member is there, once, of one set, and long enough; the set.
-fn check_labels(url: &VolumeUrl, members: &[Member], wanted: &Wanted) -> Result<Label, OpenError> {
+/// Every member is there, once, of one set that is wanted, and long enough.
+fn check_labels(url: &VolumeUrl, members: &[Member], wanted: &Wanted) -> Result<(), OpenError> {
     let mut labels = Vec::with_capacity(members.len());
     for member in members {
         match &member.label {
@@ -315,6 +313,15 @@ fn check_labels(url: &VolumeUrl, members: &[Member], wanted: &Wanted) -> Result<
         }
     }
     let set = labels[0];
+    if set.scheme != wanted.kind.scheme() {
+        let reason = format!(
+            "member {} belongs to {}; {}: opens that",
+            members[0].url,
+            set.set_name(),
+            set.scheme
+        );
+        return Err(refused(url, reason));
+    }
     for (member, label) in members.iter().zip(&labels) {
         if !set.is_same_set(label) {
             let reason = format!(
@@ -360,7 +367,7 @@ fn check_labels(url: &VolumeUrl, members: &[Member], wanted: &Wanted) -> Result<
         let reason = format!("chunk={bytes} is not the chunk of {}", set.set_name());
         return Err(refused(url, reason));
     }
-    Ok(set)
+    Ok(())
 }
 
 fn check_member(url: &VolumeUrl, member: &Member, label: &Label) -> Result<(), OpenError> {
@@ -389,7 +396,7 @@ fn check_member(url: &VolumeUrl, member: &Member, label: &Label) -> Result<(), O
 }
 
 /// What a set is like: what all of its members promise.
-fn geometry(members: &[Arc<dyn Volume>], set: &Label, shift: u32) -> Geometry {
+fn geometry(members: &[Arc<dyn Volume>], labels: &[Label]) -> Geometry {
     let all: Vec<_> = members.iter().map(|member| member.geometry()).collect();
     let first = all[0];
     let alone = all.len() == 1;
@@ -404,7 +411,8 @@ fn geometry(members: &[Arc<dyn Volume>], set: &Label, shift: u32) -> Geometry {
     Geometry {
         generation: 0,
         block_size: first.block_size,
-        blocks: (set.data_bytes >> shift) * u64::from(set.members),
+        blocks: labels.iter().map(|label| label.data_bytes).sum::<u64>()
+            >> first.block_size.shift(),
         transfer_blocks_max: smallest(|geometry| geometry.transfer_blocks_max),
         transfer_blocks_optimal: largest(|geometry| geometry.transfer_blocks_optimal),
         memory_alignment: largest(|geometry| geometry.memory_alignment),

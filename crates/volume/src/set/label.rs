@@ -1,9 +1,11 @@
-//! The label of a stripe member: which set it belongs to, and where in it.
+//! The label of a member: which set it belongs to, and where in it.
 
 use weir_block::size::Size;
 
-/// The first bytes of a label.
-pub(crate) const MAGIC: [u8; 16] = *b"Weir stripe\0\r\n\x1a\n";
+use super::{KINDS, Kind, kind_of};
+
+/// Bytes that a label begins with.
+const MAGIC_BYTES: usize = 16;
 /// The version of the layout.
 const VERSION: u32 = 1;
 /// Bytes of a label.
@@ -21,14 +23,14 @@ const CHECKED: usize = LABEL_BYTES - 4;
 ///
 /// | bytes | field |
 /// |---|---|
-/// | 0..16 | magic: `Weir stripe`, 0, CR, LF, 0x1A, LF |
+/// | 0..16 | magic: `Weir`, a space, the kind of set (`stripe`, `concat`), 0, CR, LF, 0x1A, LF |
 /// | 16..20 | version of this layout: 1 |
 /// | 20..24 | the member's index in the set, from 0 |
 /// | 24..40 | UUID of the set |
 /// | 40..44 | members of the set |
 /// | 44..48 | bytes of a block |
 /// | 48..56 | bytes of a chunk |
-/// | 56..64 | bytes of data that the set uses of each member: a multiple of the chunk, the same for all |
+/// | 56..64 | bytes of data that the set uses of this member: a multiple of the chunk; of a stripe the same for all |
 /// | 64..72 | where the data begins on the member, in bytes |
 /// | 72..4092 | zero |
 /// | 4092..4096 | CRC-32C of all bytes before |
@@ -39,6 +41,8 @@ const CHECKED: usize = LABEL_BYTES - 4;
 /// set that was not finished is refused with the members it lacks, and making it anew finds its labels and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Label {
+    /// The scheme of its kind.
+    pub(crate) scheme: &'static str,
     pub(crate) set: [u8; 16],
     pub(crate) index: u32,
     pub(crate) members: u32,
@@ -51,22 +55,40 @@ pub(crate) struct Label {
 /// Why bytes are no label.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoLabel {
-    #[error("it carries no stripe label")]
+    #[error("it carries no label of a set")]
     Magic,
     #[error(
-        "its stripe label is damaged: the checksum is {found:#010x} and should be {expected:#010x}"
+        "its {scheme} label is damaged: the checksum is {found:#010x} and should be {expected:#010x}"
     )]
-    Checksum { found: u32, expected: u32 },
-    #[error("its stripe label has version {0}, and this program knows version {VERSION}")]
-    Version(u32),
-    #[error("its stripe label contradicts itself: {0}")]
-    Contradiction(String),
+    Checksum {
+        scheme: &'static str,
+        found: u32,
+        expected: u32,
+    },
+    #[error("its {scheme} label has version {version}, and this program knows version {VERSION}")]
+    Version { scheme: &'static str, version: u32 },
+    #[error("its {scheme} label contradicts itself: {what}")]
+    Contradiction { scheme: &'static str, what: String },
+}
+
+/// What the labels of a kind begin with.
+pub(crate) fn magic(kind: &dyn Kind) -> [u8; MAGIC_BYTES] {
+    let mut magic = *b"Weir ......\0\r\n\x1a\n";
+    magic[5..11].copy_from_slice(kind.scheme().as_bytes());
+    magic
+}
+
+/// The kind of set that a member of is known by these bytes, at its start.
+pub(crate) fn kind_of_member(bytes: &[u8]) -> Option<&'static dyn Kind> {
+    let mut kinds = KINDS.iter().copied();
+    kinds.find(|kind| bytes.starts_with(&magic(*kind)))
 }
 
 impl Label {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(LABEL_BYTES);
-        bytes.extend(MAGIC);
+        let kind = kind_of(self.scheme).expect("a label is of a kind that there is");
+        bytes.extend(magic(kind));
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend(self.index.to_le_bytes());
         bytes.extend(self.set);
@@ -82,19 +104,26 @@ impl Label {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, NoLabel> {
-        if bytes.len() != LABEL_BYTES || !bytes.starts_with(&MAGIC) {
+        if bytes.len() != LABEL_BYTES {
             return Err(NoLabel::Magic);
         }
+        let scheme = kind_of_member(bytes).ok_or(NoLabel::Magic)?.scheme();
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         let (found, expected) = (u32_at(CHECKED), crc32c::crc32c(&bytes[..CHECKED]));
         if found != expected {
-            return Err(NoLabel::Checksum { found, expected });
+            return Err(NoLabel::Checksum {
+                scheme,
+                found,
+                expected,
+            });
         }
-        if u32_at(16) != VERSION {
-            return Err(NoLabel::Version(u32_at(16)));
+        let version = u32_at(16);
+        if version != VERSION {
+            return Err(NoLabel::Version { scheme, version });
         }
         let label = Label {
+            scheme,
             index: u32_at(20),
             set: bytes[24..40].try_into().expect("16 bytes"),
             members: u32_at(40),
@@ -108,7 +137,12 @@ impl Label {
     }
 
     fn check(&self) -> Result<(), NoLabel> {
-        let contradiction = |text: String| Err(NoLabel::Contradiction(text));
+        let contradiction = |what: String| {
+            Err(NoLabel::Contradiction {
+                scheme: self.scheme,
+                what,
+            })
+        };
         if self.members == 0 || self.members as usize > MEMBERS_MAX || self.index >= self.members {
             return contradiction(format!("member {} of {}", self.index, self.members));
         }
@@ -140,8 +174,13 @@ impl Label {
 
     /// Whether the other label is one of the same set.
     pub(crate) fn is_same_set(&self, other: &Label) -> bool {
+        let is_even = kind_of(self.scheme).is_some_and(Kind::is_even);
         Label {
             index: other.index,
+            data_bytes: match is_even {
+                true => self.data_bytes,
+                false => other.data_bytes,
+            },
             ..*self
         } == *other
     }
@@ -149,12 +188,12 @@ impl Label {
     /// The set in words.
     pub(crate) fn set_name(&self) -> String {
         let hex: Vec<_> = self.set.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!(
-            "set {} of {} members with chunks of {}",
-            hex.concat(),
-            self.members,
-            Size(self.chunk_bytes)
-        )
+        let chunks = match kind_of(self.scheme).is_some_and(Kind::is_even) {
+            true => format!(" with chunks of {}", Size(self.chunk_bytes)),
+            false => String::new(),
+        };
+        let (scheme, members) = (self.scheme, self.members);
+        format!("the {scheme} {} of {members} members{chunks}", hex.concat())
     }
 }
 
@@ -172,6 +211,7 @@ mod tests {
     use super::*;
 
     const LABEL: Label = Label {
+        scheme: "stripe",
         set: *b"0123456789abcdef",
         index: 1,
         members: 3,
@@ -245,7 +285,7 @@ mod tests {
         for label in wrong {
             let decoded = Label::decode(&label.encode());
             assert!(
-                matches!(decoded, Err(NoLabel::Contradiction(_))),
+                matches!(decoded, Err(NoLabel::Contradiction { .. })),
                 "{label:?}"
             );
         }
