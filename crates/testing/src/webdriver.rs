@@ -1,9 +1,9 @@
 //! A real browser for tests: Chromium without a window, driven by ChromeDriver over the WebDriver protocol. It goes nowhere:
 //! what it would fetch from a network by itself is switched off, and what a page asked for can be read.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 
 /// How long one command may take before the browser counts as stuck.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How often chromedriver is started before a test gives up.
+const STARTS_MAX: usize = 5;
 
 /// A browser with one empty tab; it ends when this is dropped.
 pub struct Browser {
@@ -37,21 +40,8 @@ impl Browser {
     }
 
     fn start_with(chromium: &Path, chromedriver: &Path) -> Browser {
-        let mut driver = Command::new(chromedriver)
-            .arg("--port=0")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("chromedriver starts");
-        let mut lines = BufReader::new(driver.stdout.take().expect("a pipe")).lines();
-        let port: u16 = lines
-            .by_ref()
-            .map_while(Result::ok)
-            .find_map(|line| {
-                let port = line.split("successfully on port ").nth(1)?;
-                port.trim_end_matches('.').parse().ok()
-            })
+        let (driver, port, lines) = (0..STARTS_MAX)
+            .find_map(|_| start_driver(chromedriver))
             .expect("chromedriver says its port");
         // It goes on writing, and would stop at a full pipe.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
@@ -219,6 +209,28 @@ impl Browser {
             None => Ok(value),
         }
     }
+}
+
+/// Starts chromedriver: the process, its port, and what else it says. None where it ended before it said its port, as it did once in
+/// sixteen disturbed rounds; what it chooses for one address family may be taken for the other.
+fn start_driver(chromedriver: &Path) -> Option<(Child, u16, Lines<BufReader<ChildStdout>>)> {
+    let mut driver = Command::new(chromedriver)
+        .arg("--port=0")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("chromedriver starts");
+    let mut lines = BufReader::new(driver.stdout.take().expect("a pipe")).lines();
+    let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
+        let port = line.split("successfully on port ").nth(1)?;
+        port.trim_end_matches('.').parse().ok()
+    });
+    if port.is_none() {
+        let _ = driver.kill();
+        let _ = driver.wait();
+    }
+    Some((driver, port?, lines))
 }
 
 impl Drop for Browser {

@@ -363,6 +363,13 @@ fn check_labels(url: &VolumeUrl, members: &[Member], wanted: &Wanted) -> Result<
         );
         return Err(refused(url, reason));
     }
+    let all = labels
+        .iter()
+        .try_fold(0, |all: u64, label| all.checked_add(label.data_bytes));
+    if all.is_none() {
+        let reason = format!("{} has more bytes than can be counted", set.set_name());
+        return Err(refused(url, reason));
+    }
     if let Some(bytes) = wanted.chunk_bytes.filter(|&bytes| bytes != set.chunk_bytes) {
         let reason = format!("chunk={bytes} is not the chunk of {}", set.set_name());
         return Err(refused(url, reason));
