@@ -38,8 +38,6 @@ const REST_MIN: u32 = 32;
 const REST_MAX: u32 = 1024;
 /// Wake-ups to the next trial at most, once there were the fewest gaps: a load may have changed without a sign of it.
 const REST_FOR: u32 = 500;
-/// Wake-ups that being awake costs in the mean from which a trial of it ends early.
-const GIVEN_UP_FROM: f64 = 1.3;
 /// The part of a wake-up below which being awake costs so little that sleep is not tried.
 const TRIED_FROM: f64 = 0.4;
 /// Gaps awake between two looks at the time for which the thread waited for a processor.
@@ -176,8 +174,7 @@ impl Waiting {
         self.left = self.left.saturating_sub(1);
         self.looked.0 += u32::from(self.is_awake);
         let was_awake = self.is_awake;
-        let is_dear = self.awake >= GIVEN_UP_FROM * self.asleep_cost();
-        let in_vain = was_awake && (is_out_of_reach || is_dear);
+        let in_vain = was_awake && is_out_of_reach;
         if self.is_trial && self.left > 0 && !in_vain {
             return;
         }

@@ -457,28 +457,6 @@ fn what_it_kept_from_others_is_lost() {
 }
 
 #[test]
-fn a_trial_that_is_being_lost_ends_early() {
-    let Way::Policy(mut waiting) = policy(60_000, true) else {
-        unreachable!("asked for");
-    };
-    let awake = (0..10_000)
-        .filter(|_| {
-            let slept = waiting.awake_for().is_zero();
-            let late = if slept { 60 } else { 0 };
-            let gap = Gap {
-                time: Duration::from_micros(100 + late),
-                slept,
-                work: 1,
-            };
-            waiting.gap_ended(gap, || Duration::ZERO);
-            !slept
-        })
-        .count();
-    assert!(awake > 0, "it tries");
-    assert!(awake < 400, "{awake} of 10,000 gaps of 1.7 wake-ups awake");
-}
-
-#[test]
 fn a_wake_up_is_the_median_of_those_that_were_measured() {
     let mut now = Instant::from_nanos(0);
     let mut waiting = Waiting::new(Spin::Auto, now);

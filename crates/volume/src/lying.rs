@@ -89,7 +89,6 @@ impl LyingVolume {
         url.expect_no_place()?;
         let parameters = url.parameters();
         let size = parameters.size("size")?;
-        let size = parameters.required("size", size, "its size, such as 1M")?;
         let block_size = parameters.block_size()?;
         let number = |name| parameters.number(name, 0..=u64::MAX);
         let mut lie = Lie {
@@ -100,6 +99,7 @@ impl LyingVolume {
             reads: number("reads")?.unwrap_or(1),
             block_bytes: 0,
         };
+        let size = parameters.required("size", size, "its size, such as 1M")?;
         parameters.finish()?;
         let mut inner = VolumeUrl::new("mem", "").with("size", size);
         if let Some(block_size) = block_size {

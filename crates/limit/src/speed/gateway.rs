@@ -100,21 +100,20 @@ impl Gateway {
     }
 
     /// For how many seconds its reactors were busy so far, as they count it: without the time that they waited awake.
-    pub(super) fn busy_seconds(&self) -> anyhow::Result<f64> {
-        let reactors = self.output(&["--json", "reactor", "list"])?;
+    /// Asked from another processor.
+    pub(super) fn busy_seconds(&self, from: usize) -> anyhow::Result<f64> {
+        let mut command = process::bound(&from.to_string(), &self.weir);
+        command.arg("--socket").arg(&self.socket);
+        let reactors = process::output(command.args(["--json", "reactor", "list"]))?;
         let reactors: Vec<Busy> =
             serde_json::from_str(&reactors).context("weir reactor list printed something else")?;
         Ok(reactors.iter().map(|reactor| reactor.busy_ns).sum::<u64>() as f64 / 1e9)
     }
 
     fn command(&self, arguments: &[&str]) -> anyhow::Result<()> {
-        self.output(arguments).map(drop)
-    }
-
-    fn output(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new(&self.weir);
         command.arg("--socket").arg(&self.socket).args(arguments);
-        process::output(&mut command)
+        process::output(&mut command).map(drop)
     }
 }
 

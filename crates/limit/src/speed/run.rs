@@ -400,9 +400,10 @@ impl<'a> Field<'a> {
             Busy::Gateway(reactors) => {
                 let gateways = self.gateways.borrow();
                 let gateway = gateways.get(reactors).context("a gateway has ended")?;
+                let used = self.busy_seconds(&Busy::Process(gateway.id()))?;
                 BusyTime {
-                    counted: Some(gateway.busy_seconds()?),
-                    ..self.busy_seconds(&Busy::Process(gateway.id()))?
+                    counted: Some(gateway.busy_seconds(self.options.initiator_processor)?),
+                    ..used
                 }
             }
             Busy::Process(process) => BusyTime {

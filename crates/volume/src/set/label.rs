@@ -159,10 +159,6 @@ impl Label {
             || !self.data_offset.is_multiple_of(block)
             || self.data_offset < LABEL_BYTES as u64
             || self.data_bytes.checked_add(self.data_offset).is_none()
-            || self
-                .data_bytes
-                .checked_mul(u64::from(self.members))
-                .is_none()
         {
             return contradiction(format!(
                 "{} bytes of data from byte {}, in chunks of {}",

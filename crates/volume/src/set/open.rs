@@ -237,14 +237,15 @@ async fn create(
         data_bytes: data_of(length),
         data_offset: DATA_OFFSET,
     };
+    let lengths = members.iter().map(|of| of.volume.geometry().length_bytes());
+    let used: Vec<u64> = lengths
+        .map(|own| data_of(if kind.is_even() { length } else { own }))
+        .collect();
+    countable(&request.url, used.iter().copied())?;
     for (index, member) in members.iter_mut().enumerate().rev() {
-        let own = data_of(member.volume.geometry().length_bytes());
         let label = Label {
             index: index as u32,
-            data_bytes: match kind.is_even() {
-                true => label.data_bytes,
-                false => own,
-            },
+            data_bytes: used[index],
             ..label
         };
         let written = write_label(&request.reactor, &member.volume, &label).await;
@@ -363,18 +364,19 @@ fn check_labels(url: &VolumeUrl, members: &[Member], wanted: &Wanted) -> Result<
         );
         return Err(refused(url, reason));
     }
-    let all = labels
-        .iter()
-        .try_fold(0, |all: u64, label| all.checked_add(label.data_bytes));
-    if all.is_none() {
-        let reason = format!("{} has more bytes than can be counted", set.set_name());
-        return Err(refused(url, reason));
-    }
+    countable(url, labels.iter().map(|label| label.data_bytes))?;
     if let Some(bytes) = wanted.chunk_bytes.filter(|&bytes| bytes != set.chunk_bytes) {
         let reason = format!("chunk={bytes} is not the chunk of {}", set.set_name());
         return Err(refused(url, reason));
     }
     Ok(())
+}
+
+/// Refuses more bytes than a number holds.
+fn countable(url: &VolumeUrl, mut data: impl Iterator<Item = u64>) -> Result<(), OpenError> {
+    let all = data.try_fold(0, u64::checked_add);
+    let reason = || "its members have more bytes than can be counted".to_owned();
+    all.map(drop).ok_or_else(|| refused(url, reason()))
 }
 
 fn check_member(url: &VolumeUrl, member: &Member, label: &Label) -> Result<(), OpenError> {
