@@ -352,6 +352,8 @@ impl Runner {
             return Ok(());
         };
         let growth_max = self.settings.growth_max;
+        // Who waits longer for an answer waits as long for this.
+        let settle_time_max = SETTLE_TIME_MAX.max(self.settings.patience);
         let began = Instant::now();
         loop {
             let now = self
@@ -370,7 +372,7 @@ impl Runner {
                 });
                 return Ok(());
             }
-            if began.elapsed() > SETTLE_TIME_MAX {
+            if began.elapsed() > settle_time_max {
                 return Err((Outcome::LeftBehind, differences.join("; ")));
             }
             std::thread::sleep(LOOK_AGAIN);

@@ -41,6 +41,11 @@ impl Gateway {
     /// As [`Gateway::prepared`], on so many reactors.
     pub(crate) fn prepared_on(reactors: u32, config: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
+        Self::prepared_in(folder, reactors, config)
+    }
+
+    /// As [`Gateway::prepared_on`], in this folder.
+    pub(crate) fn prepared_in(folder: tempfile::TempDir, reactors: u32, config: &str) -> Self {
         let (state, socket) = (
             folder.path().join("state.json"),
             folder.path().join("weir.sock"),
