@@ -20,7 +20,7 @@ pub use health::{Health, HealthFuture, HealthReport};
 pub use request::{
     Completion, Operation, OperationKind, ReadBuffers, Request, Token, compare_write_halves,
 };
-pub use sink::{CompletionSink, Completions, HostNumber, Router};
+pub use sink::{CompletionSink, Completions, HostNumber, Router, submit_to};
 pub use volume::{
     Announcement, FenceReply, Landing, Queue, ResizeError, ResizeFuture, Volume, VolumeEvent,
     Watcher,

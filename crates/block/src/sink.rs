@@ -5,16 +5,24 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use crate::Completion;
+use crate::{Completion, Queue, Request};
 
 /// A host, as whoever serves it tells it from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HostNumber(pub u64);
 
-/// Takes the completions of a queue. It stores them and wakes whoever drains it; it never calls back into the queue.
+/// Takes the completions of a queue, but for those that are done at once. It stores them and wakes whoever drains it; it never calls back
+/// into the queue.
 pub trait CompletionSink {
     /// One request ended.
     fn complete(&self, completion: Completion);
+
+    /// All of these ended: takes every one out of `done`.
+    fn complete_all(&self, done: &mut VecDeque<Completion>) {
+        while let Some(completion) = done.pop_front() {
+            self.complete(completion);
+        }
+    }
 
     /// Returns the host for which the user `owner` of the queue ([`crate::Token::owner`]) submits requests; none: for no host that
     /// comes by several paths.
@@ -24,11 +32,20 @@ pub trait CompletionSink {
     }
 }
 
+/// Submits outside of any submission, as a task of a queue does: what is done at once goes to `sink` like the rest.
+pub fn submit_to(queue: &mut dyn Queue, batch: &mut VecDeque<Request>, sink: &dyn CompletionSink) {
+    let mut done = VecDeque::new();
+    queue.submit(batch, &mut done);
+    sink.complete_all(&mut done);
+}
+
 /// Completions of one user, in the order in which they came, and the task that drains them.
 #[derive(Default)]
 pub struct Completions {
     queue: RefCell<VecDeque<Completion>>,
     waker: RefCell<Option<Waker>>,
+    /// Something was done at once since the task last waited.
+    done_at_once: Cell<bool>,
 }
 
 impl Completions {
@@ -38,8 +55,26 @@ impl Completions {
         Rc::default()
     }
 
-    /// Takes the oldest completion; pending, and the task woken with the next one, when there is none.
+    /// Submits to a queue whose sink this is, and keeps what is done at once with the rest. [`Completions::poll_pop`] yields it in the task's
+    /// next turn, so that who goes on submitting leaves a turn to others.
+    pub fn submit(&self, queue: &mut dyn Queue, batch: &mut VecDeque<Request>) {
+        let mut completions = self.queue.borrow_mut();
+        let before = completions.len();
+        queue.submit(batch, &mut completions);
+        if completions.len() > before {
+            drop(completions);
+            self.done_at_once.set(true);
+            self.wake();
+        }
+    }
+
+    /// Takes the oldest completion; pending, and the task woken with the next one, when there is none. Pending too, and the task woken at once,
+    /// the first time after [`Completions::submit`] kept something.
     pub fn poll_pop(&self, context: &mut Context<'_>) -> Poll<Completion> {
+        if self.done_at_once.take() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         if let Some(completion) = self.pop() {
             return Poll::Ready(completion);
         }
@@ -55,6 +90,18 @@ impl Completions {
     /// Waits for the next completion.
     pub async fn next(&self) -> Completion {
         std::future::poll_fn(|context| self.poll_pop(context)).await
+    }
+
+    /// Has nobody woken by what comes: the task is about to look.
+    pub fn forget_waker(&self) {
+        self.waker.borrow_mut().take();
+    }
+
+    fn wake(&self) {
+        let waker = self.waker.borrow_mut().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 
     /// How many wait to be taken.
@@ -73,10 +120,12 @@ impl Completions {
 impl CompletionSink for Completions {
     fn complete(&self, completion: Completion) {
         self.queue.borrow_mut().push_back(completion);
-        let waker = self.waker.borrow_mut().take();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.wake();
+    }
+
+    fn complete_all(&self, done: &mut VecDeque<Completion>) {
+        self.queue.borrow_mut().append(done);
+        self.wake();
     }
 }
 
@@ -125,6 +174,12 @@ impl Router {
         self.free.borrow_mut().push(owner);
     }
 
+    fn sink_of(&self, owner: u32) -> Option<Rc<dyn CompletionSink>> {
+        let users = self.users.borrow();
+        let user = users.get(owner as usize)?.as_ref()?;
+        Some(Rc::clone(&user.sink))
+    }
+
     /// Completions whose user was gone: a defect of that user, counted rather than lost in silence.
     #[must_use]
     pub fn stray(&self) -> u64 {
@@ -134,15 +189,24 @@ impl Router {
 
 impl CompletionSink for Router {
     fn complete(&self, completion: Completion) {
-        let users = self.users.borrow();
-        let user = users.get(completion.token.owner as usize);
-        let sink = user
-            .and_then(Option::as_ref)
-            .map(|user| Rc::clone(&user.sink));
-        drop(users);
-        match sink {
+        match self.sink_of(completion.token.owner) {
             Some(sink) => sink.complete(completion),
             None => self.stray.set(self.stray.get() + 1),
+        }
+    }
+
+    /// As a rule they are all of one user.
+    fn complete_all(&self, done: &mut VecDeque<Completion>) {
+        let mut owners = done.iter().map(|completion| completion.token.owner);
+        let Some(owner) = owners.next() else { return };
+        let is_one = owners.all(|other| other == owner);
+        match self.sink_of(owner).filter(|_| is_one) {
+            Some(sink) => sink.complete_all(done),
+            None => {
+                while let Some(completion) = done.pop_front() {
+                    self.complete(completion);
+                }
+            }
         }
     }
 

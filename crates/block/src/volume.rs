@@ -8,7 +8,9 @@ use std::sync::Arc;
 use weir_memory::Segments;
 use weir_reactor::Reactor;
 
-use crate::{CompletionSink, Geometry, HealthFuture, HealthReport, Request, Token, VolumeError};
+use crate::{
+    Completion, CompletionSink, Geometry, HealthFuture, HealthReport, Request, Token, VolumeError,
+};
 
 /// What happened to a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +36,7 @@ pub trait Watcher: Send + Sync {
     fn notice(&self, event: VolumeEvent);
 }
 
-/// Is told once, on any thread, how a fence ended.
+/// Is told once, on any thread, how a fence ended. It may come from within a submission, and must not call the volume.
 pub type FenceReply = Box<dyn FnOnce(Result<(), VolumeError>) + Send>;
 
 /// Why a volume was not resized.
@@ -89,7 +91,7 @@ pub trait Volume: Send + Sync {
     /// Has `watcher` told of every event from now on, for as long as it lives.
     fn watch(&self, watcher: std::sync::Weak<dyn Watcher>);
 
-    /// A queue on `reactor`, with up to `depth` requests in flight, whose completions go to `sink`. To be called on that
+    /// A queue on `reactor`, with up to `depth` requests in flight, whose completions go to `sink` where they are not done at once. To be called on that
     /// reactor.
     ///
     /// # Errors
@@ -142,10 +144,14 @@ pub trait Queue {
     fn landing(&mut self, lba: u64, blocks: u32) -> Landing;
 
     /// Takes requests from the front of `batch` for as long as there is room; what is left is backpressure, to be submitted
-    /// again after the next completion. Completions go to the sink, never to the caller.
-    fn submit(&mut self, batch: &mut VecDeque<Request>);
+    /// again after the next completion.
+    ///
+    /// Completions of requests that are done at once are pushed onto `done`, and those of the others go to the sink later: never from within a
+    /// submission.
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>);
 
-    /// Wishes that a request end early. Its completion still comes, exactly once, whatever its result is by then.
+    /// Wishes that a request end early. Its completion still comes, exactly once, whatever its result is by then. Of a request that has ended, or that
+    /// was never taken, nothing happens.
     fn cancel(&mut self, token: Token);
 
     /// The connection of `owner` is lost, and nobody waits for what it has left here. Until its requests that modify have ended, each

@@ -341,7 +341,7 @@ async fn requests(
             |running: &HashMap<u32, Running>| running.values().any(|other| other.wish.part == part);
         wait(reactor, "a request", || {
             settle(program, completions, &mut running, &mut parts);
-            queue.submit(&mut batch);
+            completions.submit(queue, &mut batch);
             !taken(&running)
         })
         .await;
@@ -355,7 +355,7 @@ async fn requests(
             },
             operation,
         });
-        queue.submit(&mut batch);
+        completions.submit(queue, &mut batch);
         reactor
             .sleep(Duration::from_micros(u64::from(wish.pause) * 100))
             .await;
@@ -363,7 +363,7 @@ async fn requests(
     }
     wait(reactor, "the last requests", || {
         settle(program, completions, &mut running, &mut parts);
-        queue.submit(&mut batch);
+        completions.submit(queue, &mut batch);
         running.is_empty()
     })
     .await;
@@ -489,7 +489,8 @@ async fn check_memory(
             buffers: ReadBuffers::Lend,
         };
         let token = Token::default();
-        queue.submit(&mut VecDeque::from([Request { token, operation }]));
+        let mut batch = VecDeque::from([Request { token, operation }]);
+        completions.submit(&mut *queue, &mut batch);
         let Operation::Read {
             buffers: ReadBuffers::Filled(views),
             ..

@@ -153,7 +153,7 @@ impl<T> Lane<T> {
     /// Offers the batch to the queue.
     pub fn submit(&mut self) {
         if !self.batch.is_empty() {
-            self.queue.submit(&mut self.batch);
+            self.completions.submit(&mut *self.queue, &mut self.batch);
         }
         if self.batch.is_empty() {
             self.retry.clear();

@@ -521,6 +521,7 @@ impl Volume for VerifiedVolume {
             inner,
             covers,
             admitted: VecDeque::new(),
+            done_below: VecDeque::new(),
         }))
     }
 
@@ -546,6 +547,8 @@ struct VerifiedQueue {
     inner: Box<dyn Queue>,
     covers: Rc<Covers>,
     admitted: VecDeque<Request>,
+    /// Done at once by the volume below.
+    done_below: VecDeque<Completion>,
 }
 
 impl Queue for VerifiedQueue {
@@ -554,7 +557,7 @@ impl Queue for VerifiedQueue {
     }
 
     /// What overlaps a request in flight stays in the batch.
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
         let mut left = VecDeque::new();
         for request in batch.drain(..) {
             match self.covers.admit(request) {
@@ -562,12 +565,15 @@ impl Queue for VerifiedQueue {
                 Err(request) => left.push_back(request),
             }
         }
-        self.inner.submit(&mut self.admitted);
+        self.inner.submit(&mut self.admitted, &mut self.done_below);
         for request in self.admitted.drain(..).rev() {
             self.covers.dismiss(&request);
             left.push_front(request);
         }
         *batch = left;
+        while let Some(completion) = self.done_below.pop_front() {
+            done.extend(self.covers.judge(completion));
+        }
     }
 
     fn cancel(&mut self, token: Token) {
@@ -642,6 +648,15 @@ impl Covers {
 
 impl CompletionSink for Covers {
     fn complete(&self, completion: Completion) {
+        if let Some(completion) = self.judge(completion) {
+            self.sink.complete(completion);
+        }
+    }
+}
+
+impl Covers {
+    /// Checks what ended; none where a read is examined first.
+    fn judge(&self, completion: Completion) -> Option<Completion> {
         let known = self.known(&completion.operation);
         if changes(&completion.operation) {
             let written = self.sequences.borrow_mut().remove(&completion.token);
@@ -650,12 +665,12 @@ impl CompletionSink for Covers {
                 self.shared.written.fetch_add(known.len() as u64, Relaxed);
             }
             self.shared.end_write(known, sequence.unwrap_or(0));
-            return self.sink.complete(completion);
+            return Some(completion);
         }
         let is_read = completion.operation.kind() == OperationKind::Read;
         if completion.result.is_err() || !is_read {
             self.shared.end_read(known);
-            return self.sink.complete(completion);
+            return Some(completion);
         }
         let data = filled(&completion.operation);
         let lba = completion.operation.range().map_or(0, |(lba, _)| lba);
@@ -663,7 +678,7 @@ impl CompletionSink for Covers {
         self.shared.compared.fetch_add(known.len() as u64, Relaxed);
         if first.iter().all(|&holds| holds == Holds::Wanted) {
             self.shared.end_read(known);
-            return self.sink.complete(completion);
+            return Some(completion);
         }
         self.shared.wrong.fetch_add(1, SeqCst);
         self.shared.stop.stop();
@@ -671,10 +686,9 @@ impl CompletionSink for Covers {
         let own = own.expect("what completes is there");
         let examined = async move { own.examine(known, first, completion).await };
         self.reactor.spawn(examined).detach();
+        None
     }
-}
 
-impl Covers {
     /// Reads blocks again that did not hold what they should, which nothing writes meanwhile; then the read is over.
     async fn examine(&self, known: Range<usize>, first: Vec<Holds>, completion: Completion) {
         let wanted = known.clone().map(|block| self.shared.wanted(block));

@@ -30,11 +30,10 @@ use weir_block::{FenceReply, VolumeEvent};
 use weir_nvme::command::GetLogPage;
 use weir_nvme::event::{AsynchronousEvent, EventType};
 use weir_nvme::log::LogId;
-use weir_reactor::{Instant, Reactor, Sender, Task, Timer};
+use weir_reactor::{Instant, Mailbox, Reactor, Sender, Task, Timer};
 
 use crate::admin::CommandFailure;
 use crate::association::{self, Admin, ConnectError, Established, WayOut, establish};
-use crate::inbox::Inbox;
 use crate::profile::Profile;
 use crate::shared::{HomeMessage, QueueMessage, Shared};
 
@@ -121,7 +120,7 @@ struct PendingFence {
 pub(crate) struct Home {
     reactor: Reactor,
     shared: Arc<Shared>,
-    local: Rc<Inbox<Local>>,
+    local: Arc<Mailbox<Local>>,
     timer: Timer,
     phase: Phase,
     generation: u64,
@@ -155,7 +154,7 @@ impl Home {
     pub(crate) fn start(reactor: &Reactor, shared: Arc<Shared>, first: Established) {
         let mut home = Home {
             reactor: reactor.clone(),
-            local: Rc::new(Inbox::new()),
+            local: Mailbox::new(),
             timer: Timer::new(reactor),
             phase: Phase::Ended,
             generation: first.association.generation,
@@ -199,10 +198,10 @@ impl Home {
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next> {
-        if let Poll::Ready(local) = self.local.poll_pop(context) {
+        if let Poll::Ready(local) = self.local.poll_next(context) {
             return Poll::Ready(Next::Local(local));
         }
-        if let Poll::Ready(message) = self.shared.home.poll_pop(context) {
+        if let Poll::Ready(message) = self.shared.home.poll_next(context) {
             return Poll::Ready(Next::Message(message));
         }
         match self.next_time() {
@@ -369,27 +368,27 @@ impl Home {
     fn start_tasks(&self, established: &Rc<Established>) -> Vec<Task<()>> {
         let spawn_keep_alive = {
             let (shared, established) = (Arc::clone(&self.shared), Rc::clone(established));
-            let local = Rc::clone(&self.local);
+            let local = Arc::clone(&self.local);
             self.reactor.spawn(async move {
                 let reason = keep_alive(&shared, &established).await;
-                local.push(Local::AdminFailed {
+                local.post(Local::AdminFailed {
                     generation: established.association.generation,
                     reason,
                 });
             })
         };
         let spawn_end = {
-            let (local, established) = (Rc::clone(&self.local), Rc::clone(established));
+            let (local, established) = (Arc::clone(&self.local), Rc::clone(established));
             self.reactor.spawn(async move {
                 let reason = established.admin.caller.calls.end().await;
-                local.push(Local::AdminFailed {
+                local.post(Local::AdminFailed {
                     generation: established.association.generation,
                     reason: format!("admin queue: {reason}"),
                 });
             })
         };
         let spawn_events = {
-            let (local, established) = (Rc::clone(&self.local), Rc::clone(established));
+            let (local, established) = (Arc::clone(&self.local), Rc::clone(established));
             let shared = Arc::clone(&self.shared);
             self.reactor
                 .spawn(async move { events(&established, &shared, &local).await })
@@ -424,10 +423,10 @@ impl Home {
         let generation = self.generation;
         let open = self.shared.set_down(generation).into_iter().collect();
         let task = {
-            let (local, established) = (Rc::clone(&self.local), Rc::clone(&established));
+            let (local, established) = (Arc::clone(&self.local), Rc::clone(&established));
             self.reactor.spawn(async move {
                 let ended = end_controller(&established.admin, orderly).await;
-                local.push(Local::Ended { generation, ended });
+                local.post(Local::Ended { generation, ended });
             })
         };
         self.phase = Phase::Ending(Ending {
@@ -481,13 +480,13 @@ impl Home {
             volume = %self.shared.name(), controller = admin.association.controller_id,
             "the lost controller still executes commands"
         );
-        let (local, quiet) = (Rc::clone(&self.local), admin.quiet);
+        let (local, quiet) = (Arc::clone(&self.local), admin.quiet);
         let task = self.reactor.spawn(async move {
             let confirmed = admin.admin.outlive(way, admin.keep_alive).await;
             // Its time counts from now, whoever else holds it.
             admin.admin.caller.connection.close();
             drop(admin);
-            local.push(Local::Outlived {
+            local.post(Local::Outlived {
                 generation,
                 confirmed,
             });
@@ -511,7 +510,7 @@ impl Home {
     fn connect(&mut self) {
         self.generation += 1;
         let (reactor, shared) = (self.reactor.clone(), Arc::clone(&self.shared));
-        let (local, generation) = (Rc::clone(&self.local), self.generation);
+        let (local, generation) = (Arc::clone(&self.local), self.generation);
         let witness = self.witness.take();
         let task = self.reactor.spawn(async move {
             let result = establish(&reactor, &shared, generation).await;
@@ -522,7 +521,7 @@ impl Home {
                 }
                 _ => false,
             };
-            local.push(Local::Connected {
+            local.post(Local::Connected {
                 result: result.map(Box::new),
                 survived,
             });
@@ -686,7 +685,7 @@ fn any_active(shared: &Shared) -> bool {
 }
 
 /// Keeps one Asynchronous Event Request at the controller, and sees after what it tells.
-async fn events(established: &Established, shared: &Shared, local: &Inbox<Local>) {
+async fn events(established: &Established, shared: &Shared, local: &Mailbox<Local>) {
     loop {
         let event = match established.admin.caller.event().await {
             Ok(event) => event,
@@ -708,7 +707,7 @@ async fn see_after(
     established: &Established,
     shared: &Shared,
     event: AsynchronousEvent,
-    local: &Inbox<Local>,
+    local: &Mailbox<Local>,
 ) -> Result<(), ConnectError> {
     let caller = &established.admin.caller;
     tracing::debug!(event = %event.event, "event");
@@ -736,7 +735,7 @@ async fn see_after(
                 }
                 Err(error) => return Err(error),
             };
-            local.push(Local::Namespace {
+            local.post(Local::Namespace {
                 generation: established.association.generation,
                 profile,
             });

@@ -26,7 +26,6 @@ mod connection;
 mod discovery;
 mod durability;
 mod home;
-mod inbox;
 pub mod options;
 mod outcome;
 mod plan;

@@ -17,13 +17,12 @@ use std::time::Duration;
 use weir_block::{Completion, CompletionSink, Operation, ReadBuffers, Request, Token, VolumeError};
 use weir_memory::{Pool, Segment, Segments, View, Views, slice_views};
 use weir_nvme::Status;
-use weir_reactor::{Instant, Reactor, Task, Timer};
+use weir_reactor::{Instant, Mailbox, Reactor, Task, Timer};
 
 use crate::admin::{CALL, Caller, Calls, QueueConnect};
 use crate::association::{CONNECT_TIMEOUT, socket_options};
 use crate::command::{Command, Made, force_unit_access};
 use crate::connection::{Connection, EndReason, Owner, connect};
-use crate::inbox::Inbox;
 use crate::outcome::{Verdict, judge};
 use crate::plan::{Method, Piece, Plan};
 use crate::profile::Profile;
@@ -157,7 +156,6 @@ struct State {
     waiting: VecDeque<u32>,
     /// Parts to be submitted again.
     ready: VecDeque<u32>,
-    refused: VecDeque<Completion>,
     next_sequence: u64,
     /// What was submitted before is not tried again once it may have been carried out.
     fence_before: u64,
@@ -177,7 +175,7 @@ pub(crate) struct IoQueue {
     member: Arc<Member>,
     sink: RefCell<Option<Rc<dyn CompletionSink>>>,
     depth: usize,
-    local: Inbox<Local>,
+    local: Arc<Mailbox<Local>>,
     state: RefCell<State>,
 }
 
@@ -205,7 +203,6 @@ impl IoQueue {
             parts: Slab::default(),
             waiting: VecDeque::new(),
             ready: VecDeque::new(),
-            refused: VecDeque::new(),
             next_sequence: 0,
             fence_before: 0,
             fences: Vec::new(),
@@ -219,7 +216,7 @@ impl IoQueue {
             member,
             sink: RefCell::new(Some(sink)),
             depth: depth.max(1) as usize,
-            local: Inbox::new(),
+            local: Mailbox::new(),
             state: RefCell::new(state),
         });
         queue.take_messages();
@@ -228,20 +225,25 @@ impl IoQueue {
     }
 
     /// Takes requests for as long as there is room.
-    pub(crate) fn submit(self: &Rc<Self>, batch: &mut VecDeque<Request>) {
+    pub(crate) fn submit(
+        self: &Rc<Self>,
+        batch: &mut VecDeque<Request>,
+        done: &mut VecDeque<Completion>,
+    ) {
         {
             let state = &mut *self.state.borrow_mut();
-            while state.flights.len() + state.refused.len() < self.depth {
+            while state.flights.len() < self.depth {
                 let Some(request) = batch.pop_front() else {
                     break;
                 };
-                self.take(state, request);
+                done.extend(self.take(state, request));
             }
         }
         self.pump();
     }
 
-    fn take(&self, state: &mut State, request: Request) {
+    /// Takes a request; its completion where it is refused.
+    fn take(&self, state: &mut State, request: Request) -> Option<Completion> {
         let Request { token, operation } = request;
         let profile = state.profile.filter(|_| !state.ended);
         let plan = match &profile {
@@ -257,13 +259,11 @@ impl IoQueue {
         let (plan, limits) = match plan {
             Ok(plan) => plan,
             Err(error) => {
-                state.refused.push_back(Completion {
+                return Some(Completion {
                     token,
                     result: Err(error),
                     operation,
                 });
-                state.wake();
-                return;
             }
         };
         let lent = matches!(
@@ -290,6 +290,7 @@ impl IoQueue {
         state.next_sequence += 1;
         let index = state.flights.insert(flight);
         state.waiting.push_back(index);
+        None
     }
 
     /// Submits what can be submitted.
@@ -459,7 +460,7 @@ impl IoQueue {
         part.aborted = true;
         part.deadline = self.reactor.now() + ABORT_GRACE;
         for cid in std::iter::once(cid).chain(second) {
-            self.shared.home.push(HomeMessage::Abort {
+            self.shared.home.post(HomeMessage::Abort {
                 generation,
                 qid,
                 cid,
@@ -697,7 +698,6 @@ impl IoQueue {
         self.sink.borrow_mut().take();
         let state = &mut *self.state.borrow_mut();
         state.leaving = Leaving::Draining;
-        state.refused.clear();
         let unstarted: Vec<u32> = state.flights.iter().map(|(index, _)| index).collect();
         for index in unstarted {
             let flight = state.flights.get_mut(index);
@@ -729,16 +729,15 @@ impl IoQueue {
 
     fn poll(self: &Rc<Self>, context: &mut Context<'_>, timer: &mut Timer) -> Poll<()> {
         self.state.borrow_mut().waker = Some(context.waker().clone());
-        while let Poll::Ready(message) = self.member.inbox.poll_pop(context) {
+        while let Poll::Ready(message) = self.member.inbox.poll_next(context) {
             self.message(message);
         }
-        while let Poll::Ready(local) = self.local.poll_pop(context) {
+        while let Poll::Ready(local) = self.local.poll_next(context) {
             self.local(local);
         }
         if timer.poll_elapsed(context).is_ready() {
             self.look_at_clock();
         }
-        self.hand_out_refusals();
         self.pump();
         self.report();
         if self.advance_leaving() {
@@ -758,8 +757,7 @@ impl IoQueue {
     }
 
     fn take_messages(self: &Rc<Self>) {
-        let mut context = Context::from_waker(Waker::noop());
-        while let Poll::Ready(message) = self.member.inbox.poll_pop(&mut context) {
+        for message in self.member.inbox.take_those(|_| true) {
             self.message(message);
         }
     }
@@ -798,7 +796,7 @@ impl IoQueue {
             Local::Failed { generation, reason } => {
                 self.shared
                     .home
-                    .push(HomeMessage::Failed { generation, reason });
+                    .post(HomeMessage::Failed { generation, reason });
             }
             Local::Disconnected => {
                 let state = &mut *self.state.borrow_mut();
@@ -920,7 +918,7 @@ impl IoQueue {
             state.closing = None;
             self.shared
                 .home
-                .push(HomeMessage::Closed { member, generation });
+                .post(HomeMessage::Closed { member, generation });
         }
         if state.fences.is_empty() {
             return;
@@ -935,17 +933,7 @@ impl IoQueue {
         for (fence, _) in state.fences.extract_if(.., |(_, before)| *before <= oldest) {
             self.shared
                 .home
-                .push(HomeMessage::FenceDone { member, fence });
-        }
-    }
-
-    fn hand_out_refusals(&self) {
-        let refused = std::mem::take(&mut self.state.borrow_mut().refused);
-        let sink = self.sink.borrow();
-        for completion in refused {
-            if let Some(sink) = &*sink {
-                sink.complete(completion);
-            }
+                .post(HomeMessage::FenceDone { member, fence });
         }
     }
 
@@ -987,7 +975,7 @@ impl IoQueue {
             let reason = "a command ends neither by itself nor by Abort".to_owned();
             self.shared
                 .home
-                .push(HomeMessage::Failed { generation, reason });
+                .post(HomeMessage::Failed { generation, reason });
         }
     }
 
@@ -1029,7 +1017,7 @@ impl IoQueue {
                             tracing::debug!(?result, "disconnected");
                         }
                         if let Some(queue) = queue.upgrade() {
-                            queue.local.push(Local::Disconnected);
+                            queue.local.post(Local::Disconnected);
                         }
                     })
                     .detach();
@@ -1051,7 +1039,7 @@ impl IoQueue {
             let reason = format!("I/O queue: {reason}");
             self.shared
                 .home
-                .push(HomeMessage::Failed { generation, reason });
+                .post(HomeMessage::Failed { generation, reason });
         }
     }
 }
@@ -1129,7 +1117,7 @@ async fn open_link(queue: Weak<IoQueue>, association: Arc<Association>, qid: u16
     let result = try_open_link(&queue, &association, qid, index).await;
     if let (Err(reason), Some(queue)) = (result, queue.upgrade()) {
         let reason = format!("I/O queue {qid}: {reason}");
-        queue.local.push(Local::Failed { generation, reason });
+        queue.local.post(Local::Failed { generation, reason });
     }
 }
 
@@ -1194,7 +1182,7 @@ async fn try_open_link(
                     return Ok(());
                 };
                 guard.disarm();
-                queue.local.push(Local::Opened(Box::new(Link {
+                queue.local.post(Local::Opened(Box::new(Link {
                     index,
                     qid,
                     generation: association.generation,

@@ -6,16 +6,15 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use weir_block::{
     BlockSize, DeallocatedRead, FenceReply, Geometry, VolumeError, VolumeEvent, Watcher,
 };
-use weir_reactor::Sender;
+use weir_reactor::{Mailbox, Sender};
 
 use crate::durability::Durability;
-use crate::inbox::{Inbox, lock};
 use crate::options::{HostIdentity, Options};
 use crate::profile::{Identity, NamespaceError, Profile};
 
@@ -83,7 +82,7 @@ pub(crate) struct Member {
     pub(crate) id: u64,
     /// The I/O queues that it may connect: one connection each.
     pub(crate) qids: Vec<u16>,
-    pub(crate) inbox: Inbox<QueueMessage>,
+    pub(crate) inbox: Arc<Mailbox<QueueMessage>>,
     /// Whether a command was answered since the home last looked.
     pub(crate) active: AtomicBool,
 }
@@ -109,7 +108,7 @@ pub(crate) struct Shared {
     pub(crate) queues_wanted: u16,
     /// I/O queues that one [`weir_block::Queue`] takes.
     pub(crate) queues_share: u16,
-    pub(crate) home: Inbox<HomeMessage>,
+    pub(crate) home: Arc<Mailbox<HomeMessage>>,
     pub(crate) read_only: bool,
     pub(crate) durability: Durability,
     /// The namespace that the volume is; it stays that one.
@@ -134,7 +133,7 @@ impl Shared {
             identity,
             read_only,
             durability: Durability::default(),
-            home: Inbox::new(),
+            home: Mailbox::new(),
             recognised: OnceLock::new(),
             // Replaced before anybody sees it: a volume is not handed out before its first association.
             geometry: Mutex::new(Geometry {
@@ -247,12 +246,12 @@ impl Shared {
         let member = Arc::new(Member {
             id: state.next_member,
             qids,
-            inbox: Inbox::new(),
+            inbox: Mailbox::new(),
             active: AtomicBool::new(false),
         });
-        member.inbox.push(QueueMessage::Profile(state.profile));
+        member.inbox.post(QueueMessage::Profile(state.profile));
         if let Some(association) = &state.association {
-            member.inbox.push(QueueMessage::Up(Arc::clone(association)));
+            member.inbox.post(QueueMessage::Up(Arc::clone(association)));
         }
         state.members.push(Arc::clone(&member));
         Ok(member)
@@ -265,7 +264,7 @@ impl Shared {
         member.qids.iter().for_each(|qid| {
             state.qids_used.remove(qid);
         });
-        self.home.push(HomeMessage::Left { member: member.id });
+        self.home.post(HomeMessage::Left { member: member.id });
     }
 
     /// The queues that there are.
@@ -338,8 +337,13 @@ impl Shared {
 
 fn send(state: &State, message: &QueueMessage) -> Vec<u64> {
     let tell = |member: &Arc<Member>| {
-        member.inbox.push(message.clone());
+        member.inbox.post(message.clone());
         member.id
     };
     state.members.iter().map(tell).collect()
+}
+
+/// Locks `mutex`. What it guards is consistent between statements, so that a panic elsewhere does not spoil it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, Weak};
 
 use weir_block::{
-    CompletionSink, FenceReply, Geometry, Landing, Queue, Request, ResizeError, ResizeFuture,
-    Token, Volume, VolumeError, Watcher,
+    Completion, CompletionSink, FenceReply, Geometry, Landing, Queue, Request, ResizeError,
+    ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_memory::{Pool, Segments};
 use weir_nvme::Nqn;
@@ -15,9 +15,9 @@ use weir_volume::{Factory, OpenError, OpenRequest};
 
 use crate::association::{ConnectError, establish};
 use crate::home::Home;
-use crate::inbox::lock;
 use crate::options::{HostIdentity, Options};
 use crate::queue::IoQueue;
+use crate::shared::lock;
 use crate::shared::{HomeMessage, Shared};
 
 /// The scheme of the URLs of this crate's volumes.
@@ -119,7 +119,7 @@ impl NvmeHost {
         let open: Vec<_> = lock(&self.open).drain(..).collect();
         let closing = open.iter().filter_map(Weak::upgrade).map(|shared| {
             let (sender, receiver) = oneshot();
-            shared.home.push(HomeMessage::Close(Some(sender)));
+            shared.home.post(HomeMessage::Close(Some(sender)));
             receiver
         });
         for receiver in closing.collect::<Vec<_>>() {
@@ -139,7 +139,7 @@ impl NvmeVolume {
     /// Disconnects in an orderly way, and waits until that is done. Requests fail with [`VolumeError::Lost`] from now on.
     pub async fn close(&self) {
         let (sender, receiver) = oneshot();
-        self.shared.home.push(HomeMessage::Close(Some(sender)));
+        self.shared.home.post(HomeMessage::Close(Some(sender)));
         receiver.await;
     }
 
@@ -152,7 +152,7 @@ impl NvmeVolume {
 
 impl Drop for NvmeVolume {
     fn drop(&mut self) {
-        self.shared.home.push(HomeMessage::Close(None));
+        self.shared.home.post(HomeMessage::Close(None));
     }
 }
 
@@ -187,7 +187,7 @@ impl Volume for NvmeVolume {
     }
 
     fn fence(&self, reply: FenceReply) {
-        self.shared.home.push(HomeMessage::Fence(reply));
+        self.shared.home.post(HomeMessage::Fence(reply));
     }
 
     fn resize(self: Arc<Self>, _: &Reactor, _: u64, _: bool) -> ResizeFuture {
@@ -219,8 +219,8 @@ impl Queue for NvmeQueue {
         Landing::Ready(segments)
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
-        self.queue.submit(batch);
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
+        self.queue.submit(batch, done);
     }
 
     fn cancel(&mut self, token: Token) {

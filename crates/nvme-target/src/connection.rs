@@ -625,7 +625,7 @@ impl Connection {
         worked |= self.take_received(context)?;
         self.process_input()?;
         self.do_effects()?;
-        self.after_commands(context);
+        worked |= self.after_commands(context);
         self.poll_timers(context)?;
         worked |= self.send(context)?;
         self.start_receiving();
@@ -855,15 +855,17 @@ impl Connection {
         }
     }
 
-    /// What follows from the commands of a round.
-    fn after_commands(&mut self, context: &Context<'_>) {
+    /// Hands the volumes their requests, takes what they do at once, and writes what is to be sent. Whether there may be more to do.
+    fn after_commands(&mut self, context: &mut Context<'_>) -> bool {
         let shard = Rc::clone(self.shard());
         if self.queue.waits_for_buffer() {
             self.scene.with_env(|env| self.queue.retry_buffers(env));
         }
         let reserve = shard.target.config.in_capsule_bytes as usize;
         self.queue.restore_reserve(shard.reactor.pool(), reserve);
+        self.entry.completions.forget_waker();
         self.queue.pump();
+        let worked = self.take_completions(context);
         self.note_revoked();
         if self.queue.has_failures()
             && let Some(shared) = &self.scene.shared
@@ -892,6 +894,7 @@ impl Connection {
         // A command for which there is no slot waits for its own queue, which is nobody else's affair.
         let starved = starved && self.queue.has_room() && !self.queue.is_stalled_for_bytes();
         self.take_turns(starved, context);
+        worked
     }
 
     /// Waits among the others for what the reactor has too little of, or no longer.

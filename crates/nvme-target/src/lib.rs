@@ -16,7 +16,6 @@ mod core;
 mod counters;
 mod framing;
 mod latency;
-mod mailbox;
 mod registry;
 mod shard;
 mod snapshot;

@@ -10,12 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use weir_block::HostNumber;
 use weir_nvme::command::{ConnectData, ConnectParameter};
 use weir_nvme::{HostId, Nqn, Status};
-use weir_reactor::SharedSection;
+use weir_reactor::{Mailbox, SharedSection};
 
 use crate::config::TargetConfig;
 use crate::connection::Message;
 use crate::core::{ConnectIdentity, ConnectRefusal, ControllerKind, ErrorLog};
-use crate::mailbox::Mailbox;
 use crate::snapshot::{ControllerModel, Subsystem};
 use crate::target::TargetShared;
 
@@ -43,7 +42,7 @@ impl Host {
 #[derive(Clone)]
 pub(crate) struct Handle {
     pub(crate) id: u64,
-    pub(crate) mailbox: Mailbox<Message>,
+    pub(crate) mailbox: Arc<Mailbox<Message>>,
 }
 
 /// What all reactors know of a controller.

@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use weir_block::{Router, Volume};
 use weir_nvme::Nqn;
-use weir_reactor::{Instant, Reactor, Receiver, oneshot};
+use weir_reactor::{Instant, Mailbox, Reactor, Receiver, oneshot};
 
 use crate::account::{Account, Turns};
 use crate::connection::{Entry, Message};
 use crate::core::DiscoveryLogs;
 use crate::counters::ConnectionCounters;
 use crate::latency::Latency;
-use crate::mailbox::Inbox;
 use crate::snapshot::{Namespace, Snapshot};
 use crate::target::{Revoked, TargetShared, Waiting};
 use crate::volumes::{Attached, Namespaces, VolumeQueue};
@@ -25,6 +24,15 @@ const TELL_AGAIN: Duration = Duration::from_secs(10);
 
 /// Something to do on a reactor's part of a target.
 pub(crate) type Work = Box<dyn FnOnce(&Rc<Shard>) + Send>;
+
+/// The reader's end of what a shard is sent: when it is dropped nobody reads any more, and what was not taken is dropped with it.
+pub(crate) struct Inbox(pub(crate) Arc<Mailbox<Work>>);
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        drop(self.0.close());
+    }
+}
 
 /// Histograms of one namespace on one reactor.
 type SharedLatency = Rc<RefCell<Latency>>;
@@ -112,9 +120,9 @@ impl Shard {
     }
 
     /// Does what is sent to this reactor's part, until it is told to stop, or the reactor stops.
-    pub(crate) async fn run(self: Rc<Self>, work: Inbox<Work>) {
+    pub(crate) async fn run(self: Rc<Self>, work: Inbox) {
         while !self.stopped.get() {
-            let work = work.next().await;
+            let work = work.0.next().await;
             work(&self);
         }
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use weir_block::{Volume, VolumeEvent, Watcher};
 use weir_nvme::Nqn;
 use weir_reactor::{
-    Instant, Listener, Reactor, Receiver, Remote, SocketOptions, SocketReport, TcpListener,
-    TcpStream, oneshot,
+    Instant, Listener, Mailbox, Reactor, Receiver, Remote, SocketOptions, SocketReport,
+    TcpListener, TcpStream, oneshot,
 };
 
 use crate::config::{ConfigError, TargetConfig};
@@ -20,9 +20,8 @@ use crate::connection::{self, Entry, Message, Moving};
 use crate::core::ControllerKind;
 use crate::counters::{ConnectionCounters, IoCounters, IoTotals};
 use crate::latency::Latency;
-use crate::mailbox::{Inbox, Mailbox};
 use crate::registry::{Handle, Registry};
-use crate::shard::{Listening, Shard, Work};
+use crate::shard::{Inbox, Listening, Shard, Work};
 use crate::snapshot::Snapshot;
 
 /// For how long a listener rests after an error that passes, such as no more descriptors.
@@ -275,7 +274,7 @@ impl SubsystemCounters {
 
 /// How a reactor's part of the target is reached.
 pub(crate) struct ShardHandle {
-    work: Mailbox<Work>,
+    work: Arc<Mailbox<Work>>,
     pub(crate) counters: Arc<ConnectionCounters>,
 }
 
@@ -615,7 +614,7 @@ impl Target {
         let shared = Arc::new(TargetShared::new(config, reactors.len(), started));
         for (index, remote) in reactors.iter().enumerate() {
             let target = Arc::clone(&shared);
-            let work = Inbox::of(&shared.shards[index].work);
+            let work = Inbox(Arc::clone(&shared.shards[index].work));
             remote
                 .run(move |reactor| {
                     let shard = Shard::new(index, reactor, target);

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_block::{
-    Announcement, CompletionSink, Geometry, Landing, Queue, Request, Router, Token, Volume,
-    VolumeError,
+    Announcement, Completion, CompletionSink, Geometry, Landing, Queue, Request, Router, Token,
+    Volume, VolumeError,
 };
 use weir_memory::Pool;
 use weir_reactor::{Instant, Reactor, SharedSection};
@@ -24,6 +24,10 @@ pub(crate) struct VolumeQueue {
     /// The reactor's buffers for data.
     pool: Pool,
     queue: RefCell<Option<Box<dyn Queue>>>,
+    /// Its users: the connections.
+    router: Rc<Router>,
+    /// Done at once by the volume, until the submission is over.
+    done: RefCell<VecDeque<Completion>>,
     pending: RefCell<VecDeque<Request>>,
     /// The first of `pending`: those that the volume was offered and did not take.
     refused: RefCell<VecDeque<Token>>,
@@ -34,12 +38,14 @@ pub(crate) struct VolumeQueue {
 }
 
 impl VolumeQueue {
-    /// A queue that `open` will open. `pool` has the reactor's buffers for data.
-    pub(crate) fn new(pool: Pool, open: OpenQueue) -> Rc<Self> {
+    /// A queue of the users of `router` that `open` will open. `pool` has the reactor's buffers for data.
+    pub(crate) fn new(pool: Pool, router: Rc<Router>, open: OpenQueue) -> Rc<Self> {
         Rc::new(VolumeQueue {
             open,
             pool,
             queue: RefCell::new(None),
+            router,
+            done: RefCell::default(),
             pending: RefCell::default(),
             refused: RefCell::default(),
             taken_late: RefCell::default(),
@@ -54,14 +60,13 @@ impl VolumeQueue {
         depth: u32,
         router: &Rc<Router>,
     ) -> Rc<Self> {
-        let (reactor, router) = (reactor.clone(), Rc::clone(router));
+        let reactor = reactor.clone();
         let pool = reactor.pool().clone();
+        let sink: Rc<dyn CompletionSink> = router.clone();
         VolumeQueue::new(
             pool,
-            Box::new(move || {
-                let sink: Rc<dyn CompletionSink> = router.clone();
-                Arc::clone(&volume).open_queue(&reactor, depth, sink)
-            }),
+            Rc::clone(router),
+            Box::new(move || Arc::clone(&volume).open_queue(&reactor, depth, Rc::clone(&sink))),
         )
     }
 
@@ -101,7 +106,7 @@ impl VolumeQueue {
         self.pending.borrow_mut().push_back(request);
     }
 
-    /// Submits what waits, as far as the volume takes it `now`.
+    /// Submits what waits, as far as the volume takes it `now`, and tells its users what was done at once.
     #[inline]
     pub(crate) fn pump(&self, now: Instant) {
         let mut pending = self.pending.borrow_mut();
@@ -111,10 +116,12 @@ impl VolumeQueue {
         let _shared = SharedSection::enter();
         if let Some(queue) = self.queue.borrow_mut().as_mut() {
             let before = pending.len();
-            queue.submit(&mut pending);
+            queue.submit(&mut pending, &mut self.done.borrow_mut());
             let taken = before - pending.len();
             self.note_refused(&mut pending, taken, now);
         }
+        drop(pending);
+        self.router.complete_all(&mut self.done.borrow_mut());
     }
 
     /// Notes which of the `taken` first were taken late, and what is refused: all of `pending`.
@@ -254,7 +261,7 @@ mod tests {
             Landing::Anywhere
         }
 
-        fn submit(&mut self, batch: &mut VecDeque<Request>) {
+        fn submit(&mut self, batch: &mut VecDeque<Request>, _: &mut VecDeque<Completion>) {
             batch.drain(..self.0.min(batch.len()));
             self.0 = 0;
         }
@@ -265,7 +272,7 @@ mod tests {
     #[test]
     fn what_one_owner_withdraws_is_its_own_alone() {
         let pool = Pool::new(1 << 20);
-        let queue = VolumeQueue::new(pool, Box::new(|| Ok(Box::new(Takes(1)))));
+        let queue = VolumeQueue::new(pool, Router::new(), Box::new(|| Ok(Box::new(Takes(1)))));
         queue.ready().expect("it opens");
         let token = |slot| Token {
             owner: slot % 3,

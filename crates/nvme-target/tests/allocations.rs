@@ -19,7 +19,6 @@ use weir_nvme_target::{Subsystem, Target, TargetConfig};
 use weir_reactor::heap::{CountingHeap, allocations, tell_next};
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
 use weir_reactor::{PanicPolicy, Reactor, ReactorConfig, ReactorId, ReactorThread, Remote, System};
-use weir_volume::{Access, Guard, GuardConfig, MemVolume, NullVolume};
 
 #[global_allocator]
 static HEAP: CountingHeap = CountingHeap;
@@ -84,23 +83,6 @@ impl Kind {
             Kind::Same => Kind::Read(BLOCK).command(0),
         }
     }
-}
-
-fn volume(kind: &str) -> Arc<Guard> {
-    let url = format!("{kind}:?size=64M&block_size={BLOCK}");
-    let url = url.parse().expect("a URL");
-    let access = Access { read_only: false };
-    match kind {
-        "mem" => Guard::new(
-            MemVolume::open(&url, access).expect("memory"),
-            GuardConfig::default(),
-        ),
-        _ => Guard::new(
-            NullVolume::open(&url, access).expect("nothing"),
-            GuardConfig::default(),
-        ),
-    }
-    .expect("a guard")
 }
 
 fn reactor(system: &Arc<LinuxSystem>, number: u32) -> ReactorThread {

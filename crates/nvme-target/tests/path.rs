@@ -1,4 +1,4 @@
-//! What `bench/instructions` counts as `path-read` and `path-write`: a command's whole way through the target but for the kernel. Reactor,
+//! For `bench/instructions`, which counts these tests as `path-read` and `path-write`: a command's whole way through the target but for the kernel. Reactor,
 //! connection, command core, framing, guard and `null:` are the real ones; the driver below them hands over bytes that were made before, and
 //! counts what is sent. Run under callgrind with two numbers of commands, the difference is what one costs.
 //!
@@ -9,27 +9,23 @@ mod common;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use common::{HostOptions, SUBSYSTEM, admin_queue, io_queue, serve_at};
+use common::{CLIENT, HostOptions, SERVER, SUBSYSTEM, admin_queue, io_queue, serve, volume};
 use weir_memory::{Pool, View};
 use weir_nvme::Sqe;
 use weir_nvme::command::{Blocks, NvmCommand};
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme_target::TargetConfig;
+use weir_reactor::sim::{Config, Simulation};
 use weir_reactor::{
-    Driver, File, FileInfo, Handle, Instant, Listener, LocalFuture, Notifier, Op, OpToken,
-    OpenOptions, Outcome, Output, PanicPolicy, Reactor, ReactorConfig, ReactorId, ReactorMain,
-    ReactorThread, ReceiveInto, Runner, Shutdown, Socket, SocketOptions, SocketReport, Step,
-    System, Wait,
+    Driver, Handle, Instant, LocalFuture, Notifier, Op, OpToken, Outcome, Output, PanicPolicy,
+    Reactor, ReactorConfig, ReactorMain, ReceiveInto, Runner, Socket, SocketOptions, Step, System,
+    Wait,
 };
-use weir_volume::{Access, Guard, GuardConfig, NullVolume};
 
 /// Commands that come with one receive, and leave with one send.
 const TOGETHER: u16 = 8;
@@ -38,7 +34,7 @@ const SHORT: u32 = 4096;
 const COMMANDS: usize = 64;
 /// Turns of the reactor within which a batch must have been answered.
 const TURNS_MAX: usize = 16;
-/// What a response capsule has, and the header of a C2HData PDU (NVMe/TCP Transport 1.0c, sections 3.6.2.7 and 3.6.2.9), in bytes.
+/// Bytes of a response capsule, and of the header of a C2HData PDU (NVMe/TCP Transport 1.0c, sections 3.6.2.7 and 3.6.2.9).
 const HEADER: usize = 24;
 /// PDU types of these two (NVMe/TCP Transport 1.0c, section 3.6.2).
 const RESPONSE: u8 = 5;
@@ -46,7 +42,7 @@ const DATA: u8 = 7;
 /// The flag of a C2HData PDU that says that its command has succeeded (section 3.6.2.9).
 const SUCCESS: u8 = 1 << 3;
 
-/// How many commands to do.
+/// The number of commands to do.
 fn commands() -> usize {
     let told = std::env::var("WEIR_COMMANDS").ok();
     told.map_or(COMMANDS, |count| count.parse().expect("a number"))
@@ -57,55 +53,48 @@ fn commands() -> usize {
 struct Wires {
     /// The other end of a socket.
     peers: BTreeMap<Handle, Handle>,
-    /// What came for a socket and was not received.
+    /// Bytes for a socket that it has not received.
     inbound: BTreeMap<Handle, VecDeque<View>>,
     /// Sockets whose connection nobody has accepted.
-    arrivals: VecDeque<Handle>,
+    arrivals: VecDeque<Socket>,
     /// The socket whose bytes are counted, and go nowhere.
     counted: Option<Handle>,
     /// The last that was accepted.
     accepted: Option<Handle>,
     sent: usize,
-    /// What was sent, where it is looked at.
+    /// The bytes that were sent, while they are looked at.
     looked_at: Option<Vec<u8>>,
 }
 
 /// A driver whose clock goes on by ten microseconds a turn.
 struct Wired {
     wires: Rc<RefCell<Wires>>,
-    machine: Arc<Machine>,
-    pending: Vec<(OpToken, Op)>,
-    cancelled: Vec<OpToken>,
+    system: Arc<dyn System>,
+    pending: VecDeque<(OpToken, Op)>,
     now: Cell<Instant>,
 }
 
 impl Wired {
-    fn new(wires: &Rc<RefCell<Wires>>, machine: &Arc<Machine>) -> Box<Self> {
-        Box::new(Wired {
-            wires: Rc::clone(wires),
-            machine: Arc::clone(machine),
-            pending: Vec::new(),
-            cancelled: Vec::new(),
-            now: Cell::default(),
-        })
+    fn new_socket(&self, address: SocketAddr) -> Socket {
+        let socket = Arc::clone(&self.system).socket(address, &SocketOptions::default());
+        socket.expect("there is room")
     }
 
-    /// What an operation yields, if it has ended.
+    /// The outcome of an operation that has ended.
     fn try_end(&self, op: &mut Op) -> Option<Output> {
         let wires = &mut *self.wires.borrow_mut();
         match op {
-            Op::Connect { socket, .. } => {
-                let there = self.machine.next_handle();
-                wires.peers.insert(socket.handle(), there);
-                wires.peers.insert(there, socket.handle());
+            Op::Connect { socket, address } => {
+                let there = self.new_socket(*address);
+                wires.peers.insert(socket.handle(), there.handle());
+                wires.peers.insert(there.handle(), socket.handle());
                 wires.arrivals.push_back(there);
                 Some(Output::Done)
             }
-            Op::Accept { .. } => {
+            Op::Accept { listener } => {
                 let arrived = wires.arrivals.pop_front()?;
-                wires.accepted = Some(arrived);
-                let socket = Socket::new(arrived, self.machine.clone());
-                Some(Output::Accepted(socket, ADDRESS))
+                wires.accepted = Some(arrived.handle());
+                Some(Output::Accepted(arrived, listener.address()))
             }
             Op::Send { socket, gather } if wires.counted == Some(socket.handle()) => {
                 wires.sent += gather.len();
@@ -145,37 +134,22 @@ impl Driver for Wired {
     }
 
     fn submit(&mut self, token: OpToken, op: Op) {
-        self.pending.push((token, op));
+        self.pending.push_back((token, op));
     }
 
-    fn cancel(&mut self, token: OpToken) {
-        self.cancelled.push(token);
-    }
+    fn cancel(&mut self, _: OpToken) {}
 
     fn turn(&mut self, _: Wait, outcomes: &mut Vec<(OpToken, Outcome)>) {
         self.now.set(self.now.get() + Duration::from_micros(10));
-        let mut index = 0;
-        while index < self.pending.len() {
-            let mut one = self.pending.swap_remove(index);
-            let cancelled = self.cancelled.iter().position(|token| *token == one.0);
-            let result = match cancelled {
-                Some(place) => {
-                    self.cancelled.swap_remove(place);
-                    Err(io::Error::from_raw_os_error(125))
+        for _ in 0..self.pending.len() {
+            let (token, mut op) = self.pending.pop_front().expect("as many as were counted");
+            match self.try_end(&mut op) {
+                Some(output) => {
+                    let result = Ok(output);
+                    outcomes.push((token, Outcome { result, op }));
                 }
-                None => match self.try_end(&mut one.1) {
-                    Some(output) => Ok(output),
-                    None => {
-                        self.pending.push(one);
-                        let last = self.pending.len() - 1;
-                        self.pending.swap(index, last);
-                        index += 1;
-                        continue;
-                    }
-                },
-            };
-            let (token, op) = one;
-            outcomes.push((token, Outcome { result, op }));
+                None => self.pending.push_back((token, op)),
+            }
         }
     }
 
@@ -191,108 +165,18 @@ impl Notifier for Awake {
     fn notify(&self) {}
 }
 
-const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
-
-/// A machine that has sockets only.
-#[derive(Default)]
-struct Machine(AtomicU32);
-
-impl Machine {
-    fn next_handle(&self) -> Handle {
-        Handle(self.0.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-fn no_file<T>() -> io::Result<T> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
-impl System for Machine {
-    fn wall_clock(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn random_bytes(&self, bytes: &mut [u8]) {
-        bytes.fill(4);
-    }
-
-    fn processors(&self) -> Vec<usize> {
-        vec![0]
-    }
-
-    fn start_reactor(
-        self: Arc<Self>,
-        _: ReactorConfig,
-        _: ReactorMain,
-    ) -> io::Result<ReactorThread> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn offload(&self, work: Box<dyn FnOnce() + Send>) {
-        work();
-    }
-
-    fn open_file(self: Arc<Self>, _: &Path, _: &OpenOptions) -> io::Result<(Arc<File>, FileInfo)> {
-        no_file()
-    }
-
-    fn file_length(&self, _: Handle) -> io::Result<u64> {
-        no_file()
-    }
-
-    fn set_file_length(&self, _: Handle, _: u64) -> io::Result<()> {
-        no_file()
-    }
-
-    fn sync_file(&self, _: Handle) -> io::Result<()> {
-        no_file()
-    }
-
-    fn listen(self: Arc<Self>, address: SocketAddr, _: &SocketOptions) -> io::Result<Listener> {
-        let handle = self.next_handle();
-        Ok(Listener::new(Socket::new(handle, self), address))
-    }
-
-    fn socket(self: Arc<Self>, _: SocketAddr, _: &SocketOptions) -> io::Result<Socket> {
-        let handle = self.next_handle();
-        Ok(Socket::new(handle, self))
-    }
-
-    fn resolve(&self, _: &str, _: u16) -> io::Result<Vec<SocketAddr>> {
-        Ok(vec![ADDRESS])
-    }
-
-    fn set_socket_options(&self, _: Handle, _: &SocketOptions) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn socket_report(&self, _: Handle) -> io::Result<SocketReport> {
-        Ok(SocketReport::default())
-    }
-
-    fn local_address(&self, _: Handle) -> io::Result<SocketAddr> {
-        Ok(ADDRESS)
-    }
-
-    fn shutdown(&self, _: Handle, _: Shutdown) {}
-
-    fn close(&self, _: Handle) {}
-}
-
-fn runner(
-    number: u32,
-    wires: &Rc<RefCell<Wires>>,
-    machine: &Arc<Machine>,
-    main: ReactorMain,
-) -> Runner {
+fn runner(wires: &Rc<RefCell<Wires>>, system: Arc<dyn System>, main: ReactorMain) -> Runner {
     let config = ReactorConfig {
-        id: ReactorId(number),
-        name: format!("reactor-{number}"),
         on_panic: PanicPolicy::Unwind,
         ..ReactorConfig::default()
     };
-    let driver = Wired::new(wires, machine);
-    Runner::new(&config, Pool::new(16 << 20), driver, machine.clone(), main)
+    let driver = Wired {
+        wires: Rc::clone(wires),
+        system: Arc::clone(&system),
+        pending: VecDeque::new(),
+        now: Cell::default(),
+    };
+    Runner::new(&config, Pool::new(16 << 20), Box::new(driver), system, main)
 }
 
 /// A queue that is connected, and capsules of eight commands for it.
@@ -309,25 +193,17 @@ fn connected(
     command: impl Fn(Blocks) -> NvmCommand + Send + 'static,
     data: &'static [u8],
 ) -> Connected {
-    let (wires, machine) = (Rc::default(), Arc::default());
+    let simulation = Simulation::new(Config::default());
+    let (wires, ip) = (Rc::default(), simulation.address(SERVER));
     let pending = |_: Reactor| -> LocalFuture<()> { Box::pin(std::future::pending()) };
-    let mut server = runner(0, &wires, &machine, Box::new(pending));
+    let mut server = runner(&wires, simulation.system(SERVER), Box::new(pending));
     let remote = server.remote();
     let (sender, receiver) = std::sync::mpsc::channel();
     let set_up = move |reactor: Reactor| -> LocalFuture<()> {
         Box::pin(async move {
-            let url = "null:?size=64M&block_size=4096".parse().expect("a URL");
-            let volume = NullVolume::open(&url, Access { read_only: false }).expect("nothing");
-            let volume = Guard::new(volume, GuardConfig::default()).expect("a guard");
             let config = TargetConfig::default();
-            let (_target, address) = serve_at(
-                vec![remote],
-                config,
-                &[volume],
-                ADDRESS.ip(),
-                ADDRESS.port(),
-            )
-            .await;
+            let volumes = &[volume("null")];
+            let (_target, address) = serve(vec![remote], config, volumes, ip).await;
             let options = HostOptions {
                 entries: 64,
                 ..HostOptions::default()
@@ -351,7 +227,7 @@ fn connected(
             std::future::pending().await
         })
     };
-    let mut host = runner(1, &wires, &machine, Box::new(set_up));
+    let mut host = runner(&wires, simulation.system(CLIENT), Box::new(set_up));
     let capsules = loop {
         for one in [&mut host, &mut server] {
             assert_ne!(one.step(false), Step::Stopped);

@@ -19,10 +19,9 @@ use weir_block::{
     Request, Token, VolumeError, compare_write_halves,
 };
 use weir_memory::{Segment, Segments, Views, copy_views, segments_len};
-use weir_reactor::{Delivery, Instant, Reactor, Recipient, Timer};
+use weir_reactor::{Delivery, Instant, Mailbox, Reactor, Recipient, Timer};
 use weir_volume::parts::{
-    Key, Mailbox, Slots, WhenAll, check, check_range, compare_views, freeze, pool_landing,
-    pool_segments,
+    Key, Slots, WhenAll, check, check_range, compare_views, freeze, pool_landing, pool_segments,
 };
 
 use crate::error::Fault;
@@ -235,12 +234,12 @@ impl Queue for RbdQueue {
         pool_landing(self.lane.reactor.pool(), (blocks as usize) << shift)
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
         let geometry = self.lane.geometry();
         while self.lane.has_room()
             && let Some(request) = batch.pop_front()
         {
-            self.lane.begin(&geometry, request);
+            done.extend(self.lane.begin(&geometry, request));
         }
     }
 
@@ -400,14 +399,22 @@ impl Lane {
             .fetch_add(change as u32, Ordering::Relaxed);
     }
 
-    fn begin(&self, geometry: &Geometry, request: Request) {
+    /// Begins a request; its completion where librbd has no part in it.
+    fn begin(&self, geometry: &Geometry, request: Request) -> Option<Completion> {
         let number = self.next_number.get();
         self.next_number.set(number + 1);
         let (step, place) = match check(geometry, &request.operation) {
             Ok(()) => first_step(geometry, &request.operation),
             Err(error) => (Step::Transfer, Place::Ended(Err(error))),
         };
-        let ended = matches!(place, Place::Ended(_));
+        if let Place::Ended(result) = place {
+            let Request { token, operation } = request;
+            return Some(Completion {
+                token,
+                result,
+                operation,
+            });
+        }
         let mut slots = self.slots.borrow_mut();
         if slots.is_empty() {
             // The task sets its timer.
@@ -426,13 +433,8 @@ impl Lane {
             orphan: false,
         });
         drop(slots);
-        if ended {
-            // No completion comes from within a submission.
-            self.ended.borrow_mut().push_back(key);
-            self.wake();
-        } else {
-            self.go_on(key);
-        }
+        self.go_on(key);
+        None
     }
 
     /// Hands a request that waits to librbd, or has it wait on.

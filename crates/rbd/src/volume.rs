@@ -21,10 +21,8 @@ use weir_block::{
     BlockSize, CompletionSink, DeallocatedRead, FenceReply, Geometry, OperationKind, Queue,
     ResizeError, ResizeFuture, Volume, VolumeError, VolumeEvent, Watcher,
 };
-use weir_reactor::{Instant, Reactor, oneshot};
-use weir_volume::parts::{
-    FailedSync, LiveGeometry, Mailbox, Watchers, WhenAll, check_resize, lock,
-};
+use weir_reactor::{Instant, Mailbox, Reactor, oneshot};
+use weir_volume::parts::{FailedSync, LiveGeometry, Watchers, WhenAll, check_resize, lock};
 
 use crate::auto::{Load, Reason};
 use crate::cluster::{Client, Seat, let_go};

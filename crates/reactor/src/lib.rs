@@ -18,6 +18,7 @@ mod foreign;
 #[cfg(feature = "counting-heap")]
 pub mod heap;
 pub mod linux;
+mod mailbox;
 mod net;
 mod remote;
 pub mod sim;
@@ -38,6 +39,7 @@ pub use driver::{
 pub use executor::Task;
 pub use file::{AdminQuery, File, FileInfo, FileKind, LocalFile, OpenOptions, UseDirect};
 pub use foreign::{DELIVERIES_MAX, Delivery, Recipient, Ticket};
+pub use mailbox::Mailbox;
 pub use net::{
     DetachedStream, Listener, Received, Shutdown, Socket, SocketOptions, SocketReport, TcpListener,
     TcpStream,

@@ -363,11 +363,14 @@ impl Port {
 
     fn pump(&self) {
         let mut backlog = self.backlog.borrow_mut();
+        let mut done = VecDeque::new();
         if let Some(queue) = self.queue.borrow_mut().as_mut()
             && !backlog.is_empty()
         {
-            queue.submit(&mut backlog);
+            queue.submit(&mut backlog, &mut done);
         }
+        drop(backlog);
+        done.into_iter().for_each(|one| self.complete(one));
     }
 
     /// Submits a request; its token.

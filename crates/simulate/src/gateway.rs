@@ -284,11 +284,7 @@ impl Gateway {
             volume = Liar::of(volume, plant);
         }
         let tap = Tap::new(volume, self.journal.clone(), index);
-        let config = GuardConfig {
-            deadline: self.plan.deadline,
-            ..GuardConfig::default()
-        };
-        Guard::new(tap, config).map_err(|error| error.to_string())
+        Guard::new(tap, GuardConfig::default()).map_err(|error| error.to_string())
     }
 
     fn url(&self, index: usize, first: bool) -> VolumeUrl {

@@ -160,8 +160,6 @@ pub struct Plan {
     pub(crate) gateway_reactors: u32,
     pub(crate) gateway_pool: usize,
     pub(crate) target: TargetConfig,
-    /// After which the guards wish that requests end.
-    pub(crate) deadline: Option<Duration>,
     pub(crate) hosts: Vec<HostPlan>,
     pub(crate) volumes: Vec<VolumePlan>,
     pub(crate) mix: Mix,
@@ -248,9 +246,6 @@ impl Plan {
             gateway_reactors: random.within(1..=3) as u32,
             gateway_pool: random.pick(&[8, 16, 64]) << 20,
             target: target(random, &hosts, volumes.len()),
-            deadline: random
-                .percent(20)
-                .then(|| random.magnitude(usual_time(&faults), Duration::from_secs(1))),
             hosts,
             mix,
             quota: commands.div_ceil(lanes.into()),
@@ -275,7 +270,7 @@ impl Plan {
     }
 
     /// Draws whether disks are silent, and for how long: no longer than one disk operation stalls, so that both together are no later than
-    /// decision 0010 allows, and twice as long as a guard's deadline at least.
+    /// decision 0010 allows.
     fn draw_disk_troubles(&mut self, late: Duration) {
         // Of a stream of its own: what seeds are otherwise stays as it was.
         let random = &mut Random::new(self.seed, 5);
@@ -285,7 +280,6 @@ impl Plan {
         }
         let longest = (late / (2 * STALLS_IN_A_ROW)).min(SILENCE_MAX);
         self.silence = longest / 2..=longest;
-        self.deadline = self.deadline.map(|deadline| deadline.min(longest / 4));
         self.disk_troubles.push((Trouble::SilentVolume, 1));
         if self.paths_max() > 1 {
             self.disk_troubles.push((Trouble::ReplacePath, 3));
@@ -581,13 +575,6 @@ fn faults(random: &mut Random, late: Duration, segment_bytes_max: usize) -> (Fau
     (faults, machine_stall)
 }
 
-/// The longest that a request takes at a disk where nothing goes wrong. A deadline that is shorter ends most requests that take several
-/// disk operations, however often they are repeated.
-fn usual_time(faults: &Faults) -> Duration {
-    let longest = faults.read_delay.end().max(faults.write_delay.end());
-    *faults.sync_delay.end().max(&(*longest * STALLS_IN_A_ROW))
-}
-
 impl fmt::Display for Plan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{self:#?}")
@@ -603,7 +590,6 @@ mod tests {
         plan.network_troubles.is_empty()
             && plan.gateway_troubles.is_empty()
             && plan.host_troubles.is_empty()
-            && plan.deadline.is_none()
             && plan.faults.cut_probability == 0.0
             && plan.faults.disk_stall_probability == 0.0
             && plan.faults.delay_spike_probability == 0.0
@@ -629,12 +615,6 @@ mod tests {
             if plan.has(Trouble::GatewayPower) {
                 let lasting = |volume: &VolumePlan| volume.medium != Medium::Memory;
                 assert!(plan.volumes.iter().all(lasting), "seed {}", plan.seed);
-            }
-            if let Some(deadline) = plan.deadline {
-                let (seed, usual) = (plan.seed, usual_time(&plan.faults));
-                assert!(deadline >= usual, "seed {seed}: {deadline:?} and {usual:?}");
-                let is_passed = *plan.silence.start() >= deadline * 2;
-                assert!(plan.disk_troubles.is_empty() || is_passed, "seed {seed}");
             }
         }
         let some = |what: &dyn Fn(&Plan) -> bool| plans.iter().any(what);

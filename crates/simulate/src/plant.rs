@@ -14,7 +14,7 @@ use std::time::Duration;
 use weir_block::{
     Announcement, Completion, CompletionSink, FenceReply, Geometry, HealthFuture, HostNumber,
     Landing, Operation, OperationKind, Queue, Request, ResizeFuture, Token, Volume, VolumeError,
-    Watcher, compare_write_halves,
+    Watcher, compare_write_halves, submit_to,
 };
 use weir_memory::{View, Views};
 use weir_reactor::Reactor;
@@ -248,7 +248,7 @@ impl Lies {
             };
             let mut batch = VecDeque::from([Request { token, operation }]);
             if let Some(inner) = lies.inner.borrow_mut().as_mut() {
-                inner.submit(&mut batch);
+                submit_to(&mut **inner, &mut batch, &*lies);
             }
         };
         self.reactor.spawn(task).detach();
@@ -364,7 +364,17 @@ fn torn(write: Operation) -> Operation {
 }
 
 impl CompletionSink for Lies {
-    fn complete(&self, mut completion: Completion) {
+    fn complete(&self, completion: Completion) {
+        self.lie(completion, |completion| self.sink.complete(completion));
+    }
+
+    fn host_of(&self, owner: u32) -> Option<HostNumber> {
+        self.sink.host_of(owner)
+    }
+}
+
+impl Lies {
+    fn lie(&self, mut completion: Completion, mut tell: impl FnMut(Completion)) {
         if completion.token.owner == OWN {
             return;
         }
@@ -391,7 +401,7 @@ impl CompletionSink for Lies {
                 completion.result = Err(VolumeError::TimedOut);
             }
             Plant::CompleteTwice if is_write && self.is_time() => {
-                self.sink.complete(Completion {
+                tell(Completion {
                     token: completion.token,
                     result: completion.result,
                     operation: Operation::Flush,
@@ -399,11 +409,7 @@ impl CompletionSink for Lies {
             }
             _ => {}
         }
-        self.sink.complete(completion);
-    }
-
-    fn host_of(&self, owner: u32) -> Option<HostNumber> {
-        self.sink.host_of(owner)
+        tell(completion);
     }
 }
 
@@ -418,7 +424,7 @@ impl Queue for LiarQueue {
         inner.as_mut().expect("open").landing(lba, blocks)
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
         let taken = batch.len().min(self.depth);
         let twisted: Vec<_> = batch
             .drain(..taken)
@@ -426,8 +432,13 @@ impl Queue for LiarQueue {
             .collect();
         let mut twisted = VecDeque::from(twisted);
         let mut inner = self.lies.inner.borrow_mut();
-        inner.as_mut().expect("open").submit(&mut twisted);
+        let mut honest = VecDeque::new();
+        let queue = inner.as_mut().expect("open");
+        queue.submit(&mut twisted, &mut honest);
         drop(inner);
+        for completion in honest {
+            self.lies.lie(completion, |told| done.push_back(told));
+        }
         while let Some(request) = twisted.pop_back() {
             batch.push_front(request);
         }

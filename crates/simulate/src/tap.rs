@@ -91,6 +91,13 @@ struct Lane {
 
 impl CompletionSink for Lane {
     fn complete(&self, completion: Completion) {
+        self.note(&completion);
+        self.sink.complete(completion);
+    }
+}
+
+impl Lane {
+    fn note(&self, completion: &Completion) {
         let ended = self.in_flight.borrow_mut().remove(&completion.token);
         match ended {
             Some(Some(number)) => {
@@ -107,7 +114,6 @@ impl CompletionSink for Lane {
                 ),
             )),
         }
-        self.sink.complete(completion);
     }
 }
 
@@ -161,10 +167,11 @@ impl Queue for TapQueue {
         self.inner().landing(lba, blocks)
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
         let offered = batch.len();
         batch.iter().for_each(|request| self.offer(request));
-        self.inner().submit(batch);
+        let before = done.len();
+        self.inner().submit(batch, done);
         // What was not taken did not begin.
         for request in batch.iter() {
             let refused = self.lane.in_flight.borrow_mut().remove(&request.token);
@@ -177,6 +184,7 @@ impl Queue for TapQueue {
         if batch.len() < offered {
             self.check_bound();
         }
+        done.iter().skip(before).for_each(|one| self.lane.note(one));
     }
 
     fn cancel(&mut self, token: Token) {

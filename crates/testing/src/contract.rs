@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use weir_block::{Landing, Operation, ReadBuffers, Volume, VolumeError};
 use weir_memory::{Segments, View, Views};
+use weir_reactor::Reactor;
 
 use self::oracle::Oracle;
 use crate::harness::{self, Client, Harness, Random};
 
+mod control;
 mod oracle;
 
 /// Rounds of concurrent requests.
@@ -42,6 +44,7 @@ pub fn contract(harness: &Harness, volume: &Arc<dyn Volume>, kind: Kind, seed: u
         }
         run.oracle.check_all(&run.client).await;
         run.landing().await;
+        run.control(&reactor).await;
     });
 }
 

@@ -232,14 +232,16 @@ impl Client {
 
     fn push(&self) {
         let before = self.answers.answered.get();
+        let mut done = VecDeque::new();
         self.queue
             .borrow_mut()
-            .submit(&mut self.waiting.borrow_mut());
+            .submit(&mut self.waiting.borrow_mut(), &mut done);
         assert_eq!(
             before,
             self.answers.answered.get(),
             "a completion came from within a submission"
         );
+        done.into_iter().for_each(|one| self.answers.complete(one));
     }
 
     /// Submits a request; its token.
@@ -260,7 +262,13 @@ impl Client {
 
     /// Waits for the completion of a request.
     pub async fn completion(&self, token: Token) -> (Result<(), VolumeError>, Operation) {
+        // What was done at once is known in the next turn, as what is done later: tests go on side by side.
+        let mut is_known = !self.answers.answers.borrow().contains_key(&token.slot);
         let answered = std::future::poll_fn(|context| {
+            if !std::mem::replace(&mut is_known, true) {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             if self.untaken() > 0 {
                 self.push();
             }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// How long one command may take before the browser counts as stuck.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How often chromedriver is started before a test gives up.
+/// Times that chromedriver is started before a test gives up.
 const STARTS_MAX: usize = 5;
 
 /// A browser with one empty tab; it ends when this is dropped.

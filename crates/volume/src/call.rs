@@ -34,7 +34,8 @@ impl Caller {
             token: Token::default(),
             operation,
         }]);
-        self.queue.borrow_mut().submit(&mut batch);
+        self.completions
+            .submit(&mut **self.queue.borrow_mut(), &mut batch);
         assert!(batch.is_empty(), "a queue with nothing in flight has room");
         self.completions.next().await
     }

@@ -19,10 +19,10 @@ use weir_block::{
     CompletionSink, FenceReply, Geometry, HealthFuture, HealthReport, Queue, ResizeError,
     ResizeFuture, Volume, VolumeError, VolumeEvent, Watcher,
 };
-use weir_reactor::{File, FileKind, Reactor, oneshot};
+use weir_reactor::{File, FileKind, Mailbox, Reactor, oneshot};
 
-use crate::mailbox::{Mailbox, WhenAll};
 use crate::support::{FailedSync, SharedLive, Watchers, check_resize, lock};
+use crate::when_all::WhenAll;
 
 pub(crate) use open::open;
 
@@ -112,8 +112,8 @@ impl Volume for FileVolume {
         Box::pin(async move {
             let geometry = self.geometry();
             check_resize(&geometry, blocks, force)?;
-            if blocks < geometry.blocks && self.kind == FileKind::Regular && !geometry.read_only {
-                // What is in flight behind the new end would make the file longer again, once that is cut off.
+            if blocks < geometry.blocks && !geometry.read_only {
+                // What is in flight behind the new end would take effect there afterwards, and make a file longer again.
                 self.geometry.set_blocks(blocks);
                 self.drained().await;
             }

@@ -1,7 +1,7 @@
 //! Wraps every served volume: checks, limits, range locks, emulation, counting, removal.
 //!
-//! A guard is a volume itself. To an ordinary request it adds a check of its range and its buffers, one look at an empty
-//! list of locks, and counters. What the volume below cannot do as it was asked becomes several requests to it:
+//! A guard is a volume itself. To an ordinary request it adds one look at an empty list of locks, and counters: the volume below checks
+//! its range and its buffers. What the volume below cannot do as it was asked is checked here, and becomes several requests to it:
 //!
 //! * transfers longer than it takes are split (each part is as atomic as the volume makes it);
 //! * compare-and-write, where the volume has none of its own of that length, is a read and a write under a range lock,
@@ -25,7 +25,6 @@ mod table;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
 use weir_block::{
     BlockSize, CompletionSink, FenceReply, Geometry, HealthFuture, Queue, ResizeError,
@@ -33,8 +32,8 @@ use weir_block::{
 };
 use weir_reactor::{Reactor, Receiver};
 
-use crate::mailbox::WhenAll;
 use crate::support::{LiveGeometry, Watchers, check_resize, lock};
+use crate::when_all::WhenAll;
 pub use limited::LimitedVolume;
 pub use limits::{Limits, RateLimit, RateLimitError, Throttled};
 use statistics::Gathering;
@@ -53,9 +52,6 @@ pub struct GuardConfig {
     pub read_only: bool,
     /// The size of the blocks that it presents; none: the volume's own. They may be smaller than the volume's.
     pub block_size: Option<BlockSize>,
-    /// After this time the volume below is asked to cancel a request. One that it thereupon ends without an effect fails
-    /// with [`VolumeError::TimedOut`]; one that it cannot end is waited for.
-    pub deadline: Option<Duration>,
 }
 
 /// Why a volume cannot be guarded as configured.
@@ -260,7 +256,7 @@ impl Volume for Guard {
                 });
             }
             if blocks < geometry.blocks {
-                // Nothing is submitted behind the new end any more before it is cut off.
+                // What is changed or kept back here is not submitted behind the new end any more; the volume below sees to what passes.
                 self.geometry.set_blocks(blocks);
             }
             let inner = Arc::clone(&self.inner);

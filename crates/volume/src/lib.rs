@@ -11,7 +11,6 @@ mod file;
 mod guard;
 #[cfg(feature = "planted-faults")]
 mod lying;
-mod mailbox;
 mod mem;
 mod null;
 mod pace;
@@ -25,6 +24,7 @@ mod slots;
 mod stripe;
 mod support;
 pub mod url;
+mod when_all;
 
 pub use file::FileVolume;
 pub use guard::{

@@ -176,6 +176,13 @@ struct Covers {
 
 impl CompletionSink for Covers {
     fn complete(&self, mut completion: Completion) {
+        self.cover(&mut completion);
+        self.sink.complete(completion);
+    }
+}
+
+impl Covers {
+    fn cover(&self, completion: &mut Completion) {
         match self.asked.borrow_mut().remove(&completion.token) {
             None => {}
             Some(Asked::Write(operation)) => {
@@ -184,11 +191,8 @@ impl CompletionSink for Covers {
             }
             Some(Asked::Read) => self.falsify(&mut completion.operation),
         }
-        self.sink.complete(completion);
     }
-}
 
-impl Covers {
     fn falsify(&self, operation: &mut Operation) {
         let Operation::Read {
             lba,
@@ -241,12 +245,16 @@ impl Queue for LyingQueue {
         self.inner.landing(lba, blocks)
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
         while let Some(request) = batch.pop_front() {
             let token = request.token;
             let before = lock(&self.covers.memory).clone();
             let mut one = VecDeque::from([self.lie_about(request)]);
-            self.inner.submit(&mut one);
+            let ended = done.len();
+            self.inner.submit(&mut one, done);
+            for completion in done.iter_mut().skip(ended) {
+                self.covers.cover(completion);
+            }
             if let Some(mut refused) = one.pop_front() {
                 // There was no room: nothing has happened.
                 *lock(&self.covers.memory) = before;

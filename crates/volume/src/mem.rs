@@ -158,8 +158,7 @@ impl Volume for MemVolume {
             geometry: Arc::clone(&self.geometry),
             lane,
             pool: reactor.pool().clone(),
-            depth: depth as usize,
-            ends: Ends::new(reactor, sink, self.pace.as_ref()),
+            ends: Ends::new(reactor, depth, sink, self.pace.as_ref()),
             spare: Spare::default(),
         }))
     }
@@ -232,7 +231,6 @@ struct MemQueue {
     geometry: SharedLive,
     lane: Arc<Mutex<Directory>>,
     pool: Pool,
-    depth: usize,
     ends: Ends,
     spare: Spare,
 }
@@ -242,7 +240,7 @@ impl Queue for MemQueue {
         Landing::Anywhere
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
         let directory = lock(&self.lane);
         let geometry = self.geometry.get();
         let pages = Pages {
@@ -251,21 +249,20 @@ impl Queue for MemQueue {
             spare: &self.spare,
             pool: &self.pool,
         };
-        while self.ends.held() < self.depth
-            && let Some(Request {
-                token,
-                mut operation,
-            }) = batch.pop_front()
+        let taken = self.ends.room().min(batch.len());
+        for Request {
+            token,
+            mut operation,
+        } in batch.drain(..taken)
         {
             let result = check(&geometry, &operation).and_then(|()| pages.execute(&mut operation));
-            self.ends.push(Completion {
+            let completion = Completion {
                 token,
                 result,
                 operation,
-            });
+            };
+            self.ends.push(completion, done);
         }
-        drop(directory);
-        self.ends.flush();
     }
 
     fn cancel(&mut self, _token: Token) {

@@ -16,7 +16,6 @@ use weir_block::{Completion, CompletionSink};
 use weir_reactor::{Instant, Reactor, Task, Timer};
 
 use crate::UrlError;
-use crate::support::Outbox;
 use crate::url::{Parameters, value_error};
 
 /// Requests a second at most that can be asked for.
@@ -134,46 +133,35 @@ impl Pace {
     }
 }
 
-/// When the requests of a queue end that are done while they are submitted: at once, or when the device's limit says.
-pub(crate) enum Ends {
-    /// After the submission.
-    AtOnce(Outbox),
-    /// When they are due.
-    Later(Later, Arc<Pace>),
+/// The ends of a queue's requests that are done while they are submitted: at once, or when the device's limit says.
+pub(crate) struct Ends {
+    depth: usize,
+    later: Option<(Later, Arc<Pace>)>,
 }
 
 impl Ends {
     pub(crate) fn new(
         reactor: &Reactor,
+        depth: u32,
         sink: Rc<dyn CompletionSink>,
         pace: Option<&Arc<Pace>>,
     ) -> Self {
-        match pace {
-            None => Ends::AtOnce(Outbox::new(reactor, sink)),
-            Some(pace) => Ends::Later(Later::new(reactor, sink), Arc::clone(pace)),
+        Ends {
+            depth: depth as usize,
+            later: pace.map(|pace| (Later::new(reactor, sink), Arc::clone(pace))),
         }
     }
 
-    /// Requests that were taken and have not ended.
-    pub(crate) fn held(&self) -> usize {
-        match self {
-            Ends::AtOnce(outbox) => outbox.len(),
-            Ends::Later(later, _) => later.len(),
-        }
+    /// Requests that one submission takes.
+    pub(crate) fn room(&self) -> usize {
+        let held = self.later.as_ref().map_or(0, |(later, _)| later.len());
+        self.depth - held
     }
 
-    pub(crate) fn push(&self, completion: Completion) {
-        match self {
-            Ends::AtOnce(outbox) => outbox.push(completion),
-            Ends::Later(later, pace) => later.push(pace, completion),
-        }
-    }
-
-    /// The submission is over.
-    pub(crate) fn flush(&self) {
-        match self {
-            Ends::AtOnce(outbox) => outbox.flush(),
-            Ends::Later(..) => {}
+    pub(crate) fn push(&self, completion: Completion, done: &mut VecDeque<Completion>) {
+        match &self.later {
+            None => done.push_back(completion),
+            Some((later, pace)) => later.push(pace, completion),
         }
     }
 }

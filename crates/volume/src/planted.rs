@@ -16,7 +16,7 @@ use crate::{Access, NullVolume, UrlError, VolumeUrl};
 
 /// Reads from here on yield less than was asked for: the connection that asked cannot go on.
 const SHORT_READ: u64 = 100;
-/// Writes to here panic when they end, in the volume's own task.
+/// Writes to here panic when they end: with a `delay=`, in the volume's own task.
 const PANIC_AT_END: u64 = 101;
 /// Writes to here panic while they are submitted, in the task of the connection that submits.
 const PANIC_IN_SUBMISSION: u64 = 102;
@@ -75,19 +75,23 @@ struct PlantedSink(Rc<dyn CompletionSink>);
 
 impl CompletionSink for PlantedSink {
     fn complete(&self, mut completion: Completion) {
-        assert!(
-            !is_write_to(&completion.operation, PANIC_AT_END),
-            "planted: a volume's invariant broke"
-        );
-        if let Operation::Read {
-            lba: SHORT_READ,
-            buffers,
-            ..
-        } = &mut completion.operation
-        {
-            *buffers = ReadBuffers::Filled(Views::from_iter([View::empty()]));
-        }
+        end(&mut completion);
         self.0.complete(completion);
+    }
+}
+
+fn end(completion: &mut Completion) {
+    assert!(
+        !is_write_to(&completion.operation, PANIC_AT_END),
+        "planted: a volume's invariant broke"
+    );
+    if let Operation::Read {
+        lba: SHORT_READ,
+        buffers,
+        ..
+    } = &mut completion.operation
+    {
+        *buffers = ReadBuffers::Filled(Views::from_iter([View::empty()]));
     }
 }
 
@@ -98,14 +102,16 @@ impl Queue for PlantedQueue {
         self.0.landing(lba, blocks)
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
         for request in batch.iter() {
             assert!(
                 !is_write_to(&request.operation, PANIC_IN_SUBMISSION),
                 "planted: a queue's invariant broke"
             );
         }
-        self.0.submit(batch);
+        let before = done.len();
+        self.0.submit(batch, done);
+        done.iter_mut().skip(before).for_each(end);
     }
 
     fn cancel(&mut self, token: Token) {

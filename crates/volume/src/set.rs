@@ -20,8 +20,8 @@ use weir_block::{
 };
 use weir_reactor::Reactor;
 
-use crate::mailbox::WhenAll;
 use crate::support::{Watchers, lock};
+use crate::when_all::WhenAll;
 use crate::{Parameters, UrlError};
 use label::Label;
 

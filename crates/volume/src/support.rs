@@ -1,19 +1,14 @@
-//! What every kind of volume needs: a geometry that several threads see, watchers, the checks of a request, and
-//! completions that never come from within a submission.
+//! Parts of every kind of volume: a geometry that several threads see, watchers, and the checks of a request.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::rc::Rc;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Poll, Waker};
+use std::task::Poll;
 
 use weir_block::{
-    Completion, CompletionSink, Geometry, Landing, Operation, ReadBuffers, ResizeError,
-    VolumeError, VolumeEvent, Watcher,
+    Geometry, Landing, Operation, ReadBuffers, ResizeError, VolumeError, VolumeEvent, Watcher,
 };
 use weir_memory::{Pool, Segments, View, Views, segments_len};
-use weir_reactor::{Reactor, Task};
 
 /// The longest transfer that the volumes of this crate take in one request, in bytes.
 pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
@@ -278,69 +273,17 @@ pub(crate) fn change_range(operation: &mut Operation, change: impl FnOnce(u64, u
     }
 }
 
-/// Completions of a queue that does its work while it is submitted. They are kept until the submission is over, and
-/// handed out by a task: no completion ever comes from within a submission.
-pub(crate) struct Outbox {
-    shared: Rc<Kept>,
-    _task: Task<()>,
-}
-
-struct Kept {
-    sink: Rc<dyn CompletionSink>,
-    completions: RefCell<VecDeque<Completion>>,
-    waker: RefCell<Option<Waker>>,
-}
-
-impl Outbox {
-    pub(crate) fn new(reactor: &Reactor, sink: Rc<dyn CompletionSink>) -> Self {
-        let shared = Rc::new(Kept {
-            sink,
-            completions: RefCell::default(),
-            waker: RefCell::default(),
-        });
-        let kept = Rc::clone(&shared);
-        let task = reactor.spawn(std::future::poll_fn(move |context| {
-            while let Some(completion) = kept.pop() {
-                kept.sink.complete(completion);
-            }
-            let mut waker = kept.waker.borrow_mut();
-            if !waker
-                .as_ref()
-                .is_some_and(|waker| waker.will_wake(context.waker()))
-            {
-                *waker = Some(context.waker().clone());
-            }
-            Poll::Pending
-        }));
-        Outbox {
-            shared,
-            _task: task,
+/// Leaves a turn to the reactor's other tasks.
+pub(crate) async fn next_turn() {
+    let mut is_next = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut is_next, true) {
+            return Poll::Ready(());
         }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.shared.completions.borrow().len()
-    }
-
-    /// Keeps a completion. [`Outbox::flush`] must follow.
-    pub(crate) fn push(&self, completion: Completion) {
-        self.shared.completions.borrow_mut().push_back(completion);
-    }
-
-    /// Has what was kept handed out after the submission.
-    pub(crate) fn flush(&self) {
-        if self.len() > 0
-            && let Some(waker) = &*self.shared.waker.borrow()
-        {
-            waker.wake_by_ref();
-        }
-    }
-}
-
-impl Kept {
-    fn pop(&self) -> Option<Completion> {
-        self.completions.borrow_mut().pop_front()
-    }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// So many blocks as a multiple of `bytes`, for `size=`: sizes are whole blocks and not zero.

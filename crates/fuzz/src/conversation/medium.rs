@@ -228,7 +228,7 @@ impl Queue for MediumQueue {
         Landing::Ready(segments)
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, _: &mut VecDeque<Completion>) {
         while self.lane.in_flight.borrow().len() < self.depth
             && let Some(request) = batch.pop_front()
         {

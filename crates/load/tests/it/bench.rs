@@ -120,11 +120,11 @@ impl Queue for ChangedQueue {
         self.inner.landing(lba, blocks)
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
         let now = self.reactor.now();
         match self.stall {
             Some((from, until)) if now >= from && now < until => {}
-            _ => self.inner.submit(batch),
+            _ => self.inner.submit(batch, done),
         }
     }
 
@@ -324,7 +324,7 @@ impl Queue for SilentQueue {
         Landing::Anywhere
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, _: &mut VecDeque<Completion>) {
         let room = 2 - self.taken.len();
         self.taken.extend(batch.drain(..room.min(batch.len())));
     }
@@ -810,7 +810,6 @@ struct FailingFor {
 
 struct FailingForQueue {
     inner: Box<dyn Queue>,
-    sink: Rc<dyn CompletionSink>,
     reactor: Reactor,
     from: Instant,
     until: Instant,
@@ -836,8 +835,7 @@ impl Volume for FailingFor {
         sink: Rc<dyn CompletionSink>,
     ) -> Result<Box<dyn Queue>, VolumeError> {
         Ok(Box::new(FailingForQueue {
-            inner: Arc::clone(&self.inner).open_queue(reactor, depth, Rc::clone(&sink))?,
-            sink,
+            inner: Arc::clone(&self.inner).open_queue(reactor, depth, sink)?,
             reactor: reactor.clone(),
             from: self.from,
             until: self.until,
@@ -858,13 +856,13 @@ impl Queue for FailingForQueue {
         self.inner.landing(lba, blocks)
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
         let now = self.reactor.now();
         if now < self.from || now >= self.until {
-            return self.inner.submit(batch);
+            return self.inner.submit(batch, done);
         }
         for Request { token, operation } in batch.drain(..) {
-            self.sink.complete(Completion {
+            done.push_back(Completion {
                 token,
                 result: Err(VolumeError::Medium),
                 operation,
@@ -1004,7 +1002,8 @@ async fn read_all(reactor: &Reactor, volume: &Arc<dyn Volume>) -> Vec<u8> {
         buffers: ReadBuffers::Lend,
     };
     let token = Token::default();
-    queue.submit(&mut VecDeque::from([Request { token, operation }]));
+    let mut batch = VecDeque::from([Request { token, operation }]);
+    sink.submit(&mut *queue, &mut batch);
     let completion = sink.next().await;
     completion.result.expect("a read succeeds");
     let Operation::Read {

@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, Completions, FenceReply, Geometry, Operation, Queue, ReadBuffers,
-    Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
+    Completion, CompletionSink, Completions, FenceReply, Geometry, Landing, Operation, Queue,
+    ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_load::copy::{self, CopyConfig, CopyError};
 use weir_load::verified::{self, Verification, VerifiedError, VerifiedReport};
@@ -306,7 +306,7 @@ async fn drive(
             batch.push_back(Request { token, operation });
             sent += 1;
         }
-        queue.submit(&mut batch);
+        completions.submit(&mut *queue, &mut batch);
         // What overlaps what is in flight on the other queue waits for that, and is to be offered again.
         reactor.sleep(Duration::from_micros(20)).await;
         while let Some(completion) = completions.pop() {
@@ -423,8 +423,8 @@ struct BentSink {
     bend: fn(u64, &[View]) -> Views,
 }
 
-impl CompletionSink for BentSink {
-    fn complete(&self, mut completion: Completion) {
+impl BentSink {
+    fn bend(&self, completion: &mut Completion) {
         if let Operation::Read {
             lba,
             buffers: ReadBuffers::Filled(data),
@@ -433,7 +433,35 @@ impl CompletionSink for BentSink {
         {
             *data = (self.bend)(*lba, data);
         }
+    }
+}
+
+impl CompletionSink for BentSink {
+    fn complete(&self, mut completion: Completion) {
+        self.bend(&mut completion);
         self.sink.complete(completion);
+    }
+}
+
+struct BentQueue {
+    inner: Box<dyn Queue>,
+    sink: Rc<BentSink>,
+}
+
+impl Queue for BentQueue {
+    fn landing(&mut self, lba: u64, blocks: u32) -> Landing {
+        self.inner.landing(lba, blocks)
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
+        let before = done.len();
+        self.inner.submit(batch, done);
+        let ended = done.iter_mut().skip(before);
+        ended.for_each(|completion| self.sink.bend(completion));
+    }
+
+    fn cancel(&mut self, token: Token) {
+        self.inner.cancel(token);
     }
 }
 
@@ -458,7 +486,9 @@ impl Volume for Bent {
     ) -> Result<Box<dyn Queue>, VolumeError> {
         let bend = self.bend;
         let sink = Rc::new(BentSink { sink, bend });
-        Arc::clone(&self.inner).open_queue(reactor, depth, sink)
+        let to: Rc<dyn CompletionSink> = Rc::<BentSink>::clone(&sink);
+        let inner = Arc::clone(&self.inner).open_queue(reactor, depth, to)?;
+        Ok(Box::new(BentQueue { inner, sink }))
     }
 
     fn fence(&self, reply: FenceReply) {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    CompletionSink, FenceReply, Geometry, Landing, Operation, Queue, ReadBuffers, Request,
-    ResizeFuture, Token, Volume, VolumeError, Watcher,
+    Completion, CompletionSink, FenceReply, Geometry, Landing, Operation, Queue, ReadBuffers,
+    Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_load::bench::{self, Arrivals, BenchConfig, BenchError, BenchReport, Load};
 use weir_load::copy::{self, CopyConfig, CopyError};
@@ -48,7 +48,6 @@ struct Failing {
 
 struct FailingQueue {
     inner: Box<dyn Queue>,
-    sink: Rc<dyn CompletionSink>,
     lba: u64,
 }
 
@@ -71,10 +70,9 @@ impl Volume for Failing {
         depth: u32,
         sink: Rc<dyn CompletionSink>,
     ) -> Result<Box<dyn Queue>, VolumeError> {
-        let inner = Arc::clone(&self.inner).open_queue(reactor, depth, Rc::clone(&sink))?;
+        let inner = Arc::clone(&self.inner).open_queue(reactor, depth, sink)?;
         Ok(Box::new(FailingQueue {
             inner,
-            sink,
             lba: self.lba,
         }))
     }
@@ -93,7 +91,7 @@ impl Queue for FailingQueue {
         self.inner.landing(lba, blocks)
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
         let mut kept = VecDeque::new();
         for request in batch.drain(..) {
             if !self.fails(&request) {
@@ -101,14 +99,14 @@ impl Queue for FailingQueue {
             } else {
                 let Request { token, operation } = request;
                 let result = Err(VolumeError::Medium);
-                self.sink.complete(weir_block::Completion {
+                done.push_back(Completion {
                     token,
                     result,
                     operation,
                 });
             }
         }
-        self.inner.submit(&mut kept);
+        self.inner.submit(&mut kept, done);
         *batch = kept;
     }
 
@@ -229,7 +227,7 @@ async fn read_all(reactor: &Reactor, volume: &Arc<dyn Volume>) -> Vec<u8> {
             token: Token::default(),
             operation,
         }]);
-        queue.submit(&mut batch);
+        sink.submit(&mut *queue, &mut batch);
         assert!(batch.is_empty());
         let completion = sink.next().await;
         completion.result.expect("a read succeeds");

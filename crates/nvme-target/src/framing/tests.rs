@@ -9,8 +9,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use weir_block::{
     BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing,
-    Operation, Queue, ReadBuffers, Request, ResizeError, ResizeFuture, Token, Volume, VolumeError,
-    Watcher,
+    Operation, Queue, ReadBuffers, Request, ResizeError, ResizeFuture, Router, Token, Volume,
+    VolumeError, Watcher,
 };
 use weir_memory::{Pool, Segments};
 use weir_nvme::command::{Blocks, ConnectData, NvmCommand};
@@ -99,7 +99,7 @@ impl Queue for Scripted {
             Err(_) => Landing::Wait,
         }
     }
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, _: &mut VecDeque<Completion>) {
         let mut requests = self.requests.borrow_mut();
         let taken = batch.len().min(self.depth - requests.len());
         requests.extend(batch.drain(..taken));
@@ -119,7 +119,7 @@ pub(super) fn attached(pool: &Pool, anywhere: bool, depth: usize, requests: &Req
         });
         Ok(queue)
     });
-    let queue = VolumeQueue::new(pool.clone(), open);
+    let queue = VolumeQueue::new(pool.clone(), Router::new(), open);
     Attached {
         namespace: Namespace::new(1, Arc::new(Described), [1; 16]),
         geometry: Cell::new(geometry()),

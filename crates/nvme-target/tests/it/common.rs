@@ -28,7 +28,7 @@ use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
 use weir_reactor::{
     PanicPolicy, Reactor, ReactorConfig, ReactorId, Remote, SocketOptions, TcpStream,
 };
-use weir_volume::{Access, Guard, GuardConfig, MemVolume};
+use weir_volume::{Access, Guard, GuardConfig, MemVolume, NullVolume};
 
 pub(crate) const SUBSYSTEM: &str = "nqn.2024-01.org.weir:test";
 pub(crate) const HOST: &str = "nqn.2024-01.org.weir:host";
@@ -76,6 +76,18 @@ pub(crate) fn memory_volume(size: &str, block_size: u32) -> Arc<Guard> {
     let url = format!("mem:?size={size}&block_size={block_size}");
     let url = url.parse().expect("a URL");
     let volume = MemVolume::open(&url, Access { read_only: false }).expect("memory");
+    Guard::new(volume, GuardConfig::default()).expect("a guard")
+}
+
+/// A guarded volume of 64 MiB and blocks of 4096 bytes, of this kind: `mem` or `null`.
+pub(crate) fn volume(kind: &str) -> Arc<Guard> {
+    let url = format!("{kind}:?size=64M&block_size=4096");
+    let url = url.parse().expect("a URL");
+    let access = Access { read_only: false };
+    let volume: Arc<dyn Volume> = match kind {
+        "mem" => MemVolume::open(&url, access).expect("memory"),
+        _ => NullVolume::open(&url, access).expect("nothing"),
+    };
     Guard::new(volume, GuardConfig::default()).expect("a guard")
 }
 

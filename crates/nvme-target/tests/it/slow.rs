@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    CompletionSink, FenceReply, Geometry, Landing, Operation, Queue, ReadBuffers, Request,
-    ResizeFuture, Token, Volume, VolumeError, VolumeEvent, Watcher,
+    Completion, CompletionSink, FenceReply, Geometry, Landing, Operation, Queue, ReadBuffers,
+    Request, ResizeFuture, Token, Volume, VolumeError, VolumeEvent, Watcher, submit_to,
 };
 use weir_memory::{View, Views};
 use weir_reactor::Reactor;
@@ -82,12 +82,13 @@ impl Volume for SlowVolume {
         depth: u32,
         sink: Rc<dyn CompletionSink>,
     ) -> Result<Box<dyn Queue>, VolumeError> {
-        let bad = Rc::new(BadSink(Rc::clone(&sink)));
-        let inner = Arc::clone(&self.inner).open_queue(reactor, depth, bad)?;
+        let sink: Rc<dyn CompletionSink> = Rc::new(BadSink(sink));
+        let inner = Arc::clone(&self.inner).open_queue(reactor, depth, Rc::clone(&sink))?;
         Ok(Box::new(SlowQueue {
             volume: self,
             reactor: reactor.clone(),
             inner: Rc::new(std::cell::RefCell::new(inner)),
+            sink,
         }))
     }
 
@@ -131,6 +132,7 @@ struct SlowQueue {
     volume: Arc<SlowVolume>,
     reactor: Reactor,
     inner: Rc<std::cell::RefCell<Box<dyn Queue>>>,
+    sink: Rc<dyn CompletionSink>,
 }
 
 impl Queue for SlowQueue {
@@ -138,7 +140,7 @@ impl Queue for SlowQueue {
         self.inner.borrow_mut().landing(lba, blocks)
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, _: &mut VecDeque<Completion>) {
         let delay = Duration::from_millis(self.volume.delay_ms.load(Ordering::Relaxed));
         let mut taken = std::mem::take(batch);
         let forced = taken.iter().filter(|request| is_forced(&request.operation));
@@ -148,11 +150,12 @@ impl Queue for SlowQueue {
             .taken
             .fetch_add(taken.len() as u64, Ordering::Relaxed);
         let (reactor, inner) = (self.reactor.clone(), Rc::clone(&self.inner));
+        let sink = Rc::clone(&self.sink);
         let later = async move {
             if !delay.is_zero() {
                 reactor.sleep(delay).await;
             }
-            inner.borrow_mut().submit(&mut taken);
+            submit_to(&mut **inner.borrow_mut(), &mut taken, &*sink);
             assert!(taken.is_empty(), "memory takes every request");
         };
         self.reactor.spawn(later).detach();

@@ -202,8 +202,7 @@ impl<'a> Window<'a> {
             Cause::Trouble(_) | Cause::Fence => true,
             Cause::Fault(kind) => holds_up(kind),
         };
-        let took = self.until.saturating_sub(self.from);
-        self.meets(delays) || self.plan.deadline.is_some_and(|deadline| took >= deadline)
+        self.meets(delays)
     }
 
     /// Tells whether its medium failed; or what may not have been flushed was lost with a connection.

@@ -118,8 +118,7 @@ impl Story {
     }
 
     fn told(self) -> Vec<Violation> {
-        let mut plan = Plan::of(0);
-        plan.deadline = None;
+        let plan = Plan::of(0);
         all(&plan, &[PROMISE], &self.0)
     }
 
@@ -618,24 +617,6 @@ fn a_host_hears_of_a_change_over_its_next_connection() {
     };
     assert_eq!(found(true), []);
     assert_eq!(found(false), [Check::HonestStatus]);
-}
-
-#[test]
-fn a_request_that_took_its_guards_deadline_may_time_out() {
-    let found = |deadline: Option<Duration>| {
-        let mut plan = Plan::of(0);
-        plan.deadline = deadline;
-        let mut story = Story::default();
-        let id = story.0.ask(NOW, Story::ask(OperationKind::Read, 0, 1));
-        let ended = Duration::from_secs(1);
-        story
-            .0
-            .end(ended, id, Err(VolumeError::TimedOut), Vec::new());
-        all(&plan, &[PROMISE], &story.0).len()
-    };
-    assert_eq!(found(Some(Duration::from_secs(1))), 0);
-    assert_eq!(found(Some(Duration::from_secs(2))), 1);
-    assert_eq!(found(None), 1);
 }
 
 #[test]

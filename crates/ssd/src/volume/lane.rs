@@ -36,6 +36,8 @@ pub(super) struct SsdQueue {
     depth: usize,
     /// What goes to the volume below; empty between two submissions.
     outgoing: VecDeque<Request>,
+    /// Done at once by the volume below.
+    done_below: VecDeque<Completion>,
     _task: Task<()>,
 }
 
@@ -92,6 +94,7 @@ impl SsdQueue {
             passes_deallocations: volume.passes_deallocations,
             depth: depth as usize,
             outgoing: VecDeque::with_capacity(depth as usize),
+            done_below: VecDeque::new(),
             _task: task,
         })
     }
@@ -114,7 +117,7 @@ impl Queue for SsdQueue {
         }
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, _: &mut VecDeque<Completion>) {
         while self.lane.taken.borrow().len() < self.depth
             && let Some(Request { token, operation }) = batch.pop_front()
         {
@@ -141,15 +144,18 @@ impl Queue for SsdQueue {
             }
             let token = token_of(key);
             self.outgoing.push_back(Request { token, operation });
-            self.inner.submit(&mut self.outgoing);
-            if let Some(left) = self.outgoing.pop_front() {
+            self.inner.submit(&mut self.outgoing, &mut self.done_below);
+            let refused = self.outgoing.pop_front();
+            if refused.is_none() && !asks_later {
+                self.lane.ask(key, asked);
+            }
+            while let Some(completion) = self.done_below.pop_front() {
+                self.lane.complete(completion);
+            }
+            if let Some(Request { operation, .. }) = refused {
                 let Taken { token, .. } = self.lane.taken.borrow_mut().remove(key);
-                let operation = left.operation;
                 batch.push_front(Request { token, operation });
                 return;
-            }
-            if !asks_later {
-                self.lane.ask(key, asked);
             }
         }
     }

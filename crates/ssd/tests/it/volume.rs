@@ -364,9 +364,9 @@ impl Queue for StingyQueue {
         self.inner.landing(lba, blocks)
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
         let before = batch.len();
-        self.inner.submit(batch);
+        self.inner.submit(batch, done);
         self.submitted
             .fetch_add(before - batch.len(), Ordering::Relaxed);
     }
@@ -388,7 +388,7 @@ fn requests_go_below_at_once_and_as_many_as_it_takes() {
         Arc::new(move |request| {
             let submitted = Arc::clone(&counter);
             Box::pin(async move {
-                let url = "mem:?size=16M".parse().unwrap();
+                let url = "mem:?size=16M&delay=1ms".parse().unwrap();
                 let registry = &request.registry;
                 let inner = registry
                     .open(&request.reactor, &url, request.access)
@@ -583,7 +583,7 @@ impl Queue for PoorQueue {
         self.inner.landing(lba, blocks)
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
         while let Some(request) = batch.pop_front() {
             let Request { token, operation } = request;
             let is_lost = operation.range().is_some_and(|(lba, _)| lba == POOR_LAST);
@@ -591,7 +591,7 @@ impl Queue for PoorQueue {
                 _ if is_lost => VolumeError::Lost,
                 Operation::Read { .. } | Operation::Write { .. } | Operation::Flush => {
                     self.inner
-                        .submit(&mut [Request { token, operation }].into());
+                        .submit(&mut [Request { token, operation }].into(), done);
                     continue;
                 }
                 _ => VolumeError::Unsupported,

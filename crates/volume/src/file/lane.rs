@@ -15,15 +15,16 @@ use weir_block::{
 };
 use weir_memory::{Segment, Segments, View, Views, segments_len, views_len};
 use weir_reactor::{
-    AllocateMode, FileKind, Handler, LocalFile, Op, OpToken, Outcome, Output, Reactor, Sleep,
+    AllocateMode, FileKind, Handler, LocalFile, Mailbox, Op, OpToken, Outcome, Output, Reactor,
+    Sleep,
 };
 
 use super::FileVolume;
-use crate::mailbox::{Mailbox, WhenAll};
 use crate::slots::{Key, Slots};
 use crate::support::{
     TRANSFER_BYTES_MAX, check, compare_views, fill, freeze, pool_landing, pool_segments,
 };
+use crate::when_all::WhenAll;
 
 /// The longest range that one operation allocates or deallocates, so that none keeps the medium for long.
 const ALLOCATE_BYTES_MAX: u64 = 1 << 30;
@@ -98,8 +99,6 @@ struct Lane {
     slots: RefCell<Slots<Entry>>,
     /// Requests that wait for a buffer.
     waiting: RefCell<VecDeque<Key>>,
-    /// Requests that ended without an operation, until the submission is over.
-    ended: RefCell<VecDeque<(Key, Result<(), VolumeError>)>>,
     fences: RefCell<Vec<(u64, Arc<WhenAll>)>>,
     next_number: Cell<u64>,
     /// Operations that the system has.
@@ -125,7 +124,6 @@ impl FileQueue {
             sink: RefCell::new(Some(sink)),
             slots: RefCell::new(Slots::with_capacity(depth as usize)),
             waiting: RefCell::default(),
-            ended: RefCell::default(),
             fences: RefCell::default(),
             next_number: Cell::new(0),
             operations: Cell::new(0),
@@ -148,12 +146,12 @@ impl Queue for FileQueue {
         pool_landing(self.lane.reactor.pool(), (blocks as usize) << shift)
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
         let geometry = self.lane.geometry();
         while self.lane.slots.borrow().len() < self.lane.depth
             && let Some(request) = batch.pop_front()
         {
-            self.lane.begin(&geometry, request);
+            done.extend(self.lane.begin(&geometry, request));
         }
     }
 
@@ -192,7 +190,6 @@ impl Drop for FileQueue {
         let lane = &self.lane;
         drop(lane.sink.borrow_mut().take());
         lane.waiting.borrow_mut().clear();
-        lane.ended.borrow_mut().clear();
         let mut slots = lane.slots.borrow_mut();
         let idle: Vec<_> = slots
             .iter()
@@ -248,7 +245,8 @@ impl Lane {
         self.sink.borrow().is_none() && self.slots.borrow().is_empty()
     }
 
-    fn begin(&self, geometry: &Geometry, request: Request) {
+    /// Begins a request; its completion where it takes no operation.
+    fn begin(&self, geometry: &Geometry, request: Request) -> Option<Completion> {
         let number = self.next_number.get();
         self.next_number.set(number + 1);
         let mut entry = Entry {
@@ -263,15 +261,16 @@ impl Lane {
             Ok(()) => self.first(geometry, &mut entry),
             Err(error) => Next::Done(Err(error)),
         };
-        let key = self.slots.borrow_mut().insert(entry);
-        match next {
-            // No completion comes from within a submission.
-            Next::Done(result) => {
-                self.ended.borrow_mut().push_back((key, result));
-                self.wake();
-            }
-            next => self.go_on(key, next),
+        if let Next::Done(result) = next {
+            return Some(Completion {
+                token: entry.token,
+                result,
+                operation: entry.operation,
+            });
         }
+        let key = self.slots.borrow_mut().insert(entry);
+        self.go_on(key, next);
+        None
     }
 
     fn go_on(&self, key: Key, next: Next) {
@@ -624,10 +623,6 @@ impl Lane {
         }
     }
 
-    fn take_ended(&self) -> Option<(Key, Result<(), VolumeError>)> {
-        self.ended.borrow_mut().pop_front()
-    }
-
     /// Lets go of the fences that nothing older is in flight for.
     fn release_fences(&self) {
         if self.fences.borrow().is_empty() {
@@ -652,7 +647,7 @@ impl Drop for Lane {
     }
 }
 
-/// The task of a queue: it takes fences, hands out what ended within a submission, and finds buffers for what waits.
+/// The task of a queue: it takes fences, and finds buffers for what waits.
 /// It lives until the queue is dropped and everything of it has ended.
 struct Attendant {
     lane: Rc<Lane>,
@@ -677,9 +672,6 @@ impl Future for Attendant {
         lane.fences
             .borrow_mut()
             .extend(fences.into_iter().map(|fence| (limit, fence)));
-        while let Some((key, result)) = lane.take_ended() {
-            lane.finish(key, result);
-        }
         lane.retry();
         lane.release_fences();
         if lane.is_over() {

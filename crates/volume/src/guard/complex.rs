@@ -3,7 +3,6 @@
 //! Positions are in bytes here, as both sizes of block are at work. No step holds a buffer while it waits for another: a
 //! read that is longer than one transfer takes all of its buffers first.
 
-use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -36,13 +35,9 @@ pub(super) async fn run(
     let shift = guard.inner_shift - guard.ratio_shift;
     let (lba, blocks) = operation.range().expect("a flush is one step");
     let range = lba << shift..(lba + blocks) << shift;
-    let steps = Steps {
-        lane,
-        key,
-        changed: Cell::new(false),
-    };
+    let steps = Steps { lane, key };
     let result = steps.run(operation, range).await;
-    result.map_err(|error| match steps.changed.get() {
+    result.map_err(|error| match lane.has_changed(key) {
         true => error.after_a_part(),
         false => error,
     })
@@ -51,8 +46,6 @@ pub(super) async fn run(
 struct Steps<'lane> {
     lane: &'lane Rc<Lane>,
     key: Key,
-    /// Whether a step has changed something.
-    changed: Cell<bool>,
 }
 
 impl Steps<'_> {
@@ -106,7 +99,7 @@ impl Steps<'_> {
         operation: Operation,
         under: Option<&Ticket>,
     ) -> (Result<(), VolumeError>, Operation) {
-        if !self.changed.get() && self.lane.is_cancelled(self.key) {
+        if !self.lane.has_changed(self.key) && self.lane.is_cancelled(self.key) {
             return (Err(VolumeError::Cancelled), operation);
         }
         self.lane.call(self.key, operation, under).await
@@ -241,7 +234,7 @@ impl Steps<'_> {
                 fua,
             };
             self.call(write, under).await.0?;
-            self.changed.set(true);
+            self.lane.note_changed(self.key);
         }
         Ok(())
     }
@@ -289,7 +282,9 @@ impl Steps<'_> {
         match self.call(native, None).await.0 {
             Err(VolumeError::Unsupported) => {}
             ended => {
-                self.changed.set(self.changed.get() || ended.is_ok());
+                if ended.is_ok() {
+                    self.lane.note_changed(self.key);
+                }
                 return ended;
             }
         }

@@ -16,16 +16,16 @@ use weir_block::{
     Token, VolumeError,
 };
 use weir_memory::Segments;
-use weir_reactor::{Instant, Reactor, Task, Timer, oneshot};
+use weir_reactor::{Instant, Mailbox, Reactor, Task, Timer, oneshot};
 
 use super::limits::{Account, Class};
 use super::meter::{Meter, Waiting};
 use super::statistics::Counters;
 use super::table::{Acknowledged, LockId, Locked, Message, QueueMailbox, overlaps};
 use super::{Guard, complex};
-use crate::mailbox::{Mailbox, WhenAll};
 use crate::slots::{Key, Slots};
-use crate::support::{change_range, check, pool_landing, pool_segments};
+use crate::support::{change_range, check, next_turn, pool_landing, pool_segments};
+use crate::when_all::WhenAll;
 
 /// How long an emulation waits before it looks for a buffer again.
 const BUFFER_RETRY: Duration = Duration::from_millis(1);
@@ -61,8 +61,6 @@ struct Below {
     origin: Origin,
     range: Range<u64>,
     number: u64,
-    sent: Instant,
-    overdue: bool,
     /// Of a user that is gone.
     hold: Option<Rc<Ticket>>,
 }
@@ -91,6 +89,8 @@ struct Emulated {
     user: User,
     number: u64,
     cancelled: bool,
+    /// A step has changed something: it is not to be ended early any more.
+    changed: bool,
     task: Option<Task<()>>,
     /// Of a user that is gone.
     hold: Option<Rc<Ticket>>,
@@ -131,7 +131,7 @@ pub(super) struct Lane {
     /// Those of them that only a hold keeps back: what one host left behind takes no room from others.
     held: Cell<u32>,
     emulated: RefCell<Slots<Emulated>>,
-    /// Ended without the volume below, until the submission is over.
+    /// Ended without the volume below, for the task to hand out.
     ended: RefCell<VecDeque<Ended>>,
     /// Locks and holds, as far as it has read of them.
     locks: RefCell<Vec<Locked>>,
@@ -216,7 +216,6 @@ impl GuardQueue {
         }
         let attendant = Attendant {
             lane: Rc::clone(&lane),
-            deadline: Timer::new(reactor),
             draw: Timer::new(reactor),
         };
         reactor.spawn(attendant).detach();
@@ -250,15 +249,17 @@ impl Queue for GuardQueue {
         pool_landing(self.lane.reactor.pool(), (blocks as usize) << shift)
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
         let lane = &self.lane;
         lane.read_holds();
         while lane.taken.get() - lane.held.get() < lane.depth
             && let Some(request) = batch.pop_front()
         {
-            lane.take(request);
+            if let Some(refused) = lane.take(request) {
+                done.push_back(refused);
+            }
         }
-        lane.flush();
+        lane.flush(done);
     }
 
     fn cancel(&mut self, token: Token) {
@@ -307,35 +308,67 @@ impl Drop for GuardQueue {
 
 impl CompletionSink for Lane {
     /// Called by the queue below. It must not be called back, so whatever needs it is left to the task.
-    fn complete(&self, completion: Completion) {
+    fn complete(&self, mut completion: Completion) {
+        match self.ended_below(&mut completion) {
+            Whose::User => self.sink.complete(completion),
+            others => self.go_on(others, completion),
+        }
+        self.after_ends();
+    }
+}
+
+/// Whose completion the one of a request below is.
+enum Whose {
+    /// The user's: it says what the user is told.
+    User,
+    /// That of a part of an emulated request.
+    Part(Rc<Part>),
+    /// Nobody's: the volume below does not support the request, which is done by other means.
+    Emulation(User, u64),
+}
+
+impl Lane {
+    /// A request ended below. Makes the user's completion of the one below where the user is to be told.
+    fn ended_below(&self, completion: &mut Completion) -> Whose {
         let key = Key {
             slot: completion.token.slot,
             generation: completion.token.generation,
         };
         let below = self.below.borrow_mut().remove(key);
-        let Completion {
-            mut result,
-            operation,
-            ..
-        } = completion;
-        if below.overdue && result == Err(VolumeError::Cancelled) {
-            result = Err(VolumeError::TimedOut);
+        let user = match below.origin {
+            Origin::Part(part) => return Whose::Part(part),
+            Origin::User(user) => user,
+        };
+        if self.guard.ratio_shift > 0 {
+            change_range(&mut completion.operation, |_, _| user.range);
         }
-        match below.origin {
-            Origin::Part(part) => part.end(result, operation),
-            Origin::User(user) => {
-                let is_abandoned = below.hold.is_some();
-                self.end_simple(user, below.number, result, operation, is_abandoned);
-            }
+        let is_unsupported = completion.result == Err(VolumeError::Unsupported);
+        if is_unsupported && below.hold.is_none() && complex::can_emulate(user.kind) {
+            return Whose::Emulation(user, below.number);
         }
+        completion.token = user.token;
+        self.count_end(&user, &completion.result);
+        Whose::User
+    }
+
+    /// Goes on with what is not the user's to know.
+    #[cold]
+    fn go_on(&self, whose: Whose, completion: Completion) {
+        match whose {
+            Whose::Part(part) => part.end(completion.result, completion.operation),
+            Whose::Emulation(user, number) => self.emulate(user, number, completion.operation),
+            Whose::User => unreachable!("the user is told"),
+        }
+    }
+
+    /// Requests have ended below: somebody may have waited for that, or for room.
+    fn after_ends(&self) {
         self.release_drains();
         if !self.outgoing.borrow().is_empty() {
             self.wake();
         }
     }
-}
 
-impl Lane {
     fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
@@ -348,8 +381,8 @@ impl Lane {
         number
     }
 
-    /// Takes a request of the user.
-    fn take(&self, request: Request) {
+    /// Takes a request of the user; its completion where it is refused.
+    fn take(&self, request: Request) -> Option<Completion> {
         let Request { token, operation } = request;
         let user = User {
             token,
@@ -359,24 +392,39 @@ impl Lane {
         };
         self.taken.set(self.taken.get() + 1);
         self.counters.taken(user.kind);
+        let number = self.number();
+        if self.passes(&operation) {
+            // The volume below checks it.
+            self.send(Origin::User(user), operation, range_of(user.range), number);
+            return None;
+        }
         let checked = if self.guard.retired.load(Ordering::Relaxed) {
             Err(VolumeError::Lost)
         } else {
             check(&self.guard.geometry.get(), &operation)
         };
         if let Err(error) = checked {
-            // No completion comes from within a submission.
-            let mut ended = self.ended.borrow_mut();
-            ended.push_back((user, Err(error), operation));
-            self.wake();
-            return;
+            return Some(self.end(user, Err(error), operation));
         }
-        let number = self.number();
         if self.is_limited.get() {
             self.begin_within_limits(user, number, operation);
         } else {
             self.begin(user, number, operation);
         }
+        None
+    }
+
+    /// Tells whether a request goes below as it is, now: in blocks of the same size, and neither limited nor kept back.
+    #[inline]
+    fn passes(&self, operation: &Operation) -> bool {
+        let guard = &*self.guard;
+        let is_refused = guard.config.read_only && operation.modifies();
+        !is_refused
+            && guard.ratio_shift == 0
+            && !guard.retired.load(Ordering::Relaxed)
+            && !self.is_limited.get()
+            && self.locks.borrow().is_empty()
+            && self.is_simple(operation)
     }
 
     /// Begins a request of the user, or keeps it back.
@@ -496,7 +544,7 @@ impl Lane {
     fn range_below(&self, (lba, blocks): (u64, u64)) -> Range<u64> {
         let shift = self.guard.ratio_shift;
         let rest = (1 << shift) - 1;
-        lba >> shift..(lba + blocks + rest) >> shift
+        lba >> shift..lba.saturating_add(blocks).saturating_add(rest) >> shift
     }
 
     /// Keeps a request back that is new here. Its data may have been received before a hold was announced, into what others
@@ -557,15 +605,9 @@ impl Lane {
             origin,
             range,
             number,
-            sent: self.reactor.now(),
-            overdue: false,
             hold: None,
         };
         let mut slots = self.below.borrow_mut();
-        if self.guard.config.deadline.is_some() && slots.is_empty() {
-            // The task sets its timer.
-            self.wake();
-        }
         let key = slots.insert(below);
         let token = Token {
             owner: 0,
@@ -577,44 +619,53 @@ impl Lane {
     }
 
     /// Hands the volume below what is meant for it. What it does not take is tried again after its next completion.
-    fn flush(&self) {
+    fn flush(&self, done: &mut VecDeque<Completion>) {
         let mut outgoing = self.outgoing.borrow_mut();
-        if !outgoing.is_empty()
-            && let Some(inner) = &mut *self.inner.borrow_mut()
-        {
-            inner.submit(&mut outgoing);
-        }
-    }
-
-    fn end_simple(
-        &self,
-        user: User,
-        number: u64,
-        result: Result<(), VolumeError>,
-        mut operation: Operation,
-        is_abandoned: bool,
-    ) {
-        if self.guard.ratio_shift > 0 {
-            change_range(&mut operation, |_, _| user.range);
-        }
-        let is_unsupported = result == Err(VolumeError::Unsupported);
-        if is_unsupported && !is_abandoned && complex::can_emulate(user.kind) {
-            self.emulate(user, number, operation);
+        if outgoing.is_empty() {
             return;
         }
-        self.end(user, result, operation);
+        let before = done.len();
+        if let Some(inner) = &mut *self.inner.borrow_mut() {
+            inner.submit(&mut outgoing, done);
+        }
+        drop(outgoing);
+        if done.len() == before {
+            return;
+        }
+        let mut at = before;
+        while at < done.len() {
+            match self.ended_below(&mut done[at]) {
+                Whose::User => at += 1,
+                others => {
+                    let completion = done.remove(at).expect("it is there");
+                    self.go_on(others, completion);
+                }
+            }
+        }
+        self.after_ends();
     }
 
-    fn end(&self, user: User, result: Result<(), VolumeError>, operation: Operation) {
+    /// The same from a task, outside of any submission.
+    fn flush_by_itself(&self) {
+        let mut done = VecDeque::new();
+        self.flush(&mut done);
+        self.sink.complete_all(&mut done);
+    }
+
+    fn end(&self, user: User, result: Result<(), VolumeError>, operation: Operation) -> Completion {
+        self.count_end(&user, &result);
+        Completion {
+            token: user.token,
+            result,
+            operation,
+        }
+    }
+
+    fn count_end(&self, user: &User, result: &Result<(), VolumeError>) {
         self.taken.set(self.taken.get() - 1);
         let took = self.reactor.now() - user.taken;
         self.counters
             .ended(user.kind, user.range.1, result.is_ok(), took);
-        self.sink.complete(Completion {
-            token: user.token,
-            result,
-            operation,
-        });
     }
 
     /// Has a request done in several steps by a task of its own.
@@ -627,6 +678,7 @@ impl Lane {
             user,
             number,
             cancelled: false,
+            changed: false,
             task: None,
             hold: None,
         });
@@ -637,7 +689,8 @@ impl Lane {
             if let Some(task) = emulated.task {
                 task.detach();
             }
-            lane.end(emulated.user, result, operation);
+            let completion = lane.end(emulated.user, result, operation);
+            lane.sink.complete(completion);
             lane.release_drains();
         });
         self.emulated.borrow_mut().get_mut(key).task = Some(task);
@@ -646,6 +699,16 @@ impl Lane {
     /// Returns whether the user wishes an emulated request to end.
     pub(super) fn is_cancelled(&self, key: Key) -> bool {
         self.emulated.borrow_mut().get_mut(key).cancelled
+    }
+
+    /// Returns whether a step of an emulated request has changed something.
+    pub(super) fn has_changed(&self, key: Key) -> bool {
+        self.emulated.borrow_mut().get_mut(key).changed
+    }
+
+    /// A step of an emulated request has changed something.
+    pub(super) fn note_changed(&self, key: Key) {
+        self.emulated.borrow_mut().get_mut(key).changed = true;
     }
 
     /// One request below as part of the emulated one `of`. `under` is the lock that the emulated one holds, which lets it pass:
@@ -662,7 +725,7 @@ impl Lane {
             waker: RefCell::default(),
         });
         let (origin, number) = (Origin::Part(Rc::clone(&part)), self.number());
-        let range = range_of(&operation);
+        let range = range_of(operation.range().unwrap_or_default());
         if under.is_none() && self.keeper(&origin, true, &range).is_some() {
             self.keep_back(KeptBack {
                 origin,
@@ -674,7 +737,10 @@ impl Lane {
         } else {
             self.send(origin, operation, range, number);
         }
-        self.flush();
+        self.flush_by_itself();
+        if part.ended.borrow().is_some() {
+            next_turn().await;
+        }
         std::future::poll_fn(|context| part.poll(context)).await
     }
 
@@ -724,18 +790,17 @@ impl Lane {
             .find(|(_, entry)| entry.user.token == token);
         if let Some((key, entry)) = found {
             entry.cancelled = true;
+            let is_changed = entry.changed;
             drop(emulated);
-            self.cancel_kept_back_part(key);
+            // Once something has changed, an end would leave the request done in part.
+            if !is_changed {
+                self.cancel_kept_back_part(key);
+                self.cancel_below(|origin| matches!(origin, Origin::Part(part) if part.of == key));
+            }
             return;
         }
         drop(emulated);
-        let below = self.below.borrow();
-        let found = below.iter().find(|(_, below)| is_it(&below.origin));
-        let key = found.map(|(key, _)| key);
-        drop(below);
-        if let Some(key) = key {
-            self.cancel_below(key);
-        }
+        self.cancel_below(is_it);
     }
 
     /// Ends the part of an emulated request that a lock keeps back.
@@ -749,8 +814,13 @@ impl Lane {
         }
     }
 
-    fn cancel_below(&self, key: Key) {
-        if let Some(inner) = &mut *self.inner.borrow_mut() {
+    /// Has the volume below end the request that `is_it` names, if it has it.
+    fn cancel_below(&self, is_it: impl Fn(&Origin) -> bool) {
+        let below = self.below.borrow();
+        let found = below.iter().find(|(_, below)| is_it(&below.origin));
+        let key = found.map(|(key, _)| key);
+        drop(below);
+        if let (Some(key), Some(inner)) = (key, &mut *self.inner.borrow_mut()) {
             inner.cancel(Token {
                 owner: 0,
                 slot: key.slot,
@@ -806,7 +876,7 @@ impl Lane {
     /// was lost may be here already.
     #[inline]
     fn read_holds(&self) {
-        if self.mailbox.is_filled() {
+        if self.mailbox.may_have_some() {
             self.read_holds_now();
         }
     }
@@ -928,26 +998,6 @@ impl Lane {
     fn is_over(&self) -> bool {
         self.inner.borrow().is_none()
     }
-
-    /// Asks the volume below to end what has been there for too long; when to look again.
-    fn cancel_overdue(&self, deadline: Duration) -> Option<Instant> {
-        let now = self.reactor.now();
-        let mut slots = self.below.borrow_mut();
-        let (mut overdue, mut next) = (Vec::new(), None::<Instant>);
-        for (key, below) in slots.iter_mut().filter(|(_, below)| !below.overdue) {
-            let due = below.sent + deadline;
-            if due <= now {
-                below.overdue = true;
-                overdue.push(key);
-            } else {
-                next = Some(next.map_or(due, |next| next.min(due)));
-            }
-        }
-        drop(slots);
-        overdue.into_iter().for_each(|key| self.cancel_below(key));
-        // What is taken from now on is due later than this.
-        next.or_else(|| (!self.below.borrow().is_empty()).then_some(now + deadline))
-    }
 }
 
 impl Part {
@@ -968,11 +1018,10 @@ impl Part {
     }
 }
 
-/// The task of a queue: messages, what ended within a submission, what waited for a limit, what the volume below did not take,
-/// deadlines.
+/// The task of a queue: messages, what was cancelled or given up, what waited for a limit, what the volume below
+/// did not take.
 struct Attendant {
     lane: Rc<Lane>,
-    deadline: Timer,
     draw: Timer,
 }
 
@@ -997,7 +1046,7 @@ impl Future for Attendant {
             lane.take_message(message);
         }
         while let Some((user, result, operation)) = lane.take_ended() {
-            lane.end(user, result, operation);
+            lane.sink.complete(lane.end(user, result, operation));
         }
         loop {
             match lane.draw() {
@@ -1008,25 +1057,13 @@ impl Future for Attendant {
                 break;
             }
         }
-        lane.flush();
+        lane.flush_by_itself();
         lane.release_drains();
-        if let Some(deadline) = lane.guard.config.deadline {
-            loop {
-                match lane.cancel_overdue(deadline) {
-                    Some(next) => self.deadline.set(next),
-                    None => self.deadline.clear(),
-                }
-                if self.deadline.poll_elapsed(context).is_pending() {
-                    break;
-                }
-            }
-        }
         Poll::Pending
     }
 }
 
-/// The blocks that a request concerns; none for a flush.
-fn range_of(operation: &Operation) -> Range<u64> {
-    let (lba, blocks) = operation.range().unwrap_or((0, 0));
-    lba..lba + blocks
+/// The blocks of a request, which nobody may have checked.
+fn range_of((lba, blocks): (u64, u64)) -> Range<u64> {
+    lba..lba.saturating_add(blocks)
 }

@@ -15,7 +15,7 @@ use weir_reactor::Reactor;
 use super::Guard;
 use super::lane::GuardQueue;
 use super::limits::{Account, Limits, Throttled};
-use crate::mailbox::WhenAll;
+use crate::when_all::WhenAll;
 
 /// A guarded volume under limits. See the module.
 pub struct LimitedVolume {

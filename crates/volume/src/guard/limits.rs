@@ -22,8 +22,8 @@ use weir_block::{Operation, OperationKind};
 use weir_reactor::Instant;
 
 use super::table::{Message, QueueMailbox};
-use crate::mailbox::WhenAll;
 use crate::support::lock;
+use crate::when_all::WhenAll;
 
 /// For how long a queue leases tokens.
 pub(super) const SLICE: Duration = Duration::from_millis(1);

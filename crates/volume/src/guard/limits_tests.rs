@@ -2,11 +2,11 @@
 //! leases, lines or turns.
 
 use weir_block::{OperationKind, Token};
+use weir_reactor::Mailbox;
 
 use super::super::lane::User;
 use super::super::meter::Meter;
 use super::*;
-use crate::mailbox::Mailbox;
 
 const BLOCK_SHIFT: u32 = 12;
 /// Bytes of the longest request.

@@ -30,11 +30,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use weir_block::{Announcement, HostNumber};
-use weir_reactor::Sender;
+use weir_reactor::{Mailbox, Sender};
 
 use super::statistics::{Gathering, VolumeStatistics};
-use crate::mailbox::{Mailbox, WhenAll};
 use crate::support::lock;
+use crate::when_all::WhenAll;
 
 /// Names a lock.
 pub(super) type LockId = u64;

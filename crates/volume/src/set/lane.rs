@@ -59,8 +59,8 @@ struct Lane {
     outgoing: RefCell<Vec<VecDeque<Request>>>,
     in_flight: RefCell<Slots<InFlight>>,
     spread: RefCell<Slots<Spread>>,
-    /// Refused, until the submission is over.
-    ended: RefCell<VecDeque<Completion>>,
+    /// Done at once by a member, until the submission to it is over.
+    done_below: RefCell<VecDeque<Completion>>,
     /// Requests that were taken and have not ended.
     taken: std::cell::Cell<usize>,
     waker: RefCell<Option<Waker>>,
@@ -82,7 +82,7 @@ impl SetQueue {
             outgoing: RefCell::new((0..members).map(|_| VecDeque::new()).collect()),
             in_flight: RefCell::new(Slots::with_capacity(depth as usize)),
             spread: RefCell::new(Slots::with_capacity(0)),
-            ended: RefCell::default(),
+            done_below: RefCell::default(),
             taken: std::cell::Cell::new(0),
             waker: RefCell::default(),
         });
@@ -113,13 +113,13 @@ impl Queue for SetQueue {
         pool_landing(lane.reactor.pool(), (blocks as usize) << shift)
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
         while self.lane.taken.get() < self.depth
             && let Some(request) = batch.pop_front()
         {
-            self.lane.take(request);
+            done.extend(self.lane.take(request));
         }
-        self.lane.flush();
+        self.lane.flush(done);
     }
 
     fn cancel(&mut self, token: Token) {
@@ -167,56 +167,63 @@ fn token_of(key: Key) -> Token {
 impl CompletionSink for Lane {
     /// Called by a member's queue, which must not be called back.
     fn complete(&self, completion: Completion) {
-        let key = Key {
-            slot: completion.token.slot,
-            generation: completion.token.generation,
-        };
-        let InFlight { part, member } = self.in_flight.borrow_mut().remove(key);
-        match part {
-            Part::Whole { token, lba } => {
-                let mut operation = completion.operation;
-                change_range(&mut operation, |_, blocks| (lba, blocks));
-                self.end(token, completion.result, operation);
-            }
-            Part::Of(spread) => self.part_ended(spread, member, completion),
-        }
-        if self.outgoing.borrow().iter().any(|left| !left.is_empty()) {
-            self.wake();
+        if let Some(completion) = self.ended_below(completion) {
+            self.sink.complete(completion);
         }
     }
 }
 
 impl Lane {
+    /// A member has done its part; the completion of the whole, where that was the last one.
+    fn ended_below(&self, completion: Completion) -> Option<Completion> {
+        let key = Key {
+            slot: completion.token.slot,
+            generation: completion.token.generation,
+        };
+        let InFlight { part, member } = self.in_flight.borrow_mut().remove(key);
+        let ended = match part {
+            Part::Whole { token, lba } => {
+                let mut operation = completion.operation;
+                change_range(&mut operation, |_, blocks| (lba, blocks));
+                Some(self.end(token, completion.result, operation))
+            }
+            Part::Of(spread) => self.part_ended(spread, member, completion),
+        };
+        if self.outgoing.borrow().iter().any(|left| !left.is_empty()) {
+            self.wake();
+        }
+        ended
+    }
+
     fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
     }
 
-    fn end(&self, token: Token, result: Result<(), VolumeError>, operation: Operation) {
+    fn end(
+        &self,
+        token: Token,
+        result: Result<(), VolumeError>,
+        operation: Operation,
+    ) -> Completion {
         self.taken.set(self.taken.get() - 1);
-        self.sink.complete(Completion {
+        Completion {
             token,
             result,
             operation,
-        });
+        }
     }
 
-    fn take(&self, request: Request) {
+    /// Takes a request; its completion where it is refused.
+    fn take(&self, request: Request) -> Option<Completion> {
         let Request {
             token,
             mut operation,
         } = request;
         self.taken.set(self.taken.get() + 1);
         if let Err(error) = check(&self.volume.geometry, &operation) {
-            // No completion comes from within a submission.
-            self.ended.borrow_mut().push_back(Completion {
-                token,
-                result: Err(error),
-                operation,
-            });
-            self.wake();
-            return;
+            return Some(self.end(token, Err(error), operation));
         }
         let single = operation.range().and_then(|(lba, blocks)| {
             let (member, at) = self.volume.layout.single(lba, blocks)?;
@@ -229,6 +236,7 @@ impl Lane {
             }
             None => self.spread(token, operation),
         }
+        None
     }
 
     fn send(&self, part: Part, member: usize, operation: Operation) {
@@ -242,13 +250,18 @@ impl Lane {
         });
     }
 
-    fn flush(&self) {
+    fn flush(&self, done: &mut VecDeque<Completion>) {
         let mut outgoing = self.outgoing.borrow_mut();
         let mut queues = self.queues.borrow_mut();
+        let mut done_below = self.done_below.borrow_mut();
         for (queue, left) in queues.iter_mut().zip(outgoing.iter_mut()) {
             if !left.is_empty() {
-                queue.submit(left);
+                queue.submit(left, &mut done_below);
             }
+        }
+        drop((outgoing, queues));
+        while let Some(completion) = done_below.pop_front() {
+            done.extend(self.ended_below(completion));
         }
     }
 
@@ -334,7 +347,7 @@ impl Lane {
             .collect()
     }
 
-    fn part_ended(&self, key: Key, member: usize, completion: Completion) {
+    fn part_ended(&self, key: Key, member: usize, completion: Completion) -> Option<Completion> {
         let mut slots = self.spread.borrow_mut();
         let spread = slots.get_mut(key);
         spread.pending -= 1;
@@ -354,7 +367,7 @@ impl Lane {
             }
         }
         if spread.pending > 0 {
-            return;
+            return None;
         }
         let mut spread = slots.remove(key);
         drop(slots);
@@ -365,7 +378,7 @@ impl Lane {
             Err(error) if spread.done_in_part => spread.result = Err(error.after_a_part()),
             Err(_) => {}
         }
-        self.end(spread.token, spread.result, spread.operation);
+        Some(self.end(spread.token, spread.result, spread.operation))
     }
 
     /// A miscompare of a part, counted from the start of the whole.
@@ -415,10 +428,6 @@ impl Lane {
         let data: Views = data.collect();
         fill(buffers, data);
     }
-
-    fn take_ended(&self) -> Option<Completion> {
-        self.ended.borrow_mut().pop_front()
-    }
 }
 
 /// The error of a request of which two parts failed: the first, and of two differences the one nearer to the start.
@@ -435,7 +444,7 @@ fn first_error(before: Result<(), VolumeError>, error: VolumeError) -> VolumeErr
     }
 }
 
-/// The task of a queue: it hands out what was refused, and submits what a member did not take.
+/// The task of a queue: it submits what a member did not take.
 struct Attendant {
     lane: Rc<Lane>,
 }
@@ -457,15 +466,9 @@ impl Future for Attendant {
             *waker = Some(context.waker().clone());
         }
         drop(waker);
-        while let Some(Completion {
-            token,
-            result,
-            operation,
-        }) = lane.take_ended()
-        {
-            lane.end(token, result, operation);
-        }
-        lane.flush();
+        let mut done = VecDeque::new();
+        lane.flush(&mut done);
+        lane.sink.complete_all(&mut done);
         Poll::Pending
     }
 }

@@ -1,10 +1,19 @@
 //! The kinds that pass the contract: alone and behind a guard, on the real system and on the simulated one.
 
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use weir_block::{BlockSize, Volume};
+use weir_block::{
+    BlockSize, Completion, CompletionSink, FenceReply, Geometry, HealthFuture, Landing, Operation,
+    Queue, Request, ResizeFuture, Token, Volume, VolumeError, Watcher, submit_to,
+};
+use weir_reactor::Reactor;
 use weir_reactor::sim::DiskConfig;
 use weir_volume::{Guard, GuardConfig};
 
@@ -278,4 +287,232 @@ fn stripes_on_the_real_system() {
     let member = |name: &str| format!("file:{}?size=3M", directory.path().join(name).display());
     let url = stripe_of("128k", &[member("a"), member("b"), member("c")]);
     both(&harness, &url, RETAINS, seed);
+}
+
+/// The one thing that a volume does wrong.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Flaw {
+    Nothing,
+    /// A fence is never over.
+    FenceNever,
+    /// A fence is over while writes are under way.
+    FenceAtOnce,
+    /// A request that is cancelled is never completed.
+    CancelSwallows,
+    /// A request that is cancelled is completed as well as it ends.
+    CancelTwice,
+    /// A request that is cancelled ends as cancelled, and is done.
+    CancelLies,
+    /// Nobody is told of anything.
+    WatchNothing,
+    /// A resize says that it was done.
+    ResizeSaysSo,
+    /// A volume that can be resized says that another kind cannot.
+    ResizeOfAnother,
+    /// A drive never answers.
+    HealthNever,
+}
+
+/// Memory whose requests take a while, with a flaw.
+struct Flawed {
+    inner: Arc<dyn Volume>,
+    flaw: Flaw,
+    /// Fences so far: what was begun before the last has no effect.
+    fences: Arc<AtomicU64>,
+}
+
+impl Volume for Flawed {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) {
+        if self.flaw != Flaw::WatchNothing {
+            self.inner.watch(watcher);
+        }
+    }
+
+    fn open_queue(
+        self: Arc<Self>,
+        reactor: &Reactor,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Box<dyn Queue>, VolumeError> {
+        let inner = Arc::clone(&self.inner).open_queue(reactor, depth, Rc::clone(&sink))?;
+        Ok(Box::new(FlawedQueue {
+            flaw: self.flaw,
+            fences: Arc::clone(&self.fences),
+            inner: Rc::new(std::cell::RefCell::new(inner)),
+            under_way: Rc::default(),
+            sink,
+            depth: depth as usize,
+            reactor: reactor.clone(),
+        }))
+    }
+
+    fn fence(&self, reply: FenceReply) {
+        match self.flaw {
+            Flaw::FenceNever => std::mem::forget(reply),
+            Flaw::FenceAtOnce => reply(Ok(())),
+            _ => {
+                self.fences.fetch_add(1, Ordering::SeqCst);
+                reply(Ok(()));
+            }
+        }
+    }
+
+    fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
+        match self.flaw {
+            Flaw::ResizeSaysSo => {
+                let geometry = Geometry {
+                    blocks,
+                    ..self.geometry()
+                };
+                Box::pin(std::future::ready(Ok(geometry)))
+            }
+            Flaw::ResizeOfAnother => {
+                let kind = "file";
+                Box::pin(std::future::ready(Err(
+                    weir_block::ResizeError::Unsupported { kind },
+                )))
+            }
+            _ => Arc::clone(&self.inner).resize(reactor, blocks, force),
+        }
+    }
+
+    fn health(&self, reactor: &Reactor) -> HealthFuture {
+        match self.flaw {
+            Flaw::HealthNever => Box::pin(std::future::pending()),
+            _ => self.inner.health(reactor),
+        }
+    }
+}
+
+/// Writes reach the memory after a while, whether the queue is there still or not.
+struct FlawedQueue {
+    flaw: Flaw,
+    fences: Arc<AtomicU64>,
+    inner: Rc<std::cell::RefCell<Box<dyn Queue>>>,
+    under_way: Rc<std::cell::RefCell<Vec<(Token, bool)>>>,
+    sink: Rc<dyn CompletionSink>,
+    depth: usize,
+    reactor: Reactor,
+}
+
+impl Queue for FlawedQueue {
+    fn landing(&mut self, lba: u64, blocks: u32) -> Landing {
+        self.inner.borrow_mut().landing(lba, blocks)
+    }
+
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
+        while self.under_way.borrow().len() < self.depth
+            && let Some(request) = batch.pop_front()
+        {
+            if !request.operation.modifies() {
+                let mut one = VecDeque::from([request]);
+                self.inner.borrow_mut().submit(&mut one, done);
+                continue;
+            }
+            self.begin(request);
+        }
+    }
+
+    fn cancel(&mut self, token: Token) {
+        let mut under_way = self.under_way.borrow_mut();
+        let found = under_way.iter_mut().find(|(other, _)| *other == token);
+        let Some((_, is_cancelled)) = found else {
+            return;
+        };
+        *is_cancelled = true;
+        drop(under_way);
+        if matches!(self.flaw, Flaw::CancelTwice | Flaw::CancelLies) {
+            self.sink.complete(Completion {
+                token,
+                result: Err(VolumeError::Cancelled),
+                operation: Operation::Flush,
+            });
+        }
+    }
+}
+
+impl FlawedQueue {
+    fn begin(&self, request: Request) {
+        let Request { token, operation } = request;
+        self.under_way.borrow_mut().push((token, false));
+        let (flaw, sink, reactor) = (self.flaw, Rc::clone(&self.sink), self.reactor.clone());
+        let under_way = Rc::clone(&self.under_way);
+        let (inner, fences) = (Rc::clone(&self.inner), Arc::clone(&self.fences));
+        let before = fences.load(Ordering::SeqCst);
+        let task = async move {
+            reactor.sleep(Duration::from_millis(1)).await;
+            let is_fenced = fences.load(Ordering::SeqCst) != before;
+            let at = |under_way: &[(Token, bool)]| {
+                let mut tokens = under_way.iter().map(|(token, _)| *token);
+                tokens
+                    .position(|other| other == token)
+                    .expect("it is under way")
+            };
+            let place = at(&under_way.borrow());
+            let (_, is_cancelled) = under_way.borrow_mut().remove(place);
+            let mut batch = VecDeque::from([Request { token, operation }]);
+            match flaw {
+                Flaw::CancelSwallows if is_cancelled => {}
+                _ if is_fenced => cancelled(batch, &*sink),
+                Flaw::CancelLies if is_cancelled => {
+                    let mut done = VecDeque::new();
+                    inner.borrow_mut().submit(&mut batch, &mut done);
+                }
+                Flaw::Nothing if is_cancelled => cancelled(batch, &*sink),
+                _ => submit_to(&mut **inner.borrow_mut(), &mut batch, &*sink),
+            }
+        };
+        self.reactor.spawn(task).detach();
+    }
+}
+
+fn cancelled(batch: VecDeque<Request>, sink: &dyn CompletionSink) {
+    for Request { token, operation } in batch {
+        sink.complete(Completion {
+            token,
+            result: Err(VolumeError::Cancelled),
+            operation,
+        });
+    }
+}
+
+/// A stub of a fence, of cancelling, of watching, of a resize or of health does not pass.
+#[test]
+fn a_volume_with_one_flaw_does_not_pass() {
+    let seed = seed("a_volume_with_one_flaw_does_not_pass");
+    let flaws = [
+        Flaw::Nothing,
+        Flaw::FenceNever,
+        Flaw::FenceAtOnce,
+        Flaw::CancelSwallows,
+        Flaw::CancelTwice,
+        Flaw::CancelLies,
+        Flaw::WatchNothing,
+        Flaw::ResizeSaysSo,
+        Flaw::ResizeOfAnother,
+        Flaw::HealthNever,
+    ];
+    for flaw in flaws {
+        let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+        let inner = harness.open("mem:?size=2M");
+        let fences = Arc::default();
+        let volume: Arc<dyn Volume> = Arc::new(Flawed {
+            inner,
+            flaw,
+            fences,
+        });
+        let passes = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            contract(&harness, &volume, RETAINS, seed);
+        }));
+        assert_eq!(passes.is_ok(), flaw == Flaw::Nothing, "{flaw:?}");
+        std::mem::forget(harness);
+    }
 }

@@ -1,4 +1,4 @@
-//! A guard's duties beside locks: resizing, retiring, fences, counters, read-only, deadlines.
+//! A guard's duties beside locks: resizing, retiring, fences, counters, read-only, cancelling.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -353,7 +353,8 @@ fn of_two_sizes_the_later_stays() {
 /// A volume that does as it is scripted: it says no to what it does not support, and holds requests until cancelled.
 struct Scripted {
     geometry: Geometry,
-    holds: bool,
+    /// What begins at this block or later is held until it is cancelled.
+    held_from: u64,
     unsupported: &'static [OperationKind],
     /// Blocks from this one on are lost.
     lost_from: u64,
@@ -428,24 +429,21 @@ impl Queue for ScriptedQueue {
     }
 
     /// Takes one request at a time, so that whoever submits meets backpressure.
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
         let Some(request) = batch.pop_front() else {
             return;
         };
         let kind = request.operation.kind();
+        let (lba, _) = request.operation.range().unwrap_or_default();
         self.volume.asked.lock().unwrap().push(kind);
         if self.volume.unsupported.contains(&kind) {
             self.later(request.token, request.operation, VolumeError::Unsupported);
-        } else if request
-            .operation
-            .range()
-            .is_some_and(|(lba, _)| lba >= self.volume.lost_from)
-        {
+        } else if lba >= self.volume.lost_from {
             self.later(request.token, request.operation, VolumeError::Lost);
-        } else if self.volume.holds {
+        } else if lba >= self.volume.held_from {
             self.held.push(request);
         } else {
-            self.inner.submit(&mut VecDeque::from([request]));
+            self.inner.submit(&mut VecDeque::from([request]), done);
         }
     }
 
@@ -459,15 +457,15 @@ impl Queue for ScriptedQueue {
 
 fn scripted(
     harness: &Harness,
-    holds: bool,
+    held_from: u64,
     unsupported: &'static [OperationKind],
 ) -> (Arc<dyn Volume>, Arc<Mutex<Vec<OperationKind>>>) {
-    scripted_until(harness, holds, unsupported, u64::MAX)
+    scripted_until(harness, held_from, unsupported, u64::MAX)
 }
 
 fn scripted_until(
     harness: &Harness,
-    holds: bool,
+    held_from: u64,
     unsupported: &'static [OperationKind],
     lost_from: u64,
 ) -> (Arc<dyn Volume>, Arc<Mutex<Vec<OperationKind>>>) {
@@ -479,7 +477,7 @@ fn scripted_until(
             compare_write_blocks: 0,
             ..inner.geometry()
         },
-        holds,
+        held_from,
         unsupported,
         lost_from,
         inner,
@@ -494,7 +492,7 @@ fn what_a_volume_does_not_support_is_emulated() {
     let harness = Harness::simulated(seed, DiskConfig::default(), 1);
     let (volume, asked) = scripted(
         &harness,
-        false,
+        u64::MAX,
         &[
             OperationKind::Compare,
             OperationKind::WriteZeroes,
@@ -559,7 +557,7 @@ fn what_was_done_in_part_is_not_told_as_not_done() {
     let seed = seed("what_was_done_in_part_is_not_told_as_not_done");
     let harness = Harness::simulated(seed, DiskConfig::default(), 1);
     let unsupported = &[OperationKind::WriteZeroes];
-    let (volume, _) = scripted_until(&harness, false, unsupported, 4);
+    let (volume, _) = scripted_until(&harness, u64::MAX, unsupported, 4);
     let volume = as_volume(&guard(volume));
     harness.run(0, move |reactor| async move {
         let client = Client::open(&volume, &reactor, 8);
@@ -591,24 +589,13 @@ fn what_was_done_in_part_is_not_told_as_not_done() {
 }
 
 #[test]
-fn what_is_overdue_is_cancelled_and_timed_out() {
-    let seed = seed("what_is_overdue_is_cancelled_and_timed_out");
+fn what_its_user_cancels_is_cancelled() {
+    let seed = seed("what_its_user_cancels_is_cancelled");
     let harness = Harness::simulated(seed, DiskConfig::default(), 1);
-    let (volume, _) = scripted(&harness, true, &[]);
-    let config = GuardConfig {
-        deadline: Some(Duration::from_millis(30)),
-        ..GuardConfig::default()
-    };
-    let volume: Arc<dyn Volume> = Guard::new(volume, config).unwrap();
+    let (volume, _) = scripted(&harness, 0, &[]);
+    let volume = as_volume(&guard(volume));
     harness.run(0, move |reactor| async move {
         let client = Client::open(&volume, &reactor, 8);
-        for _ in 0..2 {
-            let began = reactor.now();
-            assert_eq!(client.read(0, 1).await, Err(VolumeError::TimedOut));
-            let took = reactor.now().since(began);
-            assert!(took >= Duration::from_millis(30) && took < Duration::from_millis(31));
-        }
-        // Cancelled by its user it is cancelled, and not timed out.
         let token = client.submit(Operation::Read {
             lba: 0,
             blocks: 1,
@@ -620,6 +607,51 @@ fn what_is_overdue_is_cancelled_and_timed_out() {
             Err(VolumeError::Cancelled)
         );
     });
+}
+
+/// A request of several steps ends at once when it is cancelled, unless one of them has changed something: then it goes on, for an end
+/// would leave it done in part.
+#[test]
+fn what_has_changed_something_is_not_ended_by_a_cancel() {
+    let seed = seed("what_has_changed_something_is_not_ended_by_a_cancel");
+    // Of blocks 0, 1 and 2 the first and the last are read, changed and written.
+    for held_from in 0..4 {
+        let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+        let (volume, asked) = scripted(&harness, held_from, &[]);
+        let config = GuardConfig {
+            block_size: Some(BlockSize::B512),
+            ..GuardConfig::default()
+        };
+        let volume = as_volume(&Guard::new(volume, config).unwrap());
+        harness.run(0, move |reactor| async move {
+            let client = Client::open(&volume, &reactor, 4);
+            let token = client.submit(Operation::WriteZeroes {
+                lba: 4,
+                blocks: 16,
+                deallocate: false,
+                fua: false,
+            });
+            reactor.sleep(Duration::from_millis(10)).await;
+            client.cancel(token);
+            reactor.sleep(Duration::from_millis(10)).await;
+            let steps = asked.lock().unwrap().len();
+            match held_from {
+                0 => assert_eq!(steps, 1, "only the first block was asked for"),
+                1 => assert_eq!(steps, 3, "the first block is written, the next is held"),
+                2 => assert_eq!(steps, 4, "the last one is held"),
+                _ => assert_eq!(steps, 5, "all is done"),
+            }
+            let ended = match held_from {
+                0 => Some(Err(VolumeError::Cancelled)),
+                3 => Some(Ok(())),
+                _ => None,
+            };
+            assert_eq!(client.answered(), u64::from(ended.is_some()));
+            if let Some(ended) = ended {
+                assert_eq!(client.completion(token).await.0, ended);
+            }
+        });
+    }
 }
 
 /// A queue is closed by dropping it, with anything in flight: its completions are lost, and nothing else is.
@@ -798,10 +830,9 @@ fn data_lands_in_the_pool_behind_a_lock() {
     let seed = seed("data_lands_in_the_pool_behind_a_lock");
     let harness = Harness::simulated(seed, DiskConfig::default(), 1);
     for block_size in [BlockSize::B4096, BlockSize::B512] {
-        let (volume, asked) = scripted(&harness, true, &[]);
+        let (volume, asked) = scripted(&harness, 0, &[]);
         let config = GuardConfig {
             block_size: Some(block_size),
-            deadline: Some(Duration::from_millis(30)),
             ..GuardConfig::default()
         };
         let volume = as_volume(&Guard::new(volume, config).unwrap());
@@ -828,13 +859,14 @@ fn data_lands_in_the_pool_behind_a_lock() {
             let data = vec![0; 2 * 4096];
             let operation = compare_write(4 * u64::from(ratio), 2 * ratio, &data, &data);
             let locking = clients[0].submit(operation);
-            // Its first step is a read under the lock, which the volume below keeps until that is overdue.
+            // Its first step is a read under the lock, which the volume below keeps.
             while asked.lock().unwrap().is_empty() {
                 reactor.sleep(Duration::from_micros(1)).await;
             }
             assert_eq!(anywhere(), [vec![3, 6, 7], vec![3, 6, 7]]);
+            clients[0].cancel(locking);
             let ended = clients[0].completion(locking).await.0;
-            assert_eq!(ended, Err(VolumeError::TimedOut));
+            assert_eq!(ended, Err(VolumeError::Cancelled));
             reactor.sleep(Duration::from_micros(1)).await;
             assert_eq!(anywhere(), [all.clone(), all]);
         });

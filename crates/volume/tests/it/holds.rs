@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_block::{
     Announcement, BlockSize, Completion, CompletionSink, Completions, FenceReply, Geometry,
     HostNumber, Landing, Operation, OperationKind, Queue, ReadBuffers, Request, ResizeError,
-    ResizeFuture, Router, Token, Volume, VolumeError, Watcher,
+    ResizeFuture, Router, Token, Volume, VolumeError, Watcher, submit_to,
 };
 use weir_reactor::sim::DiskConfig;
 use weir_reactor::{Reactor, oneshot};
@@ -119,14 +119,14 @@ impl Queue for GateQueue {
         self.inner.borrow_mut().landing(lba, blocks)
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>) {
+    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
         for request in batch.drain(..) {
             self.gate.taken.fetch_add(1, Ordering::SeqCst);
             let gate = Arc::clone(&self.gate);
             if !request.operation.modifies() || !gate.shut.load(Ordering::SeqCst) {
                 self.inner
                     .borrow_mut()
-                    .submit(&mut VecDeque::from([request]));
+                    .submit(&mut VecDeque::from([request]), done);
                 continue;
             }
             let (reactor, inner) = (self.reactor.clone(), Rc::clone(&self.inner));
@@ -143,7 +143,8 @@ impl Queue for GateQueue {
                     });
                     return;
                 }
-                inner.borrow_mut().submit(&mut VecDeque::from([request]));
+                let mut batch = VecDeque::from([request]);
+                submit_to(&mut **inner.borrow_mut(), &mut batch, &*sink);
             };
             self.reactor.spawn(kept).detach();
         }
@@ -342,7 +343,8 @@ fn users_of_one_queue_are_told_apart() {
                 owner: users[user].0,
                 ..Token::default()
             };
-            queue.submit(&mut VecDeque::from([Request { token, operation }]));
+            let mut batch = VecDeque::from([Request { token, operation }]);
+            submit_to(&mut *queue, &mut batch, &*router);
             token
         };
         gate.shut();
@@ -360,7 +362,8 @@ fn users_of_one_queue_are_told_apart() {
                 slot: 1,
                 ..own
             };
-            queue.submit(&mut VecDeque::from([Request { token, operation }]));
+            let mut batch = VecDeque::from([Request { token, operation }]);
+            submit_to(&mut *queue, &mut batch, &*router);
         };
         submit(1, read(0, 1));
         submit(2, read(0, 1));
@@ -427,7 +430,8 @@ fn a_hold_holds_from_the_moment_at_which_the_connection_is_lost() {
         let users = Users::new();
         let mut queues = [(); 2].map(|()| users.queue(&volume, &reactor, 8));
         let submit = |queue: &mut Box<dyn Queue>, token, operation| {
-            queue.submit(&mut VecDeque::from([Request { token, operation }]));
+            let mut batch = VecDeque::from([Request { token, operation }]);
+            submit_to(&mut **queue, &mut batch, &*users.router);
         };
         reactor.sleep(LONG).await;
         gate.shut();
@@ -474,7 +478,8 @@ fn what_is_held_takes_no_room_from_others() {
         gate.shut();
         let token = users.token(0, 0);
         let operation = write(0, 1, 1);
-        queue.submit(&mut VecDeque::from([Request { token, operation }]));
+        let mut batch = VecDeque::from([Request { token, operation }]);
+        submit_to(&mut *queue, &mut batch, &*users.router);
         let announcement: Announcement = Arc::new(());
         queue.abandon(token.owner, &announcement);
         drop(announcement);
@@ -484,12 +489,13 @@ fn what_is_held_takes_no_room_from_others() {
                 operation: read(0, 1),
             })
             .collect();
-        queue.submit(&mut held);
+        submit_to(&mut *queue, &mut held, &*users.router);
         assert!(held.is_empty(), "{} were not taken", held.len());
         for slot in 0..2 * DEPTH {
             let token = users.token(2, slot);
             let operation = read(0, 1);
-            queue.submit(&mut VecDeque::from([Request { token, operation }]));
+            let mut batch = VecDeque::from([Request { token, operation }]);
+            submit_to(&mut *queue, &mut batch, &*users.router);
             assert_eq!(users.answer(2).await, Ok(()));
         }
         // One of those that wait is given up.
@@ -509,7 +515,7 @@ fn what_is_held_takes_no_room_from_others() {
                 operation: write(u64::from(slot), 1, 2),
             })
             .collect();
-        queue.submit(&mut more);
+        submit_to(&mut *queue, &mut more, &*users.router);
         assert_eq!(more.len() as u32, DEPTH);
         gate.open();
         for _ in 0..DEPTH {

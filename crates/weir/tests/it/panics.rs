@@ -16,7 +16,7 @@ const SIGABRT: i32 = 6;
 /// A gateway that serves 256 blocks, three of which break something; its URL.
 fn serving() -> (Gateway, String) {
     let gateway = Gateway::started();
-    let url = gateway.serve(SUBSYSTEM, "planted", "planted:?size=1M");
+    let url = gateway.serve(SUBSYSTEM, "planted", "planted:?size=1M&delay=1ms");
     (gateway, url)
 }
 

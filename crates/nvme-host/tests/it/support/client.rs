@@ -40,7 +40,7 @@ impl Client {
         };
         self.next += 1;
         let mut batch = VecDeque::from([Request { token, operation }]);
-        self.queue.submit(&mut batch);
+        self.completions.submit(&mut *self.queue, &mut batch);
         assert!(batch.is_empty(), "there is room");
         token
     }
