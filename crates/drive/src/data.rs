@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use weir_load::random::{Random, mix};
 use weir_memory::{ALIGNMENT, SharedBuffer, View};
+use weir_reactor::random::{Random, mix};
 
 use crate::document::PassKind;
 

@@ -8,25 +8,21 @@ use hdrhistogram::Histogram;
 use crate::document::{Arrivals, Latency, Load, Operation, Operations, Processor, Run, Workload};
 use crate::runner::{Bench, Request};
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
-pub(crate) struct Random(u64);
+/// Numbers from a seed, and variates of them.
+pub(crate) struct Random(weir_reactor::random::Random);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Random(seed)
+        Random(weir_reactor::random::Random::new(seed))
     }
 
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        word ^ (word >> 31)
+        self.0.next()
     }
 
     /// Above 0, at most 1.
     fn unit(&mut self) -> f64 {
-        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
+        self.0.unit_above_zero()
     }
 
     /// Mean 1.

@@ -38,8 +38,8 @@ use self::recorder::{Cost, Intervals, Recorder, Unfinished, Window};
 use self::worker::{Counters, Data, Done, LaneEnd, Worker};
 use crate::lane::{Lane, LaneError};
 use crate::plan::{drive, refuse_zero};
-use crate::random::{Random, mix};
 use crate::workload::{Generator, Kind, Part, check_volume, deallocates_parts};
+use weir_reactor::random::{Random, mix};
 
 /// Random bytes that the writes of a job on one reactor take their data from. Long enough that a medium does not find repetitions
 /// easily.

@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use crate::random::{Random, mix};
+use weir_reactor::random::{Random, mix};
 
 /// The bits of a sequence number that count; those above say which machine of a run on several wrote.
 pub(crate) const SEQUENCE_BITS: u32 = 48;

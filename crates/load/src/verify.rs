@@ -22,15 +22,16 @@ use crate::diagnosis::{Before, Evidence, Finding, Holds, Wanted, look};
 use crate::lane::{Ended, Lane, LaneError};
 use crate::pattern::{self, Stamp};
 use crate::plan::{Plan, PlanError, drive, range_blocks, refuse_zero};
-use crate::random::{Random, Shuffle};
 use crate::search::{AGAIN_AFTER, Search, filled, for_each_block, read_of};
+use crate::shuffle::Shuffle;
+use weir_reactor::random::Random;
 
 /// Wrong requests that are looked into; more are counted.
 const SUSPECTS_MAX: usize = 16;
 /// Blocks that a queue remembers to have seen elsewhere than where they belong, before its first write there.
 const STRAYS_MAX: usize = 64;
 /// How often, in percent, a request reads what is not being written.
-const SPOT_CHECK_PERCENT: u8 = 33;
+const SPOT_CHECK_PERCENT: u64 = 33;
 
 /// When a run ends. It always ends with a whole comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,6 +20,7 @@ pub mod heap;
 pub mod linux;
 mod mailbox;
 mod net;
+pub mod random;
 mod remote;
 pub mod sim;
 mod slots;

@@ -1,4 +1,4 @@
-//! Choices that follow from a number: splitmix64. It decides the plan of a seed and what clients do, so that a change of the
+//! Choices that follow from a number: [`weir_reactor::random`]. It decides the plan of a seed and what clients do, so that a change of the
 //! world's own randomness does not change the plan.
 
 use std::ops::RangeInclusive;
@@ -6,28 +6,17 @@ use std::time::Duration;
 
 /// A sequence of choices.
 #[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(weir_reactor::random::Random);
 
 impl Random {
     /// The sequence of `seed`; `stream` tells sequences of one seed apart.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
-        let mut random = Random(seed ^ stream.wrapping_mul(0xA24B_AED4_963E_E407));
-        random.next();
-        random
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        Random(weir_reactor::random::Random::of_stream(seed, stream))
     }
 
     /// A number below `bound`, which is at least 1.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        assert!(bound > 0, "there is no number below 0");
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        self.0.below(bound)
     }
 
     pub(crate) fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
@@ -37,7 +26,7 @@ impl Random {
 
     /// True in `of` of 100 cases.
     pub(crate) fn percent(&mut self, of: u64) -> bool {
-        self.below(100) < of
+        self.0.percent(of)
     }
 
     pub(crate) fn pick<T: Clone>(&mut self, of: &[T]) -> T {

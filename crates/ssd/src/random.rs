@@ -1,8 +1,8 @@
-//! Randomness that follows from a seed, and is the same on every machine: splitmix64, and of floating point only what IEEE 754 says exactly.
+//! Randomness that follows from a seed, and is the same on every machine: [`weir_reactor::random`], and of floating point only what IEEE 754 says exactly.
 
 /// A sequence of numbers.
 #[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(weir_reactor::random::Random);
 
 /// Uniform variates that a normal one is made of; their sum has this less a half as its mean and a variance of 1.
 const UNIFORMS_OF_A_NORMAL: u32 = 12;
@@ -10,23 +10,12 @@ const UNIFORMS_OF_A_NORMAL: u32 = 12;
 impl Random {
     /// The sequence of `seed`; `stream` tells sequences of one seed apart.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
-        let mut random = Random(seed ^ stream.wrapping_mul(0xA24B_AED4_963E_E407));
-        random.next();
-        random
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        word ^ (word >> 31)
+        Random(weir_reactor::random::Random::of_stream(seed, stream))
     }
 
     /// At least 0 and less than 1.
     pub(crate) fn uniform(&mut self) -> f64 {
-        const STEP: f64 = 1.0 / (1u64 << 53) as f64;
-        (self.next() >> 11) as f64 * STEP
+        self.0.unit()
     }
 
     /// Exponential with a mean of 1. By von Neumann's method (1951), which compares and needs no logarithm.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use weir_block::{Landing, Operation, ReadBuffers, Volume, VolumeError};
 use weir_memory::{Segments, View, Views};
 use weir_reactor::Reactor;
+use weir_reactor::random::Random;
 
 use self::oracle::Oracle;
-use crate::harness::{self, Client, Harness, Random};
+use crate::harness::{self, Client, Harness};
 
 mod control;
 mod oracle;

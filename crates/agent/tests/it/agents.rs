@@ -1292,29 +1292,11 @@ fn strangers_are_heard_for_little() {
     });
 }
 
-/// A stream of numbers that look random, from a seed.
-struct Noise(u64);
-
-impl Noise {
-    fn next(&mut self) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn bytes(&mut self, most: u64) -> Vec<u8> {
-        let length = self.next() % most;
-        (0..length).map(|_| self.next() as u8).collect()
-    }
-}
-
 #[test]
 fn any_bytes_do_no_harm() {
     let seed = weir_reactor::sim::seed_from_env_or_random();
     println!("seed {seed}");
-    let mut noise = Noise(seed);
+    let mut noise = weir_reactor::random::Random::new(seed);
     let one = Running::start();
     block_on(async {
         for _ in 0..20 {

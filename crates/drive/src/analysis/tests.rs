@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use weir_load::random::Random;
+use weir_reactor::random::Random;
 
 /// Mean 0, standard deviation 1 (Box and Muller).
 fn normal(random: &mut Random) -> f64 {

@@ -90,28 +90,11 @@ fn seeds_pass() {
     }
 }
 
-/// Numbers of a seed, one after another.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    fn bytes(&mut self, length: u64) -> Vec<u8> {
-        (0..length).map(|_| self.next() as u8).collect()
-    }
-}
-
 #[test]
 fn what_is_made_up_passes() {
     let seed = seed_from_env_or_random();
     let witness = Witness(format!("made up of WEIR_SEED={seed}"));
-    let mut numbers = Numbers(seed);
+    let mut numbers = weir_reactor::random::Random::new(seed);
     let seeds = conversation_seeds();
     for _ in 0..CONVERSATIONS {
         // The beginning of a seed, so that most have queues, and then anything.
@@ -119,14 +102,14 @@ fn what_is_made_up_passes() {
         let mut data = known.clone();
         data.truncate(8 + 8 * (2 + numbers.next() as usize % 8));
         let steps = 8 * (numbers.next() % STEPS);
-        data.extend(numbers.bytes(steps));
+        data.extend(numbers.bytes(steps as usize));
         run_made_up("conversation", weir_fuzz_targets::conversation, data);
     }
     for (name, target) in TARGETS.iter().filter(|(name, _)| *name != "conversation") {
         let kept: Vec<_> = files(&folder("corpus", name));
         for _ in 0..INPUTS {
             let length = numbers.next() % 200;
-            let mut data = numbers.bytes(length);
+            let mut data = numbers.bytes(length as usize);
             if !kept.is_empty() && !numbers.next().is_multiple_of(4) {
                 // One that is kept, with some bytes changed.
                 data = fs::read(&kept[numbers.next() as usize % kept.len()]).expect("a file");

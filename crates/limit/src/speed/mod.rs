@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use weir_load::random::Random;
+use weir_reactor::random::Random;
 
 pub use run::Sample;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir_reactor::Instant;
 
 use super::Arrivals;
-use crate::random::{Random, mix};
+use weir_reactor::random::{Random, mix};
 
 const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 /// Exponential arrivals that are counted one by one: beyond them the number that is to be expected of the rest is off by less than a thousandth.

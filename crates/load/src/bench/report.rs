@@ -664,7 +664,7 @@ impl BenchReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use weir_reactor::random::Random;
 
     #[test]
     fn latencies_are_the_histogram_they_were_made_from_also_when_merged() {

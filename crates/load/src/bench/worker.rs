@@ -15,8 +15,8 @@ use super::arrivals::Schedule;
 use super::recorder::{Issued, Recorder, Window};
 use crate::Stop;
 use crate::lane::{Ended, Lane};
-use crate::random::Random;
 use crate::workload::{Generator, Kind, Next};
+use weir_reactor::random::Random;
 
 /// How often a lane that waits for what is due looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);

@@ -8,7 +8,8 @@ use weir_block::{Geometry, Volume};
 use super::zipf::Zipf;
 use super::{Access, HotArea, Kind, Stream, Workload};
 use crate::plan::{PlanError, range_blocks};
-use crate::random::{Random, Shuffle, mix};
+use crate::shuffle::Shuffle;
+use weir_reactor::random::{Random, mix};
 
 /// One request to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! Rejection-inversion (W. Hörmann, G. Derflinger: Rejection-inversion to generate variates from monotone discrete
 //! distributions, 1996): exact, with less than 1.2 tries in the mean.
 
-use crate::random::Random;
+use weir_reactor::random::Random;
 
 #[derive(Debug, Clone)]
 pub(super) struct Zipf {

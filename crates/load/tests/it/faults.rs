@@ -16,19 +16,21 @@ use weir_load::verify::{self, Until, VerifyConfig, VerifyError, VerifyReport};
 use weir_load::{Fault, Finding, Stop};
 use weir_memory::{View, Views, copy_views, slice_views, views_len};
 use weir_reactor::Reactor;
+use weir_reactor::random::Random;
 use weir_reactor::sim::seed_from_env_or_random;
 
 use crate::common::{open, simulate_with};
 
-/// Numbers for a randomised test (SplitMix64).
-struct Numbers(u64);
+/// Choices of a seed.
+struct Numbers(Random);
 
 impl Numbers {
+    fn new(seed: u64) -> Self {
+        Numbers(Random::new(seed))
+    }
+
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (word ^ (word >> 31)) % bound
+        self.0.below(bound)
     }
 
     fn of<T: Copy>(&mut self, choices: &[T]) -> T {
@@ -102,7 +104,7 @@ fn every_lie_is_found_and_named() {
             } else {
                 write
             };
-            let mut numbers = Numbers(seed);
+            let mut numbers = Numbers::new(seed);
             let config = config(&mut numbers, write.max(2));
             let block = numbers.below(BLOCKS);
             let findings = found(seed, &config, lie, write, block, (block + 64) % BLOCKS);
@@ -127,7 +129,7 @@ fn a_write_that_went_elsewhere_is_no_lost_one() {
     let first = seed_from_env_or_random();
     println!("seed {first}");
     for seed in (0..24).map(|run| first.wrapping_add(run)) {
-        let mut numbers = Numbers(seed);
+        let mut numbers = Numbers::new(seed);
         let write = 1 + numbers.below(3);
         let mut config = config(&mut numbers, write.max(2));
         let unit = config.request_bytes / 4096;
@@ -154,7 +156,7 @@ fn an_honest_volume_under_load_raises_no_alarm() {
     let first = seed_from_env_or_random();
     println!("seed {first}");
     for seed in (0..8).map(|run| first.wrapping_add(run)) {
-        let mut numbers = Numbers(seed);
+        let mut numbers = Numbers::new(seed);
         let url = numbers.of(&[
             "mem:?size=1M",
             "mem:?size=1000k&block_size=512",
@@ -271,7 +273,7 @@ async fn drive_both(
     let queues: Vec<_> = (0..2)
         .map(|queue| {
             let (own, volume, stop) = (reactor.clone(), Arc::clone(volume), stop.clone());
-            let (mut numbers, traffic) = (Numbers(seed ^ (queue << 32)), traffic.clone());
+            let (mut numbers, traffic) = (Numbers::new(seed ^ (queue << 32)), traffic.clone());
             let geometry = volume.geometry();
             reactor.spawn(async move {
                 let next = || traffic.next(&mut numbers, &geometry);
@@ -552,7 +554,7 @@ fn what_nobody_wrote_and_what_was_not_read_are_called_so() {
                 let config = VerifyConfig {
                     request_bytes: 16_384,
                     queues: 1,
-                    ..config(&mut Numbers(seed), 2)
+                    ..config(&mut Numbers::new(seed), 2)
                 };
                 (under_load, verified(&reactor, &volume, &config).await)
             });
@@ -669,7 +671,7 @@ fn volumes_that_are_one_medium_are_known_and_left_as_they_were() {
         let nothing = open(&reactor, "null:?size=1M").await;
         let run = VerifyConfig {
             queues: 1,
-            ..config(&mut Numbers(1), 1)
+            ..config(&mut Numbers::new(1), 1)
         };
         verified(&reactor, &one, &run).await.expect("it is sound");
         for (volumes, expected) in [
@@ -696,7 +698,7 @@ fn volumes_that_are_one_medium_are_known_and_left_as_they_were() {
 fn a_check_that_knows_the_passes_finds_a_lost_write() {
     simulate_with(7, |reactor| async move {
         let volume = open(&reactor, "mem:?size=1M").await;
-        let mut numbers = Numbers(1);
+        let mut numbers = Numbers::new(1);
         let run = VerifyConfig {
             queues: 1,
             ..config(&mut numbers, 2)

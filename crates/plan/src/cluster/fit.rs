@@ -4,6 +4,7 @@ use super::{
     Configuration, HostForm, MeasuredCurve, Parameter, Premises, StorageForm, Values, network,
 };
 use crate::matrix;
+use weir_reactor::random::Random;
 
 /// Of a parameter whose logarithm is less sure than this (one standard deviation), the curves say nothing worth having: a form with it is not shown.
 pub const DEVIATION_MAX: f64 = 0.5;
@@ -691,22 +692,22 @@ pub fn draws(
     freedom: u32,
     seed: u64,
 ) -> Vec<Option<Draw>> {
-    let mut state = seed;
+    let mut random = Random::new(seed);
     let factors: Vec<(&Fit, Option<Vec<Vec<f64>>>)> = fits
         .weighed()
         .map(|of| (of, matrix::cholesky(&of.covariance)))
         .collect();
     (0..count)
         .map(|_| {
-            let mut left = uniform(&mut state);
+            let mut left = random.unit_above_zero();
             let chosen = factors.iter().find(|(of, _)| {
                 left -= of.weight;
                 left <= 0.0
             });
             let (of, factor) = chosen.or(factors.last())?;
-            let normals: Vec<f64> = of.found.iter().map(|_| normal(&mut state)).collect();
-            let squares: f64 = (0..freedom).map(|_| normal(&mut state).powi(2)).sum();
-            let apart = normal(&mut state) / (squares / f64::from(freedom)).sqrt();
+            let normals: Vec<f64> = of.found.iter().map(|_| normal(&mut random)).collect();
+            let squares: f64 = (0..freedom).map(|_| normal(&mut random).powi(2)).sum();
+            let apart = normal(&mut random) / (squares / f64::from(freedom)).sqrt();
             let mut values = of.values;
             for ((parameter, _), row) in of.found.iter().zip(factor.as_ref()?) {
                 let moved: f64 = row.iter().zip(&normals).map(|(one, two)| one * two).sum();
@@ -722,24 +723,10 @@ pub fn draws(
         .collect()
 }
 
-/// Above 0 and at most 1.
-fn uniform(state: &mut u64) -> f64 {
-    ((next(state) >> 11) + 1) as f64 / (1u64 << 53) as f64
-}
-
 /// Of the standard normal distribution (Box and Muller 1958).
-pub(super) fn normal(state: &mut u64) -> f64 {
-    let radius = (-2.0 * uniform(state).ln()).sqrt();
-    radius * (std::f64::consts::TAU * uniform(state)).cos()
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut word = *state;
-    word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    word ^ (word >> 31)
+pub(super) fn normal(random: &mut Random) -> f64 {
+    let radius = (-2.0 * random.unit_above_zero().ln()).sqrt();
+    radius * (std::f64::consts::TAU * random.unit_above_zero()).cos()
 }
 
 /// The variance of the logarithm of `quantity` after another curve was measured in `candidate` at these numbers in flight, with the errors that the readings had

@@ -1,6 +1,7 @@
 //! The model on what is known: planted clusters, the published curves, and curves that show nothing.
 
 use proptest::prelude::*;
+use weir_reactor::random::Random;
 
 use super::fit::{FitError, Fits, Form, draws, fits, normal};
 use super::*;
@@ -704,8 +705,8 @@ fn of_delay(delay: f64) -> Values {
 
 /// Its curves, each reading off by `part` (one deviation of its logarithm).
 fn noisy_curves(values: &Values, part: f64, seed: u64) -> Vec<MeasuredCurve> {
-    let mut state = seed;
-    let mut off = || (part * normal(&mut state)).exp() - 1.0;
+    let mut random = Random::new(seed);
+    let mut off = || (part * normal(&mut random)).exp() - 1.0;
     let curves = MEASURED.into_iter().enumerate();
     let curves = curves.map(|(at, (reactors, bdevs, nodes))| {
         let noise: Vec<f64> = (0..9).map(|_| off()).collect();

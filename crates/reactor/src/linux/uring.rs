@@ -20,6 +20,7 @@ use crate::linux::notify::EventNotifier;
 use crate::linux::ring::Ring;
 use crate::linux::schedule::Schedule;
 use crate::linux::slot::{Next, Slot, error};
+use crate::random::Random;
 use crate::{
     Driver, Handle, Instant, Notifier, Op, OpToken, Outcome, Output, ProcessorTimes, Socket, Wait,
 };
@@ -71,7 +72,8 @@ pub(super) struct Uring {
     /// Where the notifier's count is read to.
     wake_count: Box<u64>,
     wake_armed: bool,
-    random: u64,
+    /// For jitter and the like.
+    random: Random,
     schedule: Schedule,
     discards_by_command: bool,
     system: Arc<LinuxSystem>,
@@ -101,7 +103,7 @@ impl Uring {
             notifier: Arc::new(EventNotifier::new()?),
             wake_count: Box::new(0),
             wake_armed: false,
-            random: u64::from_ne_bytes(seed),
+            random: Random::new(u64::from_ne_bytes(seed)),
             schedule: Schedule::of_this_thread(),
             discards_by_command: system.features().uses(Feature::BlockDiscard),
             system,
@@ -321,12 +323,7 @@ impl Driver for Uring {
     }
 
     fn random(&mut self) -> u64 {
-        // SplitMix64: for jitter and the like, not for secrets.
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.random;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
+        self.random.next()
     }
 
     fn submit(&mut self, token: OpToken, op: Op) {

@@ -1,6 +1,7 @@
 //! The model against what must hold of any drive, against the truth of its profile, and against what is known of garbage collection.
 
 use proptest::prelude::*;
+use weir_reactor::random::Random;
 use weir_ssd::{Model, Profile, Smart, TruthPhase};
 
 const MIB: u64 = 1 << 20;
@@ -16,19 +17,6 @@ fn quiet(mut profile: Profile) -> Profile {
     profile.noise = 0.0;
     profile.stall = None;
     profile
-}
-
-/// Splitmix64, to choose operations.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (word ^ (word >> 31)) % bound
-    }
 }
 
 /// Bytes of a pass and when they were written.
@@ -300,7 +288,7 @@ fn amplified(
             now = model.deallocate(now, offset, MIB.min(capacity - offset));
         }
     }
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut before = model.smart(now);
     for drive in 0..drives {
         if drive + 1 == drives {
@@ -361,7 +349,7 @@ fn an_idle_drive_makes_room_for_its_cache() {
     let cache = profile.cache.unwrap();
     let mut model = Model::new(&profile, 6);
     let mut now = pass(&mut model, 0, MIB, 8, 0).ends;
-    let mut random = Random(6);
+    let mut random = Random::new(6);
     for _ in 0..GIB / 4096 {
         now = model.write(now, random.below(GIB / 4096) * 4096, 4096);
     }

@@ -11,10 +11,11 @@ use weir_block::{
     Operation, Queue, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_reactor::Reactor;
+use weir_reactor::random::Random;
 use weir_reactor::sim::DiskConfig;
 use weir_ssd::{Model, Profile, SsdVolume};
 use weir_testing::contract::{Kind, contract};
-use weir_testing::harness::{self, Client, Harness, Random, seed};
+use weir_testing::harness::{self, Client, Harness, seed};
 use weir_volume::{Access, Guard, GuardConfig, OpenError, Registry, VolumeUrl};
 
 const MIB: u64 = 1 << 20;

@@ -273,22 +273,18 @@ fn a_request_larger_than_the_burst_goes_on_and_is_paid_off() {
 fn no_window_has_more_than_its_rate_and_the_burst() {
     let seed = weir_reactor::sim::seed_from_env_or_random();
     println!("no_window_has_more_than_its_rate_and_the_burst: WEIR_SEED={seed}");
-    let mut random = Random(seed);
+    let mut random = Random(weir_reactor::random::Random::new(seed));
     for _ in 0..200 {
         random_run(&mut random);
     }
 }
 
-/// Splitmix64.
-struct Random(u64);
+/// Choices of a seed.
+struct Random(weir_reactor::random::Random);
 
 impl Random {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (word ^ (word >> 31)) % bound
+        self.0.below(bound)
     }
 
     fn limit(&mut self, largest: u64) -> Option<RateLimit> {

@@ -774,7 +774,7 @@ async fn cancel_some(volume: Arc<dyn Volume>, reactor: Reactor, seed: u64) -> u3
     /// Blocks of each request.
     const BLOCKS: u32 = 5;
     let client = Client::open(&volume, &reactor, 16);
-    let mut random = harness::Random::new(seed);
+    let mut random = weir_reactor::random::Random::new(seed);
     let compare_write_at_most = volume.geometry().compare_write_blocks;
     let mut cancelled = 0;
     for round in 0..10_u8 {

@@ -11,9 +11,10 @@ use weir_block::{
     HostNumber, Landing, Operation, OperationKind, Queue, ReadBuffers, Request, ResizeError,
     ResizeFuture, Router, Token, Volume, VolumeError, Watcher, submit_to,
 };
+use weir_reactor::random::Random;
 use weir_reactor::sim::DiskConfig;
 use weir_reactor::{Reactor, oneshot};
-use weir_testing::harness::{self, Client, Harness, Random, compare_write, seed, views_of};
+use weir_testing::harness::{self, Client, Harness, compare_write, seed, views_of};
 use weir_volume::{Guard, GuardConfig, LimitedVolume, Limits, RateLimit};
 
 const BLOCK: usize = 4096;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_block::{BlockSize, Operation, ReadBuffers, Volume, VolumeError};
+use weir_reactor::random::Random;
 use weir_reactor::sim::DiskConfig;
 use weir_reactor::{Reactor, oneshot};
-use weir_testing::harness::{self, Client, Harness, Random, compare_write, seed};
+use weir_testing::harness::{self, Client, Harness, compare_write, seed};
 use weir_volume::{Guard, GuardConfig};
 
 /// Increments of the counter by each reactor.
