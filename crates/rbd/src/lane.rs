@@ -19,9 +19,9 @@ use weir_block::{
     Request, Token, VolumeError, compare_write_halves,
 };
 use weir_memory::{Segment, Segments, Views, copy_views, segments_len};
-use weir_reactor::{Delivery, Instant, Mailbox, Reactor, Recipient, Timer};
+use weir_reactor::{Delivery, Instant, Key, Mailbox, Reactor, Recipient, Slots, Timer};
 use weir_volume::parts::{
-    Key, Slots, WhenAll, check, check_range, compare_views, freeze, pool_landing, pool_segments,
+    WhenAll, check, check_range, compare_views, freeze, pool_landing, pool_segments,
 };
 
 use crate::error::Fault;

@@ -14,8 +14,8 @@ use weir_memory::Pool;
 
 use crate::executor::{Entered, Tasks};
 use crate::foreign::{Inbox, Recipient, Ticket};
+use crate::in_flight::{Completed, Handler, InFlight, Owner};
 use crate::remote::Shared;
-use crate::slots::{Completed, Handler, Owner, Slots};
 use crate::time::Timers;
 use crate::waiting::{Gap, Spin, Waiting};
 use crate::{Driver, Instant, Op, OpToken, Outcome, Output, Remote, Sleep, System, Task, Wait};
@@ -138,7 +138,7 @@ pub struct ReactorStats {
 struct Inner {
     id: ReactorId,
     driver: RefCell<Box<dyn Driver>>,
-    slots: RefCell<Slots>,
+    in_flight: RefCell<InFlight>,
     timers: Timers,
     tasks: Tasks,
     shared: Arc<Shared>,
@@ -276,7 +276,7 @@ impl Reactor {
     pub fn submit(&self, op: Op, handler: Rc<dyn Handler>, user: u64) -> OpToken {
         let token = self
             .0
-            .slots
+            .in_flight
             .borrow_mut()
             .insert(Owner::Handler(handler, user));
         self.0.driver.borrow_mut().submit(token, op);
@@ -285,7 +285,7 @@ impl Reactor {
 
     /// Submits an operation as a future. Dropping the future cancels the operation, whose buffers come back later.
     pub fn start(&self, op: Op) -> OpFuture {
-        let token = self.0.slots.borrow_mut().insert(Owner::Future(None));
+        let token = self.0.in_flight.borrow_mut().insert(Owner::Future(None));
         self.0.driver.borrow_mut().submit(token, op);
         OpFuture {
             reactor: self.clone(),
@@ -325,7 +325,7 @@ impl Reactor {
     }
 
     fn abandon(&self, token: OpToken) {
-        let (in_flight, dropped) = self.0.slots.borrow_mut().abandon(token);
+        let (in_flight, dropped) = self.0.in_flight.borrow_mut().abandon(token);
         if in_flight {
             self.0.driver.borrow_mut().cancel(token);
         }
@@ -353,7 +353,7 @@ impl Future for OpFuture {
         let token = self
             .token
             .expect("a finished operation is not polled again");
-        let outcome = self.reactor.0.slots.borrow_mut().poll(token, context);
+        let outcome = self.reactor.0.in_flight.borrow_mut().poll(token, context);
         if outcome.is_ready() {
             self.token = None;
         }
@@ -489,7 +489,7 @@ impl Runner {
         let inner = Inner {
             id: config.id,
             driver: RefCell::new(driver),
-            slots: RefCell::default(),
+            in_flight: RefCell::default(),
             timers: Timers::default(),
             tasks: Tasks::default(),
             shared,
@@ -540,7 +540,7 @@ impl Runner {
     /// Operations in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.reactor.0.slots.borrow().in_flight()
+        self.reactor.0.in_flight.borrow().len()
     }
 
     /// Turns the reactor until it stops, sleeping when there is nothing to do.
@@ -778,7 +778,7 @@ impl Runner {
         inner.tasks.extend(inbox.tasks);
         drop(inbox.messages);
         inner.tasks.clear();
-        let (in_flight, dropped) = inner.slots.borrow_mut().abandon_all();
+        let (in_flight, dropped) = inner.in_flight.borrow_mut().abandon_all();
         drop(dropped);
         drop(inner.timers.take_all());
         if let Some(inbox) = inner.foreign.get() {
@@ -820,7 +820,7 @@ const SHUT_DOWN_POLL: Duration = Duration::from_millis(10);
 
 impl Reactor {
     fn dispatch(&self, token: OpToken, outcome: Outcome) {
-        let completed = self.0.slots.borrow_mut().complete(token, outcome);
+        let completed = self.0.in_flight.borrow_mut().complete(token, outcome);
         match completed {
             Completed::Nothing | Completed::Discard(_) => {}
             Completed::Wake(waker) => waker.wake(),

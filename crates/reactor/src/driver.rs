@@ -14,31 +14,8 @@ use crate::{Instant, Listener, LocalFile, Socket};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Handle(pub u32);
 
-/// Names one operation in flight on one reactor. Slot and generation: a late answer never meets a later operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct OpToken {
-    /// Index of the operation's slot.
-    pub slot: u32,
-    /// How often the slot was used before.
-    pub generation: u32,
-}
-
-impl OpToken {
-    /// Both parts in one word, as a driver hands them to the kernel.
-    #[must_use]
-    pub fn to_word(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.slot)
-    }
-
-    /// The token that [`OpToken::to_word`] made `word` of.
-    #[must_use]
-    pub fn from_word(word: u64) -> Self {
-        OpToken {
-            slot: word as u32,
-            generation: (word >> 32) as u32,
-        }
-    }
-}
+/// Names one operation in flight on one reactor.
+pub type OpToken = crate::slots::Key;
 
 /// One I/O operation. It owns its buffers, and keeps what it works on open, until its [`Outcome`] gives them back.
 #[derive(Debug)]

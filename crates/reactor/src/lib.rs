@@ -17,6 +17,7 @@ mod file;
 mod foreign;
 #[cfg(feature = "counting-heap")]
 pub mod heap;
+mod in_flight;
 pub mod linux;
 mod mailbox;
 mod net;
@@ -40,13 +41,14 @@ pub use driver::{
 pub use executor::Task;
 pub use file::{AdminQuery, File, FileInfo, FileKind, LocalFile, OpenOptions, UseDirect};
 pub use foreign::{DELIVERIES_MAX, Delivery, Recipient, Ticket};
+pub use in_flight::Handler;
 pub use mailbox::Mailbox;
 pub use net::{
     DetachedStream, Listener, Received, Shutdown, Socket, SocketOptions, SocketReport, TcpListener,
     TcpStream,
 };
 pub use remote::{Call, Remote, Stopped};
-pub use slots::Handler;
+pub use slots::{Key, Slots};
 pub use system::System;
 pub use time::{Instant, Sleep, Timer};
 pub use waiting::Spin;

@@ -1,137 +1,167 @@
-//! Who is told when an operation is done.
+//! What is in flight, by slot and generation: a late answer never meets a later request.
 
-use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
-
-use crate::{OpToken, Outcome};
-
-/// Takes the outcomes of operations that were submitted with [`crate::Reactor::submit`].
-pub trait Handler {
-    /// Operation `user` ended. Called between tasks, never from within a submission.
-    fn complete(&self, user: u64, outcome: Outcome);
-}
-
-pub(crate) enum Owner {
-    Handler(Rc<dyn Handler>, u64),
-    Future(Option<Waker>),
-    Done(Outcome),
-    /// Nobody waits any more; the outcome is dropped, and with it its buffers and an accepted socket.
-    Abandoned,
-}
-
-struct Slot {
-    generation: u32,
-    owner: Option<Owner>,
-}
-
-/// The operations in flight on one reactor.
-#[derive(Default)]
-pub(crate) struct Slots {
-    slots: Vec<Slot>,
+/// Entries that keep their number until they are removed. Slots are reused, so that none is allocated in the steady state.
+pub struct Slots<T> {
+    slots: Vec<Slot<T>>,
     free: Vec<u32>,
 }
 
-impl Slots {
-    pub(crate) fn in_flight(&self) -> usize {
-        self.slots.len() - self.free.len()
+struct Slot<T> {
+    generation: u32,
+    entry: Option<T>,
+}
+
+/// Names an entry while it is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Its place.
+    pub slot: u32,
+    /// How often the place was used before.
+    pub generation: u32,
+}
+
+impl Key {
+    /// Both parts in one word.
+    #[must_use]
+    pub fn to_word(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.slot)
     }
 
-    pub(crate) fn insert(&mut self, owner: Owner) -> OpToken {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot {
-                generation: 0,
-                owner: None,
-            });
-            (self.slots.len() - 1) as u32
-        });
-        let slot = &mut self.slots[index as usize];
-        assert!(slot.owner.is_none(), "a free slot has no owner");
-        slot.owner = Some(owner);
-        OpToken {
-            slot: index,
-            generation: slot.generation,
+    /// The key that [`Key::to_word`] made `word` of.
+    #[must_use]
+    pub fn from_word(word: u64) -> Self {
+        Key {
+            slot: word as u32,
+            generation: (word >> 32) as u32,
         }
-    }
-
-    fn get(&mut self, token: OpToken) -> &mut Owner {
-        let slot = &mut self.slots[token.slot as usize];
-        assert_eq!(
-            slot.generation, token.generation,
-            "an operation's token was used after its end"
-        );
-        slot.owner
-            .as_mut()
-            .expect("an operation in flight has an owner")
-    }
-
-    fn remove(&mut self, token: OpToken) -> Owner {
-        let slot = &mut self.slots[token.slot as usize];
-        assert_eq!(
-            slot.generation, token.generation,
-            "an operation ended twice"
-        );
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(token.slot);
-        slot.owner.take().expect("an operation ended twice")
-    }
-
-    /// Takes an outcome. What must be called afterwards, outside any borrow, is returned.
-    pub(crate) fn complete(&mut self, token: OpToken, outcome: Outcome) -> Completed {
-        if let owner @ Owner::Future(_) = self.get(token) {
-            let Owner::Future(waker) = std::mem::replace(owner, Owner::Done(outcome)) else {
-                unreachable!("matched above")
-            };
-            return waker.map_or(Completed::Nothing, Completed::Wake);
-        }
-        match self.remove(token) {
-            Owner::Handler(handler, user) => Completed::Handle(handler, user, outcome),
-            Owner::Abandoned => Completed::Discard(outcome),
-            Owner::Future(_) | Owner::Done(_) => unreachable!("an operation ended twice"),
-        }
-    }
-
-    pub(crate) fn poll(&mut self, token: OpToken, context: &mut Context<'_>) -> Poll<Outcome> {
-        if let Owner::Future(waker) = self.get(token) {
-            *waker = Some(context.waker().clone());
-            return Poll::Pending;
-        }
-        match self.remove(token) {
-            Owner::Done(outcome) => Poll::Ready(outcome),
-            _ => unreachable!("only a future's operation is polled"),
-        }
-    }
-
-    /// Gives up on an operation. Whether it is still in flight, so that it should be cancelled; and what is to be dropped.
-    pub(crate) fn abandon(&mut self, token: OpToken) -> (bool, Option<Owner>) {
-        match self.get(token) {
-            Owner::Done(_) => (false, Some(self.remove(token))),
-            owner => (true, Some(std::mem::replace(owner, Owner::Abandoned))),
-        }
-    }
-
-    /// Gives up on every operation; the tokens of those in flight.
-    pub(crate) fn abandon_all(&mut self) -> (Vec<OpToken>, Vec<Owner>) {
-        let live = |(index, slot): (usize, &Slot)| {
-            let token = OpToken {
-                slot: index as u32,
-                generation: slot.generation,
-            };
-            slot.owner.is_some().then_some(token)
-        };
-        let tokens: Vec<_> = self.slots.iter().enumerate().filter_map(live).collect();
-        let (mut in_flight, mut dropped) = (Vec::new(), Vec::new());
-        for token in tokens {
-            let (pending, owner) = self.abandon(token);
-            in_flight.extend(pending.then_some(token));
-            dropped.extend(owner);
-        }
-        (in_flight, dropped)
     }
 }
 
-pub(crate) enum Completed {
-    Nothing,
-    Wake(Waker),
-    Handle(Rc<dyn Handler>, u64, Outcome),
-    Discard(#[expect(dead_code, reason = "dropped by the caller, outside the borrow")] Outcome),
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Slots::with_capacity(0)
+    }
+}
+
+impl<T> Slots<T> {
+    /// Room for so many entries, and none yet.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        Slots {
+            slots: Vec::with_capacity(capacity),
+            free: Vec::with_capacity(capacity),
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Panics
+    /// When a free slot is not empty, which no call brings about.
+    pub fn insert(&mut self, entry: T) -> Key {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                generation: 0,
+                entry: None,
+            });
+            (self.slots.len() - 1) as u32
+        });
+        let place = &mut self.slots[slot as usize];
+        assert!(place.entry.is_none(), "a free slot is empty");
+        place.entry = Some(entry);
+        Key {
+            slot,
+            generation: place.generation,
+        }
+    }
+
+    /// An entry that is there.
+    ///
+    /// # Panics
+    /// When it was removed.
+    pub fn get_mut(&mut self, key: Key) -> &mut T {
+        let place = &mut self.slots[key.slot as usize];
+        assert_eq!(
+            place.generation, key.generation,
+            "an entry was used after its end"
+        );
+        place.entry.as_mut().expect("an entry in flight is there")
+    }
+
+    /// Takes an entry out.
+    ///
+    /// # Panics
+    /// When that was done before.
+    pub fn remove(&mut self, key: Key) -> T {
+        let place = &mut self.slots[key.slot as usize];
+        assert_eq!(
+            place.generation, key.generation,
+            "a request was completed twice"
+        );
+        place.generation = place.generation.wrapping_add(1);
+        self.free.push(key.slot);
+        place.entry.take().expect("a request was completed twice")
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+        self.slots.iter().enumerate().filter_map(|(slot, place)| {
+            let key = Key {
+                slot: slot as u32,
+                generation: place.generation,
+            };
+            place.entry.as_ref().map(|entry| (key, entry))
+        })
+    }
+
+    /// All of them, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
+        self.slots
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(slot, place)| {
+                let key = Key {
+                    slot: slot as u32,
+                    generation: place.generation,
+                };
+                place.entry.as_mut().map(|entry| (key, entry))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_reused_under_another_generation() {
+        let mut slots = Slots::with_capacity(1);
+        let first = slots.insert('a');
+        assert_eq!(slots.remove(first), 'a');
+        let second = slots.insert('b');
+        assert_eq!((first.slot, slots.len()), (second.slot, 1));
+        assert_ne!(first, second);
+        assert_eq!(Key::from_word(second.to_word()), second);
+        assert_eq!(*slots.get_mut(second), 'b');
+    }
+
+    #[test]
+    #[should_panic(expected = "completed twice")]
+    fn an_entry_ends_once() {
+        let mut slots = Slots::with_capacity(1);
+        let key = slots.insert(());
+        slots.remove(key);
+        slots.remove(key);
+    }
 }

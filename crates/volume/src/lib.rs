@@ -20,7 +20,6 @@ mod planted;
 pub mod probe;
 mod registry;
 mod set;
-mod slots;
 mod stripe;
 mod support;
 pub mod url;

@@ -1,6 +1,5 @@
 //! What volumes are made of: for kinds of volume in other crates as well.
 
-pub use crate::slots::{Key, Slots};
 pub use crate::support::{
     FailedSync, LiveGeometry, Watchers, check, check_range, check_resize, compare_views, fill,
     freeze, lock, pool_landing, pool_segments,

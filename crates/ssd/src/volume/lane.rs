@@ -12,7 +12,8 @@ use weir_block::{
     VolumeError,
 };
 use weir_reactor::{Instant, Reactor, Task, Timer};
-use weir_volume::parts::{Key, Slots, check, pool_landing};
+use weir_reactor::{Key, Slots};
+use weir_volume::parts::{check, pool_landing};
 
 use super::{Clock, Drive, SsdVolume};
 use crate::Model;

@@ -20,11 +20,11 @@ use weir_reactor::{
 };
 
 use super::FileVolume;
-use crate::slots::{Key, Slots};
 use crate::support::{
     TRANSFER_BYTES_MAX, check, compare_views, fill, freeze, pool_landing, pool_segments,
 };
 use crate::when_all::WhenAll;
+use weir_reactor::{Key, Slots};
 
 /// The longest range that one operation allocates or deallocates, so that none keeps the medium for long.
 const ALLOCATE_BYTES_MAX: u64 = 1 << 30;

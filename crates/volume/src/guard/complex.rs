@@ -10,8 +10,8 @@ use weir_block::{Operation, OperationKind, ReadBuffers, VolumeError, compare_wri
 use weir_memory::{Segment, Segments, View, Views, slice_views};
 
 use super::lane::{Lane, Ticket};
-use crate::slots::Key;
 use crate::support::{TRANSFER_BYTES_MAX, compare_views, fill, freeze, pool_segments};
+use weir_reactor::Key;
 
 /// What can be done by other means where the volume below does not support it.
 pub(super) fn can_emulate(kind: OperationKind) -> bool {

@@ -23,9 +23,9 @@ use super::meter::{Meter, Waiting};
 use super::statistics::Counters;
 use super::table::{Acknowledged, LockId, Locked, Message, QueueMailbox, overlaps};
 use super::{Guard, complex};
-use crate::slots::{Key, Slots};
 use crate::support::{change_range, check, next_turn, pool_landing, pool_segments};
 use crate::when_all::WhenAll;
+use weir_reactor::{Key, Slots};
 
 /// How long an emulation waits before it looks for a buffer again.
 const BUFFER_RETRY: Duration = Duration::from_millis(1);

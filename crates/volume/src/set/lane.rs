@@ -15,8 +15,8 @@ use weir_memory::{View, Views, slice_views};
 use weir_reactor::Reactor;
 
 use super::SetVolume;
-use crate::slots::{Key, Slots};
 use crate::support::{change_range, check, fill, pool_landing};
+use weir_reactor::{Key, Slots};
 
 /// A request that is one request to each of several members.
 struct Spread {
