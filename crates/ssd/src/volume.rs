@@ -16,7 +16,7 @@ use weir_block::{
 };
 use weir_reactor::{Instant, Reactor};
 use weir_volume::Factory;
-use weir_volume::parts::lock;
+use weir_volume::parts::{Fences, LaneQueue, lock};
 
 use crate::{Model, Smart};
 
@@ -79,6 +79,7 @@ pub struct SsdVolume {
     /// Whether the volume below deallocates too.
     passes_deallocations: bool,
     drive: Arc<Drive>,
+    fences: Fences,
 }
 
 impl SsdVolume {
@@ -114,12 +115,16 @@ impl Volume for SsdVolume {
         depth: u32,
         sink: Rc<dyn CompletionSink>,
     ) -> Result<Box<dyn Queue>, VolumeError> {
-        Ok(Box::new(lane::SsdQueue::open(&self, reactor, depth, sink)?))
+        let (lane, inner) = (lane::SsdLane::new(&self), [&self.inner]);
+        let queue = LaneQueue::open_above(lane, inner, reactor, depth, sink)?;
+        self.fences.add(&queue);
+        Ok(Box::new(queue))
     }
 
-    /// What was taken is with the volume below since.
+    /// What was taken is with the volume below then.
     fn fence(&self, reply: FenceReply) {
-        self.inner.fence(reply);
+        let inner = Arc::clone(&self.inner);
+        self.fences.fence(Box::new(move |_| inner.fence(reply)));
     }
 
     fn resize(self: Arc<Self>, _: &Reactor, _: u64, _: bool) -> ResizeFuture {

@@ -13,16 +13,16 @@ mod open;
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use weir_block::{
     CompletionSink, FenceReply, Geometry, HealthFuture, HealthReport, Queue, ResizeError,
     ResizeFuture, Volume, VolumeError, VolumeEvent, Watcher,
 };
-use weir_reactor::{File, FileKind, Mailbox, Reactor, oneshot};
+use weir_reactor::{File, FileKind, Reactor, oneshot};
 
-use crate::support::{FailedSync, SharedLive, Watchers, check_resize, lock};
-use crate::when_all::WhenAll;
+use crate::lane::{Fences, LaneQueue};
+use crate::support::{FailedSync, SharedLive, Watchers, check_resize};
 
 pub(crate) use open::open;
 
@@ -35,8 +35,7 @@ pub struct FileVolume {
     deallocate_bytes: u64,
     geometry: SharedLive,
     watchers: Watchers,
-    /// One for each queue, for fences.
-    mailboxes: Mutex<Vec<Arc<Mailbox<Arc<WhenAll>>>>>,
+    fences: Fences,
     unsupported: Unsupported,
     failed_sync: FailedSync,
     /// The drive that it is, if it is one.
@@ -88,23 +87,15 @@ impl Volume for FileVolume {
         depth: u32,
         sink: Rc<dyn CompletionSink>,
     ) -> Result<Box<dyn Queue>, VolumeError> {
-        let mailbox = Mailbox::new();
-        let mut mailboxes = lock(&self.mailboxes);
-        mailboxes.retain(|mailbox| !mailbox.is_closed());
-        mailboxes.push(Arc::clone(&mailbox));
-        drop(mailboxes);
-        Ok(Box::new(lane::FileQueue::new(
-            self, reactor, depth, sink, mailbox,
-        )))
+        let lane = lane::FileLane::new(Arc::clone(&self));
+        let queue = LaneQueue::new(lane, reactor, depth, sink);
+        self.fences.add(&queue);
+        Ok(Box::new(queue))
     }
 
     /// Operations on a file end by themselves, so a fence waits for them.
     fn fence(&self, reply: FenceReply) {
-        let all = WhenAll::new(reply);
-        let mailboxes = lock(&self.mailboxes).clone();
-        mailboxes
-            .iter()
-            .for_each(|mailbox| mailbox.post(Arc::clone(&all)));
+        self.fences.fence(reply);
     }
 
     fn resize(self: Arc<Self>, reactor: &Reactor, blocks: u64, force: bool) -> ResizeFuture {

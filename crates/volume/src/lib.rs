@@ -9,6 +9,7 @@ mod call;
 mod concat;
 mod file;
 mod guard;
+mod lane;
 #[cfg(feature = "planted-faults")]
 mod lying;
 mod mem;

@@ -13,21 +13,22 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use weir_block::{
-    BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing,
-    Operation, Queue, Request, ResizeError, ResizeFuture, Token, Volume, VolumeError, VolumeEvent,
-    Watcher, compare_write_halves,
+    BlockSize, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing, Operation, Queue,
+    ResizeError, ResizeFuture, Volume, VolumeError, VolumeEvent, Watcher, compare_write_halves,
 };
 use weir_memory::{Pool, SharedBuffer, View, Views, copy_views, slice_views};
-use weir_reactor::Reactor;
+use weir_reactor::{Key, Reactor};
 
-use crate::pace::{Ends, Pace};
+use crate::lane::{BackEnd, Lane, LaneQueue, Next, Turn, Work};
+use crate::pace::Pace;
 use crate::support::{
-    LiveGeometry, SharedLive, TRANSFER_BYTES_MAX, Watchers, blocks_of_size, check, check_resize,
+    LiveGeometry, SharedLive, TRANSFER_BYTES_MAX, Watchers, blocks_of_size, check_resize,
     compare_bytes, compare_views, fill, lock,
 };
 use crate::{Access, UrlError, VolumeUrl};
@@ -154,13 +155,14 @@ impl Volume for MemVolume {
         let lane = Arc::new(Mutex::new(Arc::clone(&lanes.directory)));
         lanes.lanes.retain(|lane| lane.strong_count() > 0);
         lanes.lanes.push(Arc::downgrade(&lane));
-        Ok(Box::new(MemQueue {
+        let lane = MemLane {
             geometry: Arc::clone(&self.geometry),
             lane,
             pool: reactor.pool().clone(),
-            ends: Ends::new(reactor, depth, sink, self.pace.as_ref()),
+            pace: self.pace.clone(),
             spare: Spare::default(),
-        }))
+        };
+        Ok(Box::new(LaneQueue::new(lane, reactor, depth, sink)))
     }
 
     /// What was submitted has taken effect when the submission returned; one that goes on now holds its lane.
@@ -227,46 +229,55 @@ fn resized(old: &Directory, bytes: u64) -> Directory {
     directory
 }
 
-struct MemQueue {
+struct MemLane {
     geometry: SharedLive,
     lane: Arc<Mutex<Directory>>,
     pool: Pool,
-    ends: Ends,
+    pace: Option<Arc<Pace>>,
     spare: Spare,
 }
 
-impl Queue for MemQueue {
-    fn landing(&mut self, _lba: u64, _blocks: u32) -> Landing {
+impl BackEnd for MemLane {
+    type State = ();
+    type Action = Infallible;
+    type Held<'a> = MutexGuard<'a, Directory>;
+
+    /// The lock comes first: a resize has all of them while it changes the geometry.
+    fn hold(&self) -> (Geometry, MutexGuard<'_, Directory>) {
+        let held = lock(&self.lane);
+        (self.geometry.get(), held)
+    }
+
+    fn landing(&self, _: &Reactor, _lba: u64, _blocks: u32) -> Landing {
         Landing::Anywhere
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
-        let directory = lock(&self.lane);
-        let geometry = self.geometry.get();
+    fn start(
+        &self,
+        turn: &Turn<'_>,
+        directory: &MutexGuard<'_, Directory>,
+        work: Work<'_, ()>,
+    ) -> Next<Infallible> {
         let pages = Pages {
-            directory: &directory,
-            block_shift: geometry.block_size.shift(),
+            directory,
+            block_shift: turn.geometry.block_size.shift(),
             spare: &self.spare,
             pool: &self.pool,
         };
-        let taken = self.ends.room().min(batch.len());
-        for Request {
-            token,
-            mut operation,
-        } in batch.drain(..taken)
-        {
-            let result = check(&geometry, &operation).and_then(|()| pages.execute(&mut operation));
-            let completion = Completion {
-                token,
-                result,
-                operation,
-            };
-            self.ends.push(completion, done);
-        }
+        let result = pages.execute(work.operation);
+        Pace::next(self.pace.as_ref(), turn.reactor, result)
     }
 
-    fn cancel(&mut self, _token: Token) {
+    fn run(&self, _: &Lane<Self>, _: Key, never: Infallible) {
+        match never {}
+    }
+
+    fn cancel(&self, _: &Lane<Self>, _: Key) {
         // Whatever was taken is done already.
+    }
+
+    fn leave(&self, _: &Lane<Self>) -> bool {
+        false
     }
 }
 

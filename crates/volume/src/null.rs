@@ -1,22 +1,21 @@
 //! `null:` discards what is written and reads as zeroes. It measures everything but storage; with a limit to its speed, it
 //! shows what everything else makes of storage that is slow.
 
-use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use weir_block::{
-    BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing,
-    Operation, Queue, ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError, VolumeEvent,
-    Watcher, compare_write_halves,
+    BlockSize, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing, Operation, Queue,
+    ReadBuffers, ResizeFuture, Volume, VolumeError, VolumeEvent, Watcher, compare_write_halves,
 };
 use weir_memory::{View, Views};
-use weir_reactor::Reactor;
+use weir_reactor::{Key, Reactor};
 
-use crate::pace::{Ends, Pace};
+use crate::lane::{BackEnd, Lane, LaneQueue, Next, Turn, Work};
+use crate::pace::Pace;
 use crate::support::{
-    SharedLive, TRANSFER_BYTES_MAX, Watchers, blocks_of_size, check, check_resize, compare_views,
-    freeze,
+    SharedLive, TRANSFER_BYTES_MAX, Watchers, blocks_of_size, check_resize, compare_views, freeze,
 };
 use crate::{Access, UrlError, VolumeUrl};
 
@@ -103,10 +102,11 @@ impl Volume for NullVolume {
         depth: u32,
         sink: Rc<dyn CompletionSink>,
     ) -> Result<Box<dyn Queue>, VolumeError> {
-        Ok(Box::new(NullQueue {
+        let lane = NullLane {
             geometry: Arc::clone(&self.geometry),
-            ends: Ends::new(reactor, depth, sink, self.pace.as_ref()),
-        }))
+            pace: self.pace.clone(),
+        };
+        Ok(Box::new(LaneQueue::new(lane, reactor, depth, sink)))
     }
 
     fn fence(&self, reply: FenceReply) {
@@ -125,37 +125,39 @@ impl Volume for NullVolume {
     }
 }
 
-struct NullQueue {
+struct NullLane {
     geometry: SharedLive,
-    ends: Ends,
+    pace: Option<Arc<Pace>>,
 }
 
-impl Queue for NullQueue {
-    fn landing(&mut self, _lba: u64, _blocks: u32) -> Landing {
+impl BackEnd for NullLane {
+    type State = ();
+    type Action = Infallible;
+    type Held<'a> = ();
+
+    fn hold(&self) -> (Geometry, ()) {
+        (self.geometry.get(), ())
+    }
+
+    fn landing(&self, _: &Reactor, _lba: u64, _blocks: u32) -> Landing {
         Landing::Anywhere
     }
 
-    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
-        let geometry = self.geometry.get();
-        let taken = self.ends.room().min(batch.len());
-        for Request {
-            token,
-            mut operation,
-        } in batch.drain(..taken)
-        {
-            let result = check(&geometry, &operation)
-                .and_then(|()| execute(&mut operation, geometry.block_size));
-            let completion = Completion {
-                token,
-                result,
-                operation,
-            };
-            self.ends.push(completion, done);
-        }
+    fn start(&self, turn: &Turn<'_>, (): &(), work: Work<'_, ()>) -> Next<Infallible> {
+        let result = execute(work.operation, turn.geometry.block_size);
+        Pace::next(self.pace.as_ref(), turn.reactor, result)
     }
 
-    fn cancel(&mut self, _token: Token) {
+    fn run(&self, _: &Lane<Self>, _: Key, never: Infallible) {
+        match never {}
+    }
+
+    fn cancel(&self, _: &Lane<Self>, _: Key) {
         // Whatever was taken is done already, or ends when it is due.
+    }
+
+    fn leave(&self, _: &Lane<Self>) -> bool {
+        false
     }
 }
 

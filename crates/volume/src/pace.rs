@@ -4,18 +4,16 @@
 //! device stands still: what would begin or end in it does so later, by as much as there was left of it. Nothing is random, and time
 //! is the reactors' own: simulated, it is the same every time.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::rc::Rc;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use weir_block::{Completion, CompletionSink};
-use weir_reactor::{Instant, Reactor, Task, Timer};
+use weir_block::VolumeError;
+use weir_reactor::{Instant, Reactor};
 
 use crate::UrlError;
+use crate::lane::Next;
 use crate::url::{Parameters, value_error};
 
 /// Requests a second at most that can be asked for.
@@ -88,6 +86,19 @@ impl Pace {
         })))
     }
 
+    /// Says when a request ends that was just done with `result`: at once, or when the device's limit says.
+    pub(crate) fn next(
+        pace: Option<&Arc<Self>>,
+        reactor: &Reactor,
+        result: Result<(), VolumeError>,
+    ) -> Next<Infallible> {
+        match pace {
+            None => Next::Done(result),
+            // The turn may have begun long ago where the machine stood still since: a request would come back early.
+            Some(pace) => Next::Due(pace.end_of_next(reactor.precise_now()), result),
+        }
+    }
+
     /// When a request ends that is submitted `now`, behind all that were submitted before.
     fn end_of_next(&self, now: Instant) -> Instant {
         let stall = self.stall_at(now);
@@ -130,114 +141,6 @@ impl Pace {
         };
         let from = Instant::from_nanos(first) + stall.after;
         Some((from, from + stall.length))
-    }
-}
-
-/// The ends of a queue's requests that are done while they are submitted: at once, or when the device's limit says.
-pub(crate) struct Ends {
-    depth: usize,
-    later: Option<(Later, Arc<Pace>)>,
-}
-
-impl Ends {
-    pub(crate) fn new(
-        reactor: &Reactor,
-        depth: u32,
-        sink: Rc<dyn CompletionSink>,
-        pace: Option<&Arc<Pace>>,
-    ) -> Self {
-        Ends {
-            depth: depth as usize,
-            later: pace.map(|pace| (Later::new(reactor, sink), Arc::clone(pace))),
-        }
-    }
-
-    /// Requests that one submission takes.
-    pub(crate) fn room(&self) -> usize {
-        let held = self.later.as_ref().map_or(0, |(later, _)| later.len());
-        self.depth - held
-    }
-
-    pub(crate) fn push(&self, completion: Completion, done: &mut VecDeque<Completion>) {
-        match &self.later {
-            None => done.push_back(completion),
-            Some((later, pace)) => later.push(pace, completion),
-        }
-    }
-}
-
-/// Completions of one queue that are handed out when they are due, in the order in which they were submitted.
-pub(crate) struct Later {
-    reactor: Reactor,
-    shared: Rc<Shared>,
-    _task: Task<()>,
-}
-
-struct Shared {
-    sink: Rc<dyn CompletionSink>,
-    due: RefCell<VecDeque<(Instant, Completion)>>,
-    waker: RefCell<Option<Waker>>,
-}
-
-impl Later {
-    pub(crate) fn new(reactor: &Reactor, sink: Rc<dyn CompletionSink>) -> Self {
-        let shared = Rc::new(Shared {
-            sink,
-            due: RefCell::default(),
-            waker: RefCell::default(),
-        });
-        let (kept, own) = (Rc::clone(&shared), reactor.clone());
-        let mut timer = Timer::new(reactor);
-        let task = reactor.spawn(std::future::poll_fn(move |context| {
-            loop {
-                while let Some(completion) = kept.take_due(own.now()) {
-                    kept.sink.complete(completion);
-                }
-                match kept.next_due() {
-                    Some(at) => timer.set(at),
-                    None => timer.clear(),
-                }
-                if timer.poll_elapsed(context).is_pending() {
-                    *kept.waker.borrow_mut() = Some(context.waker().clone());
-                    return Poll::Pending;
-                }
-            }
-        }));
-        Later {
-            reactor: reactor.clone(),
-            shared,
-            _task: task,
-        }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.shared.due.borrow().len()
-    }
-
-    /// Keeps the completion of a request that was just submitted.
-    pub(crate) fn push(&self, pace: &Pace, completion: Completion) {
-        // The turn may have begun long ago where the machine stood still since: a request would come back early.
-        let at = pace.end_of_next(self.reactor.precise_now());
-        let mut due = self.shared.due.borrow_mut();
-        due.push_back((at, completion));
-        // What came before is due before, and the task waits for that.
-        if due.len() == 1
-            && let Some(waker) = &*self.shared.waker.borrow()
-        {
-            waker.wake_by_ref();
-        }
-    }
-}
-
-impl Shared {
-    fn next_due(&self) -> Option<Instant> {
-        self.due.borrow().front().map(|(at, _)| *at)
-    }
-
-    fn take_due(&self, now: Instant) -> Option<Completion> {
-        let mut due = self.due.borrow_mut();
-        let is_due = due.front().is_some_and(|(at, _)| *at <= now);
-        is_due.then(|| due.pop_front().expect("just seen").1)
     }
 }
 

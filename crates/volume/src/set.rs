@@ -20,6 +20,7 @@ use weir_block::{
 };
 use weir_reactor::Reactor;
 
+use crate::lane::{Fences, LaneQueue};
 use crate::support::{Watchers, lock};
 use crate::when_all::WhenAll;
 use crate::{Parameters, UrlError};
@@ -122,6 +123,7 @@ pub struct SetVolume {
     layout: Box<dyn Layout>,
     geometry: Geometry,
     watchers: Watchers,
+    fences: Fences,
     /// Where each member stands.
     standings: Mutex<Vec<Standing>>,
     /// Held while what became of the set is told, so that it is told in the order in which it came about. Taken before `standings`.
@@ -175,6 +177,7 @@ impl SetVolume {
             layout,
             geometry,
             watchers: Watchers::default(),
+            fences: Fences::default(),
             standings: Mutex::new(vec![Standing::default(); members.len()]),
             telling: Mutex::default(),
             member_watchers: (0..members.len())
@@ -235,19 +238,26 @@ impl Volume for SetVolume {
         depth: u32,
         sink: Rc<dyn CompletionSink>,
     ) -> Result<Box<dyn Queue>, VolumeError> {
-        Ok(Box::new(lane::SetQueue::open(self, reactor, depth, sink)?))
+        let lane = lane::SetLane::new(Arc::clone(&self));
+        let queue = LaneQueue::open_above(lane, &self.members, reactor, depth, sink)?;
+        self.fences.add(&queue);
+        Ok(Box::new(queue))
     }
 
+    /// What was taken is with the members then.
     fn fence(&self, reply: FenceReply) {
-        let all = WhenAll::new(reply);
-        for member in &self.members {
-            let all = Arc::clone(&all);
-            member.fence(Box::new(move |result| {
-                if let Err(error) = result {
-                    all.fail(error);
-                }
-            }));
-        }
+        let members = self.members.clone();
+        self.fences.fence(Box::new(move |_| {
+            let all = WhenAll::new(reply);
+            for member in members {
+                let all = Arc::clone(&all);
+                member.fence(Box::new(move |result| {
+                    if let Err(error) = result {
+                        all.fail(error);
+                    }
+                }));
+            }
+        }));
     }
 
     fn resize(self: Arc<Self>, _: &Reactor, _: u64, _: bool) -> ResizeFuture {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weir_block::{DeallocatedRead, Geometry, Volume};
 use weir_memory::segments_len;
 use weir_reactor::{LocalFile, OpenOptions, Reactor, UseDirect};
-use weir_volume::parts::pool_segments;
+use weir_volume::parts::{Fences, pool_segments};
 use weir_volume::url::value_error;
 use weir_volume::{NullVolume, OpenError, OpenRequest, UrlError, VolumeUrl};
 
@@ -69,6 +69,7 @@ pub(super) async fn open(request: OpenRequest) -> Result<Arc<dyn Volume>, OpenEr
         passes_deallocations,
         inner,
         drive: Drive::new(Model::new(&profile, wanted.seed), wanted.clock),
+        fences: Fences::default(),
     }))
 }
 

@@ -378,8 +378,8 @@ impl Queue for StingyQueue {
 }
 
 #[test]
-fn requests_go_below_at_once_and_as_many_as_it_takes() {
-    let seed = seed("requests_go_below_at_once_and_as_many_as_it_takes");
+fn requests_go_below_at_once_or_when_there_is_room() {
+    let seed = seed("requests_go_below_at_once_or_when_there_is_room");
     let harness = Harness::simulated(seed, DiskConfig::default(), 1);
     let submitted = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&submitted);
@@ -412,7 +412,7 @@ fn requests_go_below_at_once_and_as_many_as_it_takes() {
             .map(|lba| client.submit(harness::write(lba, 1, &data)))
             .collect();
         assert_eq!(submitted.load(Ordering::Relaxed) - before, 2);
-        assert_eq!(client.untaken(), 3);
+        assert_eq!(client.untaken(), 0, "the drive keeps what the volume below does not take");
         assert!(
             !matches!(client.queue().landing(0, 1), Landing::Anywhere),
             "a write that waits for the drive keeps its data"

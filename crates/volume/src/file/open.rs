@@ -222,7 +222,7 @@ fn volume(
         deallocate_bytes: u64::from(info.deallocate_granularity),
         geometry: Arc::new(LiveGeometry::new(geometry)),
         watchers: Default::default(),
-        mailboxes: Default::default(),
+        fences: Default::default(),
         unsupported: Default::default(),
         failed_sync: Default::default(),
     });

@@ -1,27 +1,38 @@
-//! One reactor's queue of a set: a queue of each member, and what was split over several.
+//! What a set does with a request: one request to the member that has all of it, or one to each that has a part.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
-use weir_block::{
-    Completion, CompletionSink, Landing, Operation, Queue, ReadBuffers, Request, Token, VolumeError,
-};
+use weir_block::{Completion, Geometry, Landing, Operation, ReadBuffers, VolumeError};
 use weir_memory::{View, Views, slice_views};
-use weir_reactor::Reactor;
+use weir_reactor::{Key, Reactor};
 
 use super::SetVolume;
-use crate::support::{change_range, check, fill, pool_landing};
-use weir_reactor::{Key, Slots};
+use crate::lane::{BackEnd, Below, Lane, Layer, Turn, Work};
+use crate::support::{change_range, fill, pool_landing};
+
+type Next = crate::lane::Next<Parts>;
+
+/// Requests to members.
+pub(super) enum Parts {
+    One(usize, Operation),
+    Each(Vec<(usize, Operation)>),
+}
+
+/// What is remembered of a request on its way.
+#[derive(Default)]
+pub(super) enum State {
+    /// Nothing was begun.
+    #[default]
+    First,
+    /// One member has all of it, which began at this block of the set.
+    Whole { member: usize, lba: u64 },
+    /// Several have a part.
+    Spread(Spread),
+}
 
 /// A request that is one request to each of several members.
-struct Spread {
-    token: Token,
-    operation: Operation,
+pub(super) struct Spread {
     /// Parts that have not ended.
     pending: u32,
     result: Result<(), VolumeError>,
@@ -31,257 +42,124 @@ struct Spread {
     read: Vec<Views>,
 }
 
-/// What a request to a member is for.
-enum Part {
-    /// All of a request, which began at this block of the set.
-    Whole { token: Token, lba: u64 },
-    /// A part of one.
-    Of(Key),
-}
-
-struct InFlight {
-    part: Part,
-    member: usize,
-}
-
-pub(super) struct SetQueue {
-    lane: Rc<Lane>,
-    depth: usize,
-}
-
-struct Lane {
+/// One reactor's part of a set.
+pub(super) struct SetLane {
     volume: Arc<SetVolume>,
-    reactor: Reactor,
-    sink: Rc<dyn CompletionSink>,
-    /// Empty once the queue is dropped.
-    queues: RefCell<Vec<Box<dyn Queue>>>,
-    /// For each member, what it has not taken yet.
-    outgoing: RefCell<Vec<VecDeque<Request>>>,
-    in_flight: RefCell<Slots<InFlight>>,
-    spread: RefCell<Slots<Spread>>,
-    /// Done at once by a member, until the submission to it is over.
-    done_below: RefCell<VecDeque<Completion>>,
-    /// Requests that were taken and have not ended.
-    taken: std::cell::Cell<usize>,
-    waker: RefCell<Option<Waker>>,
+    below: Below,
 }
 
-impl SetQueue {
-    pub(super) fn open(
-        volume: Arc<SetVolume>,
-        reactor: &Reactor,
-        depth: u32,
-        sink: Rc<dyn CompletionSink>,
-    ) -> Result<Self, VolumeError> {
-        let members = volume.members.len();
-        let lane = Rc::new(Lane {
+impl SetLane {
+    pub(super) fn new(volume: Arc<SetVolume>) -> Self {
+        SetLane {
             volume,
-            reactor: reactor.clone(),
-            sink,
-            queues: RefCell::default(),
-            outgoing: RefCell::new((0..members).map(|_| VecDeque::new()).collect()),
-            in_flight: RefCell::new(Slots::with_capacity(depth as usize)),
-            spread: RefCell::new(Slots::with_capacity(0)),
-            done_below: RefCell::default(),
-            taken: std::cell::Cell::new(0),
-            waker: RefCell::default(),
-        });
-        let mut queues = Vec::with_capacity(members);
-        for member in &lane.volume.members {
-            let from_member: Rc<dyn CompletionSink> = Rc::<Lane>::clone(&lane);
-            queues.push(Arc::clone(member).open_queue(reactor, depth, from_member)?);
-        }
-        *lane.queues.borrow_mut() = queues;
-        let attendant = Attendant {
-            lane: Rc::clone(&lane),
-        };
-        reactor.spawn(attendant).detach();
-        Ok(SetQueue {
-            lane,
-            depth: depth as usize,
-        })
-    }
-}
-
-impl Queue for SetQueue {
-    fn landing(&mut self, lba: u64, blocks: u32) -> Landing {
-        let lane = &self.lane;
-        if let Some((member, at)) = lane.volume.layout.single(lba, u64::from(blocks)) {
-            return lane.queues.borrow_mut()[member].landing(at, blocks);
-        }
-        let shift = lane.volume.geometry.block_size.shift();
-        pool_landing(lane.reactor.pool(), (blocks as usize) << shift)
-    }
-
-    fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
-        while self.lane.taken.get() < self.depth
-            && let Some(request) = batch.pop_front()
-        {
-            done.extend(self.lane.take(request));
-        }
-        self.lane.flush(done);
-    }
-
-    fn cancel(&mut self, token: Token) {
-        let lane = &self.lane;
-        let spread = lane.spread.borrow();
-        let wanted = spread
-            .iter()
-            .find(|(_, spread)| spread.token == token)
-            .map(|(key, _)| key);
-        drop(spread);
-        let is_it = |part: &Part| match part {
-            Part::Whole { token: whole, .. } => *whole == token,
-            Part::Of(key) => Some(*key) == wanted,
-        };
-        let in_flight = lane.in_flight.borrow();
-        let found: Vec<_> = in_flight
-            .iter()
-            .filter(|(_, request)| is_it(&request.part))
-            .map(|(key, request)| (key, request.member))
-            .collect();
-        drop(in_flight);
-        let mut queues = lane.queues.borrow_mut();
-        for (key, member) in found {
-            queues[member].cancel(token_of(key));
+            below: Below::default(),
         }
     }
 }
 
-impl Drop for SetQueue {
-    fn drop(&mut self) {
-        let queues = std::mem::take(&mut *self.lane.queues.borrow_mut());
-        drop(queues);
-        self.lane.wake();
-    }
-}
+impl BackEnd for SetLane {
+    type State = State;
+    type Action = Parts;
+    type Held<'a> = ();
 
-fn token_of(key: Key) -> Token {
-    Token {
-        owner: 0,
-        slot: key.slot,
-        generation: key.generation,
+    fn hold(&self) -> (Geometry, ()) {
+        (self.volume.geometry, ())
     }
-}
 
-impl CompletionSink for Lane {
-    /// Called by a member's queue, which must not be called back.
-    fn complete(&self, completion: Completion) {
-        if let Some(completion) = self.ended_below(completion) {
-            self.sink.complete(completion);
+    fn landing(&self, reactor: &Reactor, lba: u64, blocks: u32) -> Landing {
+        if let Some((member, at)) = self.volume.layout.single(lba, u64::from(blocks)) {
+            return self.below.landing(member, at, blocks);
         }
-    }
-}
-
-impl Lane {
-    /// A member has done its part; the completion of the whole, where that was the last one.
-    fn ended_below(&self, completion: Completion) -> Option<Completion> {
-        let key = Key {
-            slot: completion.token.slot,
-            generation: completion.token.generation,
-        };
-        let InFlight { part, member } = self.in_flight.borrow_mut().remove(key);
-        let ended = match part {
-            Part::Whole { token, lba } => {
-                let mut operation = completion.operation;
-                change_range(&mut operation, |_, blocks| (lba, blocks));
-                Some(self.end(token, completion.result, operation))
-            }
-            Part::Of(spread) => self.part_ended(spread, member, completion),
-        };
-        if self.outgoing.borrow().iter().any(|left| !left.is_empty()) {
-            self.wake();
-        }
-        ended
+        let shift = self.volume.geometry.block_size.shift();
+        pool_landing(reactor.pool(), (blocks as usize) << shift)
     }
 
-    fn wake(&self) {
-        if let Some(waker) = &*self.waker.borrow() {
-            waker.wake_by_ref();
-        }
-    }
-
-    fn end(
-        &self,
-        token: Token,
-        result: Result<(), VolumeError>,
-        operation: Operation,
-    ) -> Completion {
-        self.taken.set(self.taken.get() - 1);
-        Completion {
-            token,
-            result,
-            operation,
-        }
-    }
-
-    /// Takes a request; its completion where it is refused.
-    fn take(&self, request: Request) -> Option<Completion> {
-        let Request {
-            token,
-            mut operation,
-        } = request;
-        self.taken.set(self.taken.get() + 1);
-        if let Err(error) = check(&self.volume.geometry, &operation) {
-            return Some(self.end(token, Err(error), operation));
-        }
-        let single = operation.range().and_then(|(lba, blocks)| {
+    fn start(&self, _: &Turn<'_>, (): &(), work: Work<'_, State>) -> Next {
+        let range = work.operation.range();
+        let single = range.and_then(|(lba, blocks)| {
             let (member, at) = self.volume.layout.single(lba, blocks)?;
             Some((lba, member, at))
         });
-        match single {
-            Some((lba, member, at)) => {
-                change_range(&mut operation, |_, blocks| (at, blocks));
-                self.send(Part::Whole { token, lba }, member, operation);
-            }
-            None => self.spread(token, operation),
-        }
-        None
+        let Some((lba, member, at)) = single else {
+            return self.spread(work);
+        };
+        let mut operation = std::mem::replace(work.operation, Operation::Flush);
+        change_range(&mut operation, |_, blocks| (at, blocks));
+        *work.state = State::Whole { member, lba };
+        Next::Run(Parts::One(member, operation))
     }
 
-    fn send(&self, part: Part, member: usize, operation: Operation) {
-        let key = self
-            .in_flight
-            .borrow_mut()
-            .insert(InFlight { part, member });
-        self.outgoing.borrow_mut()[member].push_back(Request {
-            token: token_of(key),
-            operation,
+    fn run(&self, _: &Lane<Self>, key: Key, parts: Parts) {
+        match parts {
+            Parts::One(member, operation) => self.below.send(member, key, operation),
+            Parts::Each(parts) => {
+                for (member, operation) in parts {
+                    self.below.send(member, key, operation);
+                }
+            }
+        }
+    }
+
+    fn cancel(&self, lane: &Lane<Self>, key: Key) {
+        let members = lane.state(key, |state| match *state {
+            State::Whole { member, .. } => member..member + 1,
+            _ => 0..self.volume.members.len(),
         });
+        members.for_each(|member| self.below.cancel(member, key));
     }
 
-    fn flush(&self, done: &mut VecDeque<Completion>) {
-        let mut outgoing = self.outgoing.borrow_mut();
-        let mut queues = self.queues.borrow_mut();
-        let mut done_below = self.done_below.borrow_mut();
-        for (queue, left) in queues.iter_mut().zip(outgoing.iter_mut()) {
-            if !left.is_empty() {
-                queue.submit(left, &mut done_below);
+    fn flush(&self, lane: &Lane<Self>, done: &mut VecDeque<Completion>) {
+        lane.flush_below(done);
+    }
+
+    fn fence(&self, lane: &Lane<Self>) -> bool {
+        lane.fence_below()
+    }
+
+    fn leave(&self, _: &Lane<Self>) -> bool {
+        self.below.leave();
+        false
+    }
+}
+
+impl Layer for SetLane {
+    fn below(&self) -> &Below {
+        &self.below
+    }
+
+    fn after(
+        &self,
+        _: &Turn<'_>,
+        work: Work<'_, State>,
+        member: usize,
+        completion: Completion,
+    ) -> Next {
+        match work.state {
+            State::First => unreachable!("something was begun"),
+            State::Whole { lba, .. } => {
+                *work.operation = completion.operation;
+                change_range(work.operation, |_, blocks| (*lba, blocks));
+                Next::Done(completion.result)
             }
-        }
-        drop((outgoing, queues));
-        while let Some(completion) = done_below.pop_front() {
-            done.extend(self.ended_below(completion));
+            State::Spread(spread) => self.part_ended(work.operation, spread, member, completion),
         }
     }
+}
 
+impl SetLane {
     /// One request to each member that is concerned.
-    fn spread(&self, token: Token, operation: Operation) {
+    fn spread(&self, work: Work<'_, State>) -> Next {
         let members = self.volume.members.len();
         let parts: Vec<_> = (0..members)
-            .filter_map(|member| Some((member, self.part(&operation, member)?)))
+            .filter_map(|member| Some((member, self.part(work.operation, member)?)))
             .collect();
-        let key = self.spread.borrow_mut().insert(Spread {
-            token,
-            operation,
+        *work.state = State::Spread(Spread {
             pending: parts.len() as u32,
             result: Ok(()),
             done_in_part: false,
             read: vec![Views::new(); members],
         });
-        for (member, operation) in parts {
-            self.send(Part::Of(key), member, operation);
-        }
+        Next::Run(Parts::Each(parts))
     }
 
     /// What one member has to do for a request; none where it is not concerned.
@@ -347,9 +225,13 @@ impl Lane {
             .collect()
     }
 
-    fn part_ended(&self, key: Key, member: usize, completion: Completion) -> Option<Completion> {
-        let mut slots = self.spread.borrow_mut();
-        let spread = slots.get_mut(key);
+    fn part_ended(
+        &self,
+        operation: &mut Operation,
+        spread: &mut Spread,
+        member: usize,
+        completion: Completion,
+    ) -> Next {
         spread.pending -= 1;
         if let Operation::Read {
             buffers: ReadBuffers::Filled(data),
@@ -359,26 +241,26 @@ impl Lane {
             spread.read[member] = data;
         }
         match completion.result {
-            Ok(()) => spread.done_in_part |= spread.operation.modifies(),
+            Ok(()) => spread.done_in_part |= operation.modifies(),
             Err(error) => {
-                spread.done_in_part |= spread.operation.modifies() && !error.had_no_effect();
-                let error = self.in_the_whole(&spread.operation, member, error);
+                spread.done_in_part |= operation.modifies() && !error.had_no_effect();
+                let error = self.in_the_whole(operation, member, error);
                 spread.result = Err(first_error(spread.result, error));
             }
         }
         if spread.pending > 0 {
-            return None;
+            return Next::Running;
         }
-        let mut spread = slots.remove(key);
-        drop(slots);
-        match spread.result {
-            Ok(()) => self.put_together(&mut spread),
+        Next::Done(match spread.result {
+            Ok(()) => {
+                self.put_together(operation, &spread.read);
+                Ok(())
+            }
             // A guard then does all of it by other means.
-            Err(VolumeError::Unsupported) => {}
-            Err(error) if spread.done_in_part => spread.result = Err(error.after_a_part()),
-            Err(_) => {}
-        }
-        Some(self.end(spread.token, spread.result, spread.operation))
+            Err(VolumeError::Unsupported) => Err(VolumeError::Unsupported),
+            Err(error) if spread.done_in_part => Err(error.after_a_part()),
+            Err(error) => Err(error),
+        })
     }
 
     /// A miscompare of a part, counted from the start of the whole.
@@ -408,12 +290,12 @@ impl Lane {
     }
 
     /// Makes the data of a read of what each member read.
-    fn put_together(&self, spread: &mut Spread) {
+    fn put_together(&self, operation: &mut Operation, read: &[Views]) {
         let Operation::Read {
             lba,
             blocks,
             buffers,
-        } = &mut spread.operation
+        } = operation
         else {
             return;
         };
@@ -423,7 +305,7 @@ impl Lane {
         let data = layout.pieces(lba, blocks).flat_map(|piece| {
             let start = layout.on_member(piece.member, lba, blocks).start;
             let (from, bytes) = ((piece.lba - start) << shift, piece.blocks << shift);
-            slice_views(&spread.read[piece.member], from as usize, bytes as usize)
+            slice_views(&read[piece.member], from as usize, bytes as usize)
         });
         let data: Views = data.collect();
         fill(buffers, data);
@@ -441,34 +323,5 @@ fn first_error(before: Result<(), VolumeError>, error: VolumeError) -> VolumeErr
             offset: before.min(now),
         },
         (Err(before), _) => before,
-    }
-}
-
-/// The task of a queue: it submits what a member did not take.
-struct Attendant {
-    lane: Rc<Lane>,
-}
-
-impl Future for Attendant {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let lane = &self.lane;
-        if lane.queues.borrow().is_empty() {
-            drop(lane.waker.borrow_mut().take());
-            return Poll::Ready(());
-        }
-        let mut waker = lane.waker.borrow_mut();
-        if !waker
-            .as_ref()
-            .is_some_and(|waker| waker.will_wake(context.waker()))
-        {
-            *waker = Some(context.waker().clone());
-        }
-        drop(waker);
-        let mut done = VecDeque::new();
-        lane.flush(&mut done);
-        lane.sink.complete_all(&mut done);
-        Poll::Pending
     }
 }
