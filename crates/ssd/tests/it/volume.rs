@@ -412,7 +412,11 @@ fn requests_go_below_at_once_or_when_there_is_room() {
             .map(|lba| client.submit(harness::write(lba, 1, &data)))
             .collect();
         assert_eq!(submitted.load(Ordering::Relaxed) - before, 2);
-        assert_eq!(client.untaken(), 0, "the drive keeps what the volume below does not take");
+        assert_eq!(
+            client.untaken(),
+            0,
+            "the drive keeps what the volume below does not take"
+        );
         assert!(
             !matches!(client.queue().landing(0, 1), Landing::Anywhere),
             "a write that waits for the drive keeps its data"

@@ -25,8 +25,9 @@ fn weir(arguments: &[&str]) -> Output {
 
 /// Measures until something ended in every run that was measured: the process may be stopped for all of a short one.
 fn document(arguments: &[&str]) -> Document {
-    retry("requests in every run", |_| {
-        let output = weir(&[arguments, &["--json"]].concat());
+    retry("requests in every run", |attempt| {
+        let arguments = longer(arguments, attempt);
+        let output = weir(&[&borrowed(&arguments)[..], &["--json"]].concat());
         let errors = String::from_utf8_lossy(&output.stderr);
         if errors.contains("no request succeeded") {
             return None;
@@ -35,6 +36,27 @@ fn document(arguments: &[&str]) -> Document {
         let document = Document::from_json(&String::from_utf8(output.stdout).unwrap()).unwrap();
         is_whole(&document).then_some(document)
     })
+}
+
+/// Gives runs that nothing ended in more time: a process that was stopped for all of a short one may be stopped as long again.
+fn longer(arguments: &[&str], attempt: u32) -> Vec<String> {
+    let mut longer: Vec<_> = arguments
+        .iter()
+        .map(|&argument| argument.to_owned())
+        .collect();
+    let times = longer.iter().position(|argument| argument == "-t");
+    let time = times.and_then(|at| longer.get_mut(at + 1));
+    if let Some((time, milliseconds)) = time.and_then(|time| {
+        let milliseconds: u32 = time.strip_suffix("ms")?.parse().ok()?;
+        Some((time, milliseconds))
+    }) {
+        *time = format!("{}ms", milliseconds * attempt);
+    }
+    longer
+}
+
+fn borrowed(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
 }
 
 /// Tells whether a request ended in every run. A comparison does not need that.
@@ -50,8 +72,10 @@ fn is_whole(document: &Document) -> bool {
 
 /// A load whose result is stored, until something ended in each of its runs; what it prints beside that.
 fn stored(arguments: &[&str], file: &std::path::Path) -> (Document, String) {
-    retry("requests in every run", |_| {
-        let done = weir(&[arguments, &["-o", file.to_str().unwrap()]].concat());
+    retry("requests in every run", |attempt| {
+        let arguments = longer(arguments, attempt);
+        let output = ["-o", file.to_str().unwrap()];
+        let done = weir(&[&borrowed(&arguments)[..], &output].concat());
         let errors = String::from_utf8_lossy(&done.stderr);
         if errors.contains("no request succeeded") {
             return None;
