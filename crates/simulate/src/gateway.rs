@@ -37,8 +37,8 @@ pub(crate) fn port_of(plan: &Plan, path: usize, namespace: usize) -> u16 {
     }
 }
 
-/// The first bytes of a member of a stripe, which hold its label.
-const STRIPE_DATA_OFFSET: u64 = 1 << 20;
+/// The first bytes of a member of a set, which hold its label.
+const SET_DATA_OFFSET: u64 = 1 << 20;
 /// The most starts of a gateway that came up, while its disk fails.
 const STARTS_MAX: u32 = 50;
 const START_REST: Duration = Duration::from_millis(100);
@@ -153,7 +153,7 @@ impl Gateway {
             for (path, bytes) in media_of(index, volume) {
                 let is_device = matches!(
                     volume.medium,
-                    Medium::Device | Medium::Stripe { devices: true, .. }
+                    Medium::Device | Medium::Set { devices: true, .. }
                 );
                 if is_device {
                     self.world.add_block_device(GATEWAY, path, bytes);
@@ -304,8 +304,11 @@ impl Gateway {
                 .with("block_size", block),
             Medium::File => file(&media[0].0, media[0].1, false),
             Medium::Device => file(&media[0].0, media[0].1, true),
-            Medium::Stripe { chunk, devices, .. } => {
-                let url = VolumeUrl::new("stripe", "").with("chunk", chunk);
+            Medium::Set { chunk, devices, .. } => {
+                let url = match chunk {
+                    Some(chunk) => VolumeUrl::new("stripe", "").with("chunk", chunk),
+                    None => VolumeUrl::new("concat", ""),
+                };
                 let url = match first {
                     true => url.with("create", 1),
                     false => url,
@@ -528,14 +531,14 @@ pub(crate) fn media_of(index: usize, volume: &VolumePlan) -> Vec<(String, u64)> 
         Medium::Memory => Vec::new(),
         Medium::File => vec![(format!("/volume{index}"), bytes)],
         Medium::Device => vec![(format!("/dev/volume{index}"), bytes)],
-        Medium::Stripe { members, chunk, .. } => {
+        Medium::Set { members, chunk, .. } => {
             let of_member = bytes
                 .div_ceil(members.into())
-                .next_multiple_of(chunk.max(4096));
+                .next_multiple_of(chunk.unwrap_or(4096));
             (0..members)
                 .map(|member| {
                     let path = format!("/volume{index}.{member}");
-                    (path, STRIPE_DATA_OFFSET + of_member)
+                    (path, SET_DATA_OFFSET + of_member)
                 })
                 .collect()
         }

@@ -92,10 +92,10 @@ pub(crate) enum Medium {
     Memory,
     File,
     Device,
-    /// Of so many files, with chunks of so many bytes.
-    Stripe {
+    /// Of so many files: a stripe with chunks of so many bytes, or one file behind the other.
+    Set {
         members: u32,
-        chunk: u64,
+        chunk: Option<u64>,
         devices: bool,
     },
 }
@@ -440,16 +440,16 @@ fn media(random: &mut Random, must_stay: bool) -> (Vec<VolumePlan>, DiskConfig) 
 }
 
 fn volume(random: &mut Random, physical: u32, must_stay: bool) -> VolumePlan {
-    let stripe = |random: &mut Random| Medium::Stripe {
+    let set = |random: &mut Random| Medium::Set {
         members: random.within(2..=3) as u32,
-        chunk: random.pick(&[4096, 8192, 16_384]),
+        chunk: random.pick(&[Some(4096), Some(8192), None]),
         devices: random.percent(30),
     };
     let medium = match random.below(10) {
         0..=1 if !must_stay => Medium::Memory,
         0..=4 => Medium::File,
         5..=6 => Medium::Device,
-        _ => stripe(random),
+        _ => set(random),
     };
     let block = match (medium, physical) {
         (Medium::Memory, _) => random.pick(&[512, 4096]),
