@@ -116,7 +116,7 @@ impl Volume for SsdVolume {
         sink: Rc<dyn CompletionSink>,
     ) -> Result<Box<dyn Queue>, VolumeError> {
         let (lane, inner) = (lane::SsdLane::new(&self), [&self.inner]);
-        let queue = LaneQueue::open_above(lane, inner, reactor, depth, sink)?;
+        let queue = LaneQueue::above(lane, inner, reactor, depth, sink)?;
         self.fences.add(&queue);
         Ok(Box::new(queue))
     }

@@ -1,7 +1,8 @@
 //! The queue of every back end: a table of what is in flight, what waits for a buffer or for its time, fences, cancelling, drop.
 //!
 //! A back end says how a request starts and what follows when something of it has ended ([`BackEnd`]). It sees one request at a time and
-//! calls nobody back. One that hands requests on to other volumes is a [`Layer`] too.
+//! calls nobody back. It may hand requests on to volumes below: these carry the key of the request that they are for, so that the table is
+//! the only one.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -70,9 +71,9 @@ pub trait BackEnd: Sized + 'static {
     fn hold(&self) -> (Geometry, Self::Held<'_>);
 
     /// Returns where the data of a write to this range may be received.
-    fn landing(&self, reactor: &Reactor, lba: u64, blocks: u32) -> Landing;
+    fn landing(&self, lane: &Lane<Self>, lba: u64, blocks: u32) -> Landing;
 
-    /// Starts a request that was checked, or one that waited for a buffer, where it was.
+    /// Starts a request that was checked, or goes on with one that waited for a buffer.
     fn start(
         &self,
         turn: &Turn<'_>,
@@ -80,24 +81,31 @@ pub trait BackEnd: Sized + 'static {
         work: Work<'_, Self::State>,
     ) -> Next<Self::Action>;
 
-    /// Begins an action. When it ends, [`Lane::ended`] says what follows; never from within this call.
+    /// Begins an action. When it ends, [`Lane::ended`] says what follows, or [`BackEnd::after`]; never from within this call.
     fn run(&self, lane: &Lane<Self>, key: Key, action: Self::Action);
 
-    /// Asks for an early end of what was begun for a request.
-    fn cancel(&self, lane: &Lane<Self>, key: Key);
-
-    /// Hands over what a submission has begun; what ends at once is pushed onto `done`.
-    fn flush(&self, lane: &Lane<Self>, done: &mut VecDeque<Completion>) {
-        let _ = (lane, done);
+    /// Says what follows when a request below has ended, which went to the volume of index `volume`. It begins nothing new: a fence of
+    /// the volumes below would not know of it.
+    fn after(
+        &self,
+        turn: &Turn<'_>,
+        work: Work<'_, Self::State>,
+        volume: usize,
+        completion: Completion,
+    ) -> Next<Self::Action> {
+        let _ = (turn, work, volume, completion);
+        unreachable!("a back end that hands nothing on has nothing below")
     }
 
-    /// Cuts off what is under way, for the queue is gone. Returns whether [`Lane::ended`] will still be called for it.
-    fn leave(&self, lane: &Lane<Self>) -> bool;
+    /// Asks for an early end of what was begun for a request, where something can be ended.
+    fn cancel(&self, lane: &Lane<Self>, key: Key) {
+        let _ = (lane, key);
+    }
 
-    /// Ends what a fence cannot wait for. Returns whether it waits for what is under way here.
-    fn fence(&self, lane: &Lane<Self>) -> bool {
+    /// Asks for an early end of all that is under way, for the queue is gone. Returns whether [`Lane::ended`] will still be called for it.
+    fn leave(&self, lane: &Lane<Self>) -> bool {
         let _ = lane;
-        true
+        false
     }
 
     /// Returns whether what is due at `at` is answered now.
@@ -105,8 +113,15 @@ pub trait BackEnd: Sized + 'static {
         at <= now
     }
 
-    /// Whether a request that waits for its time alone is answered at once when it is cancelled.
-    const CANCEL_ENDS_DUE: bool = false;
+    /// Returns whether a request that only waits for its time is answered when it is cancelled.
+    fn cancel_ends_due(&self) -> bool {
+        false
+    }
+
+    /// Learns that a request was answered that was due at `at`.
+    fn answered(&self, at: Instant) {
+        let _ = at;
+    }
 }
 
 enum Place {
@@ -135,8 +150,7 @@ impl<S> Entry<S> {
     }
 }
 
-/// Fences that wait for a queue.
-pub type FenceMailbox = Mailbox<Arc<WhenAll>>;
+type FenceMailbox = Mailbox<Arc<WhenAll>>;
 
 /// The queues of a volume, for its fences.
 #[derive(Default)]
@@ -167,10 +181,11 @@ pub struct LaneQueue<B: BackEnd> {
 
 /// What a queue shares with what ends its requests.
 pub struct Lane<B: BackEnd> {
-    /// The back end.
-    pub back_end: B,
+    back_end: B,
     /// The queue's reactor.
     pub reactor: Reactor,
+    /// The queues below, of a back end that hands requests on.
+    pub below: Below,
     depth: usize,
     /// None once the queue is dropped.
     sink: RefCell<Option<Rc<dyn CompletionSink>>>,
@@ -194,6 +209,7 @@ impl<B: BackEnd> LaneQueue<B> {
         let lane = Rc::new_cyclic(|this| Lane {
             back_end,
             reactor: reactor.clone(),
+            below: Below::default(),
             depth: depth as usize,
             sink: RefCell::new(Some(sink)),
             slots: RefCell::default(),
@@ -211,12 +227,32 @@ impl<B: BackEnd> LaneQueue<B> {
         reactor.spawn(attendant).detach();
         LaneQueue { lane }
     }
+
+    /// A queue whose requests go to queues of these volumes.
+    ///
+    /// # Errors
+    /// What opening one of the queues says.
+    pub fn above<'a>(
+        back_end: B,
+        volumes: impl IntoIterator<Item = &'a Arc<dyn Volume>>,
+        reactor: &Reactor,
+        depth: u32,
+        sink: Rc<dyn CompletionSink>,
+    ) -> Result<Self, VolumeError> {
+        let queue = LaneQueue::new(back_end, reactor, depth, sink);
+        for volume in volumes {
+            let from_below: Rc<dyn CompletionSink> = Rc::<Lane<B>>::clone(&queue.lane);
+            let opened = Arc::clone(volume).open_queue(reactor, depth, from_below)?;
+            queue.lane.below.add(opened);
+        }
+        Ok(queue)
+    }
 }
 
 impl<B: BackEnd> Queue for LaneQueue<B> {
     fn landing(&mut self, lba: u64, blocks: u32) -> Landing {
         let lane = &self.lane;
-        lane.back_end.landing(&lane.reactor, lba, blocks)
+        lane.back_end.landing(lane, lba, blocks)
     }
 
     fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
@@ -227,7 +263,7 @@ impl<B: BackEnd> Queue for LaneQueue<B> {
             lane.take(&geometry, &held, request, done);
         }
         drop(held);
-        lane.back_end.flush(lane, done);
+        lane.flush(done);
     }
 
     fn cancel(&mut self, token: Token) {
@@ -238,10 +274,12 @@ impl<B: BackEnd> Queue for LaneQueue<B> {
 impl<B: BackEnd> Drop for LaneQueue<B> {
     fn drop(&mut self) {
         let lane = &self.lane;
-        drop(lane.sink.borrow_mut().take());
+        let sink = lane.sink.borrow_mut().take();
+        drop(sink);
         lane.waiting.borrow_mut().clear();
         lane.due.borrow_mut().clear();
         let comes_back = lane.back_end.leave(lane);
+        lane.below.leave();
         let gone = |entry: &Entry<_>| !comes_back || !matches!(entry.place, Place::Running);
         let mut slots = lane.slots.borrow_mut();
         let keys: Vec<_> = slots
@@ -263,8 +301,7 @@ impl<B: BackEnd> Drop for Lane<B> {
 }
 
 /// Returns whether a request holds memory while it waits for a buffer.
-#[must_use]
-pub fn holds_memory(operation: &Operation) -> bool {
+pub(crate) fn holds_memory(operation: &Operation) -> bool {
     match operation {
         Operation::Read { buffers, .. } => matches!(buffers, ReadBuffers::Into(_)),
         Operation::Compare { .. } | Operation::Write { .. } => true,
@@ -273,11 +310,8 @@ pub fn holds_memory(operation: &Operation) -> bool {
 }
 
 impl<B: BackEnd> Lane<B> {
-    /// The same lane, for who keeps it.
-    ///
-    /// # Panics
-    /// Never: it is borrowed from what is returned.
-    pub fn rc(&self) -> Rc<Self> {
+    /// The same lane, for what keeps it.
+    pub(crate) fn rc(&self) -> Rc<Self> {
         self.this.upgrade().expect("a lane is borrowed from its Rc")
     }
 
@@ -287,17 +321,12 @@ impl<B: BackEnd> Lane<B> {
     }
 
     /// Shows what the back end remembers of each request that is under way.
-    pub fn for_each_running(&self, mut look: impl FnMut(Key, &B::State)) {
+    pub(crate) fn for_each_running(&self, mut look: impl FnMut(Key, &B::State)) {
         for (key, entry) in self.slots.borrow().iter() {
             if matches!(entry.place, Place::Running) {
                 look(key, &entry.state);
             }
         }
-    }
-
-    /// Has the queue's task come round.
-    pub fn wake(&self) {
-        self.waker.wake();
     }
 
     fn turn<'a>(&'a self, geometry: &'a Geometry) -> Turn<'a> {
@@ -398,9 +427,8 @@ impl<B: BackEnd> Lane<B> {
         }
     }
 
-    /// Says what follows for a request of which something has ended. Its completion, where that was all: to be handed out by a
-    /// [`BackEnd::flush`].
-    pub fn resume(
+    /// Says what follows for a request of which something has ended. Its completion, where that was all.
+    fn resume(
         &self,
         key: Key,
         follow: impl FnOnce(&B, &Turn<'_>, Work<'_, B::State>) -> Next<B::Action>,
@@ -411,30 +439,30 @@ impl<B: BackEnd> Lane<B> {
         let work = slots.get_mut(key).work();
         let mut next = follow(&self.back_end, &self.turn(&geometry), work);
         drop(slots);
-        if self.sink.borrow().is_none() && !matches!(next, Next::Running) {
+        if self.is_left() && !matches!(next, Next::Running) {
             // The queue is gone: what goes on would go on unseen.
             next = Next::Done(Err(VolumeError::Cancelled));
         }
-        let completion = self.go_on(key, next);
-        self.release_fences();
-        if !self.waiting.borrow().is_empty() || self.is_over() {
-            self.waker.wake();
-        }
-        completion
+        self.go_on(key, next)
     }
 
-    /// The same, from outside of any call of the queue's: the user is told where that was all.
+    /// Says what follows for a request of which something has ended; never from within a call of the queue's. The user is told where that
+    /// was all.
     pub fn ended(
         &self,
         key: Key,
         follow: impl FnOnce(&B, &Turn<'_>, Work<'_, B::State>) -> Next<B::Action>,
     ) {
         if let Some(completion) = self.resume(key, follow) {
-            self.complete(completion);
+            self.answer(completion);
+        }
+        self.release_fences();
+        if !self.waiting.borrow().is_empty() || self.is_over() {
+            self.waker.wake();
         }
     }
 
-    fn complete(&self, completion: Completion) {
+    fn answer(&self, completion: Completion) {
         let sink = self.sink.borrow().clone();
         if let Some(sink) = sink {
             sink.complete(completion);
@@ -453,11 +481,14 @@ impl<B: BackEnd> Lane<B> {
             Place::Running => {
                 drop(slots);
                 self.back_end.cancel(self, key);
+                if self.below.has_done() {
+                    self.waker.wake();
+                }
             }
             Place::Due(at, result) => {
                 drop(slots);
                 let now = self.reactor.now();
-                if B::CANCEL_ENDS_DUE && at > now {
+                if self.back_end.cancel_ends_due() && at > now {
                     self.due
                         .borrow_mut()
                         .retain(|Reverse((.., due))| *due != key);
@@ -467,9 +498,14 @@ impl<B: BackEnd> Lane<B> {
         }
     }
 
+    /// Returns whether the queue is gone.
+    fn is_left(&self) -> bool {
+        self.sink.borrow().is_none()
+    }
+
     /// Returns whether the queue is gone and nothing of it is left.
     fn is_over(&self) -> bool {
-        self.sink.borrow().is_none() && self.slots.borrow().is_empty()
+        self.is_left() && self.slots.borrow().is_empty()
     }
 
     /// Starts what waited for a buffer again, in order; what was cancelled meanwhile ends wherever it stands. Once one waits on, only
@@ -499,7 +535,7 @@ impl<B: BackEnd> Lane<B> {
                 is_exhausted = true;
                 self.waiting.borrow_mut().push_back(key);
             } else if let Some(completion) = self.go_on(key, next) {
-                self.complete(completion);
+                self.answer(completion);
             }
         }
     }
@@ -517,8 +553,9 @@ impl<B: BackEnd> Lane<B> {
             let Place::Due(_, result) = self.slots.borrow_mut().get_mut(key).place else {
                 unreachable!("it waits for its time")
             };
+            self.back_end.answered(at);
             let completion = self.remove(key, result);
-            self.complete(completion);
+            self.answer(completion);
         }
     }
 
@@ -542,160 +579,71 @@ impl<B: BackEnd> Lane<B> {
     fn attend(&self, context: &mut Context<'_>, timer: &mut Timer) -> Poll<()> {
         self.waker.register(context);
         let fences = self.mailbox.take(context);
-        if !fences.is_empty() && self.back_end.fence(self) {
+        self.retry();
+        self.flush_by_itself();
+        if self.below.is_empty() {
             let limit = self.next_number.get();
             let fences = fences.into_iter().map(|fence| (limit, fence));
             self.fences.borrow_mut().extend(fences);
+        } else if !fences.is_empty() {
+            self.cut_off_untaken();
+            drop(fences);
         }
-        loop {
-            self.retry();
-            let mut done = VecDeque::new();
-            self.back_end.flush(self, &mut done);
-            done.drain(..)
-                .for_each(|completion| self.complete(completion));
-            let due = self.answer_due();
-            self.release_fences();
-            if self.is_over() {
-                self.waker.forget();
-                return Poll::Ready(());
-            }
-            let waits = !self.waiting.borrow().is_empty();
-            let retry = waits.then(|| self.reactor.now() + BUFFER_RETRY);
-            match [due, retry].into_iter().flatten().min() {
-                Some(at) => timer.set(at),
-                None => timer.clear(),
-            }
-            if timer.poll_elapsed(context).is_pending() {
-                return Poll::Pending;
-            }
+        let due = self.answer_due();
+        self.release_fences();
+        if self.is_over() {
+            self.waker.forget();
+            drop(self.mailbox.close());
+            return Poll::Ready(());
         }
-    }
-}
-
-/// A back end that hands requests on to volumes below. The table is its own alone: a request below has the key of the one that it is for.
-pub trait Layer: BackEnd {
-    /// Its queues below.
-    fn below(&self) -> &Below;
-
-    /// Says what follows when a request below has ended, which went to the volume of index `volume`.
-    fn after(
-        &self,
-        turn: &Turn<'_>,
-        work: Work<'_, Self::State>,
-        volume: usize,
-        completion: Completion,
-    ) -> Next<Self::Action>;
-}
-
-/// Queues of volumes below, and what these have not taken yet.
-#[derive(Default)]
-pub struct Below {
-    /// Empty once the queue above is dropped.
-    queues: RefCell<Vec<Box<dyn Queue>>>,
-    outgoing: RefCell<Vec<VecDeque<Request>>>,
-    /// Done at once, until the submission is over.
-    done: RefCell<VecDeque<Completion>>,
-}
-
-impl Below {
-    /// Has a request done by a volume below, with the next flush.
-    pub fn send(&self, volume: usize, key: Key, operation: Operation) {
-        let token = token_of(volume, key);
-        self.outgoing.borrow_mut()[volume].push_back(Request { token, operation });
-    }
-
-    /// Returns where the volume below would have data received.
-    pub fn landing(&self, volume: usize, lba: u64, blocks: u32) -> Landing {
-        self.queues.borrow_mut()[volume].landing(lba, blocks)
-    }
-
-    /// Wishes that a request below end early.
-    pub fn cancel(&self, volume: usize, key: Key) {
-        if let Some(queue) = self.queues.borrow_mut().get_mut(volume) {
-            queue.cancel(token_of(volume, key));
+        let waits = !self.waiting.borrow().is_empty();
+        let retry = waits.then(|| self.reactor.now() + BUFFER_RETRY);
+        match [due, retry].into_iter().flatten().min() {
+            Some(at) => timer.set(at),
+            None => timer.clear(),
         }
-    }
-
-    /// Drops the queues. What is in flight there does not come back.
-    pub fn leave(&self) {
-        drop(std::mem::take(&mut *self.queues.borrow_mut()));
-        self.outgoing.borrow_mut().clear();
-    }
-
-    fn take_outgoing(&self) -> Option<Request> {
-        let mut outgoing = self.outgoing.borrow_mut();
-        outgoing.iter_mut().find_map(VecDeque::pop_front)
-    }
-
-    fn submit(&self) {
-        let (mut queues, mut outgoing) = (self.queues.borrow_mut(), self.outgoing.borrow_mut());
-        for (queue, left) in queues.iter_mut().zip(outgoing.iter_mut()) {
-            if !left.is_empty() {
-                queue.submit(left, &mut self.done.borrow_mut());
-            }
+        if timer.poll_elapsed(context).is_ready() {
+            self.waker.wake();
         }
+        Poll::Pending
     }
-}
 
-fn token_of(volume: usize, key: Key) -> Token {
-    Token {
-        owner: volume as u32,
-        slot: key.slot,
-        generation: key.generation,
-    }
-}
-
-impl<B: Layer> LaneQueue<B> {
-    /// A queue whose requests go to queues of these volumes.
-    ///
-    /// # Errors
-    /// What opening one of the queues says.
-    pub fn open_above<'a>(
-        back_end: B,
-        volumes: impl IntoIterator<Item = &'a Arc<dyn Volume>>,
-        reactor: &Reactor,
-        depth: u32,
-        sink: Rc<dyn CompletionSink>,
-    ) -> Result<Self, VolumeError> {
-        let queue = LaneQueue::new(back_end, reactor, depth, sink);
-        let below = queue.lane.back_end.below();
-        for volume in volumes {
-            let from_below: Rc<dyn CompletionSink> = Rc::<Lane<B>>::clone(&queue.lane);
-            let opened = Arc::clone(volume).open_queue(reactor, depth, from_below)?;
-            below.queues.borrow_mut().push(opened);
-            below.outgoing.borrow_mut().push(VecDeque::new());
+    /// Submits below what is meant for there; what has ended at once is pushed onto `done`.
+    fn flush(&self, done: &mut VecDeque<Completion>) {
+        if self.below.is_empty() {
+            return;
         }
-        Ok(queue)
-    }
-}
-
-impl<B: Layer> Lane<B> {
-    /// Submits below what is meant for there. To be a layer's [`BackEnd::flush`].
-    pub fn flush_below(&self, done: &mut VecDeque<Completion>) {
-        let below = self.back_end.below();
-        below.submit();
-        loop {
-            let Some(completion) = below.done.borrow_mut().pop_front() else {
-                return;
-            };
+        self.below.submit(&self.reactor);
+        while let Some(completion) = self.below.pop_done() {
             done.extend(self.ended_below(completion));
         }
     }
 
-    /// Ends what no volume below has taken: a fence there knows nothing of it. To be a layer's [`BackEnd::fence`].
-    pub fn fence_below(&self) -> bool {
-        while let Some(Request { token, operation }) = self.back_end.below().take_outgoing() {
-            let completion = Completion {
-                token,
-                result: Err(VolumeError::Cancelled),
-                operation,
+    /// The same from outside of any submission.
+    fn flush_by_itself(&self) {
+        let mut done = VecDeque::new();
+        self.flush(&mut done);
+        done.drain(..)
+            .for_each(|completion| self.answer(completion));
+    }
+
+    /// Ends what a fence of the volumes below knows nothing of, since none has taken it.
+    fn cut_off_untaken(&self) {
+        self.below.withdraw_all();
+        self.flush_by_itself();
+        loop {
+            let Some(key) = self.waiting.borrow_mut().pop_front() else {
+                return;
             };
-            CompletionSink::complete(self, completion);
+            let completion = self.remove(key, Err(VolumeError::Cancelled));
+            self.answer(completion);
         }
-        false
     }
 
     fn ended_below(&self, completion: Completion) -> Option<Completion> {
+        if self.is_left() {
+            return None;
+        }
         let Token {
             owner: volume,
             slot,
@@ -704,19 +652,122 @@ impl<B: Layer> Lane<B> {
         let ended = self.resume(Key { slot, generation }, |back_end, turn, work| {
             back_end.after(turn, work, volume as usize, completion)
         });
-        let outgoing = self.back_end.below().outgoing.borrow();
-        if outgoing.iter().any(|left| !left.is_empty()) {
+        // There may be room for what was not taken, and a buffer.
+        if self.below.has_untaken() || !self.waiting.borrow().is_empty() {
             self.waker.wake();
         }
         ended
     }
 }
 
-impl<B: Layer> CompletionSink for Lane<B> {
+impl<B: BackEnd> CompletionSink for Lane<B> {
     /// Called by a queue below, which must not be called back.
     fn complete(&self, completion: Completion) {
         if let Some(completion) = self.ended_below(completion) {
-            Lane::complete(self, completion);
+            self.answer(completion);
         }
+    }
+}
+
+/// Queues of volumes below, and what these have not taken yet.
+#[derive(Default)]
+pub struct Below {
+    /// Empty once the queue above is dropped.
+    queues: RefCell<Vec<Box<dyn Queue>>>,
+    outgoing: RefCell<Vec<VecDeque<Request>>>,
+    /// Ended within a submission, or without a volume below, until the lane has looked at it.
+    done: RefCell<VecDeque<Completion>>,
+}
+
+impl Below {
+    /// Has a request done by a volume below, once the submission that it belongs to is over.
+    pub fn send(&self, volume: usize, key: Key, operation: Operation) {
+        let token = token_of(volume, key);
+        self.outgoing.borrow_mut()[volume].push_back(Request { token, operation });
+    }
+
+    /// Returns where a volume below would have data received.
+    pub fn landing(&self, volume: usize, lba: u64, blocks: u32) -> Landing {
+        self.queues.borrow_mut()[volume].landing(lba, blocks)
+    }
+
+    /// Wishes that a request below end early.
+    pub fn cancel(&self, volume: usize, key: Key) {
+        let token = token_of(volume, key);
+        let mut outgoing = self.outgoing.borrow_mut();
+        let left = &mut outgoing[volume];
+        if let Some(at) = left.iter().position(|request| request.token == token) {
+            self.done
+                .borrow_mut()
+                .extend(left.remove(at).map(withdrawn));
+        } else {
+            self.queues.borrow_mut()[volume].cancel(token);
+        }
+    }
+
+    fn has_done(&self) -> bool {
+        !self.done.borrow().is_empty()
+    }
+
+    fn add(&self, queue: Box<dyn Queue>) {
+        self.queues.borrow_mut().push(queue);
+        self.outgoing.borrow_mut().push(VecDeque::new());
+    }
+
+    fn is_empty(&self) -> bool {
+        self.queues.borrow().is_empty()
+    }
+
+    fn has_untaken(&self) -> bool {
+        let outgoing = self.outgoing.borrow();
+        outgoing.iter().any(|left| !left.is_empty())
+    }
+
+    /// Drops the queues. What is in flight there does not come back.
+    fn leave(&self) {
+        let queues = std::mem::take(&mut *self.queues.borrow_mut());
+        let outgoing = std::mem::take(&mut *self.outgoing.borrow_mut());
+        drop((queues, outgoing));
+    }
+
+    fn submit(&self, reactor: &Reactor) {
+        let (mut queues, mut outgoing) = (self.queues.borrow_mut(), self.outgoing.borrow_mut());
+        let mut done = self.done.borrow_mut();
+        for (queue, left) in queues.iter_mut().zip(outgoing.iter_mut()) {
+            if !left.is_empty() {
+                queue.submit(left, &mut done);
+                // Data may have been received into what others receive into, and stays here for longer.
+                for request in left {
+                    request.operation.copy_out(reactor.pool());
+                }
+            }
+        }
+    }
+
+    fn pop_done(&self) -> Option<Completion> {
+        self.done.borrow_mut().pop_front()
+    }
+
+    fn withdraw_all(&self) {
+        let mut outgoing = self.outgoing.borrow_mut();
+        let untaken = outgoing.iter_mut().flat_map(|left| left.drain(..));
+        self.done.borrow_mut().extend(untaken.map(withdrawn));
+    }
+}
+
+/// The end of a request that no volume below has taken: it has had no effect.
+fn withdrawn(Request { token, operation }: Request) -> Completion {
+    Completion {
+        token,
+        result: Err(VolumeError::Cancelled),
+        operation,
+    }
+}
+
+fn token_of(volume: usize, key: Key) -> Token {
+    Token {
+        owner: volume as u32,
+        slot: key.slot,
+        generation: key.generation,
     }
 }

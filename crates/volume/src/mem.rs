@@ -158,7 +158,6 @@ impl Volume for MemVolume {
         let lane = MemLane {
             geometry: Arc::clone(&self.geometry),
             lane,
-            pool: reactor.pool().clone(),
             pace: self.pace.clone(),
             spare: Spare::default(),
         };
@@ -232,7 +231,6 @@ fn resized(old: &Directory, bytes: u64) -> Directory {
 struct MemLane {
     geometry: SharedLive,
     lane: Arc<Mutex<Directory>>,
-    pool: Pool,
     pace: Option<Arc<Pace>>,
     spare: Spare,
 }
@@ -248,7 +246,7 @@ impl BackEnd for MemLane {
         (self.geometry.get(), held)
     }
 
-    fn landing(&self, _: &Reactor, _lba: u64, _blocks: u32) -> Landing {
+    fn landing(&self, _: &Lane<Self>, _lba: u64, _blocks: u32) -> Landing {
         Landing::Anywhere
     }
 
@@ -262,7 +260,7 @@ impl BackEnd for MemLane {
             directory,
             block_shift: turn.geometry.block_size.shift(),
             spare: &self.spare,
-            pool: &self.pool,
+            pool: turn.reactor.pool(),
         };
         let result = pages.execute(work.operation);
         Pace::next(self.pace.as_ref(), turn.reactor, result)
@@ -270,14 +268,6 @@ impl BackEnd for MemLane {
 
     fn run(&self, _: &Lane<Self>, _: Key, never: Infallible) {
         match never {}
-    }
-
-    fn cancel(&self, _: &Lane<Self>, _: Key) {
-        // Whatever was taken is done already.
-    }
-
-    fn leave(&self, _: &Lane<Self>) -> bool {
-        false
     }
 }
 

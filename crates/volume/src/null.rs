@@ -139,7 +139,7 @@ impl BackEnd for NullLane {
         (self.geometry.get(), ())
     }
 
-    fn landing(&self, _: &Reactor, _lba: u64, _blocks: u32) -> Landing {
+    fn landing(&self, _: &Lane<Self>, _lba: u64, _blocks: u32) -> Landing {
         Landing::Anywhere
     }
 
@@ -150,14 +150,6 @@ impl BackEnd for NullLane {
 
     fn run(&self, _: &Lane<Self>, _: Key, never: Infallible) {
         match never {}
-    }
-
-    fn cancel(&self, _: &Lane<Self>, _: Key) {
-        // Whatever was taken is done already, or ends when it is due.
-    }
-
-    fn leave(&self, _: &Lane<Self>) -> bool {
-        false
     }
 }
 

@@ -239,7 +239,7 @@ impl Volume for SetVolume {
         sink: Rc<dyn CompletionSink>,
     ) -> Result<Box<dyn Queue>, VolumeError> {
         let lane = lane::SetLane::new(Arc::clone(&self));
-        let queue = LaneQueue::open_above(lane, &self.members, reactor, depth, sink)?;
+        let queue = LaneQueue::above(lane, &self.members, reactor, depth, sink)?;
         self.fences.add(&queue);
         Ok(Box::new(queue))
     }

@@ -1,11 +1,10 @@
 //! What a modelled drive does with a request: it goes to the volume below, and its completion waits for the drive.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_block::{BlockSize, Completion, Geometry, Landing, Operation, VolumeError};
-use weir_reactor::{Instant, Key, Reactor};
-use weir_volume::parts::{BackEnd, Below, Lane, Layer, Turn, Work, pool_landing};
+use weir_reactor::{Instant, Key};
+use weir_volume::parts::{BackEnd, Lane, Turn, Work, pool_landing};
 
 use super::{Clock, Drive, SsdVolume};
 use crate::Model;
@@ -26,7 +25,6 @@ pub(super) struct SsdLane {
     drive: Arc<Drive>,
     geometry: Geometry,
     passes_deallocations: bool,
-    below: Below,
 }
 
 impl SsdLane {
@@ -35,7 +33,6 @@ impl SsdLane {
             drive: Arc::clone(&volume.drive),
             geometry: volume.geometry,
             passes_deallocations: volume.passes_deallocations,
-            below: Below::default(),
         }
     }
 
@@ -51,19 +48,16 @@ impl BackEnd for SsdLane {
     type Action = Operation;
     type Held<'a> = ();
 
-    /// What only waits for the drive ends as it ended below: the drive goes on.
-    const CANCEL_ENDS_DUE: bool = true;
-
     fn hold(&self) -> (Geometry, ()) {
         (self.geometry, ())
     }
 
-    fn landing(&self, reactor: &Reactor, lba: u64, blocks: u32) -> Landing {
-        match self.below.landing(0, lba, blocks) {
+    fn landing(&self, lane: &Lane<Self>, lba: u64, blocks: u32) -> Landing {
+        match lane.below.landing(0, lba, blocks) {
             // A completion that waits for the drive keeps its data for as long.
             Landing::Anywhere => {
                 let bytes = (blocks as usize) << self.geometry.block_size.shift();
-                pool_landing(reactor.pool(), bytes)
+                pool_landing(lane.reactor.pool(), bytes)
             }
             landing => landing,
         }
@@ -86,39 +80,8 @@ impl BackEnd for SsdLane {
         Next::Run(std::mem::replace(work.operation, Operation::Flush))
     }
 
-    fn run(&self, _: &Lane<Self>, key: Key, operation: Operation) {
-        self.below.send(0, key, operation);
-    }
-
-    fn cancel(&self, _: &Lane<Self>, key: Key) {
-        self.below.cancel(0, key);
-    }
-
-    fn flush(&self, lane: &Lane<Self>, done: &mut VecDeque<Completion>) {
-        lane.flush_below(done);
-    }
-
-    fn fence(&self, lane: &Lane<Self>) -> bool {
-        lane.fence_below()
-    }
-
-    fn leave(&self, _: &Lane<Self>) -> bool {
-        self.below.leave();
-        false
-    }
-
-    fn is_due(&self, at: Instant, now: Instant) -> bool {
-        let is_due = self.drive.clock == Clock::Model || at <= now;
-        if is_due {
-            self.drive.ended(at);
-        }
-        is_due
-    }
-}
-
-impl Layer for SsdLane {
-    fn below(&self) -> &Below {
-        &self.below
+    fn run(&self, lane: &Lane<Self>, key: Key, operation: Operation) {
+        lane.below.send(0, key, operation);
     }
 
     fn after(
@@ -140,6 +103,23 @@ impl Layer for SsdLane {
             (Some(asked), _) => self.ask(turn, asked),
         };
         Next::Due(at, result)
+    }
+
+    fn cancel(&self, lane: &Lane<Self>, key: Key) {
+        lane.below.cancel(0, key);
+    }
+
+    fn is_due(&self, at: Instant, now: Instant) -> bool {
+        self.drive.clock == Clock::Model || at <= now
+    }
+
+    /// What only waits for the drive ends as it ended below: the drive goes on.
+    fn cancel_ends_due(&self) -> bool {
+        self.drive.clock == Clock::Real
+    }
+
+    fn answered(&self, at: Instant) {
+        self.drive.ended(at);
     }
 }
 

@@ -425,6 +425,16 @@ fn requests_go_below_at_once_or_when_there_is_room() {
             client.completion(token).await.0.unwrap();
         }
         assert_eq!(client.read(0, 5).await.unwrap(), vec![3; 5 * 4096]);
+        let again: Vec<_> = (0..3)
+            .map(|lba| client.submit(harness::write(lba, 1, &vec![4; 4096])))
+            .collect();
+        client.queue().cancel(again[2]);
+        let (result, _) = client.completion(again[2]).await;
+        assert_eq!(result, Err(VolumeError::Cancelled), "it was not below");
+        for &token in &again[..2] {
+            client.completion(token).await.0.unwrap();
+        }
+        assert_eq!(client.read(2, 1).await.unwrap(), vec![3; 4096]);
     });
 }
 

@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use weir_block::{Geometry, Landing, Operation, ReadBuffers, VolumeError};
 use weir_memory::{Segment, Segments, View, Views, segments_len, views_len};
-use weir_reactor::{
-    AllocateMode, FileKind, Handler, Key, LocalFile, Op, OpToken, Outcome, Output, Reactor,
-};
+use weir_reactor::{AllocateMode, FileKind, Handler, Key, LocalFile, Op, OpToken, Outcome, Output};
 
 use super::FileVolume;
 use crate::lane::{BackEnd, Lane, Turn, Work, holds_memory};
@@ -91,9 +89,9 @@ impl BackEnd for FileLane {
         (self.volume.geometry.get(), ())
     }
 
-    fn landing(&self, reactor: &Reactor, _lba: u64, blocks: u32) -> Landing {
+    fn landing(&self, lane: &Lane<Self>, _lba: u64, blocks: u32) -> Landing {
         let shift = self.volume.geometry.get().block_size.shift();
-        pool_landing(reactor.pool(), (blocks as usize) << shift)
+        pool_landing(lane.reactor.pool(), (blocks as usize) << shift)
     }
 
     fn start(&self, turn: &Turn<'_>, (): &(), work: Work<'_, State>) -> Next {

@@ -1,14 +1,13 @@
 //! What a set does with a request: one request to the member that has all of it, or one to each that has a part.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_block::{Completion, Geometry, Landing, Operation, ReadBuffers, VolumeError};
 use weir_memory::{View, Views, slice_views};
-use weir_reactor::{Key, Reactor};
+use weir_reactor::Key;
 
 use super::SetVolume;
-use crate::lane::{BackEnd, Below, Lane, Layer, Turn, Work};
+use crate::lane::{BackEnd, Lane, Turn, Work};
 use crate::support::{change_range, fill, pool_landing};
 
 type Next = crate::lane::Next<Parts>;
@@ -45,15 +44,11 @@ pub(super) struct Spread {
 /// One reactor's part of a set.
 pub(super) struct SetLane {
     volume: Arc<SetVolume>,
-    below: Below,
 }
 
 impl SetLane {
     pub(super) fn new(volume: Arc<SetVolume>) -> Self {
-        SetLane {
-            volume,
-            below: Below::default(),
-        }
+        SetLane { volume }
     }
 }
 
@@ -66,12 +61,12 @@ impl BackEnd for SetLane {
         (self.volume.geometry, ())
     }
 
-    fn landing(&self, reactor: &Reactor, lba: u64, blocks: u32) -> Landing {
+    fn landing(&self, lane: &Lane<Self>, lba: u64, blocks: u32) -> Landing {
         if let Some((member, at)) = self.volume.layout.single(lba, u64::from(blocks)) {
-            return self.below.landing(member, at, blocks);
+            return lane.below.landing(member, at, blocks);
         }
         let shift = self.volume.geometry.block_size.shift();
-        pool_landing(reactor.pool(), (blocks as usize) << shift)
+        pool_landing(lane.reactor.pool(), (blocks as usize) << shift)
     }
 
     fn start(&self, _: &Turn<'_>, (): &(), work: Work<'_, State>) -> Next {
@@ -89,12 +84,12 @@ impl BackEnd for SetLane {
         Next::Run(Parts::One(member, operation))
     }
 
-    fn run(&self, _: &Lane<Self>, key: Key, parts: Parts) {
+    fn run(&self, lane: &Lane<Self>, key: Key, parts: Parts) {
         match parts {
-            Parts::One(member, operation) => self.below.send(member, key, operation),
+            Parts::One(member, operation) => lane.below.send(member, key, operation),
             Parts::Each(parts) => {
                 for (member, operation) in parts {
-                    self.below.send(member, key, operation);
+                    lane.below.send(member, key, operation);
                 }
             }
         }
@@ -105,26 +100,7 @@ impl BackEnd for SetLane {
             State::Whole { member, .. } => member..member + 1,
             _ => 0..self.volume.members.len(),
         });
-        members.for_each(|member| self.below.cancel(member, key));
-    }
-
-    fn flush(&self, lane: &Lane<Self>, done: &mut VecDeque<Completion>) {
-        lane.flush_below(done);
-    }
-
-    fn fence(&self, lane: &Lane<Self>) -> bool {
-        lane.fence_below()
-    }
-
-    fn leave(&self, _: &Lane<Self>) -> bool {
-        self.below.leave();
-        false
-    }
-}
-
-impl Layer for SetLane {
-    fn below(&self) -> &Below {
-        &self.below
+        members.for_each(|member| lane.below.cancel(member, key));
     }
 
     fn after(
