@@ -143,6 +143,7 @@ impl BackEnd for NullLane {
         Landing::Anywhere
     }
 
+    #[inline]
     fn start(&self, turn: &Turn<'_>, (): &(), work: Work<'_, ()>) -> Next<Infallible> {
         let result = execute(work.operation, turn.geometry.block_size);
         Pace::next(self.pace.as_ref(), turn.reactor, result)

@@ -87,6 +87,7 @@ impl Pace {
     }
 
     /// Says when a request ends that was just done with `result`: at once, or when the device's limit says.
+    #[inline]
     pub(crate) fn next(
         pace: Option<&Arc<Self>>,
         reactor: &Reactor,
