@@ -18,9 +18,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use weir_block::{
-    BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing,
-    Operation, Queue, Request, ResizeError, ResizeFuture, Token, Volume, VolumeError, VolumeEvent,
-    Watcher, compare_write_halves,
+    BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, InFlight,
+    Landing, Operation, Queue, Request, ResizeError, ResizeFuture, Token, Volume, VolumeError,
+    VolumeEvent, Watcher, compare_write_halves,
 };
 use weir_memory::{Pool, SharedBuffer, View, Views, copy_views, slice_views};
 use weir_reactor::Reactor;
@@ -267,6 +267,10 @@ impl Queue for MemQueue {
 
     fn cancel(&mut self, _token: Token) {
         // Whatever was taken is done already.
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        self.ends.in_flight(visit);
     }
 }
 

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use weir_block::{
-    BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing,
-    Operation, Queue, ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError, VolumeEvent,
-    Watcher, compare_write_halves,
+    BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, InFlight,
+    Landing, Operation, Queue, ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError,
+    VolumeEvent, Watcher, compare_write_halves,
 };
 use weir_memory::{View, Views};
 use weir_reactor::Reactor;
@@ -156,6 +156,10 @@ impl Queue for NullQueue {
 
     fn cancel(&mut self, _token: Token) {
         // Whatever was taken is done already, or ends when it is due.
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        self.ends.in_flight(visit);
     }
 }
 

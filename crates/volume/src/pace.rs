@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use weir_block::{Completion, CompletionSink};
+use weir_block::{Completion, CompletionSink, InFlight};
 use weir_reactor::{Instant, Reactor, Task, Timer};
 
 use crate::UrlError;
@@ -156,6 +156,16 @@ impl Ends {
     pub(crate) fn room(&self) -> usize {
         let held = self.later.as_ref().map_or(0, |(later, _)| later.len());
         self.depth - held
+    }
+
+    /// Visits what is done and has not ended.
+    pub(crate) fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        let Some((later, _)) = &self.later else {
+            return;
+        };
+        for (_, completion) in later.shared.due.borrow().iter() {
+            visit(InFlight::of(completion.token, &completion.operation));
+        }
     }
 
     pub(crate) fn push(&self, completion: Completion, done: &mut VecDeque<Completion>) {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use weir_block::{
-    BlockSize, Completion, CompletionSink, Geometry, Landing, Operation, Queue, Request, Token,
-    VolumeError,
+    BlockSize, Completion, CompletionSink, Geometry, InFlight, Landing, Operation, Queue, Request,
+    Token, VolumeError,
 };
 use weir_reactor::{Instant, Reactor, Task, Timer};
 use weir_reactor::{Key, Slots};
@@ -175,6 +175,19 @@ impl Queue for SsdQueue {
             Some((key, false)) => self.inner.cancel(token_of(key)),
             None => {}
         }
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        for (_, taken) in self.lane.taken.borrow().iter() {
+            if let Some(ended) = &taken.ended {
+                visit(InFlight::of(ended.token, &ended.operation));
+            }
+        }
+        self.inner.in_flight(&mut |below| {
+            let mut taken = self.lane.taken.borrow_mut();
+            let token = taken.get_mut(key_of(below.token)).token;
+            visit(InFlight { token, ..below });
+        });
     }
 }
 

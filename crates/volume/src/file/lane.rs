@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, Geometry, Landing, Operation, Queue, ReadBuffers, Request, Token,
-    VolumeError,
+    Completion, CompletionSink, Geometry, InFlight, Landing, Operation, Queue, ReadBuffers,
+    Request, Token, VolumeError,
 };
 use weir_memory::{Segment, Segments, View, Views, segments_len, views_len};
 use weir_reactor::{
@@ -167,6 +167,12 @@ impl Queue for FileQueue {
         match in_flight {
             Some(op) => self.lane.reactor.cancel(op),
             None => self.lane.wake(),
+        }
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        for (_, entry) in self.lane.slots.borrow().iter() {
+            visit(InFlight::of(entry.token, &entry.operation));
         }
     }
 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use weir_block::{
-    Completion, CompletionSink, Landing, Operation, Queue, ReadBuffers, Request, Token, VolumeError,
+    Completion, CompletionSink, InFlight, Landing, Operation, Queue, ReadBuffers, Request, Token,
+    VolumeError,
 };
 use weir_memory::{View, Views, slice_views};
 use weir_reactor::Reactor;
@@ -39,7 +40,7 @@ enum Part {
     Of(Key),
 }
 
-struct InFlight {
+struct ToMember {
     part: Part,
     member: usize,
 }
@@ -57,7 +58,7 @@ struct Lane {
     queues: RefCell<Vec<Box<dyn Queue>>>,
     /// For each member, what it has not taken yet.
     outgoing: RefCell<Vec<VecDeque<Request>>>,
-    in_flight: RefCell<Slots<InFlight>>,
+    in_flight: RefCell<Slots<ToMember>>,
     spread: RefCell<Slots<Spread>>,
     /// Done at once by a member, until the submission to it is over.
     done_below: RefCell<VecDeque<Completion>>,
@@ -146,6 +147,27 @@ impl Queue for SetQueue {
             queues[member].cancel(token_of(key));
         }
     }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        let lane = &self.lane;
+        for (_, spread) in lane.spread.borrow().iter() {
+            visit(InFlight::of(spread.token, &spread.operation));
+        }
+        let mut visit_whole = |of_member: InFlight| {
+            let mut in_flight = lane.in_flight.borrow_mut();
+            if let Part::Whole { token, lba } = in_flight.get_mut(key_of(of_member.token)).part {
+                let blocks = of_member.range.end - of_member.range.start;
+                let (kind, range) = (of_member.kind, lba..lba + blocks);
+                visit(InFlight { token, kind, range });
+            }
+        };
+        for queue in lane.queues.borrow().iter() {
+            queue.in_flight(&mut visit_whole);
+        }
+        for request in lane.outgoing.borrow().iter().flatten() {
+            visit_whole(InFlight::of(request.token, &request.operation));
+        }
+    }
 }
 
 impl Drop for SetQueue {
@@ -164,6 +186,13 @@ fn token_of(key: Key) -> Token {
     }
 }
 
+fn key_of(token: Token) -> Key {
+    Key {
+        slot: token.slot,
+        generation: token.generation,
+    }
+}
+
 impl CompletionSink for Lane {
     /// Called by a member's queue, which must not be called back.
     fn complete(&self, completion: Completion) {
@@ -176,11 +205,8 @@ impl CompletionSink for Lane {
 impl Lane {
     /// A member has done its part; the completion of the whole, where that was the last one.
     fn ended_below(&self, completion: Completion) -> Option<Completion> {
-        let key = Key {
-            slot: completion.token.slot,
-            generation: completion.token.generation,
-        };
-        let InFlight { part, member } = self.in_flight.borrow_mut().remove(key);
+        let key = key_of(completion.token);
+        let ToMember { part, member } = self.in_flight.borrow_mut().remove(key);
         let ended = match part {
             Part::Whole { token, lba } => {
                 let mut operation = completion.operation;
@@ -243,7 +269,7 @@ impl Lane {
         let key = self
             .in_flight
             .borrow_mut()
-            .insert(InFlight { part, member });
+            .insert(ToMember { part, member });
         self.outgoing.borrow_mut()[member].push_back(Request {
             token: token_of(key),
             operation,
