@@ -20,8 +20,8 @@ pub use health::{Health, HealthFuture, HealthReport};
 pub use request::{
     Completion, Operation, OperationKind, ReadBuffers, Request, Token, compare_write_halves,
 };
-pub use sink::{CompletionSink, Completions, HostNumber, Router, submit_to};
+pub use sink::{CompletionSink, Completions, GUARD_OWNER, HostNumber, Router, submit_to};
 pub use volume::{
-    Announcement, FenceReply, Landing, Queue, ResizeError, ResizeFuture, Volume, VolumeEvent,
-    Watcher,
+    Announcement, FenceReply, InFlight, Landing, Queue, ResizeError, ResizeFuture, Volume,
+    VolumeEvent, Watcher,
 };

@@ -4,10 +4,11 @@ use weir_memory::{Pool, Segments, View, Views, segments_len, slice_views, views_
 
 use crate::{BlockSize, VolumeError};
 
-/// Names a request to the one who submitted it. A volume returns it unchanged and reads no meaning into it.
+/// Names a request to the one who submitted it: one of those in flight, or several deallocations to a guard. A volume returns it
+/// unchanged and reads no meaning into it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Token {
-    /// Which of the users of a shared queue submitted it; see [`crate::Router`].
+    /// Which of the users of a shared queue submitted it; see [`crate::Router`]. A guard knows its own by [`crate::GUARD_OWNER`].
     pub owner: u32,
     /// The user's slot.
     pub slot: u32,

@@ -11,6 +11,9 @@ use crate::{Completion, Queue, Request};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HostNumber(pub u64);
 
+/// The [owner](crate::Token::owner) of what a guard submits by itself. No user of a [`Router`] is given this number.
+pub const GUARD_OWNER: u32 = u32::MAX;
+
 /// Takes the completions of a queue, but for those that are done at once. It stores them and wakes whoever drains it; it never calls back
 /// into the queue.
 pub trait CompletionSink {
@@ -157,8 +160,10 @@ impl Router {
             users[owner as usize] = Some(user);
             return owner;
         }
+        let owner = users.len() as u32;
+        assert!(owner < GUARD_OWNER, "a number is left for a guard");
         users.push(Some(user));
-        (users.len() - 1) as u32
+        owner
     }
 
     /// Names the host for which a user submits requests from now on.

@@ -1,6 +1,7 @@
 //! Volumes and their queues.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use weir_memory::Segments;
 use weir_reactor::Reactor;
 
 use crate::{
-    Completion, CompletionSink, Geometry, HealthFuture, HealthReport, Request, Token, VolumeError,
+    Completion, CompletionSink, Geometry, HealthFuture, HealthReport, Operation, OperationKind,
+    Request, Token, VolumeError,
 };
 
 /// What happened to a volume.
@@ -135,6 +137,31 @@ pub enum Landing {
     Wait,
 }
 
+/// A request that a queue has taken and that has not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InFlight {
+    /// The request's.
+    pub token: Token,
+    /// What it asks for.
+    pub kind: OperationKind,
+    /// Its blocks; none of a flush.
+    pub range: Range<u64>,
+}
+
+impl InFlight {
+    /// A request as it was submitted.
+    #[must_use]
+    pub fn of(token: Token, operation: &Operation) -> Self {
+        let (lba, blocks) = operation.range().unwrap_or_default();
+        InFlight {
+            token,
+            kind: operation.kind(),
+            // Nobody may have checked it.
+            range: lba..lba.saturating_add(blocks),
+        }
+    }
+}
+
 /// One reactor's way to a volume.
 ///
 /// Requests may be reordered among each other; who needs an order waits for the completion. Dropping a queue cancels what
@@ -153,6 +180,10 @@ pub trait Queue {
     /// Wishes that a request end early. Its completion still comes, exactly once, whatever its result is by then. Of a request that has ended, or that
     /// was never taken, nothing happens.
     fn cancel(&mut self, token: Token);
+
+    /// Visits each request that was taken and has not ended, once. Whoever must know who is under way asks; no request does. The
+    /// visitor does not call the queue.
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight));
 
     /// The connection of `owner` is lost, and nobody waits for what it has left here. Until its requests that modify have ended, each
     /// queue of the volume that has dropped its clone of `announcement` keeps back what overlaps them and is submitted for the same

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, HealthFuture, Landing, Operation,
+    Completion, CompletionSink, FenceReply, Geometry, HealthFuture, InFlight, Landing, Operation,
     OperationKind, Queue, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_memory::{Segment, View, Views};
@@ -578,6 +578,10 @@ impl Queue for VerifiedQueue {
 
     fn cancel(&mut self, token: Token) {
         self.inner.cancel(token);
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        self.inner.in_flight(visit);
     }
 }
 

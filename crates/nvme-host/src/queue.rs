@@ -14,7 +14,9 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use weir_block::{Completion, CompletionSink, Operation, ReadBuffers, Request, Token, VolumeError};
+use weir_block::{
+    Completion, CompletionSink, InFlight, Operation, ReadBuffers, Request, Token, VolumeError,
+};
 use weir_memory::{Pool, Segment, Segments, View, Views, slice_views};
 use weir_nvme::Status;
 use weir_reactor::{Instant, Mailbox, Reactor, Task, Timer};
@@ -440,6 +442,13 @@ impl IoQueue {
         {
             flight.error.get_or_insert(VolumeError::Cancelled);
             self.end_flight(state, index);
+        }
+    }
+
+    /// Visits what was taken and has not ended.
+    pub(crate) fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        for (_, flight) in self.state.borrow().flights.iter() {
+            visit(InFlight::of(flight.token, &flight.operation));
         }
     }
 

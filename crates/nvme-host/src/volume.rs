@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, Weak};
 
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, Landing, Queue, Request, ResizeError,
-    ResizeFuture, Token, Volume, VolumeError, Watcher,
+    Completion, CompletionSink, FenceReply, Geometry, InFlight, Landing, Queue, Request,
+    ResizeError, ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_memory::{Pool, Segments};
 use weir_nvme::Nqn;
@@ -225,6 +225,10 @@ impl Queue for NvmeQueue {
 
     fn cancel(&mut self, token: Token) {
         self.queue.cancel(token);
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        self.queue.in_flight(visit);
     }
 }
 

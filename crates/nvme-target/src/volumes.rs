@@ -249,7 +249,7 @@ impl Namespaces {
 
 #[cfg(test)]
 mod tests {
-    use weir_block::Operation;
+    use weir_block::{InFlight, Operation};
 
     use super::*;
 
@@ -267,6 +267,8 @@ mod tests {
         }
 
         fn cancel(&mut self, _token: Token) {}
+
+        fn in_flight(&self, _: &mut dyn FnMut(InFlight)) {}
     }
 
     #[test]

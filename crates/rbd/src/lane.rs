@@ -15,8 +15,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, Geometry, Landing, Operation, OperationKind, Queue, ReadBuffers,
-    Request, Token, VolumeError, compare_write_halves,
+    Completion, CompletionSink, Geometry, InFlight, Landing, Operation, OperationKind, Queue,
+    ReadBuffers, Request, Token, VolumeError, compare_write_halves,
 };
 use weir_memory::{Segment, Segments, Views, copy_views, segments_len};
 use weir_reactor::{Delivery, Instant, Key, Mailbox, Reactor, Recipient, Slots, Timer};
@@ -252,6 +252,13 @@ impl Queue for RbdQueue {
             entry.cancelled = true;
             drop(slots);
             self.lane.wake();
+        }
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        let slots = self.lane.slots.borrow();
+        for (_, entry) in slots.iter().filter(|(_, entry)| !entry.orphan) {
+            visit(InFlight::of(entry.token, &entry.operation));
         }
     }
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use weir_block::{
     Announcement, Completion, CompletionSink, FenceReply, Geometry, HealthFuture, HostNumber,
-    Landing, Operation, OperationKind, Queue, Request, ResizeFuture, Token, Volume, VolumeError,
-    Watcher, compare_write_halves, submit_to,
+    InFlight, Landing, Operation, OperationKind, Queue, Request, ResizeFuture, Token, Volume,
+    VolumeError, Watcher, compare_write_halves, submit_to,
 };
 use weir_memory::{View, Views};
 use weir_reactor::Reactor;
@@ -447,6 +447,16 @@ impl Queue for LiarQueue {
     fn cancel(&mut self, token: Token) {
         if let Some(inner) = self.lies.inner.borrow_mut().as_mut() {
             inner.cancel(token);
+        }
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        if let Some(inner) = self.lies.inner.borrow().as_ref() {
+            inner.in_flight(&mut |request| {
+                if request.token.owner != OWN {
+                    visit(request);
+                }
+            });
         }
     }
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, HealthFuture, Landing, Operation,
+    Completion, CompletionSink, FenceReply, Geometry, HealthFuture, InFlight, Landing, Operation,
     OperationKind, Queue, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
     compare_write_halves,
 };
@@ -189,6 +189,12 @@ impl Queue for TapQueue {
 
     fn cancel(&mut self, token: Token) {
         self.inner().cancel(token);
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        if let Some(inner) = &self.inner {
+            inner.in_flight(visit);
+        }
     }
 }
 

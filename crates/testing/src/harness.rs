@@ -330,6 +330,13 @@ impl Client {
         self.waiting.borrow().len()
     }
 
+    /// Whether the queue has taken a request that has not ended. Its completion was not waited for yet.
+    pub fn is_under_way(&self, token: Token) -> bool {
+        let is_untaken = |request: &Request| request.token == token;
+        let answers = self.answers.answers.borrow();
+        !answers.contains_key(&token.slot) && !self.waiting.borrow().iter().any(is_untaken)
+    }
+
     pub fn answered(&self) -> u64 {
         self.answers.answered.get()
     }

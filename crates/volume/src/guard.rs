@@ -1,7 +1,8 @@
 //! Wraps every served volume: checks, limits, range locks, emulation, counting, removal.
 //!
-//! A guard is a volume itself. To an ordinary request it adds one look at an empty list of locks, and counters: the volume below checks
-//! its range and its buffers. What the volume below cannot do as it was asked is checked here, and becomes several requests to it:
+//! A guard is a volume itself. An ordinary request passes: it goes below as it is, under its user's token, and is entered in no table
+//! here. It costs one look at an empty list of locks, and counters: the volume below checks its range and its buffers. What the volume
+//! below cannot do as it was asked is checked here, and becomes several requests to it, under tokens of the guard's own:
 //!
 //! * transfers longer than it takes are split (each part is as atomic as the volume makes it);
 //! * compare-and-write, where the volume has none of its own of that length, is a read and a write under a range lock,
@@ -37,7 +38,7 @@ use crate::when_all::WhenAll;
 pub use limited::LimitedVolume;
 pub use limits::{Limits, RateLimit, RateLimitError, Throttled};
 use statistics::Gathering;
-pub use statistics::{KINDS, KindStatistics, LATENCY_BUCKETS, VolumeStatistics};
+pub use statistics::{KINDS, KindStatistics, VolumeStatistics};
 use table::{Message, Table};
 
 /// The longest transfer that a guard takes, in bytes; it splits what the volume below does not take.

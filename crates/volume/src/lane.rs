@@ -13,8 +13,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, Landing, Operation, Queue, ReadBuffers,
-    Request, Token, Volume, VolumeError,
+    Completion, CompletionSink, FenceReply, Geometry, InFlight, Landing, Operation, Queue,
+    ReadBuffers, Request, Token, Volume, VolumeError,
 };
 use weir_reactor::{Instant, Key, Mailbox, Reactor, Slots, TaskWaker, Timer};
 
@@ -131,7 +131,8 @@ enum Place {
 }
 
 struct Entry<S> {
-    token: Token,
+    /// As its user gave it: the operation may be below.
+    asked: InFlight,
     operation: Operation,
     state: S,
     place: Place,
@@ -269,6 +270,12 @@ impl<B: BackEnd> Queue for LaneQueue<B> {
     fn cancel(&mut self, token: Token) {
         self.lane.cancel(token);
     }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        for (_, entry) in self.lane.slots.borrow().iter() {
+            visit(entry.asked.clone());
+        }
+    }
 }
 
 impl<B: BackEnd> Drop for LaneQueue<B> {
@@ -350,6 +357,7 @@ impl<B: BackEnd> Lane<B> {
             mut operation,
         } = request;
         let mut state = B::State::default();
+        let asked = InFlight::of(token, &operation);
         let work = Work {
             operation: &mut operation,
             state: &mut state,
@@ -370,7 +378,7 @@ impl<B: BackEnd> Lane<B> {
         let number = self.next_number.get();
         self.next_number.set(number + 1);
         let key = self.slots.borrow_mut().insert(Entry {
-            token,
+            asked,
             operation,
             state,
             place: Place::Waiting,
@@ -407,7 +415,7 @@ impl<B: BackEnd> Lane<B> {
     fn remove(&self, key: Key, result: Result<(), VolumeError>) -> Completion {
         let entry = self.slots.borrow_mut().remove(key);
         Completion {
-            token: entry.token,
+            token: entry.asked.token,
             result,
             operation: entry.operation,
         }
@@ -471,7 +479,9 @@ impl<B: BackEnd> Lane<B> {
 
     fn cancel(&self, token: Token) {
         let mut slots = self.slots.borrow_mut();
-        let found = slots.iter_mut().find(|(_, entry)| entry.token == token);
+        let found = slots
+            .iter_mut()
+            .find(|(_, entry)| entry.asked.token == token);
         let Some((key, entry)) = found else {
             return;
         };

@@ -29,8 +29,7 @@ mod when_all;
 pub use file::FileVolume;
 pub use guard::{
     COMPARE_WRITE_BYTES_MAX, GUARD_TRANSFER_BYTES_MAX, Guard, GuardConfig, GuardError, KINDS,
-    KindStatistics, LATENCY_BUCKETS, LimitedVolume, Limits, RateLimit, RateLimitError, Throttled,
-    VolumeStatistics,
+    KindStatistics, LimitedVolume, Limits, RateLimit, RateLimitError, Throttled, VolumeStatistics,
 };
 pub use mem::{MEM_BYTES_MAX, MemVolume};
 pub use null::NullVolume;

@@ -12,8 +12,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, Weak};
 
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, HealthFuture, Landing, Operation, Queue,
-    ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
+    Completion, CompletionSink, FenceReply, Geometry, HealthFuture, InFlight, Landing, Operation,
+    Queue, ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_memory::{Segment, View, Views, copy_views, slice_views, views_len};
 use weir_reactor::Reactor;
@@ -270,6 +270,15 @@ impl Queue for LyingQueue {
 
     fn cancel(&mut self, token: Token) {
         self.inner.cancel(token);
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        let asked = self.covers.asked.borrow();
+        self.inner
+            .in_flight(&mut |request| match asked.get(&request.token) {
+                Some(Asked::Write(operation)) => visit(InFlight::of(request.token, operation)),
+                _ => visit(request),
+            });
     }
 }
 

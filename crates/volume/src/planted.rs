@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, Landing, Operation, OperationKind, Queue,
-    ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
+    Completion, CompletionSink, FenceReply, Geometry, InFlight, Landing, Operation, OperationKind,
+    Queue, ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_memory::{View, Views};
 use weir_reactor::Reactor;
@@ -116,5 +116,9 @@ impl Queue for PlantedQueue {
 
     fn cancel(&mut self, token: Token) {
         self.0.cancel(token);
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        self.0.in_flight(visit);
     }
 }

@@ -185,7 +185,7 @@ impl Volume for Medium {
 
 /// A request in flight that may be cancelled.
 struct InFlight {
-    token: Token,
+    request: weir_block::InFlight,
     cancelled: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
@@ -238,12 +238,18 @@ impl Queue for MediumQueue {
 
     fn cancel(&mut self, token: Token) {
         for request in self.lane.in_flight.borrow().iter() {
-            if request.token == token {
+            if request.request.token == token {
                 request.cancelled.set(true);
                 if let Some(waker) = request.waker.borrow_mut().take() {
                     waker.wake();
                 }
             }
+        }
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(weir_block::InFlight)) {
+        for in_flight in self.lane.in_flight.borrow().iter() {
+            visit(in_flight.request.clone());
         }
     }
 }
@@ -259,7 +265,7 @@ impl Lane {
         let authors = lane.note(&mut request.operation);
         let fate = lane.medium.fates.next();
         let in_flight = Rc::new(InFlight {
-            token: request.token,
+            request: weir_block::InFlight::of(request.token, &request.operation),
             cancelled: Cell::new(false),
             waker: RefCell::default(),
         });

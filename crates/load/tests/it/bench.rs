@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, Completions, FenceReply, Geometry, Landing, Operation, Queue,
-    ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
+    Completion, CompletionSink, Completions, FenceReply, Geometry, InFlight, Landing, Operation,
+    Queue, ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_load::bench::{
     self, Among, Arrivals, BenchConfig, BenchError, BenchReport, Caveat, Job, Load, Phase,
@@ -130,6 +130,10 @@ impl Queue for ChangedQueue {
 
     fn cancel(&mut self, token: Token) {
         self.inner.cancel(token);
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        self.inner.in_flight(visit);
     }
 }
 
@@ -339,6 +343,12 @@ impl Queue for SilentQueue {
                 result,
                 operation,
             });
+        }
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        for request in &self.taken {
+            visit(InFlight::of(request.token, &request.operation));
         }
     }
 }
@@ -872,6 +882,10 @@ impl Queue for FailingForQueue {
 
     fn cancel(&mut self, token: Token) {
         self.inner.cancel(token);
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        self.inner.in_flight(visit);
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, Completions, FenceReply, Geometry, Landing, Operation, Queue,
-    ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
+    Completion, CompletionSink, Completions, FenceReply, Geometry, InFlight, Landing, Operation,
+    Queue, ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_load::copy::{self, CopyConfig, CopyError};
 use weir_load::verified::{self, Verification, VerifiedError, VerifiedReport};
@@ -464,6 +464,10 @@ impl Queue for BentQueue {
 
     fn cancel(&mut self, token: Token) {
         self.inner.cancel(token);
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        self.inner.in_flight(visit);
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, Landing, Operation, Queue, ReadBuffers,
-    Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
+    Completion, CompletionSink, FenceReply, Geometry, InFlight, Landing, Operation, Queue,
+    ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_load::bench::{self, Arrivals, BenchConfig, BenchError, BenchReport, Load};
 use weir_load::copy::{self, CopyConfig, CopyError};
@@ -112,6 +112,10 @@ impl Queue for FailingQueue {
 
     fn cancel(&mut self, token: Token) {
         self.inner.cancel(token);
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        self.inner.in_flight(visit);
     }
 }
 

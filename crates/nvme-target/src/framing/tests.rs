@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use weir_block::{
-    BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing,
-    Operation, Queue, ReadBuffers, Request, ResizeError, ResizeFuture, Router, Token, Volume,
-    VolumeError, Watcher,
+    BlockSize, Completion, CompletionSink, DeallocatedRead, FenceReply, Geometry, InFlight,
+    Landing, Operation, Queue, ReadBuffers, Request, ResizeError, ResizeFuture, Router, Token,
+    Volume, VolumeError, Watcher,
 };
 use weir_memory::{Pool, Segments};
 use weir_nvme::command::{Blocks, ConnectData, NvmCommand};
@@ -105,6 +105,7 @@ impl Queue for Scripted {
         requests.extend(batch.drain(..taken));
     }
     fn cancel(&mut self, _: Token) {}
+    fn in_flight(&self, _: &mut dyn FnMut(InFlight)) {}
 }
 
 /// Namespace 1, of whose requests up to `depth` are in a list, and whose landings are anywhere or of the reactor's pool.

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, FenceReply, Geometry, Landing, Operation, Queue, ReadBuffers,
-    Request, ResizeFuture, Token, Volume, VolumeError, VolumeEvent, Watcher, submit_to,
+    Completion, CompletionSink, FenceReply, Geometry, InFlight, Landing, Operation, Queue,
+    ReadBuffers, Request, ResizeFuture, Token, Volume, VolumeError, VolumeEvent, Watcher,
+    submit_to,
 };
 use weir_memory::{View, Views};
 use weir_reactor::Reactor;
@@ -89,6 +90,7 @@ impl Volume for SlowVolume {
             reactor: reactor.clone(),
             inner: Rc::new(std::cell::RefCell::new(inner)),
             sink,
+            delayed: Rc::default(),
         }))
     }
 
@@ -133,6 +135,7 @@ struct SlowQueue {
     reactor: Reactor,
     inner: Rc<std::cell::RefCell<Box<dyn Queue>>>,
     sink: Rc<dyn CompletionSink>,
+    delayed: Rc<std::cell::RefCell<Vec<InFlight>>>,
 }
 
 impl Queue for SlowQueue {
@@ -150,11 +153,15 @@ impl Queue for SlowQueue {
             .taken
             .fetch_add(taken.len() as u64, Ordering::Relaxed);
         let (reactor, inner) = (self.reactor.clone(), Rc::clone(&self.inner));
-        let sink = Rc::clone(&self.sink);
+        let (sink, delayed) = (Rc::clone(&self.sink), Rc::clone(&self.delayed));
+        let in_flight = |request: &Request| InFlight::of(request.token, &request.operation);
+        let these: Vec<_> = taken.iter().map(in_flight).collect();
+        delayed.borrow_mut().extend(these.iter().cloned());
         let later = async move {
             if !delay.is_zero() {
                 reactor.sleep(delay).await;
             }
+            delayed.borrow_mut().retain(|one| !these.contains(one));
             submit_to(&mut **inner.borrow_mut(), &mut taken, &*sink);
             assert!(taken.is_empty(), "memory takes every request");
         };
@@ -162,6 +169,11 @@ impl Queue for SlowQueue {
     }
 
     fn cancel(&mut self, _token: Token) {}
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        self.delayed.borrow().iter().cloned().for_each(&mut *visit);
+        self.inner.borrow().in_flight(visit);
+    }
 }
 
 fn is_forced(operation: &Operation) -> bool {

@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    BlockSize, Completion, CompletionSink, FenceReply, Geometry, Health, HealthReport, Landing,
-    Operation, Queue, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
+    BlockSize, Completion, CompletionSink, FenceReply, Geometry, Health, HealthReport, InFlight,
+    Landing, Operation, Queue, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
 };
 use weir_reactor::Reactor;
 use weir_reactor::random::Random;
@@ -375,6 +375,10 @@ impl Queue for StingyQueue {
     fn cancel(&mut self, token: Token) {
         self.inner.cancel(token);
     }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        self.inner.in_flight(visit);
+    }
 }
 
 #[test]
@@ -624,6 +628,10 @@ impl Queue for PoorQueue {
 
     fn cancel(&mut self, token: Token) {
         self.inner.cancel(token);
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        self.inner.in_flight(visit);
     }
 }
 

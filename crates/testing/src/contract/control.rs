@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use weir_block::{Operation, ReadBuffers, ResizeError, Token, VolumeEvent, Watcher};
+use weir_block::{InFlight, Operation, ReadBuffers, ResizeError, Token, VolumeEvent, Watcher};
 use weir_reactor::oneshot;
 
 use super::{Arc, Client, DEPTH, Reactor, Run, VolumeError, harness};
@@ -60,6 +60,7 @@ impl Run {
             self.fence(reactor, is_dropped).await;
         }
         self.cancel(reactor).await;
+        self.in_flight(reactor).await;
         self.resize(reactor).await;
         self.oracle.check_all(&self.client).await;
     }
@@ -149,6 +150,43 @@ impl Run {
         }
         self.client.cancel(Token::default());
         self.oracle.check_all(&self.client).await;
+    }
+
+    /// A queue tells of each request that it has taken once, with its blocks, until that has ended.
+    async fn in_flight(&mut self, reactor: &Reactor) {
+        let client = Client::open(&self.volume, reactor, 2 * DEPTH);
+        let blocks = DEPTH.min(self.volume.geometry().blocks as u32 / 2);
+        let data = self.data(blocks);
+        let mut requests = Vec::new();
+        let mut submit = |operation: Operation| {
+            let request = InFlight::of(Token::default(), &operation);
+            let token = client.submit(operation);
+            requests.push(InFlight { token, ..request });
+        };
+        for (lba, data) in (0..).zip(data.chunks(self.block_bytes())) {
+            submit(harness::write(lba, 1, data));
+            submit(Operation::Read {
+                lba: u64::from(blocks),
+                blocks,
+                buffers: ReadBuffers::Lend,
+            });
+        }
+        submit(Operation::Flush);
+        self.oracle.write(0, &data);
+        let (sort_key, volume) = (|one: &InFlight| one.token, self.volume.name());
+        while let Some(request) = requests.last() {
+            let mut expected: Vec<_> = requests.clone();
+            expected.retain(|one| client.is_under_way(one.token));
+            let mut told = Vec::new();
+            let tell = &mut |one| told.push(one);
+            client.queue().in_flight(tell);
+            told.sort_by_key(sort_key);
+            assert_eq!(told, expected, "of {volume}");
+            let completion = client.completion(request.token);
+            let completion = within(reactor, "a request", completion).await;
+            assert_eq!(completion.0, Ok(()));
+            requests.pop();
+        }
     }
 
     /// A volume that can be resized has the size that it says, and tells so; another one says that it cannot.

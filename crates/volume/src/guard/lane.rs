@@ -1,7 +1,7 @@
 //! One reactor's queue of a guarded volume.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
@@ -12,35 +12,41 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use weir_block::{
-    Announcement, Completion, CompletionSink, Landing, Operation, OperationKind, Queue, Request,
-    Token, VolumeError,
+    Announcement, Completion, CompletionSink, GUARD_OWNER, InFlight, Landing, Operation,
+    OperationKind, Queue, Request, Token, VolumeError,
 };
 use weir_memory::Segments;
 use weir_reactor::{Instant, Mailbox, Reactor, Task, Timer, oneshot};
 
 use super::limits::{Account, Class};
 use super::meter::{Meter, Waiting};
-use super::statistics::Counters;
-use super::table::{Acknowledged, LockId, Locked, Message, QueueMailbox, overlaps};
+use super::statistics::{Counters, InFlightCounts};
+use super::table::{LockId, Locked, Message, QueueMailbox, overlaps};
 use super::{Guard, complex};
 use crate::support::{change_range, check, next_turn, pool_landing, pool_segments};
-use crate::when_all::WhenAll;
 use weir_reactor::{Key, Slots};
+
+mod ties;
+
+use ties::Tie;
 
 /// How long an emulation waits before it looks for a buffer again.
 const BUFFER_RETRY: Duration = Duration::from_millis(1);
-/// Holds of one connection on one queue at most: every request of every queue is compared with each of them. What more there are to hold
-/// is held together with its neighbours.
-const HOLDS_MAX: usize = 64;
 
-/// A request of the queue's user.
-#[derive(Debug, Clone, Copy)]
+/// A request of the queue's user that the guard has taken for itself: one that waits, or that goes below in another form.
 pub(super) struct User {
-    pub(super) token: Token,
-    pub(super) kind: OperationKind,
     /// As the user counts blocks.
-    pub(super) range: (u64, u64),
-    pub(super) taken: Instant,
+    pub(super) request: InFlight,
+    ties: Vec<Tie>,
+}
+
+impl User {
+    pub(super) fn new(token: Token, operation: &Operation) -> Self {
+        User {
+            request: InFlight::of(token, operation),
+            ties: Vec::new(),
+        }
+    }
 }
 
 /// What one part of an emulated request awaits.
@@ -56,13 +62,12 @@ enum Origin {
     Part(Rc<Part>),
 }
 
-/// A request at the volume below, or about to be.
+/// A request of the guard's own at the volume below, or about to be.
 struct Below {
     origin: Origin,
     range: Range<u64>,
-    number: u64,
-    /// Of a user that is gone.
-    hold: Option<Rc<Ticket>>,
+    /// Locks that wait for it.
+    locks: Vec<Tie>,
 }
 
 /// A request that a lock or a hold keeps back. The operation of a user is still as the user gave it.
@@ -70,7 +75,6 @@ struct KeptBack {
     origin: Origin,
     operation: Operation,
     range: Range<u64>,
-    number: u64,
     /// By a hold of its host, and no lock.
     is_held: bool,
 }
@@ -87,30 +91,10 @@ type Ended = (User, Result<(), VolumeError>, Operation);
 
 struct Emulated {
     user: User,
-    number: u64,
     cancelled: bool,
     /// A step has changed something: it is not to be ended early any more.
     changed: bool,
     task: Option<Task<()>>,
-    /// Of a user that is gone.
-    hold: Option<Rc<Ticket>>,
-}
-
-/// Someone who waits for what was taken before.
-struct Drain {
-    /// Requests with a lower number count.
-    limit: u64,
-    what: DrainOf,
-}
-
-enum DrainOf {
-    /// What is at the volume below in a range.
-    Range(
-        Range<u64>,
-        #[expect(dead_code, reason = "tells the holder when dropped")] Arc<Acknowledged>,
-    ),
-    /// Everything.
-    All(#[expect(dead_code, reason = "replies when dropped")] Arc<WhenAll>),
 }
 
 pub(super) struct GuardQueue {
@@ -137,10 +121,12 @@ pub(super) struct Lane {
     locks: RefCell<Vec<Locked>>,
     /// Locks and holds of this queue's own requests.
     tickets: RefCell<Vec<LockId>>,
-    drains: RefCell<Vec<Drain>>,
-    /// Requests that were taken and have not ended.
+    /// Requests of the user that went below as they were, under its own tokens, and have not ended.
+    passed: Cell<u32>,
+    /// Who waits for some of these.
+    ties: RefCell<BTreeMap<Token, Vec<Tie>>>,
+    /// Requests of the user that the guard has taken for itself, and that have not ended.
     taken: Cell<u32>,
-    next_number: Cell<u64>,
     /// Whether the namespace has limits now.
     is_limited: Cell<bool>,
     /// None on a guard itself, and once the queue is dropped.
@@ -186,16 +172,16 @@ impl GuardQueue {
             sink,
             inner: RefCell::default(),
             outgoing: RefCell::default(),
-            below: RefCell::new(Slots::with_capacity(depth as usize)),
+            below: RefCell::new(Slots::with_capacity(0)),
             kept_back: RefCell::default(),
             held: Cell::new(0),
             emulated: RefCell::new(Slots::with_capacity(0)),
             ended: RefCell::default(),
             locks: RefCell::default(),
             tickets: RefCell::default(),
-            drains: RefCell::default(),
+            passed: Cell::new(0),
+            ties: RefCell::default(),
             taken: Cell::new(0),
-            next_number: Cell::new(0),
             is_limited: Cell::new(false),
             meter: RefCell::default(),
             counters: Counters::default(),
@@ -252,18 +238,24 @@ impl Queue for GuardQueue {
     fn submit(&mut self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
         let lane = &self.lane;
         lane.read_holds();
-        while lane.taken.get() - lane.held.get() < lane.depth
+        if lane.passes_all(batch) {
+            lane.pass_all(batch, done);
+            return;
+        }
+        while lane.room() > 0
             && let Some(request) = batch.pop_front()
         {
-            if let Some(refused) = lane.take(request) {
-                done.push_back(refused);
-            }
+            done.extend(lane.take(request));
         }
         lane.flush(done);
     }
 
     fn cancel(&mut self, token: Token) {
         self.lane.cancel(token);
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        self.lane.in_flight(visit);
     }
 
     fn abandon(&mut self, owner: u32, announcement: &Announcement) {
@@ -278,24 +270,20 @@ impl Drop for GuardQueue {
         let lane = &self.lane;
         drop(lane.inner.borrow_mut().take());
         drop(lane.meter.borrow_mut().take());
-        let in_flight = !lane.below.borrow().is_empty();
+        let in_flight = lane.passed.get() > 0 || !lane.below.borrow().is_empty();
         let tickets = std::mem::take(&mut *lane.tickets.borrow_mut());
-        for (_, below) in lane.below.borrow_mut().iter_mut() {
-            below.hold = None;
-        }
+        let ties = lane.take_ties();
         let emulated = std::mem::replace(&mut *lane.emulated.borrow_mut(), Slots::with_capacity(0));
         let kept_back = std::mem::take(&mut *lane.kept_back.borrow_mut());
         let outgoing = std::mem::take(&mut *lane.outgoing.borrow_mut());
         let ended = std::mem::take(&mut *lane.ended.borrow_mut());
         drop((emulated, kept_back, outgoing, ended));
-        let drains = std::mem::take(&mut *lane.drains.borrow_mut());
         let (guard, mailbox) = (Arc::clone(&lane.guard), Arc::clone(&lane.mailbox));
-        let mut counted = lane.counters.get();
-        counted.forget_in_flight();
+        let counted = lane.counters.get();
         let let_go = move || {
             tickets.iter().for_each(|&id| guard.table.release(id));
             guard.table.remove_queue(&mailbox, &counted);
-            drop(drains);
+            drop(ties);
         };
         if in_flight {
             lane.guard.inner.fence(Box::new(move |_| let_go()));
@@ -308,62 +296,81 @@ impl Drop for GuardQueue {
 
 impl CompletionSink for Lane {
     /// Called by the queue below. It must not be called back, so whatever needs it is left to the task.
-    fn complete(&self, mut completion: Completion) {
-        match self.ended_below(&mut completion) {
-            Whose::User => self.sink.complete(completion),
-            others => self.go_on(others, completion),
+    fn complete(&self, completion: Completion) {
+        if self.ends_plainly(&completion) {
+            self.sink.complete(completion);
+        } else if let Some(completion) = self.ended_otherwise(completion) {
+            self.sink.complete(completion);
         }
         self.after_ends();
     }
 }
 
-/// Whose completion the one of a request below is.
-enum Whose {
-    /// The user's: it says what the user is told.
-    User,
-    /// That of a part of an emulated request.
-    Part(Rc<Part>),
-    /// Nobody's: the volume below does not support the request, which is done by other means.
-    Emulation(User, u64),
+fn own_token(key: Key) -> Token {
+    Token {
+        owner: GUARD_OWNER,
+        slot: key.slot,
+        generation: key.generation,
+    }
 }
 
 impl Lane {
-    /// A request ended below. Makes the user's completion of the one below where the user is to be told.
-    fn ended_below(&self, completion: &mut Completion) -> Whose {
-        let key = Key {
-            slot: completion.token.slot,
-            generation: completion.token.generation,
-        };
-        let below = self.below.borrow_mut().remove(key);
-        let user = match below.origin {
-            Origin::Part(part) => return Whose::Part(part),
-            Origin::User(user) => user,
-        };
-        if self.guard.ratio_shift > 0 {
-            change_range(&mut completion.operation, |_, _| user.range);
+    /// Counts the end of a request that passed, where its user is to be told of it and nothing else is to be done.
+    #[inline]
+    fn ends_plainly(&self, completion: &Completion) -> bool {
+        let is_plain = completion.token.owner != GUARD_OWNER
+            && completion.result != Err(VolumeError::Unsupported)
+            && self.ties.borrow().is_empty();
+        if is_plain {
+            self.passed.set(self.passed.get() - 1);
+            self.count(completion);
         }
-        let is_unsupported = completion.result == Err(VolumeError::Unsupported);
-        if is_unsupported && below.hold.is_none() && complex::can_emulate(user.kind) {
-            return Whose::Emulation(user, below.number);
-        }
-        completion.token = user.token;
-        self.count_end(&user, &completion.result);
-        Whose::User
+        is_plain
     }
 
-    /// Goes on with what is not the user's to know.
-    #[cold]
-    fn go_on(&self, whose: Whose, completion: Completion) {
-        match whose {
-            Whose::Part(part) => part.end(completion.result, completion.operation),
-            Whose::Emulation(user, number) => self.emulate(user, number, completion.operation),
-            Whose::User => unreachable!("the user is told"),
+    /// A request ended below in another way; the completion that its user is told, if it is told now.
+    #[inline(never)]
+    fn ended_otherwise(&self, mut completion: Completion) -> Option<Completion> {
+        let user = if completion.token.owner == GUARD_OWNER {
+            let key = Key {
+                slot: completion.token.slot,
+                generation: completion.token.generation,
+            };
+            let below = self.below.borrow_mut().remove(key);
+            drop(below.locks);
+            let user = match below.origin {
+                Origin::User(user) => user,
+                Origin::Part(part) => {
+                    part.end(completion.result, completion.operation);
+                    return None;
+                }
+            };
+            let Range { start, end } = user.request.range;
+            change_range(&mut completion.operation, |_, _| (start, end - start));
+            user
+        } else {
+            self.passed.set(self.passed.get() - 1);
+            self.taken.set(self.taken.get() + 1);
+            let mut user = User::new(completion.token, &completion.operation);
+            let ties = self.ties.borrow_mut().remove(&completion.token);
+            user.ties = ties.unwrap_or_default();
+            user.ties.retain(|tie| !matches!(tie, Tie::Lock(_)));
+            user
+        };
+        // For who is gone nothing is done by other means.
+        let is_held = user.ties.iter().any(|tie| matches!(tie, Tie::Hold(_)));
+        if completion.result == Err(VolumeError::Unsupported)
+            && complex::can_emulate(user.request.kind)
+            && !is_held
+        {
+            self.emulate(user, completion.operation);
+            return None;
         }
+        Some(self.end(user, completion.result, completion.operation))
     }
 
-    /// Requests have ended below: somebody may have waited for that, or for room.
+    /// Requests have ended below: there is room for what waits to go there.
     fn after_ends(&self) {
-        self.release_drains();
         if !self.outgoing.borrow().is_empty() {
             self.wake();
         }
@@ -375,29 +382,43 @@ impl Lane {
         }
     }
 
-    fn number(&self) -> u64 {
-        let number = self.next_number.get();
-        self.next_number.set(number + 1);
-        number
+    /// How many requests more it may take.
+    fn room(&self) -> u32 {
+        self.depth - (self.passed.get() + self.taken.get() - self.held.get()).min(self.depth)
+    }
+
+    /// Tells whether all of a batch goes below as it is, now, and nothing of this queue waits to go there before it.
+    #[inline]
+    fn passes_all(&self, batch: &VecDeque<Request>) -> bool {
+        self.is_open()
+            && batch.len() <= self.room() as usize
+            && self.outgoing.borrow().is_empty()
+            && batch.iter().all(|request| self.passes(request))
+    }
+
+    /// Hands the volume below a batch as it is, which checks it. What is left is backpressure.
+    #[inline]
+    fn pass_all(&self, batch: &mut VecDeque<Request>, done: &mut VecDeque<Completion>) {
+        let before = done.len();
+        let offered = batch.len() as u32;
+        if let Some(inner) = &mut *self.inner.borrow_mut() {
+            inner.submit(batch, done);
+        }
+        let went = offered - batch.len() as u32;
+        self.passed.set(self.passed.get() + went);
+        self.sort_out(before, done);
     }
 
     /// Takes a request of the user; its completion where it is refused.
     fn take(&self, request: Request) -> Option<Completion> {
-        let Request { token, operation } = request;
-        let user = User {
-            token,
-            kind: operation.kind(),
-            range: operation.range().unwrap_or((0, 0)),
-            taken: self.reactor.now(),
-        };
-        self.taken.set(self.taken.get() + 1);
-        self.counters.taken(user.kind);
-        let number = self.number();
-        if self.passes(&operation) {
-            // The volume below checks it.
-            self.send(Origin::User(user), operation, range_of(user.range), number);
+        if self.is_open() && self.passes(&request) {
+            self.passed.set(self.passed.get() + 1);
+            self.outgoing.borrow_mut().push_back(request);
             return None;
         }
+        let Request { token, operation } = request;
+        let user = User::new(token, &operation);
+        self.taken.set(self.taken.get() + 1);
         let checked = if self.guard.retired.load(Ordering::Relaxed) {
             Err(VolumeError::Lost)
         } else {
@@ -407,68 +428,67 @@ impl Lane {
             return Some(self.end(user, Err(error), operation));
         }
         if self.is_limited.get() {
-            self.begin_within_limits(user, number, operation);
+            self.begin_within_limits(user, operation);
         } else {
-            self.begin(user, number, operation);
+            self.begin(user, operation);
         }
         None
     }
 
-    /// Tells whether a request goes below as it is, now: in blocks of the same size, and neither limited nor kept back.
+    /// Tells whether nothing stands between the user and the volume below now: blocks of the same size, no limit, no lock, no hold.
     #[inline]
-    fn passes(&self, operation: &Operation) -> bool {
-        let guard = &*self.guard;
-        let is_refused = guard.config.read_only && operation.modifies();
-        !is_refused
-            && guard.ratio_shift == 0
-            && !guard.retired.load(Ordering::Relaxed)
+    fn is_open(&self) -> bool {
+        self.guard.ratio_shift == 0
+            && !self.guard.retired.load(Ordering::Relaxed)
             && !self.is_limited.get()
             && self.locks.borrow().is_empty()
-            && self.is_simple(operation)
+    }
+
+    /// Tells whether a request then goes below as it is.
+    #[inline]
+    fn passes(&self, request: &Request) -> bool {
+        let is_refused = self.guard.config.read_only && request.operation.modifies();
+        !is_refused
+            && self.is_short(&request.operation)
+            && keeps_token(request.token, request.operation.kind())
     }
 
     /// Begins a request of the user, or keeps it back.
-    #[inline]
-    fn begin(&self, user: User, number: u64, operation: Operation) {
+    fn begin(&self, user: User, operation: Operation) {
         let is_simple = self.is_simple(&operation);
-        if is_simple && self.locks.borrow().is_empty() {
-            let range = self.range_below(user.range);
-            self.send(Origin::User(user), operation, range, number);
-        } else {
-            self.begin_or_wait(user, number, operation, is_simple);
-        }
-    }
-
-    /// Begins a request that takes several steps, or may have to wait.
-    #[inline(never)]
-    fn begin_or_wait(&self, user: User, number: u64, operation: Operation, is_simple: bool) {
-        let (origin, range) = (Origin::User(user), self.range_below(user.range));
+        let range = self.range_below(&user.request);
+        let origin = Origin::User(user);
         if let Some(keeper) = self.keeper(&origin, is_simple, &range) {
             self.keep_back(KeptBack {
                 origin,
                 operation,
                 range,
-                number,
                 is_held: keeper == Keeper::Hold,
             });
-        } else if is_simple {
-            self.send(origin, operation, range, number);
         } else {
-            self.emulate(user, number, operation);
+            self.begin_now(origin, operation, range, is_simple);
+        }
+    }
+
+    /// Begins what nothing keeps back.
+    fn begin_now(&self, origin: Origin, operation: Operation, range: Range<u64>, is_simple: bool) {
+        match origin {
+            Origin::User(user) if !is_simple => self.emulate(user, operation),
+            origin => self.send(origin, operation, range),
         }
     }
 
     /// Begins a request when its namespace's limits allow it.
-    fn begin_within_limits(&self, user: User, number: u64, operation: Operation) {
+    fn begin_within_limits(&self, user: User, operation: Operation) {
         let shift = self.guard.inner_shift - self.guard.ratio_shift;
         let Some(costs) = Class::of(&operation, shift) else {
-            self.begin(user, number, operation);
+            self.begin(user, operation);
             return;
         };
         let mut meter = self.meter.borrow_mut();
         let meter = meter.as_mut().expect("what is limited has a meter");
-        match meter.pay(user, number, operation, costs) {
-            Ok(operation) => self.begin(user, number, operation),
+        match meter.pay(user, operation, costs, self.reactor.now()) {
+            Ok((user, operation)) => self.begin(user, operation),
             Err(true) => self.wake(),
             Err(false) => {}
         }
@@ -481,14 +501,11 @@ impl Lane {
             Some(meter) => meter.draw(self.reactor.now(), &mut go_on),
             None => None,
         };
-        for waiting in go_on {
-            let Waiting {
-                user,
-                operation,
-                number,
-                ..
-            } = waiting;
-            self.begin(user, number, operation);
+        for Waiting {
+            user, operation, ..
+        } in go_on
+        {
+            self.begin(user, operation);
         }
         next
     }
@@ -500,16 +517,23 @@ impl Lane {
             false => VolumeError::Cancelled,
         };
         while let Some(kept) = self.take_kept(|kept| kept.is_held) {
-            let Origin::User(user) = kept.origin else {
-                unreachable!("parts pass holds")
-            };
-            let ended = (user, Err(error), kept.operation);
-            self.ended.borrow_mut().push_back(ended);
+            self.give_up(kept, error);
         }
         if let Some(meter) = &mut *self.meter.borrow_mut() {
             let ended = meter.cancel_all();
             let ended = ended.map(|waiting| (waiting.user, Err(error), waiting.operation));
             self.ended.borrow_mut().extend(ended);
+        }
+    }
+
+    /// Ends what is kept back.
+    fn give_up(&self, kept: KeptBack, error: VolumeError) {
+        match kept.origin {
+            Origin::Part(part) => part.end(Err(error), kept.operation),
+            Origin::User(user) => {
+                let ended = (user, Err(error), kept.operation);
+                self.ended.borrow_mut().push_back(ended);
+            }
         }
     }
 
@@ -522,29 +546,33 @@ impl Lane {
 
     /// Returns whether the volume below can do it in one request.
     fn is_simple(&self, operation: &Operation) -> bool {
-        let Some((lba, blocks)) = operation.range() else {
-            return true;
-        };
+        let (lba, blocks) = operation.range().unwrap_or_default();
+        let ratio = 1u64 << self.guard.ratio_shift;
+        (lba | blocks).is_multiple_of(ratio) && self.is_short(operation)
+    }
+
+    /// Returns whether it is no longer than the volume below takes.
+    #[inline]
+    fn is_short(&self, operation: &Operation) -> bool {
         let guard = &*self.guard;
-        let ratio = 1u64 << guard.ratio_shift;
-        if !(lba | blocks).is_multiple_of(ratio) {
-            return false;
-        }
-        let below = blocks >> guard.ratio_shift;
-        match operation.kind() {
-            OperationKind::Read | OperationKind::Write | OperationKind::Compare => {
-                below <= u64::from(guard.inner_transfer_blocks_max)
+        match *operation {
+            Operation::Read { blocks, .. }
+            | Operation::Write { blocks, .. }
+            | Operation::Compare { blocks, .. } => {
+                blocks >> guard.ratio_shift <= guard.inner_transfer_blocks_max
             }
-            OperationKind::CompareWrite => below <= u64::from(guard.inner_compare_write_blocks),
+            Operation::CompareWrite { blocks, .. } => {
+                blocks >> guard.ratio_shift <= guard.inner_compare_write_blocks
+            }
             _ => true,
         }
     }
 
-    /// The blocks below that a range touches as the user counts blocks.
-    fn range_below(&self, (lba, blocks): (u64, u64)) -> Range<u64> {
+    /// The blocks below that a request of the user touches.
+    fn range_below(&self, request: &InFlight) -> Range<u64> {
         let shift = self.guard.ratio_shift;
         let rest = (1 << shift) - 1;
-        lba >> shift..lba.saturating_add(blocks).saturating_add(rest) >> shift
+        request.range.start >> shift..request.range.end.saturating_add(rest) >> shift
     }
 
     /// Keeps a request back that is new here. Its data may have been received before a hold was announced, into what others
@@ -578,7 +606,9 @@ impl Lane {
             match (locked.host, origin) {
                 (None, _) if is_simple => return Some(Keeper::Lock),
                 (None, _) | (Some(_), Origin::Part(_)) => {}
-                (host, Origin::User(user)) if host == self.sink.host_of(user.token.owner) => {
+                (host, Origin::User(user))
+                    if host == self.sink.host_of(user.request.token.owner) =>
+                {
                     keeper = Some(Keeper::Hold);
                 }
                 _ => {}
@@ -594,28 +624,41 @@ impl Lane {
     }
 
     /// Sends a request below. The operation of a user is still as the user gave it.
-    fn send(&self, origin: Origin, mut operation: Operation, range: Range<u64>, number: u64) {
+    fn send(&self, origin: Origin, mut operation: Operation, range: Range<u64>) {
         let shift = self.guard.ratio_shift;
-        if shift > 0 && matches!(origin, Origin::User(_)) {
-            change_range(&mut operation, |lba, blocks| {
-                (lba >> shift, blocks >> shift)
-            });
-        }
-        let below = Below {
-            origin,
-            range,
-            number,
-            hold: None,
-        };
-        let mut slots = self.below.borrow_mut();
-        let key = slots.insert(below);
-        let token = Token {
-            owner: 0,
-            slot: key.slot,
-            generation: key.generation,
+        let token = match origin {
+            Origin::User(user)
+                if shift == 0 && keeps_token(user.request.token, user.request.kind) =>
+            {
+                self.pass(user)
+            }
+            origin => {
+                if matches!(origin, Origin::User(_)) {
+                    change_range(&mut operation, |lba, blocks| {
+                        (lba >> shift, blocks >> shift)
+                    });
+                }
+                let locks = Vec::new();
+                own_token(self.below.borrow_mut().insert(Below {
+                    origin,
+                    range,
+                    locks,
+                }))
+            }
         };
         let mut outgoing = self.outgoing.borrow_mut();
         outgoing.push_back(Request { token, operation });
+    }
+
+    /// Has a request go on as one that passed; its token.
+    fn pass(&self, user: User) -> Token {
+        self.taken.set(self.taken.get() - 1);
+        self.passed.set(self.passed.get() + 1);
+        let token = user.request.token;
+        if !user.ties.is_empty() {
+            self.ties.borrow_mut().insert(token, user.ties);
+        }
+        token
     }
 
     /// Hands the volume below what is meant for it. What it does not take is tried again after its next completion.
@@ -629,18 +672,25 @@ impl Lane {
             inner.submit(&mut outgoing, done);
         }
         drop(outgoing);
+        self.sort_out(before, done);
+    }
+
+    /// Makes the user's completions of those that the volume below has pushed, from the place `before` on.
+    #[inline]
+    fn sort_out(&self, before: usize, done: &mut VecDeque<Completion>) {
         if done.len() == before {
             return;
         }
         let mut at = before;
         while at < done.len() {
-            match self.ended_below(&mut done[at]) {
-                Whose::User => at += 1,
-                others => {
-                    let completion = done.remove(at).expect("it is there");
-                    self.go_on(others, completion);
-                }
+            if !self.ends_plainly(&done[at]) {
+                let completion = done.remove(at).expect("it is there");
+                let Some(completion) = self.ended_otherwise(completion) else {
+                    continue;
+                };
+                done.insert(at, completion);
             }
+            at += 1;
         }
         self.after_ends();
     }
@@ -652,35 +702,35 @@ impl Lane {
         self.sink.complete_all(&mut done);
     }
 
+    /// Ends a request that the guard has taken for itself, and tells who waits for that.
     fn end(&self, user: User, result: Result<(), VolumeError>, operation: Operation) -> Completion {
-        self.count_end(&user, &result);
-        Completion {
-            token: user.token,
+        self.taken.set(self.taken.get() - 1);
+        let completion = Completion {
+            token: user.request.token,
             result,
             operation,
-        }
+        };
+        self.count(&completion);
+        completion
     }
 
-    fn count_end(&self, user: &User, result: &Result<(), VolumeError>) {
-        self.taken.set(self.taken.get() - 1);
-        let took = self.reactor.now() - user.taken;
+    #[inline]
+    fn count(&self, completion: &Completion) {
         self.counters
-            .ended(user.kind, user.range.1, result.is_ok(), took);
+            .ended(&completion.operation, completion.result.is_ok());
     }
 
     /// Has a request done in several steps by a task of its own.
-    fn emulate(&self, user: User, number: u64, operation: Operation) {
+    fn emulate(&self, user: User, operation: Operation) {
         let lane = self
             .this
             .upgrade()
             .expect("the lane is borrowed from its Rc");
         let key = self.emulated.borrow_mut().insert(Emulated {
             user,
-            number,
             cancelled: false,
             changed: false,
             task: None,
-            hold: None,
         });
         let task = self.reactor.spawn(async move {
             let mut operation = operation;
@@ -691,7 +741,6 @@ impl Lane {
             }
             let completion = lane.end(emulated.user, result, operation);
             lane.sink.complete(completion);
-            lane.release_drains();
         });
         self.emulated.borrow_mut().get_mut(key).task = Some(task);
     }
@@ -724,18 +773,17 @@ impl Lane {
             ended: RefCell::default(),
             waker: RefCell::default(),
         });
-        let (origin, number) = (Origin::Part(Rc::clone(&part)), self.number());
-        let range = range_of(operation.range().unwrap_or_default());
+        let origin = Origin::Part(Rc::clone(&part));
+        let InFlight { range, .. } = InFlight::of(Token::default(), &operation);
         if under.is_none() && self.keeper(&origin, true, &range).is_some() {
             self.keep_back(KeptBack {
                 origin,
                 operation,
                 range,
-                number,
                 is_held: false,
             });
         } else {
-            self.send(origin, operation, range, number);
+            self.send(origin, operation, range);
         }
         self.flush_by_itself();
         if part.ended.borrow().is_some() {
@@ -765,13 +813,10 @@ impl Lane {
     }
 
     fn cancel(&self, token: Token) {
-        let is_it = |origin: &Origin| matches!(origin, Origin::User(user) if user.token == token);
+        let is_it =
+            |origin: &Origin| matches!(origin, Origin::User(user) if user.request.token == token);
         if let Some(kept) = self.take_kept(|kept| is_it(&kept.origin)) {
-            let Origin::User(user) = kept.origin else {
-                unreachable!("just matched")
-            };
-            let ended = (user, Err(VolumeError::Cancelled), kept.operation);
-            self.ended.borrow_mut().push_back(ended);
+            self.give_up(kept, VolumeError::Cancelled);
             self.wake();
             return;
         }
@@ -787,45 +832,44 @@ impl Lane {
         let mut emulated = self.emulated.borrow_mut();
         let found = emulated
             .iter_mut()
-            .find(|(_, entry)| entry.user.token == token);
+            .find(|(_, entry)| entry.user.request.token == token);
         if let Some((key, entry)) = found {
             entry.cancelled = true;
             let is_changed = entry.changed;
             drop(emulated);
             // Once something has changed, an end would leave the request done in part.
-            if !is_changed {
-                self.cancel_kept_back_part(key);
-                self.cancel_below(|origin| matches!(origin, Origin::Part(part) if part.of == key));
+            let is_its = |origin: &Origin| matches!(origin, Origin::Part(part) if part.of == key);
+            if is_changed {
+                return;
+            }
+            if let Some(kept) = self.take_kept(|kept| is_its(&kept.origin)) {
+                self.give_up(kept, VolumeError::Cancelled);
+            } else {
+                self.cancel_below(is_its);
             }
             return;
         }
         drop(emulated);
-        self.cancel_below(is_it);
-    }
-
-    /// Ends the part of an emulated request that a lock keeps back.
-    fn cancel_kept_back_part(&self, of: Key) {
-        let is_it = |origin: &Origin| matches!(origin, Origin::Part(part) if part.of == of);
-        let kept = self.take_kept(|kept| is_it(&kept.origin));
-        if let Some(kept) = kept
-            && let Origin::Part(part) = kept.origin
-        {
-            part.end(Err(VolumeError::Cancelled), kept.operation);
+        if !self.cancel_below(is_it) && token.owner != GUARD_OWNER {
+            self.cancel_at_inner(token);
         }
     }
 
-    /// Has the volume below end the request that `is_it` names, if it has it.
-    fn cancel_below(&self, is_it: impl Fn(&Origin) -> bool) {
+    /// Has the volume below end the guard's own request that `is_it` names; whether there is one.
+    fn cancel_below(&self, is_it: impl Fn(&Origin) -> bool) -> bool {
         let below = self.below.borrow();
         let found = below.iter().find(|(_, below)| is_it(&below.origin));
         let key = found.map(|(key, _)| key);
         drop(below);
-        if let (Some(key), Some(inner)) = (key, &mut *self.inner.borrow_mut()) {
-            inner.cancel(Token {
-                owner: 0,
-                slot: key.slot,
-                generation: key.generation,
-            });
+        if let Some(key) = key {
+            self.cancel_at_inner(own_token(key));
+        }
+        key.is_some()
+    }
+
+    fn cancel_at_inner(&self, token: Token) {
+        if let Some(inner) = &mut *self.inner.borrow_mut() {
+            inner.cancel(token);
         }
     }
 
@@ -841,10 +885,7 @@ impl Lane {
                     range: range.clone(),
                     host: None,
                 });
-                self.drains.borrow_mut().push(Drain {
-                    limit: self.next_number.get(),
-                    what: DrainOf::Range(range, acknowledged),
-                });
+                self.tie_lock(&range, &(acknowledged as Announcement));
             }
             Message::Hold {
                 locked,
@@ -859,16 +900,18 @@ impl Lane {
             }
             Message::Drain(all) => {
                 self.give_up_waiting();
-                self.drains.borrow_mut().push(Drain {
-                    limit: self.next_number.get(),
-                    what: DrainOf::All(all),
-                });
+                self.tie_drain(&(all as Announcement));
+                self.hand_out_ended();
             }
             Message::Limits(told) => {
                 self.take_limits();
                 drop(told);
             }
-            Message::Count(gathering) => gathering.add(&self.counters),
+            Message::Count(gathering) => {
+                let mut in_flight = InFlightCounts::default();
+                self.in_flight(&mut |request| in_flight.add(request.kind));
+                gathering.add(&self.counters, &in_flight);
+            }
         }
     }
 
@@ -886,38 +929,6 @@ impl Lane {
         let is_hold = |message: &Message| matches!(message, Message::Hold { .. });
         for message in self.mailbox.take_those(is_hold) {
             self.take_message(message);
-        }
-    }
-
-    /// Has everything that `owner` has left here hold its range: what has not begun was cancelled.
-    fn abandon(&self, owner: u32, announcement: &Announcement) {
-        let Some(host) = self.sink.host_of(owner) else {
-            return;
-        };
-        let (mut below, mut emulated) = (self.below.borrow_mut(), self.emulated.borrow_mut());
-        let of_below = below
-            .iter_mut()
-            .filter_map(|(_, below)| match &below.origin {
-                Origin::User(user) => Some((*user, &mut below.hold)),
-                Origin::Part(_) => None,
-            });
-        let of_emulated = emulated
-            .iter_mut()
-            .map(|(_, entry)| (entry.user, &mut entry.hold));
-        let mut left: Vec<_> = of_below
-            .chain(of_emulated)
-            .filter(|(user, _)| user.token.owner == owner && user.kind.modifies())
-            .map(|(user, hold)| (self.range_below(user.range), hold))
-            .collect();
-        left.sort_by_key(|(range, _)| range.start);
-        let each = left.len().div_ceil(HOLDS_MAX).max(1);
-        for together in left.chunks_mut(each) {
-            let ends = together.iter().map(|(range, _)| range.end);
-            let range = together[0].0.start..ends.max().expect("a chunk has one at least");
-            let ticket = Rc::new(self.ticket(self.guard.table.hold(range, host, announcement)));
-            for (_, hold) in together {
-                **hold = Some(Rc::clone(&ticket));
-            }
         }
     }
 
@@ -947,52 +958,19 @@ impl Lane {
                 self.push_kept(kept);
                 continue;
             }
-            match kept.origin {
-                Origin::User(user) if !is_simple => {
-                    self.emulate(user, kept.number, kept.operation);
-                }
-                origin => self.send(origin, kept.operation, kept.range, kept.number),
-            }
+            self.begin_now(kept.origin, kept.operation, kept.range, is_simple);
         }
     }
 
-    /// Lets go of the drains that nothing is left for.
-    fn release_drains(&self) {
-        if self.drains.borrow().is_empty() {
-            return;
+    /// Tells the user of what has ended here.
+    fn hand_out_ended(&self) {
+        loop {
+            let ended = self.ended.borrow_mut().pop_front();
+            let Some((user, result, operation)) = ended else {
+                return;
+            };
+            self.sink.complete(self.end(user, result, operation));
         }
-        let drains = std::mem::take(&mut *self.drains.borrow_mut());
-        let (kept, released): (Vec<_>, Vec<_>) =
-            drains.into_iter().partition(|drain| self.is_pending(drain));
-        self.drains.borrow_mut().extend(kept);
-        drop(released);
-    }
-
-    fn is_pending(&self, drain: &Drain) -> bool {
-        let below = self.below.borrow();
-        match &drain.what {
-            DrainOf::Range(range, _) => below
-                .iter()
-                .any(|(_, below)| below.number < drain.limit && overlaps(&below.range, range)),
-            DrainOf::All(_) => {
-                let older = |number: u64| number < drain.limit;
-                below.iter().any(|(_, below)| older(below.number))
-                    || self
-                        .kept_back
-                        .borrow()
-                        .iter()
-                        .any(|kept| older(kept.number))
-                    || self
-                        .emulated
-                        .borrow()
-                        .iter()
-                        .any(|(_, entry)| older(entry.number))
-            }
-        }
-    }
-
-    fn take_ended(&self) -> Option<Ended> {
-        self.ended.borrow_mut().pop_front()
     }
 
     fn is_over(&self) -> bool {
@@ -1045,9 +1023,7 @@ impl Future for Attendant {
         for message in lane.mailbox.take(context) {
             lane.take_message(message);
         }
-        while let Some((user, result, operation)) = lane.take_ended() {
-            lane.sink.complete(lane.end(user, result, operation));
-        }
+        lane.hand_out_ended();
         loop {
             match lane.draw() {
                 Some(next) => self.draw.set(next),
@@ -1058,12 +1034,12 @@ impl Future for Attendant {
             }
         }
         lane.flush_by_itself();
-        lane.release_drains();
         Poll::Pending
     }
 }
 
-/// The blocks of a request, which nobody may have checked.
-fn range_of((lba, blocks): (u64, u64)) -> Range<u64> {
-    lba..lba.saturating_add(blocks)
+/// Tells whether a request that is not changed goes below under the user's token. Those of another guard, above this one, look like
+/// this one's own, and deallocations of one command have one token, by which the volume below could not tell them apart.
+fn keeps_token(token: Token, kind: OperationKind) -> bool {
+    token.owner != GUARD_OWNER && kind != OperationKind::Deallocate
 }

@@ -1,7 +1,7 @@
 //! Queues that draw from one account, in a time of the test's own. What begins is checked against a bucket that knows of no
 //! leases, lines or turns.
 
-use weir_block::{OperationKind, Token};
+use weir_block::{Operation, Token};
 use weir_reactor::Mailbox;
 
 use super::super::lane::User;
@@ -96,22 +96,17 @@ impl Tested {
     }
 
     fn submit(&mut self, now: Instant, begins: &mut impl FnMut(Class, u64)) {
-        let blocks = (self.bytes >> BLOCK_SHIFT) as u32;
-        let user = User {
-            token: Token {
-                owner: 0,
-                slot: self.next,
-                generation: 0,
-            },
-            kind: OperationKind::Flush,
-            range: (0, u64::from(blocks)),
-            taken: now,
+        let token = Token {
+            owner: 0,
+            slot: self.next,
+            generation: 0,
         };
+        let user = User::new(token, &Operation::Flush);
         self.next += 1;
         let costs = (self.class, self.bytes);
-        match self.meter.pay(user, 0, Operation::Flush, costs) {
-            Ok(_) => {
-                self.begun.push(user.token.slot);
+        match self.meter.pay(user, Operation::Flush, costs, now) {
+            Ok((user, _)) => {
+                self.begun.push(user.request.token.slot);
                 begins(self.class, self.bytes);
             }
             Err(true) => self.next_draw = Some(now),
@@ -124,7 +119,7 @@ impl Tested {
         self.next_draw = self.meter.draw(now, &mut go_on);
         assert!(self.next_draw.is_none_or(|next| next > now), "it waits");
         for waiting in go_on {
-            self.begun.push(waiting.user.token.slot);
+            self.begun.push(waiting.user.request.token.slot);
             begins(self.class, self.bytes);
         }
     }

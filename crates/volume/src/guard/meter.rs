@@ -18,8 +18,8 @@ const PAUSE: Duration = Duration::from_micros(250);
 pub(super) struct Waiting {
     pub(super) user: User,
     pub(super) operation: Operation,
-    pub(super) number: u64,
     bytes: u64,
+    since: Instant,
 }
 
 #[derive(Default)]
@@ -76,23 +76,23 @@ impl Meter {
         self.is_stale = true;
     }
 
-    /// Pays for a request of the user; where that cannot be done at once, it waits. Whether the queue must then draw.
+    /// Pays for a request of the user that comes `now`; where that cannot be done at once, it waits. Whether the queue must then draw.
     pub(super) fn pay(
         &mut self,
         user: User,
-        number: u64,
         operation: Operation,
         (class, bytes): (Class, u64),
-    ) -> Result<Operation, bool> {
+        now: Instant,
+    ) -> Result<(User, Operation), bool> {
         let own = &mut self.classes[class as usize];
         if !self.is_stale && own.waiting.is_empty() && own.left.pay(bytes) {
-            return Ok(operation);
+            return Ok((user, operation));
         }
         own.waiting.push_back(Waiting {
             user,
             operation,
-            number,
             bytes,
+            since: now,
         });
         Err(own.retry.is_none())
     }
@@ -121,10 +121,16 @@ impl Meter {
             let at = own
                 .waiting
                 .iter()
-                .position(|waiting| waiting.user.token == token)?;
+                .position(|waiting| waiting.user.request.token == token)?;
             // With the next draw, which is due as before, it leaves the line if it was the last.
             own.waiting.remove(at)
         })
+    }
+
+    /// The requests that wait.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &User> {
+        let all = self.classes.iter().flat_map(|own| &own.waiting);
+        all.map(|waiting| &waiting.user)
     }
 
     /// Takes out all that wait.
@@ -157,8 +163,8 @@ fn draw(
             break;
         }
         let first = own.waiting.pop_front().expect("just seen");
-        if now > first.user.taken {
-            visit.note_waited(now.since(first.user.taken));
+        if now > first.since {
+            visit.note_waited(now.since(first.since));
         }
         is_used = true;
         go_on.push(first);

@@ -2,14 +2,13 @@
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use weir_block::OperationKind;
+use weir_block::{Operation, OperationKind};
 use weir_reactor::{Receiver, Sender, oneshot};
 
 use crate::support::lock;
 
-/// The kinds of operation, in the order in which [`VolumeStatistics`] counts them.
+/// The kinds of operation, in the order of their declaration.
 pub const KINDS: [OperationKind; 8] = [
     OperationKind::Read,
     OperationKind::Write,
@@ -21,11 +20,16 @@ pub const KINDS: [OperationKind; 8] = [
     OperationKind::Flush,
 ];
 
-/// Buckets of a latency histogram.
-pub const LATENCY_BUCKETS: usize = 40;
+const _: () = {
+    let mut at = 0;
+    while at < KINDS.len() {
+        assert!(KINDS[at] as usize == at);
+        at += 1;
+    }
+};
 
 /// Counters of one kind of operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KindStatistics {
     /// Requests that succeeded.
     pub succeeded: u64,
@@ -35,40 +39,19 @@ pub struct KindStatistics {
     pub blocks: u64,
     /// Requests that were taken and have not ended.
     pub in_flight: u64,
-    /// Sum of the times from taking to ending, in nanoseconds.
-    pub latency_ns: u64,
-    /// How many took less than 2^index nanoseconds and not less than half of it; the last holds what is longer too.
-    pub latency_histogram: [u64; LATENCY_BUCKETS],
 }
 
 impl KindStatistics {
-    const ZERO: KindStatistics = KindStatistics {
-        succeeded: 0,
-        failed: 0,
-        blocks: 0,
-        in_flight: 0,
-        latency_ns: 0,
-        latency_histogram: [0; LATENCY_BUCKETS],
-    };
-
     fn add(&mut self, other: &KindStatistics) {
         self.succeeded += other.succeeded;
         self.failed += other.failed;
         self.blocks += other.blocks;
         self.in_flight += other.in_flight;
-        self.latency_ns += other.latency_ns;
-        for (sum, count) in self
-            .latency_histogram
-            .iter_mut()
-            .zip(other.latency_histogram)
-        {
-            *sum += count;
-        }
     }
 }
 
 /// Counters of a volume since it was opened, over all queues.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VolumeStatistics {
     kinds: [KindStatistics; KINDS.len()],
     /// Requests that had to wait for a range lock, or for what a lost connection of their host had left.
@@ -77,39 +60,11 @@ pub struct VolumeStatistics {
     pub queues: u64,
 }
 
-impl Default for VolumeStatistics {
-    fn default() -> Self {
-        VolumeStatistics {
-            kinds: [KindStatistics::ZERO; KINDS.len()],
-            waited_for_lock: 0,
-            queues: 0,
-        }
-    }
-}
-
-fn index(kind: OperationKind) -> usize {
-    match kind {
-        OperationKind::Read => 0,
-        OperationKind::Write => 1,
-        OperationKind::WriteZeroes => 2,
-        OperationKind::Compare => 3,
-        OperationKind::CompareWrite => 4,
-        OperationKind::Deallocate => 5,
-        OperationKind::Verify => 6,
-        OperationKind::Flush => 7,
-    }
-}
-
 impl VolumeStatistics {
     /// The counters of one kind.
     #[must_use]
     pub fn kind(&self, kind: OperationKind) -> &KindStatistics {
-        &self.kinds[index(kind)]
-    }
-
-    /// What a dropped queue had in flight ends uncounted.
-    pub(super) fn forget_in_flight(&mut self) {
-        self.kinds.iter_mut().for_each(|kind| kind.in_flight = 0);
+        &self.kinds[kind as usize]
     }
 
     pub(super) fn add(&mut self, other: &VolumeStatistics) {
@@ -128,26 +83,11 @@ pub(super) struct Counters {
     waited_for_lock: Cell<u64>,
 }
 
+#[derive(Default)]
 struct KindCounters {
     succeeded: Cell<u64>,
     failed: Cell<u64>,
     blocks: Cell<u64>,
-    in_flight: Cell<u64>,
-    latency_ns: Cell<u64>,
-    latency_histogram: [Cell<u64>; LATENCY_BUCKETS],
-}
-
-impl Default for KindCounters {
-    fn default() -> Self {
-        KindCounters {
-            succeeded: Cell::default(),
-            failed: Cell::default(),
-            blocks: Cell::default(),
-            in_flight: Cell::default(),
-            latency_ns: Cell::default(),
-            latency_histogram: std::array::from_fn(|_| Cell::default()),
-        }
-    }
 }
 
 fn increase(counter: &Cell<u64>, by: u64) {
@@ -155,50 +95,44 @@ fn increase(counter: &Cell<u64>, by: u64) {
 }
 
 impl Counters {
-    pub(super) fn taken(&self, kind: OperationKind) {
-        increase(&self.kinds[index(kind)].in_flight, 1);
-    }
-
     pub(super) fn waited_for_lock(&self) {
         increase(&self.waited_for_lock, 1);
     }
 
-    pub(super) fn ended(&self, kind: OperationKind, blocks: u64, ok: bool, took: Duration) {
-        let counters = &self.kinds[index(kind)];
-        counters.in_flight.set(counters.in_flight.get() - 1);
+    #[inline]
+    pub(super) fn ended(&self, operation: &Operation, ok: bool) {
+        let counters = &self.kinds[operation.kind() as usize];
         if ok {
             increase(&counters.succeeded, 1);
+            let blocks = operation.range().map_or(0, |(_, blocks)| blocks);
             increase(&counters.blocks, blocks);
         } else {
             increase(&counters.failed, 1);
         }
-        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let sum = counters.latency_ns.get().saturating_add(nanoseconds);
-        counters.latency_ns.set(sum);
-        let bucket = (u64::BITS - nanoseconds.leading_zeros()) as usize;
-        let bucket = bucket.min(LATENCY_BUCKETS - 1);
-        increase(&counters.latency_histogram[bucket], 1);
     }
 
     pub(super) fn get(&self) -> VolumeStatistics {
-        let kinds = std::array::from_fn(|index| {
-            let counters = &self.kinds[index];
-            KindStatistics {
-                succeeded: counters.succeeded.get(),
-                failed: counters.failed.get(),
-                blocks: counters.blocks.get(),
-                in_flight: counters.in_flight.get(),
-                latency_ns: counters.latency_ns.get(),
-                latency_histogram: std::array::from_fn(|bucket| {
-                    counters.latency_histogram[bucket].get()
-                }),
-            }
+        let kinds = self.kinds.each_ref().map(|counters| KindStatistics {
+            succeeded: counters.succeeded.get(),
+            failed: counters.failed.get(),
+            blocks: counters.blocks.get(),
+            in_flight: 0,
         });
         VolumeStatistics {
             kinds,
             waited_for_lock: self.waited_for_lock.get(),
             queues: 0,
         }
+    }
+}
+
+/// What is in flight on one queue.
+#[derive(Default)]
+pub(super) struct InFlightCounts([u64; KINDS.len()]);
+
+impl InFlightCounts {
+    pub(super) fn add(&mut self, kind: OperationKind) {
+        self.0[kind as usize] += 1;
     }
 }
 
@@ -218,10 +152,13 @@ impl Gathering {
         (Arc::new(gathering), receiver)
     }
 
-    pub(super) fn add(&self, counters: &Counters) {
+    pub(super) fn add(&self, counters: &Counters, in_flight: &InFlightCounts) {
         let mut sum = lock(&self.sum);
         sum.add(&counters.get());
         sum.queues += 1;
+        for (kind, count) in sum.kinds.iter_mut().zip(in_flight.0) {
+            kind.in_flight += count;
+        }
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    BlockSize, Completion, CompletionSink, FenceReply, Geometry, HealthFuture, Landing, Operation,
-    Queue, Request, ResizeFuture, Token, Volume, VolumeError, Watcher, submit_to,
+    BlockSize, Completion, CompletionSink, FenceReply, Geometry, HealthFuture, InFlight, Landing,
+    Operation, Queue, Request, ResizeFuture, Token, Volume, VolumeError, Watcher, submit_to,
 };
 use weir_reactor::Reactor;
 use weir_reactor::sim::DiskConfig;
@@ -311,6 +311,12 @@ enum Flaw {
     ResizeOfAnother,
     /// A drive never answers.
     HealthNever,
+    /// Nothing is ever in flight.
+    InFlightNothing,
+    /// What is in flight is told with other blocks.
+    InFlightElsewhere,
+    /// What is in flight is told twice.
+    InFlightTwice,
 }
 
 /// Memory whose requests take a while, with a flaw.
@@ -397,7 +403,7 @@ struct FlawedQueue {
     flaw: Flaw,
     fences: Arc<AtomicU64>,
     inner: Rc<std::cell::RefCell<Box<dyn Queue>>>,
-    under_way: Rc<std::cell::RefCell<Vec<(Token, bool)>>>,
+    under_way: Rc<std::cell::RefCell<Vec<(InFlight, bool)>>>,
     sink: Rc<dyn CompletionSink>,
     depth: usize,
     reactor: Reactor,
@@ -423,7 +429,7 @@ impl Queue for FlawedQueue {
 
     fn cancel(&mut self, token: Token) {
         let mut under_way = self.under_way.borrow_mut();
-        let found = under_way.iter_mut().find(|(other, _)| *other == token);
+        let found = under_way.iter_mut().find(|(other, _)| other.token == token);
         let Some((_, is_cancelled)) = found else {
             return;
         };
@@ -437,12 +443,27 @@ impl Queue for FlawedQueue {
             });
         }
     }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        for (request, _) in self.under_way.borrow().iter() {
+            match self.flaw {
+                Flaw::InFlightNothing => {}
+                Flaw::InFlightElsewhere => visit(InFlight {
+                    range: request.range.start..request.range.end + 1,
+                    ..request.clone()
+                }),
+                Flaw::InFlightTwice => (0..2).for_each(|_| visit(request.clone())),
+                _ => visit(request.clone()),
+            }
+        }
+    }
 }
 
 impl FlawedQueue {
     fn begin(&self, request: Request) {
         let Request { token, operation } = request;
-        self.under_way.borrow_mut().push((token, false));
+        let this = InFlight::of(token, &operation);
+        self.under_way.borrow_mut().push((this, false));
         let (flaw, sink, reactor) = (self.flaw, Rc::clone(&self.sink), self.reactor.clone());
         let under_way = Rc::clone(&self.under_way);
         let (inner, fences) = (Rc::clone(&self.inner), Arc::clone(&self.fences));
@@ -450,8 +471,8 @@ impl FlawedQueue {
         let task = async move {
             reactor.sleep(Duration::from_millis(1)).await;
             let is_fenced = fences.load(Ordering::SeqCst) != before;
-            let at = |under_way: &[(Token, bool)]| {
-                let mut tokens = under_way.iter().map(|(token, _)| *token);
+            let at = |under_way: &[(InFlight, bool)]| {
+                let mut tokens = under_way.iter().map(|(request, _)| request.token);
                 tokens
                     .position(|other| other == token)
                     .expect("it is under way")
@@ -484,7 +505,7 @@ fn cancelled(batch: VecDeque<Request>, sink: &dyn CompletionSink) {
     }
 }
 
-/// A stub of a fence, of cancelling, of watching, of a resize or of health does not pass.
+/// A stub of a fence, of cancelling, of watching, of a resize, of health or of what is in flight does not pass.
 #[test]
 fn a_volume_with_one_flaw_does_not_pass() {
     let seed = seed("a_volume_with_one_flaw_does_not_pass");
@@ -499,6 +520,9 @@ fn a_volume_with_one_flaw_does_not_pass() {
         Flaw::ResizeSaysSo,
         Flaw::ResizeOfAnother,
         Flaw::HealthNever,
+        Flaw::InFlightNothing,
+        Flaw::InFlightElsewhere,
+        Flaw::InFlightTwice,
     ];
     for flaw in flaws {
         let harness = Harness::simulated(seed, DiskConfig::default(), 1);

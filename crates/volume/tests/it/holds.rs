@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use weir_block::{
     Announcement, BlockSize, Completion, CompletionSink, Completions, FenceReply, Geometry,
-    HostNumber, Landing, Operation, OperationKind, Queue, ReadBuffers, Request, ResizeError,
-    ResizeFuture, Router, Token, Volume, VolumeError, Watcher, submit_to,
+    HostNumber, InFlight, Landing, Operation, OperationKind, Queue, ReadBuffers, Request,
+    ResizeError, ResizeFuture, Router, Token, Volume, VolumeError, Watcher, submit_to,
 };
 use weir_reactor::random::Random;
 use weir_reactor::sim::DiskConfig;
@@ -94,6 +94,7 @@ impl Volume for Gate {
             inner: Rc::new(std::cell::RefCell::new(inner)),
             sink,
             reactor: reactor.clone(),
+            kept: Rc::default(),
         }))
     }
 
@@ -113,6 +114,7 @@ struct GateQueue {
     inner: Rc<std::cell::RefCell<Box<dyn Queue>>>,
     sink: Rc<dyn CompletionSink>,
     reactor: Reactor,
+    kept: Rc<std::cell::RefCell<Vec<InFlight>>>,
 }
 
 impl Queue for GateQueue {
@@ -131,11 +133,14 @@ impl Queue for GateQueue {
                 continue;
             }
             let (reactor, inner) = (self.reactor.clone(), Rc::clone(&self.inner));
-            let sink = Rc::clone(&self.sink);
+            let (sink, all) = (Rc::clone(&self.sink), Rc::clone(&self.kept));
+            let this = InFlight::of(request.token, &request.operation);
+            all.borrow_mut().push(this.clone());
             let kept = async move {
                 while gate.shut.load(Ordering::SeqCst) {
                     reactor.sleep(LOOK).await;
                 }
+                all.borrow_mut().retain(|other| *other != this);
                 if gate.unsupported.load(Ordering::SeqCst) {
                     sink.complete(Completion {
                         token: request.token,
@@ -152,6 +157,11 @@ impl Queue for GateQueue {
     }
 
     fn cancel(&mut self, _token: Token) {}
+
+    fn in_flight(&self, visit: &mut dyn FnMut(InFlight)) {
+        self.kept.borrow().iter().cloned().for_each(&mut *visit);
+        self.inner.borrow().in_flight(visit);
+    }
 }
 
 /// Steps that tests on several reactors go by.

@@ -1,22 +1,21 @@
 //! What reactors, target and volumes count, as metrics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::OperationKind;
 use weir_nvme::Nqn;
-use weir_nvme_target::{CommandKind, IoTotals, Latency, ShardStats, Stage, TargetStats};
-use weir_volume::{KINDS, KindStatistics, LATENCY_BUCKETS, VolumeStatistics};
+use weir_nvme_target::{CommandKind, Histogram, IoTotals, Latency, ShardStats, Stage, TargetStats};
+use weir_volume::{KINDS, VolumeStatistics};
 
 use super::{ANSWER_TIME_MAX, ReactorEngine};
 use crate::engine::{EngineError, ReactorReport};
 use crate::metrics::{Family, Kind, Value};
 
-/// The first latency bucket that is shown: times under 2^12 ns (4 us) are one bucket.
-const BUCKET_MIN: usize = 12;
-/// The last latency bucket that is shown by its bound: times of 2^35 ns (34 s) and more have none.
-const BUCKET_MAX: usize = 35;
-const _: () = assert!(BUCKET_MAX < LATENCY_BUCKETS);
+/// Bounds of the buckets of volumes' latencies that are shown, as powers of two of nanoseconds: 4 us to 34 s.
+const VOLUME_POWERS: RangeInclusive<u32> = 12..=35;
 /// Bounds of the buckets of commands' stages that are shown, as powers of two of nanoseconds: 4 us to 1 s.
 const STAGE_POWERS: [u32; 10] = [12, 14, 16, 18, 20, 22, 24, 26, 28, 30];
 
@@ -27,19 +26,34 @@ impl ReactorEngine {
         families.extend(of_target(&stats));
         families.push(of_limits(&stats));
         families.push(of_stages(&self.target.subsystem_latencies().await));
-        let guards: Vec<_> = {
+        let latencies = self.target.namespace_latencies(None).await;
+        let open: Vec<_> = {
             let books = self.books();
-            let guard = |(name, open): (&_, &super::volumes::Open)| {
-                (ToString::to_string(name), open.guard.clone())
+            let mut by_guard: HashMap<_, Latency> = HashMap::new();
+            for ((nqn, nsid), served) in &books.served {
+                if let Some(latency) = latencies.get(&(nqn.wire().clone(), *nsid)) {
+                    let of_guard = by_guard.entry(Arc::as_ptr(served.guard()));
+                    of_guard.or_default().merge(latency);
+                }
+            }
+            let with_latency = |(name, open): (&_, &super::volumes::Open)| {
+                let latency = by_guard.remove(&Arc::as_ptr(&open.guard));
+                let name = ToString::to_string(name);
+                (name, open.guard.clone(), latency.unwrap_or_default())
             };
-            books.volumes.iter().map(guard).collect()
+            books.volumes.iter().map(with_latency).collect()
         };
         let mut volumes = Vec::new();
-        for (name, guard) in guards {
+        for (name, guard, latency) in open {
             let block_bytes = u64::from(weir_block::Volume::geometry(&*guard).block_size.bytes());
             let asked = tokio::time::timeout(ANSWER_TIME_MAX, guard.statistics()).await;
             if let Ok(Some(statistics)) = asked {
-                volumes.push((name, block_bytes, statistics));
+                volumes.push(VolumeCounts {
+                    name,
+                    block_bytes,
+                    statistics,
+                    latency,
+                });
             }
         }
         families.extend(of_volumes(&volumes));
@@ -379,16 +393,24 @@ fn of_stages(subsystems: &BTreeMap<Nqn, Latency>) -> Family {
                     ("command", command(kind)),
                     ("stage", stage_name(stage)),
                 ];
-                let histogram = times.stage(stage);
-                let bound =
-                    |power: u32| ((1_u64 << power) as f64 / 1e9, histogram.below_power(power));
-                let buckets: Vec<_> = STAGE_POWERS.into_iter().map(bound).collect();
-                let sum = Duration::from_nanos(histogram.sum_ns()).as_secs_f64();
-                family.add_histogram(labels, &buckets, histogram.count(), sum);
+                add_times(&mut family, labels, times.stage(stage), STAGE_POWERS);
             }
         }
     }
     family
+}
+
+/// Adds a histogram with upper bounds at these powers of two of nanoseconds.
+fn add_times<const LABELS: usize>(
+    family: &mut Family,
+    labels: [(&'static str, &str); LABELS],
+    times: &Histogram,
+    powers: impl IntoIterator<Item = u32>,
+) {
+    let bound = |power: u32| ((1_u64 << power) as f64 / 1e9, times.below_power(power));
+    let buckets: Vec<_> = powers.into_iter().map(bound).collect();
+    let sum = Duration::from_nanos(times.sum_ns()).as_secs_f64();
+    family.add_histogram(labels, &buckets, times.count(), sum);
 }
 
 fn command(kind: CommandKind) -> &'static str {
@@ -409,8 +431,16 @@ fn stage_name(stage: Stage) -> &'static str {
     }
 }
 
-/// Volumes by name, with the bytes of their blocks.
-fn of_volumes(volumes: &[(String, u64, VolumeStatistics)]) -> Vec<Family> {
+/// What is counted of one volume.
+struct VolumeCounts {
+    name: String,
+    block_bytes: u64,
+    statistics: VolumeStatistics,
+    /// Of the namespaces that serve it.
+    latency: Latency,
+}
+
+fn of_volumes(volumes: &[VolumeCounts]) -> Vec<Family> {
     use Kind::{Counter, Gauge, Histogram};
     let mut requests = Family::new(
         "weir_volume_requests_total",
@@ -435,37 +465,36 @@ fn of_volumes(volumes: &[(String, u64, VolumeStatistics)]) -> Vec<Family> {
     let mut latency = Family::new(
         "weir_volume_latency_seconds",
         Histogram,
-        "Time from taking a request to its end, by operation.",
+        "Time that commands of the namespaces that serve it spent on the volume, by kind of command.",
     );
-    for (name, block_bytes, statistics) in volumes {
-        waited.add([("volume", name.as_str())], statistics.waited_for_lock);
+    for volume in volumes {
+        let name = ("volume", volume.name.as_str());
+        waited.add([name], volume.statistics.waited_for_lock);
+        for kind in CommandKind::ALL {
+            if let Some(times) = volume.latency.kind(kind) {
+                let labels = [name, ("operation", command(kind))];
+                add_times(
+                    &mut latency,
+                    labels,
+                    times.stage(Stage::Volume),
+                    VOLUME_POWERS,
+                );
+            }
+        }
         for kind in KINDS {
-            let of_kind = statistics.kind(kind);
+            let of_kind = volume.statistics.kind(kind);
             let ended = of_kind.succeeded + of_kind.failed;
             // A volume that never saw an operation has nothing to show of it.
             if ended + of_kind.in_flight == 0 {
                 continue;
             }
-            let labels = [("volume", name.as_str()), ("operation", operation(kind))];
+            let labels = [name, ("operation", operation(kind))];
             let with = |result| labels.into_iter().chain([("result", result)]);
             requests.add(with("succeeded"), of_kind.succeeded);
             requests.add(with("failed"), of_kind.failed);
-            bytes.add(labels, of_kind.blocks * block_bytes);
+            bytes.add(labels, of_kind.blocks * volume.block_bytes);
             in_flight.add(labels, of_kind.in_flight);
-            let sum = Duration::from_nanos(of_kind.latency_ns).as_secs_f64();
-            latency.add_histogram(labels, &cumulative(of_kind), ended, sum);
         }
     }
     vec![requests, bytes, in_flight, waited, latency]
-}
-
-/// Upper bounds in seconds, and how many requests took no longer.
-fn cumulative(statistics: &KindStatistics) -> Vec<(f64, u64)> {
-    let mut sum = 0;
-    let counts = statistics.latency_histogram.iter().enumerate();
-    let all = counts.map(|(index, count)| {
-        sum += count;
-        ((1_u64 << index) as f64 / 1e9, sum)
-    });
-    all.take(BUCKET_MAX + 1).skip(BUCKET_MIN).collect()
 }
