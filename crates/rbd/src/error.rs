@@ -3,7 +3,7 @@
 use crate::sys::{Errno, LibraryError};
 
 pub(crate) const EPERM: Errno = 1;
-const ENOENT: Errno = 2;
+pub(crate) const ENOENT: Errno = 2;
 const EIO: Errno = 5;
 const EACCES: Errno = 13;
 pub(crate) const EBUSY: Errno = 16;

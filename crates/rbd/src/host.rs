@@ -12,13 +12,15 @@ use weir_volume::parts::lock;
 use weir_volume::{Factory, OpenError, OpenRequest};
 
 use crate::auto::{AutoLimits, Reason};
-use crate::cluster::{Ceph, ClientReport, Credentials, Group, GroupKey, Libraries, Seat};
+use crate::cluster::{
+    Ceph, ClientReport, Credentials, Group, GroupKey, Libraries, Seat, is_same_client,
+};
 use crate::error::CephError;
 use crate::images::Images;
 use crate::looks;
 use crate::moving::NotMoved;
 use crate::options::{Options, Sharing};
-use crate::owner::{self, Before};
+use crate::owner::{self, Former};
 use crate::settings;
 use crate::sys::{RawImage, Shape};
 use crate::volume::{RbdVolume, Shared, VolumeReport};
@@ -66,30 +68,10 @@ pub(crate) struct Closing {
 }
 
 impl Closing {
-    /// Counts an image that was opened. [`Closing::drop_later`] must follow.
-    pub(crate) fn opened(&self) {
+    /// Counts an image as open until what is yielded is dropped.
+    fn count(self: &Arc<Self>) -> Counted {
         *lock(&self.count) += 1;
-    }
-
-    /// Counts an image that was opened, until what is yielded is dropped.
-    pub(crate) fn hold(self: &Arc<Self>) -> Held {
-        self.opened();
-        Held(Arc::clone(self))
-    }
-
-    fn closed(&self) {
-        *lock(&self.count) -= 1;
-        self.fewer.notify_all();
-    }
-
-    /// Drops an image, which may wait for the cluster, on a thread of its own.
-    pub(crate) fn drop_later<T: Send + 'static>(self: &Arc<Self>, what: T) {
-        let closing = Arc::clone(self);
-        let close = move || {
-            drop(what);
-            closing.closed();
-        };
-        in_background("weir-rbd-close", close);
+        Counted(Arc::clone(self))
     }
 
     fn wait(&self, longest: Duration) {
@@ -108,11 +90,12 @@ impl Closing {
 }
 
 /// An image that is counted as open.
-pub(crate) struct Held(Arc<Closing>);
+struct Counted(Arc<Closing>);
 
-impl Drop for Held {
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.closed();
+        *lock(&self.0.count) -= 1;
+        self.0.fewer.notify_all();
     }
 }
 
@@ -160,13 +143,32 @@ pub struct RbdHost {
     pub(crate) checking: Mutex<bool>,
 }
 
-/// An image that was opened, and its share of a client.
+/// An image that was opened, and what it needs, which is let go of in this order: the image is closed, which waits for the cluster, then
+/// the client has a seat free, then another volume may write to the image.
 pub(crate) struct Opened {
     pub(crate) image: RawImage,
     pub(crate) seat: Seat,
+    /// None where it is read alone.
+    pub(crate) claim: Option<Arc<Claim>>,
+    _counted: Counted,
     pub(crate) shape: Shape,
-    /// Its watch and its lock were seen to be this client's.
-    pub(crate) held: bool,
+    /// Its watch was seen to be this client's, as an image's is that is open for writing.
+    pub(crate) watched: bool,
+}
+
+impl Opened {
+    /// Sees whether the image is watched by its client.
+    pub(crate) fn see_watch(&mut self) {
+        let own = &self.seat.client.address;
+        let watchers = self.image.watchers();
+        self.watched = watchers.is_ok_and(|all| all.iter().any(|of| is_same_client(of, own)));
+    }
+
+    /// Closes the image. Its seat is left.
+    pub(crate) fn close(self) -> Seat {
+        drop(self.image);
+        self.seat
+    }
 }
 
 /// That this process writes to an image, for as long as it does.
@@ -362,40 +364,16 @@ impl RbdHost {
         Arc::clone(group)
     }
 
-    /// Opens an image on a client that has a seat, one of those that are apart or one of the others, and takes its lock where it is to be
-    /// written to. `before` is the client that had it until now.
-    pub(crate) fn attach_again(
-        &self,
-        options: &Options,
-        read_only: bool,
-        apart: bool,
-        before: &str,
-    ) -> Result<Opened, CephError> {
-        let seat = self.group(options).seat(apart)?;
-        self.attach_at(seat, options, read_only, Before::CutOff(before))
-    }
-
-    /// Opens an image on a client of its own, and takes its lock. It was open on `before`, which are not cut off, and which are waited for.
-    pub(crate) fn attach_own(
-        &self,
-        options: &Options,
-        before: &[String],
-    ) -> Result<Opened, CephError> {
-        let seat = self.group(options).own_seat()?;
-        self.attach_at(seat, options, false, Before::LettingGo(before))
-    }
-
-    /// As [`RbdHost::attach_again`], for an image that this process may have open already: it writes to each once. (To the lock, what
-    /// has it open already would look like an earlier life of this one.)
+    /// Opens an image that this process may have open already: it writes to each once. (To the lock, what has it open already would look
+    /// like an earlier life of this one.)
     pub(crate) fn attach_first(
         self: &Arc<Self>,
         options: &Options,
         read_only: bool,
-    ) -> Result<(Option<Arc<Claim>>, Opened), CephError> {
+    ) -> Result<Opened, CephError> {
         let seat = self.group(options).seat(false)?;
         if read_only {
-            let opened = self.attach_at(seat, options, true, Before::Nothing)?;
-            return Ok((None, opened));
+            return self.attach(seat, options, None, None);
         }
         let name = &options.name;
         let image = format!(
@@ -412,39 +390,18 @@ impl RbdHost {
             host: Arc::downgrade(self),
             image,
         });
-        let opened = self.attach_at(seat, options, false, Before::Nothing)?;
-        Ok((Some(claim), opened))
+        self.attach(seat, options, Some(claim), None)
     }
 
-    fn attach_at(
+    /// Opens an image on a client, and takes its lock where it is to be written to. `former` is what this process had of it before.
+    pub(crate) fn attach(
         &self,
         seat: Seat,
         options: &Options,
-        read_only: bool,
-        before: Before<'_>,
+        claim: Option<Arc<Claim>>,
+        former: Option<&Former>,
     ) -> Result<Opened, CephError> {
-        let opened = self.open_at(seat, options, read_only)?;
-        if read_only {
-            return Ok(opened);
-        }
-        let (image, client) = (&opened.image, &opened.seat.client);
-        owner::take(
-            image,
-            &options.name,
-            opened.shape.features,
-            client,
-            &self.identity,
-            before,
-            &options.id,
-        )?;
-        // The one who had the lock may have changed it.
-        let shape = look(image, options)?;
-        let held = watches::are_held(image, client);
-        Ok(Opened {
-            shape,
-            held,
-            ..opened
-        })
+        self.take_lock(self.open_at(seat, options, claim)?, options, former)
     }
 
     /// Opens an image, and leaves its lock alone.
@@ -452,29 +409,47 @@ impl RbdHost {
         &self,
         seat: Seat,
         options: &Options,
-        read_only: bool,
+        claim: Option<Arc<Claim>>,
     ) -> Result<Opened, CephError> {
         let (name, id) = (&options.name, &options.id);
         let pool = seat.client.pool(&name.pool, &name.namespace)?;
         let snapshot = name.snapshot.as_deref();
-        let image = RawImage::open(pool, &name.image, snapshot, read_only)
+        let image = RawImage::open(pool, &name.image, snapshot, claim.is_none())
             .map_err(|errno| CephError::new(format!("cannot open image {name}"), id, errno))?;
-        seat.client.has_image();
-        let settings = image.configuration().map_err(|errno| {
-            CephError::new(
-                format!("cannot look at the configuration of {name}"),
-                id,
-                errno,
-            )
-        })?;
-        settings::check(&settings, name, options.cache)?;
-        let shape = look(&image, options)?;
-        Ok(Opened {
+        let mut opened = Opened {
             image,
             seat,
-            shape,
-            held: false,
-        })
+            claim,
+            _counted: self.closing.count(),
+            shape: Shape::default(),
+            watched: false,
+        };
+        opened.seat.client.has_image();
+        let settings = opened.image.configuration().map_err(|errno| {
+            let action = format!("cannot look at the configuration of {name}");
+            CephError::new(action, id, errno)
+        })?;
+        settings::check(&settings, name, options.cache)?;
+        opened.shape = look(&opened.image, options)?;
+        Ok(opened)
+    }
+
+    /// Takes the lock of an image that is to be written to.
+    pub(crate) fn take_lock(
+        &self,
+        mut opened: Opened,
+        options: &Options,
+        former: Option<&Former>,
+    ) -> Result<Opened, CephError> {
+        if opened.claim.is_some() {
+            owner::take(&opened, options, &self.identity, former)?;
+            // The one who had the lock may have changed it.
+            opened.shape = look(&opened.image, options)?;
+            if !opened.watched {
+                opened.see_watch();
+            }
+        }
+        Ok(opened)
     }
 
     /// Whether so much is left of clients that were cut off that no image should move without need.

@@ -108,42 +108,6 @@ struct Fence {
     _all: Arc<WhenAll>,
 }
 
-/// Lives that nothing is submitted to for now.
-#[derive(Default)]
-struct Pauses {
-    /// The last of them.
-    last: u64,
-    /// Who waits until librbd has nothing of such lives any more.
-    waiting: Vec<(u64, Arc<WhenAll>)>,
-}
-
-impl Pauses {
-    fn pause(&mut self, number: u64, all: Arc<WhenAll>) {
-        self.last = self.last.max(number);
-        self.waiting.push((number, all));
-    }
-
-    /// Goes on with a life; who waited for its end, and need not any more.
-    fn resume(&mut self, number: u64) -> Vec<(u64, Arc<WhenAll>)> {
-        if self.last == number {
-            self.last = 0;
-        }
-        self.let_go(|pause| pause <= number)
-    }
-
-    /// Who has waited for long enough where `oldest` is the oldest life that librbd has something of.
-    fn release(&mut self, oldest: Option<u64>) -> Vec<(u64, Arc<WhenAll>)> {
-        self.let_go(|pause| oldest.is_none_or(|oldest| oldest > pause))
-    }
-
-    /// To be dropped when nothing is borrowed: whoever waits is told then.
-    fn let_go(&mut self, goes: impl Fn(u64) -> bool) -> Vec<(u64, Arc<WhenAll>)> {
-        self.waiting
-            .extract_if(.., |(number, _)| goes(*number))
-            .collect()
-    }
-}
-
 pub(crate) struct RbdQueue {
     lane: Rc<Lane>,
     /// Kept open for as long as the queue is.
@@ -171,7 +135,6 @@ struct Lane {
     detached: Cell<u64>,
     /// The last life of which nothing can land any more.
     fenced: Cell<u64>,
-    pauses: RefCell<Pauses>,
     frames: RefCell<Vec<FreeFrame>>,
     times: Arc<QueueTimes>,
     mailbox: Arc<Mailbox<Message>>,
@@ -186,7 +149,7 @@ impl RbdQueue {
         depth: u32,
         sink: Rc<dyn CompletionSink>,
         mailbox: Arc<Mailbox<Message>>,
-        (life, over, paused): (Option<Arc<Life>>, u64, u64),
+        (life, over): (Option<Arc<Life>>, u64),
         volume: Arc<RbdVolume>,
     ) -> Self {
         let depth = depth as usize;
@@ -207,10 +170,6 @@ impl RbdQueue {
             next_number: Cell::new(0),
             detached: Cell::new(over),
             fenced: Cell::new(0),
-            pauses: RefCell::new(Pauses {
-                last: paused,
-                waiting: Vec::new(),
-            }),
             frames: RefCell::default(),
             mailbox,
             waker: RefCell::default(),
@@ -329,7 +288,6 @@ impl Recipient for Lane {
             self.go_on(key);
         }
         self.release_fences();
-        self.release_pauses();
         if !self.waiting.borrow().is_empty() || self.is_over() {
             self.wake();
         }
@@ -364,14 +322,6 @@ impl Lane {
             }
             _ => 0,
         }
-    }
-
-    /// The life that operations go to now.
-    fn current_life(&self) -> Option<LocalLife> {
-        let life = self.life.borrow();
-        let paused = self.pauses.borrow().last;
-        let current = life.as_ref().filter(|life| life.number > paused);
-        current.cloned()
     }
 
     /// Whether the queue is gone and nothing of it is left.
@@ -447,7 +397,7 @@ impl Lane {
 
     /// Whether a request that waits has been handed on, or has ended.
     fn try_start(&self, key: Key) -> bool {
-        let life = self.current_life();
+        let life = self.life.borrow().clone();
         let mut slots = self.slots.borrow_mut();
         let entry = slots.get_mut(key);
         let error = match &life {
@@ -607,15 +557,15 @@ impl Lane {
         }
     }
 
-    /// Submits nothing more to lives up to this one.
+    /// Submits nothing more to lives up to this one: they are over.
     fn leave(&self, number: u64) {
         self.detached.set(self.detached.get().max(number));
-        let mut life = self.life.borrow_mut();
-        if life.as_ref().is_some_and(|life| life.number <= number) {
-            let left = life.take();
-            drop(life);
-            drop(left);
-        }
+        self.let_go(number);
+    }
+
+    fn let_go(&self, number: u64) {
+        let left = self.life.borrow_mut().take_if(|life| life.number <= number);
+        drop(left);
     }
 
     fn take_message(&self, message: Message) {
@@ -638,11 +588,7 @@ impl Lane {
                 }
             }
             Message::Lost => self.lost.set(true),
-            Message::Pause(number, all) => self.pauses.borrow_mut().pause(number, all),
-            Message::Resume(number) => {
-                let left = self.pauses.borrow_mut().resume(number);
-                drop(left);
-            }
+            Message::Pause(number) => self.let_go(number),
             Message::Drain(all) => self.fences.borrow_mut().push(Fence {
                 limit: self.next_number.get(),
                 patience: self.reactor.now() + FENCE_PATIENCE,
@@ -656,7 +602,7 @@ impl Lane {
         let now = self.reactor.now();
         let mut due = Due {
             now,
-            detached: self.current_life().is_none(),
+            detached: self.life.borrow().is_none(),
             fenced: self.fenced.get(),
             early: Vec::new(),
             ended: Vec::new(),
@@ -752,22 +698,6 @@ impl Lane {
         self.fences.borrow_mut().extend(kept);
         drop(released);
     }
-
-    /// Lets go of the pauses of lives that librbd has nothing of any more; of what was answered neither.
-    fn release_pauses(&self) {
-        if self.pauses.borrow().waiting.is_empty() {
-            return;
-        }
-        let below = |entry: &Entry| match &entry.place {
-            Place::Below { life, .. } => Some(life.number),
-            _ => None,
-        };
-        let slots = self.slots.borrow();
-        let oldest = slots.iter().filter_map(|(_, entry)| below(entry)).min();
-        drop(slots);
-        let released = self.pauses.borrow_mut().release(oldest);
-        drop(released);
-    }
 }
 
 impl Drop for Lane {
@@ -788,7 +718,7 @@ struct Due {
     fenced: u64,
     early: Vec<(Key, VolumeError)>,
     ended: Vec<(Key, VolumeError)>,
-    /// Of what kind something was that changes nothing and was not answered in time.
+    /// Of what kind something was that is answered as timed out though its life goes on, or it had none.
     unanswered: Option<OperationKind>,
     life: Option<LocalLife>,
     overdue: bool,
@@ -840,6 +770,7 @@ impl Due {
             Place::Waiting if entry.cancelled => self.ended.push((key, VolumeError::Cancelled)),
             Place::Waiting if detached && now >= timeout => {
                 self.ended.push((key, VolumeError::TimedOut));
+                self.unanswered = Some(entry.operation.kind());
             }
             Place::Waiting if detached => self.later(timeout),
             Place::Waiting | Place::Ended(_) => {}
@@ -1134,13 +1065,12 @@ impl Future for Attendant {
             let next = lane.look();
             lane.answer_ended();
             lane.release_fences();
-            lane.release_pauses();
             if lane.is_over() {
                 drop(lane.waker.borrow_mut().take());
                 drop(lane.mailbox.close());
                 return Poll::Ready(());
             }
-            let waits = !lane.waiting.borrow().is_empty() && lane.current_life().is_some();
+            let waits = !lane.waiting.borrow().is_empty() && lane.life.borrow().is_some();
             let retry = waits.then(|| lane.reactor.now() + RETRY);
             match [next, retry].into_iter().flatten().min() {
                 Some(at) => self.timer.set(at),
@@ -1150,51 +1080,5 @@ impl Future for Attendant {
                 return Poll::Pending;
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicU32;
-
-    use super::*;
-
-    /// Who waits, and how often someone was told.
-    fn waiting() -> (Arc<WhenAll>, Arc<AtomicU32>) {
-        let told = Arc::new(AtomicU32::new(0));
-        let count = Arc::clone(&told);
-        let reply = move |_| {
-            count.fetch_add(1, Ordering::Relaxed);
-        };
-        (WhenAll::new(Box::new(reply)), told)
-    }
-
-    #[test]
-    fn a_pause_that_was_called_off_is_waited_for_by_nobody() {
-        let mut pauses = Pauses::default();
-        let (all, told) = waiting();
-        pauses.pause(3, all);
-        // Something of the life is below, and stays there.
-        assert!(pauses.release(Some(3)).is_empty());
-        assert_eq!((pauses.last, told.load(Ordering::Relaxed)), (3, 0));
-        drop(pauses.resume(3));
-        assert_eq!((pauses.last, pauses.waiting.len()), (0, 0));
-        assert_eq!(told.load(Ordering::Relaxed), 1);
-    }
-
-    #[test]
-    fn a_pause_ends_when_nothing_of_its_life_is_below() {
-        let mut pauses = Pauses::default();
-        let ((first, first_told), (second, second_told)) = (waiting(), waiting());
-        pauses.pause(3, first);
-        pauses.pause(5, second);
-        drop(pauses.release(Some(4)));
-        let told = || [&first_told, &second_told].map(|told| told.load(Ordering::Relaxed));
-        assert_eq!(told(), [1, 0]);
-        // What is resumed is not the last.
-        assert!(pauses.resume(4).is_empty());
-        assert_eq!(pauses.last, 5);
-        drop(pauses.release(None));
-        assert_eq!((told(), pauses.waiting.len()), ([1, 1], 0));
     }
 }

@@ -181,7 +181,6 @@ functions! {
         rbd_open(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
         rbd_open_read_only(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
         rbd_close(Handle) -> c_int;
-        rbd_flush(Handle) -> c_int;
         rbd_stat(Handle, *mut ImageInfo, usize) -> c_int;
         rbd_get_size(Handle, *mut u64) -> c_int;
         rbd_get_features(Handle, *mut u64) -> c_int;
@@ -207,7 +206,6 @@ functions! {
         rbd_snap_list_end(*mut SnapInfo);
         rbd_clone3(Handle, *const c_char, *const c_char, Handle, *const c_char, Handle) -> c_int;
         rbd_lock_acquire(Handle, c_int) -> c_int;
-        rbd_lock_release(Handle) -> c_int;
         rbd_lock_get_owners(Handle, *mut c_int, *mut *mut c_char, *mut usize) -> c_int;
         rbd_lock_get_owners_cleanup(*mut *mut c_char, usize);
         rbd_list_lockers(Handle, *mut c_int, *mut c_char, *mut usize, *mut c_char, *mut usize, *mut c_char, *mut usize, *mut c_char, *mut usize) -> isize;
@@ -710,7 +708,7 @@ pub(crate) struct Setting {
 }
 
 /// What an image is like.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Shape {
     pub(crate) bytes: u64,
     pub(crate) object_bytes: u64,
@@ -919,20 +917,6 @@ impl RawImage {
     pub(crate) fn acquire_lock(&self) -> Result<(), Errno> {
         // SAFETY: an open handle.
         check(unsafe { (self.functions().rbd_lock_acquire)(self.raw, LOCK_MODE_EXCLUSIVE) })?;
-        Ok(())
-    }
-
-    /// Gives the lock up. What was begun before ends first, and what comes later is refused.
-    pub(crate) fn release_lock(&self) -> Result<(), Errno> {
-        // SAFETY: an open handle.
-        check(unsafe { (self.functions().rbd_lock_release)(self.raw) })?;
-        Ok(())
-    }
-
-    /// Writes back what is cached, and waits until it is durable.
-    pub(crate) fn flush(&self) -> Result<(), Errno> {
-        // SAFETY: an open handle.
-        check(unsafe { (self.functions().rbd_flush)(self.raw) })?;
         Ok(())
     }
 

@@ -25,12 +25,12 @@ use weir_reactor::{Instant, Mailbox, Reactor, oneshot};
 use weir_volume::parts::{FailedSync, LiveGeometry, Watchers, WhenAll, check_resize, lock};
 
 use crate::auto::{Load, Reason};
-use crate::cluster::{Client, Seat, let_go};
-use crate::error::{CephError, EINVAL, EPERM, EROFS};
-use crate::host::{Claim, Closing, Opened, RbdHost, in_background};
+use crate::cluster::{Client, let_go};
+use crate::error::{CephError, EINVAL, ENOENT, EPERM, EROFS};
+use crate::host::{Claim, Opened, RbdHost, in_background};
 use crate::lane::RbdQueue;
-use crate::moving::NotMoved;
 use crate::options::{Options, Sharing};
+use crate::owner::Former;
 use crate::silence::Silence;
 use crate::sizes::{Asked, Sizes};
 use crate::sys::{RawImage, Shape};
@@ -89,10 +89,8 @@ pub(crate) enum Message {
     Attach(Arc<Life>),
     /// The image cannot be reached: fail what waits for a life, and what comes.
     Lost,
-    /// Submit nothing to lives up to this one for now, and let go of the other when librbd has nothing of them any more.
-    Pause(u64, Arc<WhenAll>),
-    /// Go on with this life.
-    Resume(u64),
+    /// Let go of lives up to this one for now: it comes back, or another one does.
+    Pause(u64),
     /// Reply when all that was taken before has ended.
     Drain(Arc<WhenAll>),
 }
@@ -100,48 +98,35 @@ pub(crate) enum Message {
 /// One life of an image: it is open, on a client. The image is closed in the background when nobody has it any more.
 pub(crate) struct Life {
     pub(crate) number: u64,
-    /// When it began, its watch and its lock were seen to be its client's.
-    pub(crate) was_held: bool,
-    opened: Option<(RawImage, Seat)>,
-    /// The image's place among those that this process writes to is given up with the last life.
-    claim: Option<Arc<Claim>>,
-    closing: Arc<Closing>,
+    opened: Option<Opened>,
 }
 
 impl Life {
+    pub(crate) fn opened(&self) -> &Opened {
+        let opened = self.opened.as_ref();
+        opened.expect("it is open until it is dropped")
+    }
+
     pub(crate) fn image(&self) -> &RawImage {
-        &self.parts().0
+        &self.opened().image
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
-        &self.parts().1.client
+        &self.opened().seat.client
     }
 
-    fn parts(&self) -> &(RawImage, Seat) {
-        self.opened
-            .as_ref()
-            .expect("it is open until it is dropped")
+    /// Ends it without closing the image.
+    pub(crate) fn into_opened(mut self) -> Opened {
+        let opened = self.opened.take();
+        opened.expect("it is open until it is dropped")
     }
 }
 
 impl Drop for Life {
     fn drop(&mut self) {
-        if let Some((image, seat)) = self.opened.take() {
-            let claim = self.claim.take();
-            // In this order: the image, its client, and then the claim.
-            self.closing
-                .drop_later(InOrder(Some(image), Some(seat), claim));
+        if let Some(opened) = self.opened.take() {
+            in_background("weir-rbd-close", move || drop(opened));
         }
-    }
-}
-
-struct InOrder(Option<RawImage>, Option<Seat>, Option<Arc<Claim>>);
-
-impl Drop for InOrder {
-    fn drop(&mut self) {
-        drop(self.0.take());
-        drop(self.1.take());
-        drop(self.2.take());
     }
 }
 
@@ -150,7 +135,7 @@ impl Drop for InOrder {
 pub(crate) enum Phase {
     /// The image is open.
     Serving,
-    /// It is, and is about to be served by another client: requests wait.
+    /// It goes to another client, and requests wait.
     Moving,
     /// A client is being cut off.
     Fencing,
@@ -169,6 +154,8 @@ pub(crate) struct State {
     pub(crate) phase: Phase,
     /// Why this life has a client of its own.
     pub(crate) own_client: Option<Reason>,
+    /// How often it was opened again, as a client was cut off or a move failed.
+    pub(crate) reopened: u64,
     /// How often it has moved to a client of its own, and how often that was called off.
     pub(crate) moves: (u64, u64),
     /// It does not move again before this time, in ticks.
@@ -185,28 +172,19 @@ pub(crate) struct State {
     /// Why the last life but this one ended.
     reopened_why: Option<String>,
     /// Of an image that is gone, and may be opened again when someone asks for it.
-    left: Option<Left>,
+    left: Option<Former>,
     pub(crate) claim: Option<Arc<Claim>>,
 }
 
 impl State {
     /// A life has ended for this reason.
-    fn ended_for(&mut self, why: &str) {
+    pub(crate) fn ended_for(&mut self, why: &str) {
         self.trouble = Some(Trouble {
             text: why.to_owned(),
             of: None,
         });
         self.reopened_why = Some(why.to_owned());
     }
-}
-
-/// What the last life has left behind: how the image is opened again.
-#[derive(Clone)]
-enum Left {
-    /// A client that is cut off.
-    CutOff(String),
-    /// Clients that let go of the image; it is to have one of its own, for this reason.
-    LettingGo(Vec<String>, Reason),
 }
 
 /// What is wrong with an image now.
@@ -260,11 +238,9 @@ pub(crate) struct Shared {
     pub(crate) failed_sync: FailedSync,
     mailboxes: Mutex<Vec<Arc<Mailbox<Message>>>>,
     pub(crate) state: Mutex<State>,
-    /// Held while it moves, and while what needs the image's lock is done.
+    /// Held while it moves, and while it is resized.
     pub(crate) changing: Mutex<()>,
-    /// Held from when it is to move until it has, or does not: once at a time. Taken before `changing`.
-    pub(crate) moving: Mutex<()>,
-    /// Held while queues and watchers are told that the image is lost or back, so that they hear it in the order in which it came
+    /// Held while queues and watchers are told that the image is lost, paused or back, so that they hear it in the order in which it came
     /// about. Taken before `state`.
     pub(crate) telling: Mutex<()>,
     /// Operations that were answered while librbd has their buffers.
@@ -304,8 +280,7 @@ impl RbdVolume {
         name: String,
     ) -> Result<Arc<Self>, CephError> {
         let read_only = read_only || options.name.snapshot.is_some();
-        // Where this fails the image is closed, and then the claim given up.
-        let (claim, opened) = host.attach_first(&options, read_only)?;
+        let opened = host.attach_first(&options, read_only)?;
         let geometry = geometry_of(&opened.shape, &options, read_only)?;
         let tail_bytes = opened.shape.bytes % u64::from(geometry.block_size.bytes());
         let shared = Arc::new(Shared {
@@ -323,6 +298,7 @@ impl RbdVolume {
                 life: None,
                 phase: Phase::Serving,
                 own_client: None,
+                reopened: 0,
                 moves: (0, 0),
                 move_not_before: 0,
                 ended: 0,
@@ -332,10 +308,9 @@ impl RbdVolume {
                 trouble: None,
                 reopened_why: None,
                 left: None,
-                claim: claim.clone(),
+                claim: opened.claim.clone(),
             }),
             changing: Mutex::default(),
-            moving: Mutex::default(),
             telling: Mutex::default(),
             orphans: AtomicU32::new(0),
             times: Mutex::default(),
@@ -347,7 +322,7 @@ impl RbdVolume {
             tail_bytes,
             image_id: opened.image.id(),
         });
-        let life = shared.life_of(opened, 1, claim);
+        let life = shared.life_of(opened, 1);
         lock(&shared.state).life = Some(life);
         // It may have been resized before it was watched.
         shared.look_at_size();
@@ -451,20 +426,9 @@ fn geometry_of(shape: &Shape, options: &Options, read_only: bool) -> Result<Geom
 }
 
 impl Shared {
-    pub(crate) fn life_of(
-        self: &Arc<Self>,
-        opened: Opened,
-        number: u64,
-        claim: Option<Arc<Claim>>,
-    ) -> Arc<Life> {
-        let Opened {
-            mut image,
-            seat,
-            held,
-            ..
-        } = opened;
+    fn life_of(self: &Arc<Self>, mut opened: Opened, number: u64) -> Arc<Life> {
         let shared = Arc::downgrade(self);
-        let watched = image.watch(Box::new(move || {
+        let watched = opened.image.watch(Box::new(move || {
             if let Some(shared) = shared.upgrade()
                 && !shared.looking.swap(true, Ordering::AcqRel)
             {
@@ -474,13 +438,9 @@ impl Shared {
         if let Err(errno) = watched {
             tracing::warn!(volume = %self.name, errno, "the image cannot be watched: that it is resized elsewhere will not be seen");
         }
-        self.host.closing.opened();
         Arc::new(Life {
             number,
-            was_held: held,
-            opened: Some((image, seat)),
-            claim,
-            closing: Arc::clone(&self.host.closing),
+            opened: Some(opened),
         })
     }
 
@@ -586,7 +546,7 @@ impl Shared {
                 .life
                 .as_ref()
                 .map(|life| life.client().address.clone()),
-            reopened: state.number - 1 - state.moves.0,
+            reopened: state.reopened,
             reopened_why: state.reopened_why.clone(),
             own_client: state.own_client.clone(),
             moves: state.moves.0,
@@ -620,23 +580,9 @@ impl Shared {
     /// Ends a life whose writes may not be answered, or are refused; nothing where another has begun already. What a volume that is
     /// closed left in doubt is fenced too.
     pub(crate) fn end_life(self: &Arc<Self>, life: &Arc<Life>, end: End) {
-        self.end_life_where(life, end, |_| true);
-    }
-
-    /// The same, and nothing while the volume moves: what is found of a life that lets go of its image says nothing.
-    pub(crate) fn end_served_life(self: &Arc<Self>, life: &Arc<Life>, end: End) {
-        self.end_life_where(life, end, |phase| *phase == Phase::Serving);
-    }
-
-    fn end_life_where(
-        self: &Arc<Self>,
-        life: &Arc<Life>,
-        end: End,
-        may: impl FnOnce(&Phase) -> bool,
-    ) {
         let number = life.number;
         let mut state = lock(&self.state);
-        if state.number != number || state.ended == number || !may(&state.phase) {
+        if state.number != number || state.ended == number {
             return;
         }
         match state.phase {
@@ -686,10 +632,13 @@ impl Shared {
             self.give_up(&self.cache_lost(), None);
             return;
         }
+        let former = Former {
+            clients: vec![client.address.clone()],
+            cut_off: true,
+        };
         // Who waits until little is left of clients that were cut off keeps none of them.
-        let address = client.address.clone();
         let_go(client);
-        self.open_again(number + 1, &Left::CutOff(address));
+        self.open_again(&former);
     }
 
     /// A life has ended so: decides whether the image belongs apart from others.
@@ -708,13 +657,16 @@ impl Shared {
         }
     }
 
-    /// Its hosts know what was in the one before.
-    fn another_image(&self) -> CephError {
-        CephError::Other {
+    /// Refuses an image that has the name of the one that was served, and is another: hosts know what was in that one.
+    pub(crate) fn same(&self, opened: Opened) -> Result<Opened, CephError> {
+        if opened.image.id() == self.image_id {
+            return Ok(opened);
+        }
+        Err(CephError::Other {
             action: format!("cannot go on with {}", self.options.name),
             reason: "the image that has its name is another one than it was; to serve that, remove the volume and add it again".to_owned(),
-            errno: 0,
-        }
+            errno: ENOENT,
+        })
     }
 
     fn cache_lost(&self) -> CephError {
@@ -725,40 +677,10 @@ impl Shared {
         }
     }
 
-    /// Opens the image again on a client of its own because its lock was lost while it moved there. Nothing is in flight, so that no
-    /// client is cut off: those that the image was open on (`letting_go`) let go of it, and others go on with theirs.
-    pub(crate) fn reopen_moving(
-        self: &Arc<Self>,
-        life: &Arc<Life>,
-        letting_go: Vec<String>,
-        reason: &Reason,
-        why: &str,
-    ) -> Result<(), NotMoved> {
-        let number = life.number;
-        let mut state = lock(&self.state);
-        if state.phase != Phase::Moving || state.number != number {
-            return Err(NotMoved::Overtaken);
-        }
-        state.phase = Phase::Reopening;
-        let left = state.life.take();
-        state.own_client = None;
-        state.ended_for(why);
-        drop(state);
-        drop(left);
-        tracing::error!(volume = %self.name, why, "the image is opened again");
-        self.post(|| Message::Detach(number));
-        let shared = Arc::clone(self);
-        let left = Left::LettingGo(letting_go, reason.clone());
-        in_background("weir-rbd-reopen", move || {
-            shared.open_again(number + 1, &left);
-        });
-        Ok(())
-    }
-
     /// Opens an image again that is gone, if it is. Blocks until it is open, or cannot be opened; where that may change by itself, it is
     /// tried on in the background.
     pub(crate) fn open_gone(self: &Arc<Self>) -> Result<(), CephError> {
-        let (number, left) = {
+        let left = {
             let mut state = lock(&self.state);
             if matches!(state.phase, Phase::Fencing | Phase::Reopening) {
                 let trouble = state.trouble.as_ref().map(|trouble| trouble.text.clone());
@@ -772,36 +694,33 @@ impl Shared {
                 return Ok(());
             }
             let Some(left) = state.left.take() else {
-                return Err(match self.has_volatile_cache() {
-                    true => self.cache_lost(),
-                    false => self.another_image(),
-                });
+                return Err(self.cache_lost());
             };
             state.phase = Phase::Reopening;
-            (state.number + 1, left)
+            left
         };
         tracing::info!(volume = %self.name, "the image is opened again, as someone asks for it");
-        match self.try_open_again(number, &left) {
+        match self.try_open_again(&left) {
             Tried::Done => Ok(()),
             Tried::InVain(error) => Err(error),
             Tried::NotYet(error) => {
                 let shared = Arc::clone(self);
-                in_background("weir-rbd-reopen", move || shared.open_again(number, &left));
+                in_background("weir-rbd-reopen", move || shared.open_again(&left));
                 Err(error)
             }
         }
     }
 
     /// Opens the image again, until that is done, or is in vain. Blocks for as long as that takes.
-    fn open_again(self: &Arc<Self>, number: u64, left: &Left) {
+    pub(crate) fn open_again(self: &Arc<Self>, former: &Former) {
         let mut pause = Pause::new();
-        while let Tried::NotYet(_) = self.try_open_again(number, left) {
+        while let Tried::NotYet(_) = self.try_open_again(former) {
             pause.wait();
         }
     }
 
     /// Tries once to open the image again.
-    fn try_open_again(self: &Arc<Self>, number: u64, left: &Left) -> Tried {
+    fn try_open_again(self: &Arc<Self>, former: &Former) -> Tried {
         // Kept until the image is open, or is not going to be, also where the volume is closed meanwhile: nobody else in this process opens it
         // before that, who would take the lock of this client for that of an earlier life.
         let (claim, apart) = {
@@ -820,26 +739,17 @@ impl Shared {
                 errno: 0,
             });
         }
-        let (opened, own_client) = match left {
-            Left::CutOff(client) => (
-                host.attach_again(options, self.read_only, apart, client),
-                None,
-            ),
-            Left::LettingGo(clients, reason) => (host.attach_own(options, clients), Some(reason)),
-        };
-        match opened {
-            Ok(opened) if opened.image.id() != self.image_id => {
-                drop(opened);
-                let error = self.another_image();
-                self.give_up(&error, None);
-                Tried::InVain(error)
-            }
+        let seat = host.group(options).seat(apart);
+        let opened = seat.and_then(|seat| host.attach(seat, options, claim, Some(former)));
+        match opened.and_then(|opened| self.same(opened)) {
             Ok(opened) => {
-                self.begin_life(opened, number, claim, own_client);
+                if self.begin_life(opened, |state| state.reopened += 1) {
+                    tracing::warn!(volume = %self.name, "the image is open again");
+                }
                 Tried::Done
             }
             Err(error) if error.is_final() => {
-                self.give_up(&error, Some(left.clone()));
+                self.give_up(&error, Some(former.clone()));
                 Tried::InVain(error)
             }
             Err(error) => {
@@ -910,33 +820,32 @@ impl Shared {
         true
     }
 
-    fn begin_life(
+    /// Has queues go on with an image that was opened, and notes why; no where nobody wants it any more.
+    pub(crate) fn begin_life(
         self: &Arc<Self>,
         opened: Opened,
-        number: u64,
-        claim: Option<Arc<Claim>>,
-        own_client: Option<&Reason>,
-    ) {
+        note: impl FnOnce(&mut State),
+    ) -> bool {
+        let number = lock(&self.state).number + 1;
         let bytes = opened.shape.bytes;
-        let life = self.life_of(opened, number, claim);
+        let life = self.life_of(opened, number);
         let asked = lock(&self.sizes).ask(number);
         self.set_bytes(asked, bytes);
         let now = threads::now();
         let telling = lock(&self.telling);
         let mut state = lock(&self.state);
         if state.phase == Phase::Closed {
-            return;
+            return false;
         }
         state.phase = Phase::Serving;
         state.number = number;
         state.life = Some(Arc::clone(&life));
-        state.own_client = own_client.cloned();
         state.silence.opened(now);
         state.trouble = None;
+        note(&mut state);
         self.troubled.store(0, Ordering::Relaxed);
         let was_lost = std::mem::replace(&mut state.lost, false);
         drop(state);
-        tracing::warn!(volume = %self.name, client = %life.client().address, "the image is open again");
         self.post(|| Message::Attach(Arc::clone(&life)));
         if was_lost {
             self.watchers.tell(VolumeEvent::Restored);
@@ -944,10 +853,11 @@ impl Shared {
         drop(telling);
         // It may have been resized before it was watched.
         self.look_at_size();
+        true
     }
 
     /// The image is gone; with what is left it may be opened again when someone asks for it.
-    fn give_up(&self, error: &CephError, left: Option<Left>) {
+    fn give_up(&self, error: &CephError, left: Option<Former>) {
         let mut text = error.to_string();
         if left.is_some() {
             text += "; when that is over, `weir volume retry` opens it again";
@@ -1100,13 +1010,10 @@ impl Volume for RbdVolume {
             return Err(VolumeError::Lost);
         }
         let life = state.life.clone();
+        // That of an image that moves comes back, or another one does.
         let over = match life {
-            Some(_) => state.number - 1,
-            None => state.number,
-        };
-        let paused = match state.phase {
-            Phase::Moving => state.number,
-            _ => 0,
+            None if state.phase != Phase::Moving => state.number,
+            _ => state.number - 1,
         };
         drop(state);
         mailboxes.retain(|mailbox| !mailbox.is_closed());
@@ -1118,7 +1025,7 @@ impl Volume for RbdVolume {
             depth,
             sink,
             mailbox,
-            (life, over, paused),
+            (life, over),
             self,
         )))
     }

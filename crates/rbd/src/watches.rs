@@ -118,7 +118,7 @@ impl Watched {
         since.is_none_or(|ticks| threads::time_of(ticks) >= limits.check / 2)
     }
 
-    /// `was_held` is what was found when the life began.
+    /// `was_held`: its watch and its lock were seen to be its client's when the life began.
     fn judge(
         &mut self,
         (life, was_held): (u64, bool),
@@ -395,11 +395,6 @@ fn check(volume: &Weak<Shared>, client: &str, limits: &WatchLimits) {
     }
 }
 
-/// Whether an image's watch and lock are seen to be a client's.
-pub(crate) fn are_held(image: &RawImage, client: &Client) -> bool {
-    look(image, client).is_ok_and(|found| found.watch && found.lock == Holder::Own)
-}
-
 fn look(image: &RawImage, client: &Client) -> Result<Found, Errno> {
     let own = &client.address;
     let is_own = |address: &String| is_same_client(address, own);
@@ -426,7 +421,7 @@ impl Shared {
         if !serves {
             return;
         }
-        let began = (life.number, life.was_held);
+        let began = (life.number, life.opened().watched);
         let verdict = {
             let mut watched = lock(&self.watched);
             let verdict = watched.judge(began, found, limits);
@@ -444,7 +439,7 @@ impl Shared {
                 self.look_at_size();
             }
             Verdict::Move => self.leave_unwatched(),
-            Verdict::End(end) => self.end_served_life(life, end),
+            Verdict::End(end) => self.end_life(life, end),
         }
     }
 
