@@ -25,7 +25,7 @@ use weir_volume::parts::{
 };
 
 use crate::error::Fault;
-use crate::sys::{Buffers, COMPARE_WRITE_BYTES, CompareWrite, FreeFrame, Io, Lent};
+use crate::sys::{COMPARE_WRITE_BYTES, CompareWrite, FreeFrame, Io, Lent};
 use crate::usage::QueueTimes;
 use crate::volume::{End, Life, Message, RbdVolume, Shared};
 
@@ -243,7 +243,7 @@ impl Recipient for Lane {
         let Place::Below { lent, life } = place else {
             unreachable!("only what librbd has is delivered")
         };
-        let (buffers, frame) = lent.reclaim(&delivery);
+        let (io, frame) = lent.reclaim(&delivery);
         self.frames.borrow_mut().push(frame);
         let took = self.reactor.now() - entry.since;
         let bytes = self.transfer_bytes(&entry.operation);
@@ -260,12 +260,12 @@ impl Recipient for Lane {
             let orphan = slots.remove(key);
             drop(slots);
             self.count_orphans(-1);
-            drop((orphan, buffers));
+            drop((orphan, io));
             // There is room again.
             self.wake();
             return;
         }
-        let end = self.after(entry, value, buffers, &life);
+        let end = self.after(entry, value, io, &life);
         let gone = self.sink.borrow().is_none();
         if gone && !matches!(entry.place, Place::InDoubt(_)) {
             // What goes on would go on unseen.
@@ -433,11 +433,10 @@ impl Lane {
             .upgrade()
             .expect("the lane is borrowed from its Rc");
         let Some(ticket) = self.reactor.reserve(recipient, key.to_word()) else {
-            entry.take_back(io);
+            entry.give_back(io);
             return false;
         };
         let frame = self.frames.borrow_mut().pop();
-        let frame = frame.unwrap_or_else(FreeFrame::new);
         let lent = life.image().submit(ticket, key.to_word(), io, frame);
         entry.place = Place::Below { lent, life };
         entry.since = self.reactor.now();
@@ -445,9 +444,9 @@ impl Lane {
     }
 
     /// What follows the end of an operation: the entry's next place, and a life that is to be ended.
-    fn after(&self, entry: &mut Entry, value: i64, buffers: Buffers, life: &LocalLife) -> EndLife {
+    fn after(&self, entry: &mut Entry, value: i64, io: Io, life: &LocalLife) -> EndLife {
         if value < 0 {
-            return self.after_error(entry, -value as i32, buffers, life);
+            return self.after_error(entry, -value as i32, io, life);
         }
         let kind = entry.operation.kind();
         self.shared.succeeded(kind, self.reactor.now());
@@ -468,24 +467,18 @@ impl Lane {
             entry.place = Place::Ended(Err(entry.failed(error)));
             return None;
         }
-        entry.place = match entry.advance(value as usize, buffers, &geometry) {
+        entry.place = match entry.advance(value as usize, io, &geometry) {
             Some(result) => Place::Ended(result),
             None => Place::Waiting,
         };
         None
     }
 
-    fn after_error(
-        &self,
-        entry: &mut Entry,
-        errno: i32,
-        buffers: Buffers,
-        life: &LocalLife,
-    ) -> EndLife {
+    fn after_error(&self, entry: &mut Entry, errno: i32, io: Io, life: &LocalLife) -> EndLife {
         let end = |why| Some((Rc::clone(life), why));
         let modifies = entry.operation.modifies();
-        let mismatch = mismatch_of(&buffers);
-        entry.give_back(buffers);
+        let mismatch = mismatch_of(&io);
+        entry.give_back(io);
         let fault = Fault::of(errno);
         let told = match fault {
             Fault::Full | Fault::Refused | Fault::Gone | Fault::Failed => true,
@@ -832,9 +825,9 @@ fn first_step(geometry: &Geometry, operation: &Operation) -> (Step, Place) {
 
 /// Where a native compare-and-write differs, counted from the start of its data. librbd counts from the start of the image or of an
 /// object, by version; both are sectors away from it.
-fn mismatch_of(buffers: &Buffers) -> u64 {
-    match buffers {
-        Buffers::CompareWrite(what) => what.mismatch % COMPARE_WRITE_BYTES as u64,
+fn mismatch_of(io: &Io) -> u64 {
+    match io {
+        Io::CompareWrite { what, .. } => what.mismatch % COMPARE_WRITE_BYTES as u64,
         _ => 0,
     }
 }
@@ -935,22 +928,13 @@ impl Entry {
         }
     }
 
-    /// Takes the memory of an operation back that was not started.
-    fn take_back(&mut self, io: Io) {
-        match io {
-            Io::Read { into, .. } => self.give_back(Buffers::Segments(into)),
-            Io::Write { data, .. } => self.give_back(Buffers::Views(data)),
-            _ => {}
-        }
-    }
-
     /// Gives the memory of an operation that yielded nothing back to its request.
-    fn give_back(&mut self, memory: Buffers) {
-        match (&mut self.operation, memory) {
-            (Operation::Read { buffers, .. }, Buffers::Segments(into)) => {
+    fn give_back(&mut self, io: Io) {
+        match (&mut self.operation, io) {
+            (Operation::Read { buffers, .. }, Io::Read { into, .. }) => {
                 *buffers = ReadBuffers::Into(into);
             }
-            (Operation::Write { data, .. }, Buffers::Views(views)) => *data = views,
+            (Operation::Write { data, .. }, Io::Write { data: views, .. }) => *data = views,
             _ => {}
         }
     }
@@ -959,11 +943,11 @@ impl Entry {
     fn advance(
         &mut self,
         count: usize,
-        memory: Buffers,
+        io: Io,
         geometry: &Geometry,
     ) -> Option<Result<(), VolumeError>> {
         match &mut self.step {
-            Step::Transfer => return self.after_transfer(count, memory, geometry),
+            Step::Transfer => return self.after_transfer(count, io, geometry),
             Step::Flush => return Some(Ok(())),
             Step::Verify { next, end } => {
                 let bytes = (*end - *next).min(VERIFY_BYTES_MAX);
@@ -993,11 +977,11 @@ impl Entry {
     fn after_transfer(
         &mut self,
         count: usize,
-        memory: Buffers,
+        io: Io,
         geometry: &Geometry,
     ) -> Option<Result<(), VolumeError>> {
-        match (&mut self.operation, memory) {
-            (Operation::Read { buffers, .. }, Buffers::Segments(into)) => {
+        match (&mut self.operation, io) {
+            (Operation::Read { buffers, .. }, Io::Read { into, .. }) => {
                 // librbd reads less where the image has become shorter.
                 if count != segments_len(&into) {
                     *buffers = ReadBuffers::Into(into);
@@ -1006,14 +990,14 @@ impl Entry {
                 *buffers = ReadBuffers::Filled(freeze(into));
                 Some(Ok(()))
             }
-            (Operation::Compare { data, .. }, Buffers::Segments(into)) => {
+            (Operation::Compare { data, .. }, Io::Read { into, .. }) => {
                 if count != segments_len(&into) {
                     return Some(Err(VolumeError::Medium));
                 }
                 let there: Views = freeze(into);
                 Some(compare_views(data, &there))
             }
-            (Operation::Write { data, .. }, Buffers::Views(views)) => {
+            (Operation::Write { data, .. }, Io::Write { data: views, .. }) => {
                 *data = views;
                 self.durable(geometry)
             }
