@@ -15,8 +15,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, Geometry, Landing, Operation, OperationKind, Queue, ReadBuffers,
-    Request, Token, VolumeError, compare_write_halves,
+    Completion, CompletionSink, Geometry, Landing, Operation, Queue, ReadBuffers, Request, Token,
+    VolumeError, compare_write_halves,
 };
 use weir_memory::{Segment, Segments, Views, copy_views, segments_len};
 use weir_reactor::{Delivery, Instant, Key, Mailbox, Reactor, Recipient, Slots, Timer};
@@ -51,23 +51,22 @@ type LocalLife = Rc<Arc<Life>>;
 enum Step {
     /// The request's own transfer.
     Transfer,
-    /// A range from `next` to `end`, in bytes.
-    Zero {
+    /// A range from `next` to `end`, in bytes, and the longest part of it that one operation takes.
+    Range {
+        what: Range,
         next: u64,
         end: u64,
-        thick: bool,
-    },
-    Deallocate {
-        next: u64,
-        end: u64,
-        /// The longest range of one operation.
         most: u64,
     },
-    Verify {
-        next: u64,
-        end: u64,
-    },
     Flush,
+}
+
+/// What is done to a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Range {
+    Zero { thick: bool },
+    Deallocate,
+    Verify,
 }
 
 /// Where a request stands.
@@ -77,10 +76,11 @@ enum Place {
     /// librbd has it.
     Below { lent: Lent, life: LocalLife },
     /// librbd gave up on it, and it may be done still, until the life of this number is fenced.
-    InDoubt(LocalLife),
-    /// It has ended, and is about to be answered.
-    Ended(Result<(), VolumeError>),
+    InDoubt(u64),
 }
+
+/// What a request ends with.
+type Ended = Result<(), VolumeError>;
 
 struct Entry {
     token: Token,
@@ -127,8 +127,6 @@ struct Lane {
     orphans: Cell<usize>,
     /// Requests that wait for something, in order.
     waiting: RefCell<VecDeque<Key>>,
-    /// Requests that have ended and were not answered yet.
-    ended: RefCell<VecDeque<Key>>,
     fences: RefCell<Vec<Fence>>,
     next_number: Cell<u64>,
     /// The last life that is over: nothing is submitted to it.
@@ -165,7 +163,6 @@ impl RbdQueue {
             slots: RefCell::new(Slots::with_capacity(depth)),
             orphans: Cell::new(0),
             waiting: RefCell::default(),
-            ended: RefCell::default(),
             fences: RefCell::default(),
             next_number: Cell::new(0),
             detached: Cell::new(over),
@@ -219,14 +216,8 @@ impl Drop for RbdQueue {
     fn drop(&mut self) {
         let lane = &self.lane;
         drop(lane.sink.borrow_mut().take());
-        lane.waiting.borrow_mut().clear();
-        lane.ended.borrow_mut().clear();
+        let idle = lane.waiting.take();
         let mut slots = lane.slots.borrow_mut();
-        let idle: Vec<_> = slots
-            .iter()
-            .filter(|(_, entry)| matches!(entry.place, Place::Waiting | Place::Ended(_)))
-            .map(|(key, _)| key)
-            .collect();
         let dropped: Vec<_> = idle.into_iter().map(|key| slots.remove(key)).collect();
         drop(slots);
         drop(dropped);
@@ -246,7 +237,11 @@ impl Recipient for Lane {
         let (io, frame) = lent.reclaim(&delivery);
         self.frames.borrow_mut().push(frame);
         let took = self.reactor.now() - entry.since;
-        let bytes = self.transfer_bytes(&entry.operation);
+        let blocks = match entry.step {
+            Step::Transfer => entry.operation.range().map_or(0, |(_, blocks)| blocks),
+            _ => 0,
+        };
+        let bytes = blocks << self.geometry().block_size.shift();
         self.times
             .took(entry.operation.kind(), took.as_nanos() as u64, bytes);
         // A ticket that was dropped says nothing of what became of its operation.
@@ -265,27 +260,25 @@ impl Recipient for Lane {
             self.wake();
             return;
         }
-        let end = self.after(entry, value, io, &life);
-        let gone = self.sink.borrow().is_none();
-        if gone && !matches!(entry.place, Place::InDoubt(_)) {
-            // What goes on would go on unseen.
-            entry.place = Place::Ended(Err(VolumeError::Cancelled));
-        }
-        let place = match &entry.place {
-            Place::Ended(result) => Some(*result),
-            _ => None,
+        let (mut ended, end) = match value {
+            0.. => (self.after(entry, value as usize, io, life.number), None),
+            _ => self.after_error(entry, -value as i32, io, life.number),
         };
-        let waits = matches!(entry.place, Place::Waiting);
-        drop(slots);
-        drop(life);
-        if let Some((life, why)) = end {
-            self.leave(life.number);
-            self.shared.end_life(&life, why);
+        let waits = ended.is_none() && matches!(entry.place, Place::Waiting);
+        if waits && self.sink.borrow().is_none() {
+            // What goes on would go on unseen.
+            ended = Some(Err(VolumeError::Cancelled));
         }
-        if let Some(result) = place {
-            self.finish(key, result);
-        } else if waits {
-            self.go_on(key);
+        drop(slots);
+        if let Some(end) = end {
+            self.leave(life.number);
+            self.shared.end_life(&life, end);
+        }
+        drop(life);
+        match ended {
+            Some(result) => self.finish(key, result),
+            None if waits => self.go_on(key),
+            None => {}
         }
         self.release_fences();
         if !self.waiting.borrow().is_empty() || self.is_over() {
@@ -296,9 +289,6 @@ impl Recipient for Lane {
 
 /// `ETIMEDOUT`: librados gave up waiting.
 const IN_DOUBT: i64 = 110;
-
-/// A life to be ended, and why.
-type EndLife = Option<(LocalLife, End)>;
 
 impl Lane {
     fn geometry(&self) -> Geometry {
@@ -311,19 +301,6 @@ impl Lane {
         }
     }
 
-    /// How much an operation transfers, in bytes.
-    fn transfer_bytes(&self, operation: &Operation) -> u64 {
-        match *operation {
-            Operation::Read { blocks, .. }
-            | Operation::Write { blocks, .. }
-            | Operation::Compare { blocks, .. }
-            | Operation::CompareWrite { blocks, .. } => {
-                u64::from(blocks) << self.geometry().block_size.shift()
-            }
-            _ => 0,
-        }
-    }
-
     /// Whether the queue is gone and nothing of it is left.
     fn is_over(&self) -> bool {
         self.sink.borrow().is_none() && self.slots.borrow().is_empty()
@@ -333,11 +310,6 @@ impl Lane {
     fn has_room(&self) -> bool {
         let held = self.slots.borrow().len();
         held - self.orphans.get() < self.depth
-    }
-
-    /// Whether another request may be answered of which librbd has the buffers still.
-    fn has_room_for_orphans(&self) -> bool {
-        self.orphans.get() < self.depth
     }
 
     fn count_orphans(&self, change: i32) {
@@ -353,18 +325,18 @@ impl Lane {
     fn begin(&self, geometry: &Geometry, request: Request) -> Option<Completion> {
         let number = self.next_number.get();
         self.next_number.set(number + 1);
-        let (step, place) = match check(geometry, &request.operation) {
-            Ok(()) => first_step(geometry, &request.operation),
-            Err(error) => (Step::Transfer, Place::Ended(Err(error))),
+        let first = check(geometry, &request.operation);
+        let first = first.map(|()| first_step(geometry, &request.operation));
+        let step = match first {
+            Ok(Some(step)) => step,
+            done => {
+                return Some(Completion {
+                    token: request.token,
+                    result: done.map(drop),
+                    operation: request.operation,
+                });
+            }
         };
-        if let Place::Ended(result) = place {
-            let Request { token, operation } = request;
-            return Some(Completion {
-                token,
-                result,
-                operation,
-            });
-        }
         let mut slots = self.slots.borrow_mut();
         if slots.is_empty() {
             // The task sets its timer.
@@ -374,7 +346,7 @@ impl Lane {
             token: request.token,
             operation: request.operation,
             step,
-            place,
+            place: Place::Waiting,
             generation: geometry.generation,
             since: self.reactor.now(),
             number,
@@ -383,50 +355,58 @@ impl Lane {
             orphan: false,
         });
         drop(slots);
-        self.go_on(key);
-        None
-    }
-
-    /// Hands a request that waits to librbd, or has it wait on.
-    fn go_on(&self, key: Key) {
-        if !self.try_start(key) {
-            self.waiting.borrow_mut().push_back(key);
-            self.wake();
+        match self.try_start(key) {
+            Ok(true) => None,
+            Ok(false) => {
+                self.wait(key);
+                None
+            }
+            Err(error) => Some(self.take(key, Err(error))),
         }
     }
 
-    /// Whether a request that waits has been handed on, or has ended.
-    fn try_start(&self, key: Key) -> bool {
+    /// Hands a request on to librbd, has it wait, or answers it.
+    fn go_on(&self, key: Key) {
+        match self.try_start(key) {
+            Ok(true) => {}
+            Ok(false) => self.wait(key),
+            Err(error) => self.finish(key, Err(error)),
+        }
+    }
+
+    fn wait(&self, key: Key) {
+        self.waiting.borrow_mut().push_back(key);
+        self.wake();
+    }
+
+    /// Whether a request may go to librbd now, for all that is known here.
+    fn may_start(&self, entry: &mut Entry, has_life: bool) -> Result<(), VolumeError> {
+        let geometry = self.geometry();
+        match entry.step {
+            _ if entry.cancelled => Err(VolumeError::Cancelled),
+            _ if !has_life && self.lost.get() => Err(VolumeError::Lost),
+            _ if !has_life => Ok(()),
+            Step::Flush => self.shared.failed_sync.check(),
+            // It was resized while the request waited.
+            _ if entry.generation != geometry.generation => {
+                entry.generation = geometry.generation;
+                check_range(&geometry, &entry.operation)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether librbd has a request now, which waits if not; an error where it may not go on.
+    fn try_start(&self, key: Key) -> Result<bool, VolumeError> {
         let life = self.life.borrow().clone();
         let mut slots = self.slots.borrow_mut();
         let entry = slots.get_mut(key);
-        let error = match &life {
-            _ if entry.cancelled => Some(VolumeError::Cancelled),
-            None if self.lost.get() => Some(VolumeError::Lost),
-            _ => None,
-        };
-        if let Some(error) = error {
-            entry.place = Place::Ended(Err(entry.failed(error)));
-            self.ended.borrow_mut().push_back(key);
-            self.wake();
-            return true;
-        }
-        let Some(life) = life else { return false };
-        let geometry = self.geometry();
-        let shift = geometry.block_size.shift();
-        let refused = match entry.step {
-            Step::Flush => self.shared.failed_sync.check(),
-            _ if entry.generation != geometry.generation => entry.check_again(&geometry),
-            _ => Ok(()),
-        };
-        if let Err(error) = refused {
-            entry.place = Place::Ended(Err(entry.failed(error)));
-            self.ended.borrow_mut().push_back(key);
-            self.wake();
-            return true;
-        }
+        let may = self.may_start(entry, life.is_some());
+        may.map_err(|error| entry.failed(error))?;
+        let Some(life) = life else { return Ok(false) };
+        let shift = self.geometry().block_size.shift();
         let Some(io) = entry.io(shift, &self.reactor) else {
-            return false;
+            return Ok(false);
         };
         let recipient = self
             .this
@@ -434,48 +414,43 @@ impl Lane {
             .expect("the lane is borrowed from its Rc");
         let Some(ticket) = self.reactor.reserve(recipient, key.to_word()) else {
             entry.give_back(io);
-            return false;
+            return Ok(false);
         };
         let frame = self.frames.borrow_mut().pop();
         let lent = life.image().submit(ticket, key.to_word(), io, frame);
         entry.place = Place::Below { lent, life };
         entry.since = self.reactor.now();
-        true
+        Ok(true)
     }
 
-    /// What follows the end of an operation: the entry's next place, and a life that is to be ended.
-    fn after(&self, entry: &mut Entry, value: i64, io: Io, life: &LocalLife) -> EndLife {
-        if value < 0 {
-            return self.after_error(entry, -value as i32, io, life);
-        }
+    /// What a request ends with, if it does, after an operation of a life that succeeded.
+    fn after(&self, entry: &mut Entry, count: usize, io: Io, life: u64) -> Option<Ended> {
         let kind = entry.operation.kind();
         self.shared.succeeded(kind, self.reactor.now());
-        entry.changed |= entry.operation.modifies();
+        entry.changed |= kind.modifies();
         let geometry = self.geometry();
-        if entry.step == Step::Flush
-            && geometry.volatile_cache
-            && life.number <= self.detached.get()
-        {
-            // What was cached may be lost with its client, whatever librbd says of it.
-            entry.place = Place::Ended(Err(entry.failed(VolumeError::Lost)));
-            return None;
+        if entry.step != Step::Flush {
+            return entry.advance(count, io, &geometry);
         }
-        // A flush that succeeds beside one that failed proves nothing: librbd reports a failure only once.
-        if entry.step == Step::Flush
-            && let Err(error) = self.shared.failed_sync.check()
-        {
-            entry.place = Place::Ended(Err(entry.failed(error)));
-            return None;
-        }
-        entry.place = match entry.advance(value as usize, io, &geometry) {
-            Some(result) => Place::Ended(result),
-            None => Place::Waiting,
+        // What was cached may be lost with its client, whatever librbd says of it. And a flush that succeeds beside one that failed
+        // proves nothing: librbd reports a failure only once.
+        let is_lost = geometry.volatile_cache && life <= self.detached.get();
+        let flushed = if is_lost {
+            Err(VolumeError::Lost)
+        } else {
+            self.shared.failed_sync.check()
         };
-        None
+        Some(flushed.map_err(|error| entry.failed(error)))
     }
 
-    fn after_error(&self, entry: &mut Entry, errno: i32, io: Io, life: &LocalLife) -> EndLife {
-        let end = |why| Some((Rc::clone(life), why));
+    /// The same after one that failed; and why its life is to end, if it is.
+    fn after_error(
+        &self,
+        entry: &mut Entry,
+        errno: i32,
+        io: Io,
+        life: u64,
+    ) -> (Option<Ended>, Option<End>) {
         let modifies = entry.operation.modifies();
         let mismatch = mismatch_of(&io);
         entry.give_back(io);
@@ -497,33 +472,48 @@ impl Lane {
             Fault::Refused if modifies => (VolumeError::ReadOnly, None),
             Fault::Refused => (VolumeError::Lost, None),
             // Every part of it was refused or done by now: nothing of it lands later.
-            Fault::Blocklisted if modifies => (VolumeError::TimedOut, end(End::Blocklisted)),
-            Fault::Blocklisted => {
-                entry.place = Place::Waiting;
-                return end(End::Blocklisted);
-            }
-            Fault::LockLost if modifies => {
-                entry.place = Place::Waiting;
-                return end(End::LockLost);
-            }
-            Fault::InDoubt if modifies && life.number > self.fenced.get() => {
-                entry.place = Place::InDoubt(Rc::clone(life));
-                return end(End::InDoubt);
+            Fault::Blocklisted if modifies => (VolumeError::TimedOut, Some(End::Blocklisted)),
+            Fault::Blocklisted => return (None, Some(End::Blocklisted)),
+            Fault::LockLost if modifies => return (None, Some(End::LockLost)),
+            Fault::InDoubt if modifies && life > self.fenced.get() => {
+                entry.place = Place::InDoubt(life);
+                return (None, Some(End::InDoubt));
             }
             Fault::InDoubt => (VolumeError::TimedOut, None),
             Fault::LockLost | Fault::Failed => (VolumeError::Medium, None),
         };
-        entry.place = Place::Ended(Err(entry.failed(error)));
-        end
+        (Some(Err(entry.failed(error))), end)
     }
 
-    fn finish(&self, key: Key, result: Result<(), VolumeError>) {
+    /// Takes a request out that has ended.
+    fn take(&self, key: Key, result: Ended) -> Completion {
         let entry = self.slots.borrow_mut().remove(key);
-        self.answer(Completion {
+        Completion {
             token: entry.token,
             result,
             operation: entry.operation,
-        });
+        }
+    }
+
+    fn finish(&self, key: Key, result: Ended) {
+        let completion = self.take(key, result);
+        self.answer(completion);
+    }
+
+    /// Answers a request though librbd may have it still.
+    fn answer_now(&self, key: Key, error: VolumeError) {
+        let mut slots = self.slots.borrow_mut();
+        let entry = slots.get_mut(key);
+        let error = entry.failed(error);
+        if !matches!(entry.place, Place::Below { .. }) {
+            drop(slots);
+            self.waiting.borrow_mut().retain(|&waiting| waiting != key);
+            self.finish(key, Err(error));
+        } else if self.orphans.get() < self.depth {
+            drop(slots);
+            self.answer_early(key, error);
+        }
+        // The others follow when an orphan has come home.
     }
 
     /// Answers a request of which librbd has the buffers still.
@@ -535,7 +525,7 @@ impl Lane {
         let operation = std::mem::replace(&mut entry.operation, Operation::Flush);
         let completion = Completion {
             token: entry.token,
-            result: Err(entry.failed(error)),
+            result: Err(error),
             operation,
         };
         drop(slots);
@@ -593,57 +583,90 @@ impl Lane {
     /// Does what is due; when to look again.
     fn look(&self) -> Option<Instant> {
         let now = self.reactor.now();
-        let mut due = Due {
-            now,
-            detached: self.life.borrow().is_none(),
-            fenced: self.fenced.get(),
-            early: Vec::new(),
-            ended: Vec::new(),
-            unanswered: None,
-            life: None,
-            overdue: false,
-            next: None,
-        };
-        let fences = self.fences.borrow();
-        for (key, entry) in self
-            .slots
-            .borrow()
-            .iter()
-            .filter(|(_, entry)| !entry.orphan)
-        {
-            let patience = fences
-                .iter()
-                .filter(|fence| fence.limit > entry.number)
-                .map(|fence| fence.patience)
-                .min();
-            due.add(key, entry, &self.shared, patience);
-        }
-        drop(fences);
-        for (key, error) in due.early.drain(..) {
-            // The others follow when an orphan has come home.
-            if self.has_room_for_orphans() {
-                self.answer_early(key, error);
+        let (mut answers, mut next) = (Vec::new(), None::<Instant>);
+        let (mut unanswered, mut silent, mut overdue) = (None, None, false);
+        for (key, entry) in self.slots.borrow().iter() {
+            let at = match self.due(entry, now) {
+                Due::Nothing => continue,
+                Due::At(at) => at,
+                Due::Answer(error) => {
+                    answers.push((key, error));
+                    continue;
+                }
+                Due::Unanswered => {
+                    unanswered = Some(entry.operation.kind());
+                    answers.push((key, VolumeError::TimedOut));
+                    continue;
+                }
+                Due::Silent(life, bound) => {
+                    // Whoever has left it has ended it.
+                    silent = life
+                        .filter(|life| life.number > self.detached.get())
+                        .or(silent);
+                    overdue |= now >= bound;
+                    bound
+                }
+            };
+            if at > now {
+                next = Some(next.map_or(at, |next| next.min(at)));
             }
         }
-        if let Some(kind) = due.unanswered {
+        if let Some(kind) = unanswered {
             self.shared.failed(kind, IN_DOUBT as i32, now);
         }
-        for (key, error) in due.ended.drain(..) {
-            self.waiting.borrow_mut().retain(|&waiting| waiting != key);
-            let failed = self.slots.borrow_mut().get_mut(key).failed(error);
-            self.finish(key, Err(failed));
+        for (key, error) in answers {
+            self.answer_now(key, error);
         }
-        if let Some(life) = due.life {
+        if let Some(life) = silent {
             self.leave(life.number);
             self.shared.end_life(&life, End::TimedOut);
         }
-        if due.overdue {
+        if overdue {
             self.shared.overdue();
         }
         // What is taken from now on is due later than this.
         let later = || now + self.shared.options.io_timeout;
-        due.next
-            .or_else(|| (!self.slots.borrow().is_empty()).then(later))
+        next.or_else(|| (!self.slots.borrow().is_empty()).then(later))
+    }
+
+    /// What is due of a request.
+    fn due(&self, entry: &Entry, now: Instant) -> Due {
+        let (options, modifies) = (&self.shared.options, entry.operation.modifies());
+        let io_timeout = entry.since + options.io_timeout;
+        // A fence waits for no longer than this, but for what cuts others off.
+        let fences = self.fences.borrow();
+        let of_entry = fences.iter().filter(|fence| fence.limit > entry.number);
+        let patience = of_entry.map(|fence| fence.patience).min();
+        let cuts_others_off = match &entry.place {
+            Place::Below { life, .. } => modifies && life.client().images() > 1,
+            _ => false,
+        };
+        let patience = patience.filter(|_| !cuts_others_off);
+        let timeout = patience.map_or(io_timeout, |patience| patience.min(io_timeout));
+        match &entry.place {
+            _ if entry.orphan => Due::Nothing,
+            Place::Below { .. } if entry.cancelled && !modifies => {
+                Due::Answer(VolumeError::Cancelled)
+            }
+            // It may have been done, and can no longer be.
+            Place::Below { life, .. } if modifies && life.number <= self.fenced.get() => {
+                Due::Answer(VolumeError::TimedOut)
+            }
+            Place::Below { .. } if now < timeout => Due::At(timeout),
+            Place::Below { .. } if !modifies => Due::Unanswered,
+            Place::Below { life, .. } => {
+                Due::Silent(Some(Rc::clone(life)), timeout + options.fence_timeout)
+            }
+            Place::InDoubt(life) if *life <= self.fenced.get() => {
+                Due::Answer(VolumeError::TimedOut)
+            }
+            Place::InDoubt(_) => Due::Silent(None, entry.since + options.fence_timeout),
+            Place::Waiting if entry.cancelled => Due::Answer(VolumeError::Cancelled),
+            // It waits for a buffer.
+            Place::Waiting if self.life.borrow().is_some() => Due::Nothing,
+            Place::Waiting if now >= timeout => Due::Unanswered,
+            Place::Waiting => Due::At(timeout),
+        }
     }
 
     /// Tries again what waits, in order.
@@ -653,22 +676,11 @@ impl Lane {
             let Some(key) = self.waiting.borrow_mut().pop_front() else {
                 return;
             };
-            if !self.try_start(key) {
-                self.waiting.borrow_mut().push_back(key);
+            match self.try_start(key) {
+                Ok(true) => {}
+                Ok(false) => self.waiting.borrow_mut().push_back(key),
+                Err(error) => self.finish(key, Err(error)),
             }
-        }
-    }
-
-    fn answer_ended(&self) {
-        loop {
-            let Some(key) = self.ended.borrow_mut().pop_front() else {
-                return;
-            };
-            let result = match self.slots.borrow_mut().get_mut(key).place {
-                Place::Ended(result) => result,
-                _ => unreachable!("it was put there as ended"),
-            };
-            self.finish(key, result);
         }
     }
 
@@ -678,17 +690,12 @@ impl Lane {
             return;
         }
         let slots = self.slots.borrow();
-        let oldest = slots
-            .iter()
-            .filter(|(_, entry)| !entry.orphan)
-            .map(|(_, entry)| entry.number)
-            .min();
-        drop(slots);
-        let fences = std::mem::take(&mut *self.fences.borrow_mut());
-        let (kept, released): (Vec<_>, Vec<_>) = fences
-            .into_iter()
-            .partition(|fence| oldest.is_some_and(|oldest| oldest < fence.limit));
-        self.fences.borrow_mut().extend(kept);
+        let open = slots.iter().filter(|(_, entry)| !entry.orphan);
+        let oldest = open.map(|(_, entry)| entry.number).min();
+        let is_over = |fence: &mut Fence| oldest.is_none_or(|oldest| oldest >= fence.limit);
+        let mut fences = self.fences.borrow_mut();
+        let released: Vec<_> = fences.extract_if(.., is_over).collect();
+        drop((slots, fences));
         drop(released);
     }
 }
@@ -702,124 +709,54 @@ impl Drop for Lane {
     }
 }
 
-/// What is to be done at one moment.
-struct Due {
-    now: Instant,
-    /// There is no life to submit to.
-    detached: bool,
-    /// As [`Lane::fenced`].
-    fenced: u64,
-    early: Vec<(Key, VolumeError)>,
-    ended: Vec<(Key, VolumeError)>,
-    /// Of what kind something was that is answered as timed out though its life goes on, or it had none.
-    unanswered: Option<OperationKind>,
-    life: Option<LocalLife>,
-    overdue: bool,
-    next: Option<Instant>,
+/// What is due of a request.
+enum Due {
+    Nothing,
+    /// Nothing before this time.
+    At(Instant),
+    Answer(VolumeError),
+    /// To answer that it has timed out, though its life goes on, or it had none.
+    Unanswered,
+    /// To have its life fenced, where that has not begun; which should be done by this time.
+    Silent(Option<LocalLife>, Instant),
 }
 
-impl Due {
-    fn add(&mut self, key: Key, entry: &Entry, shared: &Shared, patience: Option<Instant>) {
-        let (now, detached) = (self.now, self.detached);
-        let timeout = entry.since + shared.options.io_timeout;
-        let cuts_others_off = match &entry.place {
-            Place::Below { life, .. } => entry.operation.modifies() && life.client().images() > 1,
-            _ => false,
-        };
-        let timeout = match patience {
-            Some(patience) if !cuts_others_off => patience.min(timeout),
-            _ => timeout,
-        };
-        match &entry.place {
-            Place::Below { .. } if entry.cancelled && !entry.operation.modifies() => {
-                self.early.push((key, VolumeError::Cancelled));
-            }
-            // It may have been done, and can no longer be.
-            Place::Below { life, .. }
-                if life.number <= self.fenced && entry.operation.modifies() =>
-            {
-                self.early.push((key, VolumeError::TimedOut));
-            }
-            Place::InDoubt(life) if life.number <= self.fenced => {
-                self.ended.push((key, VolumeError::TimedOut));
-            }
-            Place::Below { .. } if now < timeout => self.later(timeout),
-            Place::Below { life, .. } => {
-                if !entry.operation.modifies() {
-                    self.early.push((key, VolumeError::TimedOut));
-                    self.unanswered = Some(entry.operation.kind());
-                    return;
-                }
-                if self
-                    .life
-                    .as_ref()
-                    .is_none_or(|other| other.number < life.number)
-                {
-                    self.life = Some(Rc::clone(life));
-                }
-                self.bound(timeout + shared.options.fence_timeout);
-            }
-            Place::InDoubt(_) => self.bound(entry.since + shared.options.fence_timeout),
-            Place::Waiting if entry.cancelled => self.ended.push((key, VolumeError::Cancelled)),
-            Place::Waiting if detached && now >= timeout => {
-                self.ended.push((key, VolumeError::TimedOut));
-                self.unanswered = Some(entry.operation.kind());
-            }
-            Place::Waiting if detached => self.later(timeout),
-            Place::Waiting | Place::Ended(_) => {}
-        }
-    }
-
-    /// The second bound of what stays unanswered.
-    fn bound(&mut self, bound: Instant) {
-        if self.now < bound {
-            self.later(bound);
-        } else {
-            self.overdue = true;
-        }
-    }
-
-    fn later(&mut self, at: Instant) {
-        self.next = Some(self.next.map_or(at, |next| next.min(at)));
-    }
-}
-
-/// The first step of a request, and where it stands.
-fn first_step(geometry: &Geometry, operation: &Operation) -> (Step, Place) {
+/// The first step of a request; none where it is done.
+fn first_step(geometry: &Geometry, operation: &Operation) -> Option<Step> {
     let shift = geometry.block_size.shift();
-    let bytes = |lba: u64, blocks: u64| (lba << shift, (lba + blocks) << shift);
+    let range = |what, most| {
+        let (lba, blocks) = operation.range()?;
+        Some(Step::Range {
+            what,
+            next: lba << shift,
+            end: (lba + blocks) << shift,
+            most,
+        })
+    };
     match *operation {
         Operation::Read { .. }
         | Operation::Write { .. }
         | Operation::Compare { .. }
-        | Operation::CompareWrite { .. } => (Step::Transfer, Place::Waiting),
+        | Operation::CompareWrite { .. } => Some(Step::Transfer),
         Operation::WriteZeroes {
-            lba,
-            blocks,
-            deallocate,
-            ..
-        } => {
-            let (next, end) = bytes(lba, blocks);
-            let thick = !deallocate;
-            (Step::Zero { next, end, thick }, Place::Waiting)
-        }
+            deallocate: true, ..
+        } => range(Range::Zero { thick: false }, ZERO_BYTES_MAX),
+        Operation::WriteZeroes { .. } => range(Range::Zero { thick: true }, THICK_ZERO_BYTES_MAX),
         Operation::Deallocate { lba, blocks } => {
             let unit = u64::from(geometry.deallocate_blocks) << shift;
-            let (start, end) = bytes(lba, blocks);
-            let (next, end) = (start.next_multiple_of(unit), end / unit * unit);
-            // Each operation is of whole units, or librbd would skip what two share.
-            let most = (DISCARD_BYTES_MAX / unit * unit).max(unit);
-            match next < end {
-                true => (Step::Deallocate { next, end, most }, Place::Waiting),
-                // It was a hint.
-                false => (Step::Transfer, Place::Ended(Ok(()))),
-            }
+            let next = (lba << shift).next_multiple_of(unit);
+            let end = ((lba + blocks) << shift) / unit * unit;
+            // It was a hint.
+            (next < end).then_some(Step::Range {
+                what: Range::Deallocate,
+                next,
+                end,
+                // Each operation is of whole units, or librbd would skip what two share.
+                most: (DISCARD_BYTES_MAX / unit * unit).max(unit),
+            })
         }
-        Operation::Verify { lba, blocks } => {
-            let (next, end) = bytes(lba, blocks);
-            (Step::Verify { next, end }, Place::Waiting)
-        }
-        Operation::Flush => (Step::Flush, Place::Waiting),
+        Operation::Verify { .. } => range(Range::Verify, VERIFY_BYTES_MAX),
+        Operation::Flush => Some(Step::Flush),
     }
 }
 
@@ -832,22 +769,7 @@ fn mismatch_of(io: &Io) -> u64 {
     }
 }
 
-/// The longest range that one operation makes read as zeroes, in bytes.
-fn zero_bytes_max(thick: bool) -> u64 {
-    match thick {
-        true => THICK_ZERO_BYTES_MAX,
-        false => ZERO_BYTES_MAX,
-    }
-}
-
 impl Entry {
-    /// Whether it is still within an image that was resized while it waited.
-    fn check_again(&mut self, geometry: &Geometry) -> Result<(), VolumeError> {
-        check_range(geometry, &self.operation)?;
-        self.generation = geometry.generation;
-        Ok(())
-    }
-
     /// What an error says of a request of which a part may be done.
     fn failed(&self, error: VolumeError) -> VolumeError {
         match self.changed {
@@ -860,20 +782,24 @@ impl Entry {
     fn io(&mut self, shift: u32, reactor: &Reactor) -> Option<Io> {
         match self.step {
             Step::Transfer => self.transfer(shift, reactor),
-            Step::Zero { next, end, thick } => Some(Io::WriteZeroes {
-                offset: next,
-                length: (end - next).min(zero_bytes_max(thick)) as usize,
-                thick,
-            }),
-            Step::Deallocate { next, end, most } => Some(Io::Discard {
-                offset: next,
-                length: (end - next).min(most),
-            }),
-            Step::Verify { next, end } => {
-                let bytes = (end - next).min(VERIFY_BYTES_MAX) as usize;
-                Some(Io::Read {
-                    offset: next,
-                    into: pool_segments(reactor.pool(), bytes)?,
+            Step::Range {
+                what,
+                next,
+                end,
+                most,
+            } => {
+                let (offset, length) = (next, (end - next).min(most));
+                Some(match what {
+                    Range::Zero { thick } => Io::WriteZeroes {
+                        offset,
+                        length: length as usize,
+                        thick,
+                    },
+                    Range::Deallocate => Io::Discard { offset, length },
+                    Range::Verify => Io::Read {
+                        offset,
+                        into: pool_segments(reactor.pool(), length as usize)?,
+                    },
                 })
             }
             Step::Flush => Some(Io::Flush),
@@ -940,46 +866,27 @@ impl Entry {
     }
 
     /// Takes the outcome of an operation that succeeded; the request's result where that was its last.
-    fn advance(
-        &mut self,
-        count: usize,
-        io: Io,
-        geometry: &Geometry,
-    ) -> Option<Result<(), VolumeError>> {
-        match &mut self.step {
-            Step::Transfer => return self.after_transfer(count, io, geometry),
-            Step::Flush => return Some(Ok(())),
-            Step::Verify { next, end } => {
-                let bytes = (*end - *next).min(VERIFY_BYTES_MAX);
-                *next += bytes;
-                match (count as u64 == bytes, next == end) {
-                    (false, _) => return Some(Err(VolumeError::Medium)),
-                    (true, true) => return Some(Ok(())),
-                    (true, false) => {}
-                }
-            }
-            Step::Zero { next, end, thick } => {
-                *next += (*end - *next).min(zero_bytes_max(*thick));
-                if next == end {
-                    return self.durable(geometry);
-                }
-            }
-            Step::Deallocate { next, end, most } => {
-                *next += (*end - *next).min(*most);
-                if next == end {
-                    return Some(Ok(()));
-                }
-            }
+    fn advance(&mut self, count: usize, io: Io, geometry: &Geometry) -> Option<Ended> {
+        let Step::Range {
+            what,
+            next,
+            end,
+            most,
+        } = &mut self.step
+        else {
+            return self.after_transfer(count, io, geometry);
+        };
+        let length = (*end - *next).min(*most);
+        *next += length;
+        match what {
+            Range::Verify if count as u64 != length => Some(Err(VolumeError::Medium)),
+            _ if next < end => None,
+            Range::Zero { .. } => self.durable(geometry),
+            Range::Deallocate | Range::Verify => Some(Ok(())),
         }
-        None
     }
 
-    fn after_transfer(
-        &mut self,
-        count: usize,
-        io: Io,
-        geometry: &Geometry,
-    ) -> Option<Result<(), VolumeError>> {
+    fn after_transfer(&mut self, count: usize, io: Io, geometry: &Geometry) -> Option<Ended> {
         match (&mut self.operation, io) {
             (Operation::Read { buffers, .. }, Io::Read { into, .. }) => {
                 // librbd reads less where the image has become shorter.
@@ -1007,7 +914,7 @@ impl Entry {
     }
 
     /// What follows a change that was done: with force unit access a flush, where there is a cache.
-    fn durable(&mut self, geometry: &Geometry) -> Option<Result<(), VolumeError>> {
+    fn durable(&mut self, geometry: &Geometry) -> Option<Ended> {
         let fua = matches!(
             self.operation,
             Operation::Write { fua: true, .. } | Operation::WriteZeroes { fua: true, .. }
@@ -1020,8 +927,7 @@ impl Entry {
     }
 }
 
-/// The task of a queue: it takes messages, hands out what ended within a submission, tries again what waits, and looks after
-/// time-outs. It lives until the queue is dropped and librbd has given everything back.
+/// The task of a queue: it takes messages, tries again what waits, and looks after time-outs. It lives until the queue is dropped and librbd has given everything back.
 struct Attendant {
     lane: Rc<Lane>,
     timer: Timer,
@@ -1044,10 +950,8 @@ impl Future for Attendant {
             lane.take_message(message);
         }
         loop {
-            lane.answer_ended();
             lane.retry();
             let next = lane.look();
-            lane.answer_ended();
             lane.release_fences();
             if lane.is_over() {
                 drop(lane.waker.borrow_mut().take());
