@@ -118,6 +118,20 @@ pub enum CephError {
 }
 
 impl CephError {
+    /// An error that is none of Ceph's.
+    pub(crate) fn other(action: impl Into<String>, reason: impl Into<String>) -> Self {
+        CephError::Other {
+            action: action.into(),
+            reason: reason.into(),
+            errno: 0,
+        }
+    }
+
+    /// Says what an errno means where a client named `id` tried something.
+    pub(crate) fn of(action: impl Into<String>, id: &str) -> impl FnOnce(Errno) -> Self {
+        move |errno| CephError::new(action, id, errno)
+    }
+
     /// What an errno means where a client named `id` tried something.
     pub(crate) fn new(action: impl Into<String>, id: &str, errno: Errno) -> Self {
         let action = action.into();

@@ -107,6 +107,20 @@ pub(crate) fn try_in_background(
     start_thread(name, work).map(drop)
 }
 
+/// Does what may wait for the cluster on a thread of its own, which begins at once. What it comes to, or why that is not known.
+pub(crate) fn elsewhere<T: Send + 'static>(
+    name: &'static str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> impl Future<Output = Result<T, String>> {
+    let (sender, ended) = oneshot();
+    let started = try_in_background(name, move || sender.send(work()));
+    async move {
+        started.map_err(|error| format!("no thread can be had for it: {error}"))?;
+        let ended = ended.await;
+        ended.ok_or_else(|| "its thread ended without an answer; see the log".to_owned())
+    }
+}
+
 /// Does what may wait for the cluster on a thread of its own, so that no cluster holds up another.
 pub(crate) fn in_background(name: &str, work: impl FnOnce() + Send + 'static) {
     let slot = Arc::new(Mutex::new(Some(work)));
@@ -241,32 +255,19 @@ impl RbdHost {
     async fn open_url(self: Arc<Self>, request: OpenRequest) -> Result<Arc<dyn Volume>, OpenError> {
         let url = request.url.to_string();
         let options = Options::from_url(&request.url)?;
-        let (sender, opened) = oneshot();
         let name = url.clone();
-        // Not on this thread where none can be had: it is a reactor's.
-        let started = try_in_background("weir-rbd-open", move || {
-            sender.send(self.open(options, request.access.read_only, name));
+        let opened = elsewhere("weir-rbd-open", move || {
+            self.open(options, request.access.read_only, name)
         });
-        started.map_err(|error| OpenError::Medium {
-            url: url.clone(),
-            reason: format!("no thread can be had to open it: {error}"),
-        })?;
-        let opened = opened.await.unwrap_or_else(|| {
-            Err(CephError::Other {
-                action: "cannot open it".to_owned(),
-                reason: "the thread that opened it panicked".to_owned(),
-                errno: 0,
-            })
-        });
-        let volume = opened.map_err(|error| match error {
-            CephError::Locked { .. } => OpenError::InUse {
-                url: url.clone(),
-                reason: error.to_string(),
-            },
-            error => OpenError::Medium {
-                url: url.clone(),
-                reason: error.to_string(),
-            },
+        let opened = opened.await;
+        let opened =
+            opened.unwrap_or_else(|reason| Err(CephError::other("cannot open it", reason)));
+        let volume = opened.map_err(|error| {
+            let reason = error.to_string();
+            match error {
+                CephError::Locked { .. } => OpenError::InUse { url, reason },
+                _ => OpenError::Medium { url, reason },
+            }
         })?;
         for text in volume.notices() {
             request.registry.notice(&request.url, text);
@@ -333,24 +334,12 @@ impl RbdHost {
     pub async fn open_gone(&self, url: &str) -> Result<(), CephError> {
         let all = self.open_volumes();
         for shared in all.into_iter().filter(|shared| shared.url() == url) {
-            let (sender, opened) = oneshot();
-            // It blocks until the cluster has answered.
-            let started = try_in_background("weir-rbd-retry", move || {
-                sender.send(shared.open_gone());
-            });
-            started.map_err(|error| CephError::Other {
-                action: format!("cannot open {url} again"),
-                reason: format!("no thread can be had for it: {error}"),
-                errno: 0,
+            let opened = elsewhere("weir-rbd-retry", move || shared.open_gone());
+            let opened = opened.await;
+            opened.unwrap_or_else(|reason| {
+                let action = format!("cannot open {url} again");
+                Err(CephError::other(action, reason))
             })?;
-            let Some(opened) = opened.await else {
-                return Err(CephError::Other {
-                    action: format!("cannot open {url} again"),
-                    reason: "the attempt ended without an answer; see the log".to_owned(),
-                    errno: 0,
-                });
-            };
-            opened?;
         }
         Ok(())
     }
@@ -415,7 +404,7 @@ impl RbdHost {
         let pool = seat.client.pool(&name.pool, &name.namespace)?;
         let snapshot = name.snapshot.as_deref();
         let image = RawImage::open(pool, &name.image, snapshot, claim.is_none())
-            .map_err(|errno| CephError::new(format!("cannot open image {name}"), id, errno))?;
+            .map_err(CephError::of(format!("cannot open image {name}"), id))?;
         let mut opened = Opened {
             image,
             seat,
@@ -425,10 +414,9 @@ impl RbdHost {
             watched: false,
         };
         opened.seat.client.has_image();
-        let settings = opened.image.configuration().map_err(|errno| {
-            let action = format!("cannot look at the configuration of {name}");
-            CephError::new(action, id, errno)
-        })?;
+        let action = format!("cannot look at the configuration of {name}");
+        let settings = opened.image.configuration();
+        let settings = settings.map_err(CephError::of(action, id))?;
         settings::check(&settings, name, options.cache)?;
         opened.shape = look(&opened.image, options)?;
         Ok(opened)
@@ -510,19 +498,16 @@ impl RbdHost {
         for shared in open.iter().filter_map(Weak::upgrade) {
             shared.close();
         }
-        let (sender, closed) = oneshot();
         let closing = Arc::clone(&self.closing);
-        in_background("weir-rbd-close", move || {
-            closing.wait(CLOSE_TIME_MAX);
-            sender.send(());
-        });
-        closed.await;
+        let closed = elsewhere("weir-rbd-close", move || closing.wait(CLOSE_TIME_MAX));
+        if let Err(error) = closed.await {
+            tracing::warn!(error, "images are not waited for that are being closed");
+        }
     }
 }
 
 fn look(image: &RawImage, options: &Options) -> Result<Shape, CephError> {
-    let name = &options.name;
+    let action = format!("cannot look at image {}", options.name);
     let shape = image.shape();
-    shape
-        .map_err(|errno| CephError::new(format!("cannot look at image {name}"), &options.id, errno))
+    shape.map_err(CephError::of(action, &options.id))
 }

@@ -107,13 +107,12 @@ impl Images {
                 Some(bytes.trailing_zeros() as u8)
             }
             Some(bytes) => {
-                return Err(CephError::Other {
-                    action: format!("cannot make {}/{name}", self.name),
-                    reason: format!(
+                return Err(CephError::other(
+                    format!("cannot make {}/{name}", self.name),
+                    format!(
                         "objects of {bytes} bytes are not possible; a power of two from 4096 to 33554432 is"
                     ),
-                    errno: 0,
-                });
+                ));
             }
         };
         self.pool
@@ -126,11 +125,9 @@ impl Images {
     /// # Errors
     /// [`CephError`].
     pub fn list(&self) -> Result<Vec<String>, CephError> {
-        let failed = |errno| {
-            let action = format!("cannot list the images of {}", self.name);
-            CephError::new(action, &self.id, errno)
-        };
-        let mut names = self.pool.images().map_err(failed)?;
+        let action = format!("cannot list the images of {}", self.name);
+        let names = self.pool.images();
+        let mut names = names.map_err(CephError::of(action, &self.id))?;
         names.sort();
         Ok(names)
     }

@@ -73,41 +73,37 @@ pub(crate) fn take(
 ) -> Result<(), CephError> {
     let (image, client, features) = (&opened.image, &opened.seat.client, opened.shape.features);
     let (name, id) = (&options.name, &options.id);
+    let refused = |reason| Err(CephError::other(format!("cannot write to {name}"), reason));
     if features & FEATURE_EXCLUSIVE_LOCK == 0 {
-        return Err(CephError::Other {
-            action: format!("cannot write to {name}"),
-            reason: format!(
-                "the image has no exclusive lock, so that two writers would not notice each other; `rbd feature enable {name} exclusive-lock` gives it one"
-            ),
-            errno: 0,
-        });
+        return refused(format!(
+            "the image has no exclusive lock, so that two writers would not notice each other; `rbd feature enable {name} exclusive-lock` gives it one"
+        ));
     }
     if features & FEATURE_DIRTY_CACHE != 0 {
-        return Err(CephError::Other {
-            action: format!("cannot write to {name}"),
-            reason: format!(
-                "writes of a client with a write log (rbd_persistent_cache_mode) are in that log still, and not in the image; `rbd persistent-cache flush {name}` on that client's machine brings them there, and `rbd persistent-cache invalidate {name}` gives them up"
-            ),
-            errno: 0,
-        });
+        return refused(format!(
+            "writes of a client with a write log (rbd_persistent_cache_mode) are in that log still, and not in the image; `rbd persistent-cache flush {name}` on that client's machine brings them there, and `rbd persistent-cache invalidate {name}` gives them up"
+        ));
     }
-    let failed =
-        |errno: Errno| CephError::new(format!("cannot take the lock of {name}"), id, errno);
+    let action = || format!("cannot take the lock of {name}");
+    let failed = |errno: Errno| CephError::new(action(), id, errno);
+    let because = |reason| CephError::Other {
+        action: action(),
+        reason,
+        errno: EBUSY,
+    };
     let locked = |owner: String| CephError::Locked {
         action: format!("cannot write to {name}"),
         owner,
     };
-    let held = |holder: &str| CephError::Other {
-        action: format!("cannot take the lock of {name}"),
-        reason: format!("the client of this process at {holder} has not let go of it yet"),
-        errno: EBUSY,
+    let held = |holder: &str| {
+        because(format!(
+            "the client of this process at {holder} has not let go of it yet"
+        ))
     };
-    let waited_for = |holder: &str| CephError::Other {
-        action: format!("cannot take the lock of {name}"),
-        reason: format!(
+    let waited_for = |holder: &str| {
+        because(format!(
             "the client at {holder} has it, is alive, and is no gateway (a command such as `rbd resize`, perhaps): it is waited for until that lets go of it"
-        ),
-        errno: EBUSY,
+        ))
     };
     let lets_go = |holder: &str| former.is_some_and(|former| !former.cut_off && former.has(holder));
     let mut looks = 1;
@@ -169,7 +165,7 @@ pub(crate) fn take(
             Err(ENOENT | EBUSY | EAGAIN) if looks < LOOKS_MAX => looks += 1,
             Err(errno @ EINVAL) => {
                 return Err(CephError::Other {
-                    action: format!("cannot take the lock of {name}"),
+                    action: action(),
                     reason: format!(
                         "librbd could not have its holder blocklisted; librbd 16 cannot where rbd_blocklist_expire_seconds is configured: `rbd config image rm {name} rbd_blocklist_expire_seconds` (or `rbd config pool rm`) is the way out"
                     ),

@@ -47,11 +47,10 @@ pub(crate) fn check(
             Source::Pool => format!("`rbd config pool rm {} {name}` is the way out", image.pool),
             Source::Client => "see the client's configuration".to_owned(),
         };
-        return Err(CephError::Other {
-            action: format!("cannot open image {image}"),
-            reason: format!("{name}={value} is configured for it: {harm}; {way_out}"),
-            errno: 0,
-        });
+        return Err(CephError::other(
+            format!("cannot open image {image}"),
+            format!("{name}={value} is configured for it: {harm}; {way_out}"),
+        ));
     }
     Ok(())
 }

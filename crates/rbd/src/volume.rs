@@ -21,13 +21,13 @@ use weir_block::{
     BlockSize, CompletionSink, DeallocatedRead, FenceReply, Geometry, OperationKind, Queue,
     ResizeError, ResizeFuture, Volume, VolumeError, VolumeEvent, Watcher,
 };
-use weir_reactor::{Instant, Mailbox, Reactor, oneshot};
+use weir_reactor::{Instant, Mailbox, Reactor};
 use weir_volume::parts::{FailedSync, LiveGeometry, Watchers, WhenAll, check_resize, lock};
 
 use crate::auto::{Load, Reason};
 use crate::cluster::{Client, let_go};
 use crate::error::{CephError, EINVAL, ENOENT, EPERM, EROFS};
-use crate::host::{Claim, Opened, RbdHost, in_background};
+use crate::host::{Claim, Opened, RbdHost, elsewhere, in_background};
 use crate::lane::RbdQueue;
 use crate::options::{Options, Sharing};
 use crate::owner::Former;
@@ -131,9 +131,10 @@ impl Drop for Life {
 }
 
 /// Where a volume stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Phase {
     /// The image is open.
+    #[default]
     Serving,
     /// It goes to another client, and requests wait.
     Moving,
@@ -147,6 +148,7 @@ pub(crate) enum Phase {
     Closed,
 }
 
+#[derive(Default)]
 pub(crate) struct State {
     /// The last life.
     pub(crate) number: u64,
@@ -295,20 +297,8 @@ impl RbdVolume {
             mailboxes: Mutex::default(),
             state: Mutex::new(State {
                 number: 1,
-                life: None,
-                phase: Phase::Serving,
-                own_client: None,
-                reopened: 0,
-                moves: (0, 0),
-                move_not_before: 0,
-                ended: 0,
-                silence: Silence::default(),
-                lost: false,
-                unfenced: false,
-                trouble: None,
-                reopened_why: None,
-                left: None,
                 claim: opened.claim.clone(),
+                ..State::default()
             }),
             changing: Mutex::default(),
             telling: Mutex::default(),
@@ -375,22 +365,31 @@ fn geometry_of(shape: &Shape, options: &Options, read_only: bool) -> Result<Geom
     // A block on two objects is written in two writes.
     let is_whole = |size: BlockSize| shape.stripe_unit_bytes >= u64::from(size.bytes());
     let is_large = fits(BlockSize::B4096) && is_whole(BlockSize::B4096);
-    let block_size = options.block_size.unwrap_or(match is_large {
-        true => BlockSize::B4096,
-        false => BlockSize::B512,
-    });
+    let usual = if is_large {
+        BlockSize::B4096
+    } else {
+        BlockSize::B512
+    };
+    let block_size = options.block_size.unwrap_or(usual);
+    let refused = |reason| {
+        let action = format!("cannot open image {}", options.name);
+        Err(CephError::other(action, reason))
+    };
     if !is_whole(block_size) {
-        return Err(CephError::Other {
-            action: format!("cannot open image {}", options.name),
-            reason: format!(
-                "its stripe unit of {} bytes is less than a block of {}, which would lie on more than one object; without block_size= it has blocks of 512 bytes where these fit",
-                shape.stripe_unit_bytes,
-                block_size.bytes()
-            ),
-            errno: 0,
-        });
+        return refused(format!(
+            "its stripe unit of {} bytes is less than a block of {}, which would lie on more than one object; without block_size= it has blocks of 512 bytes where these fit",
+            shape.stripe_unit_bytes,
+            block_size.bytes()
+        ));
     }
     let shift = block_size.shift();
+    if shape.bytes >> shift == 0 {
+        return refused(format!(
+            "its {} bytes are less than a block of {}",
+            shape.bytes,
+            block_size.bytes()
+        ));
+    }
     if shape.bytes >> shift == 0 {
         return Err(CephError::Other {
             action: format!("cannot open image {}", options.name),
@@ -613,7 +612,11 @@ impl Shared {
         if end.is_unanswered() {
             client.is_silent_for(self.id);
         }
-        self.set_apart(end);
+        let (unanswered, now) = (end.is_unanswered(), threads::now());
+        let io_timeout = self.options.io_timeout;
+        if lock(&self.state).silence.ended(unanswered, now, io_timeout) {
+            tracing::warn!(volume = %self.name, "the cluster did not answer the image again: from now on it has no clients that others share");
+        }
         let mut pause = Pause::new();
         while let Err(error) = client.cut_off() {
             self.note(&format!("the client cannot be cut off yet: {error}"));
@@ -623,7 +626,14 @@ impl Shared {
         // Not before: an image that is closed gives up its lock, and another would write while what is in doubt may land still.
         drop(life);
         tracing::warn!(volume = %self.name, client = %client.address, "the client is cut off: what it left unanswered can no longer land");
-        let goes_on = self.enter(Phase::Reopening);
+        let goes_on = {
+            let mut state = lock(&self.state);
+            let goes_on = state.phase != Phase::Closed;
+            if goes_on {
+                state.phase = Phase::Reopening;
+            }
+            goes_on
+        };
         self.say_fenced();
         if !goes_on {
             return;
@@ -641,22 +651,6 @@ impl Shared {
         self.open_again(&former);
     }
 
-    /// A life has ended so: decides whether the image belongs apart from others.
-    fn set_apart(&self, end: End) {
-        let now = threads::now();
-        let mut state = lock(&self.state);
-        let was_apart = state.silence.is_apart();
-        let unanswered = end.is_unanswered();
-        state
-            .silence
-            .ended(unanswered, now, self.options.io_timeout);
-        let is_apart = state.silence.is_apart();
-        drop(state);
-        if is_apart && !was_apart {
-            tracing::warn!(volume = %self.name, "the cluster did not answer the image again: from now on it has no clients that others share");
-        }
-    }
-
     /// Refuses an image that has the name of the one that was served, and is another: hosts know what was in that one.
     pub(crate) fn same(&self, opened: Opened) -> Result<Opened, CephError> {
         if opened.image.id() == self.image_id {
@@ -670,11 +664,10 @@ impl Shared {
     }
 
     fn cache_lost(&self) -> CephError {
-        CephError::Other {
-            action: format!("cannot go on with {}", self.options.name),
-            reason: "its client was cut off, and with it what was written to the cache and not flushed may be lost; when its users know, remove the volume and add it again, or start the gateway again".to_owned(),
-            errno: 0,
-        }
+        CephError::other(
+            format!("cannot go on with {}", self.options.name),
+            "its client was cut off, and with it what was written to the cache and not flushed may be lost; when its users know, remove the volume and add it again, or start the gateway again",
+        )
     }
 
     /// Opens an image again that is gone, if it is. Blocks until it is open, or cannot be opened; where that may change by itself, it is
@@ -684,11 +677,9 @@ impl Shared {
             let mut state = lock(&self.state);
             if matches!(state.phase, Phase::Fencing | Phase::Reopening) {
                 let trouble = state.trouble.as_ref().map(|trouble| trouble.text.clone());
-                return Err(CephError::Other {
-                    action: format!("cannot open {} again yet", self.options.name),
-                    reason: trouble.unwrap_or_else(|| "that is being tried".to_owned()),
-                    errno: 0,
-                });
+                return Err(
+                    self.not_yet(trouble.unwrap_or_else(|| "that is being tried".to_owned()))
+                );
             }
             if state.phase != Phase::Gone {
                 return Ok(());
@@ -700,44 +691,46 @@ impl Shared {
             left
         };
         tracing::info!(volume = %self.name, "the image is opened again, as someone asks for it");
-        match self.try_open_again(&left) {
-            Tried::Done => Ok(()),
-            Tried::InVain(error) => Err(error),
-            Tried::NotYet(error) => {
-                let shared = Arc::clone(self);
-                in_background("weir-rbd-reopen", move || shared.open_again(&left));
-                Err(error)
-            }
+        let opened = self.try_open_again(&left);
+        if opened.as_ref().is_err_and(|error| !error.is_final()) {
+            let shared = Arc::clone(self);
+            in_background("weir-rbd-reopen", move || shared.open_again(&left));
         }
+        opened
+    }
+
+    fn not_yet(&self, reason: String) -> CephError {
+        CephError::other(
+            format!("cannot open {} again yet", self.options.name),
+            reason,
+        )
     }
 
     /// Opens the image again, until that is done, or is in vain. Blocks for as long as that takes.
     pub(crate) fn open_again(self: &Arc<Self>, former: &Former) {
         let mut pause = Pause::new();
-        while let Tried::NotYet(_) = self.try_open_again(former) {
+        while let Err(error) = self.try_open_again(former)
+            && !error.is_final()
+        {
             pause.wait();
         }
     }
 
-    /// Tries once to open the image again.
-    fn try_open_again(self: &Arc<Self>, former: &Former) -> Tried {
+    /// Tries once to open the image again, if someone wants it still. It is given up after an error that is final.
+    fn try_open_again(self: &Arc<Self>, former: &Former) -> Result<(), CephError> {
         // Kept until the image is open, or is not going to be, also where the volume is closed meanwhile: nobody else in this process opens it
         // before that, who would take the lock of this client for that of an earlier life.
         let (claim, apart) = {
             let state = lock(&self.state);
             if state.phase == Phase::Closed {
-                return Tried::Done;
+                return Ok(());
             }
             (state.claim.clone(), state.silence.is_apart())
         };
         let (host, options) = (&self.host, &self.options);
         if let Some(why) = host.has_too_many_fenced(options, self.id, apart) {
             self.note(&why);
-            return Tried::NotYet(CephError::Other {
-                action: format!("cannot open {} again yet", options.name),
-                reason: why,
-                errno: 0,
-            });
+            return Err(self.not_yet(why));
         }
         let seat = host.group(options).seat(apart);
         let opened = seat.and_then(|seat| host.attach(seat, options, claim, Some(former)));
@@ -746,30 +739,30 @@ impl Shared {
                 if self.begin_life(opened, |state| state.reopened += 1) {
                     tracing::warn!(volume = %self.name, "the image is open again");
                 }
-                Tried::Done
-            }
-            Err(error) if error.is_final() => {
-                self.give_up(&error, Some(former.clone()));
-                Tried::InVain(error)
+                Ok(())
             }
             Err(error) => {
-                self.note(&format!("it cannot be opened again yet: {error}"));
-                Tried::NotYet(error)
+                if error.is_final() {
+                    self.give_up(&error, Some(former.clone()));
+                } else {
+                    self.note(&format!("it cannot be opened again yet: {error}"));
+                }
+                Err(error)
             }
         }
     }
 
     /// Notes why the image is out of reach; in the log where it is new.
     pub(crate) fn note(&self, trouble: &str) {
-        let mut state = lock(&self.state);
+        self.set_trouble(&mut lock(&self.state), trouble.to_owned(), None);
+    }
+
+    fn set_trouble(&self, state: &mut State, text: String, of: Option<(OperationKind, Instant)>) {
         let known = state.trouble.as_ref();
-        if known.is_none_or(|known| known.text != trouble) {
-            tracing::warn!(volume = %self.name, "{trouble}");
-            state.trouble = Some(Trouble {
-                text: trouble.to_owned(),
-                of: None,
-            });
+        if known.is_none_or(|known| known.text != text) {
+            tracing::warn!(volume = %self.name, "{text}");
         }
+        state.trouble = Some(Trouble { text, of });
     }
 
     /// An operation failed, for a reason that is the cluster's. In the log where it is new.
@@ -782,14 +775,7 @@ impl Shared {
             // Why the image is out of reach says more.
             return;
         }
-        let known = state.trouble.as_ref();
-        if known.is_none_or(|known| known.text != text) {
-            tracing::warn!(volume = %self.name, "{text}");
-        }
-        state.trouble = Some(Trouble {
-            text,
-            of: Some((kind, now)),
-        });
+        self.set_trouble(&mut state, text, Some((kind, now)));
         self.troubled.store(mark_of(kind), Ordering::Relaxed);
     }
 
@@ -808,16 +794,6 @@ impl Shared {
             self.troubled.store(0, Ordering::Relaxed);
             tracing::info!(volume = %self.name, "{kind:?} succeeds again");
         }
-    }
-
-    /// Whether it goes on to another phase, and is not closed.
-    fn enter(&self, phase: Phase) -> bool {
-        let mut state = lock(&self.state);
-        if state.phase == Phase::Closed {
-            return false;
-        }
-        state.phase = phase;
-        true
     }
 
     /// Has queues go on with an image that was opened, and notes why; no where nobody wants it any more.
@@ -914,15 +890,6 @@ impl Shared {
 /// How [`Shared::troubled`] says of which kind operations are. 0 is none.
 fn mark_of(kind: OperationKind) -> u8 {
     kind as u8 + 1
-}
-
-/// What an attempt to open an image again has come to.
-enum Tried {
-    /// It is open, or nobody wants it any more.
-    Done,
-    NotYet(CephError),
-    /// The image is gone.
-    InVain(CephError),
 }
 
 /// Pauses between attempts, each twice as long as the one before.
@@ -1038,15 +1005,10 @@ impl Volume for RbdVolume {
 
     /// On a thread of its own, and not one that is waited for at the end: a cluster may never answer.
     fn resize(self: Arc<Self>, _: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
-        let (sender, resized) = oneshot();
-        let begun = std::thread::Builder::new()
-            .name("weir-resize".to_owned())
-            .spawn(move || sender.send(self.resize_now(blocks, force)));
+        let resized = elsewhere("weir-resize", move || self.resize_now(blocks, force));
         Box::pin(async move {
-            let refused = |reason: String| ResizeError::Medium { reason };
-            begun.map_err(|error| refused(format!("no thread can be had: {error}")))?;
-            let unanswered = || Err(refused("it ended without an answer".to_owned()));
-            resized.await.unwrap_or_else(unanswered)
+            let resized = resized.await;
+            resized.unwrap_or_else(|reason| Err(ResizeError::Medium { reason }))
         })
     }
 }
