@@ -11,9 +11,9 @@
 //! once, [`ROUNDS_MAX`], and no more begin. What the cluster does not answer says nothing of the watch. A round is its client's: an image
 //! that has another when its turn comes is that one's to look at.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, Weak};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -81,6 +81,8 @@ pub(crate) struct Watched {
     life: u64,
     /// When it was judged the last time, in ticks.
     judged_at: Option<u64>,
+    /// The life that is being looked at; none is 0.
+    under_way: u64,
     /// The watch and the lock were found when the life began, or by a check, so that to miss one of them says something.
     found: bool,
     /// It was told that the watch is lost.
@@ -207,18 +209,19 @@ fn run(host: &Weak<RbdHost>, limits: WatchLimits) {
         let mut now_full = BTreeSet::new();
         for (client, images) in by_client(&volumes) {
             let of_client = rounds.iter_mut().filter(|round| round.client == client);
-            let left = match next_course(of_client, images) {
-                Next::Begins(left) => left,
-                Next::Nothing => continue,
-                Next::Full(at) => {
-                    if !full.contains(&client) {
-                        tell_full(&client, &at, &volumes);
-                    }
-                    now_full.insert(client);
-                    continue;
+            // Each is asked, as that counts.
+            let goes_on: Vec<bool> = of_client.map(Round::goes_on).collect();
+            if goes_on.contains(&true) {
+                continue;
+            }
+            if goes_on.len() >= ROUNDS_MAX {
+                if !full.contains(&client) {
+                    tell_full(&client, &images);
                 }
-            };
-            match Round::begin(&client, left, limits) {
+                now_full.insert(client);
+                continue;
+            }
+            match Round::begin(&client, images, limits) {
                 Ok(round) => rounds.push(round),
                 // The next time, perhaps.
                 Err(error) => {
@@ -231,16 +234,19 @@ fn run(host: &Weak<RbdHost>, limits: WatchLimits) {
         }
         full = now_full;
         for volume in volumes.iter().filter(|volume| is_for_writing(volume)) {
-            let life = volume.serving();
-            let is_unchecked = life.is_some_and(|life| full.contains(&life.client().address));
+            let client = volume.client();
+            let is_unchecked = client.is_some_and(|client| full.contains(&client.address));
             volume.unchecked.store(is_unchecked, Relaxed);
         }
     }
 }
 
 /// Says that no more images of a client are looked at, as nothing is answered of these.
-fn tell_full(client: &str, at: &[u64], volumes: &[Arc<Shared>]) {
-    let silent = volumes.iter().filter(|volume| at.contains(&volume.id));
+fn tell_full(client: &str, images: &[Arc<Shared>]) {
+    let silent = images.iter().filter(|volume| {
+        let life = volume.serving();
+        life.is_some_and(|life| lock(&volume.watched).under_way == life.number)
+    });
     let silent: Vec<_> = silent
         .map(|volume| volume.options.name.to_string())
         .collect();
@@ -251,114 +257,48 @@ fn tell_full(client: &str, at: &[u64], volumes: &[Arc<Shared>]) {
     );
 }
 
-/// An image to be checked.
-struct Subject {
-    id: u64,
-    volume: Weak<Shared>,
-}
-
-/// Checks of images of one client, one after another.
+/// Checks of the images of one client, one after another.
 struct Round {
     client: String,
     thread: JoinHandle<()>,
-    course: Arc<Mutex<Course>>,
-    /// As [`Course::begun`], when it was last seen.
+    /// How many checks have begun.
+    begun: Arc<AtomicU64>,
+    /// The same when it was last seen.
     seen: u64,
 }
 
-/// How far a round is.
-#[derive(Default)]
-struct Course {
-    left: VecDeque<Subject>,
-    /// The image that is being checked.
-    at: Option<u64>,
-    /// How many checks have begun.
-    begun: u64,
-}
-
-impl Course {
-    fn next(&mut self) -> Option<Subject> {
-        let next = self.left.pop_front();
-        self.at = next.as_ref().map(|subject| subject.id);
-        self.begun += u64::from(next.is_some());
-        next
-    }
-}
-
 impl Round {
-    fn begin(client: &str, left: VecDeque<Subject>, limits: WatchLimits) -> std::io::Result<Round> {
-        let course = Arc::new(Mutex::new(Course {
-            left,
-            ..Course::default()
-        }));
-        let (taken, of) = (Arc::clone(&course), client.to_owned());
+    /// Those that were not looked at for longest come first.
+    fn begin(
+        client: &str,
+        mut images: Vec<Arc<Shared>>,
+        limits: WatchLimits,
+    ) -> std::io::Result<Round> {
+        images.sort_by_cached_key(|volume| lock(&volume.watched).judged_at);
+        let images: Vec<_> = images.iter().map(Arc::downgrade).collect();
+        let begun = Arc::new(AtomicU64::new(0));
+        let (count, of) = (Arc::clone(&begun), client.to_owned());
         let thread = start_thread("weir-rbd-check", move || {
-            loop {
-                let next = lock(&taken).next();
-                let Some(subject) = next else { return };
-                check(&subject.volume, &of, &limits);
+            for volume in images {
+                if let Some(life) = due(&volume, &of, &limits) {
+                    count.fetch_add(1, Relaxed);
+                    check(&volume, &life, &limits);
+                }
             }
         })?;
         Ok(Round {
             client: client.to_owned(),
             thread,
-            course,
+            begun,
             // Its first, at which it may stand for as long as any.
             seen: 1,
         })
     }
 
-    /// Whether it has begun another check since this was last asked, and so what is left is its own still.
+    /// Whether it has begun another check since this was last asked.
     fn goes_on(&mut self) -> bool {
-        let begun = lock(&self.course).begun;
+        let begun = self.begun.load(Relaxed);
         std::mem::replace(&mut self.seen, begun) != begun
-    }
-}
-
-/// What comes next for a client.
-enum Next {
-    /// A round goes on, or has come to everything already.
-    Nothing,
-    /// Another round, with this to check.
-    Begins(VecDeque<Subject>),
-    /// As many rounds as may be stand still, at these.
-    Full(Vec<u64>),
-}
-
-/// What another round of a client has to check: what those that stand still have left, and then its other images, but for those that they
-/// stand at.
-fn next_course<'rounds>(
-    rounds: impl Iterator<Item = &'rounds mut Round>,
-    images: Vec<Subject>,
-) -> Next {
-    let mut rounds: Vec<_> = rounds.collect();
-    let going = rounds
-        .iter_mut()
-        .filter_map(|round| round.goes_on().then_some(()));
-    if going.count() > 0 {
-        return Next::Nothing;
-    }
-    if rounds.len() >= ROUNDS_MAX {
-        let at = rounds.iter().filter_map(|round| lock(&round.course).at);
-        return Next::Full(at.collect());
-    }
-    let mut next = VecDeque::new();
-    let mut at = Vec::new();
-    for round in rounds {
-        let mut course = lock(&round.course);
-        at.extend(course.at);
-        next.append(&mut course.left);
-    }
-    next.retain(|subject: &Subject| images.iter().any(|image| image.id == subject.id));
-    for image in images {
-        let is_new = !next.iter().any(|subject| subject.id == image.id);
-        if is_new && !at.contains(&image.id) {
-            next.push_back(image);
-        }
-    }
-    match next.is_empty() {
-        true => Next::Nothing,
-        false => Next::Begins(next),
     }
 }
 
@@ -367,31 +307,42 @@ fn is_for_writing(volume: &Shared) -> bool {
 }
 
 /// The images that are served for writing, by the client that serves them.
-fn by_client(volumes: &[Arc<Shared>]) -> BTreeMap<String, Vec<Subject>> {
-    let mut all: BTreeMap<String, Vec<Subject>> = BTreeMap::new();
+fn by_client(volumes: &[Arc<Shared>]) -> BTreeMap<String, Vec<Arc<Shared>>> {
+    let mut all: BTreeMap<String, Vec<Arc<Shared>>> = BTreeMap::new();
     for volume in volumes.iter().filter(|volume| is_for_writing(volume)) {
         if let Some(life) = volume.serving() {
             let of_client = all.entry(life.client().address.clone());
-            of_client.or_default().push(Subject {
-                id: volume.id,
-                volume: Arc::downgrade(volume),
-            });
+            of_client.or_default().push(Arc::clone(volume));
         }
     }
     all
 }
 
-/// Checks an image, if it is a client's still and its time has come. Blocks until the cluster has answered; the volume may be closed meanwhile.
-fn check(volume: &Weak<Shared>, client: &str, limits: &WatchLimits) {
-    let due = volume.upgrade().and_then(|volume| {
-        let life = volume.serving()?;
-        let is_due = lock(&volume.watched).is_due(life.number, threads::now(), limits);
-        (is_due && life.client().address == client).then_some(life)
-    });
-    let Some(life) = due else { return };
+/// The life of an image that is to be checked: the image is a client's still, its time has come, and no other round stands at it.
+fn due(volume: &Weak<Shared>, client: &str, limits: &WatchLimits) -> Option<Arc<Life>> {
+    let volume = volume.upgrade()?;
+    let life = volume.serving()?;
+    let mut watched = lock(&volume.watched);
+    let is_due = watched.under_way != life.number
+        && watched.is_due(life.number, threads::now(), limits)
+        && life.client().address == client;
+    if is_due {
+        watched.under_way = life.number;
+    }
+    drop(watched);
+    is_due.then_some(life)
+}
+
+/// Checks an image. Blocks until the cluster has answered; the volume may be closed meanwhile.
+fn check(volume: &Weak<Shared>, life: &Arc<Life>, limits: &WatchLimits) {
     let found = look(life.image(), life.client());
-    if let Some(volume) = volume.upgrade() {
-        volume.checked(&life, found, limits);
+    let Some(volume) = volume.upgrade() else {
+        return;
+    };
+    volume.checked(life, found, limits);
+    let mut watched = lock(&volume.watched);
+    if watched.under_way == life.number {
+        watched.under_way = 0;
     }
 }
 
