@@ -138,27 +138,23 @@ pub(crate) fn connect(
 ) -> Result<Rados, CephError> {
     let _connecting = Connecting::begin();
     let id = &credentials.id;
-    let failed = |action: String| move |errno| CephError::new(action, id, errno);
     let rados = Rados::create(ceph.api()?, &format!("client.{id}"))
-        .map_err(failed("cannot make a client of Ceph".to_owned()))?;
+        .map_err(CephError::of("cannot make a client of Ceph", id))?;
     let conf = credentials.conf.as_deref();
     rados.read_configuration(conf).map_err(|errno| {
         let file = conf.unwrap_or("ceph.conf ($CEPH_CONF, or in /etc/ceph)");
         CephError::new(format!("cannot read {file}"), id, errno)
     })?;
-    if let Some(keyring) = &credentials.keyring {
-        rados
-            .set("keyring", keyring)
-            .map_err(failed(format!("cannot use keyring={keyring}")))?;
-    }
-    let cached = cache.policy();
-    rados
-        .set("rbd_cache", if cached.is_some() { "true" } else { "false" })
-        .map_err(failed("cannot set rbd_cache".to_owned()))?;
-    if let Some(policy) = cached {
-        rados
-            .set("rbd_cache_policy", policy)
-            .map_err(failed(format!("cannot set rbd_cache_policy={policy}")))?;
+    let policy = cache.policy();
+    let is_cached = if policy.is_some() { "true" } else { "false" };
+    for (option, value) in [
+        ("keyring", credentials.keyring.as_deref()),
+        ("rbd_cache", Some(is_cached)),
+        ("rbd_cache_policy", policy),
+    ] {
+        let Some(value) = value else { continue };
+        let set = rados.set(option, value);
+        set.map_err(CephError::of(format!("cannot set {option}={value}"), id))?;
     }
     for (option, value) in [
         // It is used whatever `rbd_cache` says.
@@ -185,13 +181,9 @@ pub(crate) fn connect(
         std::thread::available_parallelism().map_or(usize::MAX, usize::from),
     );
     let from = conf.unwrap_or("the default ceph.conf");
-    rados.connect().map_err(|errno| {
-        CephError::connecting(
-            format!("cannot connect to the cluster of {from}"),
-            id,
-            errno,
-        )
-    })?;
+    let action = format!("cannot connect to the cluster of {from}");
+    let connected = rados.connect();
+    connected.map_err(|errno| CephError::connecting(action, id, errno))?;
     Ok(rados)
 }
 
@@ -284,10 +276,8 @@ impl Group {
     /// What a client asks from now on tells the OSDs too which clients were cut off.
     fn informed(&self, seat: Seat) -> Result<Seat, CephError> {
         let id = &self.key.credentials.id;
-        seat.client
-            .rados
-            .wait_for_latest_map()
-            .map_err(|errno| CephError::new("cannot learn the state of the cluster", id, errno))?;
+        let learnt = seat.client.rados.wait_for_latest_map();
+        learnt.map_err(CephError::of("cannot learn the state of the cluster", id))?;
         Ok(seat)
     }
 
@@ -385,10 +375,9 @@ impl Group {
             conf: self.key.credentials.conf.clone(),
             address: client.address.clone(),
             images: client.images(),
-            images_max: if client.is_own() {
-                1
-            } else {
-                self.key.images_max
+            images_max: match client.role {
+                Role::Own => 1,
+                Role::Shared | Role::Apart => self.key.images_max,
             },
             own: client.is_own(),
             apart: client.role == Role::Apart,
@@ -400,14 +389,17 @@ impl Group {
 
     /// Clients that were cut off and of which something is left: of them all those that this says yes to.
     pub(crate) fn fenced(&self, counts: impl Fn(&Client) -> bool) -> usize {
-        let fenced = self.of_each(|client| client.is_fenced() && counts(client));
-        fenced.into_iter().filter(|fenced| *fenced).count()
+        self.count(|client| client.is_fenced() && counts(client))
     }
 
     /// Clients that are a volume's own.
     pub(crate) fn own(&self) -> usize {
-        let own = self.of_each(|client| client.is_own() && !client.is_fenced());
-        own.into_iter().filter(|own| *own).count()
+        self.count(|client| client.is_own() && !client.is_fenced())
+    }
+
+    fn count(&self, counts: impl Fn(&Client) -> bool) -> usize {
+        let counted = self.of_each(counts);
+        counted.into_iter().filter(|counts| *counts).count()
     }
 }
 
@@ -572,7 +564,7 @@ impl Client {
     pub(crate) fn pool(&self, pool: &str, namespace: &str) -> Result<Pool, CephError> {
         let id = &self.group.key.credentials.id;
         let opened = self.rados.pool(pool, namespace);
-        opened.map_err(|errno| CephError::new(format!("cannot open pool {pool}"), id, errno))
+        opened.map_err(CephError::of(format!("cannot open pool {pool}"), id))
     }
 
     /// Has the cluster refuse this client, by way of another one. Afterwards nothing that it was asked before can change what
@@ -595,14 +587,14 @@ impl Client {
         let id = &self.group.key.credentials.id;
         blocklist(&self.rados, other, id)?;
         let learnt = self.rados.wait_for_latest_map();
-        learnt.map_err(|errno| CephError::new("cannot learn the state of the cluster", id, errno))
+        learnt.map_err(CephError::of("cannot learn the state of the cluster", id))
     }
 }
 
 fn blocklist(rados: &Rados, addresses: &str, id: &str) -> Result<(), CephError> {
     for address in addresses_of(addresses) {
         let listed = rados.blocklist(address, BLOCKLIST_SECONDS);
-        listed.map_err(|errno| CephError::new(format!("cannot blocklist {address}"), id, errno))?;
+        listed.map_err(CephError::of(format!("cannot blocklist {address}"), id))?;
     }
     Ok(())
 }

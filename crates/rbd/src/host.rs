@@ -140,6 +140,41 @@ pub(crate) fn in_background(name: &str, work: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// Has a thread take turns for as long as one of a host's volumes wants that, if there is none yet. A turn yields the pause until the next.
+/// `there_is` is held while that is decided.
+pub(crate) fn attend(
+    host: &Arc<RbdHost>,
+    there_is: fn(&RbdHost) -> &Mutex<bool>,
+    name: &'static str,
+    wants: fn(&Shared) -> bool,
+    mut pause: Duration,
+    mut turn: impl FnMut(&RbdHost, &[Arc<Shared>], Duration) -> Duration + Send + 'static,
+) {
+    let mut is_there = lock(there_is(host));
+    if *is_there {
+        return;
+    }
+    let host = Arc::downgrade(host);
+    let started = try_in_background(name, move || {
+        loop {
+            std::thread::sleep(pause);
+            let Some(host) = host.upgrade() else { return };
+            let mut is_there = lock(there_is(&host));
+            let volumes = host.open_volumes();
+            if !volumes.iter().any(|volume| wants(volume)) {
+                *is_there = false;
+                return;
+            }
+            drop(is_there);
+            pause = turn(&host, &volumes, pause);
+        }
+    });
+    if let Err(error) = &started {
+        tracing::warn!(%error, name, "no thread can be had: what it looks after is not looked after until another image is opened");
+    }
+    *is_there = started.is_ok();
+}
+
 /// This program as a user of Ceph.
 pub struct RbdHost {
     pub(crate) ceph: Arc<Ceph>,
@@ -150,10 +185,10 @@ pub struct RbdHost {
     written: Mutex<HashSet<String>>,
     pub(crate) closing: Arc<Closing>,
     pub(crate) auto_limits: AutoLimits,
-    /// There is a thread that looks at shared clients. Held while it or a volume decides on that.
+    /// There is a thread that looks at shared clients, see [`attend`].
     pub(crate) looking: Mutex<bool>,
     pub(crate) watch_limits: WatchLimits,
-    /// The same of the thread that looks after images that are open for writing.
+    /// And one that looks after images that are open for writing.
     pub(crate) checking: Mutex<bool>,
 }
 

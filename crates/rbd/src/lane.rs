@@ -21,13 +21,13 @@ use weir_block::{
 use weir_memory::{Segment, Segments, Views, copy_views, segments_len};
 use weir_reactor::{Delivery, Instant, Key, Mailbox, Reactor, Recipient, Slots, Timer};
 use weir_volume::parts::{
-    WhenAll, check, check_range, compare_views, freeze, pool_landing, pool_segments,
+    WhenAll, check, check_range, compare_views, freeze, lock, pool_landing, pool_segments,
 };
 
 use crate::error::Fault;
 use crate::sys::{COMPARE_WRITE_BYTES, CompareWrite, FreeFrame, Io, Lent};
 use crate::usage::QueueTimes;
-use crate::volume::{End, Life, Message, RbdVolume, Shared};
+use crate::volume::{End, Life, Message, Phase, RbdVolume, Shared};
 
 /// How long a request waits before it looks for a buffer or a place in the inbox again, when nothing of this queue ends meanwhile.
 const RETRY: Duration = Duration::from_millis(1);
@@ -129,8 +129,8 @@ struct Lane {
     waiting: RefCell<VecDeque<Key>>,
     fences: RefCell<Vec<Fence>>,
     next_number: Cell<u64>,
-    /// The last life that is over: nothing is submitted to it.
-    detached: Cell<u64>,
+    /// The last life that is over.
+    over: Cell<u64>,
     /// The last life of which nothing can land any more.
     fenced: Cell<u64>,
     frames: RefCell<Vec<FreeFrame>>,
@@ -147,7 +147,6 @@ impl RbdQueue {
         depth: u32,
         sink: Rc<dyn CompletionSink>,
         mailbox: Arc<Mailbox<Message>>,
-        (life, over): (Option<Arc<Life>>, u64),
         volume: Arc<RbdVolume>,
     ) -> Self {
         let depth = depth as usize;
@@ -158,20 +157,21 @@ impl RbdQueue {
             reactor: reactor.clone(),
             depth,
             sink: RefCell::new(Some(sink)),
-            life: RefCell::new(life.map(Rc::new)),
+            life: RefCell::default(),
             lost: Cell::new(false),
             slots: RefCell::new(Slots::with_capacity(depth)),
             orphans: Cell::new(0),
             waiting: RefCell::default(),
             fences: RefCell::default(),
             next_number: Cell::new(0),
-            detached: Cell::new(over),
+            over: Cell::new(0),
             fenced: Cell::new(0),
             frames: RefCell::default(),
             mailbox,
             waker: RefCell::default(),
             this: this.clone(),
         });
+        lane.look_at_state();
         let attendant = Attendant {
             lane: Rc::clone(&lane),
             timer: Timer::new(reactor),
@@ -271,8 +271,7 @@ impl Recipient for Lane {
         }
         drop(slots);
         if let Some(end) = end {
-            self.leave(life.number);
-            self.shared.end_life(&life, end);
+            self.end_life(&life, end);
         }
         drop(life);
         match ended {
@@ -434,7 +433,7 @@ impl Lane {
         }
         // What was cached may be lost with its client, whatever librbd says of it. And a flush that succeeds beside one that failed
         // proves nothing: librbd reports a failure only once.
-        let is_lost = geometry.volatile_cache && life <= self.detached.get();
+        let is_lost = geometry.volatile_cache && life <= self.over.get();
         let flushed = if is_lost {
             Err(VolumeError::Lost)
         } else {
@@ -540,38 +539,26 @@ impl Lane {
         }
     }
 
-    /// Submits nothing more to lives up to this one: they are over.
-    fn leave(&self, number: u64) {
-        self.detached.set(self.detached.get().max(number));
-        self.let_go(number);
+    fn end_life(&self, life: &Arc<Life>, end: End) {
+        self.shared.end_life(life, end);
+        self.look_at_state();
     }
 
-    fn let_go(&self, number: u64) {
-        let left = self.life.borrow_mut().take_if(|life| life.number <= number);
+    /// Goes on with the life that there is now, if there is one.
+    fn look_at_state(&self) {
+        let state = lock(&self.shared.state);
+        self.over.set(state.over());
+        self.fenced.set(state.fenced);
+        self.lost.set(state.lost || state.phase == Phase::Closed);
+        let life = state.life.clone();
+        drop(state);
+        let left = self.life.replace(life.map(Rc::new));
         drop(left);
     }
 
     fn take_message(&self, message: Message) {
         match message {
-            Message::Detach(number) => self.leave(number),
-            Message::Fenced(number) => {
-                self.leave(number);
-                self.fenced.set(self.fenced.get().max(number));
-            }
-            Message::Attach(life) => {
-                let newer = self
-                    .life
-                    .borrow()
-                    .as_ref()
-                    .is_none_or(|own| own.number < life.number);
-                // It may be over by now: who said so was faster.
-                if newer && life.number > self.detached.get() {
-                    *self.life.borrow_mut() = Some(Rc::new(life));
-                    self.lost.set(false);
-                }
-            }
-            Message::Lost => self.lost.set(true),
-            Message::Pause(number) => self.let_go(number),
+            Message::Changed => self.look_at_state(),
             Message::Drain(all) => self.fences.borrow_mut().push(Fence {
                 limit: self.next_number.get(),
                 patience: self.reactor.now() + FENCE_PATIENCE,
@@ -599,10 +586,8 @@ impl Lane {
                     continue;
                 }
                 Due::Silent(life, bound) => {
-                    // Whoever has left it has ended it.
-                    silent = life
-                        .filter(|life| life.number > self.detached.get())
-                        .or(silent);
+                    // Somebody has ended what is over.
+                    silent = life.filter(|life| life.number > self.over.get()).or(silent);
                     overdue |= now >= bound;
                     bound
                 }
@@ -618,8 +603,7 @@ impl Lane {
             self.answer_now(key, error);
         }
         if let Some(life) = silent {
-            self.leave(life.number);
-            self.shared.end_life(&life, End::TimedOut);
+            self.end_life(&life, End::TimedOut);
         }
         if overdue {
             self.shared.overdue();
@@ -772,9 +756,10 @@ fn mismatch_of(io: &Io) -> u64 {
 impl Entry {
     /// What an error says of a request of which a part may be done.
     fn failed(&self, error: VolumeError) -> VolumeError {
-        match self.changed {
-            true => error.after_a_part(),
-            false => error,
+        if self.changed {
+            error.after_a_part()
+        } else {
+            error
         }
     }
 
@@ -807,36 +792,28 @@ impl Entry {
     }
 
     fn transfer(&mut self, shift: u32, reactor: &Reactor) -> Option<Io> {
-        match &mut self.operation {
-            Operation::Read {
-                lba,
-                blocks,
-                buffers,
-            } => {
+        let (lba, blocks) = self.operation.range()?;
+        let (offset, bytes) = (lba << shift, (blocks << shift) as usize);
+        let pooled = || pool_segments(reactor.pool(), bytes);
+        Some(match &mut self.operation {
+            Operation::Read { buffers, .. } => {
                 let into = match std::mem::replace(buffers, ReadBuffers::Lend) {
                     ReadBuffers::Into(segments) => segments,
-                    _ => pool_segments(reactor.pool(), (*blocks as usize) << shift)?,
+                    _ => pooled()?,
                 };
-                Some(Io::Read {
-                    offset: *lba << shift,
-                    into,
-                })
+                Io::Read { offset, into }
             }
-            Operation::Compare { lba, blocks, .. } => {
-                let bytes = (*blocks as usize) << shift;
+            Operation::Compare { .. } => {
                 // It holds memory while it waits: where the pool has none, it takes its own.
-                let into = pool_segments(reactor.pool(), bytes)
-                    .unwrap_or_else(|| Segments::from_iter([Segment::heap(bytes)]));
-                Some(Io::Read {
-                    offset: *lba << shift,
-                    into,
-                })
+                let own = || Segments::from_iter([Segment::heap(bytes)]);
+                let into = pooled().unwrap_or_else(own);
+                Io::Read { offset, into }
             }
-            Operation::Write { lba, data, .. } => Some(Io::Write {
-                offset: *lba << shift,
-                data: std::mem::take(data),
-            }),
-            Operation::CompareWrite { lba, data, .. } => {
+            Operation::Write { data, .. } => {
+                let data = std::mem::take(data);
+                Io::Write { offset, data }
+            }
+            Operation::CompareWrite { data, .. } => {
                 let (compare, write) = compare_write_halves(data);
                 let mut what = Box::new(CompareWrite {
                     compare: [0; COMPARE_WRITE_BYTES],
@@ -845,13 +822,10 @@ impl Entry {
                 });
                 copy_views(&compare, &mut what.compare);
                 copy_views(&write, &mut what.data);
-                Some(Io::CompareWrite {
-                    offset: *lba << shift,
-                    what,
-                })
+                Io::CompareWrite { offset, what }
             }
             _ => unreachable!("only these are transfers"),
-        }
+        })
     }
 
     /// Gives the memory of an operation that yielded nothing back to its request.
@@ -887,22 +861,20 @@ impl Entry {
     }
 
     fn after_transfer(&mut self, count: usize, io: Io, geometry: &Geometry) -> Option<Ended> {
+        // librbd reads less where the image has become shorter.
+        let is_whole = |into: &Segments| count == segments_len(into);
         match (&mut self.operation, io) {
-            (Operation::Read { buffers, .. }, Io::Read { into, .. }) => {
-                // librbd reads less where the image has become shorter.
-                if count != segments_len(&into) {
-                    *buffers = ReadBuffers::Into(into);
-                    return Some(Err(VolumeError::Medium));
-                }
+            (Operation::Read { buffers, .. }, Io::Read { into, .. }) if is_whole(&into) => {
                 *buffers = ReadBuffers::Filled(freeze(into));
                 Some(Ok(()))
             }
-            (Operation::Compare { data, .. }, Io::Read { into, .. }) => {
-                if count != segments_len(&into) {
-                    return Some(Err(VolumeError::Medium));
-                }
+            (Operation::Compare { data, .. }, Io::Read { into, .. }) if is_whole(&into) => {
                 let there: Views = freeze(into);
                 Some(compare_views(data, &there))
+            }
+            (_, io @ Io::Read { .. }) => {
+                self.give_back(io);
+                Some(Err(VolumeError::Medium))
             }
             (Operation::Write { data, .. }, Io::Write { data: views, .. }) => {
                 *data = views;

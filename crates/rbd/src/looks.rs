@@ -4,15 +4,15 @@
 //! [`AutoLimits::look`]; otherwise ever more seldom, and then at what the queues count alone.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weir_volume::parts::lock;
 
 use crate::auto::{AutoLimits, Busy, Judge, Load, Look, Reason, Share, percent};
 use crate::cluster::{Client, let_go};
-use crate::host::{RbdHost, try_in_background};
+use crate::host::{RbdHost, attend};
 use crate::options::Sharing;
 use crate::threads::{self, Thread};
 use crate::usage::BusiestThread;
@@ -25,36 +25,22 @@ const SETTLE_LOOKS: u32 = 3;
 
 /// Has the shared clients of a host looked at, if they are not yet.
 pub(crate) fn begin(host: &Arc<RbdHost>) {
-    let mut looking = lock(&host.looking);
-    if *looking {
-        return;
-    }
-    let (looked_at, limits) = (Arc::downgrade(host), host.auto_limits);
-    let started = try_in_background("weir-rbd-auto", move || run(&looked_at, &limits));
-    if let Err(error) = &started {
-        tracing::warn!(%error, "no thread can be had to look at clients: no volume moves to a client of its own until another is opened");
-    }
-    *looking = started.is_ok();
-}
-
-fn run(host: &Weak<RbdHost>, limits: &AutoLimits) {
-    let mut seen = Seen::default();
-    let mut pause = limits.look;
-    loop {
-        std::thread::sleep(pause);
-        let Some(host) = host.upgrade() else { return };
-        let mut looking = lock(&host.looking);
-        let volumes = host.open_volumes();
-        if !volumes.iter().any(|volume| is_auto(volume)) {
-            *looking = false;
-            return;
-        }
-        drop(looking);
-        pause = match seen.look(&host, &volumes, limits) {
-            true => limits.look,
-            false => (pause * 2).clamp(limits.look, IDLE_LOOK_MAX.max(limits.look)),
-        };
-    }
+    let (limits, mut seen) = (host.auto_limits, Seen::default());
+    let longest = IDLE_LOOK_MAX.max(limits.look);
+    attend(
+        host,
+        |host| &host.looking,
+        "weir-rbd-auto",
+        is_auto,
+        limits.look,
+        move |host, volumes, pause| {
+            if seen.look(host, volumes, &limits) {
+                limits.look
+            } else {
+                (pause * 2).clamp(limits.look, longest)
+            }
+        },
+    );
 }
 
 fn is_auto(volume: &Shared) -> bool {
@@ -186,13 +172,10 @@ impl Seen {
         let done: BTreeMap<u64, Load> = loads.keys().map(|id| (*id, done(id))).collect();
         let flows = done.values().any(|load| load.operations > 0);
         // What there is of the system to ask is asked where there is something to see.
-        let busiest = match flows {
-            true => seen.busiest(&shared.client),
-            false => {
-                seen.busy.clear();
-                None
-            }
-        };
+        if !flows {
+            seen.busy.clear();
+        }
+        let busiest = flows.then(|| seen.busiest(&shared.client)).flatten();
         *lock(&shared.client.busiest_thread) = busiest.as_ref().map(|busy| BusiestThread {
             name: busy.name.clone(),
             percent: percent(busy.time, threads::time_of(elapsed)),

@@ -33,7 +33,7 @@ use crate::error::CephError;
 use crate::host::{Opened, in_background};
 use crate::owner::{self, Former};
 use crate::threads;
-use crate::volume::{Life, Message, Phase, Shared};
+use crate::volume::{Life, Phase, Shared};
 
 /// How long requests wait at most for what is in flight to end, before a move is called off. Half of a request's time-out where that is
 /// less, so that none times out by it.
@@ -228,18 +228,14 @@ impl Shared {
         to: Phase,
         life: Option<Arc<Life>>,
     ) -> Result<(), NotMoved> {
-        let _telling = lock(&self.telling);
         let mut state = lock(&self.state);
         if state.phase != from || state.number != number {
             return Err(NotMoved::Overtaken);
         }
         state.phase = to;
-        state.life.clone_from(&life);
+        state.life = life;
         drop(state);
-        self.post(|| match &life {
-            Some(life) => Message::Attach(Arc::clone(life)),
-            None => Message::Pause(number),
-        });
+        self.changed();
         Ok(())
     }
 

@@ -95,17 +95,6 @@ pub(crate) fn take(
         action: format!("cannot write to {name}"),
         owner,
     };
-    let held = |holder: &str| {
-        because(format!(
-            "the client of this process at {holder} has not let go of it yet"
-        ))
-    };
-    let waited_for = |holder: &str| {
-        because(format!(
-            "the client at {holder} has it, is alive, and is no gateway (a command such as `rbd resize`, perhaps): it is waited for until that lets go of it"
-        ))
-    };
-    let lets_go = |holder: &str| former.is_some_and(|former| !former.cut_off && former.has(holder));
     let mut looks = 1;
     loop {
         let holder = match image.lock_owner().map_err(failed)? {
@@ -121,22 +110,20 @@ pub(crate) fn take(
             },
         };
         let Some(holder) = holder else {
-            let Err(errno) = image.acquire_lock() else {
-                break;
-            };
-            let holder = image.lock_owner().ok().flatten();
-            return Err(match holder.filter(|holder| lets_go(holder)) {
-                Some(holder) => held(&holder),
+            match image.acquire_lock() {
+                Ok(()) => return sign(image, &client.address, me).map_err(failed),
                 // Someone was faster.
-                None if matches!(errno, EROFS | EBUSY) && looks < LOOKS_MAX => {
+                Err(EROFS | EBUSY) if looks < LOOKS_MAX => {
                     looks += 1;
                     continue;
                 }
-                None => failed(errno),
-            });
+                Err(errno) => return Err(failed(errno)),
+            }
         };
-        if lets_go(&holder) {
-            return Err(held(&holder));
+        if former.is_some_and(|former| !former.cut_off && former.has(&holder)) {
+            return Err(because(format!(
+                "the client of this process at {holder} has not let go of it yet"
+            )));
         }
         let kept = image.metadata(KEY).map_err(failed)?;
         let kept = kept.as_deref().and_then(Owner::parse);
@@ -149,7 +136,9 @@ pub(crate) fn take(
         if let Some(other) = refuses(known.as_ref(), alive, me, mine) {
             return Err(match other {
                 Some(owner) => locked(format!("gateway {} (client {holder})", owner.name)),
-                None if mine.is_some() => waited_for(&holder),
+                None if mine.is_some() => because(format!(
+                    "the client at {holder} has it, is alive, and is no gateway (a command such as `rbd resize`, perhaps): it is waited for until that lets go of it"
+                )),
                 None => locked(format!("the client at {holder}")),
             });
         }
@@ -175,7 +164,6 @@ pub(crate) fn take(
             Err(errno) => return Err(failed(errno)),
         }
     }
-    sign(image, &client.address, me).map_err(failed)
 }
 
 /// Leaves word that the lock is this process's, by way of one of these clients.

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use weir_memory::{Segments, Views};
 use weir_reactor::{Delivery, Ticket};
 
+use crate::images::{Snapshot, Trashed};
+
 /// The lowest version of librbd that is used: that of Ceph 16.2.
 pub(crate) const RBD_VERSION_MIN: (i32, i32) = (1, 16);
 
@@ -525,9 +527,6 @@ impl Drop for ImageOptions {
     }
 }
 
-/// An image in the trash: identifier, name, and when it may be deleted for good (Unix time).
-pub(crate) type Trashed = (String, String, i64);
-
 impl Pool {
     fn api(&self) -> &'static Api {
         self.rados.api
@@ -577,9 +576,12 @@ impl Pool {
         list(
             // SAFETY: there is room for as many as is said.
             |items, count| unsafe { (api.rbd_trash_list)(self.raw, items, count) },
-            // SAFETY: strings that end.
-            |info: &TrashInfo| unsafe {
-                (owned(info.id), owned(info.name), info.deferment_end_time)
+            |info: &TrashInfo| Trashed {
+                // SAFETY: a string that ends.
+                id: unsafe { owned(info.id) },
+                // SAFETY: likewise.
+                name: unsafe { owned(info.name) },
+                kept_until: info.deferment_end_time,
             },
             // SAFETY: as it was filled.
             |items, count| unsafe { (api.rbd_trash_list_cleanup)(items, count) },
@@ -754,8 +756,7 @@ impl RawImage {
         done(unsafe { (self.api().rbd_snap_remove)(self.raw, name.as_ptr()) })
     }
 
-    /// The snapshots: name and size in bytes.
-    pub(crate) fn snapshots(&self) -> Result<Vec<(String, u64)>, Errno> {
+    pub(crate) fn snapshots(&self) -> Result<Vec<Snapshot>, Errno> {
         let api = self.api();
         list(
             |items, count| {
@@ -765,8 +766,11 @@ impl RawImage {
                 *count = check(result).unwrap_or(room) as usize;
                 result
             },
-            // SAFETY: a string that ends.
-            |info: &SnapInfo| unsafe { (owned(info.name), info.size) },
+            |info: &SnapInfo| Snapshot {
+                // SAFETY: a string that ends.
+                name: unsafe { owned(info.name) },
+                bytes: info.size,
+            },
             |items, count| {
                 if count > 0 {
                     // SAFETY: as it was filled; a list of none has nothing to free.

@@ -81,16 +81,8 @@ impl End {
 
 /// What a queue is told.
 pub(crate) enum Message {
-    /// Lives up to this one are over: submit nothing to them.
-    Detach(u64),
-    /// Nothing of the lives up to this one can land any more.
-    Fenced(u64),
-    /// A new life.
-    Attach(Arc<Life>),
-    /// The image cannot be reached: fail what waits for a life, and what comes.
-    Lost,
-    /// Let go of lives up to this one for now: it comes back, or another one does.
-    Pause(u64),
+    /// The volume's state is another one.
+    Changed,
     /// Reply when all that was taken before has ended.
     Drain(Arc<WhenAll>),
 }
@@ -164,10 +156,12 @@ pub(crate) struct State {
     pub(crate) move_not_before: u64,
     /// The last life of which the client is cut off, or being cut off.
     ended: u64,
+    /// The last of which nothing can land any more.
+    pub(crate) fenced: u64,
     /// Whether it belongs apart from others.
     silence: Silence,
     /// Watchers were told that it is lost.
-    lost: bool,
+    pub(crate) lost: bool,
     /// Watchers were told that what is unanswered may land still.
     unfenced: bool,
     trouble: Option<Trouble>,
@@ -179,6 +173,14 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// The last life that is over: queues submit nothing to it. That of an image that moves comes back, or another one does.
+    pub(crate) fn over(&self) -> u64 {
+        match self.life {
+            None if self.phase != Phase::Moving => self.number,
+            _ => self.number - 1,
+        }
+    }
+
     /// A life has ended for this reason.
     pub(crate) fn ended_for(&mut self, why: &str) {
         self.trouble = Some(Trouble {
@@ -242,8 +244,7 @@ pub(crate) struct Shared {
     pub(crate) state: Mutex<State>,
     /// Held while it moves, and while it is resized.
     pub(crate) changing: Mutex<()>,
-    /// Held while queues and watchers are told that the image is lost, paused or back, so that they hear it in the order in which it came
-    /// about. Taken before `state`.
+    /// Held while watchers are told that the image is lost or back, so that they hear it in the order in which it came about. Taken before `state`.
     pub(crate) telling: Mutex<()>,
     /// Operations that were answered while librbd has their buffers.
     pub(crate) orphans: AtomicU32,
@@ -353,11 +354,11 @@ impl Drop for RbdVolume {
 /// What is deallocated in: of each object that it is on, [`DEALLOCATE_BYTES`].
 fn deallocate_bytes(shape: &Shape) -> u64 {
     let of_an_object = DEALLOCATE_BYTES.min(shape.object_bytes);
-    match shape.stripe_unit_bytes >= of_an_object {
-        true => of_an_object,
-        // Stripe units are powers of two, as parts of an object: so many of them are of one object.
-        false => of_an_object * shape.stripe_count.max(1),
+    if shape.stripe_unit_bytes >= of_an_object {
+        return of_an_object;
     }
+    // Stripe units are powers of two, as parts of an object: so many of them are of one object.
+    of_an_object * shape.stripe_count.max(1)
 }
 
 fn geometry_of(shape: &Shape, options: &Options, read_only: bool) -> Result<Geometry, CephError> {
@@ -556,9 +557,14 @@ impl Shared {
         }
     }
 
-    pub(crate) fn post(&self, message: impl Fn() -> Message) {
+    fn post(&self, message: impl Fn() -> Message) {
         let mailboxes = lock(&self.mailboxes).clone();
         mailboxes.iter().for_each(|mailbox| mailbox.post(message()));
+    }
+
+    /// Has queues look at the state.
+    pub(crate) fn changed(&self) {
+        self.post(|| Message::Changed);
     }
 
     /// Closes the image as soon as what is in flight has ended.
@@ -568,11 +574,9 @@ impl Shared {
             return;
         }
         state.phase = Phase::Closed;
-        let (number, life) = (state.number, state.life.take());
-        let claim = state.claim.take();
+        let (life, claim) = (state.life.take(), state.claim.take());
         drop(state);
-        self.post(|| Message::Detach(number));
-        self.post(|| Message::Lost);
+        self.changed();
         drop((life, claim));
     }
 
@@ -601,14 +605,14 @@ impl Shared {
             volume = %self.name, client = %life.client().address, why,
             "the image's client is cut off"
         );
-        self.post(|| Message::Detach(number));
+        self.changed();
         let (shared, life) = (Arc::clone(self), Arc::clone(life));
         in_background("weir-rbd-fence", move || shared.recover(life, end));
     }
 
     /// Cuts the client off, then opens the image again. Blocks for as long as that takes.
     fn recover(self: &Arc<Self>, life: Arc<Life>, end: End) {
-        let (number, client) = (life.number, Arc::clone(life.client()));
+        let client = Arc::clone(life.client());
         if end.is_unanswered() {
             client.is_silent_for(self.id);
         }
@@ -622,7 +626,8 @@ impl Shared {
             self.note(&format!("the client cannot be cut off yet: {error}"));
             pause.wait();
         }
-        self.post(|| Message::Fenced(number));
+        lock(&self.state).fenced = life.number;
+        self.changed();
         // Not before: an image that is closed gives up its lock, and another would write while what is in doubt may land still.
         drop(life);
         tracing::warn!(volume = %self.name, client = %client.address, "the client is cut off: what it left unanswered can no longer land");
@@ -815,14 +820,14 @@ impl Shared {
         }
         state.phase = Phase::Serving;
         state.number = number;
-        state.life = Some(Arc::clone(&life));
+        state.life = Some(life);
         state.silence.opened(now);
         state.trouble = None;
         note(&mut state);
         self.troubled.store(0, Ordering::Relaxed);
         let was_lost = std::mem::replace(&mut state.lost, false);
         drop(state);
-        self.post(|| Message::Attach(Arc::clone(&life)));
+        self.changed();
         if was_lost {
             self.watchers.tell(VolumeEvent::Restored);
         }
@@ -870,7 +875,7 @@ impl Shared {
         state.unfenced = state.phase == Phase::Fencing;
         let unfenced = state.unfenced;
         drop(state);
-        self.post(|| Message::Lost);
+        self.changed();
         self.watchers.tell(VolumeEvent::Lost);
         if unfenced {
             self.watchers.tell(VolumeEvent::Unfenced);
@@ -969,20 +974,15 @@ impl Volume for RbdVolume {
         sink: Rc<dyn CompletionSink>,
     ) -> Result<Box<dyn Queue>, VolumeError> {
         let shared = &self.shared;
-        let mailbox = Mailbox::new();
-        // Whoever changes the life tells every mailbox that is there afterwards.
-        let mut mailboxes = lock(&shared.mailboxes);
-        let state = lock(&shared.state);
-        if state.lost || matches!(state.phase, Phase::Gone | Phase::Closed) {
-            return Err(VolumeError::Lost);
+        {
+            let state = lock(&shared.state);
+            if state.lost || matches!(state.phase, Phase::Gone | Phase::Closed) {
+                return Err(VolumeError::Lost);
+            }
         }
-        let life = state.life.clone();
-        // That of an image that moves comes back, or another one does.
-        let over = match life {
-            None if state.phase != Phase::Moving => state.number,
-            _ => state.number - 1,
-        };
-        drop(state);
+        // Before it looks at the state: whoever changes that tells every mailbox that is there afterwards.
+        let mailbox = Mailbox::new();
+        let mut mailboxes = lock(&shared.mailboxes);
         mailboxes.retain(|mailbox| !mailbox.is_closed());
         mailboxes.push(Arc::clone(&mailbox));
         drop(mailboxes);
@@ -992,7 +992,6 @@ impl Volume for RbdVolume {
             depth,
             sink,
             mailbox,
-            (life, over),
             self,
         )))
     }

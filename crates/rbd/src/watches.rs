@@ -23,7 +23,7 @@ use weir_volume::parts::lock;
 use crate::auto::Reason;
 use crate::cluster::{Client, is_same_client};
 use crate::error::{EBUSY, EINVAL, Fault};
-use crate::host::{RbdHost, try_in_background};
+use crate::host::{RbdHost, attend};
 use crate::sys::{Errno, RawImage};
 use crate::threads;
 use crate::volume::{End, Life, Phase, Shared};
@@ -138,9 +138,10 @@ impl Watched {
             Ok(found) => found,
             Err(errno) if Fault::of(errno) == Fault::Blocklisted => {
                 self.refused += 1;
-                return match self.refused >= ENDS_AFTER {
-                    true => Verdict::End(End::Blocklisted),
-                    false => Verdict::Nothing,
+                return if self.refused >= ENDS_AFTER {
+                    Verdict::End(End::Blocklisted)
+                } else {
+                    Verdict::Nothing
                 };
             }
             // The cluster has not told, and librbd may have been as much in the dark: what it had put down it takes up again now.
@@ -160,9 +161,10 @@ impl Watched {
         }
         if watch {
             self.unwatched = 0;
-            return match std::mem::take(&mut self.told) {
-                true => Verdict::Back,
-                false => Verdict::Nothing,
+            return if std::mem::take(&mut self.told) {
+                Verdict::Back
+            } else {
+                Verdict::Nothing
             };
         }
         self.unwatched += 1;
@@ -171,71 +173,74 @@ impl Watched {
             return Verdict::Lost;
         }
         // What does not come about is tried again after as long.
-        match self.found && self.unwatched.is_multiple_of(limits.moved_after) {
-            true => Verdict::Move,
-            false => Verdict::Nothing,
+        if self.found && self.unwatched.is_multiple_of(limits.moved_after) {
+            Verdict::Move
+        } else {
+            Verdict::Nothing
         }
     }
 }
 
 /// Has the images of a host that are open for writing checked, if they are not yet.
 pub(crate) fn begin(host: &Arc<RbdHost>) {
-    let mut checking = lock(&host.checking);
-    if *checking {
-        return;
-    }
-    let (checked, limits) = (Arc::downgrade(host), host.watch_limits);
-    let started = try_in_background("weir-rbd-watch", move || run(&checked, limits));
-    if let Err(error) = &started {
-        tracing::warn!(%error, "no thread can be had to look after images: that a watch is lost is not seen until another is opened");
-    }
-    *checking = started.is_ok();
+    let (limits, mut rounds) = (host.watch_limits, Rounds::default());
+    attend(
+        host,
+        |host| &host.checking,
+        "weir-rbd-watch",
+        is_for_writing,
+        limits.check,
+        move |_, volumes, pause| {
+            rounds.go_on(volumes, limits);
+            pause
+        },
+    );
 }
 
-fn run(host: &Weak<RbdHost>, limits: WatchLimits) {
-    let mut rounds: Vec<Round> = Vec::new();
-    let mut full = BTreeSet::new();
-    loop {
-        std::thread::sleep(limits.check);
-        let Some(host) = host.upgrade() else { return };
-        let mut checking = lock(&host.checking);
-        let volumes = host.open_volumes();
-        if !volumes.iter().any(|volume| is_for_writing(volume)) {
-            *checking = false;
-            return;
-        }
-        drop(checking);
-        rounds.retain(|round| !round.thread.is_finished());
+/// The rounds that there are, and the clients of which as many stand still as may.
+#[derive(Default)]
+struct Rounds {
+    rounds: Vec<Round>,
+    full: BTreeSet<String>,
+}
+
+impl Rounds {
+    /// Begins the rounds that are due.
+    fn go_on(&mut self, volumes: &[Arc<Shared>], limits: WatchLimits) {
+        self.rounds.retain(|round| !round.thread.is_finished());
         let mut now_full = BTreeSet::new();
-        for (client, images) in by_client(&volumes) {
-            let of_client = rounds.iter_mut().filter(|round| round.client == client);
+        for (client, images) in by_client(volumes) {
+            let of_client = self
+                .rounds
+                .iter_mut()
+                .filter(|round| round.client == client);
             // Each is asked, as that counts.
             let goes_on: Vec<bool> = of_client.map(Round::goes_on).collect();
             if goes_on.contains(&true) {
                 continue;
             }
             if goes_on.len() >= ROUNDS_MAX {
-                if !full.contains(&client) {
+                if !self.full.contains(&client) {
                     tell_full(&client, &images);
                 }
                 now_full.insert(client);
                 continue;
             }
             match Round::begin(&client, images, limits) {
-                Ok(round) => rounds.push(round),
+                Ok(round) => self.rounds.push(round),
                 // The next time, perhaps.
                 Err(error) => {
                     tracing::debug!(%error, client, "no thread can be had to check images");
                 }
             }
         }
-        for client in full.difference(&now_full) {
+        for client in self.full.difference(&now_full) {
             tracing::info!(client, "the images of this client are looked at again");
         }
-        full = now_full;
+        self.full = now_full;
         for volume in volumes.iter().filter(|volume| is_for_writing(volume)) {
             let client = volume.client();
-            let is_unchecked = client.is_some_and(|client| full.contains(&client.address));
+            let is_unchecked = client.is_some_and(|client| self.full.contains(&client.address));
             volume.unchecked.store(is_unchecked, Relaxed);
         }
     }
