@@ -539,10 +539,6 @@ impl Client {
         self.images.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn group(&self) -> &Arc<Group> {
-        &self.group
-    }
-
     pub(crate) fn is_fenced(&self) -> bool {
         self.fenced.load(Ordering::Relaxed)
     }

@@ -175,6 +175,21 @@ pub(crate) fn attend(
     *is_there = started.is_ok();
 }
 
+/// Those of some volumes that are served, by the client that serves them.
+pub(crate) fn by_client(
+    volumes: &[Arc<Shared>],
+    counts: impl Fn(&Shared) -> bool,
+) -> BTreeMap<String, Vec<Arc<Shared>>> {
+    let mut all: BTreeMap<String, Vec<Arc<Shared>>> = BTreeMap::new();
+    for volume in volumes.iter().filter(|volume| counts(volume)) {
+        if let Some(life) = volume.serving() {
+            let of_client = all.entry(life.client().address.clone());
+            of_client.or_default().push(Arc::clone(volume));
+        }
+    }
+    all
+}
+
 /// This program as a user of Ceph.
 pub struct RbdHost {
     pub(crate) ceph: Arc<Ceph>,

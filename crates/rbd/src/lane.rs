@@ -503,29 +503,22 @@ impl Lane {
     fn answer_now(&self, key: Key, error: VolumeError) {
         let mut slots = self.slots.borrow_mut();
         let entry = slots.get_mut(key);
+        assert!(!entry.orphan, "a request is answered once");
         let error = entry.failed(error);
         if !matches!(entry.place, Place::Below { .. }) {
             drop(slots);
             self.waiting.borrow_mut().retain(|&waiting| waiting != key);
-            self.finish(key, Err(error));
-        } else if self.orphans.get() < self.depth {
-            drop(slots);
-            self.answer_early(key, error);
+            return self.finish(key, Err(error));
         }
-        // The others follow when an orphan has come home.
-    }
-
-    /// Answers a request of which librbd has the buffers still.
-    fn answer_early(&self, key: Key, error: VolumeError) {
-        let mut slots = self.slots.borrow_mut();
-        let entry = slots.get_mut(key);
-        assert!(!entry.orphan, "a request is answered once");
+        if self.orphans.get() == self.depth {
+            // It follows when an orphan has come home.
+            return;
+        }
         entry.orphan = true;
-        let operation = std::mem::replace(&mut entry.operation, Operation::Flush);
         let completion = Completion {
             token: entry.token,
             result: Err(error),
-            operation,
+            operation: std::mem::replace(&mut entry.operation, Operation::Flush),
         };
         drop(slots);
         self.count_orphans(1);

@@ -84,6 +84,17 @@ pub enum NotMoved {
 }
 
 impl Shared {
+    /// Whether the volume may move now, in ticks, and can have a client of its own.
+    pub(crate) fn may_move(&self, now: u64) -> bool {
+        let (host, group) = (&self.host, self.host.group(&self.options));
+        !self.has_volatile_cache()
+            && now >= lock(&self.state).move_not_before
+            && now >= group.move_not_before.load(Ordering::Relaxed)
+            && !group.moving.load(Ordering::Acquire)
+            && !host.has_fenced(&self.options)
+            && host.own_clients() < host.auto_limits.own_clients_max
+    }
+
     /// Moves the volume in the background, because measurement says so, or a check. One volume of a cluster's at a time.
     pub(crate) fn begin_move(self: &Arc<Self>, reason: Reason) {
         let group = self.host.group(&self.options);
@@ -149,7 +160,7 @@ impl Shared {
                     Ok(opened) => (opened, Err(NotMoved::NotOpened(error))),
                     Err(error) => {
                         // Such a client keeps its lock.
-                        former.cut_off = matches!(error, CephError::Blocklisted { .. });
+                        former.cut_off = error.is_blocklisted();
                         return Err(self.reopen(former, error));
                     }
                 }

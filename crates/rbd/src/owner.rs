@@ -86,7 +86,7 @@ pub(crate) fn take(
     }
     let action = || format!("cannot take the lock of {name}");
     let failed = |errno: Errno| CephError::new(action(), id, errno);
-    let because = |reason| CephError::Other {
+    let because = |reason| CephError::Failed {
         action: action(),
         reason,
         errno: EBUSY,
@@ -153,7 +153,7 @@ pub(crate) fn take(
             // It is another's by now, or nobody's.
             Err(ENOENT | EBUSY | EAGAIN) if looks < LOOKS_MAX => looks += 1,
             Err(errno @ EINVAL) => {
-                return Err(CephError::Other {
+                return Err(CephError::Failed {
                     action: action(),
                     reason: format!(
                         "librbd could not have its holder blocklisted; librbd 16 cannot where rbd_blocklist_expire_seconds is configured: `rbd config image rm {name} rbd_blocklist_expire_seconds` (or `rbd config pool rm`) is the way out"

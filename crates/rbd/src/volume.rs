@@ -297,7 +297,6 @@ impl RbdVolume {
             failed_sync: FailedSync::default(),
             mailboxes: Mutex::default(),
             state: Mutex::new(State {
-                number: 1,
                 claim: opened.claim.clone(),
                 ..State::default()
             }),
@@ -313,10 +312,7 @@ impl RbdVolume {
             tail_bytes,
             image_id: opened.image.id(),
         });
-        let life = shared.life_of(opened, 1);
-        lock(&shared.state).life = Some(life);
-        // It may have been resized before it was watched.
-        shared.look_at_size();
+        shared.begin_life(opened, |_| ());
         Ok(Arc::new(RbdVolume { shared }))
     }
 
@@ -390,17 +386,6 @@ fn geometry_of(shape: &Shape, options: &Options, read_only: bool) -> Result<Geom
             shape.bytes,
             block_size.bytes()
         ));
-    }
-    if shape.bytes >> shift == 0 {
-        return Err(CephError::Other {
-            action: format!("cannot open image {}", options.name),
-            reason: format!(
-                "its {} bytes are less than a block of {}",
-                shape.bytes,
-                block_size.bytes()
-            ),
-            errno: 0,
-        });
     }
     let volatile_cache = options.cache.is_volatile();
     Ok(Geometry {
@@ -621,10 +606,10 @@ impl Shared {
         if lock(&self.state).silence.ended(unanswered, now, io_timeout) {
             tracing::warn!(volume = %self.name, "the cluster did not answer the image again: from now on it has no clients that others share");
         }
-        let mut pause = Pause::new();
+        let mut pause = RETRY.0;
         while let Err(error) = client.cut_off() {
             self.note(&format!("the client cannot be cut off yet: {error}"));
-            pause.wait();
+            wait(&mut pause);
         }
         lock(&self.state).fenced = life.number;
         self.changed();
@@ -661,7 +646,7 @@ impl Shared {
         if opened.image.id() == self.image_id {
             return Ok(opened);
         }
-        Err(CephError::Other {
+        Err(CephError::Failed {
             action: format!("cannot go on with {}", self.options.name),
             reason: "the image that has its name is another one than it was; to serve that, remove the volume and add it again".to_owned(),
             errno: ENOENT,
@@ -713,11 +698,11 @@ impl Shared {
 
     /// Opens the image again, until that is done, or is in vain. Blocks for as long as that takes.
     pub(crate) fn open_again(self: &Arc<Self>, former: &Former) {
-        let mut pause = Pause::new();
+        let mut pause = RETRY.0;
         while let Err(error) = self.try_open_again(former)
             && !error.is_final()
         {
-            pause.wait();
+            wait(&mut pause);
         }
     }
 
@@ -897,18 +882,10 @@ fn mark_of(kind: OperationKind) -> u8 {
     kind as u8 + 1
 }
 
-/// Pauses between attempts, each twice as long as the one before.
-struct Pause(Duration);
-
-impl Pause {
-    fn new() -> Self {
-        Pause(RETRY.0)
-    }
-
-    fn wait(&mut self) {
-        std::thread::sleep(self.0);
-        self.0 = (self.0 * 2).min(RETRY.1);
-    }
+/// Waits between two attempts, each time twice as long as before.
+fn wait(pause: &mut Duration) {
+    std::thread::sleep(*pause);
+    *pause = (*pause * 2).min(RETRY.1);
 }
 
 impl RbdVolume {

@@ -11,7 +11,7 @@
 //! once, [`ROUNDS_MAX`], and no more begin. What the cluster does not answer says nothing of the watch. A round is its client's: an image
 //! that has another when its turn comes is that one's to look at.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -23,7 +23,7 @@ use weir_volume::parts::lock;
 use crate::auto::Reason;
 use crate::cluster::{Client, is_same_client};
 use crate::error::{EBUSY, EINVAL, Fault};
-use crate::host::{RbdHost, attend};
+use crate::host::{RbdHost, attend, by_client};
 use crate::sys::{Errno, RawImage};
 use crate::threads;
 use crate::volume::{End, Life, Phase, Shared};
@@ -209,7 +209,7 @@ impl Rounds {
     fn go_on(&mut self, volumes: &[Arc<Shared>], limits: WatchLimits) {
         self.rounds.retain(|round| !round.thread.is_finished());
         let mut now_full = BTreeSet::new();
-        for (client, images) in by_client(volumes) {
+        for (client, images) in by_client(volumes, is_for_writing) {
             let of_client = self
                 .rounds
                 .iter_mut()
@@ -311,18 +311,6 @@ fn is_for_writing(volume: &Shared) -> bool {
     !volume.read_only && lock(&volume.state).phase != Phase::Closed
 }
 
-/// The images that are served for writing, by the client that serves them.
-fn by_client(volumes: &[Arc<Shared>]) -> BTreeMap<String, Vec<Arc<Shared>>> {
-    let mut all: BTreeMap<String, Vec<Arc<Shared>>> = BTreeMap::new();
-    for volume in volumes.iter().filter(|volume| is_for_writing(volume)) {
-        if let Some(life) = volume.serving() {
-            let of_client = all.entry(life.client().address.clone());
-            of_client.or_default().push(Arc::clone(volume));
-        }
-    }
-    all
-}
-
 /// The life of an image that is to be checked: the image is a client's still, its time has come, and no other round stands at it.
 fn due(volume: &Weak<Shared>, client: &str, limits: &WatchLimits) -> Option<Arc<Life>> {
     let volume = volume.upgrade()?;
@@ -402,14 +390,7 @@ impl Shared {
     /// Moves to another client, where that takes nothing from anyone: neighbours are not cut off for a watch.
     fn leave_unwatched(self: &Arc<Self>) {
         // Without a clock nothing is held off for as long as it should be.
-        let Some(now) = threads::now() else { return };
-        let (host, group) = (&self.host, self.host.group(&self.options));
-        let may = !self.has_volatile_cache()
-            && now >= lock(&self.state).move_not_before
-            && now >= group.move_not_before.load(Relaxed)
-            && !host.has_fenced(&self.options)
-            && host.own_clients() < host.auto_limits.own_clients_max;
-        if may {
+        if threads::now().is_some_and(|now| self.may_move(now)) {
             self.begin_move(Reason::Unwatched);
         }
     }
