@@ -26,13 +26,6 @@ const DISCARD_BYTES: &str = "65536";
 /// How long connecting waits for the monitors, in seconds.
 const CONNECT_SECONDS: &str = "30";
 
-/// What librados lets be under way at once, of one client, where its configuration does not say: `objecter_inflight_ops` and
-/// `objecter_inflight_op_bytes`, as they are by default.
-const IN_FLIGHT_MAX: InFlightMax = InFlightMax {
-    operations: 1024,
-    bytes: 100 << 20,
-};
-
 /// Which libraries are loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Libraries {
@@ -75,14 +68,6 @@ impl Ceph {
     pub(crate) fn api(&self) -> Result<&'static Api, LibraryError> {
         let load = || Api::load(&self.libraries.rados, &self.libraries.rbd);
         self.api.get_or_init(load).clone()
-    }
-
-    /// The version of librbd, which is loaded for that.
-    ///
-    /// # Errors
-    /// [`LibraryError`].
-    pub fn version(&self) -> Result<(i32, i32, i32), LibraryError> {
-        Ok(self.api()?.version)
     }
 }
 
@@ -270,7 +255,7 @@ impl Group {
     pub(crate) fn own_seat(self: &Arc<Self>) -> Result<Seat, CephError> {
         let client = Arc::new(self.connect(Role::Own)?);
         lock(&self.clients).all.push(Arc::downgrade(&client));
-        self.informed(Seat { client })
+        self.informed(Seat::at(client))
     }
 
     /// What a client asks from now on tells the OSDs too which clients were cut off.
@@ -334,7 +319,6 @@ impl Group {
         free.map(Seat::at)
     }
 
-    /// A client that is to be shared, or a volume's own with its seat taken.
     fn connect(self: &Arc<Self>, role: Role) -> Result<Client, CephError> {
         let before = Before::now();
         let rados = connect(&self.ceph, &self.key.credentials, self.key.cache)?;
@@ -344,11 +328,11 @@ impl Group {
             address: rados.addresses().map_err(failed)?,
             cluster: rados.cluster().map_err(failed)?,
             in_flight_max: in_flight_max(&rados),
-            threads: Mutex::new(before.threads_since()),
+            threads: Mutex::new(before.since().map(|(_, threads)| threads)),
             busiest_thread: Mutex::default(),
             rados: Arc::new(rados),
             role,
-            images: AtomicU32::new(u32::from(role == Role::Own)),
+            images: AtomicU32::new(0),
             fenced: AtomicBool::new(false),
             silent: Mutex::default(),
             cut_off: Mutex::new(false),
@@ -410,7 +394,7 @@ pub(crate) fn let_go(client: Arc<Client>) {
     }
 }
 
-/// What a client's configuration lets be under way.
+/// What a client's configuration lets be under way; where it does not say, Ceph's defaults.
 fn in_flight_max(rados: &Rados) -> InFlightMax {
     let configured = |option, usual| {
         let value = rados.get(option).ok();
@@ -421,8 +405,8 @@ fn in_flight_max(rados: &Rados) -> InFlightMax {
         }
     };
     InFlightMax {
-        operations: configured("objecter_inflight_ops", IN_FLIGHT_MAX.operations),
-        bytes: configured("objecter_inflight_op_bytes", IN_FLIGHT_MAX.bytes),
+        operations: configured("objecter_inflight_ops", 1024),
+        bytes: configured("objecter_inflight_op_bytes", 100 << 20),
     }
 }
 
@@ -463,10 +447,8 @@ pub(crate) struct Client {
 
 /// The process before a client connected.
 struct Before {
-    /// None where another client was connecting.
-    usage: Option<Usage>,
-    /// Likewise.
-    threads: Option<BTreeSet<Thread>>,
+    /// What it had, and its threads; none where another client was connecting, or the system does not tell.
+    process: Option<(Usage, BTreeSet<Thread>)>,
     begun: u64,
 }
 
@@ -495,28 +477,20 @@ impl Before {
     fn now() -> Self {
         let begun = BEGUN.load(Ordering::Relaxed);
         let alone = CONNECTING.load(Ordering::Relaxed) == 0;
+        let process = || Some((Usage::now()?, threads::all()?));
         Before {
-            usage: Usage::now().filter(|_| alone),
-            threads: threads::all().filter(|_| alone),
+            process: alone.then(process).flatten(),
             begun,
         }
     }
 
-    /// What there is more now, where none but this client has begun to connect since.
-    fn cost(&self) -> Option<ClientCost> {
-        let (before, now) = (self.usage?, Usage::now()?);
-        self.is_alone().then(|| before.added_until(&now))
-    }
-
-    /// The threads that have come, likewise.
-    fn threads_since(&self) -> Option<Vec<Thread>> {
-        let (before, now) = (self.threads.as_ref()?, threads::all()?);
-        self.is_alone()
-            .then(|| now.difference(before).copied().collect())
-    }
-
-    fn is_alone(&self) -> bool {
-        BEGUN.load(Ordering::Relaxed) == self.begun + 1
+    /// What there is more now, and the threads that have come, where none but this client has begun to connect since.
+    fn since(&self) -> Option<(ClientCost, Vec<Thread>)> {
+        let (usage, threads) = self.process.as_ref()?;
+        let (now, all) = (Usage::now()?, threads::all()?);
+        let is_alone = BEGUN.load(Ordering::Relaxed) == self.begun + 1;
+        let come = all.difference(threads).copied().collect();
+        is_alone.then(|| (usage.added_until(&now), come))
     }
 }
 
@@ -524,9 +498,10 @@ impl Client {
     /// An image of it is open: where it is the first, the client is as large as it is going to be.
     pub(crate) fn has_image(&self) {
         self.cost.get_or_init(|| {
+            let (cost, threads) = self.before.since().unzip();
             // Those that came with the image belong to it: a list without them would pass for the whole.
-            *lock(&self.threads) = self.before.threads_since();
-            self.before.cost()
+            *lock(&self.threads) = threads;
+            cost
         });
     }
 
@@ -601,7 +576,6 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Takes a seat at a shared client.
     fn at(client: Arc<Client>) -> Self {
         client.images.fetch_add(1, Ordering::Relaxed);
         Seat { client }

@@ -280,12 +280,6 @@ impl RbdHost {
         })
     }
 
-    /// The libraries that it uses.
-    #[must_use]
-    pub fn ceph(&self) -> &Arc<Ceph> {
-        &self.ceph
-    }
-
     /// Who it is.
     #[must_use]
     pub fn identity(&self) -> &Identity {

@@ -454,13 +454,9 @@ impl Lane {
         let mismatch = mismatch_of(&io);
         entry.give_back(io);
         let fault = Fault::of(errno);
-        let told = match fault {
-            Fault::Full | Fault::Refused | Fault::Gone | Fault::Failed => true,
-            // Of what changes the image that ends a life, and its end is told.
-            Fault::LockLost | Fault::InDoubt => !modifies,
-            Fault::Blocklisted | Fault::Differs => false,
-        };
-        if told {
+        // Of what changes the image, these two end a life, and its end is told.
+        let ends_a_life = modifies && matches!(fault, Fault::LockLost | Fault::InDoubt);
+        if !ends_a_life && !matches!(fault, Fault::Blocklisted | Fault::Differs) {
             let kind = entry.operation.kind();
             self.shared.failed(kind, errno, self.reactor.now());
         }

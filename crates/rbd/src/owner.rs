@@ -6,10 +6,10 @@
 //! long as it is alive.
 
 use crate::cluster::{addresses_of, is_same_client};
-use crate::error::{CephError, EBUSY, EINVAL, EROFS};
+use crate::error::{CephError, EBUSY, EINVAL, ENOENT, EROFS};
 use crate::host::{Identity, Opened};
 use crate::options::Options;
-use crate::sys::{ENOENT, Errno, FEATURE_DIRTY_CACHE, FEATURE_EXCLUSIVE_LOCK, RawImage};
+use crate::sys::{Errno, FEATURE_DIRTY_CACHE, FEATURE_EXCLUSIVE_LOCK, RawImage};
 
 const EAGAIN: Errno = 11;
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use weir_memory::{Segments, Views};
 use weir_reactor::{Delivery, Ticket};
 
+use crate::error::ENOENT;
 use crate::images::{Snapshot, Trashed};
 
 /// The lowest version of librbd that is used: that of Ceph 16.2.
@@ -42,8 +43,6 @@ const LIST_FIRST: usize = 64;
 const TEXT_BYTES: (usize, usize) = (4096, 1 << 20);
 /// `ERANGE`: a buffer was too small.
 const ERANGE: i32 = 34;
-/// `ENOENT`.
-pub(crate) const ENOENT: i32 = 2;
 /// `ENOMEM`.
 const ENOMEM: i32 = 12;
 
@@ -143,8 +142,6 @@ macro_rules! functions {
         /// Both libraries: the functions that are used.
         pub(crate) struct Api {
             $($($name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*)*
-            /// librbd's own version.
-            pub(crate) version: (i32, i32, i32),
         }
 
         impl Api {
@@ -154,7 +151,6 @@ macro_rules! functions {
                         // SAFETY: the type is that of the function of this name in the library's header.
                         unsafe { $library.symbol(stringify!($name))? }
                     },)*)*
-                    version: (0, 0, 0),
                 })
             }
         }
@@ -281,11 +277,11 @@ impl Api {
     /// Loads the libraries, for good.
     pub(crate) fn load(rados: &str, rbd: &str) -> Result<&'static Api, LibraryError> {
         let (rados, rbd) = (Loaded::open(rados)?, Loaded::open(rbd)?);
-        let mut api = Api::resolve(&rados, &rbd)?;
-        let (major, minor, extra) = &mut api.version;
+        let api = Api::resolve(&rados, &rbd)?;
+        let (mut major, mut minor, mut extra) = (0, 0, 0);
         // SAFETY: it writes three numbers.
-        unsafe { (api.rbd_version)(major, minor, extra) };
-        if (*major, *minor) < RBD_VERSION_MIN {
+        unsafe { (api.rbd_version)(&raw mut major, &raw mut minor, &raw mut extra) };
+        if (major, minor) < RBD_VERSION_MIN {
             return Err(LibraryError::TooOld {
                 library: rbd.name,
                 reason: format!("it is librbd {major}.{minor}.{extra}"),

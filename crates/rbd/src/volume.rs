@@ -333,12 +333,6 @@ impl RbdVolume {
         });
         tail.into_iter().chain(stays).collect()
     }
-
-    /// What is known of it.
-    #[must_use]
-    pub fn report(&self) -> VolumeReport {
-        self.shared.report()
-    }
 }
 
 impl Drop for RbdVolume {
