@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use weir_block::Volume;
@@ -34,8 +34,9 @@ pub const SCHEME: &str = "rbd";
 /// they do not take others' part.
 pub(crate) const FENCED_OF_IMAGE_MAX: usize = 4;
 const FENCED_MAX: usize = 16;
-/// How long closing everything waits for the cluster.
+/// How long closing everything waits for the cluster, and between two looks whether it has.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(8);
+const CLOSE_LOOK: Duration = Duration::from_millis(5);
 
 /// Who writes to images. Kept with each image's lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,46 +57,6 @@ impl Identity {
             id: bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
             name: name.to_owned(),
         }
-    }
-}
-
-/// What is open, and closes in the background: librbd's own close waits for the cluster.
-#[derive(Default)]
-pub(crate) struct Closing {
-    /// Images that are open, or are being closed.
-    count: Mutex<usize>,
-    fewer: Condvar,
-}
-
-impl Closing {
-    /// Counts an image as open until what is yielded is dropped.
-    fn count(self: &Arc<Self>) -> Counted {
-        *lock(&self.count) += 1;
-        Counted(Arc::clone(self))
-    }
-
-    fn wait(&self, longest: Duration) {
-        let count = lock(&self.count);
-        let waited = self
-            .fewer
-            .wait_timeout_while(count, longest, |count| *count > 0)
-            .unwrap_or_else(PoisonError::into_inner);
-        if *waited.0 > 0 {
-            tracing::warn!(
-                images = *waited.0,
-                "images were not closed in time: their locks are held for a while"
-            );
-        }
-    }
-}
-
-/// An image that is counted as open.
-struct Counted(Arc<Closing>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        *lock(&self.0.count) -= 1;
-        self.0.fewer.notify_all();
     }
 }
 
@@ -198,7 +159,8 @@ pub struct RbdHost {
     open: Mutex<Vec<Weak<Shared>>>,
     /// Images that this process has open for writing, by cluster and name.
     written: Mutex<HashSet<String>>,
-    pub(crate) closing: Arc<Closing>,
+    /// Each image that is open, or is being closed, has this too. librbd's own close waits for the cluster.
+    open_images: Arc<()>,
     pub(crate) auto_limits: AutoLimits,
     /// There is a thread that looks at shared clients, see [`attend`].
     pub(crate) looking: Mutex<bool>,
@@ -214,7 +176,7 @@ pub(crate) struct Opened {
     pub(crate) seat: Seat,
     /// None where it is read alone.
     pub(crate) claim: Option<Arc<Claim>>,
-    _counted: Counted,
+    _counted: Arc<()>,
     pub(crate) shape: Shape,
     /// Its watch was seen to be this client's, as an image's is that is open for writing.
     pub(crate) watched: bool,
@@ -272,7 +234,7 @@ impl RbdHost {
             groups: Mutex::default(),
             open: Mutex::default(),
             written: Mutex::default(),
-            closing: Arc::default(),
+            open_images: Arc::default(),
             auto_limits,
             looking: Mutex::default(),
             watch_limits,
@@ -366,7 +328,7 @@ impl RbdHost {
     /// [`NotMoved`]: the volume goes on as before, unless that says otherwise.
     pub fn give_own_client(&self, url: &str) -> Result<(), NotMoved> {
         let open = self.open_volumes();
-        let volume = open.iter().find(|shared| shared.url() == url);
+        let volume = open.iter().find(|shared| shared.name == url);
         let volume = volume.ok_or(NotMoved::NotServing)?;
         volume.move_to_own_client(Reason::Asked)
     }
@@ -377,7 +339,7 @@ impl RbdHost {
     /// [`CephError`]: it is out of reach still. Where that may change by itself it is tried on.
     pub async fn open_gone(&self, url: &str) -> Result<(), CephError> {
         let all = self.open_volumes();
-        for shared in all.into_iter().filter(|shared| shared.url() == url) {
+        for shared in all.into_iter().filter(|shared| shared.name == url) {
             let opened = elsewhere("weir-rbd-retry", move || shared.open_gone());
             let opened = opened.await;
             opened.unwrap_or_else(|reason| {
@@ -453,7 +415,7 @@ impl RbdHost {
             image,
             seat,
             claim,
-            _counted: self.closing.count(),
+            _counted: Arc::clone(&self.open_images),
             shape: Shape::default(),
             watched: false,
         };
@@ -542,8 +504,22 @@ impl RbdHost {
         for shared in open.iter().filter_map(Weak::upgrade) {
             shared.close();
         }
-        let closing = Arc::clone(&self.closing);
-        let closed = elsewhere("weir-rbd-close", move || closing.wait(CLOSE_TIME_MAX));
+        let images = Arc::downgrade(&self.open_images);
+        // One is the host's own.
+        let open = move || images.strong_count().saturating_sub(1);
+        let closed = elsewhere("weir-rbd-close", move || {
+            let mut looks = CLOSE_TIME_MAX.as_millis() / CLOSE_LOOK.as_millis();
+            while open() > 0 && looks > 0 {
+                std::thread::sleep(CLOSE_LOOK);
+                looks -= 1;
+            }
+            if open() > 0 {
+                tracing::warn!(
+                    images = open(),
+                    "images were not closed in time: their locks are held for a while"
+                );
+            }
+        });
         if let Err(error) = closed.await {
             tracing::warn!(error, "images are not waited for that are being closed");
         }

@@ -142,14 +142,14 @@ struct Lane {
 
 impl RbdQueue {
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        volume: Arc<RbdVolume>,
         reactor: &Reactor,
         depth: u32,
         sink: Rc<dyn CompletionSink>,
         mailbox: Arc<Mailbox<Message>>,
-        volume: Arc<RbdVolume>,
     ) -> Self {
         let depth = depth as usize;
+        let shared = Arc::clone(volume.shared());
         let times = shared.new_times();
         let lane = Rc::new_cyclic(|this| Lane {
             shared,
@@ -899,14 +899,10 @@ impl Future for Attendant {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let lane = Rc::clone(&self.lane);
-        let known = lane
-            .waker
-            .borrow()
-            .as_ref()
-            .is_some_and(|waker| waker.will_wake(context.waker()));
-        if !known {
-            *lane.waker.borrow_mut() = Some(context.waker().clone());
-        }
+        let mut waker = lane.waker.borrow_mut();
+        let own = || context.waker().clone();
+        waker.get_or_insert_with(own).clone_from(context.waker());
+        drop(waker);
         for message in lane.mailbox.take(context) {
             lane.take_message(message);
         }

@@ -13,7 +13,7 @@ use crate::auto::{AutoLimits, Busy, Judge, Load, Look, Share, percent};
 use crate::cluster::{Client, let_go};
 use crate::host::{RbdHost, attend, by_client};
 use crate::options::Sharing;
-use crate::threads::{self, Thread};
+use crate::threads::{self, Thread, Told};
 use crate::usage::BusiestThread;
 use crate::volume::{Phase, Shared};
 
@@ -180,17 +180,14 @@ impl SeenClient {
     /// The thread of a client that had a processor for longest since the last time; none where they cannot be told.
     fn busiest(&mut self, client: &Client) -> Option<Busy> {
         let told = threads::tell_of(&client.threads()?);
-        let mut busiest: Option<(u64, &str)> = None;
-        for thread in &told {
-            let before = self.busy.get(&thread.thread).copied();
-            let busy = before.map_or(0, |before| thread.busy.saturating_sub(before));
-            if busiest.is_none_or(|(most, _)| busy > most) {
-                busiest = Some((busy, &thread.name));
-            }
-        }
-        let busiest = busiest.map(|(ticks, name)| Busy {
-            name: name.to_owned(),
-            time: threads::time_of(ticks),
+        let busy = |thread: &Told| {
+            let before = self.busy.get(&thread.thread);
+            before.map_or(0, |before| thread.busy.saturating_sub(*before))
+        };
+        let busiest = told.iter().max_by_key(|thread| busy(thread));
+        let busiest = busiest.map(|thread| Busy {
+            name: thread.name.clone(),
+            time: threads::time_of(busy(thread)),
         });
         self.busy = told.iter().map(|told| (told.thread, told.busy)).collect();
         busiest

@@ -31,9 +31,9 @@ pub(crate) const FEATURE_EXCLUSIVE_LOCK: u64 = 1 << 2;
 /// `RBD_FEATURE_DIRTY_CACHE` (features.h).
 pub(crate) const FEATURE_DIRTY_CACHE: u64 = 1 << 11;
 /// `RBD_CONFIG_SOURCE_POOL` (librbd.h).
-const CONFIG_SOURCE_POOL: c_int = 1;
+pub(crate) const CONFIG_SOURCE_POOL: c_int = 1;
 /// `RBD_CONFIG_SOURCE_IMAGE` (librbd.h).
-const CONFIG_SOURCE_IMAGE: c_int = 2;
+pub(crate) const CONFIG_SOURCE_IMAGE: c_int = 2;
 /// Bytes that one native compare-and-write takes, all within one sector.
 pub(crate) const COMPARE_WRITE_BYTES: usize = 512;
 
@@ -295,13 +295,8 @@ impl Api {
 /// A call's result: an errno, positive, where it failed.
 pub(crate) type Errno = i32;
 
-fn check(result: c_int) -> Result<c_int, Errno> {
-    if result < 0 { Err(-result) } else { Ok(result) }
-}
-
-/// The same of a call whose result says nothing else.
 fn done(result: c_int) -> Result<(), Errno> {
-    check(result).map(drop)
+    if result < 0 { Err(-result) } else { Ok(()) }
 }
 
 /// Text for C. What holds a zero byte names nothing there.
@@ -636,20 +631,13 @@ unsafe impl Send for RawImage {}
 // SAFETY: as above; the watch is changed by who owns the image alone.
 unsafe impl Sync for RawImage {}
 
-/// Where an option of librbd's has its value from. What is nearer to the image wins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
-    Client,
-    Pool,
-    Image,
-}
-
 /// An option of librbd's, as it is for an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) name: String,
     pub(crate) value: String,
-    pub(crate) source: Source,
+    /// What it is configured for: an image, its pool, or something else. What is nearer to the image wins.
+    pub(crate) source: c_int,
 }
 
 /// What an image is like.
@@ -759,7 +747,7 @@ impl RawImage {
                 let mut room = *count as c_int;
                 // SAFETY: there is room for as many as is said. The result is how many there are.
                 let result = unsafe { (api.rbd_snap_list)(self.raw, items, &raw mut room) };
-                *count = check(result).unwrap_or(room) as usize;
+                *count = if result < 0 { room } else { result } as usize;
                 result
             },
             |info: &SnapInfo| Snapshot {
@@ -887,11 +875,7 @@ impl RawImage {
                 name: unsafe { owned(option.name) },
                 // SAFETY: likewise.
                 value: unsafe { owned(option.value) },
-                source: match option.source {
-                    CONFIG_SOURCE_POOL => Source::Pool,
-                    CONFIG_SOURCE_IMAGE => Source::Image,
-                    _ => Source::Client,
-                },
+                source: option.source,
             },
             // SAFETY: as it was filled.
             |items, count| unsafe { (api.rbd_config_image_list_cleanup)(items, count as c_int) },

@@ -474,10 +474,6 @@ impl Shared {
         self.options.cache.is_volatile() && !self.read_only
     }
 
-    pub(crate) fn url(&self) -> &str {
-        &self.name
-    }
-
     /// Its life, while it serves.
     pub(crate) fn serving(&self) -> Option<Arc<Life>> {
         let state = lock(&self.state);
@@ -957,14 +953,7 @@ impl Volume for RbdVolume {
         mailboxes.retain(|mailbox| !mailbox.is_closed());
         mailboxes.push(Arc::clone(&mailbox));
         drop(mailboxes);
-        Ok(Box::new(RbdQueue::new(
-            Arc::clone(shared),
-            reactor,
-            depth,
-            sink,
-            mailbox,
-            self,
-        )))
+        Ok(Box::new(RbdQueue::new(self, reactor, depth, sink, mailbox)))
     }
 
     /// Waits for what is in flight; where that takes long, the client is cut off.
