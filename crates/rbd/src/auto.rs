@@ -228,14 +228,11 @@ impl Seen {
         (bytes >= look.in_flight_max.bytes).then_some(Bound::Bytes)
     }
 
-    fn reason(self, bound: Bound, look: &Look, limits: &AutoLimits) -> Reason {
+    fn reason(self, bound: Bound, look: &Look, limits: &AutoLimits) -> Option<Reason> {
         let (operations, bytes) = in_flight(&self.all(), self.elapsed);
-        match bound {
+        Some(match bound {
             Bound::Thread => Reason::Thread {
-                name: look
-                    .busiest
-                    .as_ref()
-                    .map_or_else(String::new, |busy| busy.name.clone()),
+                name: look.busiest.as_ref()?.name.clone(),
                 percent: percent(self.busy, self.elapsed),
                 bound_percent: limits.busy_percent,
             },
@@ -247,7 +244,7 @@ impl Seen {
                 mean: bytes,
                 bound: look.in_flight_max.bytes,
             },
-        }
+        })
     }
 
     /// Who moves: who has the most of those that may, where that is enough to help, and others are left.
@@ -285,7 +282,7 @@ impl Judge {
         }
         // From here on it begins anew, whatever comes of it.
         let volume = seen.mover(bound, &look.shares)?;
-        Some((volume, seen.reason(bound, look, limits)))
+        Some((volume, seen.reason(bound, look, limits)?))
     }
 }
 

@@ -161,10 +161,7 @@ pub(crate) fn connect(
             tracing::debug!(option, value, "this version of Ceph has no such option");
         }
     }
-    tune(
-        &rados,
-        std::thread::available_parallelism().map_or(usize::MAX, usize::from),
-    );
+    tune(&rados);
     let from = conf.unwrap_or("the default ceph.conf");
     let action = format!("cannot connect to the cluster of {from}");
     let connected = rados.connect();
@@ -430,13 +427,13 @@ pub(crate) struct Client {
     pub(crate) role: Role,
     pub(crate) in_flight_max: InFlightMax,
     /// Its threads; none where they could not be told from those of others that came at the same time.
-    threads: Mutex<Option<Vec<Thread>>>,
+    pub(crate) threads: Mutex<Option<Vec<Thread>>>,
     pub(crate) busiest_thread: Mutex<Option<BusiestThread>>,
     images: AtomicU32,
     /// No image joins it any more.
     fenced: AtomicBool,
     /// The volumes of which it left operations unanswered, for which it is cut off.
-    silent: Mutex<BTreeSet<u64>>,
+    pub(crate) silent: Mutex<BTreeSet<u64>>,
     /// Whether the cluster refuses it. Held while that is brought about.
     cut_off: Mutex<bool>,
     before: Before,
@@ -505,11 +502,6 @@ impl Client {
         });
     }
 
-    /// Its threads; none where they could not be told from those of others.
-    pub(crate) fn threads(&self) -> Option<Vec<Thread>> {
-        lock(&self.threads).clone()
-    }
-
     pub(crate) fn images(&self) -> u32 {
         self.images.load(Ordering::Relaxed)
     }
@@ -520,16 +512,6 @@ impl Client {
 
     pub(crate) fn is_own(&self) -> bool {
         self.role == Role::Own
-    }
-
-    /// It is cut off for what it left unanswered of this volume.
-    pub(crate) fn is_silent_for(&self, volume: u64) {
-        lock(&self.silent).insert(volume);
-    }
-
-    /// Whether it is cut off for what it left unanswered of this volume.
-    pub(crate) fn was_silent_for(&self, volume: u64) -> bool {
-        lock(&self.silent).contains(&volume)
     }
 
     pub(crate) fn pool(&self, pool: &str, namespace: &str) -> Result<Pool, CephError> {
@@ -591,12 +573,9 @@ impl Drop for Seat {
 /// The addresses of a list such as `[v2:10.0.0.1:0/123,v1:10.0.0.1:0/123]`, as blocklists take them: the cluster knows a client by
 /// address and nonce, whatever it speaks.
 pub(crate) fn addresses_of(list: &str) -> impl Iterator<Item = &str> {
-    let inner = list.trim_start_matches('[');
     // An IPv6 address has brackets of its own.
-    let inner = match list.starts_with("[v") {
-        true => inner.trim_end_matches(']'),
-        false => list,
-    };
+    let is_list = list.starts_with("[v");
+    let inner = list.trim_matches(|of| is_list && ['[', ']'].contains(&of));
     let mut seen = Vec::new();
     inner.split(',').map(bare).filter(move |address| {
         let new = !seen.contains(address);

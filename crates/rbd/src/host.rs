@@ -314,11 +314,9 @@ impl RbdHost {
     /// Clients that are a volume's own, and those that are about to be.
     pub(crate) fn own_clients(&self) -> usize {
         let groups: Vec<_> = lock(&self.groups).values().cloned().collect();
-        let own = |group: &Arc<Group>| {
-            // For a moment it is both.
-            group.own() + usize::from(group.moving.load(Ordering::Acquire))
-        };
-        groups.iter().map(own).sum()
+        // For a moment it is both.
+        let moving = |group: &Group| usize::from(group.moving.load(Ordering::Acquire));
+        groups.iter().map(|group| group.own() + moving(group)).sum()
     }
 
     /// Gives the volume with this URL a client of its own, or another one, as measurement does for `bdevs_per_cluster=auto`: its
@@ -446,11 +444,6 @@ impl RbdHost {
         Ok(opened)
     }
 
-    /// Whether so much is left of clients that were cut off that no image should move without need.
-    pub(crate) fn has_fenced(&self, options: &Options) -> bool {
-        self.group(options).fenced(|_| true) > FENCED_OF_IMAGE_MAX
-    }
-
     /// Why an image should wait with being opened again, until less is left of clients that were cut off.
     pub(crate) fn has_too_many_fenced(
         &self,
@@ -459,7 +452,7 @@ impl RbdHost {
         apart: bool,
     ) -> Option<String> {
         let group = self.group(options);
-        if group.fenced(|client| client.was_silent_for(volume)) > FENCED_OF_IMAGE_MAX {
+        if group.fenced(|client| lock(&client.silent).contains(&volume)) > FENCED_OF_IMAGE_MAX {
             return Some(format!(
                 "the cluster does not answer operations of this image, which keep more than {FENCED_OF_IMAGE_MAX} clients that were cut off for them: it waits with being opened again"
             ));

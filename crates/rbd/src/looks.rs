@@ -179,7 +179,7 @@ impl SeenClient {
 
     /// The thread of a client that had a processor for longest since the last time; none where they cannot be told.
     fn busiest(&mut self, client: &Client) -> Option<Busy> {
-        let told = threads::tell_of(&client.threads()?);
+        let told = threads::tell_of(lock(&client.threads).as_ref()?);
         let busy = |thread: &Told| {
             let before = self.busy.get(&thread.thread);
             before.map_or(0, |before| thread.busy.saturating_sub(*before))

@@ -30,7 +30,7 @@ use weir_volume::parts::lock;
 
 use crate::auto::Reason;
 use crate::error::CephError;
-use crate::host::{Opened, in_background};
+use crate::host::{FENCED_OF_IMAGE_MAX, Opened, in_background};
 use crate::owner::{self, Former};
 use crate::threads;
 use crate::volume::{Life, Phase, Shared};
@@ -84,14 +84,15 @@ pub enum NotMoved {
 }
 
 impl Shared {
-    /// Whether the volume may move now, in ticks, and can have a client of its own.
+    /// Whether the volume may move now, in ticks, and can have a client of its own. None should without need while much is left of clients
+    /// that were cut off.
     pub(crate) fn may_move(&self, now: u64) -> bool {
         let (host, group) = (&self.host, self.host.group(&self.options));
         !self.has_volatile_cache()
             && now >= lock(&self.state).move_not_before
             && now >= group.move_not_before.load(Ordering::Relaxed)
             && !group.moving.load(Ordering::Acquire)
-            && !host.has_fenced(&self.options)
+            && group.fenced(|_| true) <= FENCED_OF_IMAGE_MAX
             && host.own_clients() < host.auto_limits.own_clients_max
     }
 
@@ -172,11 +173,10 @@ impl Shared {
                 state.own_client = Some(reason.clone());
             }
         });
-        if begun {
-            moved
-        } else {
-            Err(NotMoved::Overtaken)
+        if !begun {
+            return Err(NotMoved::Overtaken);
         }
+        moved
     }
 
     /// Opens the image on a client of its own, and leaves the lock where it is.
@@ -209,10 +209,10 @@ impl Shared {
 
     /// Has queues let go of a life, until nobody has it any more.
     fn drain(&self, mut life: Arc<Life>) -> Result<Opened, NotMoved> {
-        // These keep it for as long as librbd does.
-        match self.orphans.load(Ordering::Relaxed) {
-            0 => {}
-            orphans => return Err(NotMoved::Orphans(orphans)),
+        let orphans = self.orphans.load(Ordering::Relaxed);
+        if orphans > 0 {
+            // These keep it for as long as librbd does.
+            return Err(NotMoved::Orphans(orphans));
         }
         let number = life.number;
         self.turn(number, Phase::Serving, Phase::Moving, None)?;
@@ -257,8 +257,7 @@ impl Shared {
             return NotMoved::Overtaken;
         }
         state.phase = Phase::Reopening;
-        state.own_client = None;
-        state.ended_for(WHY_LOST);
+        state.end(WHY_LOST);
         drop(state);
         tracing::error!(volume = %self.name, %error, "{WHY_LOST}");
         let shared = Arc::clone(self);

@@ -37,12 +37,8 @@ pub(crate) fn check(
             }
             _ => continue,
         };
-        let Setting {
-            name,
-            value,
-            source,
-        } = setting;
-        let way_out = match *source {
+        let (name, value) = (&setting.name, &setting.value);
+        let way_out = match setting.source {
             CONFIG_SOURCE_IMAGE => format!("`rbd config image rm {image} {name}` is the way out"),
             CONFIG_SOURCE_POOL => {
                 format!("`rbd config pool rm {} {name}` is the way out", image.pool)

@@ -613,17 +613,12 @@ impl Drop for Pool {
 /// Is told that something about an image may have changed, on a thread of librbd's: it must not block or call librbd.
 pub(crate) type OnUpdate = Box<dyn Fn() + Send + Sync>;
 
-struct Watch {
-    handle: u64,
-    /// What the callback's argument points to.
-    target: NonNull<OnUpdate>,
-}
-
 /// An open image.
 pub(crate) struct RawImage {
     pool: Pool,
     raw: Handle,
-    watch: Option<Watch>,
+    /// The watch's handle, and what its callback's argument points to.
+    watch: Option<(u64, NonNull<OnUpdate>)>,
 }
 
 // SAFETY: librbd's image handle may be used by any thread, and by several at once; so may what the watch points to.
@@ -777,9 +772,8 @@ impl RawImage {
             |items, count| unsafe { (api.rbd_lock_get_owners_cleanup)(items, count) },
         );
         match owners {
-            Ok(owners) => Ok(owners.into_iter().next()),
             Err(ENOENT) => Ok(None),
-            Err(error) => Err(error),
+            owners => Ok(owners?.into_iter().next()),
         }
     }
 
@@ -893,7 +887,7 @@ impl RawImage {
             // SAFETY: leaked above, and nobody was told of it.
             drop(unsafe { Box::from_raw(target.as_ptr()) });
         })?;
-        self.watch = Some(Watch { handle, target });
+        self.watch = Some((handle, target));
         Ok(())
     }
 
@@ -1001,10 +995,10 @@ impl Drop for RawImage {
         // SAFETY: an open handle, closed once; nothing of it is in flight, for who submits keeps the image. The watch has ended
         // when its target is freed: where ending it failed, it is librbd's still, and leaked.
         unsafe {
-            if let Some(watch) = self.watch.take()
-                && (api.rbd_update_unwatch)(self.raw, watch.handle) >= 0
+            if let Some((handle, target)) = self.watch.take()
+                && (api.rbd_update_unwatch)(self.raw, handle) >= 0
             {
-                drop(Box::from_raw(watch.target.as_ptr()));
+                drop(Box::from_raw(target.as_ptr()));
             }
             (api.rbd_close)(self.raw);
         }

@@ -24,7 +24,8 @@ fn tuned(processors: usize) -> Vec<[&'static str; 3]> {
 }
 
 /// Sets what nobody has configured before the client connects. A value that is Ceph's default is taken for that.
-pub(crate) fn tune(rados: &Rados, processors: usize) {
+pub(crate) fn tune(rados: &Rados) {
+    let processors = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
     for [option, usual, value] in tuned(processors) {
         let has = rados.get(option);
         if has.as_deref().map(str::trim) != Ok(usual) {

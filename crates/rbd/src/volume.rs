@@ -181,13 +181,15 @@ impl State {
         }
     }
 
-    /// A life has ended for this reason.
-    pub(crate) fn ended_for(&mut self, why: &str) {
+    /// The life has ended for this reason, or none came of it. It is to be dropped when nothing is locked.
+    pub(crate) fn end(&mut self, why: &str) -> Option<Arc<Life>> {
+        self.own_client = None;
         self.trouble = Some(Trouble {
             text: why.to_owned(),
             of: None,
         });
         self.reopened_why = Some(why.to_owned());
+        self.life.take()
     }
 }
 
@@ -570,10 +572,8 @@ impl Shared {
             Phase::Fencing | Phase::Reopening | Phase::Gone => return,
         }
         state.ended = number;
-        let own = state.life.take();
-        state.own_client = None;
         let why = end.text();
-        state.ended_for(why);
+        let own = state.end(why);
         drop(state);
         drop(own);
         tracing::error!(
@@ -589,7 +589,7 @@ impl Shared {
     fn recover(self: &Arc<Self>, life: Arc<Life>, end: End) {
         let client = Arc::clone(life.client());
         if end.is_unanswered() {
-            client.is_silent_for(self.id);
+            lock(&client.silent).insert(self.id);
         }
         let (unanswered, now) = (end.is_unanswered(), threads::now());
         let io_timeout = self.options.io_timeout;
@@ -606,14 +606,12 @@ impl Shared {
         // Not before: an image that is closed gives up its lock, and another would write while what is in doubt may land still.
         drop(life);
         tracing::warn!(volume = %self.name, client = %client.address, "the client is cut off: what it left unanswered can no longer land");
-        let goes_on = {
-            let mut state = lock(&self.state);
-            let goes_on = state.phase != Phase::Closed;
-            if goes_on {
-                state.phase = Phase::Reopening;
-            }
-            goes_on
-        };
+        let mut state = lock(&self.state);
+        let goes_on = state.phase != Phase::Closed;
+        if goes_on {
+            state.phase = Phase::Reopening;
+        }
+        drop(state);
         self.say_fenced();
         if !goes_on {
             return;

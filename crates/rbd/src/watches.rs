@@ -248,13 +248,12 @@ impl Rounds {
 
 /// Says that no more images of a client are looked at, as nothing is answered of these.
 fn tell_full(client: &str, images: &[Arc<Shared>]) {
-    let silent = images.iter().filter(|volume| {
-        let life = volume.serving();
-        life.is_some_and(|life| lock(&volume.watched).under_way == life.number)
+    let silent = images.iter().filter_map(|volume| {
+        let life = volume.serving()?;
+        let is_silent = lock(&volume.watched).under_way == life.number;
+        is_silent.then(|| volume.options.name.to_string())
     });
-    let silent: Vec<_> = silent
-        .map(|volume| volume.options.name.to_string())
-        .collect();
+    let silent: Vec<_> = silent.collect();
     tracing::warn!(
         client,
         silent = silent.join(", "),
