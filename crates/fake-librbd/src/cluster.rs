@@ -128,7 +128,7 @@ pub(crate) struct State {
     pub(crate) size_hangs: bool,
     /// Who closes an image waits.
     pub(crate) close_hangs: bool,
-    /// What takes a lock waits.
+    /// Locks are taken only when this is off again.
     pub(crate) acquire_hangs: bool,
     /// Who asks for the watchers of an image waits; and who does of one of these, when that was answered so often.
     pub(crate) watchers_hang: bool,

@@ -188,7 +188,7 @@ impl Bound {
     }
 }
 
-/// What one look has seen, or several together.
+/// Sum of what one look has seen, or several together.
 #[derive(Default)]
 struct Seen {
     elapsed: Duration,
@@ -214,7 +214,7 @@ impl Seen {
         all
     }
 
-    /// Which bound of the client was reached, if one was.
+    /// Returns the bound of the client that was reached, if one was.
     fn reached(&self, look: &Look, limits: &AutoLimits) -> Option<Bound> {
         let all = self.all();
         let (operations, bytes) = in_flight(&all, self.elapsed);
@@ -247,7 +247,7 @@ impl Seen {
         })
     }
 
-    /// Who moves: who has the most of those that may, where that is enough to help, and others are left.
+    /// Returns the volume that moves: the one with the largest part of those that may, where that is enough to help, and others are left.
     fn mover(&self, bound: Bound, shares: &[Share]) -> Option<u64> {
         let weight = |volume: &u64| self.loads.get(volume).map_or(0, |load| bound.weight(load));
         let all: u64 = shares.iter().map(|share| weight(&share.volume)).sum();
@@ -259,7 +259,7 @@ impl Seen {
     }
 }
 
-/// What the looks at one client come to.
+/// Verdict on one client, look by look.
 #[derive(Default)]
 pub(crate) struct Judge {
     /// The last ones, one after another, that found the same bound reached, and how many they are.

@@ -391,7 +391,7 @@ pub(crate) fn let_go(client: Arc<Client>) {
     }
 }
 
-/// What a client's configuration lets be under way; where it does not say, Ceph's defaults.
+/// Reads how much a client's configuration lets be under way; Ceph's defaults where it does not say.
 fn in_flight_max(rados: &Rados) -> InFlightMax {
     let configured = |option, usual| {
         let value = rados.get(option).ok();
@@ -444,7 +444,7 @@ pub(crate) struct Client {
 
 /// The process before a client connected.
 struct Before {
-    /// What it had, and its threads; none where another client was connecting, or the system does not tell.
+    /// Its usage and its threads; none where another client was connecting, or the system does not tell.
     process: Option<(Usage, BTreeSet<Thread>)>,
     begun: u64,
 }
@@ -481,7 +481,7 @@ impl Before {
         }
     }
 
-    /// What there is more now, and the threads that have come, where none but this client has begun to connect since.
+    /// Returns what the process has more now, and the threads that have come, if no other client has begun to connect since.
     fn since(&self) -> Option<(ClientCost, Vec<Thread>)> {
         let (usage, threads) = self.process.as_ref()?;
         let (now, all) = (Usage::now()?, threads::all()?);

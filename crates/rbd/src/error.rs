@@ -96,7 +96,7 @@ impl CephError {
         move |errno| CephError::new(action, id, errno)
     }
 
-    /// The same of an errno that is known.
+    /// Makes an error of an errno at once; see [`CephError::of`].
     pub(crate) fn new(action: impl Into<String>, id: &str, errno: Errno) -> Self {
         CephError::Failed {
             action: action.into(),
@@ -105,7 +105,7 @@ impl CephError {
         }
     }
 
-    /// The same of a connection: `EOPNOTSUPP` and `ENOENT` say there that no key was found.
+    /// Makes an error of a connection, where `EOPNOTSUPP` and `ENOENT` say that no key was found.
     pub(crate) fn connecting(action: impl Into<String>, id: &str, errno: Errno) -> Self {
         if errno != EOPNOTSUPP && errno != ENOENT {
             return CephError::new(action, id, errno);
@@ -141,7 +141,7 @@ impl CephError {
         matches!(self, CephError::Locked { .. }) || self.errno() == Some(EBUSY)
     }
 
-    /// Whether the cluster refuses the client that it was tried with.
+    /// Returns whether the cluster refuses the client that it was tried with.
     pub(crate) fn is_blocklisted(&self) -> bool {
         self.errno() == Some(ESHUTDOWN)
     }

@@ -34,7 +34,7 @@ pub const SCHEME: &str = "rbd";
 /// they do not take others' part.
 pub(crate) const FENCED_OF_IMAGE_MAX: usize = 4;
 const FENCED_MAX: usize = 16;
-/// How long closing everything waits for the cluster, and between two looks whether it has.
+/// Time for which closing everything waits for the cluster, and pause between two looks at how many images are left.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(8);
 const CLOSE_LOOK: Duration = Duration::from_millis(5);
 
@@ -68,7 +68,7 @@ pub(crate) fn try_in_background(
     start_thread(name, work).map(drop)
 }
 
-/// Does what may wait for the cluster on a thread of its own, which begins at once. What it comes to, or why that is not known.
+/// Does what may wait for the cluster on a thread of its own, which begins at once. Yields the result, or why there is none.
 pub(crate) fn elsewhere<T: Send + 'static>(
     name: &'static str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -101,7 +101,7 @@ pub(crate) fn in_background(name: &str, work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Has a thread take turns for as long as one of a host's volumes wants that, if there is none yet. A turn yields the pause until the next.
+/// Starts a thread that takes turns for as long as one of a host's volumes wants that, unless it runs. A turn yields the pause until the next.
 /// `there_is` is held while that is decided.
 pub(crate) fn attend(
     host: &Arc<RbdHost>,
@@ -136,7 +136,7 @@ pub(crate) fn attend(
     *is_there = started.is_ok();
 }
 
-/// Those of some volumes that are served, by the client that serves them.
+/// Groups volumes that are served by the client that serves them.
 pub(crate) fn by_client(
     volumes: &[Arc<Shared>],
     counts: impl Fn(&Shared) -> bool,
@@ -174,7 +174,7 @@ pub struct RbdHost {
 pub(crate) struct Opened {
     pub(crate) image: RawImage,
     pub(crate) seat: Seat,
-    /// None where it is read alone.
+    /// Right of this process to write to the image; none where it only reads.
     pub(crate) claim: Option<Arc<Claim>>,
     _counted: Arc<()>,
     pub(crate) shape: Shape,
@@ -183,7 +183,7 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Sees whether the image is watched by its client.
+    /// Notes whether the client watches the image.
     pub(crate) fn see_watch(&mut self) {
         let own = &self.seat.client.address;
         let watchers = self.image.watchers();

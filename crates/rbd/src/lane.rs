@@ -61,7 +61,7 @@ enum Step {
     Flush,
 }
 
-/// What is done to a range.
+/// Kind of work on a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Range {
     Zero { thick: bool },
@@ -79,7 +79,7 @@ enum Place {
     InDoubt(u64),
 }
 
-/// What a request ends with.
+/// Result of a request.
 type Ended = Result<(), VolumeError>;
 
 struct Entry {
@@ -378,7 +378,7 @@ impl Lane {
         self.wake();
     }
 
-    /// Whether a request may go to librbd now, for all that is known here.
+    /// Refuses a request that may not go to librbd now, for all that is known here.
     fn may_start(&self, entry: &mut Entry, has_life: bool) -> Result<(), VolumeError> {
         let geometry = self.geometry();
         match entry.step {
@@ -395,7 +395,7 @@ impl Lane {
         }
     }
 
-    /// Whether librbd has a request now, which waits if not; an error where it may not go on.
+    /// Hands a request to librbd; returns false where it has to wait, and an error where it may not go on.
     fn try_start(&self, key: Key) -> Result<bool, VolumeError> {
         let life = self.life.borrow().clone();
         let mut slots = self.slots.borrow_mut();
@@ -422,7 +422,7 @@ impl Lane {
         Ok(true)
     }
 
-    /// What a request ends with, if it does, after an operation of a life that succeeded.
+    /// Returns the result of a request, if it has one, after an operation that succeeded.
     fn after(&self, entry: &mut Entry, count: usize, io: Io, life: u64) -> Option<Ended> {
         let kind = entry.operation.kind();
         self.shared.succeeded(kind, self.reactor.now());
@@ -442,7 +442,7 @@ impl Lane {
         Some(flushed.map_err(|error| entry.failed(error)))
     }
 
-    /// The same after one that failed; and why its life is to end, if it is.
+    /// Returns the same after an operation that failed, and why its life has to end, if so.
     fn after_error(
         &self,
         entry: &mut Entry,
@@ -556,7 +556,7 @@ impl Lane {
         }
     }
 
-    /// Does what is due; when to look again.
+    /// Does what is due; returns when to look again.
     fn look(&self) -> Option<Instant> {
         let now = self.reactor.now();
         let (mut answers, mut next) = (Vec::new(), None::<Instant>);
@@ -602,7 +602,7 @@ impl Lane {
         next.or_else(|| (!self.slots.borrow().is_empty()).then(later))
     }
 
-    /// What is due of a request.
+    /// Decides what is due of a request.
     fn due(&self, entry: &Entry, now: Instant) -> Due {
         let (options, modifies) = (&self.shared.options, entry.operation.modifies());
         let io_timeout = entry.since + options.io_timeout;
@@ -682,15 +682,15 @@ impl Drop for Lane {
     }
 }
 
-/// What is due of a request.
+/// Decision about one request at one moment.
 enum Due {
     Nothing,
     /// Nothing before this time.
     At(Instant),
     Answer(VolumeError),
-    /// To answer that it has timed out, though its life goes on, or it had none.
+    /// Answer that it has timed out, though its life goes on, or it had none.
     Unanswered,
-    /// To have its life fenced, where that has not begun; which should be done by this time.
+    /// Fence its life, if that has not begun; it should be done by this time.
     Silent(Option<LocalLife>, Instant),
 }
 
@@ -888,7 +888,8 @@ impl Entry {
     }
 }
 
-/// The task of a queue: it takes messages, tries again what waits, and looks after time-outs. It lives until the queue is dropped and librbd has given everything back.
+/// Task of a queue: takes messages, tries again what waits, and looks after time-outs. It lives until the queue is dropped and librbd has
+/// given everything back.
 struct Attendant {
     lane: Rc<Lane>,
     timer: Timer,

@@ -1,4 +1,4 @@
-//! How a volume moves from the client that it shares to one of its own: nothing is lost by it, and nothing cut off.
+//! Moves of a volume from the client that it shares to one of its own: nothing is lost by it, and nothing cut off.
 //!
 //! A volume with a volatile cache does not move: it has no way to tell its hosts of a write that was answered and then failed.
 //!
@@ -12,13 +12,13 @@
 //!    a client was cut off.
 //! 5. A new life begins, and queues go on with that.
 //!
-//! What else may happen meanwhile:
+//! Meanwhile:
 //!
 //! - The old life ends in step 2, as a write times out or its client is refused: the volume is `fencing` then, and the move ends. Later
 //!   nobody has a life that could end.
 //! - The volume is closed: it is `closed` then. The move ends at its next look, and closes what it has open.
 //! - It is resized: a resize waits for a move, and calls off one that comes later, as it may take long.
-//! - The cluster does not answer: requests wait for the image, and time out. Nobody else waits for the thread.
+//! - The cluster does not answer: requests wait for the image, and time out, which is noted as its trouble.
 //! - Another gateway finds the lock free: the image has the name of this one, of which a client watches it ([`owner::announce`]).
 //! - The process is killed: the image has the lock of a dead client, whose name is known, or nobody's.
 
@@ -84,8 +84,8 @@ pub enum NotMoved {
 }
 
 impl Shared {
-    /// Whether the volume may move now, in ticks, and can have a client of its own. None should without need while much is left of clients
-    /// that were cut off.
+    /// Returns whether the volume may move at this time, in ticks, and can have a client of its own. Without need no volume moves while
+    /// much is left of clients that were cut off.
     pub(crate) fn may_move(&self, now: u64) -> bool {
         let (host, group) = (&self.host, self.host.group(&self.options));
         !self.has_volatile_cache()
@@ -196,7 +196,7 @@ impl Shared {
         if !ahead.watched {
             return Err(NotMoved::NotWatched);
         }
-        // Where the watch is lost, others take the old client for dead all the same, and what librbd is asked may wait for it.
+        // Without its watch other gateways take the old client for dead anyway, and librbd may wait for the watch before it writes.
         if *reason != Reason::Unwatched {
             let announced = owner::announce(life.opened(), &ahead, &self.host.identity);
             announced.map_err(|errno| {
@@ -231,7 +231,7 @@ impl Shared {
         Err(NotMoved::InFlight(longest))
     }
 
-    /// Goes from one phase to another in the life of this number, which queues take up or let go of.
+    /// Goes from one phase to another in the life of this number, and has queues take that life up or let go of it.
     fn turn(
         &self,
         number: u64,

@@ -39,7 +39,7 @@ pub(crate) const COMPARE_WRITE_BYTES: usize = 512;
 
 /// What longer lists than this may have is asked for again.
 const LIST_FIRST: usize = 64;
-/// Likewise of longer texts, in bytes; and no text is as long as the other.
+/// First room for a text, in bytes, and the most.
 const TEXT_BYTES: (usize, usize) = (4096, 1 << 20);
 /// `ERANGE`: a buffer was too small.
 const ERANGE: i32 = 34;
@@ -631,7 +631,7 @@ unsafe impl Sync for RawImage {}
 pub(crate) struct Setting {
     pub(crate) name: String,
     pub(crate) value: String,
-    /// What it is configured for: an image, its pool, or something else. What is nearer to the image wins.
+    /// `rbd_config_source_t`: the image, its pool, or something else. The nearest to the image wins.
     pub(crate) source: c_int,
 }
 

@@ -7,7 +7,7 @@ use crate::sys::Rados;
 /// From so many processors on Ceph's own numbers are left.
 const MANY_PROCESSORS: usize = 4;
 
-/// What a client has where the process may run on so many processors: options, Ceph's defaults for them, and what it has instead.
+/// Options of a client where the process may run on so many processors: name, Ceph's default, and the value in its place.
 fn tuned(processors: usize) -> Vec<[&'static str; 3]> {
     if processors >= MANY_PROCESSORS {
         return Vec::new();

@@ -148,7 +148,7 @@ pub(crate) struct State {
     pub(crate) phase: Phase,
     /// Why this life has a client of its own.
     pub(crate) own_client: Option<Reason>,
-    /// How often it was opened again, as a client was cut off or a move failed.
+    /// Times that it was opened again, as a client was cut off or a move failed.
     pub(crate) reopened: u64,
     /// How often it has moved to a client of its own, and how often that was called off.
     pub(crate) moves: (u64, u64),

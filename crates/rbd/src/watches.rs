@@ -267,12 +267,12 @@ struct Round {
     thread: JoinHandle<()>,
     /// How many checks have begun.
     begun: Arc<AtomicU64>,
-    /// The same when it was last seen.
+    /// Value of `begun` when it was last seen.
     seen: u64,
 }
 
 impl Round {
-    /// Those that were not looked at for longest come first.
+    /// Begins with the images that were not looked at for longest.
     fn begin(
         client: &str,
         mut images: Vec<Arc<Shared>>,
@@ -299,7 +299,7 @@ impl Round {
         })
     }
 
-    /// Whether it has begun another check since this was last asked.
+    /// Returns whether it has begun another check since this was last asked.
     fn goes_on(&mut self) -> bool {
         let begun = self.begun.load(Relaxed);
         std::mem::replace(&mut self.seen, begun) != begun

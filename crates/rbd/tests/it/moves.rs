@@ -114,7 +114,7 @@ impl Served {
         std::thread::spawn(move || give_own_client(&host, &url, &again))
     }
 
-    /// As [`Served::begin_move`], until the image is being closed on its client, which hangs.
+    /// Begins a move, and waits until the image is being closed on its client, which hangs.
     fn begin_closing(&self) -> JoinHandle<Result<(), NotMoved>> {
         self.cluster.tell("close_hangs on");
         let moved = self.begin_move();
@@ -759,7 +759,7 @@ fn an_image_that_neither_client_can_have_is_opened_again() {
     served.end();
 }
 
-/// As when a write of a neighbour is not answered. It keeps the lock then.
+/// This happens when a write of a neighbour is not answered. The client keeps the lock then.
 #[test]
 fn an_image_that_moves_from_a_client_that_is_refused_meanwhile_is_opened_again() {
     let served = Served::new("");
@@ -864,7 +864,7 @@ fn a_lock_that_is_lost_while_the_volume_is_closed_cuts_nobody_off() {
     served.end();
 }
 
-/// What was answered may be lost with its client, and closing it would be told, not the host.
+/// A write that was answered may fail later, and closing the image would hear of it in place of the host.
 #[test]
 fn a_volume_with_a_volatile_cache_stays_on_its_client() {
     for cache in ["writeback", "writearound"] {
