@@ -445,6 +445,9 @@ pub unsafe extern "C" fn rbd_close(image: *mut c_void) -> c_int {
     state.closing -= 1;
     drop(state);
     let (open, address) = (&handle.open, &handle.open.client.address);
+    // In this order, as librbd: who watches no more has no lock. A client that is refused cannot give it up.
+    let gives_up = !open.read_only && !open.client.is_blocklisted();
+    lock(&open.image.owner).take_if(|owner| gives_up && owner.address == *address);
     let (mut watchers, mut lost) = (lock(&open.image.watchers), lock(&open.image.lost_watchers));
     for watchers in [&mut watchers, &mut lost] {
         if !open.read_only
@@ -454,8 +457,6 @@ pub unsafe extern "C" fn rbd_close(image: *mut c_void) -> c_int {
             break;
         }
     }
-    drop((watchers, lost));
-    lock(&open.image.owner).take_if(|owner| !open.read_only && owner.address == *address);
     0
 }
 
@@ -915,41 +916,6 @@ pub unsafe extern "C" fn rbd_lock_acquire(image: *mut c_void, _mode: c_int) -> c
         kept: true,
     });
     0
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rbd_lock_release(image: *mut c_void) -> c_int {
-    // SAFETY: as in librbd.h.
-    let open = unsafe { opened(image) };
-    let cluster = &open.client.cluster;
-    let mut state = lock(&cluster.state);
-    state.releasing += 1;
-    let waited = cluster
-        .changed
-        .wait_while(state, |state| state.release_hangs);
-    let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-    state.releasing -= 1;
-    if let Some(errno) = state.release_fails.pop() {
-        return -(errno as c_int);
-    }
-    drop(state);
-    if open.client.is_blocklisted() {
-        return -(ESHUTDOWN as c_int);
-    }
-    let owner = &mut lock(&open.image.owner);
-    match owner.take_if(|owner| owner.address == open.client.address) {
-        Some(_) => 0,
-        None => -(EINVAL as c_int),
-    }
-}
-
-/// Nothing is cached here; as librbd's, it tells one caller of a write that failed, and forgets it.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rbd_flush(image: *mut c_void) -> c_int {
-    // SAFETY: as in librbd.h.
-    let open = unsafe { opened(image) };
-    let failed = lock(&open.client.cluster.state).flush_fails.pop();
-    failed.map_or(0, |errno| -(errno as c_int))
 }
 
 #[unsafe(no_mangle)]

@@ -115,13 +115,10 @@ pub(crate) struct State {
     pub(crate) blocklist: HashMap<String, u32>,
     /// The next attempts to break a lock end with these.
     pub(crate) break_fails: Vec<i64>,
-    /// The next attempts to connect, to take a lock, to give it up, to keep something with an image, and to flush it at once (not as an
-    /// operation) end with these.
+    /// The next attempts to connect, to take a lock, and to keep something with an image end with these.
     pub(crate) connect_fails: Vec<i64>,
     pub(crate) acquire_fails: Vec<i64>,
-    pub(crate) release_fails: Vec<i64>,
     pub(crate) metadata_fails: Vec<i64>,
-    pub(crate) flush_fails: Vec<i64>,
     /// Who connects waits, and who opens an image.
     pub(crate) connect_hangs: bool,
     pub(crate) open_hangs: bool,
@@ -131,8 +128,7 @@ pub(crate) struct State {
     pub(crate) size_hangs: bool,
     /// Who closes an image waits.
     pub(crate) close_hangs: bool,
-    /// What gives a lock up waits, and what takes one.
-    pub(crate) release_hangs: bool,
+    /// Locks are taken only when this is off again.
     pub(crate) acquire_hangs: bool,
     /// Who asks for the watchers of an image waits; and who does of one of these, when that was answered so often.
     pub(crate) watchers_hang: bool,
@@ -143,7 +139,6 @@ pub(crate) struct State {
     /// How many wait so.
     pub(crate) connecting: u64,
     pub(crate) opening: u64,
-    pub(crate) releasing: u64,
     pub(crate) acquiring: u64,
     pub(crate) asking: u64,
     pub(crate) sizing: u64,
@@ -743,16 +738,13 @@ impl Cluster {
                 state.break_fails.push(errno);
             }
             [
-                what @ ("connect_fails" | "acquire_fails" | "release_fails" | "metadata_fails"
-                | "flush_fails"),
+                what @ ("connect_fails" | "acquire_fails" | "metadata_fails"),
                 _,
             ] => {
                 let errno = number(1).unwrap_or(0) as i64;
                 match what {
                     "connect_fails" => state.connect_fails.push(errno),
                     "acquire_fails" => state.acquire_fails.push(errno),
-                    "release_fails" => state.release_fails.push(errno),
-                    "flush_fails" => state.flush_fails.push(errno),
                     _ => state.metadata_fails.push(errno),
                 }
             }
@@ -762,10 +754,6 @@ impl Cluster {
             }
             ["open_hangs", what] => {
                 state.open_hangs = what == "on";
-                self.changed.notify_all();
-            }
-            ["release_hangs", what] => {
-                state.release_hangs = what == "on";
                 self.changed.notify_all();
             }
             ["acquire_hangs", what] => {
@@ -831,7 +819,6 @@ impl Cluster {
             }
             ["connecting"] => return state.connecting as i64,
             ["opening"] => return state.opening as i64,
-            ["releasing"] => return state.releasing as i64,
             ["acquiring"] => return state.acquiring as i64,
             // As `rbd config image set` and `rbd config image rm`.
             ["configure", name, key, value] => {

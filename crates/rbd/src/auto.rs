@@ -188,56 +188,16 @@ impl Bound {
     }
 }
 
-/// Looks at one client one after another that found the same bound reached.
-struct Run {
-    bound: Bound,
-    looks: u32,
+/// Sum of what one look has seen, or several together.
+#[derive(Default)]
+struct Seen {
     elapsed: Duration,
     busy: Duration,
     loads: BTreeMap<u64, Load>,
 }
 
-/// What the looks at one client come to.
-#[derive(Default)]
-pub(crate) struct Judge {
-    run: Option<Run>,
-}
-
-impl Judge {
-    /// Takes a look; the volume that is to have a client of its own, and why, where there have been enough.
-    pub(crate) fn look(&mut self, look: &Look, limits: &AutoLimits) -> Option<(u64, Reason)> {
-        let Some(bound) = look.reached(limits) else {
-            self.run = None;
-            return None;
-        };
-        let mut run = match self.run.take() {
-            Some(run) if run.bound == bound => run,
-            _ => Run::new(bound),
-        };
-        run.add(look);
-        if run.looks < limits.looks {
-            self.run = Some(run);
-            return None;
-        }
-        // From here on it begins anew, whatever comes of it.
-        let volume = run.mover(&look.shares)?;
-        Some((volume, run.reason(look, limits)))
-    }
-}
-
-impl Run {
-    fn new(bound: Bound) -> Self {
-        Run {
-            bound,
-            looks: 0,
-            elapsed: Duration::ZERO,
-            busy: Duration::ZERO,
-            loads: BTreeMap::new(),
-        }
-    }
-
+impl Seen {
     fn add(&mut self, look: &Look) {
-        self.looks += 1;
         self.elapsed += look.elapsed;
         self.busy += look
             .busiest
@@ -248,30 +208,31 @@ impl Run {
         }
     }
 
-    /// Who moves: who has the most of those that may, where that is enough to help, and others are left.
-    fn mover(&self, shares: &[Share]) -> Option<u64> {
-        let weight = |volume: u64| {
-            let load = self.loads.get(&volume);
-            load.map_or(0, |load| self.bound.weight(load))
-        };
-        let all: u64 = shares.iter().map(|share| weight(share.volume)).sum();
-        let may = shares.iter().filter(|share| share.may_move);
-        let most = may.max_by_key(|share| weight(share.volume))?.volume;
-        let part = weight(most);
-        let enough = |part: u64| part > 0 && part.saturating_mul(PART_MIN) >= all;
-        (enough(part) && enough(all - part)).then_some(most)
-    }
-
-    fn reason(&self, look: &Look, limits: &AutoLimits) -> Reason {
+    fn all(&self) -> Load {
         let mut all = Load::default();
         self.loads.values().for_each(|load| all.add(load));
+        all
+    }
+
+    /// Returns the bound of the client that was reached, if one was.
+    fn reached(&self, look: &Look, limits: &AutoLimits) -> Option<Bound> {
+        let all = self.all();
         let (operations, bytes) = in_flight(&all, self.elapsed);
-        match self.bound {
+        let is_known = look.busiest.is_some() && all.operations > 0;
+        if is_known && percent(self.busy, self.elapsed) >= limits.busy_percent {
+            return Some(Bound::Thread);
+        }
+        if operations >= look.in_flight_max.operations {
+            return Some(Bound::Operations);
+        }
+        (bytes >= look.in_flight_max.bytes).then_some(Bound::Bytes)
+    }
+
+    fn reason(self, bound: Bound, look: &Look, limits: &AutoLimits) -> Option<Reason> {
+        let (operations, bytes) = in_flight(&self.all(), self.elapsed);
+        Some(match bound {
             Bound::Thread => Reason::Thread {
-                name: look
-                    .busiest
-                    .as_ref()
-                    .map_or_else(String::new, |busy| busy.name.clone()),
+                name: look.busiest.as_ref()?.name.clone(),
                 percent: percent(self.busy, self.elapsed),
                 bound_percent: limits.busy_percent,
             },
@@ -283,26 +244,45 @@ impl Run {
                 mean: bytes,
                 bound: look.in_flight_max.bytes,
             },
-        }
+        })
+    }
+
+    /// Returns the volume that moves: the one with the largest part of those that may, where that is enough to help, and others are left.
+    fn mover(&self, bound: Bound, shares: &[Share]) -> Option<u64> {
+        let weight = |volume: &u64| self.loads.get(volume).map_or(0, |load| bound.weight(load));
+        let all: u64 = shares.iter().map(|share| weight(&share.volume)).sum();
+        let may = shares.iter().filter(|share| share.may_move);
+        let most = may.map(|share| share.volume).max_by_key(weight)?;
+        let part = weight(&most);
+        let enough = |part: u64| part > 0 && part.saturating_mul(PART_MIN) >= all;
+        (enough(part) && enough(all - part)).then_some(most)
     }
 }
 
-impl Look {
-    /// Which bound of the client was reached, if one was.
-    fn reached(&self, limits: &AutoLimits) -> Option<Bound> {
-        let mut all = Load::default();
-        self.shares.iter().for_each(|share| all.add(&share.load));
-        let (operations, bytes) = in_flight(&all, self.elapsed);
-        let busy = self
-            .busiest
-            .as_ref()
-            .is_some_and(|busy| percent(busy.time, self.elapsed) >= limits.busy_percent);
-        match self.in_flight_max {
-            _ if busy && all.operations > 0 => Some(Bound::Thread),
-            max if operations >= max.operations => Some(Bound::Operations),
-            max if bytes >= max.bytes => Some(Bound::Bytes),
-            _ => None,
+/// Verdict on one client, look by look.
+#[derive(Default)]
+pub(crate) struct Judge {
+    /// The last ones, one after another, that found the same bound reached, and how many they are.
+    run: Option<(Bound, u32, Seen)>,
+}
+
+impl Judge {
+    /// Takes a look; the volume that is to have a client of its own, and why, where there have been enough.
+    pub(crate) fn look(&mut self, look: &Look, limits: &AutoLimits) -> Option<(u64, Reason)> {
+        let mut now = Seen::default();
+        now.add(look);
+        let before = self.run.take();
+        let bound = now.reached(look, limits)?;
+        let before = before.filter(|(of, ..)| *of == bound);
+        let (_, looks, mut seen) = before.unwrap_or((bound, 0, Seen::default()));
+        seen.add(look);
+        if looks + 1 < limits.looks {
+            self.run = Some((bound, looks + 1, seen));
+            return None;
         }
+        // From here on it begins anew, whatever comes of it.
+        let volume = seen.mover(bound, &look.shares)?;
+        Some((volume, seen.reason(bound, look, limits)?))
     }
 }
 

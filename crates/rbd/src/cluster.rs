@@ -26,13 +26,6 @@ const DISCARD_BYTES: &str = "65536";
 /// How long connecting waits for the monitors, in seconds.
 const CONNECT_SECONDS: &str = "30";
 
-/// What librados lets be under way at once, of one client, where its configuration does not say: `objecter_inflight_ops` and
-/// `objecter_inflight_op_bytes`, as they are by default.
-const IN_FLIGHT_MAX: InFlightMax = InFlightMax {
-    operations: 1024,
-    bytes: 100 << 20,
-};
-
 /// Which libraries are loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Libraries {
@@ -75,14 +68,6 @@ impl Ceph {
     pub(crate) fn api(&self) -> Result<&'static Api, LibraryError> {
         let load = || Api::load(&self.libraries.rados, &self.libraries.rbd);
         self.api.get_or_init(load).clone()
-    }
-
-    /// The version of librbd, which is loaded for that.
-    ///
-    /// # Errors
-    /// [`LibraryError`].
-    pub fn version(&self) -> Result<(i32, i32, i32), LibraryError> {
-        Ok(self.api()?.version)
     }
 }
 
@@ -138,27 +123,23 @@ pub(crate) fn connect(
 ) -> Result<Rados, CephError> {
     let _connecting = Connecting::begin();
     let id = &credentials.id;
-    let failed = |action: String| move |errno| CephError::new(action, id, errno);
     let rados = Rados::create(ceph.api()?, &format!("client.{id}"))
-        .map_err(failed("cannot make a client of Ceph".to_owned()))?;
+        .map_err(CephError::of("cannot make a client of Ceph", id))?;
     let conf = credentials.conf.as_deref();
     rados.read_configuration(conf).map_err(|errno| {
         let file = conf.unwrap_or("ceph.conf ($CEPH_CONF, or in /etc/ceph)");
         CephError::new(format!("cannot read {file}"), id, errno)
     })?;
-    if let Some(keyring) = &credentials.keyring {
-        rados
-            .set("keyring", keyring)
-            .map_err(failed(format!("cannot use keyring={keyring}")))?;
-    }
-    let cached = cache.policy();
-    rados
-        .set("rbd_cache", if cached.is_some() { "true" } else { "false" })
-        .map_err(failed("cannot set rbd_cache".to_owned()))?;
-    if let Some(policy) = cached {
-        rados
-            .set("rbd_cache_policy", policy)
-            .map_err(failed(format!("cannot set rbd_cache_policy={policy}")))?;
+    let policy = cache.policy();
+    let is_cached = if policy.is_some() { "true" } else { "false" };
+    for (option, value) in [
+        ("keyring", credentials.keyring.as_deref()),
+        ("rbd_cache", Some(is_cached)),
+        ("rbd_cache_policy", policy),
+    ] {
+        let Some(value) = value else { continue };
+        let set = rados.set(option, value);
+        set.map_err(CephError::of(format!("cannot set {option}={value}"), id))?;
     }
     for (option, value) in [
         // It is used whatever `rbd_cache` says.
@@ -180,18 +161,11 @@ pub(crate) fn connect(
             tracing::debug!(option, value, "this version of Ceph has no such option");
         }
     }
-    tune(
-        &rados,
-        std::thread::available_parallelism().map_or(usize::MAX, usize::from),
-    );
+    tune(&rados);
     let from = conf.unwrap_or("the default ceph.conf");
-    rados.connect().map_err(|errno| {
-        CephError::connecting(
-            format!("cannot connect to the cluster of {from}"),
-            id,
-            errno,
-        )
-    })?;
+    let action = format!("cannot connect to the cluster of {from}");
+    let connected = rados.connect();
+    connected.map_err(|errno| CephError::connecting(action, id, errno))?;
     Ok(rados)
 }
 
@@ -278,16 +252,14 @@ impl Group {
     pub(crate) fn own_seat(self: &Arc<Self>) -> Result<Seat, CephError> {
         let client = Arc::new(self.connect(Role::Own)?);
         lock(&self.clients).all.push(Arc::downgrade(&client));
-        self.informed(Seat { client })
+        self.informed(Seat::at(client))
     }
 
     /// What a client asks from now on tells the OSDs too which clients were cut off.
     fn informed(&self, seat: Seat) -> Result<Seat, CephError> {
         let id = &self.key.credentials.id;
-        seat.client
-            .rados
-            .wait_for_latest_map()
-            .map_err(|errno| CephError::new("cannot learn the state of the cluster", id, errno))?;
+        let learnt = seat.client.rados.wait_for_latest_map();
+        learnt.map_err(CephError::of("cannot learn the state of the cluster", id))?;
         Ok(seat)
     }
 
@@ -344,7 +316,6 @@ impl Group {
         free.map(Seat::at)
     }
 
-    /// A client that is to be shared, or a volume's own with its seat taken.
     fn connect(self: &Arc<Self>, role: Role) -> Result<Client, CephError> {
         let before = Before::now();
         let rados = connect(&self.ceph, &self.key.credentials, self.key.cache)?;
@@ -354,11 +325,11 @@ impl Group {
             address: rados.addresses().map_err(failed)?,
             cluster: rados.cluster().map_err(failed)?,
             in_flight_max: in_flight_max(&rados),
-            threads: Mutex::new(before.threads_since()),
+            threads: Mutex::new(before.since().map(|(_, threads)| threads)),
             busiest_thread: Mutex::default(),
             rados: Arc::new(rados),
             role,
-            images: AtomicU32::new(u32::from(role == Role::Own)),
+            images: AtomicU32::new(0),
             fenced: AtomicBool::new(false),
             silent: Mutex::default(),
             cut_off: Mutex::new(false),
@@ -385,10 +356,9 @@ impl Group {
             conf: self.key.credentials.conf.clone(),
             address: client.address.clone(),
             images: client.images(),
-            images_max: if client.is_own() {
-                1
-            } else {
-                self.key.images_max
+            images_max: match client.role {
+                Role::Own => 1,
+                Role::Shared | Role::Apart => self.key.images_max,
             },
             own: client.is_own(),
             apart: client.role == Role::Apart,
@@ -400,14 +370,17 @@ impl Group {
 
     /// Clients that were cut off and of which something is left: of them all those that this says yes to.
     pub(crate) fn fenced(&self, counts: impl Fn(&Client) -> bool) -> usize {
-        let fenced = self.of_each(|client| client.is_fenced() && counts(client));
-        fenced.into_iter().filter(|fenced| *fenced).count()
+        self.count(|client| client.is_fenced() && counts(client))
     }
 
     /// Clients that are a volume's own.
     pub(crate) fn own(&self) -> usize {
-        let own = self.of_each(|client| client.is_own() && !client.is_fenced());
-        own.into_iter().filter(|own| *own).count()
+        self.count(|client| client.is_own() && !client.is_fenced())
+    }
+
+    fn count(&self, counts: impl Fn(&Client) -> bool) -> usize {
+        let counted = self.of_each(counts);
+        counted.into_iter().filter(|counts| *counts).count()
     }
 }
 
@@ -418,7 +391,7 @@ pub(crate) fn let_go(client: Arc<Client>) {
     }
 }
 
-/// What a client's configuration lets be under way.
+/// Reads how much a client's configuration lets be under way; Ceph's defaults where it does not say.
 fn in_flight_max(rados: &Rados) -> InFlightMax {
     let configured = |option, usual| {
         let value = rados.get(option).ok();
@@ -429,8 +402,8 @@ fn in_flight_max(rados: &Rados) -> InFlightMax {
         }
     };
     InFlightMax {
-        operations: configured("objecter_inflight_ops", IN_FLIGHT_MAX.operations),
-        bytes: configured("objecter_inflight_op_bytes", IN_FLIGHT_MAX.bytes),
+        operations: configured("objecter_inflight_ops", 1024),
+        bytes: configured("objecter_inflight_op_bytes", 100 << 20),
     }
 }
 
@@ -454,13 +427,13 @@ pub(crate) struct Client {
     pub(crate) role: Role,
     pub(crate) in_flight_max: InFlightMax,
     /// Its threads; none where they could not be told from those of others that came at the same time.
-    threads: Mutex<Option<Vec<Thread>>>,
+    pub(crate) threads: Mutex<Option<Vec<Thread>>>,
     pub(crate) busiest_thread: Mutex<Option<BusiestThread>>,
     images: AtomicU32,
     /// No image joins it any more.
     fenced: AtomicBool,
     /// The volumes of which it left operations unanswered, for which it is cut off.
-    silent: Mutex<BTreeSet<u64>>,
+    pub(crate) silent: Mutex<BTreeSet<u64>>,
     /// Whether the cluster refuses it. Held while that is brought about.
     cut_off: Mutex<bool>,
     before: Before,
@@ -471,10 +444,8 @@ pub(crate) struct Client {
 
 /// The process before a client connected.
 struct Before {
-    /// None where another client was connecting.
-    usage: Option<Usage>,
-    /// Likewise.
-    threads: Option<BTreeSet<Thread>>,
+    /// Its usage and its threads; none where another client was connecting, or the system does not tell.
+    process: Option<(Usage, BTreeSet<Thread>)>,
     begun: u64,
 }
 
@@ -503,28 +474,20 @@ impl Before {
     fn now() -> Self {
         let begun = BEGUN.load(Ordering::Relaxed);
         let alone = CONNECTING.load(Ordering::Relaxed) == 0;
+        let process = || Some((Usage::now()?, threads::all()?));
         Before {
-            usage: Usage::now().filter(|_| alone),
-            threads: threads::all().filter(|_| alone),
+            process: alone.then(process).flatten(),
             begun,
         }
     }
 
-    /// What there is more now, where none but this client has begun to connect since.
-    fn cost(&self) -> Option<ClientCost> {
-        let (before, now) = (self.usage?, Usage::now()?);
-        self.is_alone().then(|| before.added_until(&now))
-    }
-
-    /// The threads that have come, likewise.
-    fn threads_since(&self) -> Option<Vec<Thread>> {
-        let (before, now) = (self.threads.as_ref()?, threads::all()?);
-        self.is_alone()
-            .then(|| now.difference(before).copied().collect())
-    }
-
-    fn is_alone(&self) -> bool {
-        BEGUN.load(Ordering::Relaxed) == self.begun + 1
+    /// Returns what the process has more now, and the threads that have come, if no other client has begun to connect since.
+    fn since(&self) -> Option<(ClientCost, Vec<Thread>)> {
+        let (usage, threads) = self.process.as_ref()?;
+        let (now, all) = (Usage::now()?, threads::all()?);
+        let is_alone = BEGUN.load(Ordering::Relaxed) == self.begun + 1;
+        let come = all.difference(threads).copied().collect();
+        is_alone.then(|| (usage.added_until(&now), come))
     }
 }
 
@@ -532,23 +495,15 @@ impl Client {
     /// An image of it is open: where it is the first, the client is as large as it is going to be.
     pub(crate) fn has_image(&self) {
         self.cost.get_or_init(|| {
+            let (cost, threads) = self.before.since().unzip();
             // Those that came with the image belong to it: a list without them would pass for the whole.
-            *lock(&self.threads) = self.before.threads_since();
-            self.before.cost()
+            *lock(&self.threads) = threads;
+            cost
         });
-    }
-
-    /// Its threads; none where they could not be told from those of others.
-    pub(crate) fn threads(&self) -> Option<Vec<Thread>> {
-        lock(&self.threads).clone()
     }
 
     pub(crate) fn images(&self) -> u32 {
         self.images.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn group(&self) -> &Arc<Group> {
-        &self.group
     }
 
     pub(crate) fn is_fenced(&self) -> bool {
@@ -559,20 +514,10 @@ impl Client {
         self.role == Role::Own
     }
 
-    /// It is cut off for what it left unanswered of this volume.
-    pub(crate) fn is_silent_for(&self, volume: u64) {
-        lock(&self.silent).insert(volume);
-    }
-
-    /// Whether it is cut off for what it left unanswered of this volume.
-    pub(crate) fn was_silent_for(&self, volume: u64) -> bool {
-        lock(&self.silent).contains(&volume)
-    }
-
     pub(crate) fn pool(&self, pool: &str, namespace: &str) -> Result<Pool, CephError> {
         let id = &self.group.key.credentials.id;
         let opened = self.rados.pool(pool, namespace);
-        opened.map_err(|errno| CephError::new(format!("cannot open pool {pool}"), id, errno))
+        opened.map_err(CephError::of(format!("cannot open pool {pool}"), id))
     }
 
     /// Has the cluster refuse this client, by way of another one. Afterwards nothing that it was asked before can change what
@@ -595,14 +540,14 @@ impl Client {
         let id = &self.group.key.credentials.id;
         blocklist(&self.rados, other, id)?;
         let learnt = self.rados.wait_for_latest_map();
-        learnt.map_err(|errno| CephError::new("cannot learn the state of the cluster", id, errno))
+        learnt.map_err(CephError::of("cannot learn the state of the cluster", id))
     }
 }
 
 fn blocklist(rados: &Rados, addresses: &str, id: &str) -> Result<(), CephError> {
     for address in addresses_of(addresses) {
         let listed = rados.blocklist(address, BLOCKLIST_SECONDS);
-        listed.map_err(|errno| CephError::new(format!("cannot blocklist {address}"), id, errno))?;
+        listed.map_err(CephError::of(format!("cannot blocklist {address}"), id))?;
     }
     Ok(())
 }
@@ -613,7 +558,6 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Takes a seat at a shared client.
     fn at(client: Arc<Client>) -> Self {
         client.images.fetch_add(1, Ordering::Relaxed);
         Seat { client }
@@ -629,12 +573,9 @@ impl Drop for Seat {
 /// The addresses of a list such as `[v2:10.0.0.1:0/123,v1:10.0.0.1:0/123]`, as blocklists take them: the cluster knows a client by
 /// address and nonce, whatever it speaks.
 pub(crate) fn addresses_of(list: &str) -> impl Iterator<Item = &str> {
-    let inner = list.trim_start_matches('[');
     // An IPv6 address has brackets of its own.
-    let inner = match list.starts_with("[v") {
-        true => inner.trim_end_matches(']'),
-        false => list,
-    };
+    let is_list = list.starts_with("[v");
+    let inner = list.trim_matches(|of| is_list && ['[', ']'].contains(&of));
     let mut seen = Vec::new();
     inner.split(',').map(bare).filter(move |address| {
         let new = !seen.contains(address);

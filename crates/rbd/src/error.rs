@@ -3,7 +3,7 @@
 use crate::sys::{Errno, LibraryError};
 
 pub(crate) const EPERM: Errno = 1;
-const ENOENT: Errno = 2;
+pub(crate) const ENOENT: Errno = 2;
 const EIO: Errno = 5;
 const EACCES: Errno = 13;
 pub(crate) const EBUSY: Errno = 16;
@@ -61,42 +61,6 @@ pub enum CephError {
     /// A library is missing or too old.
     #[error(transparent)]
     Library(#[from] LibraryError),
-    /// The cluster refuses the key.
-    #[error(
-        "{action}: the cluster refuses the key of client.{id} (errno {errno}); see `ceph auth get client.{id}`: it needs `mon 'profile rbd'` and `osd 'profile rbd pool=...'`, and the key must be the one in the keyring"
-    )]
-    Refused {
-        /// What was tried.
-        action: String,
-        /// The client's name, without `client.`.
-        id: String,
-        /// What the library said.
-        errno: i32,
-    },
-    /// There is no key, or no configuration.
-    #[error(
-        "{action}: no key of client.{id} was found; say keyring=/path/to/keyring, or name the keyring in ceph.conf"
-    )]
-    NoKey {
-        /// What was tried.
-        action: String,
-        /// The client's name, without `client.`.
-        id: String,
-    },
-    /// Nobody answered.
-    #[error(
-        "{action}: the cluster did not answer in time; are its monitors reachable at the addresses in ceph.conf?"
-    )]
-    Unreachable {
-        /// What was tried.
-        action: String,
-    },
-    /// The cluster has blocklisted this client.
-    #[error("{action}: the cluster has blocklisted this client; see `ceph osd blocklist ls`")]
-    Blocklisted {
-        /// What was tried.
-        action: String,
-    },
     /// Someone else has the image's lock.
     #[error("{action}: {owner} has the image's lock, and is alive; an image is written by one")]
     Locked {
@@ -107,7 +71,7 @@ pub enum CephError {
     },
     /// Anything else.
     #[error("{action}: {reason}")]
-    Other {
+    Failed {
         /// What was tried.
         action: String,
         /// What the library said, and what to do about it.
@@ -118,74 +82,88 @@ pub enum CephError {
 }
 
 impl CephError {
-    /// What an errno means where a client named `id` tried something.
-    pub(crate) fn new(action: impl Into<String>, id: &str, errno: Errno) -> Self {
-        let action = action.into();
-        match errno {
-            EPERM | EACCES => CephError::Refused {
-                action,
-                id: id.to_owned(),
-                errno,
-            },
-            ETIMEDOUT => CephError::Unreachable { action },
-            ESHUTDOWN => CephError::Blocklisted { action },
-            _ => CephError::Other {
-                action,
-                reason: reason(errno),
-                errno,
-            },
+    /// An error that is none of Ceph's.
+    pub(crate) fn other(action: impl Into<String>, reason: impl Into<String>) -> Self {
+        CephError::Failed {
+            action: action.into(),
+            reason: reason.into(),
+            errno: 0,
         }
     }
 
-    /// The same, of a connection: `EOPNOTSUPP` and `ENOENT` say there that no key was found.
+    /// Says what an errno means where a client named `id` tried something.
+    pub(crate) fn of(action: impl Into<String>, id: &str) -> impl FnOnce(Errno) -> Self {
+        move |errno| CephError::new(action, id, errno)
+    }
+
+    /// Makes an error of an errno at once; see [`CephError::of`].
+    pub(crate) fn new(action: impl Into<String>, id: &str, errno: Errno) -> Self {
+        CephError::Failed {
+            action: action.into(),
+            reason: reason(id, errno),
+            errno,
+        }
+    }
+
+    /// Makes an error of a connection, where `EOPNOTSUPP` and `ENOENT` say that no key was found.
     pub(crate) fn connecting(action: impl Into<String>, id: &str, errno: Errno) -> Self {
-        match errno {
-            EOPNOTSUPP | ENOENT => CephError::NoKey {
-                action: action.into(),
-                id: id.to_owned(),
-            },
-            _ => CephError::new(action, id, errno),
+        if errno != EOPNOTSUPP && errno != ENOENT {
+            return CephError::new(action, id, errno);
+        }
+        let reason = format!(
+            "no key of client.{id} was found; say keyring=/path/to/keyring, or name the keyring in ceph.conf"
+        );
+        CephError::other(action, reason)
+    }
+
+    fn errno(&self) -> Option<Errno> {
+        match self {
+            CephError::Failed { errno, .. } => Some(*errno),
+            CephError::Library(_) | CephError::Locked { .. } => None,
         }
     }
 
     /// Whether what was asked for does not exist.
     #[must_use]
     pub fn is_missing(&self) -> bool {
-        matches!(self, CephError::Other { errno: ENOENT, .. })
+        self.errno() == Some(ENOENT)
     }
 
     /// Whether what was to be made exists.
     #[must_use]
     pub fn exists(&self) -> bool {
-        matches!(self, CephError::Other { errno: EEXIST, .. })
+        self.errno() == Some(EEXIST)
     }
 
     /// Whether what was to be taken away or changed is in use.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
-        matches!(
-            self,
-            CephError::Locked { .. } | CephError::Other { errno: EBUSY, .. }
-        )
+        matches!(self, CephError::Locked { .. }) || self.errno() == Some(EBUSY)
+    }
+
+    /// Returns whether the cluster refuses the client that it was tried with.
+    pub(crate) fn is_blocklisted(&self) -> bool {
+        self.errno() == Some(ESHUTDOWN)
     }
 
     /// Whether trying again later is in vain until someone changes something.
     pub(crate) fn is_final(&self) -> bool {
-        match self {
-            CephError::Library(_) | CephError::Locked { .. } => true,
-            CephError::Other { errno, .. } => {
-                matches!(*errno, ENOENT | EINVAL | EROFS | EOPNOTSUPP)
-            }
-            CephError::Refused { .. }
-            | CephError::NoKey { .. }
-            | CephError::Unreachable { .. }
-            | CephError::Blocklisted { .. } => false,
-        }
+        let is_final = |errno| matches!(errno, ENOENT | EINVAL | EROFS | EOPNOTSUPP);
+        self.errno().is_none_or(is_final)
     }
 }
 
-fn reason(errno: Errno) -> String {
+fn reason(id: &str, errno: Errno) -> String {
     let words = match errno {
+        EPERM | EACCES => {
+            return format!(
+                "the cluster refuses the key of client.{id} (errno {errno}); see `ceph auth get client.{id}`: it needs `mon 'profile rbd'` and `osd 'profile rbd pool=...'`, and the key must be the one in the keyring"
+            );
+        }
+        ETIMEDOUT => {
+            "the cluster did not answer in time; are its monitors reachable at the addresses in ceph.conf?"
+        }
+        ESHUTDOWN => "the cluster has blocklisted this client; see `ceph osd blocklist ls`",
         ENOENT => "it does not exist",
         EEXIST => "it exists already",
         EBUSY => "it is in use (open somewhere, or it has snapshots or clones)",

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use weir_block::Volume;
@@ -12,13 +12,15 @@ use weir_volume::parts::lock;
 use weir_volume::{Factory, OpenError, OpenRequest};
 
 use crate::auto::{AutoLimits, Reason};
-use crate::cluster::{Ceph, ClientReport, Credentials, Group, GroupKey, Libraries, Seat};
+use crate::cluster::{
+    Ceph, ClientReport, Credentials, Group, GroupKey, Libraries, Seat, is_same_client,
+};
 use crate::error::CephError;
 use crate::images::Images;
 use crate::looks;
 use crate::moving::NotMoved;
 use crate::options::{Options, Sharing};
-use crate::owner::{self, Before};
+use crate::owner::{self, Former};
 use crate::settings;
 use crate::sys::{RawImage, Shape};
 use crate::volume::{RbdVolume, Shared, VolumeReport};
@@ -32,8 +34,9 @@ pub const SCHEME: &str = "rbd";
 /// they do not take others' part.
 pub(crate) const FENCED_OF_IMAGE_MAX: usize = 4;
 const FENCED_MAX: usize = 16;
-/// How long closing everything waits for the cluster.
+/// Time for which closing everything waits for the cluster, and pause between two looks at how many images are left.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(8);
+const CLOSE_LOOK: Duration = Duration::from_millis(5);
 
 /// Who writes to images. Kept with each image's lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,71 +60,26 @@ impl Identity {
     }
 }
 
-/// What is open, and closes in the background: librbd's own close waits for the cluster.
-#[derive(Default)]
-pub(crate) struct Closing {
-    /// Images that are open, or are being closed.
-    count: Mutex<usize>,
-    fewer: Condvar,
-}
-
-impl Closing {
-    /// Counts an image that was opened. [`Closing::drop_later`] must follow.
-    pub(crate) fn opened(&self) {
-        *lock(&self.count) += 1;
-    }
-
-    /// Counts an image that was opened, until what is yielded is dropped.
-    pub(crate) fn hold(self: &Arc<Self>) -> Held {
-        self.opened();
-        Held(Arc::clone(self))
-    }
-
-    fn closed(&self) {
-        *lock(&self.count) -= 1;
-        self.fewer.notify_all();
-    }
-
-    /// Drops an image, which may wait for the cluster, on a thread of its own.
-    pub(crate) fn drop_later<T: Send + 'static>(self: &Arc<Self>, what: T) {
-        let closing = Arc::clone(self);
-        let close = move || {
-            drop(what);
-            closing.closed();
-        };
-        in_background("weir-rbd-close", close);
-    }
-
-    fn wait(&self, longest: Duration) {
-        let count = lock(&self.count);
-        let waited = self
-            .fewer
-            .wait_timeout_while(count, longest, |count| *count > 0)
-            .unwrap_or_else(PoisonError::into_inner);
-        if *waited.0 > 0 {
-            tracing::warn!(
-                images = *waited.0,
-                "images were not closed in time: their locks are held for a while"
-            );
-        }
-    }
-}
-
-/// An image that is counted as open.
-pub(crate) struct Held(Arc<Closing>);
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.closed();
-    }
-}
-
 /// Does something on a thread of its own, if one can be had.
 pub(crate) fn try_in_background(
     name: &str,
     work: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<()> {
     start_thread(name, work).map(drop)
+}
+
+/// Does what may wait for the cluster on a thread of its own, which begins at once. Yields the result, or why there is none.
+pub(crate) fn elsewhere<T: Send + 'static>(
+    name: &'static str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> impl Future<Output = Result<T, String>> {
+    let (sender, ended) = oneshot();
+    let started = try_in_background(name, move || sender.send(work()));
+    async move {
+        started.map_err(|error| format!("no thread can be had for it: {error}"))?;
+        let ended = ended.await;
+        ended.ok_or_else(|| "its thread ended without an answer; see the log".to_owned())
+    }
 }
 
 /// Does what may wait for the cluster on a thread of its own, so that no cluster holds up another.
@@ -143,6 +101,56 @@ pub(crate) fn in_background(name: &str, work: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// Starts a thread that takes turns for as long as one of a host's volumes wants that, unless it runs. A turn yields the pause until the next.
+/// `there_is` is held while that is decided.
+pub(crate) fn attend(
+    host: &Arc<RbdHost>,
+    there_is: fn(&RbdHost) -> &Mutex<bool>,
+    name: &'static str,
+    wants: fn(&Shared) -> bool,
+    mut pause: Duration,
+    mut turn: impl FnMut(&RbdHost, &[Arc<Shared>], Duration) -> Duration + Send + 'static,
+) {
+    let mut is_there = lock(there_is(host));
+    if *is_there {
+        return;
+    }
+    let host = Arc::downgrade(host);
+    let started = try_in_background(name, move || {
+        loop {
+            std::thread::sleep(pause);
+            let Some(host) = host.upgrade() else { return };
+            let mut is_there = lock(there_is(&host));
+            let volumes = host.open_volumes();
+            if !volumes.iter().any(|volume| wants(volume)) {
+                *is_there = false;
+                return;
+            }
+            drop(is_there);
+            pause = turn(&host, &volumes, pause);
+        }
+    });
+    if let Err(error) = &started {
+        tracing::warn!(%error, name, "no thread can be had: what it looks after is not looked after until another image is opened");
+    }
+    *is_there = started.is_ok();
+}
+
+/// Groups volumes that are served by the client that serves them.
+pub(crate) fn by_client(
+    volumes: &[Arc<Shared>],
+    counts: impl Fn(&Shared) -> bool,
+) -> BTreeMap<String, Vec<Arc<Shared>>> {
+    let mut all: BTreeMap<String, Vec<Arc<Shared>>> = BTreeMap::new();
+    for volume in volumes.iter().filter(|volume| counts(volume)) {
+        if let Some(life) = volume.serving() {
+            let of_client = all.entry(life.client().address.clone());
+            of_client.or_default().push(Arc::clone(volume));
+        }
+    }
+    all
+}
+
 /// This program as a user of Ceph.
 pub struct RbdHost {
     pub(crate) ceph: Arc<Ceph>,
@@ -151,22 +159,42 @@ pub struct RbdHost {
     open: Mutex<Vec<Weak<Shared>>>,
     /// Images that this process has open for writing, by cluster and name.
     written: Mutex<HashSet<String>>,
-    pub(crate) closing: Arc<Closing>,
+    /// Each image that is open, or is being closed, has this too. librbd's own close waits for the cluster.
+    open_images: Arc<()>,
     pub(crate) auto_limits: AutoLimits,
-    /// There is a thread that looks at shared clients. Held while it or a volume decides on that.
+    /// There is a thread that looks at shared clients, see [`attend`].
     pub(crate) looking: Mutex<bool>,
     pub(crate) watch_limits: WatchLimits,
-    /// The same of the thread that looks after images that are open for writing.
+    /// And one that looks after images that are open for writing.
     pub(crate) checking: Mutex<bool>,
 }
 
-/// An image that was opened, and its share of a client.
+/// An image that was opened, and what it needs, which is let go of in this order: the image is closed, which waits for the cluster, then
+/// the client has a seat free, then another volume may write to the image.
 pub(crate) struct Opened {
     pub(crate) image: RawImage,
     pub(crate) seat: Seat,
+    /// Right of this process to write to the image; none where it only reads.
+    pub(crate) claim: Option<Arc<Claim>>,
+    _counted: Arc<()>,
     pub(crate) shape: Shape,
-    /// Its watch and its lock were seen to be this client's.
-    pub(crate) held: bool,
+    /// Its watch was seen to be this client's, as an image's is that is open for writing.
+    pub(crate) watched: bool,
+}
+
+impl Opened {
+    /// Notes whether the client watches the image.
+    pub(crate) fn see_watch(&mut self) {
+        let own = &self.seat.client.address;
+        let watchers = self.image.watchers();
+        self.watched = watchers.is_ok_and(|all| all.iter().any(|of| is_same_client(of, own)));
+    }
+
+    /// Closes the image. Its seat is left.
+    pub(crate) fn close(self) -> Seat {
+        drop(self.image);
+        self.seat
+    }
 }
 
 /// That this process writes to an image, for as long as it does.
@@ -206,18 +234,12 @@ impl RbdHost {
             groups: Mutex::default(),
             open: Mutex::default(),
             written: Mutex::default(),
-            closing: Arc::default(),
+            open_images: Arc::default(),
             auto_limits,
             looking: Mutex::default(),
             watch_limits,
             checking: Mutex::default(),
         })
-    }
-
-    /// The libraries that it uses.
-    #[must_use]
-    pub fn ceph(&self) -> &Arc<Ceph> {
-        &self.ceph
     }
 
     /// Who it is.
@@ -239,32 +261,19 @@ impl RbdHost {
     async fn open_url(self: Arc<Self>, request: OpenRequest) -> Result<Arc<dyn Volume>, OpenError> {
         let url = request.url.to_string();
         let options = Options::from_url(&request.url)?;
-        let (sender, opened) = oneshot();
         let name = url.clone();
-        // Not on this thread where none can be had: it is a reactor's.
-        let started = try_in_background("weir-rbd-open", move || {
-            sender.send(self.open(options, request.access.read_only, name));
+        let opened = elsewhere("weir-rbd-open", move || {
+            self.open(options, request.access.read_only, name)
         });
-        started.map_err(|error| OpenError::Medium {
-            url: url.clone(),
-            reason: format!("no thread can be had to open it: {error}"),
-        })?;
-        let opened = opened.await.unwrap_or_else(|| {
-            Err(CephError::Other {
-                action: "cannot open it".to_owned(),
-                reason: "the thread that opened it panicked".to_owned(),
-                errno: 0,
-            })
-        });
-        let volume = opened.map_err(|error| match error {
-            CephError::Locked { .. } => OpenError::InUse {
-                url: url.clone(),
-                reason: error.to_string(),
-            },
-            error => OpenError::Medium {
-                url: url.clone(),
-                reason: error.to_string(),
-            },
+        let opened = opened.await;
+        let opened =
+            opened.unwrap_or_else(|reason| Err(CephError::other("cannot open it", reason)));
+        let volume = opened.map_err(|error| {
+            let reason = error.to_string();
+            match error {
+                CephError::Locked { .. } => OpenError::InUse { url, reason },
+                _ => OpenError::Medium { url, reason },
+            }
         })?;
         for text in volume.notices() {
             request.registry.notice(&request.url, text);
@@ -305,11 +314,9 @@ impl RbdHost {
     /// Clients that are a volume's own, and those that are about to be.
     pub(crate) fn own_clients(&self) -> usize {
         let groups: Vec<_> = lock(&self.groups).values().cloned().collect();
-        let own = |group: &Arc<Group>| {
-            // For a moment it is both.
-            group.own() + usize::from(group.moving.load(Ordering::Acquire))
-        };
-        groups.iter().map(own).sum()
+        // For a moment it is both.
+        let moving = |group: &Group| usize::from(group.moving.load(Ordering::Acquire));
+        groups.iter().map(|group| group.own() + moving(group)).sum()
     }
 
     /// Gives the volume with this URL a client of its own, or another one, as measurement does for `bdevs_per_cluster=auto`: its
@@ -319,7 +326,7 @@ impl RbdHost {
     /// [`NotMoved`]: the volume goes on as before, unless that says otherwise.
     pub fn give_own_client(&self, url: &str) -> Result<(), NotMoved> {
         let open = self.open_volumes();
-        let volume = open.iter().find(|shared| shared.url() == url);
+        let volume = open.iter().find(|shared| shared.name == url);
         let volume = volume.ok_or(NotMoved::NotServing)?;
         volume.move_to_own_client(Reason::Asked)
     }
@@ -330,25 +337,13 @@ impl RbdHost {
     /// [`CephError`]: it is out of reach still. Where that may change by itself it is tried on.
     pub async fn open_gone(&self, url: &str) -> Result<(), CephError> {
         let all = self.open_volumes();
-        for shared in all.into_iter().filter(|shared| shared.url() == url) {
-            let (sender, opened) = oneshot();
-            // It blocks until the cluster has answered.
-            let started = try_in_background("weir-rbd-retry", move || {
-                sender.send(shared.open_gone());
-            });
-            started.map_err(|error| CephError::Other {
-                action: format!("cannot open {url} again"),
-                reason: format!("no thread can be had for it: {error}"),
-                errno: 0,
+        for shared in all.into_iter().filter(|shared| shared.name == url) {
+            let opened = elsewhere("weir-rbd-retry", move || shared.open_gone());
+            let opened = opened.await;
+            opened.unwrap_or_else(|reason| {
+                let action = format!("cannot open {url} again");
+                Err(CephError::other(action, reason))
             })?;
-            let Some(opened) = opened.await else {
-                return Err(CephError::Other {
-                    action: format!("cannot open {url} again"),
-                    reason: "the attempt ended without an answer; see the log".to_owned(),
-                    errno: 0,
-                });
-            };
-            opened?;
         }
         Ok(())
     }
@@ -362,40 +357,16 @@ impl RbdHost {
         Arc::clone(group)
     }
 
-    /// Opens an image on a client that has a seat, one of those that are apart or one of the others, and takes its lock where it is to be
-    /// written to. `before` is the client that had it until now.
-    pub(crate) fn attach_again(
-        &self,
-        options: &Options,
-        read_only: bool,
-        apart: bool,
-        before: &str,
-    ) -> Result<Opened, CephError> {
-        let seat = self.group(options).seat(apart)?;
-        self.attach_at(seat, options, read_only, Before::CutOff(before))
-    }
-
-    /// Opens an image on a client of its own, and takes its lock. It was open on `before`, which are not cut off, and which are waited for.
-    pub(crate) fn attach_own(
-        &self,
-        options: &Options,
-        before: &[String],
-    ) -> Result<Opened, CephError> {
-        let seat = self.group(options).own_seat()?;
-        self.attach_at(seat, options, false, Before::LettingGo(before))
-    }
-
-    /// As [`RbdHost::attach_again`], for an image that this process may have open already: it writes to each once. (To the lock, what
-    /// has it open already would look like an earlier life of this one.)
+    /// Opens an image that this process may have open already: it writes to each once. (To the lock, what has it open already would look
+    /// like an earlier life of this one.)
     pub(crate) fn attach_first(
         self: &Arc<Self>,
         options: &Options,
         read_only: bool,
-    ) -> Result<(Option<Arc<Claim>>, Opened), CephError> {
+    ) -> Result<Opened, CephError> {
         let seat = self.group(options).seat(false)?;
         if read_only {
-            let opened = self.attach_at(seat, options, true, Before::Nothing)?;
-            return Ok((None, opened));
+            return self.attach(seat, options, None, None);
         }
         let name = &options.name;
         let image = format!(
@@ -412,39 +383,18 @@ impl RbdHost {
             host: Arc::downgrade(self),
             image,
         });
-        let opened = self.attach_at(seat, options, false, Before::Nothing)?;
-        Ok((Some(claim), opened))
+        self.attach(seat, options, Some(claim), None)
     }
 
-    fn attach_at(
+    /// Opens an image on a client, and takes its lock where it is to be written to. `former` is what this process had of it before.
+    pub(crate) fn attach(
         &self,
         seat: Seat,
         options: &Options,
-        read_only: bool,
-        before: Before<'_>,
+        claim: Option<Arc<Claim>>,
+        former: Option<&Former>,
     ) -> Result<Opened, CephError> {
-        let opened = self.open_at(seat, options, read_only)?;
-        if read_only {
-            return Ok(opened);
-        }
-        let (image, client) = (&opened.image, &opened.seat.client);
-        owner::take(
-            image,
-            &options.name,
-            opened.shape.features,
-            client,
-            &self.identity,
-            before,
-            &options.id,
-        )?;
-        // The one who had the lock may have changed it.
-        let shape = look(image, options)?;
-        let held = watches::are_held(image, client);
-        Ok(Opened {
-            shape,
-            held,
-            ..opened
-        })
+        self.take_lock(self.open_at(seat, options, claim)?, options, former)
     }
 
     /// Opens an image, and leaves its lock alone.
@@ -452,34 +402,46 @@ impl RbdHost {
         &self,
         seat: Seat,
         options: &Options,
-        read_only: bool,
+        claim: Option<Arc<Claim>>,
     ) -> Result<Opened, CephError> {
         let (name, id) = (&options.name, &options.id);
         let pool = seat.client.pool(&name.pool, &name.namespace)?;
         let snapshot = name.snapshot.as_deref();
-        let image = RawImage::open(pool, &name.image, snapshot, read_only)
-            .map_err(|errno| CephError::new(format!("cannot open image {name}"), id, errno))?;
-        seat.client.has_image();
-        let settings = image.configuration().map_err(|errno| {
-            CephError::new(
-                format!("cannot look at the configuration of {name}"),
-                id,
-                errno,
-            )
-        })?;
-        settings::check(&settings, name, options.cache)?;
-        let shape = look(&image, options)?;
-        Ok(Opened {
+        let image = RawImage::open(pool, &name.image, snapshot, claim.is_none())
+            .map_err(CephError::of(format!("cannot open image {name}"), id))?;
+        let mut opened = Opened {
             image,
             seat,
-            shape,
-            held: false,
-        })
+            claim,
+            _counted: Arc::clone(&self.open_images),
+            shape: Shape::default(),
+            watched: false,
+        };
+        opened.seat.client.has_image();
+        let action = format!("cannot look at the configuration of {name}");
+        let settings = opened.image.configuration();
+        let settings = settings.map_err(CephError::of(action, id))?;
+        settings::check(&settings, name, options.cache)?;
+        opened.shape = look(&opened.image, options)?;
+        Ok(opened)
     }
 
-    /// Whether so much is left of clients that were cut off that no image should move without need.
-    pub(crate) fn has_fenced(&self, options: &Options) -> bool {
-        self.group(options).fenced(|_| true) > FENCED_OF_IMAGE_MAX
+    /// Takes the lock of an image that is to be written to.
+    pub(crate) fn take_lock(
+        &self,
+        mut opened: Opened,
+        options: &Options,
+        former: Option<&Former>,
+    ) -> Result<Opened, CephError> {
+        if opened.claim.is_some() {
+            owner::take(&opened, options, &self.identity, former)?;
+            // The one who had the lock may have changed it.
+            opened.shape = look(&opened.image, options)?;
+            if !opened.watched {
+                opened.see_watch();
+            }
+        }
+        Ok(opened)
     }
 
     /// Why an image should wait with being opened again, until less is left of clients that were cut off.
@@ -490,7 +452,7 @@ impl RbdHost {
         apart: bool,
     ) -> Option<String> {
         let group = self.group(options);
-        if group.fenced(|client| client.was_silent_for(volume)) > FENCED_OF_IMAGE_MAX {
+        if group.fenced(|client| lock(&client.silent).contains(&volume)) > FENCED_OF_IMAGE_MAX {
             return Some(format!(
                 "the cluster does not answer operations of this image, which keep more than {FENCED_OF_IMAGE_MAX} clients that were cut off for them: it waits with being opened again"
             ));
@@ -535,19 +497,30 @@ impl RbdHost {
         for shared in open.iter().filter_map(Weak::upgrade) {
             shared.close();
         }
-        let (sender, closed) = oneshot();
-        let closing = Arc::clone(&self.closing);
-        in_background("weir-rbd-close", move || {
-            closing.wait(CLOSE_TIME_MAX);
-            sender.send(());
+        let images = Arc::downgrade(&self.open_images);
+        // One is the host's own.
+        let open = move || images.strong_count().saturating_sub(1);
+        let closed = elsewhere("weir-rbd-close", move || {
+            let mut looks = CLOSE_TIME_MAX.as_millis() / CLOSE_LOOK.as_millis();
+            while open() > 0 && looks > 0 {
+                std::thread::sleep(CLOSE_LOOK);
+                looks -= 1;
+            }
+            if open() > 0 {
+                tracing::warn!(
+                    images = open(),
+                    "images were not closed in time: their locks are held for a while"
+                );
+            }
         });
-        closed.await;
+        if let Err(error) = closed.await {
+            tracing::warn!(error, "images are not waited for that are being closed");
+        }
     }
 }
 
 fn look(image: &RawImage, options: &Options) -> Result<Shape, CephError> {
-    let name = &options.name;
+    let action = format!("cannot look at image {}", options.name);
     let shape = image.shape();
-    shape
-        .map_err(|errno| CephError::new(format!("cannot look at image {name}"), &options.id, errno))
+    shape.map_err(CephError::of(action, &options.id))
 }

@@ -74,20 +74,31 @@ impl Images {
         namespace: &str,
     ) -> Result<Self, CephError> {
         let rados = Arc::new(connect(ceph, credentials, Cache::Off)?);
-        let name = match namespace {
-            "" => pool.to_owned(),
-            namespace => format!("{pool}/{namespace}"),
+        let name = if namespace.is_empty() {
+            pool.to_owned()
+        } else {
+            format!("{pool}/{namespace}")
         };
         let id = credentials.id.clone();
         let opened = rados.pool(pool, namespace);
-        let pool = opened
-            .map_err(|errno| CephError::new(format!("cannot open pool {pool}"), &id, errno))?;
+        let pool = opened.map_err(CephError::of(format!("cannot open pool {pool}"), &id))?;
         Ok(Images {
             rados,
             pool,
             id,
             name,
         })
+    }
+
+    /// Does something with an image.
+    fn with<T>(
+        &self,
+        name: &str,
+        read_only: bool,
+        action: &str,
+        work: impl FnOnce(&RawImage) -> Result<T, Errno>,
+    ) -> Result<T, CephError> {
+        work(&self.open(name, read_only)?).map_err(self.failed(action, name))
     }
 
     fn failed(&self, action: &str, image: &str) -> impl FnOnce(Errno) -> CephError {
@@ -107,13 +118,12 @@ impl Images {
                 Some(bytes.trailing_zeros() as u8)
             }
             Some(bytes) => {
-                return Err(CephError::Other {
-                    action: format!("cannot make {}/{name}", self.name),
-                    reason: format!(
+                return Err(CephError::other(
+                    format!("cannot make {}/{name}", self.name),
+                    format!(
                         "objects of {bytes} bytes are not possible; a power of two from 4096 to 33554432 is"
                     ),
-                    errno: 0,
-                });
+                ));
             }
         };
         self.pool
@@ -126,11 +136,9 @@ impl Images {
     /// # Errors
     /// [`CephError`].
     pub fn list(&self) -> Result<Vec<String>, CephError> {
-        let failed = |errno| {
-            let action = format!("cannot list the images of {}", self.name);
-            CephError::new(action, &self.id, errno)
-        };
-        let mut names = self.pool.images().map_err(failed)?;
+        let action = format!("cannot list the images of {}", self.name);
+        let names = self.pool.images();
+        let mut names = names.map_err(CephError::of(action, &self.id))?;
         names.sort();
         Ok(names)
     }
@@ -140,14 +148,14 @@ impl Images {
     /// # Errors
     /// [`CephError`]; see [`CephError::is_missing`].
     pub fn info(&self, name: &str) -> Result<ImageInfo, CephError> {
-        let image = self.open(name, true)?;
-        let shape = image.shape().map_err(self.failed("look at", name))?;
-        let locked_by = image.locker().map_err(self.failed("look at", name))?;
-        Ok(ImageInfo {
-            name: name.to_owned(),
-            bytes: shape.bytes,
-            object_bytes: shape.object_bytes,
-            locked_by,
+        self.with(name, true, "look at", |image| {
+            let shape = image.shape()?;
+            Ok(ImageInfo {
+                name: name.to_owned(),
+                bytes: shape.bytes,
+                object_bytes: shape.object_bytes,
+                locked_by: image.locker()?,
+            })
         })
     }
 
@@ -156,11 +164,9 @@ impl Images {
     /// # Errors
     /// [`CephError`]; see [`CephError::is_missing`].
     pub fn data_pool(&self, name: &str) -> Result<String, CephError> {
-        let image = self.open(name, true)?;
-        let number = image.data_pool();
-        number
-            .and_then(|number| self.rados.pool_name(number))
-            .map_err(self.failed("learn the pool of the data of", name))
+        self.with(name, true, "learn the pool of the data of", |image| {
+            self.rados.pool_name(image.data_pool()?)
+        })
     }
 
     /// Changes an image's length. Shrinking destroys what lies behind the new end.
@@ -168,10 +174,9 @@ impl Images {
     /// # Errors
     /// [`CephError`].
     pub fn resize(&self, name: &str, bytes: u64, may_shrink: bool) -> Result<(), CephError> {
-        let image = self.open(name, false)?;
-        image
-            .resize(bytes, may_shrink)
-            .map_err(self.failed("resize", name))
+        self.with(name, false, "resize", |image| {
+            image.resize(bytes, may_shrink)
+        })
     }
 
     /// Moves an image to the trash, from which it can be restored. It is not deleted before `keep_seconds` have passed.
@@ -179,9 +184,8 @@ impl Images {
     /// # Errors
     /// [`CephError`]; an image that is open for writing somewhere is in use.
     pub fn trash(&self, name: &str, keep_seconds: u64) -> Result<(), CephError> {
-        self.pool
-            .trash(name, keep_seconds)
-            .map_err(self.failed("move to the trash", name))
+        let moved = self.pool.trash(name, keep_seconds);
+        moved.map_err(self.failed("move to the trash", name))
     }
 
     /// What is in the trash.
@@ -189,19 +193,9 @@ impl Images {
     /// # Errors
     /// [`CephError`].
     pub fn trashed(&self) -> Result<Vec<Trashed>, CephError> {
-        let failed = |errno| {
-            let action = format!("cannot list the trash of {}", self.name);
-            CephError::new(action, &self.id, errno)
-        };
-        let trashed = self.pool.trashed().map_err(failed)?;
-        Ok(trashed
-            .into_iter()
-            .map(|(id, name, kept_until)| Trashed {
-                id,
-                name,
-                kept_until,
-            })
-            .collect())
+        let action = format!("cannot list the trash of {}", self.name);
+        let trashed = self.pool.trashed();
+        trashed.map_err(CephError::of(action, &self.id))
     }
 
     /// Takes an image out of the trash, by its identifier there, under a name that is free.
@@ -209,9 +203,8 @@ impl Images {
     /// # Errors
     /// [`CephError`].
     pub fn restore(&self, id: &str, name: &str) -> Result<(), CephError> {
-        self.pool
-            .restore(id, name)
-            .map_err(self.failed(&format!("restore {id} from the trash as"), name))
+        let restored = self.pool.restore(id, name);
+        restored.map_err(self.failed(&format!("restore {id} from the trash as"), name))
     }
 
     /// The snapshots of an image, from the oldest on.
@@ -219,14 +212,7 @@ impl Images {
     /// # Errors
     /// [`CephError`].
     pub fn snapshots(&self, name: &str) -> Result<Vec<Snapshot>, CephError> {
-        let image = self.open(name, true)?;
-        let snapshots = image
-            .snapshots()
-            .map_err(self.failed("list the snapshots of", name))?;
-        Ok(snapshots
-            .into_iter()
-            .map(|(name, bytes)| Snapshot { name, bytes })
-            .collect())
+        self.with(name, true, "list the snapshots of", RawImage::snapshots)
     }
 
     /// Makes a snapshot: what is acknowledged by then is in it.
@@ -234,10 +220,9 @@ impl Images {
     /// # Errors
     /// [`CephError`].
     pub fn create_snapshot(&self, name: &str, snapshot: &str) -> Result<(), CephError> {
-        let image = self.open(name, false)?;
-        image
-            .create_snapshot(snapshot)
-            .map_err(self.failed("make a snapshot of", name))
+        self.with(name, false, "make a snapshot of", |image| {
+            image.create_snapshot(snapshot)
+        })
     }
 
     /// Removes a snapshot.
@@ -245,10 +230,9 @@ impl Images {
     /// # Errors
     /// [`CephError`].
     pub fn remove_snapshot(&self, name: &str, snapshot: &str) -> Result<(), CephError> {
-        let image = self.open(name, false)?;
-        image
-            .remove_snapshot(snapshot)
-            .map_err(self.failed("remove a snapshot of", name))
+        self.with(name, false, "remove a snapshot of", |image| {
+            image.remove_snapshot(snapshot)
+        })
     }
 
     /// Makes an image of a snapshot, in this pool or another of the same cluster. It can be written to, and needs the snapshot.
@@ -264,11 +248,9 @@ impl Images {
         to: &str,
     ) -> Result<(), CephError> {
         let target = self.rados.pool(pool, namespace);
-        let target = target
-            .map_err(|errno| CephError::new(format!("cannot open pool {pool}"), &self.id, errno))?;
-        self.pool
-            .clone_image(name, snapshot, &target, to)
-            .map_err(self.failed(&format!("make {to} of snapshot {snapshot} of"), name))
+        let target = target.map_err(CephError::of(format!("cannot open pool {pool}"), &self.id))?;
+        let cloned = self.pool.clone_image(name, snapshot, &target, to);
+        cloned.map_err(self.failed(&format!("make {to} of snapshot {snapshot} of"), name))
     }
 
     fn open(&self, name: &str, read_only: bool) -> Result<RawImage, CephError> {

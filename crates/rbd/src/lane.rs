@@ -15,19 +15,19 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use weir_block::{
-    Completion, CompletionSink, Geometry, InFlight, Landing, Operation, OperationKind, Queue,
-    ReadBuffers, Request, Token, VolumeError, compare_write_halves,
+    Completion, CompletionSink, Geometry, InFlight, Landing, Operation, Queue, ReadBuffers,
+    Request, Token, VolumeError, compare_write_halves,
 };
 use weir_memory::{Segment, Segments, Views, copy_views, segments_len};
 use weir_reactor::{Delivery, Instant, Key, Mailbox, Reactor, Recipient, Slots, Timer};
 use weir_volume::parts::{
-    WhenAll, check, check_range, compare_views, freeze, pool_landing, pool_segments,
+    WhenAll, check, check_range, compare_views, freeze, lock, pool_landing, pool_segments,
 };
 
 use crate::error::Fault;
-use crate::sys::{Buffers, COMPARE_WRITE_BYTES, CompareWrite, FreeFrame, Io, Lent};
+use crate::sys::{COMPARE_WRITE_BYTES, CompareWrite, FreeFrame, Io, Lent};
 use crate::usage::QueueTimes;
-use crate::volume::{End, Life, Message, RbdVolume, Shared};
+use crate::volume::{End, Life, Message, Phase, RbdVolume, Shared};
 
 /// How long a request waits before it looks for a buffer or a place in the inbox again, when nothing of this queue ends meanwhile.
 const RETRY: Duration = Duration::from_millis(1);
@@ -51,23 +51,22 @@ type LocalLife = Rc<Arc<Life>>;
 enum Step {
     /// The request's own transfer.
     Transfer,
-    /// A range from `next` to `end`, in bytes.
-    Zero {
+    /// A range from `next` to `end`, in bytes, and the longest part of it that one operation takes.
+    Range {
+        what: Range,
         next: u64,
         end: u64,
-        thick: bool,
-    },
-    Deallocate {
-        next: u64,
-        end: u64,
-        /// The longest range of one operation.
         most: u64,
     },
-    Verify {
-        next: u64,
-        end: u64,
-    },
     Flush,
+}
+
+/// Kind of work on a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Range {
+    Zero { thick: bool },
+    Deallocate,
+    Verify,
 }
 
 /// Where a request stands.
@@ -77,10 +76,11 @@ enum Place {
     /// librbd has it.
     Below { lent: Lent, life: LocalLife },
     /// librbd gave up on it, and it may be done still, until the life of this number is fenced.
-    InDoubt(LocalLife),
-    /// It has ended, and is about to be answered.
-    Ended(Result<(), VolumeError>),
+    InDoubt(u64),
 }
+
+/// Result of a request.
+type Ended = Result<(), VolumeError>;
 
 struct Entry {
     token: Token,
@@ -108,42 +108,6 @@ struct Fence {
     _all: Arc<WhenAll>,
 }
 
-/// Lives that nothing is submitted to for now.
-#[derive(Default)]
-struct Pauses {
-    /// The last of them.
-    last: u64,
-    /// Who waits until librbd has nothing of such lives any more.
-    waiting: Vec<(u64, Arc<WhenAll>)>,
-}
-
-impl Pauses {
-    fn pause(&mut self, number: u64, all: Arc<WhenAll>) {
-        self.last = self.last.max(number);
-        self.waiting.push((number, all));
-    }
-
-    /// Goes on with a life; who waited for its end, and need not any more.
-    fn resume(&mut self, number: u64) -> Vec<(u64, Arc<WhenAll>)> {
-        if self.last == number {
-            self.last = 0;
-        }
-        self.let_go(|pause| pause <= number)
-    }
-
-    /// Who has waited for long enough where `oldest` is the oldest life that librbd has something of.
-    fn release(&mut self, oldest: Option<u64>) -> Vec<(u64, Arc<WhenAll>)> {
-        self.let_go(|pause| oldest.is_none_or(|oldest| oldest > pause))
-    }
-
-    /// To be dropped when nothing is borrowed: whoever waits is told then.
-    fn let_go(&mut self, goes: impl Fn(u64) -> bool) -> Vec<(u64, Arc<WhenAll>)> {
-        self.waiting
-            .extract_if(.., |(number, _)| goes(*number))
-            .collect()
-    }
-}
-
 pub(crate) struct RbdQueue {
     lane: Rc<Lane>,
     /// Kept open for as long as the queue is.
@@ -163,15 +127,12 @@ struct Lane {
     orphans: Cell<usize>,
     /// Requests that wait for something, in order.
     waiting: RefCell<VecDeque<Key>>,
-    /// Requests that have ended and were not answered yet.
-    ended: RefCell<VecDeque<Key>>,
     fences: RefCell<Vec<Fence>>,
     next_number: Cell<u64>,
-    /// The last life that is over: nothing is submitted to it.
-    detached: Cell<u64>,
+    /// The last life that is over.
+    over: Cell<u64>,
     /// The last life of which nothing can land any more.
     fenced: Cell<u64>,
-    pauses: RefCell<Pauses>,
     frames: RefCell<Vec<FreeFrame>>,
     times: Arc<QueueTimes>,
     mailbox: Arc<Mailbox<Message>>,
@@ -181,15 +142,14 @@ struct Lane {
 
 impl RbdQueue {
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        volume: Arc<RbdVolume>,
         reactor: &Reactor,
         depth: u32,
         sink: Rc<dyn CompletionSink>,
         mailbox: Arc<Mailbox<Message>>,
-        (life, over, paused): (Option<Arc<Life>>, u64, u64),
-        volume: Arc<RbdVolume>,
     ) -> Self {
         let depth = depth as usize;
+        let shared = Arc::clone(volume.shared());
         let times = shared.new_times();
         let lane = Rc::new_cyclic(|this| Lane {
             shared,
@@ -197,25 +157,21 @@ impl RbdQueue {
             reactor: reactor.clone(),
             depth,
             sink: RefCell::new(Some(sink)),
-            life: RefCell::new(life.map(Rc::new)),
+            life: RefCell::default(),
             lost: Cell::new(false),
             slots: RefCell::new(Slots::with_capacity(depth)),
             orphans: Cell::new(0),
             waiting: RefCell::default(),
-            ended: RefCell::default(),
             fences: RefCell::default(),
             next_number: Cell::new(0),
-            detached: Cell::new(over),
+            over: Cell::new(0),
             fenced: Cell::new(0),
-            pauses: RefCell::new(Pauses {
-                last: paused,
-                waiting: Vec::new(),
-            }),
             frames: RefCell::default(),
             mailbox,
             waker: RefCell::default(),
             this: this.clone(),
         });
+        lane.look_at_state();
         let attendant = Attendant {
             lane: Rc::clone(&lane),
             timer: Timer::new(reactor),
@@ -267,14 +223,8 @@ impl Drop for RbdQueue {
     fn drop(&mut self) {
         let lane = &self.lane;
         drop(lane.sink.borrow_mut().take());
-        lane.waiting.borrow_mut().clear();
-        lane.ended.borrow_mut().clear();
+        let idle = lane.waiting.take();
         let mut slots = lane.slots.borrow_mut();
-        let idle: Vec<_> = slots
-            .iter()
-            .filter(|(_, entry)| matches!(entry.place, Place::Waiting | Place::Ended(_)))
-            .map(|(key, _)| key)
-            .collect();
         let dropped: Vec<_> = idle.into_iter().map(|key| slots.remove(key)).collect();
         drop(slots);
         drop(dropped);
@@ -291,10 +241,14 @@ impl Recipient for Lane {
         let Place::Below { lent, life } = place else {
             unreachable!("only what librbd has is delivered")
         };
-        let (buffers, frame) = lent.reclaim(&delivery);
+        let (io, frame) = lent.reclaim(&delivery);
         self.frames.borrow_mut().push(frame);
         let took = self.reactor.now() - entry.since;
-        let bytes = self.transfer_bytes(&entry.operation);
+        let blocks = match entry.step {
+            Step::Transfer => entry.operation.range().map_or(0, |(_, blocks)| blocks),
+            _ => 0,
+        };
+        let bytes = blocks << self.geometry().block_size.shift();
         self.times
             .took(entry.operation.kind(), took.as_nanos() as u64, bytes);
         // A ticket that was dropped says nothing of what became of its operation.
@@ -308,35 +262,31 @@ impl Recipient for Lane {
             let orphan = slots.remove(key);
             drop(slots);
             self.count_orphans(-1);
-            drop((orphan, buffers));
+            drop((orphan, io));
             // There is room again.
             self.wake();
             return;
         }
-        let end = self.after(entry, value, buffers, &life);
-        let gone = self.sink.borrow().is_none();
-        if gone && !matches!(entry.place, Place::InDoubt(_)) {
-            // What goes on would go on unseen.
-            entry.place = Place::Ended(Err(VolumeError::Cancelled));
-        }
-        let place = match &entry.place {
-            Place::Ended(result) => Some(*result),
-            _ => None,
+        let (mut ended, end) = match value {
+            0.. => (self.after(entry, value as usize, io, life.number), None),
+            _ => self.after_error(entry, -value as i32, io, life.number),
         };
-        let waits = matches!(entry.place, Place::Waiting);
-        drop(slots);
-        drop(life);
-        if let Some((life, why)) = end {
-            self.leave(life.number);
-            self.shared.end_life(&life, why);
+        let waits = ended.is_none() && matches!(entry.place, Place::Waiting);
+        if waits && self.sink.borrow().is_none() {
+            // What goes on would go on unseen.
+            ended = Some(Err(VolumeError::Cancelled));
         }
-        if let Some(result) = place {
-            self.finish(key, result);
-        } else if waits {
-            self.go_on(key);
+        drop(slots);
+        if let Some(end) = end {
+            self.end_life(&life, end);
+        }
+        drop(life);
+        match ended {
+            Some(result) => self.finish(key, result),
+            None if waits => self.go_on(key),
+            None => {}
         }
         self.release_fences();
-        self.release_pauses();
         if !self.waiting.borrow().is_empty() || self.is_over() {
             self.wake();
         }
@@ -345,9 +295,6 @@ impl Recipient for Lane {
 
 /// `ETIMEDOUT`: librados gave up waiting.
 const IN_DOUBT: i64 = 110;
-
-/// A life to be ended, and why.
-type EndLife = Option<(LocalLife, End)>;
 
 impl Lane {
     fn geometry(&self) -> Geometry {
@@ -360,27 +307,6 @@ impl Lane {
         }
     }
 
-    /// How much an operation transfers, in bytes.
-    fn transfer_bytes(&self, operation: &Operation) -> u64 {
-        match *operation {
-            Operation::Read { blocks, .. }
-            | Operation::Write { blocks, .. }
-            | Operation::Compare { blocks, .. }
-            | Operation::CompareWrite { blocks, .. } => {
-                u64::from(blocks) << self.geometry().block_size.shift()
-            }
-            _ => 0,
-        }
-    }
-
-    /// The life that operations go to now.
-    fn current_life(&self) -> Option<LocalLife> {
-        let life = self.life.borrow();
-        let paused = self.pauses.borrow().last;
-        let current = life.as_ref().filter(|life| life.number > paused);
-        current.cloned()
-    }
-
     /// Whether the queue is gone and nothing of it is left.
     fn is_over(&self) -> bool {
         self.sink.borrow().is_none() && self.slots.borrow().is_empty()
@@ -390,11 +316,6 @@ impl Lane {
     fn has_room(&self) -> bool {
         let held = self.slots.borrow().len();
         held - self.orphans.get() < self.depth
-    }
-
-    /// Whether another request may be answered of which librbd has the buffers still.
-    fn has_room_for_orphans(&self) -> bool {
-        self.orphans.get() < self.depth
     }
 
     fn count_orphans(&self, change: i32) {
@@ -410,18 +331,18 @@ impl Lane {
     fn begin(&self, geometry: &Geometry, request: Request) -> Option<Completion> {
         let number = self.next_number.get();
         self.next_number.set(number + 1);
-        let (step, place) = match check(geometry, &request.operation) {
-            Ok(()) => first_step(geometry, &request.operation),
-            Err(error) => (Step::Transfer, Place::Ended(Err(error))),
+        let first = check(geometry, &request.operation);
+        let first = first.map(|()| first_step(geometry, &request.operation));
+        let step = match first {
+            Ok(Some(step)) => step,
+            done => {
+                return Some(Completion {
+                    token: request.token,
+                    result: done.map(drop),
+                    operation: request.operation,
+                });
+            }
         };
-        if let Place::Ended(result) = place {
-            let Request { token, operation } = request;
-            return Some(Completion {
-                token,
-                result,
-                operation,
-            });
-        }
         let mut slots = self.slots.borrow_mut();
         if slots.is_empty() {
             // The task sets its timer.
@@ -431,7 +352,7 @@ impl Lane {
             token: request.token,
             operation: request.operation,
             step,
-            place,
+            place: Place::Waiting,
             generation: geometry.generation,
             since: self.reactor.now(),
             number,
@@ -440,117 +361,109 @@ impl Lane {
             orphan: false,
         });
         drop(slots);
-        self.go_on(key);
-        None
-    }
-
-    /// Hands a request that waits to librbd, or has it wait on.
-    fn go_on(&self, key: Key) {
-        if !self.try_start(key) {
-            self.waiting.borrow_mut().push_back(key);
-            self.wake();
+        match self.try_start(key) {
+            Ok(true) => None,
+            Ok(false) => {
+                self.wait(key);
+                None
+            }
+            Err(error) => Some(self.take(key, Err(error))),
         }
     }
 
-    /// Whether a request that waits has been handed on, or has ended.
-    fn try_start(&self, key: Key) -> bool {
-        let life = self.current_life();
+    /// Hands a request on to librbd, has it wait, or answers it.
+    fn go_on(&self, key: Key) {
+        match self.try_start(key) {
+            Ok(true) => {}
+            Ok(false) => self.wait(key),
+            Err(error) => self.finish(key, Err(error)),
+        }
+    }
+
+    fn wait(&self, key: Key) {
+        self.waiting.borrow_mut().push_back(key);
+        self.wake();
+    }
+
+    /// Refuses a request that may not go to librbd now, for all that is known here.
+    fn may_start(&self, entry: &mut Entry, has_life: bool) -> Result<(), VolumeError> {
+        let geometry = self.geometry();
+        match entry.step {
+            _ if entry.cancelled => Err(VolumeError::Cancelled),
+            _ if !has_life && self.lost.get() => Err(VolumeError::Lost),
+            _ if !has_life => Ok(()),
+            Step::Flush => self.shared.failed_sync.check(),
+            // It was resized while the request waited.
+            _ if entry.generation != geometry.generation => {
+                entry.generation = geometry.generation;
+                check_range(&geometry, &entry.operation)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Hands a request to librbd; returns false where it has to wait, and an error where it may not go on.
+    fn try_start(&self, key: Key) -> Result<bool, VolumeError> {
+        let life = self.life.borrow().clone();
         let mut slots = self.slots.borrow_mut();
         let entry = slots.get_mut(key);
-        let error = match &life {
-            _ if entry.cancelled => Some(VolumeError::Cancelled),
-            None if self.lost.get() => Some(VolumeError::Lost),
-            _ => None,
-        };
-        if let Some(error) = error {
-            entry.place = Place::Ended(Err(entry.failed(error)));
-            self.ended.borrow_mut().push_back(key);
-            self.wake();
-            return true;
-        }
-        let Some(life) = life else { return false };
-        let geometry = self.geometry();
-        let shift = geometry.block_size.shift();
-        let refused = match entry.step {
-            Step::Flush => self.shared.failed_sync.check(),
-            _ if entry.generation != geometry.generation => entry.check_again(&geometry),
-            _ => Ok(()),
-        };
-        if let Err(error) = refused {
-            entry.place = Place::Ended(Err(entry.failed(error)));
-            self.ended.borrow_mut().push_back(key);
-            self.wake();
-            return true;
-        }
+        let may = self.may_start(entry, life.is_some());
+        may.map_err(|error| entry.failed(error))?;
+        let Some(life) = life else { return Ok(false) };
+        let shift = self.geometry().block_size.shift();
         let Some(io) = entry.io(shift, &self.reactor) else {
-            return false;
+            return Ok(false);
         };
         let recipient = self
             .this
             .upgrade()
             .expect("the lane is borrowed from its Rc");
         let Some(ticket) = self.reactor.reserve(recipient, key.to_word()) else {
-            entry.take_back(io);
-            return false;
+            entry.give_back(io);
+            return Ok(false);
         };
         let frame = self.frames.borrow_mut().pop();
-        let frame = frame.unwrap_or_else(FreeFrame::new);
         let lent = life.image().submit(ticket, key.to_word(), io, frame);
         entry.place = Place::Below { lent, life };
         entry.since = self.reactor.now();
-        true
+        Ok(true)
     }
 
-    /// What follows the end of an operation: the entry's next place, and a life that is to be ended.
-    fn after(&self, entry: &mut Entry, value: i64, buffers: Buffers, life: &LocalLife) -> EndLife {
-        if value < 0 {
-            return self.after_error(entry, -value as i32, buffers, life);
-        }
+    /// Returns the result of a request, if it has one, after an operation that succeeded.
+    fn after(&self, entry: &mut Entry, count: usize, io: Io, life: u64) -> Option<Ended> {
         let kind = entry.operation.kind();
         self.shared.succeeded(kind, self.reactor.now());
-        entry.changed |= entry.operation.modifies();
+        entry.changed |= kind.modifies();
         let geometry = self.geometry();
-        if entry.step == Step::Flush
-            && geometry.volatile_cache
-            && life.number <= self.detached.get()
-        {
-            // What was cached may be lost with its client, whatever librbd says of it.
-            entry.place = Place::Ended(Err(entry.failed(VolumeError::Lost)));
-            return None;
+        if entry.step != Step::Flush {
+            return entry.advance(count, io, &geometry);
         }
-        // A flush that succeeds beside one that failed proves nothing: librbd reports a failure only once.
-        if entry.step == Step::Flush
-            && let Err(error) = self.shared.failed_sync.check()
-        {
-            entry.place = Place::Ended(Err(entry.failed(error)));
-            return None;
-        }
-        entry.place = match entry.advance(value as usize, buffers, &geometry) {
-            Some(result) => Place::Ended(result),
-            None => Place::Waiting,
+        // What was cached may be lost with its client, whatever librbd says of it. And a flush that succeeds beside one that failed
+        // proves nothing: librbd reports a failure only once.
+        let is_lost = geometry.volatile_cache && life <= self.over.get();
+        let flushed = if is_lost {
+            Err(VolumeError::Lost)
+        } else {
+            self.shared.failed_sync.check()
         };
-        None
+        Some(flushed.map_err(|error| entry.failed(error)))
     }
 
+    /// Returns the same after an operation that failed, and why its life has to end, if so.
     fn after_error(
         &self,
         entry: &mut Entry,
         errno: i32,
-        buffers: Buffers,
-        life: &LocalLife,
-    ) -> EndLife {
-        let end = |why| Some((Rc::clone(life), why));
+        io: Io,
+        life: u64,
+    ) -> (Option<Ended>, Option<End>) {
         let modifies = entry.operation.modifies();
-        let mismatch = mismatch_of(&buffers);
-        entry.give_back(buffers);
+        let mismatch = mismatch_of(&io);
+        entry.give_back(io);
         let fault = Fault::of(errno);
-        let told = match fault {
-            Fault::Full | Fault::Refused | Fault::Gone | Fault::Failed => true,
-            // Of what changes the image that ends a life, and its end is told.
-            Fault::LockLost | Fault::InDoubt => !modifies,
-            Fault::Blocklisted | Fault::Differs => false,
-        };
-        if told {
+        // Of what changes the image, these two end a life, and its end is told.
+        let ends_a_life = modifies && matches!(fault, Fault::LockLost | Fault::InDoubt);
+        if !ends_a_life && !matches!(fault, Fault::Blocklisted | Fault::Differs) {
             let kind = entry.operation.kind();
             self.shared.failed(kind, errno, self.reactor.now());
         }
@@ -561,46 +474,54 @@ impl Lane {
             Fault::Refused if modifies => (VolumeError::ReadOnly, None),
             Fault::Refused => (VolumeError::Lost, None),
             // Every part of it was refused or done by now: nothing of it lands later.
-            Fault::Blocklisted if modifies => (VolumeError::TimedOut, end(End::Blocklisted)),
-            Fault::Blocklisted => {
-                entry.place = Place::Waiting;
-                return end(End::Blocklisted);
-            }
-            Fault::LockLost if modifies => {
-                entry.place = Place::Waiting;
-                return end(End::LockLost);
-            }
-            Fault::InDoubt if modifies && life.number > self.fenced.get() => {
-                entry.place = Place::InDoubt(Rc::clone(life));
-                return end(End::InDoubt);
+            Fault::Blocklisted if modifies => (VolumeError::TimedOut, Some(End::Blocklisted)),
+            Fault::Blocklisted => return (None, Some(End::Blocklisted)),
+            Fault::LockLost if modifies => return (None, Some(End::LockLost)),
+            Fault::InDoubt if modifies && life > self.fenced.get() => {
+                entry.place = Place::InDoubt(life);
+                return (None, Some(End::InDoubt));
             }
             Fault::InDoubt => (VolumeError::TimedOut, None),
             Fault::LockLost | Fault::Failed => (VolumeError::Medium, None),
         };
-        entry.place = Place::Ended(Err(entry.failed(error)));
-        end
+        (Some(Err(entry.failed(error))), end)
     }
 
-    fn finish(&self, key: Key, result: Result<(), VolumeError>) {
+    /// Takes a request out that has ended.
+    fn take(&self, key: Key, result: Ended) -> Completion {
         let entry = self.slots.borrow_mut().remove(key);
-        self.answer(Completion {
+        Completion {
             token: entry.token,
             result,
             operation: entry.operation,
-        });
+        }
     }
 
-    /// Answers a request of which librbd has the buffers still.
-    fn answer_early(&self, key: Key, error: VolumeError) {
+    fn finish(&self, key: Key, result: Ended) {
+        let completion = self.take(key, result);
+        self.answer(completion);
+    }
+
+    /// Answers a request though librbd may have it still.
+    fn answer_now(&self, key: Key, error: VolumeError) {
         let mut slots = self.slots.borrow_mut();
         let entry = slots.get_mut(key);
         assert!(!entry.orphan, "a request is answered once");
+        let error = entry.failed(error);
+        if !matches!(entry.place, Place::Below { .. }) {
+            drop(slots);
+            self.waiting.borrow_mut().retain(|&waiting| waiting != key);
+            return self.finish(key, Err(error));
+        }
+        if self.orphans.get() == self.depth {
+            // It follows when an orphan has come home.
+            return;
+        }
         entry.orphan = true;
-        let operation = std::mem::replace(&mut entry.operation, Operation::Flush);
         let completion = Completion {
             token: entry.token,
-            result: Err(entry.failed(error)),
-            operation,
+            result: Err(error),
+            operation: std::mem::replace(&mut entry.operation, Operation::Flush),
         };
         drop(slots);
         self.count_orphans(1);
@@ -614,42 +535,26 @@ impl Lane {
         }
     }
 
-    /// Submits nothing more to lives up to this one.
-    fn leave(&self, number: u64) {
-        self.detached.set(self.detached.get().max(number));
-        let mut life = self.life.borrow_mut();
-        if life.as_ref().is_some_and(|life| life.number <= number) {
-            let left = life.take();
-            drop(life);
-            drop(left);
-        }
+    fn end_life(&self, life: &Arc<Life>, end: End) {
+        self.shared.end_life(life, end);
+        self.look_at_state();
+    }
+
+    /// Goes on with the life that there is now, if there is one.
+    fn look_at_state(&self) {
+        let state = lock(&self.shared.state);
+        self.over.set(state.over());
+        self.fenced.set(state.fenced);
+        self.lost.set(state.lost || state.phase == Phase::Closed);
+        let life = state.life.clone();
+        drop(state);
+        let left = self.life.replace(life.map(Rc::new));
+        drop(left);
     }
 
     fn take_message(&self, message: Message) {
         match message {
-            Message::Detach(number) => self.leave(number),
-            Message::Fenced(number) => {
-                self.leave(number);
-                self.fenced.set(self.fenced.get().max(number));
-            }
-            Message::Attach(life) => {
-                let newer = self
-                    .life
-                    .borrow()
-                    .as_ref()
-                    .is_none_or(|own| own.number < life.number);
-                // It may be over by now: who said so was faster.
-                if newer && life.number > self.detached.get() {
-                    *self.life.borrow_mut() = Some(Rc::new(life));
-                    self.lost.set(false);
-                }
-            }
-            Message::Lost => self.lost.set(true),
-            Message::Pause(number, all) => self.pauses.borrow_mut().pause(number, all),
-            Message::Resume(number) => {
-                let left = self.pauses.borrow_mut().resume(number);
-                drop(left);
-            }
+            Message::Changed => self.look_at_state(),
             Message::Drain(all) => self.fences.borrow_mut().push(Fence {
                 limit: self.next_number.get(),
                 patience: self.reactor.now() + FENCE_PATIENCE,
@@ -658,60 +563,90 @@ impl Lane {
         }
     }
 
-    /// Does what is due; when to look again.
+    /// Does what is due; returns when to look again.
     fn look(&self) -> Option<Instant> {
         let now = self.reactor.now();
-        let mut due = Due {
-            now,
-            detached: self.current_life().is_none(),
-            fenced: self.fenced.get(),
-            early: Vec::new(),
-            ended: Vec::new(),
-            unanswered: None,
-            life: None,
-            overdue: false,
-            next: None,
-        };
-        let fences = self.fences.borrow();
-        for (key, entry) in self
-            .slots
-            .borrow()
-            .iter()
-            .filter(|(_, entry)| !entry.orphan)
-        {
-            let patience = fences
-                .iter()
-                .filter(|fence| fence.limit > entry.number)
-                .map(|fence| fence.patience)
-                .min();
-            due.add(key, entry, &self.shared, patience);
-        }
-        drop(fences);
-        for (key, error) in due.early.drain(..) {
-            // The others follow when an orphan has come home.
-            if self.has_room_for_orphans() {
-                self.answer_early(key, error);
+        let (mut answers, mut next) = (Vec::new(), None::<Instant>);
+        let (mut unanswered, mut silent, mut overdue) = (None, None, false);
+        for (key, entry) in self.slots.borrow().iter() {
+            let at = match self.due(entry, now) {
+                Due::Nothing => continue,
+                Due::At(at) => at,
+                Due::Answer(error) => {
+                    answers.push((key, error));
+                    continue;
+                }
+                Due::Unanswered => {
+                    unanswered = Some(entry.operation.kind());
+                    answers.push((key, VolumeError::TimedOut));
+                    continue;
+                }
+                Due::Silent(life, bound) => {
+                    // Somebody has ended what is over.
+                    silent = life.filter(|life| life.number > self.over.get()).or(silent);
+                    overdue |= now >= bound;
+                    bound
+                }
+            };
+            if at > now {
+                next = Some(next.map_or(at, |next| next.min(at)));
             }
         }
-        if let Some(kind) = due.unanswered {
+        if let Some(kind) = unanswered {
             self.shared.failed(kind, IN_DOUBT as i32, now);
         }
-        for (key, error) in due.ended.drain(..) {
-            self.waiting.borrow_mut().retain(|&waiting| waiting != key);
-            let failed = self.slots.borrow_mut().get_mut(key).failed(error);
-            self.finish(key, Err(failed));
+        for (key, error) in answers {
+            self.answer_now(key, error);
         }
-        if let Some(life) = due.life {
-            self.leave(life.number);
-            self.shared.end_life(&life, End::TimedOut);
+        if let Some(life) = silent {
+            self.end_life(&life, End::TimedOut);
         }
-        if due.overdue {
+        if overdue {
             self.shared.overdue();
         }
         // What is taken from now on is due later than this.
         let later = || now + self.shared.options.io_timeout;
-        due.next
-            .or_else(|| (!self.slots.borrow().is_empty()).then(later))
+        next.or_else(|| (!self.slots.borrow().is_empty()).then(later))
+    }
+
+    /// Decides what is due of a request.
+    fn due(&self, entry: &Entry, now: Instant) -> Due {
+        let (options, modifies) = (&self.shared.options, entry.operation.modifies());
+        let io_timeout = entry.since + options.io_timeout;
+        // A fence waits for no longer than this, but for what cuts others off.
+        let fences = self.fences.borrow();
+        let of_entry = fences.iter().filter(|fence| fence.limit > entry.number);
+        let patience = of_entry.map(|fence| fence.patience).min();
+        let cuts_others_off = match &entry.place {
+            Place::Below { life, .. } => modifies && life.client().images() > 1,
+            _ => false,
+        };
+        let patience = patience.filter(|_| !cuts_others_off);
+        let timeout = patience.map_or(io_timeout, |patience| patience.min(io_timeout));
+        match &entry.place {
+            _ if entry.orphan => Due::Nothing,
+            Place::Below { .. } if entry.cancelled && !modifies => {
+                Due::Answer(VolumeError::Cancelled)
+            }
+            // It may have been done, and can no longer be.
+            Place::Below { life, .. } if modifies && life.number <= self.fenced.get() => {
+                Due::Answer(VolumeError::TimedOut)
+            }
+            Place::Below { .. } if now < timeout => Due::At(timeout),
+            Place::Below { .. } if !modifies => Due::Unanswered,
+            Place::Below { life, .. } => {
+                Due::Silent(Some(Rc::clone(life)), timeout + options.fence_timeout)
+            }
+            Place::InDoubt(life) if *life <= self.fenced.get() => {
+                Due::Answer(VolumeError::TimedOut)
+            }
+            Place::InDoubt(_) => Due::Silent(None, entry.since + options.fence_timeout),
+            Place::Waiting if entry.cancelled => Due::Answer(VolumeError::Cancelled),
+            // It waits for a buffer.
+            Place::Waiting if self.life.borrow().is_some() => Due::Nothing,
+            Place::Waiting if now >= timeout => Due::Unanswered,
+            Place::Waiting => Due::At(timeout),
+        }
     }
 
     /// Tries again what waits, in order.
@@ -721,22 +656,11 @@ impl Lane {
             let Some(key) = self.waiting.borrow_mut().pop_front() else {
                 return;
             };
-            if !self.try_start(key) {
-                self.waiting.borrow_mut().push_back(key);
+            match self.try_start(key) {
+                Ok(true) => {}
+                Ok(false) => self.waiting.borrow_mut().push_back(key),
+                Err(error) => self.finish(key, Err(error)),
             }
-        }
-    }
-
-    fn answer_ended(&self) {
-        loop {
-            let Some(key) = self.ended.borrow_mut().pop_front() else {
-                return;
-            };
-            let result = match self.slots.borrow_mut().get_mut(key).place {
-                Place::Ended(result) => result,
-                _ => unreachable!("it was put there as ended"),
-            };
-            self.finish(key, result);
         }
     }
 
@@ -746,33 +670,12 @@ impl Lane {
             return;
         }
         let slots = self.slots.borrow();
-        let oldest = slots
-            .iter()
-            .filter(|(_, entry)| !entry.orphan)
-            .map(|(_, entry)| entry.number)
-            .min();
-        drop(slots);
-        let fences = std::mem::take(&mut *self.fences.borrow_mut());
-        let (kept, released): (Vec<_>, Vec<_>) = fences
-            .into_iter()
-            .partition(|fence| oldest.is_some_and(|oldest| oldest < fence.limit));
-        self.fences.borrow_mut().extend(kept);
-        drop(released);
-    }
-
-    /// Lets go of the pauses of lives that librbd has nothing of any more; of what was answered neither.
-    fn release_pauses(&self) {
-        if self.pauses.borrow().waiting.is_empty() {
-            return;
-        }
-        let below = |entry: &Entry| match &entry.place {
-            Place::Below { life, .. } => Some(life.number),
-            _ => None,
-        };
-        let slots = self.slots.borrow();
-        let oldest = slots.iter().filter_map(|(_, entry)| below(entry)).min();
-        drop(slots);
-        let released = self.pauses.borrow_mut().release(oldest);
+        let open = slots.iter().filter(|(_, entry)| !entry.orphan);
+        let oldest = open.map(|(_, entry)| entry.number).min();
+        let is_over = |fence: &mut Fence| oldest.is_none_or(|oldest| oldest >= fence.limit);
+        let mut fences = self.fences.borrow_mut();
+        let released: Vec<_> = fences.extract_if(.., is_over).collect();
+        drop((slots, fences));
         drop(released);
     }
 }
@@ -786,156 +689,73 @@ impl Drop for Lane {
     }
 }
 
-/// What is to be done at one moment.
-struct Due {
-    now: Instant,
-    /// There is no life to submit to.
-    detached: bool,
-    /// As [`Lane::fenced`].
-    fenced: u64,
-    early: Vec<(Key, VolumeError)>,
-    ended: Vec<(Key, VolumeError)>,
-    /// Of what kind something was that changes nothing and was not answered in time.
-    unanswered: Option<OperationKind>,
-    life: Option<LocalLife>,
-    overdue: bool,
-    next: Option<Instant>,
+/// Decision about one request at one moment.
+enum Due {
+    Nothing,
+    /// Nothing before this time.
+    At(Instant),
+    Answer(VolumeError),
+    /// Answer that it has timed out, though its life goes on, or it had none.
+    Unanswered,
+    /// Fence its life, if that has not begun; it should be done by this time.
+    Silent(Option<LocalLife>, Instant),
 }
 
-impl Due {
-    fn add(&mut self, key: Key, entry: &Entry, shared: &Shared, patience: Option<Instant>) {
-        let (now, detached) = (self.now, self.detached);
-        let timeout = entry.since + shared.options.io_timeout;
-        let cuts_others_off = match &entry.place {
-            Place::Below { life, .. } => entry.operation.modifies() && life.client().images() > 1,
-            _ => false,
-        };
-        let timeout = match patience {
-            Some(patience) if !cuts_others_off => patience.min(timeout),
-            _ => timeout,
-        };
-        match &entry.place {
-            Place::Below { .. } if entry.cancelled && !entry.operation.modifies() => {
-                self.early.push((key, VolumeError::Cancelled));
-            }
-            // It may have been done, and can no longer be.
-            Place::Below { life, .. }
-                if life.number <= self.fenced && entry.operation.modifies() =>
-            {
-                self.early.push((key, VolumeError::TimedOut));
-            }
-            Place::InDoubt(life) if life.number <= self.fenced => {
-                self.ended.push((key, VolumeError::TimedOut));
-            }
-            Place::Below { .. } if now < timeout => self.later(timeout),
-            Place::Below { life, .. } => {
-                if !entry.operation.modifies() {
-                    self.early.push((key, VolumeError::TimedOut));
-                    self.unanswered = Some(entry.operation.kind());
-                    return;
-                }
-                if self
-                    .life
-                    .as_ref()
-                    .is_none_or(|other| other.number < life.number)
-                {
-                    self.life = Some(Rc::clone(life));
-                }
-                self.bound(timeout + shared.options.fence_timeout);
-            }
-            Place::InDoubt(_) => self.bound(entry.since + shared.options.fence_timeout),
-            Place::Waiting if entry.cancelled => self.ended.push((key, VolumeError::Cancelled)),
-            Place::Waiting if detached && now >= timeout => {
-                self.ended.push((key, VolumeError::TimedOut));
-            }
-            Place::Waiting if detached => self.later(timeout),
-            Place::Waiting | Place::Ended(_) => {}
-        }
-    }
-
-    /// The second bound of what stays unanswered.
-    fn bound(&mut self, bound: Instant) {
-        if self.now < bound {
-            self.later(bound);
-        } else {
-            self.overdue = true;
-        }
-    }
-
-    fn later(&mut self, at: Instant) {
-        self.next = Some(self.next.map_or(at, |next| next.min(at)));
-    }
-}
-
-/// The first step of a request, and where it stands.
-fn first_step(geometry: &Geometry, operation: &Operation) -> (Step, Place) {
+/// The first step of a request; none where it is done.
+fn first_step(geometry: &Geometry, operation: &Operation) -> Option<Step> {
     let shift = geometry.block_size.shift();
-    let bytes = |lba: u64, blocks: u64| (lba << shift, (lba + blocks) << shift);
+    let range = |what, most| {
+        let (lba, blocks) = operation.range()?;
+        Some(Step::Range {
+            what,
+            next: lba << shift,
+            end: (lba + blocks) << shift,
+            most,
+        })
+    };
     match *operation {
         Operation::Read { .. }
         | Operation::Write { .. }
         | Operation::Compare { .. }
-        | Operation::CompareWrite { .. } => (Step::Transfer, Place::Waiting),
+        | Operation::CompareWrite { .. } => Some(Step::Transfer),
         Operation::WriteZeroes {
-            lba,
-            blocks,
-            deallocate,
-            ..
-        } => {
-            let (next, end) = bytes(lba, blocks);
-            let thick = !deallocate;
-            (Step::Zero { next, end, thick }, Place::Waiting)
-        }
+            deallocate: true, ..
+        } => range(Range::Zero { thick: false }, ZERO_BYTES_MAX),
+        Operation::WriteZeroes { .. } => range(Range::Zero { thick: true }, THICK_ZERO_BYTES_MAX),
         Operation::Deallocate { lba, blocks } => {
             let unit = u64::from(geometry.deallocate_blocks) << shift;
-            let (start, end) = bytes(lba, blocks);
-            let (next, end) = (start.next_multiple_of(unit), end / unit * unit);
-            // Each operation is of whole units, or librbd would skip what two share.
-            let most = (DISCARD_BYTES_MAX / unit * unit).max(unit);
-            match next < end {
-                true => (Step::Deallocate { next, end, most }, Place::Waiting),
-                // It was a hint.
-                false => (Step::Transfer, Place::Ended(Ok(()))),
-            }
+            let next = (lba << shift).next_multiple_of(unit);
+            let end = ((lba + blocks) << shift) / unit * unit;
+            // It was a hint.
+            (next < end).then_some(Step::Range {
+                what: Range::Deallocate,
+                next,
+                end,
+                // Each operation is of whole units, or librbd would skip what two share.
+                most: (DISCARD_BYTES_MAX / unit * unit).max(unit),
+            })
         }
-        Operation::Verify { lba, blocks } => {
-            let (next, end) = bytes(lba, blocks);
-            (Step::Verify { next, end }, Place::Waiting)
-        }
-        Operation::Flush => (Step::Flush, Place::Waiting),
+        Operation::Verify { .. } => range(Range::Verify, VERIFY_BYTES_MAX),
+        Operation::Flush => Some(Step::Flush),
     }
 }
 
 /// Where a native compare-and-write differs, counted from the start of its data. librbd counts from the start of the image or of an
 /// object, by version; both are sectors away from it.
-fn mismatch_of(buffers: &Buffers) -> u64 {
-    match buffers {
-        Buffers::CompareWrite(what) => what.mismatch % COMPARE_WRITE_BYTES as u64,
+fn mismatch_of(io: &Io) -> u64 {
+    match io {
+        Io::CompareWrite { what, .. } => what.mismatch % COMPARE_WRITE_BYTES as u64,
         _ => 0,
     }
 }
 
-/// The longest range that one operation makes read as zeroes, in bytes.
-fn zero_bytes_max(thick: bool) -> u64 {
-    match thick {
-        true => THICK_ZERO_BYTES_MAX,
-        false => ZERO_BYTES_MAX,
-    }
-}
-
 impl Entry {
-    /// Whether it is still within an image that was resized while it waited.
-    fn check_again(&mut self, geometry: &Geometry) -> Result<(), VolumeError> {
-        check_range(geometry, &self.operation)?;
-        self.generation = geometry.generation;
-        Ok(())
-    }
-
     /// What an error says of a request of which a part may be done.
     fn failed(&self, error: VolumeError) -> VolumeError {
-        match self.changed {
-            true => error.after_a_part(),
-            false => error,
+        if self.changed {
+            error.after_a_part()
+        } else {
+            error
         }
     }
 
@@ -943,20 +763,24 @@ impl Entry {
     fn io(&mut self, shift: u32, reactor: &Reactor) -> Option<Io> {
         match self.step {
             Step::Transfer => self.transfer(shift, reactor),
-            Step::Zero { next, end, thick } => Some(Io::WriteZeroes {
-                offset: next,
-                length: (end - next).min(zero_bytes_max(thick)) as usize,
-                thick,
-            }),
-            Step::Deallocate { next, end, most } => Some(Io::Discard {
-                offset: next,
-                length: (end - next).min(most),
-            }),
-            Step::Verify { next, end } => {
-                let bytes = (end - next).min(VERIFY_BYTES_MAX) as usize;
-                Some(Io::Read {
-                    offset: next,
-                    into: pool_segments(reactor.pool(), bytes)?,
+            Step::Range {
+                what,
+                next,
+                end,
+                most,
+            } => {
+                let (offset, length) = (next, (end - next).min(most));
+                Some(match what {
+                    Range::Zero { thick } => Io::WriteZeroes {
+                        offset,
+                        length: length as usize,
+                        thick,
+                    },
+                    Range::Deallocate => Io::Discard { offset, length },
+                    Range::Verify => Io::Read {
+                        offset,
+                        into: pool_segments(reactor.pool(), length as usize)?,
+                    },
                 })
             }
             Step::Flush => Some(Io::Flush),
@@ -964,36 +788,28 @@ impl Entry {
     }
 
     fn transfer(&mut self, shift: u32, reactor: &Reactor) -> Option<Io> {
-        match &mut self.operation {
-            Operation::Read {
-                lba,
-                blocks,
-                buffers,
-            } => {
+        let (lba, blocks) = self.operation.range()?;
+        let (offset, bytes) = (lba << shift, (blocks << shift) as usize);
+        let pooled = || pool_segments(reactor.pool(), bytes);
+        Some(match &mut self.operation {
+            Operation::Read { buffers, .. } => {
                 let into = match std::mem::replace(buffers, ReadBuffers::Lend) {
                     ReadBuffers::Into(segments) => segments,
-                    _ => pool_segments(reactor.pool(), (*blocks as usize) << shift)?,
+                    _ => pooled()?,
                 };
-                Some(Io::Read {
-                    offset: *lba << shift,
-                    into,
-                })
+                Io::Read { offset, into }
             }
-            Operation::Compare { lba, blocks, .. } => {
-                let bytes = (*blocks as usize) << shift;
+            Operation::Compare { .. } => {
                 // It holds memory while it waits: where the pool has none, it takes its own.
-                let into = pool_segments(reactor.pool(), bytes)
-                    .unwrap_or_else(|| Segments::from_iter([Segment::heap(bytes)]));
-                Some(Io::Read {
-                    offset: *lba << shift,
-                    into,
-                })
+                let own = || Segments::from_iter([Segment::heap(bytes)]);
+                let into = pooled().unwrap_or_else(own);
+                Io::Read { offset, into }
             }
-            Operation::Write { lba, data, .. } => Some(Io::Write {
-                offset: *lba << shift,
-                data: std::mem::take(data),
-            }),
-            Operation::CompareWrite { lba, data, .. } => {
+            Operation::Write { data, .. } => {
+                let data = std::mem::take(data);
+                Io::Write { offset, data }
+            }
+            Operation::CompareWrite { data, .. } => {
                 let (compare, write) = compare_write_halves(data);
                 let mut what = Box::new(CompareWrite {
                     compare: [0; COMPARE_WRITE_BYTES],
@@ -1002,94 +818,61 @@ impl Entry {
                 });
                 copy_views(&compare, &mut what.compare);
                 copy_views(&write, &mut what.data);
-                Some(Io::CompareWrite {
-                    offset: *lba << shift,
-                    what,
-                })
+                Io::CompareWrite { offset, what }
             }
             _ => unreachable!("only these are transfers"),
-        }
-    }
-
-    /// Takes the memory of an operation back that was not started.
-    fn take_back(&mut self, io: Io) {
-        match io {
-            Io::Read { into, .. } => self.give_back(Buffers::Segments(into)),
-            Io::Write { data, .. } => self.give_back(Buffers::Views(data)),
-            _ => {}
-        }
+        })
     }
 
     /// Gives the memory of an operation that yielded nothing back to its request.
-    fn give_back(&mut self, memory: Buffers) {
-        match (&mut self.operation, memory) {
-            (Operation::Read { buffers, .. }, Buffers::Segments(into)) => {
+    fn give_back(&mut self, io: Io) {
+        match (&mut self.operation, io) {
+            (Operation::Read { buffers, .. }, Io::Read { into, .. }) => {
                 *buffers = ReadBuffers::Into(into);
             }
-            (Operation::Write { data, .. }, Buffers::Views(views)) => *data = views,
+            (Operation::Write { data, .. }, Io::Write { data: views, .. }) => *data = views,
             _ => {}
         }
     }
 
     /// Takes the outcome of an operation that succeeded; the request's result where that was its last.
-    fn advance(
-        &mut self,
-        count: usize,
-        memory: Buffers,
-        geometry: &Geometry,
-    ) -> Option<Result<(), VolumeError>> {
-        match &mut self.step {
-            Step::Transfer => return self.after_transfer(count, memory, geometry),
-            Step::Flush => return Some(Ok(())),
-            Step::Verify { next, end } => {
-                let bytes = (*end - *next).min(VERIFY_BYTES_MAX);
-                *next += bytes;
-                match (count as u64 == bytes, next == end) {
-                    (false, _) => return Some(Err(VolumeError::Medium)),
-                    (true, true) => return Some(Ok(())),
-                    (true, false) => {}
-                }
-            }
-            Step::Zero { next, end, thick } => {
-                *next += (*end - *next).min(zero_bytes_max(*thick));
-                if next == end {
-                    return self.durable(geometry);
-                }
-            }
-            Step::Deallocate { next, end, most } => {
-                *next += (*end - *next).min(*most);
-                if next == end {
-                    return Some(Ok(()));
-                }
-            }
+    fn advance(&mut self, count: usize, io: Io, geometry: &Geometry) -> Option<Ended> {
+        let Step::Range {
+            what,
+            next,
+            end,
+            most,
+        } = &mut self.step
+        else {
+            return self.after_transfer(count, io, geometry);
+        };
+        let length = (*end - *next).min(*most);
+        *next += length;
+        match what {
+            Range::Verify if count as u64 != length => Some(Err(VolumeError::Medium)),
+            _ if next < end => None,
+            Range::Zero { .. } => self.durable(geometry),
+            Range::Deallocate | Range::Verify => Some(Ok(())),
         }
-        None
     }
 
-    fn after_transfer(
-        &mut self,
-        count: usize,
-        memory: Buffers,
-        geometry: &Geometry,
-    ) -> Option<Result<(), VolumeError>> {
-        match (&mut self.operation, memory) {
-            (Operation::Read { buffers, .. }, Buffers::Segments(into)) => {
-                // librbd reads less where the image has become shorter.
-                if count != segments_len(&into) {
-                    *buffers = ReadBuffers::Into(into);
-                    return Some(Err(VolumeError::Medium));
-                }
+    fn after_transfer(&mut self, count: usize, io: Io, geometry: &Geometry) -> Option<Ended> {
+        // librbd reads less where the image has become shorter.
+        let is_whole = |into: &Segments| count == segments_len(into);
+        match (&mut self.operation, io) {
+            (Operation::Read { buffers, .. }, Io::Read { into, .. }) if is_whole(&into) => {
                 *buffers = ReadBuffers::Filled(freeze(into));
                 Some(Ok(()))
             }
-            (Operation::Compare { data, .. }, Buffers::Segments(into)) => {
-                if count != segments_len(&into) {
-                    return Some(Err(VolumeError::Medium));
-                }
+            (Operation::Compare { data, .. }, Io::Read { into, .. }) if is_whole(&into) => {
                 let there: Views = freeze(into);
                 Some(compare_views(data, &there))
             }
-            (Operation::Write { data, .. }, Buffers::Views(views)) => {
+            (_, io @ Io::Read { .. }) => {
+                self.give_back(io);
+                Some(Err(VolumeError::Medium))
+            }
+            (Operation::Write { data, .. }, Io::Write { data: views, .. }) => {
                 *data = views;
                 self.durable(geometry)
             }
@@ -1099,7 +882,7 @@ impl Entry {
     }
 
     /// What follows a change that was done: with force unit access a flush, where there is a cache.
-    fn durable(&mut self, geometry: &Geometry) -> Option<Result<(), VolumeError>> {
+    fn durable(&mut self, geometry: &Geometry) -> Option<Ended> {
         let fua = matches!(
             self.operation,
             Operation::Write { fua: true, .. } | Operation::WriteZeroes { fua: true, .. }
@@ -1112,8 +895,8 @@ impl Entry {
     }
 }
 
-/// The task of a queue: it takes messages, hands out what ended within a submission, tries again what waits, and looks after
-/// time-outs. It lives until the queue is dropped and librbd has given everything back.
+/// Task of a queue: takes messages, tries again what waits, and looks after time-outs. It lives until the queue is dropped and librbd has
+/// given everything back.
 struct Attendant {
     lane: Rc<Lane>,
     timer: Timer,
@@ -1124,30 +907,23 @@ impl Future for Attendant {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let lane = Rc::clone(&self.lane);
-        let known = lane
-            .waker
-            .borrow()
-            .as_ref()
-            .is_some_and(|waker| waker.will_wake(context.waker()));
-        if !known {
-            *lane.waker.borrow_mut() = Some(context.waker().clone());
-        }
+        let mut waker = lane.waker.borrow_mut();
+        let own = || context.waker().clone();
+        waker.get_or_insert_with(own).clone_from(context.waker());
+        drop(waker);
         for message in lane.mailbox.take(context) {
             lane.take_message(message);
         }
         loop {
-            lane.answer_ended();
             lane.retry();
             let next = lane.look();
-            lane.answer_ended();
             lane.release_fences();
-            lane.release_pauses();
             if lane.is_over() {
                 drop(lane.waker.borrow_mut().take());
                 drop(lane.mailbox.close());
                 return Poll::Ready(());
             }
-            let waits = !lane.waiting.borrow().is_empty() && lane.current_life().is_some();
+            let waits = !lane.waiting.borrow().is_empty() && lane.life.borrow().is_some();
             let retry = waits.then(|| lane.reactor.now() + RETRY);
             match [next, retry].into_iter().flatten().min() {
                 Some(at) => self.timer.set(at),
@@ -1157,51 +933,5 @@ impl Future for Attendant {
                 return Poll::Pending;
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicU32;
-
-    use super::*;
-
-    /// Who waits, and how often someone was told.
-    fn waiting() -> (Arc<WhenAll>, Arc<AtomicU32>) {
-        let told = Arc::new(AtomicU32::new(0));
-        let count = Arc::clone(&told);
-        let reply = move |_| {
-            count.fetch_add(1, Ordering::Relaxed);
-        };
-        (WhenAll::new(Box::new(reply)), told)
-    }
-
-    #[test]
-    fn a_pause_that_was_called_off_is_waited_for_by_nobody() {
-        let mut pauses = Pauses::default();
-        let (all, told) = waiting();
-        pauses.pause(3, all);
-        // Something of the life is below, and stays there.
-        assert!(pauses.release(Some(3)).is_empty());
-        assert_eq!((pauses.last, told.load(Ordering::Relaxed)), (3, 0));
-        drop(pauses.resume(3));
-        assert_eq!((pauses.last, pauses.waiting.len()), (0, 0));
-        assert_eq!(told.load(Ordering::Relaxed), 1);
-    }
-
-    #[test]
-    fn a_pause_ends_when_nothing_of_its_life_is_below() {
-        let mut pauses = Pauses::default();
-        let ((first, first_told), (second, second_told)) = (waiting(), waiting());
-        pauses.pause(3, first);
-        pauses.pause(5, second);
-        drop(pauses.release(Some(4)));
-        let told = || [&first_told, &second_told].map(|told| told.load(Ordering::Relaxed));
-        assert_eq!(told(), [1, 0]);
-        // What is resumed is not the last.
-        assert!(pauses.resume(4).is_empty());
-        assert_eq!(pauses.last, 5);
-        drop(pauses.release(None));
-        assert_eq!((told(), pauses.waiting.len()), ([1, 1], 0));
     }
 }

@@ -4,17 +4,16 @@
 //! [`AutoLimits::look`]; otherwise ever more seldom, and then at what the queues count alone.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_volume::parts::lock;
 
-use crate::auto::{AutoLimits, Busy, Judge, Load, Look, Reason, Share, percent};
+use crate::auto::{AutoLimits, Busy, Judge, Load, Look, Share, percent};
 use crate::cluster::{Client, let_go};
-use crate::host::{RbdHost, try_in_background};
+use crate::host::{RbdHost, attend, by_client};
 use crate::options::Sharing;
-use crate::threads::{self, Thread};
+use crate::threads::{self, Thread, Told};
 use crate::usage::BusiestThread;
 use crate::volume::{Phase, Shared};
 
@@ -25,36 +24,22 @@ const SETTLE_LOOKS: u32 = 3;
 
 /// Has the shared clients of a host looked at, if they are not yet.
 pub(crate) fn begin(host: &Arc<RbdHost>) {
-    let mut looking = lock(&host.looking);
-    if *looking {
-        return;
-    }
-    let (looked_at, limits) = (Arc::downgrade(host), host.auto_limits);
-    let started = try_in_background("weir-rbd-auto", move || run(&looked_at, &limits));
-    if let Err(error) = &started {
-        tracing::warn!(%error, "no thread can be had to look at clients: no volume moves to a client of its own until another is opened");
-    }
-    *looking = started.is_ok();
-}
-
-fn run(host: &Weak<RbdHost>, limits: &AutoLimits) {
-    let mut seen = Seen::default();
-    let mut pause = limits.look;
-    loop {
-        std::thread::sleep(pause);
-        let Some(host) = host.upgrade() else { return };
-        let mut looking = lock(&host.looking);
-        let volumes = host.open_volumes();
-        if !volumes.iter().any(|volume| is_auto(volume)) {
-            *looking = false;
-            return;
-        }
-        drop(looking);
-        pause = match seen.look(&host, &volumes, limits) {
-            true => limits.look,
-            false => (pause * 2).clamp(limits.look, IDLE_LOOK_MAX.max(limits.look)),
-        };
-    }
+    let (limits, mut seen) = (host.auto_limits, Seen::default());
+    let longest = IDLE_LOOK_MAX.max(limits.look);
+    attend(
+        host,
+        |host| &host.looking,
+        "weir-rbd-auto",
+        is_auto,
+        limits.look,
+        move |host, volumes, pause| {
+            if seen.look(host, volumes, &limits) {
+                limits.look
+            } else {
+                (pause * 2).clamp(limits.look, longest)
+            }
+        },
+    );
 }
 
 fn is_auto(volume: &Shared) -> bool {
@@ -82,167 +67,104 @@ struct SeenClient {
     judge: Judge,
 }
 
-/// A client that is shared, and whom by.
-struct SharedClient<'volumes> {
-    client: Arc<Client>,
-    volumes: Vec<&'volumes Arc<Shared>>,
-}
-
-/// The clients of which a volume could go, by address.
-fn candidates(volumes: &[Arc<Shared>]) -> BTreeMap<String, SharedClient<'_>> {
-    let mut found: BTreeMap<String, SharedClient<'_>> = BTreeMap::new();
-    for volume in volumes {
-        let Some(client) = volume.client() else {
-            continue;
-        };
-        let entry = found.entry(client.address.clone());
-        let entry = entry.or_insert_with(|| SharedClient {
-            client,
-            volumes: Vec::new(),
-        });
-        entry.volumes.push(volume);
-    }
-    let may = |shared: &SharedClient<'_>| {
-        let client = &shared.client;
-        let may = !client.is_own() && !client.is_fenced() && client.images() > 1;
-        may && shared.volumes.iter().any(|volume| is_auto(volume))
-    };
-    let (found, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
-        found.into_iter().partition(|(_, shared)| may(shared));
-    let_all_go(others);
-    found
-}
-
-/// Its volumes may have left a client meanwhile, which ends with the last who has it: not on this thread, as that waits for the cluster.
-fn let_all_go(clients: BTreeMap<String, SharedClient<'_>>) {
-    clients
-        .into_values()
-        .for_each(|shared| let_go(shared.client));
-}
-
 impl Seen {
     /// Whether operations flow on a client of which a volume could go.
     fn look(&mut self, host: &RbdHost, volumes: &[Arc<Shared>], limits: &AutoLimits) -> bool {
-        let candidates = candidates(volumes);
-        self.clients
-            .retain(|address, _| candidates.contains_key(address));
+        self.tell_bound(host, limits);
+        let mut before = std::mem::take(&mut self.clients);
         let mut flows = false;
-        for (address, shared) in &candidates {
-            let mut before = self.clients.remove(address);
-            let verdict = self.look_at(&mut before, shared, host, limits);
-            flows |= verdict.flows;
-            self.clients
-                .extend(before.map(|seen| (address.clone(), seen)));
-            if let Some((volume, reason)) = verdict.moves {
-                tracing::info!(volume = %volume.name, %reason, "the volume is to have a client of its own");
-                volume.begin_move(reason);
+        for (address, volumes) in by_client(volumes, |_| true) {
+            let Some(client) = volumes[0].client() else {
+                continue;
+            };
+            // Its volumes may have left it meanwhile.
+            let may = client.address == address
+                && !client.is_own()
+                && !client.is_fenced()
+                && client.images() > 1
+                && volumes.iter().any(|volume| is_auto(volume));
+            // When this client's loads are read: what was done at those before it took its time.
+            if let Some(now) = threads::now().filter(|_| may) {
+                let loads = volumes.iter().map(|volume| (volume.id, volume.load()));
+                let loads: BTreeMap<u64, Load> = loads.collect();
+                let before = before.remove(&address);
+                let mut before = before.filter(|seen| seen.loads.keys().eq(loads.keys()));
+                flows |= match &mut before {
+                    Some(seen) => seen.look(now, loads, &client, &volumes, limits),
+                    None => {
+                        before = Some(SeenClient::new(now, loads, &client));
+                        true
+                    }
+                };
+                self.clients.extend(before.map(|seen| (address, seen)));
             }
+            let_go(client);
         }
-        let_all_go(candidates);
         flows
     }
-}
 
-/// What a look at one client comes to.
-#[derive(Default)]
-struct Verdict<'volumes> {
-    flows: bool,
-    moves: Option<(&'volumes Arc<Shared>, Reason)>,
-}
-
-impl Seen {
-    fn look_at<'volumes>(
-        &mut self,
-        before: &mut Option<SeenClient>,
-        shared: &SharedClient<'volumes>,
-        host: &RbdHost,
-        limits: &AutoLimits,
-    ) -> Verdict<'volumes> {
-        // When this client's loads are read: what was done at those before it took its time.
-        let Some(now) = threads::now() else {
-            return Verdict::default();
-        };
-        let loads: BTreeMap<u64, Load> = shared
-            .volumes
-            .iter()
-            .map(|volume| (volume.id, volume.load()))
-            .collect();
-        let same = |seen: &SeenClient| seen.loads.keys().eq(loads.keys());
-        let Some(seen) = before.as_mut().filter(|seen| same(seen)) else {
-            *before = Some(SeenClient::new(now, loads, &shared.client));
-            return Verdict {
-                flows: true,
-                moves: None,
-            };
-        };
-        let elapsed = now.saturating_sub(seen.at);
-        if elapsed == 0 {
-            return Verdict {
-                flows: true,
-                moves: None,
-            };
-        }
-        let done = |id: &u64| loads[id].since(&seen.loads[id]);
-        let done: BTreeMap<u64, Load> = loads.keys().map(|id| (*id, done(id))).collect();
-        let flows = done.values().any(|load| load.operations > 0);
-        // What there is of the system to ask is asked where there is something to see.
-        let busiest = match flows {
-            true => seen.busiest(&shared.client),
-            false => {
-                seen.busy.clear();
-                None
-            }
-        };
-        *lock(&shared.client.busiest_thread) = busiest.as_ref().map(|busy| BusiestThread {
-            name: busy.name.clone(),
-            percent: percent(busy.time, threads::time_of(elapsed)),
-        });
-        let may = self.may_move(host, shared, now);
-        let shares = shared.volumes.iter().map(|volume| Share {
-            volume: volume.id,
-            load: done[&volume.id],
-            may_move: may && is_auto(volume) && now >= lock(&volume.state).move_not_before,
-        });
-        let look = Look {
-            elapsed: threads::time_of(elapsed),
-            busiest,
-            in_flight_max: shared.client.in_flight_max,
-            shares: shares.collect(),
-        };
-        (seen.at, seen.loads) = (now, loads);
-        if seen.settling > 0 {
-            seen.settling -= 1;
-            return Verdict { flows, moves: None };
-        }
-        let judged = seen.judge.look(&look, limits);
-        let volume = |id| shared.volumes.iter().find(|volume| volume.id == id);
-        Verdict {
-            flows,
-            moves: judged.and_then(|(id, reason)| Some((*volume(id)?, reason))),
-        }
-    }
-
-    /// Whether a client of its own can be had for a volume now.
-    fn may_move(&mut self, host: &RbdHost, shared: &SharedClient<'_>, now: u64) -> bool {
-        let group = shared.client.group();
-        let own = host.own_clients();
-        let bound = host.auto_limits.own_clients_max;
-        let room = own < bound;
-        if !room && !self.told_bound {
+    /// Says that no more volumes move, when that begins.
+    fn tell_bound(&mut self, host: &RbdHost, limits: &AutoLimits) {
+        let (own, bound) = (host.own_clients(), limits.own_clients_max);
+        if own >= bound && !self.told_bound {
             tracing::info!(
                 own,
                 bound,
                 "as many volumes have clients of their own as may: no more move"
             );
         }
-        self.told_bound = !room;
-        room && !group.moving.load(Ordering::Acquire)
-            && now >= group.move_not_before.load(Ordering::Relaxed)
-            && !host.has_fenced(&shared.volumes[0].options)
+        self.told_bound = own >= bound;
     }
 }
 
 impl SeenClient {
+    /// Takes another look, and has a volume move where that is to be; whether operations flow.
+    fn look(
+        &mut self,
+        now: u64,
+        loads: BTreeMap<u64, Load>,
+        client: &Client,
+        volumes: &[Arc<Shared>],
+        limits: &AutoLimits,
+    ) -> bool {
+        let elapsed = threads::time_of(now.saturating_sub(self.at));
+        if elapsed.is_zero() {
+            return true;
+        }
+        let shares = volumes.iter().map(|volume| Share {
+            volume: volume.id,
+            load: loads[&volume.id].since(&self.loads[&volume.id]),
+            may_move: is_auto(volume) && volume.may_move(now),
+        });
+        let shares: Vec<_> = shares.collect();
+        let flows = shares.iter().any(|share| share.load.operations > 0);
+        // What there is of the system to ask is asked where there is something to see.
+        if !flows {
+            self.busy.clear();
+        }
+        let busiest = flows.then(|| self.busiest(client)).flatten();
+        *lock(&client.busiest_thread) = busiest.as_ref().map(|busy| BusiestThread {
+            name: busy.name.clone(),
+            percent: percent(busy.time, elapsed),
+        });
+        let look = Look {
+            elapsed,
+            busiest,
+            in_flight_max: client.in_flight_max,
+            shares,
+        };
+        (self.at, self.loads) = (now, loads);
+        if self.settling > 0 {
+            self.settling -= 1;
+        } else if let Some((id, reason)) = self.judge.look(&look, limits)
+            && let Some(volume) = volumes.iter().find(|volume| volume.id == id)
+        {
+            tracing::info!(volume = %volume.name, %reason, "the volume is to have a client of its own");
+            volume.begin_move(reason);
+        }
+        flows
+    }
+
     fn new(at: u64, loads: BTreeMap<u64, Load>, client: &Client) -> Self {
         let mut seen = SeenClient {
             at,
@@ -257,18 +179,15 @@ impl SeenClient {
 
     /// The thread of a client that had a processor for longest since the last time; none where they cannot be told.
     fn busiest(&mut self, client: &Client) -> Option<Busy> {
-        let told = threads::tell_of(&client.threads()?);
-        let mut busiest: Option<(u64, &str)> = None;
-        for thread in &told {
-            let before = self.busy.get(&thread.thread).copied();
-            let busy = before.map_or(0, |before| thread.busy.saturating_sub(before));
-            if busiest.is_none_or(|(most, _)| busy > most) {
-                busiest = Some((busy, &thread.name));
-            }
-        }
-        let busiest = busiest.map(|(ticks, name)| Busy {
-            name: name.to_owned(),
-            time: threads::time_of(ticks),
+        let told = threads::tell_of(lock(&client.threads).as_ref()?);
+        let busy = |thread: &Told| {
+            let before = self.busy.get(&thread.thread);
+            before.map_or(0, |before| thread.busy.saturating_sub(*before))
+        };
+        let busiest = told.iter().max_by_key(|thread| busy(thread));
+        let busiest = busiest.map(|thread| Busy {
+            name: thread.name.clone(),
+            time: threads::time_of(busy(thread)),
         });
         self.busy = told.iter().map(|told| (told.thread, told.busy)).collect();
         busiest

@@ -5,19 +5,13 @@
 //! whether that was itself in an earlier life, which it takes over from at once, or someone else, whom it leaves alone for as
 //! long as it is alive.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use crate::cluster::{Client, is_same_client};
-use crate::error::CephError;
-use crate::host::Identity;
-use crate::options::ImageName;
-use crate::sys::{ENOENT, Errno, FEATURE_DIRTY_CACHE, FEATURE_EXCLUSIVE_LOCK, RawImage};
+use crate::cluster::{addresses_of, is_same_client};
+use crate::error::{CephError, EBUSY, EINVAL, ENOENT, EROFS};
+use crate::host::{Identity, Opened};
+use crate::options::Options;
+use crate::sys::{Errno, FEATURE_DIRTY_CACHE, FEATURE_EXCLUSIVE_LOCK, RawImage};
 
 const EAGAIN: Errno = 11;
-const EBUSY: Errno = 16;
-const EINVAL: Errno = 22;
-const EROFS: Errno = 30;
-const ECANCELED: Errno = 125;
 
 /// How often the lock's holder is looked up where it changes in between.
 const LOOKS_MAX: u32 = 5;
@@ -53,92 +47,60 @@ impl Owner {
     }
 }
 
-/// What this process had of an image before it takes its lock.
-#[derive(Clone, Copy)]
-pub(crate) enum Before<'client> {
-    /// Nothing: what has its name is an earlier life of it.
-    Nothing,
-    /// It was open on this client, which is cut off. Who took the lock from that one is not thrown out in turn, whoever it is; who is no
-    /// gateway is waited for.
-    CutOff(&'client str),
-    /// It was open on these clients, which others use still, and which are letting go of it: they are waited for. Nobody else is
-    /// thrown out either.
-    LettingGo(&'client [String]),
+/// The clients that had an image in this process before it takes the image's lock again. Nobody else is thrown out then, whoever it is; a
+/// holder that is no gateway is waited for.
+#[derive(Clone)]
+pub(crate) struct Former {
+    pub(crate) clients: Vec<String>,
+    /// The cluster refuses them. If not, other images use them, and are not to be cut off: a client that has the lock still is waited for.
+    pub(crate) cut_off: bool,
 }
 
-impl Before<'_> {
-    /// Whether a client is waited for.
-    fn lets_go(&self, holder: &str) -> bool {
-        match self {
-            Before::Nothing | Before::CutOff(_) => false,
-            Before::LettingGo(clients) => {
-                clients.iter().any(|client| is_same_client(client, holder))
-            }
-        }
-    }
-
-    /// Whether a client is that of before; none where there was no such.
-    fn is(&self, holder: &str) -> Option<bool> {
-        match self {
-            Before::Nothing => None,
-            Before::CutOff(client) => Some(is_same_client(client, holder)),
-            Before::LettingGo(_) => Some(false),
-        }
+impl Former {
+    fn has(&self, holder: &str) -> bool {
+        self.clients
+            .iter()
+            .any(|client| is_same_client(client, holder))
     }
 }
 
 /// Takes an image's lock for good, and leaves word of who has it.
 pub(crate) fn take(
-    image: &RawImage,
-    name: &ImageName,
-    features: u64,
-    client: &Client,
+    opened: &Opened,
+    options: &Options,
     me: &Identity,
-    before: Before<'_>,
-    id: &str,
+    former: Option<&Former>,
 ) -> Result<(), CephError> {
+    let (image, client, features) = (&opened.image, &opened.seat.client, opened.shape.features);
+    let (name, id) = (&options.name, &options.id);
+    let refused = |reason| Err(CephError::other(format!("cannot write to {name}"), reason));
     if features & FEATURE_EXCLUSIVE_LOCK == 0 {
-        return Err(CephError::Other {
-            action: format!("cannot write to {name}"),
-            reason: format!(
-                "the image has no exclusive lock, so that two writers would not notice each other; `rbd feature enable {name} exclusive-lock` gives it one"
-            ),
-            errno: 0,
-        });
+        return refused(format!(
+            "the image has no exclusive lock, so that two writers would not notice each other; `rbd feature enable {name} exclusive-lock` gives it one"
+        ));
     }
     if features & FEATURE_DIRTY_CACHE != 0 {
-        return Err(CephError::Other {
-            action: format!("cannot write to {name}"),
-            reason: format!(
-                "writes of a client with a write log (rbd_persistent_cache_mode) are in that log still, and not in the image; `rbd persistent-cache flush {name}` on that client's machine brings them there, and `rbd persistent-cache invalidate {name}` gives them up"
-            ),
-            errno: 0,
-        });
+        return refused(format!(
+            "writes of a client with a write log (rbd_persistent_cache_mode) are in that log still, and not in the image; `rbd persistent-cache flush {name}` on that client's machine brings them there, and `rbd persistent-cache invalidate {name}` gives them up"
+        ));
     }
-    let failed =
-        |errno: Errno| CephError::new(format!("cannot take the lock of {name}"), id, errno);
+    let action = || format!("cannot take the lock of {name}");
+    let failed = |errno: Errno| CephError::new(action(), id, errno);
+    let because = |reason| CephError::Failed {
+        action: action(),
+        reason,
+        errno: EBUSY,
+    };
     let locked = |owner: String| CephError::Locked {
         action: format!("cannot write to {name}"),
         owner,
-    };
-    let held = |holder: &str| CephError::Other {
-        action: format!("cannot take the lock of {name}"),
-        reason: format!("the client of this process at {holder} has not let go of it yet"),
-        errno: EBUSY,
-    };
-    let waited_for = |holder: &str| CephError::Other {
-        action: format!("cannot take the lock of {name}"),
-        reason: format!(
-            "the client at {holder} has it, is alive, and is no gateway (a command such as `rbd resize`, perhaps): it is waited for until that lets go of it"
-        ),
-        errno: EBUSY,
     };
     let mut looks = 1;
     loop {
         let holder = match image.lock_owner().map_err(failed)? {
             Some(holder) if is_same_client(&holder, &client.address) => None,
             Some(holder) => Some(holder),
-            // Looked at after it was seen that nobody has the lock: who passes it on had it until then.
+            // Looked at after it was seen that nobody has the lock: a gateway that moves the image had it until then.
             None => match passing(image, me).map_err(failed)? {
                 None => None,
                 Some(owner) => {
@@ -148,27 +110,25 @@ pub(crate) fn take(
             },
         };
         let Some(holder) = holder else {
-            let Err(errno) = image.acquire_lock() else {
-                break;
-            };
-            let holder = image.lock_owner().ok().flatten();
-            return Err(match holder.filter(|holder| before.lets_go(holder)) {
-                Some(holder) => held(&holder),
+            match image.acquire_lock() {
+                Ok(()) => return sign(image, &client.address, me).map_err(failed),
                 // Someone was faster.
-                None if matches!(errno, EROFS | EBUSY) && looks < LOOKS_MAX => {
+                Err(EROFS | EBUSY) if looks < LOOKS_MAX => {
                     looks += 1;
                     continue;
                 }
-                None => failed(errno),
-            });
+                Err(errno) => return Err(failed(errno)),
+            }
         };
-        if before.lets_go(&holder) {
-            return Err(held(&holder));
+        if former.is_some_and(|former| !former.cut_off && former.has(&holder)) {
+            return Err(because(format!(
+                "the client of this process at {holder} has not let go of it yet"
+            )));
         }
         let kept = image.metadata(KEY).map_err(failed)?;
         let kept = kept.as_deref().and_then(Owner::parse);
         let known = kept.filter(|owner| is_same_client(&owner.address, &holder));
-        let mine = before.is(&holder);
+        let mine = former.map(|former| former.cut_off && former.has(&holder));
         let watchers = image.watchers().map_err(failed)?;
         let alive = watchers
             .iter()
@@ -176,7 +136,9 @@ pub(crate) fn take(
         if let Some(other) = refuses(known.as_ref(), alive, me, mine) {
             return Err(match other {
                 Some(owner) => locked(format!("gateway {} (client {holder})", owner.name)),
-                None if mine.is_some() => waited_for(&holder),
+                None if mine.is_some() => because(format!(
+                    "the client at {holder} has it, is alive, and is no gateway (a command such as `rbd resize`, perhaps): it is waited for until that lets go of it"
+                )),
                 None => locked(format!("the client at {holder}")),
             });
         }
@@ -191,8 +153,8 @@ pub(crate) fn take(
             // It is another's by now, or nobody's.
             Err(ENOENT | EBUSY | EAGAIN) if looks < LOOKS_MAX => looks += 1,
             Err(errno @ EINVAL) => {
-                return Err(CephError::Other {
-                    action: format!("cannot take the lock of {name}"),
+                return Err(CephError::Failed {
+                    action: action(),
                     reason: format!(
                         "librbd could not have its holder blocklisted; librbd 16 cannot where rbd_blocklist_expire_seconds is configured: `rbd config image rm {name} rbd_blocklist_expire_seconds` (or `rbd config pool rm`) is the way out"
                     ),
@@ -202,21 +164,33 @@ pub(crate) fn take(
             Err(errno) => return Err(failed(errno)),
         }
     }
-    sign(image, client, me).map_err(failed)
 }
 
-/// Leaves word that the lock is this process's, by way of a client.
-fn sign(image: &RawImage, client: &Client, me: &Identity) -> Result<(), Errno> {
+/// Leaves word that the lock is this process's, by way of one of these clients.
+fn sign(image: &RawImage, address: &str, me: &Identity) -> Result<(), Errno> {
     let mine = Owner {
         id: me.id.clone(),
-        address: client.address.clone(),
+        address: address.to_owned(),
         name: me.name.clone(),
     };
     image.set_metadata(KEY, &mine.to_text())
 }
 
-/// Who has an image of which nobody has the lock: another gateway that has it open still, and is about to pass the lock from one of its
-/// clients to another.
+/// Leaves word that the lock may be with either client from now on: another gateway that finds it free while it passes from the first to the
+/// second sees that the second is alive. The first has the lock.
+pub(crate) fn announce(from: &Opened, to: &Opened, me: &Identity) -> Result<(), Errno> {
+    let clients = [from, to].map(|opened| &*opened.seat.client.address);
+    sign(&from.image, &both(clients), me)
+}
+
+/// The addresses of two clients.
+fn both(clients: [&str; 2]) -> String {
+    let addresses: Vec<_> = clients.into_iter().flat_map(addresses_of).collect();
+    addresses.join(",")
+}
+
+/// Returns who has an image of which nobody has the lock: another gateway that has it open still, and moves it from one of its clients to
+/// another.
 fn passing(image: &RawImage, me: &Identity) -> Result<Option<Owner>, Errno> {
     let kept = image.metadata(KEY)?;
     let Some(other) = kept.as_deref().and_then(Owner::parse) else {
@@ -229,62 +203,6 @@ fn passing(image: &RawImage, me: &Identity) -> Result<Option<Owner>, Errno> {
             .any(|watcher| is_same_client(watcher, &other.address))
     };
     Ok(alive.then_some(other))
-}
-
-/// One side of passing a lock on: an image as it is open, on a client.
-pub(crate) struct Side<'image> {
-    pub(crate) image: &'image RawImage,
-    pub(crate) client: &'image Client,
-}
-
-/// Why a lock was not passed on.
-#[derive(Debug)]
-pub(crate) enum NotPassed {
-    /// Who had it has it still.
-    Kept(Errno),
-    /// Neither has it, so far as is known.
-    Neither(Errno),
-}
-
-/// Passes an image's lock from one client of this process to another. Nothing may be in flight on the first, nor anything in its cache
-/// that is not durable: a flush tells of a write that failed once. What went wrong is undone where that can be. Any step may take for
-/// ever; where nobody waits any more (`given_up`) no other begins. What is kept with the image is changed by who has the lock alone, so
-/// that a step that is late undoes nothing of what others did meanwhile.
-pub(crate) fn pass(
-    from: &Side<'_>,
-    to: &Side<'_>,
-    me: &Identity,
-    given_up: &AtomicBool,
-) -> Result<(), NotPassed> {
-    let is_wanted = || match given_up.load(Ordering::Relaxed) {
-        true => Err(ECANCELED),
-        false => Ok(()),
-    };
-    // A client that cannot even do this keeps its lock.
-    from.image.flush().map_err(NotPassed::Kept)?;
-    is_wanted().map_err(NotPassed::Kept)?;
-    let released = from.image.release_lock();
-    let passed = released.and_then(|()| {
-        is_wanted()?;
-        to.image.acquire_lock()?;
-        sign(to.image, to.client, me).inspect_err(|_| {
-            // Whether that works shows when the other takes it back.
-            let _released = to.image.release_lock();
-        })
-    });
-    let taken_back = || is_wanted().and_then(|()| from.image.acquire_lock());
-    passed.map_err(|errno| match taken_back() {
-        Ok(()) => {
-            if let Err(errno) = sign(from.image, from.client, me) {
-                tracing::warn!(
-                    errno,
-                    "it cannot be noted with the image who has its lock: a restart may wait for it"
-                );
-            }
-            NotPassed::Kept(errno)
-        }
-        Err(_) => NotPassed::Neither(errno),
-    })
 }
 
 /// Whether the lock stays with whom it is, and who that is where it is known.
@@ -321,6 +239,15 @@ mod tests {
         assert_eq!(Owner::parse("2 a b c"), None);
         assert_eq!(Owner::parse("1 a b"), None);
         assert_eq!(Owner::parse(""), None);
+    }
+
+    #[test]
+    fn the_owner_of_a_lock_that_passes_is_known_by_both_clients() {
+        let own = ["[v2:10.0.0.1:0/5,v1:10.0.0.1:0/5]", "v2:[::1]:0/6"];
+        let both = both(own);
+        assert_eq!(both, "10.0.0.1:0/5,[::1]:0/6");
+        assert!(own.iter().all(|client| is_same_client(client, &both)));
+        assert!(!is_same_client("10.0.0.1:0/6", &both));
     }
 
     #[test]

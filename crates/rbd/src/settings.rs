@@ -4,7 +4,7 @@
 
 use crate::error::CephError;
 use crate::options::{Cache, ImageName};
-use crate::sys::{Setting, Source};
+use crate::sys::{CONFIG_SOURCE_IMAGE, CONFIG_SOURCE_POOL, Setting};
 use crate::volume::DEALLOCATE_BYTES;
 
 /// Refuses what would break a promise to hosts, and says how to be rid of it.
@@ -37,21 +37,18 @@ pub(crate) fn check(
             }
             _ => continue,
         };
-        let Setting {
-            name,
-            value,
-            source,
-        } = setting;
-        let way_out = match source {
-            Source::Image => format!("`rbd config image rm {image} {name}` is the way out"),
-            Source::Pool => format!("`rbd config pool rm {} {name}` is the way out", image.pool),
-            Source::Client => "see the client's configuration".to_owned(),
+        let (name, value) = (&setting.name, &setting.value);
+        let way_out = match setting.source {
+            CONFIG_SOURCE_IMAGE => format!("`rbd config image rm {image} {name}` is the way out"),
+            CONFIG_SOURCE_POOL => {
+                format!("`rbd config pool rm {} {name}` is the way out", image.pool)
+            }
+            _ => "see the client's configuration".to_owned(),
         };
-        return Err(CephError::Other {
-            action: format!("cannot open image {image}"),
-            reason: format!("{name}={value} is configured for it: {harm}; {way_out}"),
-            errno: 0,
-        });
+        return Err(CephError::other(
+            format!("cannot open image {image}"),
+            format!("{name}={value} is configured for it: {harm}; {way_out}"),
+        ));
     }
     Ok(())
 }
@@ -87,14 +84,14 @@ mod tests {
             let checked = check(settings, &image, cache);
             checked.err().map(|error| error.to_string())
         };
-        let on = setting("rbd_cache", "true", Source::Image);
+        let on = setting("rbd_cache", "true", CONFIG_SOURCE_IMAGE);
         let told = refused(std::slice::from_ref(&on), Cache::Off).unwrap();
         assert!(
             told.contains("`rbd config image rm p/i rbd_cache`"),
             "{told}"
         );
         assert_eq!(refused(std::slice::from_ref(&on), Cache::WriteBack), None);
-        let policy = setting("rbd_cache_policy", "writeback", Source::Pool);
+        let policy = setting("rbd_cache_policy", "writeback", CONFIG_SOURCE_POOL);
         let both = [on, policy.clone()];
         let told = refused(&both, Cache::WriteThrough).unwrap();
         assert!(
@@ -103,11 +100,11 @@ mod tests {
         );
         assert_eq!(refused(&both, Cache::WriteBack), None);
         // Without a cache its policy says nothing.
-        let off = setting("rbd_cache", "0", Source::Client);
+        let off = setting("rbd_cache", "0", 0);
         assert_eq!(refused(&[off, policy], Cache::Off), None);
-        let blocking = setting("rbd_non_blocking_aio", "false", Source::Image);
+        let blocking = setting("rbd_non_blocking_aio", "false", CONFIG_SOURCE_IMAGE);
         assert!(refused(&[blocking], Cache::Off).is_some());
-        let log = |mode| setting("rbd_persistent_cache_mode", mode, Source::Pool);
+        let log = |mode| setting("rbd_persistent_cache_mode", mode, CONFIG_SOURCE_POOL);
         for cache in [Cache::Off, Cache::WriteBack] {
             let told = refused(&[log("ssd")], cache).unwrap();
             assert!(
@@ -118,8 +115,8 @@ mod tests {
         }
         let discards = |bytes: &str, skip: &str| {
             [
-                setting("rbd_discard_granularity_bytes", bytes, Source::Image),
-                setting("rbd_skip_partial_discard", skip, Source::Client),
+                setting("rbd_discard_granularity_bytes", bytes, CONFIG_SOURCE_IMAGE),
+                setting("rbd_skip_partial_discard", skip, 0),
             ]
         };
         assert_eq!(refused(&discards("65536", "true"), Cache::Off), None);

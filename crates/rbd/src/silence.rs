@@ -35,8 +35,15 @@ impl Silence {
         self.apart
     }
 
-    /// A life has ended, because an operation of the image's own was not answered or because of another's.
-    pub(crate) fn ended(&mut self, unanswered: bool, now: Option<u64>, io_timeout: Duration) {
+    /// A life has ended, because an operation of the image's own was not answered or because of another's. Whether that sets the image
+    /// apart, which it was not before.
+    pub(crate) fn ended(
+        &mut self,
+        unanswered: bool,
+        now: Option<u64>,
+        io_timeout: Duration,
+    ) -> bool {
+        let was_apart = self.apart;
         let is_recent = match self.last {
             Last::None => false,
             Last::Ended => true,
@@ -51,6 +58,7 @@ impl Silence {
             // It was quiet for long: whoever is silent now is another.
             self.apart &= is_recent;
         }
+        self.apart && !was_apart
     }
 
     /// The image is open again.

@@ -7,8 +7,11 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 
-use weir_memory::{Segments, View, Views};
+use weir_memory::{Segments, Views};
 use weir_reactor::{Delivery, Ticket};
+
+use crate::error::ENOENT;
+use crate::images::{Snapshot, Trashed};
 
 /// The lowest version of librbd that is used: that of Ceph 16.2.
 pub(crate) const RBD_VERSION_MIN: (i32, i32) = (1, 16);
@@ -27,23 +30,19 @@ pub(crate) const OPTION_CLONE_FORMAT: c_int = 12;
 pub(crate) const FEATURE_EXCLUSIVE_LOCK: u64 = 1 << 2;
 /// `RBD_FEATURE_DIRTY_CACHE` (features.h).
 pub(crate) const FEATURE_DIRTY_CACHE: u64 = 1 << 11;
-/// No image has an id as long as this, in bytes: `RBD_MAX_IMAGE_ID_LENGTH` (librbd.h) is 14.
-const IMAGE_ID_BYTES_MAX: usize = 64;
 /// `RBD_CONFIG_SOURCE_POOL` (librbd.h).
-const CONFIG_SOURCE_POOL: c_int = 1;
+pub(crate) const CONFIG_SOURCE_POOL: c_int = 1;
 /// `RBD_CONFIG_SOURCE_IMAGE` (librbd.h).
-const CONFIG_SOURCE_IMAGE: c_int = 2;
+pub(crate) const CONFIG_SOURCE_IMAGE: c_int = 2;
 /// Bytes that one native compare-and-write takes, all within one sector.
 pub(crate) const COMPARE_WRITE_BYTES: usize = 512;
 
 /// What longer lists than this may have is asked for again.
 const LIST_FIRST: usize = 64;
-/// No pool has a name as long as this, in bytes.
-const POOL_NAME_BYTES_MAX: usize = 1 << 16;
+/// First room for a text, in bytes, and the most.
+const TEXT_BYTES: (usize, usize) = (4096, 1 << 20);
 /// `ERANGE`: a buffer was too small.
 const ERANGE: i32 = 34;
-/// `ENOENT`.
-pub(crate) const ENOENT: i32 = 2;
 /// `ENOMEM`.
 const ENOMEM: i32 = 12;
 
@@ -76,6 +75,7 @@ pub enum LibraryError {
 type Handle = *mut c_void;
 type Callback = unsafe extern "C" fn(Handle, *mut c_void);
 type Updated = unsafe extern "C" fn(*mut c_void);
+type Progress = unsafe extern "C" fn(u64, u64, *mut c_void) -> c_int;
 
 /// `struct iovec` (POSIX).
 #[repr(C)]
@@ -139,14 +139,14 @@ struct ImageInfo {
 
 macro_rules! functions {
     ($($library:ident { $($name:ident($($argument:ty),*) $(-> $result:ty)?;)* })*) => {
-        /// The functions of both libraries that are used.
-        struct Functions {
+        /// Both libraries: the functions that are used.
+        pub(crate) struct Api {
             $($($name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*)*
         }
 
-        impl Functions {
+        impl Api {
             fn resolve($($library: &Loaded),*) -> Result<Self, LibraryError> {
-                Ok(Functions {
+                Ok(Api {
                     $($($name: {
                         // SAFETY: the type is that of the function of this name in the library's header.
                         unsafe { $library.symbol(stringify!($name))? }
@@ -181,7 +181,6 @@ functions! {
         rbd_open(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
         rbd_open_read_only(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
         rbd_close(Handle) -> c_int;
-        rbd_flush(Handle) -> c_int;
         rbd_stat(Handle, *mut ImageInfo, usize) -> c_int;
         rbd_get_size(Handle, *mut u64) -> c_int;
         rbd_get_features(Handle, *mut u64) -> c_int;
@@ -189,7 +188,7 @@ functions! {
         rbd_get_stripe_unit(Handle, *mut u64) -> c_int;
         rbd_get_stripe_count(Handle, *mut u64) -> c_int;
         rbd_get_data_pool_id(Handle) -> i64;
-        rbd_resize2(Handle, u64, bool, *const c_void, *mut c_void) -> c_int;
+        rbd_resize2(Handle, u64, bool, Progress, *mut c_void) -> c_int;
         rbd_image_options_create(*mut Handle);
         rbd_image_options_destroy(Handle);
         rbd_image_options_set_uint64(Handle, c_int, u64) -> c_int;
@@ -207,7 +206,6 @@ functions! {
         rbd_snap_list_end(*mut SnapInfo);
         rbd_clone3(Handle, *const c_char, *const c_char, Handle, *const c_char, Handle) -> c_int;
         rbd_lock_acquire(Handle, c_int) -> c_int;
-        rbd_lock_release(Handle) -> c_int;
         rbd_lock_get_owners(Handle, *mut c_int, *mut *mut c_char, *mut usize) -> c_int;
         rbd_lock_get_owners_cleanup(*mut *mut c_char, usize);
         rbd_list_lockers(Handle, *mut c_int, *mut c_char, *mut usize, *mut c_char, *mut usize, *mut c_char, *mut usize, *mut c_char, *mut usize) -> isize;
@@ -262,13 +260,12 @@ impl Loaded {
     unsafe fn symbol<F: Copy>(&self, name: &str) -> Result<F, LibraryError> {
         // SAFETY: by the caller's promise.
         let found = unsafe { self.library.get::<F>(name) };
-        match found {
-            Ok(symbol) => Ok(*symbol),
-            Err(_) => Err(LibraryError::TooOld {
+        found
+            .map(|symbol| *symbol)
+            .map_err(|_| LibraryError::TooOld {
                 library: self.name.clone(),
                 reason: format!("it has no {name}"),
-            }),
-        }
+            })
     }
 }
 
@@ -276,21 +273,14 @@ fn root_of(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), root_of)
 }
 
-/// Both libraries.
-pub(crate) struct Api {
-    functions: Functions,
-    /// librbd's own version.
-    pub(crate) version: (i32, i32, i32),
-}
-
 impl Api {
     /// Loads the libraries, for good.
     pub(crate) fn load(rados: &str, rbd: &str) -> Result<&'static Api, LibraryError> {
         let (rados, rbd) = (Loaded::open(rados)?, Loaded::open(rbd)?);
-        let functions = Functions::resolve(&rados, &rbd)?;
+        let api = Api::resolve(&rados, &rbd)?;
         let (mut major, mut minor, mut extra) = (0, 0, 0);
         // SAFETY: it writes three numbers.
-        unsafe { (functions.rbd_version)(&raw mut major, &raw mut minor, &raw mut extra) };
+        unsafe { (api.rbd_version)(&raw mut major, &raw mut minor, &raw mut extra) };
         if (major, minor) < RBD_VERSION_MIN {
             return Err(LibraryError::TooOld {
                 library: rbd.name,
@@ -298,18 +288,15 @@ impl Api {
             });
         }
         std::mem::forget((rados, rbd));
-        Ok(Box::leak(Box::new(Api {
-            functions,
-            version: (major, minor, extra),
-        })))
+        Ok(Box::leak(Box::new(api)))
     }
 }
 
 /// A call's result: an errno, positive, where it failed.
 pub(crate) type Errno = i32;
 
-fn check(result: c_int) -> Result<c_int, Errno> {
-    if result < 0 { Err(-result) } else { Ok(result) }
+fn done(result: c_int) -> Result<(), Errno> {
+    if result < 0 { Err(-result) } else { Ok(()) }
 }
 
 /// Text for C. What holds a zero byte names nothing there.
@@ -329,18 +316,41 @@ unsafe fn owned(text: *const c_char) -> String {
         .into_owned()
 }
 
-/// A list that the library fills, which says how long it would be where the room is too small.
+/// A list that the library fills, and frees when it was copied. It says how long it would be where the room is too small.
 fn list<T, R>(
     mut fill: impl FnMut(*mut T, &mut usize) -> c_int,
-    mut take: impl FnMut(*mut T, usize) -> R,
-) -> Result<R, Errno> {
+    copy: impl FnMut(&T) -> R,
+    free: impl FnOnce(*mut T, usize),
+) -> Result<Vec<R>, Errno> {
     let mut room = LIST_FIRST;
     loop {
         let mut items: Vec<T> = Vec::with_capacity(room);
         let mut count = room;
-        match check(fill(items.as_mut_ptr(), &mut count)) {
-            Ok(_) => return Ok(take(items.as_mut_ptr(), count)),
+        match done(fill(items.as_mut_ptr(), &mut count)) {
+            Ok(()) => {
+                // SAFETY: so many were written.
+                let written = unsafe { std::slice::from_raw_parts(items.as_ptr(), count) };
+                let copies = written.iter().map(copy).collect();
+                free(items.as_mut_ptr(), count);
+                return Ok(copies);
+            }
             Err(ERANGE) => room = count.max(room * 2),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A text that the library writes. It may say how long it would be where the room is too small.
+fn written(mut fill: impl FnMut(*mut c_char, &mut usize) -> c_int) -> Result<String, Errno> {
+    let mut room = TEXT_BYTES.0;
+    loop {
+        // It ends with a zero byte, whatever is written.
+        let mut text = vec![0 as c_char; room + 1];
+        let mut length = room;
+        match done(fill(text.as_mut_ptr(), &mut length)) {
+            // SAFETY: a string that ends.
+            Ok(()) => return Ok(unsafe { owned(text.as_ptr()) }),
+            Err(ERANGE) if room < TEXT_BYTES.1 => room = length.max(room * 2),
             Err(error) => return Err(error),
         }
     }
@@ -362,9 +372,7 @@ impl Rados {
         let name = text(name)?;
         let mut raw = null_mut();
         // SAFETY: strings that end; the handle is written where that succeeds.
-        check(unsafe {
-            (api.functions.rados_create2)(&raw mut raw, c"ceph".as_ptr(), name.as_ptr(), 0)
-        })?;
+        done(unsafe { (api.rados_create2)(&raw mut raw, c"ceph".as_ptr(), name.as_ptr(), 0) })?;
         Ok(Rados { api, raw })
     }
 
@@ -373,76 +381,40 @@ impl Rados {
         let path = path.map(text).transpose()?;
         let pointer = path.as_ref().map_or(null(), |path| path.as_ptr());
         // SAFETY: the handle is open; a string that ends, or null for the default.
-        check(unsafe { (self.api.functions.rados_conf_read_file)(self.raw, pointer) })?;
-        Ok(())
+        done(unsafe { (self.api.rados_conf_read_file)(self.raw, pointer) })
     }
 
     pub(crate) fn set(&self, option: &str, value: &str) -> Result<(), Errno> {
         let (option, value) = (text(option)?, text(value)?);
         // SAFETY: the handle is open; strings that end.
-        check(unsafe {
-            (self.api.functions.rados_conf_set)(self.raw, option.as_ptr(), value.as_ptr())
-        })?;
-        Ok(())
+        done(unsafe { (self.api.rados_conf_set)(self.raw, option.as_ptr(), value.as_ptr()) })
     }
 
     /// What an option is set to.
     pub(crate) fn get(&self, option: &str) -> Result<String, Errno> {
         let option = text(option)?;
-        let mut value = [0 as c_char; 64];
-        // SAFETY: the handle is open; a string that ends. The buffer is as long as said, and what is written ends with a zero byte.
-        unsafe {
-            check((self.api.functions.rados_conf_get)(
-                self.raw,
-                option.as_ptr(),
-                value.as_mut_ptr(),
-                value.len(),
-            ))?;
-            Ok(owned(value.as_ptr()))
-        }
+        // SAFETY: the handle is open; a string that ends, and a buffer as long as said.
+        written(|to, room| unsafe {
+            (self.api.rados_conf_get)(self.raw, option.as_ptr(), to, *room)
+        })
     }
 
     pub(crate) fn connect(&self) -> Result<(), Errno> {
         // SAFETY: the handle is open, and connected once.
-        check(unsafe { (self.api.functions.rados_connect)(self.raw) })?;
-        Ok(())
+        done(unsafe { (self.api.rados_connect)(self.raw) })
     }
 
     /// The cluster's identifier.
     pub(crate) fn cluster(&self) -> Result<String, Errno> {
-        let mut fsid = [0 as c_char; 64];
-        // SAFETY: the handle is connected; the buffer is as long as said, and is ended with a zero byte.
-        unsafe {
-            check((self.api.functions.rados_cluster_fsid)(
-                self.raw,
-                fsid.as_mut_ptr(),
-                fsid.len(),
-            ))?;
-            Ok(owned(fsid.as_ptr()))
-        }
+        // SAFETY: the handle is connected; the buffer is as long as said.
+        written(|to, room| unsafe { (self.api.rados_cluster_fsid)(self.raw, to, *room) })
     }
 
     /// The name of the pool with this number.
     pub(crate) fn pool_name(&self, number: i64) -> Result<String, Errno> {
-        let mut room = 256;
-        loop {
-            let mut name = vec![0 as c_char; room];
-            // SAFETY: the handle is connected; the buffer is as long as said, and is ended with a zero byte.
-            let found = check(unsafe {
-                (self.api.functions.rados_pool_reverse_lookup)(
-                    self.raw,
-                    number,
-                    name.as_mut_ptr(),
-                    name.len(),
-                )
-            });
-            match found {
-                // SAFETY: as above.
-                Ok(_) => return Ok(unsafe { owned(name.as_ptr()) }),
-                Err(ERANGE) if room < POOL_NAME_BYTES_MAX => room *= 2,
-                Err(error) => return Err(error),
-            }
-        }
+        let lookup = self.api.rados_pool_reverse_lookup;
+        // SAFETY: the handle is connected; the buffer is as long as said.
+        written(|to, room| unsafe { lookup(self.raw, number, to, *room) })
     }
 
     /// The addresses under which the cluster knows this client, as blocklists take them.
@@ -450,31 +422,28 @@ impl Rados {
         let mut addresses = null_mut();
         // SAFETY: the handle is connected; what is yielded is copied and freed.
         unsafe {
-            check((self.api.functions.rados_getaddrs)(
-                self.raw,
-                &raw mut addresses,
-            ))?;
+            done((self.api.rados_getaddrs)(self.raw, &raw mut addresses))?;
             let copy = owned(addresses);
-            (self.api.functions.rados_buffer_free)(addresses);
+            (self.api.rados_buffer_free)(addresses);
             Ok(copy)
         }
     }
 
     /// Has the cluster refuse another client from now on, for so many seconds; zero: as long as is usual.
     pub(crate) fn blocklist(&self, address: &str, seconds: u32) -> Result<(), Errno> {
-        let address = text(address)?;
-        // SAFETY: the handle is connected; the string is only read.
-        check(unsafe {
-            (self.api.functions.rados_blocklist_add)(self.raw, address.as_ptr().cast_mut(), seconds)
-        })?;
-        Ok(())
+        let address = text(address)?.into_raw();
+        // SAFETY: the handle is connected; the string is only read, and comes back.
+        unsafe {
+            let result = (self.api.rados_blocklist_add)(self.raw, address, seconds);
+            drop(CString::from_raw(address));
+            done(result)
+        }
     }
 
     /// Learns of everything that the monitors know now.
     pub(crate) fn wait_for_latest_map(&self) -> Result<(), Errno> {
         // SAFETY: the handle is connected.
-        check(unsafe { (self.api.functions.rados_wait_for_latest_osdmap)(self.raw) })?;
-        Ok(())
+        done(unsafe { (self.api.rados_wait_for_latest_osdmap)(self.raw) })
     }
 
     pub(crate) fn pool(self: &Arc<Self>, pool: &str, namespace: &str) -> Result<Pool, Errno> {
@@ -482,14 +451,14 @@ impl Rados {
         let mut raw = null_mut();
         // SAFETY: the handle is connected; strings that end. The context is new and nobody else's.
         unsafe {
-            check((self.api.functions.rados_ioctx_create)(
+            done((self.api.rados_ioctx_create)(
                 self.raw,
                 pool.as_ptr(),
                 &raw mut raw,
             ))?;
-            (self.api.functions.rados_ioctx_set_namespace)(raw, namespace.as_ptr());
+            (self.api.rados_ioctx_set_namespace)(raw, namespace.as_ptr());
             // A write to a full pool fails, in place of waiting until there is room.
-            (self.api.functions.rados_set_pool_full_try)(raw);
+            (self.api.rados_set_pool_full_try)(raw);
         }
         Ok(Pool {
             rados: Arc::clone(self),
@@ -501,7 +470,7 @@ impl Rados {
 impl Drop for Rados {
     fn drop(&mut self) {
         // SAFETY: nothing of it is left: pools and images hold a count on it.
-        unsafe { (self.api.functions.rados_shutdown)(self.raw) };
+        unsafe { (self.api.rados_shutdown)(self.raw) };
     }
 }
 
@@ -526,41 +495,32 @@ impl ImageOptions {
     fn new(api: &'static Api) -> Self {
         let mut raw = null_mut();
         // SAFETY: it makes a handle.
-        unsafe { (api.functions.rbd_image_options_create)(&raw mut raw) };
+        unsafe { (api.rbd_image_options_create)(&raw mut raw) };
         ImageOptions { api, raw }
     }
 
     fn number(&self, option: c_int, value: u64) -> Result<(), Errno> {
         // SAFETY: the handle is there until it is dropped.
-        check(unsafe {
-            (self.api.functions.rbd_image_options_set_uint64)(self.raw, option, value)
-        })?;
-        Ok(())
+        done(unsafe { (self.api.rbd_image_options_set_uint64)(self.raw, option, value) })
     }
 
     fn text(&self, option: c_int, value: &str) -> Result<(), Errno> {
         let value = text(value)?;
         // SAFETY: as above; the string ends and is copied.
-        check(unsafe {
-            (self.api.functions.rbd_image_options_set_string)(self.raw, option, value.as_ptr())
-        })?;
-        Ok(())
+        done(unsafe { (self.api.rbd_image_options_set_string)(self.raw, option, value.as_ptr()) })
     }
 }
 
 impl Drop for ImageOptions {
     fn drop(&mut self) {
         // SAFETY: made by `rbd_image_options_create`, destroyed once.
-        unsafe { (self.api.functions.rbd_image_options_destroy)(self.raw) };
+        unsafe { (self.api.rbd_image_options_destroy)(self.raw) };
     }
 }
 
-/// An image in the trash: identifier, name, and when it may be deleted for good (Unix time).
-pub(crate) type Trashed = (String, String, i64);
-
 impl Pool {
-    fn functions(&self) -> &'static Functions {
-        &self.rados.api.functions
+    fn api(&self) -> &'static Api {
+        self.rados.api
     }
 
     pub(crate) fn create(
@@ -578,27 +538,20 @@ impl Pool {
         if let Some(pool) = data_pool {
             options.text(OPTION_DATA_POOL, pool)?;
         }
+        let create = self.api().rbd_create4;
         // SAFETY: open handles, a string that ends.
-        check(unsafe {
-            (self.functions().rbd_create4)(self.raw, name.as_ptr(), bytes, options.raw)
-        })?;
-        Ok(())
+        done(unsafe { create(self.raw, name.as_ptr(), bytes, options.raw) })
     }
 
     pub(crate) fn images(&self) -> Result<Vec<String>, Errno> {
-        let functions = self.functions();
+        let api = self.api();
         list(
             // SAFETY: there is room for as many as is said.
-            |items, count| unsafe { (functions.rbd_list2)(self.raw, items, count) },
-            |items: *mut ImageSpec, count| {
-                // SAFETY: so many were written; they are copied, then freed.
-                unsafe {
-                    let specs = std::slice::from_raw_parts(items, count);
-                    let names = specs.iter().map(|spec| owned(spec.name)).collect();
-                    (functions.rbd_image_spec_list_cleanup)(items, count);
-                    names
-                }
-            },
+            |items, count| unsafe { (api.rbd_list2)(self.raw, items, count) },
+            // SAFETY: a string that ends.
+            |spec: &ImageSpec| unsafe { owned(spec.name) },
+            // SAFETY: as it was filled.
+            |items, count| unsafe { (api.rbd_image_spec_list_cleanup)(items, count) },
         )
     }
 
@@ -606,37 +559,30 @@ impl Pool {
     pub(crate) fn trash(&self, name: &str, seconds: u64) -> Result<(), Errno> {
         let name = text(name)?;
         // SAFETY: an open handle, a string that ends.
-        check(unsafe { (self.functions().rbd_trash_move)(self.raw, name.as_ptr(), seconds) })?;
-        Ok(())
+        done(unsafe { (self.api().rbd_trash_move)(self.raw, name.as_ptr(), seconds) })
     }
 
     pub(crate) fn trashed(&self) -> Result<Vec<Trashed>, Errno> {
-        let functions = self.functions();
+        let api = self.api();
         list(
             // SAFETY: there is room for as many as is said.
-            |items, count| unsafe { (functions.rbd_trash_list)(self.raw, items, count) },
-            |items: *mut TrashInfo, count| {
-                // SAFETY: so many were written; they are copied, then freed.
-                unsafe {
-                    let infos = std::slice::from_raw_parts(items, count);
-                    let copy = |info: &TrashInfo| {
-                        (owned(info.id), owned(info.name), info.deferment_end_time)
-                    };
-                    let trashed = infos.iter().map(copy).collect();
-                    (functions.rbd_trash_list_cleanup)(items, count);
-                    trashed
-                }
+            |items, count| unsafe { (api.rbd_trash_list)(self.raw, items, count) },
+            |info: &TrashInfo| Trashed {
+                // SAFETY: a string that ends.
+                id: unsafe { owned(info.id) },
+                // SAFETY: likewise.
+                name: unsafe { owned(info.name) },
+                kept_until: info.deferment_end_time,
             },
+            // SAFETY: as it was filled.
+            |items, count| unsafe { (api.rbd_trash_list_cleanup)(items, count) },
         )
     }
 
     pub(crate) fn restore(&self, id: &str, name: &str) -> Result<(), Errno> {
         let (id, name) = (text(id)?, text(name)?);
         // SAFETY: an open handle, strings that end.
-        check(unsafe {
-            (self.functions().rbd_trash_restore)(self.raw, id.as_ptr(), name.as_ptr())
-        })?;
-        Ok(())
+        done(unsafe { (self.api().rbd_trash_restore)(self.raw, id.as_ptr(), name.as_ptr()) })
     }
 
     /// Makes a writable image of a snapshot. It depends on the snapshot, which need not be protected (clone format 2).
@@ -650,42 +596,29 @@ impl Pool {
         let (image, snapshot, name) = (text(image)?, text(snapshot)?, text(name)?);
         let options = ImageOptions::new(self.rados.api);
         options.number(OPTION_CLONE_FORMAT, 2)?;
+        let (image, snapshot, name) = (image.as_ptr(), snapshot.as_ptr(), name.as_ptr());
+        let clone = self.api().rbd_clone3;
         // SAFETY: open handles, strings that end.
-        check(unsafe {
-            (self.functions().rbd_clone3)(
-                self.raw,
-                image.as_ptr(),
-                snapshot.as_ptr(),
-                to.raw,
-                name.as_ptr(),
-                options.raw,
-            )
-        })?;
-        Ok(())
+        done(unsafe { clone(self.raw, image, snapshot, to.raw, name, options.raw) })
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
         // SAFETY: created once, and destroyed once; images that were opened through it have copies of their own.
-        unsafe { (self.functions().rados_ioctx_destroy)(self.raw) };
+        unsafe { (self.api().rados_ioctx_destroy)(self.raw) };
     }
 }
 
 /// Is told that something about an image may have changed, on a thread of librbd's: it must not block or call librbd.
 pub(crate) type OnUpdate = Box<dyn Fn() + Send + Sync>;
 
-struct Watch {
-    handle: u64,
-    /// What the callback's argument points to.
-    target: NonNull<OnUpdate>,
-}
-
 /// An open image.
 pub(crate) struct RawImage {
     pool: Pool,
     raw: Handle,
-    watch: Option<Watch>,
+    /// The watch's handle, and what its callback's argument points to.
+    watch: Option<(u64, NonNull<OnUpdate>)>,
 }
 
 // SAFETY: librbd's image handle may be used by any thread, and by several at once; so may what the watch points to.
@@ -693,24 +626,17 @@ unsafe impl Send for RawImage {}
 // SAFETY: as above; the watch is changed by who owns the image alone.
 unsafe impl Sync for RawImage {}
 
-/// Where an option of librbd's has its value from. What is nearer to the image wins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
-    Client,
-    Pool,
-    Image,
-}
-
 /// An option of librbd's, as it is for an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) name: String,
     pub(crate) value: String,
-    pub(crate) source: Source,
+    /// `rbd_config_source_t`: the image, its pool, or something else. The nearest to the image wins.
+    pub(crate) source: c_int,
 }
 
 /// What an image is like.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Shape {
     pub(crate) bytes: u64,
     pub(crate) object_bytes: u64,
@@ -729,48 +655,41 @@ impl RawImage {
         read_only: bool,
     ) -> Result<Self, Errno> {
         let (name, snapshot) = (text(name)?, snapshot.map(text).transpose()?);
-        let functions = pool.functions();
-        let open = match read_only {
-            true => functions.rbd_open_read_only,
-            false => functions.rbd_open,
+        let api = pool.api();
+        let open = if read_only {
+            api.rbd_open_read_only
+        } else {
+            api.rbd_open
         };
         let snapshot = snapshot.as_ref().map_or(null(), |name| name.as_ptr());
         let mut raw = null_mut();
         // SAFETY: an open handle; strings that end, or null for no snapshot.
-        check(unsafe { open(pool.raw, name.as_ptr(), &raw mut raw, snapshot) })?;
-        Ok(RawImage {
-            pool,
-            raw,
-            watch: None,
-        })
+        done(unsafe { open(pool.raw, name.as_ptr(), &raw mut raw, snapshot) })?;
+        let watch = None;
+        Ok(RawImage { pool, raw, watch })
     }
 
-    fn functions(&self) -> &'static Functions {
-        self.pool.functions()
+    fn api(&self) -> &'static Api {
+        self.pool.api()
     }
 
     pub(crate) fn shape(&self) -> Result<Shape, Errno> {
         let mut info = std::mem::MaybeUninit::<ImageInfo>::zeroed();
         let (mut features, mut stripe_unit_bytes, mut stripe_count) = (0, 0, 0);
+        let api = self.api();
         // SAFETY: an open handle; zeroes are a value of the structure, which is as long as said.
         let info = unsafe {
-            check((self.functions().rbd_stat)(
+            done((api.rbd_stat)(
                 self.raw,
                 info.as_mut_ptr(),
                 size_of::<ImageInfo>(),
             ))?;
-            check((self.functions().rbd_get_features)(
-                self.raw,
-                &raw mut features,
-            ))?;
-            check((self.functions().rbd_get_stripe_unit)(
+            done((api.rbd_get_features)(self.raw, &raw mut features))?;
+            done((api.rbd_get_stripe_unit)(
                 self.raw,
                 &raw mut stripe_unit_bytes,
             ))?;
-            check((self.functions().rbd_get_stripe_count)(
-                self.raw,
-                &raw mut stripe_count,
-            ))?;
+            done((api.rbd_get_stripe_count)(self.raw, &raw mut stripe_count))?;
             info.assume_init()
         };
         Ok(Shape {
@@ -785,70 +704,56 @@ impl RawImage {
     pub(crate) fn bytes(&self) -> Result<u64, Errno> {
         let mut bytes = 0;
         // SAFETY: an open handle.
-        check(unsafe { (self.functions().rbd_get_size)(self.raw, &raw mut bytes) })?;
+        done(unsafe { (self.api().rbd_get_size)(self.raw, &raw mut bytes) })?;
         Ok(bytes)
     }
 
     pub(crate) fn resize(&self, bytes: u64, may_shrink: bool) -> Result<(), Errno> {
+        let resize = self.api().rbd_resize2;
         // SAFETY: an open handle; there is nobody to tell of the progress.
-        check(unsafe {
-            let quiet: unsafe extern "C" fn(u64, u64, *mut c_void) -> c_int = no_progress;
-            (self.functions().rbd_resize2)(
-                self.raw,
-                bytes,
-                may_shrink,
-                quiet as *const c_void,
-                null_mut(),
-            )
-        })?;
-        Ok(())
+        done(unsafe { resize(self.raw, bytes, may_shrink, no_progress, null_mut()) })
     }
 
     /// The number of the pool that has the image's data.
     pub(crate) fn data_pool(&self) -> Result<i64, Errno> {
         // SAFETY: an open handle.
-        let number = unsafe { (self.functions().rbd_get_data_pool_id)(self.raw) };
-        match Errno::try_from(-number) {
-            Ok(errno) if number < 0 => Err(errno),
-            _ => Ok(number),
-        }
+        let number = unsafe { (self.api().rbd_get_data_pool_id)(self.raw) };
+        // An error is as small as any.
+        c_int::try_from(number).map_or(Ok(()), done)?;
+        Ok(number)
     }
 
     pub(crate) fn create_snapshot(&self, name: &str) -> Result<(), Errno> {
         let name = text(name)?;
         // SAFETY: an open handle, a string that ends.
-        check(unsafe { (self.functions().rbd_snap_create)(self.raw, name.as_ptr()) })?;
-        Ok(())
+        done(unsafe { (self.api().rbd_snap_create)(self.raw, name.as_ptr()) })
     }
 
     pub(crate) fn remove_snapshot(&self, name: &str) -> Result<(), Errno> {
         let name = text(name)?;
         // SAFETY: an open handle, a string that ends.
-        check(unsafe { (self.functions().rbd_snap_remove)(self.raw, name.as_ptr()) })?;
-        Ok(())
+        done(unsafe { (self.api().rbd_snap_remove)(self.raw, name.as_ptr()) })
     }
 
-    /// The snapshots: name and size in bytes.
-    pub(crate) fn snapshots(&self) -> Result<Vec<(String, u64)>, Errno> {
-        let functions = self.functions();
+    pub(crate) fn snapshots(&self) -> Result<Vec<Snapshot>, Errno> {
+        let api = self.api();
         list(
             |items, count| {
-                let mut room = c_int::try_from(*count).unwrap_or(c_int::MAX);
+                let mut room = *count as c_int;
                 // SAFETY: there is room for as many as is said. The result is how many there are.
-                let result = unsafe { (functions.rbd_snap_list)(self.raw, items, &raw mut room) };
-                *count = usize::try_from(if result < 0 { room } else { result }).unwrap_or(0);
+                let result = unsafe { (api.rbd_snap_list)(self.raw, items, &raw mut room) };
+                *count = if result < 0 { room } else { result } as usize;
                 result
             },
-            |items: *mut SnapInfo, count| {
-                // SAFETY: so many were written; they are copied, then freed (a list of none has nothing to free).
-                unsafe {
-                    let infos = std::slice::from_raw_parts(items, count);
-                    let copy = |info: &SnapInfo| (owned(info.name), info.size);
-                    let snapshots = infos.iter().map(copy).collect();
-                    if count > 0 {
-                        (functions.rbd_snap_list_end)(items);
-                    }
-                    snapshots
+            |info: &SnapInfo| Snapshot {
+                // SAFETY: a string that ends.
+                name: unsafe { owned(info.name) },
+                bytes: info.size,
+            },
+            |items, count| {
+                if count > 0 {
+                    // SAFETY: as it was filled; a list of none has nothing to free.
+                    unsafe { (api.rbd_snap_list_end)(items) };
                 }
             },
         )
@@ -856,192 +761,118 @@ impl RawImage {
 
     /// The address of the client that holds the image's exclusive lock, if one does.
     pub(crate) fn lock_owner(&self) -> Result<Option<String>, Errno> {
-        let functions = self.functions();
-        let mut mode = LOCK_MODE_EXCLUSIVE;
+        let api = self.api();
+        let (get, mut mode) = (api.rbd_lock_get_owners, LOCK_MODE_EXCLUSIVE);
         let owners = list(
             // SAFETY: there is room for as many as is said.
-            |items, count| unsafe {
-                (functions.rbd_lock_get_owners)(self.raw, &raw mut mode, items, count)
-            },
-            |items: *mut *mut c_char, count| {
-                // SAFETY: so many were written; they are copied, then freed.
-                unsafe {
-                    let names = std::slice::from_raw_parts(items, count);
-                    let owners: Vec<String> = names.iter().map(|&name| owned(name)).collect();
-                    (functions.rbd_lock_get_owners_cleanup)(items, count);
-                    owners
-                }
-            },
+            |items, count| unsafe { get(self.raw, &raw mut mode, items, count) },
+            // SAFETY: a string that ends.
+            |name: &*mut c_char| unsafe { owned(*name) },
+            // SAFETY: as it was filled.
+            |items, count| unsafe { (api.rbd_lock_get_owners_cleanup)(items, count) },
         );
         match owners {
-            Ok(owners) => Ok(owners.into_iter().next()),
             Err(ENOENT) => Ok(None),
-            Err(error) => Err(error),
+            owners => Ok(owners?.into_iter().next()),
         }
     }
 
     /// The same, of an image that is open to be read alone too, where librbd refuses the question of [`RawImage::lock_owner`].
     pub(crate) fn locker(&self) -> Result<Option<String>, Errno> {
-        let mut room = 4096;
-        loop {
-            let (mut exclusive, mut lengths) = (0, [room; 4]);
-            let [mut tag, mut clients, mut cookies, mut addresses] =
-                [(); 4].map(|()| vec![0 as c_char; room]);
-            let [tag_length, clients_length, cookies_length, addresses_length] = &mut lengths;
-            // SAFETY: an open handle; the buffers are as long as said, and each text that is written ends with a zero byte.
+        let list = self.api().rbd_list_lockers;
+        // The first of them is at the start.
+        let locker = written(|addresses, room| {
+            let (mut exclusive, mut lengths) = (0, [*room; 4]);
+            let [mut tag, mut clients, mut cookies] = [(); 3].map(|()| vec![0 as c_char; *room]);
+            let [of_tag, of_clients, of_cookies, of_addresses] = &mut lengths;
+            // SAFETY: an open handle; the buffers are as long as said.
             let count = unsafe {
-                (self.functions().rbd_list_lockers)(
+                list(
                     self.raw,
                     &raw mut exclusive,
                     tag.as_mut_ptr(),
-                    tag_length,
+                    of_tag,
                     clients.as_mut_ptr(),
-                    clients_length,
+                    of_clients,
                     cookies.as_mut_ptr(),
-                    cookies_length,
-                    addresses.as_mut_ptr(),
-                    addresses_length,
+                    of_cookies,
+                    addresses,
+                    of_addresses,
                 )
             };
-            match check(count as c_int) {
-                Ok(0) => return Ok(None),
-                // SAFETY: as above; the first of them is at the start.
-                Ok(_) => return Ok(Some(unsafe { owned(addresses.as_ptr()) })),
-                Err(ERANGE) => {
-                    let longest = lengths.into_iter().max().unwrap_or(0);
-                    room = longest.max(room * 2);
-                }
-                Err(error) => return Err(error),
-            }
-        }
+            *room = lengths.into_iter().fold(0, usize::max);
+            count as c_int
+        })?;
+        Ok(Some(locker).filter(|locker| !locker.is_empty()))
     }
 
     pub(crate) fn acquire_lock(&self) -> Result<(), Errno> {
         // SAFETY: an open handle.
-        check(unsafe { (self.functions().rbd_lock_acquire)(self.raw, LOCK_MODE_EXCLUSIVE) })?;
-        Ok(())
-    }
-
-    /// Gives the lock up. What was begun before ends first, and what comes later is refused.
-    pub(crate) fn release_lock(&self) -> Result<(), Errno> {
-        // SAFETY: an open handle.
-        check(unsafe { (self.functions().rbd_lock_release)(self.raw) })?;
-        Ok(())
-    }
-
-    /// Writes back what is cached, and waits until it is durable.
-    pub(crate) fn flush(&self) -> Result<(), Errno> {
-        // SAFETY: an open handle.
-        check(unsafe { (self.functions().rbd_flush)(self.raw) })?;
-        Ok(())
+        done(unsafe { (self.api().rbd_lock_acquire)(self.raw, LOCK_MODE_EXCLUSIVE) })
     }
 
     /// Takes the lock away from a client, which the cluster refuses from then on.
     pub(crate) fn break_lock(&self, owner: &str) -> Result<(), Errno> {
-        let owner = text(owner)?;
+        let (owner, mode) = (text(owner)?, LOCK_MODE_EXCLUSIVE);
         // SAFETY: an open handle, a string that ends.
-        check(unsafe {
-            (self.functions().rbd_lock_break)(self.raw, LOCK_MODE_EXCLUSIVE, owner.as_ptr())
-        })?;
-        Ok(())
+        done(unsafe { (self.api().rbd_lock_break)(self.raw, mode, owner.as_ptr()) })
     }
 
     pub(crate) fn set_metadata(&self, key: &str, value: &str) -> Result<(), Errno> {
         let (key, value) = (text(key)?, text(value)?);
         // SAFETY: an open handle, strings that end.
-        check(unsafe {
-            (self.functions().rbd_metadata_set)(self.raw, key.as_ptr(), value.as_ptr())
-        })?;
-        Ok(())
+        done(unsafe { (self.api().rbd_metadata_set)(self.raw, key.as_ptr(), value.as_ptr()) })
     }
 
     pub(crate) fn metadata(&self, key: &str) -> Result<Option<String>, Errno> {
-        let key = text(key)?;
-        let mut room = 4096;
-        loop {
-            let mut value = vec![0 as c_char; room];
-            let mut length = room;
-            // SAFETY: an open handle; the buffer is as long as said, and what is written ends with a zero byte.
-            let result = check(unsafe {
-                (self.functions().rbd_metadata_get)(
-                    self.raw,
-                    key.as_ptr(),
-                    value.as_mut_ptr(),
-                    &raw mut length,
-                )
-            });
-            match result {
-                // SAFETY: as above.
-                Ok(_) => return Ok(Some(unsafe { owned(value.as_ptr()) })),
-                Err(ENOENT) => return Ok(None),
-                Err(ERANGE) if length > room => room = length + 1,
-                Err(error) => return Err(error),
-            }
+        let (key, get) = (text(key)?, self.api().rbd_metadata_get);
+        // SAFETY: an open handle; a string that ends, and a buffer as long as said.
+        match written(|to, room| unsafe { get(self.raw, key.as_ptr(), to, room) }) {
+            Err(ENOENT) => Ok(None),
+            value => value.map(Some),
         }
     }
 
     /// The addresses of the clients that watch the image: those that have it open for writing, the dead for some time too.
     pub(crate) fn watchers(&self) -> Result<Vec<String>, Errno> {
-        let functions = self.functions();
+        let api = self.api();
         list(
             // SAFETY: there is room for as many as is said.
-            |items, count| unsafe { (functions.rbd_watchers_list)(self.raw, items, count) },
-            |items: *mut WatcherInfo, count| {
-                // SAFETY: so many were written; they are copied, then freed.
-                unsafe {
-                    let infos = std::slice::from_raw_parts(items, count);
-                    let watchers = infos.iter().map(|info| owned(info.address)).collect();
-                    (functions.rbd_watchers_list_cleanup)(items, count);
-                    watchers
-                }
-            },
+            |items, count| unsafe { (api.rbd_watchers_list)(self.raw, items, count) },
+            // SAFETY: a string that ends.
+            |info: &WatcherInfo| unsafe { owned(info.address) },
+            // SAFETY: as it was filled.
+            |items, count| unsafe { (api.rbd_watchers_list_cleanup)(items, count) },
         )
     }
 
     /// What it is called among all images that there ever were in its pool; empty where it has no such name, as of the first format.
     pub(crate) fn id(&self) -> String {
-        let mut id = [0u8; IMAGE_ID_BYTES_MAX];
         // SAFETY: an open handle, and as much room as is said.
-        let told = check(unsafe {
-            (self.functions().rbd_get_id)(self.raw, id.as_mut_ptr().cast(), id.len())
-        });
-        let length = id.iter().position(|&byte| byte == 0).unwrap_or(id.len());
-        match told {
-            Ok(_) => String::from_utf8_lossy(&id[..length]).into_owned(),
-            Err(_) => String::new(),
-        }
+        let id = written(|to, room| unsafe { (self.api().rbd_get_id)(self.raw, to, *room) });
+        id.unwrap_or_default()
     }
 
     /// What librbd's options are for this image.
     pub(crate) fn configuration(&self) -> Result<Vec<Setting>, Errno> {
-        let functions = self.functions();
+        let api = self.api();
         list(
             |items, count| {
-                let mut room = c_int::try_from(*count).unwrap_or(c_int::MAX);
+                let mut room = *count as c_int;
                 // SAFETY: there is room for as many as is said.
-                let result =
-                    unsafe { (functions.rbd_config_image_list)(self.raw, items, &raw mut room) };
-                *count = usize::try_from(room).unwrap_or(0);
+                let result = unsafe { (api.rbd_config_image_list)(self.raw, items, &raw mut room) };
+                *count = room as usize;
                 result
             },
-            |items: *mut ConfigOption, count| {
-                // SAFETY: so many were written; they are copied, then freed.
-                unsafe {
-                    let options = std::slice::from_raw_parts(items, count);
-                    let copy = |option: &ConfigOption| Setting {
-                        name: owned(option.name),
-                        value: owned(option.value),
-                        source: match option.source {
-                            CONFIG_SOURCE_POOL => Source::Pool,
-                            CONFIG_SOURCE_IMAGE => Source::Image,
-                            _ => Source::Client,
-                        },
-                    };
-                    let settings = options.iter().map(copy).collect();
-                    (functions.rbd_config_image_list_cleanup)(items, count as c_int);
-                    settings
-                }
+            |option: &ConfigOption| Setting {
+                // SAFETY: a string that ends.
+                name: unsafe { owned(option.name) },
+                // SAFETY: likewise.
+                value: unsafe { owned(option.value) },
+                source: option.source,
             },
+            // SAFETY: as it was filled.
+            |items, count| unsafe { (api.rbd_config_image_list_cleanup)(items, count as c_int) },
         )
     }
 
@@ -1049,57 +880,51 @@ impl RawImage {
     pub(crate) fn watch(&mut self, on_update: OnUpdate) -> Result<(), Errno> {
         assert!(self.watch.is_none(), "an image is watched once");
         let target = NonNull::from(Box::leak(Box::new(on_update)));
-        let mut handle = 0;
+        let (mut handle, argument) = (0, target.as_ptr().cast());
+        let watch = self.api().rbd_update_watch;
         // SAFETY: an open handle. The target lives until the image is closed, after the watch has ended.
-        let watched = check(unsafe {
-            (self.functions().rbd_update_watch)(
-                self.raw,
-                &raw mut handle,
-                updated,
-                target.as_ptr().cast(),
-            )
-        });
-        match watched {
-            Ok(_) => {
-                self.watch = Some(Watch { handle, target });
-                Ok(())
-            }
-            Err(error) => {
-                // SAFETY: leaked above, and nobody was told of it.
-                drop(unsafe { Box::from_raw(target.as_ptr()) });
-                Err(error)
-            }
-        }
+        done(unsafe { watch(self.raw, &raw mut handle, updated, argument) }).inspect_err(|_| {
+            // SAFETY: leaked above, and nobody was told of it.
+            drop(unsafe { Box::from_raw(target.as_ptr()) });
+        })?;
+        self.watch = Some((handle, target));
+        Ok(())
     }
 
-    /// Starts an operation. Its result (bytes read, or 0, or an errno below 0) is delivered through the ticket, always.
-    pub(crate) fn submit(&self, ticket: Ticket, user: u64, io: Io, mut frame: FreeFrame) -> Lent {
-        let functions = self.functions();
-        frame.0.vectors.clear();
-        frame.0.functions = Some(functions);
-        frame.0.ticket = ticket.into_raw();
-        let (target, buffers) = io.parts(&mut frame.0.vectors);
-        frame.0.buffers = buffers;
+    /// Starts an operation. Its result (bytes read, or 0, or an errno below 0) is delivered through the ticket, always. A frame of an earlier
+    /// one is used again.
+    pub(crate) fn submit(
+        &self,
+        ticket: Ticket,
+        user: u64,
+        io: Io,
+        frame: Option<FreeFrame>,
+    ) -> Lent {
+        let api = self.api();
+        let mut frame = frame.unwrap_or_else(|| {
+            FreeFrame(Box::new(Frame {
+                api,
+                ticket: null_mut(),
+                vectors: Vec::new(),
+                io: Io::Flush,
+            }))
+        });
+        (frame.0.api, frame.0.ticket, frame.0.io) = (api, ticket.into_raw(), io);
+        frame.0.point();
         let frame = NonNull::from(Box::leak(frame.0));
-        let mut completion = null_mut();
+        let (mut completion, create) = (null_mut(), api.rbd_aio_create_completion);
         // SAFETY: the frame stays where it is until the callback was delivered.
-        let created = unsafe {
-            (functions.rbd_aio_create_completion)(
-                frame.as_ptr().cast(),
-                completed,
-                &raw mut completion,
-            )
-        };
-        let started = match check(created) {
-            // SAFETY: an open handle; all pointers are into the frame or what its buffers own, which stays until the callback.
-            Ok(_) => unsafe { self.start(target, frame, completion) },
+        let created = unsafe { create(frame.as_ptr().cast(), completed, &raw mut completion) };
+        let started = match done(created) {
+            // SAFETY: all pointers are into the frame or what it owns, which stays until the callback.
+            Ok(()) => unsafe { self.start(frame, completion) },
             Err(error) => Err(error.max(ENOMEM)),
         };
         if let Err(error) = started {
             // SAFETY: librbd has refused it, and calls nobody back. The ticket was put there above.
             unsafe {
                 if !completion.is_null() {
-                    (functions.rbd_aio_release)(completion);
+                    (api.rbd_aio_release)(completion);
                 }
                 Ticket::from_raw((*frame.as_ptr()).ticket).deliver(-i64::from(error));
             }
@@ -1108,95 +933,74 @@ impl RawImage {
     }
 
     /// # Safety
-    /// The frame must stay, with its buffers, until the completion was called back.
-    unsafe fn start(
-        &self,
-        target: Target,
-        frame: NonNull<Frame>,
-        completion: Handle,
-    ) -> Result<(), Errno> {
-        let functions = self.functions();
-        // SAFETY: by the caller's promise; nobody else has the frame until librbd has it.
-        let result = unsafe {
+    /// The frame must stay, with what it owns, until the completion was called back.
+    unsafe fn start(&self, frame: NonNull<Frame>, completion: Handle) -> Result<(), Errno> {
+        let (api, image) = (self.api(), self.raw);
+        // SAFETY: an open handle, and the caller's promise; nobody else has these two parts of the frame until the callback was delivered.
+        done(unsafe {
             let vectors = &(*frame.as_ptr()).vectors;
             let (first, count) = (vectors.as_ptr(), vectors.len() as c_int);
-            let one = vectors.first().filter(|_| count == 1);
-            match (target, one) {
-                (Target::Read { offset }, Some(one)) => (functions.rbd_aio_read)(
-                    self.raw,
-                    offset,
-                    one.length,
-                    one.base.cast(),
-                    completion,
-                ),
-                (Target::Read { offset }, None) => {
-                    (functions.rbd_aio_readv)(self.raw, first, count, offset, completion)
+            match (&mut (*frame.as_ptr()).io, &vectors[..]) {
+                (Io::Read { offset, .. }, [one]) => {
+                    let to = one.base.cast();
+                    (api.rbd_aio_read)(image, *offset, one.length, to, completion)
                 }
-                (Target::Write { offset }, Some(one)) => (functions.rbd_aio_write)(
-                    self.raw,
-                    offset,
-                    one.length,
-                    one.base.cast_const().cast(),
-                    completion,
-                ),
-                (Target::Write { offset }, None) => {
-                    (functions.rbd_aio_writev)(self.raw, first, count, offset, completion)
+                (Io::Read { offset, .. }, _) => {
+                    (api.rbd_aio_readv)(image, first, count, *offset, completion)
                 }
-                (Target::CompareWrite { offset }, _) => {
-                    let Buffers::CompareWrite(what) = &mut (*frame.as_ptr()).buffers else {
-                        unreachable!("a compare-and-write has its data")
-                    };
+                (Io::Write { offset, .. }, [one]) => {
+                    let from = one.base.cast_const().cast();
+                    (api.rbd_aio_write)(image, *offset, one.length, from, completion)
+                }
+                (Io::Write { offset, .. }, _) => {
+                    (api.rbd_aio_writev)(image, first, count, *offset, completion)
+                }
+                (Io::CompareWrite { offset, what }, _) => {
                     let at: *mut CompareWrite = &raw mut **what;
-                    let started = (functions.rbd_aio_compare_and_write)(
-                        self.raw,
-                        offset,
+                    (api.rbd_aio_compare_and_write)(
+                        image,
+                        *offset,
                         COMPARE_WRITE_BYTES,
                         (&raw const (*at).compare).cast(),
                         (&raw const (*at).data).cast(),
                         completion,
                         &raw mut (*at).mismatch,
                         0,
-                    );
-                    started as c_int
+                    ) as c_int
                 }
                 (
-                    Target::WriteZeroes {
+                    &mut Io::WriteZeroes {
                         offset,
                         length,
                         thick,
                     },
                     _,
-                ) => (functions.rbd_aio_write_zeroes)(
-                    self.raw,
-                    offset,
-                    length,
-                    completion,
-                    if thick { WRITE_ZEROES_THICK } else { 0 },
-                    0,
-                ),
-                (Target::Discard { offset, length }, _) => {
-                    (functions.rbd_aio_discard)(self.raw, offset, length, completion)
+                ) => {
+                    let flags = if thick { WRITE_ZEROES_THICK } else { 0 };
+                    (api.rbd_aio_write_zeroes)(image, offset, length, completion, flags, 0)
                 }
-                (Target::Flush, _) => (functions.rbd_aio_flush)(self.raw, completion),
+                (&mut Io::Discard { offset, length }, _) => {
+                    (api.rbd_aio_discard)(image, offset, length, completion)
+                }
+                (Io::Flush, _) => (api.rbd_aio_flush)(image, completion),
             }
-        };
-        check(result).map(drop)
+        })
     }
 }
 
 impl Drop for RawImage {
     /// Blocks until librbd has let go of the image.
     fn drop(&mut self) {
-        let functions = self.functions();
+        let api = self.api();
         // SAFETY: an open handle, closed once; nothing of it is in flight, for who submits keeps the image. The watch has ended
         // when its target is freed: where ending it failed, it is librbd's still, and leaked.
         unsafe {
-            if let Some(watch) = self.watch.take()
-                && (functions.rbd_update_unwatch)(self.raw, watch.handle) >= 0
+            if let Some((handle, target)) = self.watch.take()
+                && (api.rbd_update_unwatch)(self.raw, handle) >= 0
             {
-                drop(Box::from_raw(watch.target.as_ptr()));
+                drop(Box::from_raw(target.as_ptr()));
             }
-            (functions.rbd_close)(self.raw);
+            (api.rbd_close)(self.raw);
         }
     }
 }
@@ -1219,44 +1023,45 @@ unsafe extern "C" fn completed(completion: Handle, frame: *mut c_void) {
     unsafe {
         let frame = frame.cast_const().cast::<Frame>();
         let ticket = Ticket::from_raw((*frame).ticket);
-        let Some(functions) = (*frame).functions else {
-            return;
-        };
-        let value = (functions.rbd_aio_get_return_value)(completion);
-        (functions.rbd_aio_release)(completion);
+        let api = (*frame).api;
+        let value = (api.rbd_aio_get_return_value)(completion);
+        (api.rbd_aio_release)(completion);
         ticket.deliver(value as i64);
     }
 }
 
 /// What an operation in flight has of ours, at one address until it ends.
 struct Frame {
-    functions: Option<&'static Functions>,
+    api: &'static Api,
     ticket: *mut c_void,
+    /// The memory of a transfer.
     vectors: Vec<IoVec>,
-    buffers: Buffers,
+    io: Io,
+}
+
+impl Frame {
+    /// Finds the memory of a transfer.
+    fn point(&mut self) {
+        self.vectors.clear();
+        match &mut self.io {
+            Io::Read { into, .. } => self.vectors.extend(into.iter_mut().map(|segment| IoVec {
+                base: segment.as_mut_ptr().cast(),
+                length: segment.len(),
+            })),
+            Io::Write { data, .. } => {
+                let filled = data.iter().filter(|view| !view.is_empty());
+                self.vectors.extend(filled.map(|view| IoVec {
+                    base: view.as_ptr().cast_mut().cast(),
+                    length: view.len(),
+                }));
+            }
+            _ => {}
+        }
+    }
 }
 
 /// A frame that nothing is in flight with, to be used again.
 pub(crate) struct FreeFrame(Box<Frame>);
-
-impl FreeFrame {
-    pub(crate) fn new() -> Self {
-        FreeFrame(Box::new(Frame {
-            functions: None,
-            ticket: null_mut(),
-            vectors: Vec::new(),
-            buffers: Buffers::None,
-        }))
-    }
-}
-
-/// Memory of an operation.
-pub(crate) enum Buffers {
-    None,
-    Segments(Segments),
-    Views(Views),
-    CompareWrite(Box<CompareWrite>),
-}
 
 /// What a native compare-and-write works on.
 pub(crate) struct CompareWrite {
@@ -1266,7 +1071,7 @@ pub(crate) struct CompareWrite {
     pub(crate) mismatch: u64,
 }
 
-/// An operation. Offsets and lengths are in bytes, and lie within the image.
+/// An operation, with its memory. Offsets and lengths are in bytes, and lie within the image.
 pub(crate) enum Io {
     Read {
         offset: u64,
@@ -1292,69 +1097,6 @@ pub(crate) enum Io {
     Flush,
 }
 
-/// An operation without its memory.
-enum Target {
-    Read {
-        offset: u64,
-    },
-    Write {
-        offset: u64,
-    },
-    CompareWrite {
-        offset: u64,
-    },
-    WriteZeroes {
-        offset: u64,
-        length: usize,
-        thick: bool,
-    },
-    Discard {
-        offset: u64,
-        length: u64,
-    },
-    Flush,
-}
-
-impl Io {
-    fn parts(self, vectors: &mut Vec<IoVec>) -> (Target, Buffers) {
-        match self {
-            Io::Read { offset, mut into } => {
-                vectors.extend(into.iter_mut().map(|segment| IoVec {
-                    base: segment.as_mut_ptr().cast(),
-                    length: segment.len(),
-                }));
-                (Target::Read { offset }, Buffers::Segments(into))
-            }
-            Io::Write { offset, data } => {
-                let vector = |view: &View| IoVec {
-                    base: view.as_ptr().cast_mut().cast(),
-                    length: view.len(),
-                };
-                let filled = data.iter().filter(|view| !view.is_empty());
-                vectors.extend(filled.map(vector));
-                (Target::Write { offset }, Buffers::Views(data))
-            }
-            Io::CompareWrite { offset, what } => {
-                (Target::CompareWrite { offset }, Buffers::CompareWrite(what))
-            }
-            Io::WriteZeroes {
-                offset,
-                length,
-                thick,
-            } => (
-                Target::WriteZeroes {
-                    offset,
-                    length,
-                    thick,
-                },
-                Buffers::None,
-            ),
-            Io::Discard { offset, length } => (Target::Discard { offset, length }, Buffers::None),
-            Io::Flush => (Target::Flush, Buffers::None),
-        }
-    }
-}
-
 /// What librbd has of ours until it has called back. Dropped before, it is leaked: librbd may write to it still.
 #[must_use = "what is dropped here is lost"]
 pub(crate) struct Lent {
@@ -1367,7 +1109,7 @@ impl Lent {
     ///
     /// # Panics
     /// When the delivery is of another operation.
-    pub(crate) fn reclaim(self, delivery: &Delivery) -> (Buffers, FreeFrame) {
+    pub(crate) fn reclaim(self, delivery: &Delivery) -> (Io, FreeFrame) {
         assert_eq!(
             self.user,
             delivery.user(),
@@ -1376,7 +1118,7 @@ impl Lent {
         // SAFETY: leaked when it was submitted. The ticket that was delivered was the callback's, which has ended with it, or that
         // of an operation that librbd has refused.
         let mut frame = unsafe { Box::from_raw(self.frame.as_ptr()) };
-        let buffers = std::mem::replace(&mut frame.buffers, Buffers::None);
-        (buffers, FreeFrame(frame))
+        let io = std::mem::replace(&mut frame.io, Io::Flush);
+        (io, FreeFrame(frame))
     }
 }

@@ -7,48 +7,26 @@ use crate::sys::Rados;
 /// From so many processors on Ceph's own numbers are left.
 const MANY_PROCESSORS: usize = 4;
 
-/// An option, Ceph's default for it, and what a client has instead.
-struct Tuned {
-    option: &'static str,
-    usual: &'static str,
-    value: &'static str,
-}
-
-/// What a client has where the process may run on so many processors.
-fn tuned(processors: usize) -> Vec<Tuned> {
+/// Options of a client where the process may run on so many processors: name, Ceph's default, and the value in its place.
+fn tuned(processors: usize) -> Vec<[&'static str; 3]> {
     if processors >= MANY_PROCESSORS {
         return Vec::new();
     }
+    let messenger = if processors < 3 { "1" } else { "2" };
     vec![
         // These submit operations and call back.
-        Tuned {
-            option: "librados_thread_count",
-            usual: "2",
-            value: "1",
-        },
+        ["librados_thread_count", "2", "1"],
         // These send and receive.
-        Tuned {
-            option: "ms_async_op_threads",
-            usual: "3",
-            value: if processors < 3 { "1" } else { "2" },
-        },
+        ["ms_async_op_threads", "3", messenger],
         // What a receive takes beyond what is looked for, so that one brings several answers of 4 KiB. It is memory of each connection.
-        Tuned {
-            option: "ms_tcp_prefetch_max_size",
-            usual: "4096",
-            value: "65536",
-        },
+        ["ms_tcp_prefetch_max_size", "4096", "65536"],
     ]
 }
 
 /// Sets what nobody has configured before the client connects. A value that is Ceph's default is taken for that.
-pub(crate) fn tune(rados: &Rados, processors: usize) {
-    for Tuned {
-        option,
-        usual,
-        value,
-    } in tuned(processors)
-    {
+pub(crate) fn tune(rados: &Rados) {
+    let processors = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
+    for [option, usual, value] in tuned(processors) {
         let has = rados.get(option);
         if has.as_deref().map(str::trim) != Ok(usual) {
             tracing::debug!(option, ?has, "left as it is");
@@ -67,8 +45,8 @@ mod tests {
         let threads = |processors| {
             let all = tuned(processors);
             let of = |option| {
-                let found = all.iter().find(|tuned| tuned.option == option);
-                found.map(|tuned| tuned.value)
+                let mut found = all.iter().filter(|tuned| tuned[0] == option);
+                found.next().map(|tuned| tuned[2])
             };
             (of("librados_thread_count"), of("ms_async_op_threads"))
         };

@@ -21,16 +21,16 @@ use weir_block::{
     BlockSize, CompletionSink, DeallocatedRead, FenceReply, Geometry, OperationKind, Queue,
     ResizeError, ResizeFuture, Volume, VolumeError, VolumeEvent, Watcher,
 };
-use weir_reactor::{Instant, Mailbox, Reactor, oneshot};
+use weir_reactor::{Instant, Mailbox, Reactor};
 use weir_volume::parts::{FailedSync, LiveGeometry, Watchers, WhenAll, check_resize, lock};
 
 use crate::auto::{Load, Reason};
-use crate::cluster::{Client, Seat, let_go};
-use crate::error::{CephError, EINVAL, EPERM, EROFS};
-use crate::host::{Claim, Closing, Opened, RbdHost, in_background};
+use crate::cluster::{Client, let_go};
+use crate::error::{CephError, EINVAL, ENOENT, EPERM, EROFS};
+use crate::host::{Claim, Opened, RbdHost, elsewhere, in_background};
 use crate::lane::RbdQueue;
-use crate::moving::NotMoved;
 use crate::options::{Options, Sharing};
+use crate::owner::Former;
 use crate::silence::Silence;
 use crate::sizes::{Asked, Sizes};
 use crate::sys::{RawImage, Shape};
@@ -81,18 +81,8 @@ impl End {
 
 /// What a queue is told.
 pub(crate) enum Message {
-    /// Lives up to this one are over: submit nothing to them.
-    Detach(u64),
-    /// Nothing of the lives up to this one can land any more.
-    Fenced(u64),
-    /// A new life.
-    Attach(Arc<Life>),
-    /// The image cannot be reached: fail what waits for a life, and what comes.
-    Lost,
-    /// Submit nothing to lives up to this one for now, and let go of the other when librbd has nothing of them any more.
-    Pause(u64, Arc<WhenAll>),
-    /// Go on with this life.
-    Resume(u64),
+    /// The volume's state is another one.
+    Changed,
     /// Reply when all that was taken before has ended.
     Drain(Arc<WhenAll>),
 }
@@ -100,57 +90,45 @@ pub(crate) enum Message {
 /// One life of an image: it is open, on a client. The image is closed in the background when nobody has it any more.
 pub(crate) struct Life {
     pub(crate) number: u64,
-    /// When it began, its watch and its lock were seen to be its client's.
-    pub(crate) was_held: bool,
-    opened: Option<(RawImage, Seat)>,
-    /// The image's place among those that this process writes to is given up with the last life.
-    claim: Option<Arc<Claim>>,
-    closing: Arc<Closing>,
+    opened: Option<Opened>,
 }
 
 impl Life {
+    pub(crate) fn opened(&self) -> &Opened {
+        let opened = self.opened.as_ref();
+        opened.expect("it is open until it is dropped")
+    }
+
     pub(crate) fn image(&self) -> &RawImage {
-        &self.parts().0
+        &self.opened().image
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
-        &self.parts().1.client
+        &self.opened().seat.client
     }
 
-    fn parts(&self) -> &(RawImage, Seat) {
-        self.opened
-            .as_ref()
-            .expect("it is open until it is dropped")
+    /// Ends it without closing the image.
+    pub(crate) fn into_opened(mut self) -> Opened {
+        let opened = self.opened.take();
+        opened.expect("it is open until it is dropped")
     }
 }
 
 impl Drop for Life {
     fn drop(&mut self) {
-        if let Some((image, seat)) = self.opened.take() {
-            let claim = self.claim.take();
-            // In this order: the image, its client, and then the claim.
-            self.closing
-                .drop_later(InOrder(Some(image), Some(seat), claim));
+        if let Some(opened) = self.opened.take() {
+            in_background("weir-rbd-close", move || drop(opened));
         }
     }
 }
 
-struct InOrder(Option<RawImage>, Option<Seat>, Option<Arc<Claim>>);
-
-impl Drop for InOrder {
-    fn drop(&mut self) {
-        drop(self.0.take());
-        drop(self.1.take());
-        drop(self.2.take());
-    }
-}
-
 /// Where a volume stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Phase {
     /// The image is open.
+    #[default]
     Serving,
-    /// It is, and is about to be served by another client: requests wait.
+    /// It goes to another client, and requests wait.
     Moving,
     /// A client is being cut off.
     Fencing,
@@ -162,6 +140,7 @@ pub(crate) enum Phase {
     Closed,
 }
 
+#[derive(Default)]
 pub(crate) struct State {
     /// The last life.
     pub(crate) number: u64,
@@ -169,44 +148,49 @@ pub(crate) struct State {
     pub(crate) phase: Phase,
     /// Why this life has a client of its own.
     pub(crate) own_client: Option<Reason>,
+    /// Times that it was opened again, as a client was cut off or a move failed.
+    pub(crate) reopened: u64,
     /// How often it has moved to a client of its own, and how often that was called off.
     pub(crate) moves: (u64, u64),
     /// It does not move again before this time, in ticks.
     pub(crate) move_not_before: u64,
     /// The last life of which the client is cut off, or being cut off.
     ended: u64,
+    /// The last of which nothing can land any more.
+    pub(crate) fenced: u64,
     /// Whether it belongs apart from others.
     silence: Silence,
     /// Watchers were told that it is lost.
-    lost: bool,
+    pub(crate) lost: bool,
     /// Watchers were told that what is unanswered may land still.
     unfenced: bool,
     trouble: Option<Trouble>,
     /// Why the last life but this one ended.
     reopened_why: Option<String>,
     /// Of an image that is gone, and may be opened again when someone asks for it.
-    left: Option<Left>,
+    left: Option<Former>,
     pub(crate) claim: Option<Arc<Claim>>,
 }
 
 impl State {
-    /// A life has ended for this reason.
-    fn ended_for(&mut self, why: &str) {
+    /// The last life that is over: queues submit nothing to it. That of an image that moves comes back, or another one does.
+    pub(crate) fn over(&self) -> u64 {
+        match self.life {
+            None if self.phase != Phase::Moving => self.number,
+            _ => self.number - 1,
+        }
+    }
+
+    /// The life has ended for this reason, or none came of it. It is to be dropped when nothing is locked.
+    pub(crate) fn end(&mut self, why: &str) -> Option<Arc<Life>> {
+        self.own_client = None;
         self.trouble = Some(Trouble {
             text: why.to_owned(),
             of: None,
         });
         self.reopened_why = Some(why.to_owned());
+        self.life.take()
     }
-}
-
-/// What the last life has left behind: how the image is opened again.
-#[derive(Clone)]
-enum Left {
-    /// A client that is cut off.
-    CutOff(String),
-    /// Clients that let go of the image; it is to have one of its own, for this reason.
-    LettingGo(Vec<String>, Reason),
 }
 
 /// What is wrong with an image now.
@@ -260,12 +244,9 @@ pub(crate) struct Shared {
     pub(crate) failed_sync: FailedSync,
     mailboxes: Mutex<Vec<Arc<Mailbox<Message>>>>,
     pub(crate) state: Mutex<State>,
-    /// Held while it moves, and while what needs the image's lock is done.
+    /// Held while it moves, and while it is resized.
     pub(crate) changing: Mutex<()>,
-    /// Held from when it is to move until it has, or does not: once at a time. Taken before `changing`.
-    pub(crate) moving: Mutex<()>,
-    /// Held while queues and watchers are told that the image is lost or back, so that they hear it in the order in which it came
-    /// about. Taken before `state`.
+    /// Held while watchers are told that the image is lost or back, so that they hear it in the order in which it came about. Taken before `state`.
     pub(crate) telling: Mutex<()>,
     /// Operations that were answered while librbd has their buffers.
     pub(crate) orphans: AtomicU32,
@@ -304,8 +285,7 @@ impl RbdVolume {
         name: String,
     ) -> Result<Arc<Self>, CephError> {
         let read_only = read_only || options.name.snapshot.is_some();
-        // Where this fails the image is closed, and then the claim given up.
-        let (claim, opened) = host.attach_first(&options, read_only)?;
+        let opened = host.attach_first(&options, read_only)?;
         let geometry = geometry_of(&opened.shape, &options, read_only)?;
         let tail_bytes = opened.shape.bytes % u64::from(geometry.block_size.bytes());
         let shared = Arc::new(Shared {
@@ -319,23 +299,10 @@ impl RbdVolume {
             failed_sync: FailedSync::default(),
             mailboxes: Mutex::default(),
             state: Mutex::new(State {
-                number: 1,
-                life: None,
-                phase: Phase::Serving,
-                own_client: None,
-                moves: (0, 0),
-                move_not_before: 0,
-                ended: 0,
-                silence: Silence::default(),
-                lost: false,
-                unfenced: false,
-                trouble: None,
-                reopened_why: None,
-                left: None,
-                claim: claim.clone(),
+                claim: opened.claim.clone(),
+                ..State::default()
             }),
             changing: Mutex::default(),
-            moving: Mutex::default(),
             telling: Mutex::default(),
             orphans: AtomicU32::new(0),
             times: Mutex::default(),
@@ -347,10 +314,7 @@ impl RbdVolume {
             tail_bytes,
             image_id: opened.image.id(),
         });
-        let life = shared.life_of(opened, 1, claim);
-        lock(&shared.state).life = Some(life);
-        // It may have been resized before it was watched.
-        shared.look_at_size();
+        shared.begin_life(opened, |_| ());
         Ok(Arc::new(RbdVolume { shared }))
     }
 
@@ -371,12 +335,6 @@ impl RbdVolume {
         });
         tail.into_iter().chain(stays).collect()
     }
-
-    /// What is known of it.
-    #[must_use]
-    pub fn report(&self) -> VolumeReport {
-        self.shared.report()
-    }
 }
 
 impl Drop for RbdVolume {
@@ -388,11 +346,11 @@ impl Drop for RbdVolume {
 /// What is deallocated in: of each object that it is on, [`DEALLOCATE_BYTES`].
 fn deallocate_bytes(shape: &Shape) -> u64 {
     let of_an_object = DEALLOCATE_BYTES.min(shape.object_bytes);
-    match shape.stripe_unit_bytes >= of_an_object {
-        true => of_an_object,
-        // Stripe units are powers of two, as parts of an object: so many of them are of one object.
-        false => of_an_object * shape.stripe_count.max(1),
+    if shape.stripe_unit_bytes >= of_an_object {
+        return of_an_object;
     }
+    // Stripe units are powers of two, as parts of an object: so many of them are of one object.
+    of_an_object * shape.stripe_count.max(1)
 }
 
 fn geometry_of(shape: &Shape, options: &Options, read_only: bool) -> Result<Geometry, CephError> {
@@ -400,32 +358,30 @@ fn geometry_of(shape: &Shape, options: &Options, read_only: bool) -> Result<Geom
     // A block on two objects is written in two writes.
     let is_whole = |size: BlockSize| shape.stripe_unit_bytes >= u64::from(size.bytes());
     let is_large = fits(BlockSize::B4096) && is_whole(BlockSize::B4096);
-    let block_size = options.block_size.unwrap_or(match is_large {
-        true => BlockSize::B4096,
-        false => BlockSize::B512,
-    });
+    let usual = if is_large {
+        BlockSize::B4096
+    } else {
+        BlockSize::B512
+    };
+    let block_size = options.block_size.unwrap_or(usual);
+    let refused = |reason| {
+        let action = format!("cannot open image {}", options.name);
+        Err(CephError::other(action, reason))
+    };
     if !is_whole(block_size) {
-        return Err(CephError::Other {
-            action: format!("cannot open image {}", options.name),
-            reason: format!(
-                "its stripe unit of {} bytes is less than a block of {}, which would lie on more than one object; without block_size= it has blocks of 512 bytes where these fit",
-                shape.stripe_unit_bytes,
-                block_size.bytes()
-            ),
-            errno: 0,
-        });
+        return refused(format!(
+            "its stripe unit of {} bytes is less than a block of {}, which would lie on more than one object; without block_size= it has blocks of 512 bytes where these fit",
+            shape.stripe_unit_bytes,
+            block_size.bytes()
+        ));
     }
     let shift = block_size.shift();
     if shape.bytes >> shift == 0 {
-        return Err(CephError::Other {
-            action: format!("cannot open image {}", options.name),
-            reason: format!(
-                "its {} bytes are less than a block of {}",
-                shape.bytes,
-                block_size.bytes()
-            ),
-            errno: 0,
-        });
+        return refused(format!(
+            "its {} bytes are less than a block of {}",
+            shape.bytes,
+            block_size.bytes()
+        ));
     }
     let volatile_cache = options.cache.is_volatile();
     Ok(Geometry {
@@ -451,20 +407,9 @@ fn geometry_of(shape: &Shape, options: &Options, read_only: bool) -> Result<Geom
 }
 
 impl Shared {
-    pub(crate) fn life_of(
-        self: &Arc<Self>,
-        opened: Opened,
-        number: u64,
-        claim: Option<Arc<Claim>>,
-    ) -> Arc<Life> {
-        let Opened {
-            mut image,
-            seat,
-            held,
-            ..
-        } = opened;
+    fn life_of(self: &Arc<Self>, mut opened: Opened, number: u64) -> Arc<Life> {
         let shared = Arc::downgrade(self);
-        let watched = image.watch(Box::new(move || {
+        let watched = opened.image.watch(Box::new(move || {
             if let Some(shared) = shared.upgrade()
                 && !shared.looking.swap(true, Ordering::AcqRel)
             {
@@ -474,13 +419,9 @@ impl Shared {
         if let Err(errno) = watched {
             tracing::warn!(volume = %self.name, errno, "the image cannot be watched: that it is resized elsewhere will not be seen");
         }
-        self.host.closing.opened();
         Arc::new(Life {
             number,
-            was_held: held,
-            opened: Some((image, seat)),
-            claim,
-            closing: Arc::clone(&self.host.closing),
+            opened: Some(opened),
         })
     }
 
@@ -535,10 +476,6 @@ impl Shared {
         self.options.cache.is_volatile() && !self.read_only
     }
 
-    pub(crate) fn url(&self) -> &str {
-        &self.name
-    }
-
     /// Its life, while it serves.
     pub(crate) fn serving(&self) -> Option<Arc<Life>> {
         let state = lock(&self.state);
@@ -586,7 +523,7 @@ impl Shared {
                 .life
                 .as_ref()
                 .map(|life| life.client().address.clone()),
-            reopened: state.number - 1 - state.moves.0,
+            reopened: state.reopened,
             reopened_why: state.reopened_why.clone(),
             own_client: state.own_client.clone(),
             moves: state.moves.0,
@@ -597,9 +534,14 @@ impl Shared {
         }
     }
 
-    pub(crate) fn post(&self, message: impl Fn() -> Message) {
+    fn post(&self, message: impl Fn() -> Message) {
         let mailboxes = lock(&self.mailboxes).clone();
         mailboxes.iter().for_each(|mailbox| mailbox.post(message()));
+    }
+
+    /// Has queues look at the state.
+    pub(crate) fn changed(&self) {
+        self.post(|| Message::Changed);
     }
 
     /// Closes the image as soon as what is in flight has ended.
@@ -609,34 +551,18 @@ impl Shared {
             return;
         }
         state.phase = Phase::Closed;
-        let (number, life) = (state.number, state.life.take());
-        let claim = state.claim.take();
+        let (life, claim) = (state.life.take(), state.claim.take());
         drop(state);
-        self.post(|| Message::Detach(number));
-        self.post(|| Message::Lost);
+        self.changed();
         drop((life, claim));
     }
 
     /// Ends a life whose writes may not be answered, or are refused; nothing where another has begun already. What a volume that is
     /// closed left in doubt is fenced too.
     pub(crate) fn end_life(self: &Arc<Self>, life: &Arc<Life>, end: End) {
-        self.end_life_where(life, end, |_| true);
-    }
-
-    /// The same, and nothing while the volume moves: what is found of a life that lets go of its image says nothing.
-    pub(crate) fn end_served_life(self: &Arc<Self>, life: &Arc<Life>, end: End) {
-        self.end_life_where(life, end, |phase| *phase == Phase::Serving);
-    }
-
-    fn end_life_where(
-        self: &Arc<Self>,
-        life: &Arc<Life>,
-        end: End,
-        may: impl FnOnce(&Phase) -> bool,
-    ) {
         let number = life.number;
         let mut state = lock(&self.state);
-        if state.number != number || state.ended == number || !may(&state.phase) {
+        if state.number != number || state.ended == number {
             return;
         }
         match state.phase {
@@ -646,38 +572,46 @@ impl Shared {
             Phase::Fencing | Phase::Reopening | Phase::Gone => return,
         }
         state.ended = number;
-        let own = state.life.take();
-        state.own_client = None;
         let why = end.text();
-        state.ended_for(why);
+        let own = state.end(why);
         drop(state);
         drop(own);
         tracing::error!(
             volume = %self.name, client = %life.client().address, why,
             "the image's client is cut off"
         );
-        self.post(|| Message::Detach(number));
+        self.changed();
         let (shared, life) = (Arc::clone(self), Arc::clone(life));
         in_background("weir-rbd-fence", move || shared.recover(life, end));
     }
 
     /// Cuts the client off, then opens the image again. Blocks for as long as that takes.
     fn recover(self: &Arc<Self>, life: Arc<Life>, end: End) {
-        let (number, client) = (life.number, Arc::clone(life.client()));
+        let client = Arc::clone(life.client());
         if end.is_unanswered() {
-            client.is_silent_for(self.id);
+            lock(&client.silent).insert(self.id);
         }
-        self.set_apart(end);
-        let mut pause = Pause::new();
+        let (unanswered, now) = (end.is_unanswered(), threads::now());
+        let io_timeout = self.options.io_timeout;
+        if lock(&self.state).silence.ended(unanswered, now, io_timeout) {
+            tracing::warn!(volume = %self.name, "the cluster did not answer the image again: from now on it has no clients that others share");
+        }
+        let mut pause = RETRY.0;
         while let Err(error) = client.cut_off() {
             self.note(&format!("the client cannot be cut off yet: {error}"));
-            pause.wait();
+            wait(&mut pause);
         }
-        self.post(|| Message::Fenced(number));
+        lock(&self.state).fenced = life.number;
+        self.changed();
         // Not before: an image that is closed gives up its lock, and another would write while what is in doubt may land still.
         drop(life);
         tracing::warn!(volume = %self.name, client = %client.address, "the client is cut off: what it left unanswered can no longer land");
-        let goes_on = self.enter(Phase::Reopening);
+        let mut state = lock(&self.state);
+        let goes_on = state.phase != Phase::Closed;
+        if goes_on {
+            state.phase = Phase::Reopening;
+        }
+        drop(state);
         self.say_fenced();
         if !goes_on {
             return;
@@ -686,180 +620,127 @@ impl Shared {
             self.give_up(&self.cache_lost(), None);
             return;
         }
+        let former = Former {
+            clients: vec![client.address.clone()],
+            cut_off: true,
+        };
         // Who waits until little is left of clients that were cut off keeps none of them.
-        let address = client.address.clone();
         let_go(client);
-        self.open_again(number + 1, &Left::CutOff(address));
+        self.open_again(&former);
     }
 
-    /// A life has ended so: decides whether the image belongs apart from others.
-    fn set_apart(&self, end: End) {
-        let now = threads::now();
-        let mut state = lock(&self.state);
-        let was_apart = state.silence.is_apart();
-        let unanswered = end.is_unanswered();
-        state
-            .silence
-            .ended(unanswered, now, self.options.io_timeout);
-        let is_apart = state.silence.is_apart();
-        drop(state);
-        if is_apart && !was_apart {
-            tracing::warn!(volume = %self.name, "the cluster did not answer the image again: from now on it has no clients that others share");
+    /// Refuses an image that has the name of the one that was served, and is another: hosts know what was in that one.
+    pub(crate) fn same(&self, opened: Opened) -> Result<Opened, CephError> {
+        if opened.image.id() == self.image_id {
+            return Ok(opened);
         }
-    }
-
-    /// Its hosts know what was in the one before.
-    fn another_image(&self) -> CephError {
-        CephError::Other {
+        Err(CephError::Failed {
             action: format!("cannot go on with {}", self.options.name),
             reason: "the image that has its name is another one than it was; to serve that, remove the volume and add it again".to_owned(),
-            errno: 0,
-        }
+            errno: ENOENT,
+        })
     }
 
     fn cache_lost(&self) -> CephError {
-        CephError::Other {
-            action: format!("cannot go on with {}", self.options.name),
-            reason: "its client was cut off, and with it what was written to the cache and not flushed may be lost; when its users know, remove the volume and add it again, or start the gateway again".to_owned(),
-            errno: 0,
-        }
-    }
-
-    /// Opens the image again on a client of its own because its lock was lost while it moved there. Nothing is in flight, so that no
-    /// client is cut off: those that the image was open on (`letting_go`) let go of it, and others go on with theirs.
-    pub(crate) fn reopen_moving(
-        self: &Arc<Self>,
-        life: &Arc<Life>,
-        letting_go: Vec<String>,
-        reason: &Reason,
-        why: &str,
-    ) -> Result<(), NotMoved> {
-        let number = life.number;
-        let mut state = lock(&self.state);
-        if state.phase != Phase::Moving || state.number != number {
-            return Err(NotMoved::Overtaken);
-        }
-        state.phase = Phase::Reopening;
-        let left = state.life.take();
-        state.own_client = None;
-        state.ended_for(why);
-        drop(state);
-        drop(left);
-        tracing::error!(volume = %self.name, why, "the image is opened again");
-        self.post(|| Message::Detach(number));
-        let shared = Arc::clone(self);
-        let left = Left::LettingGo(letting_go, reason.clone());
-        in_background("weir-rbd-reopen", move || {
-            shared.open_again(number + 1, &left);
-        });
-        Ok(())
+        CephError::other(
+            format!("cannot go on with {}", self.options.name),
+            "its client was cut off, and with it what was written to the cache and not flushed may be lost; when its users know, remove the volume and add it again, or start the gateway again",
+        )
     }
 
     /// Opens an image again that is gone, if it is. Blocks until it is open, or cannot be opened; where that may change by itself, it is
     /// tried on in the background.
     pub(crate) fn open_gone(self: &Arc<Self>) -> Result<(), CephError> {
-        let (number, left) = {
+        let left = {
             let mut state = lock(&self.state);
             if matches!(state.phase, Phase::Fencing | Phase::Reopening) {
                 let trouble = state.trouble.as_ref().map(|trouble| trouble.text.clone());
-                return Err(CephError::Other {
-                    action: format!("cannot open {} again yet", self.options.name),
-                    reason: trouble.unwrap_or_else(|| "that is being tried".to_owned()),
-                    errno: 0,
-                });
+                return Err(
+                    self.not_yet(trouble.unwrap_or_else(|| "that is being tried".to_owned()))
+                );
             }
             if state.phase != Phase::Gone {
                 return Ok(());
             }
             let Some(left) = state.left.take() else {
-                return Err(match self.has_volatile_cache() {
-                    true => self.cache_lost(),
-                    false => self.another_image(),
-                });
+                return Err(self.cache_lost());
             };
             state.phase = Phase::Reopening;
-            (state.number + 1, left)
+            left
         };
         tracing::info!(volume = %self.name, "the image is opened again, as someone asks for it");
-        match self.try_open_again(number, &left) {
-            Tried::Done => Ok(()),
-            Tried::InVain(error) => Err(error),
-            Tried::NotYet(error) => {
-                let shared = Arc::clone(self);
-                in_background("weir-rbd-reopen", move || shared.open_again(number, &left));
-                Err(error)
-            }
+        let opened = self.try_open_again(&left);
+        if opened.as_ref().is_err_and(|error| !error.is_final()) {
+            let shared = Arc::clone(self);
+            in_background("weir-rbd-reopen", move || shared.open_again(&left));
         }
+        opened
+    }
+
+    fn not_yet(&self, reason: String) -> CephError {
+        CephError::other(
+            format!("cannot open {} again yet", self.options.name),
+            reason,
+        )
     }
 
     /// Opens the image again, until that is done, or is in vain. Blocks for as long as that takes.
-    fn open_again(self: &Arc<Self>, number: u64, left: &Left) {
-        let mut pause = Pause::new();
-        while let Tried::NotYet(_) = self.try_open_again(number, left) {
-            pause.wait();
+    pub(crate) fn open_again(self: &Arc<Self>, former: &Former) {
+        let mut pause = RETRY.0;
+        while let Err(error) = self.try_open_again(former)
+            && !error.is_final()
+        {
+            wait(&mut pause);
         }
     }
 
-    /// Tries once to open the image again.
-    fn try_open_again(self: &Arc<Self>, number: u64, left: &Left) -> Tried {
+    /// Tries once to open the image again, if someone wants it still. It is given up after an error that is final.
+    fn try_open_again(self: &Arc<Self>, former: &Former) -> Result<(), CephError> {
         // Kept until the image is open, or is not going to be, also where the volume is closed meanwhile: nobody else in this process opens it
         // before that, who would take the lock of this client for that of an earlier life.
         let (claim, apart) = {
             let state = lock(&self.state);
             if state.phase == Phase::Closed {
-                return Tried::Done;
+                return Ok(());
             }
             (state.claim.clone(), state.silence.is_apart())
         };
         let (host, options) = (&self.host, &self.options);
         if let Some(why) = host.has_too_many_fenced(options, self.id, apart) {
             self.note(&why);
-            return Tried::NotYet(CephError::Other {
-                action: format!("cannot open {} again yet", options.name),
-                reason: why,
-                errno: 0,
-            });
+            return Err(self.not_yet(why));
         }
-        let (opened, own_client) = match left {
-            Left::CutOff(client) => (
-                host.attach_again(options, self.read_only, apart, client),
-                None,
-            ),
-            Left::LettingGo(clients, reason) => (host.attach_own(options, clients), Some(reason)),
-        };
-        match opened {
-            Ok(opened) if opened.image.id() != self.image_id => {
-                drop(opened);
-                let error = self.another_image();
-                self.give_up(&error, None);
-                Tried::InVain(error)
-            }
+        let seat = host.group(options).seat(apart);
+        let opened = seat.and_then(|seat| host.attach(seat, options, claim, Some(former)));
+        match opened.and_then(|opened| self.same(opened)) {
             Ok(opened) => {
-                self.begin_life(opened, number, claim, own_client);
-                Tried::Done
-            }
-            Err(error) if error.is_final() => {
-                self.give_up(&error, Some(left.clone()));
-                Tried::InVain(error)
+                if self.begin_life(opened, |state| state.reopened += 1) {
+                    tracing::warn!(volume = %self.name, "the image is open again");
+                }
+                Ok(())
             }
             Err(error) => {
-                self.note(&format!("it cannot be opened again yet: {error}"));
-                Tried::NotYet(error)
+                if error.is_final() {
+                    self.give_up(&error, Some(former.clone()));
+                } else {
+                    self.note(&format!("it cannot be opened again yet: {error}"));
+                }
+                Err(error)
             }
         }
     }
 
     /// Notes why the image is out of reach; in the log where it is new.
     pub(crate) fn note(&self, trouble: &str) {
-        let mut state = lock(&self.state);
+        self.set_trouble(&mut lock(&self.state), trouble.to_owned(), None);
+    }
+
+    fn set_trouble(&self, state: &mut State, text: String, of: Option<(OperationKind, Instant)>) {
         let known = state.trouble.as_ref();
-        if known.is_none_or(|known| known.text != trouble) {
-            tracing::warn!(volume = %self.name, "{trouble}");
-            state.trouble = Some(Trouble {
-                text: trouble.to_owned(),
-                of: None,
-            });
+        if known.is_none_or(|known| known.text != text) {
+            tracing::warn!(volume = %self.name, "{text}");
         }
+        state.trouble = Some(Trouble { text, of });
     }
 
     /// An operation failed, for a reason that is the cluster's. In the log where it is new.
@@ -872,14 +753,7 @@ impl Shared {
             // Why the image is out of reach says more.
             return;
         }
-        let known = state.trouble.as_ref();
-        if known.is_none_or(|known| known.text != text) {
-            tracing::warn!(volume = %self.name, "{text}");
-        }
-        state.trouble = Some(Trouble {
-            text,
-            of: Some((kind, now)),
-        });
+        self.set_trouble(&mut state, text, Some((kind, now)));
         self.troubled.store(mark_of(kind), Ordering::Relaxed);
     }
 
@@ -900,54 +774,44 @@ impl Shared {
         }
     }
 
-    /// Whether it goes on to another phase, and is not closed.
-    fn enter(&self, phase: Phase) -> bool {
-        let mut state = lock(&self.state);
-        if state.phase == Phase::Closed {
-            return false;
-        }
-        state.phase = phase;
-        true
-    }
-
-    fn begin_life(
+    /// Has queues go on with an image that was opened, and notes why; no where nobody wants it any more.
+    pub(crate) fn begin_life(
         self: &Arc<Self>,
         opened: Opened,
-        number: u64,
-        claim: Option<Arc<Claim>>,
-        own_client: Option<&Reason>,
-    ) {
+        note: impl FnOnce(&mut State),
+    ) -> bool {
+        let number = lock(&self.state).number + 1;
         let bytes = opened.shape.bytes;
-        let life = self.life_of(opened, number, claim);
+        let life = self.life_of(opened, number);
         let asked = lock(&self.sizes).ask(number);
         self.set_bytes(asked, bytes);
         let now = threads::now();
         let telling = lock(&self.telling);
         let mut state = lock(&self.state);
         if state.phase == Phase::Closed {
-            return;
+            return false;
         }
         state.phase = Phase::Serving;
         state.number = number;
-        state.life = Some(Arc::clone(&life));
-        state.own_client = own_client.cloned();
+        state.life = Some(life);
         state.silence.opened(now);
         state.trouble = None;
+        note(&mut state);
         self.troubled.store(0, Ordering::Relaxed);
         let was_lost = std::mem::replace(&mut state.lost, false);
         drop(state);
-        tracing::warn!(volume = %self.name, client = %life.client().address, "the image is open again");
-        self.post(|| Message::Attach(Arc::clone(&life)));
+        self.changed();
         if was_lost {
             self.watchers.tell(VolumeEvent::Restored);
         }
         drop(telling);
         // It may have been resized before it was watched.
         self.look_at_size();
+        true
     }
 
     /// The image is gone; with what is left it may be opened again when someone asks for it.
-    fn give_up(&self, error: &CephError, left: Option<Left>) {
+    fn give_up(&self, error: &CephError, left: Option<Former>) {
         let mut text = error.to_string();
         if left.is_some() {
             text += "; when that is over, `weir volume retry` opens it again";
@@ -984,7 +848,7 @@ impl Shared {
         state.unfenced = state.phase == Phase::Fencing;
         let unfenced = state.unfenced;
         drop(state);
-        self.post(|| Message::Lost);
+        self.changed();
         self.watchers.tell(VolumeEvent::Lost);
         if unfenced {
             self.watchers.tell(VolumeEvent::Unfenced);
@@ -1006,27 +870,10 @@ fn mark_of(kind: OperationKind) -> u8 {
     kind as u8 + 1
 }
 
-/// What an attempt to open an image again has come to.
-enum Tried {
-    /// It is open, or nobody wants it any more.
-    Done,
-    NotYet(CephError),
-    /// The image is gone.
-    InVain(CephError),
-}
-
-/// Pauses between attempts, each twice as long as the one before.
-struct Pause(Duration);
-
-impl Pause {
-    fn new() -> Self {
-        Pause(RETRY.0)
-    }
-
-    fn wait(&mut self) {
-        std::thread::sleep(self.0);
-        self.0 = (self.0 * 2).min(RETRY.1);
-    }
+/// Waits between two attempts, each time twice as long as before.
+fn wait(pause: &mut Duration) {
+    std::thread::sleep(*pause);
+    *pause = (*pause * 2).min(RETRY.1);
 }
 
 impl RbdVolume {
@@ -1092,35 +939,19 @@ impl Volume for RbdVolume {
         sink: Rc<dyn CompletionSink>,
     ) -> Result<Box<dyn Queue>, VolumeError> {
         let shared = &self.shared;
-        let mailbox = Mailbox::new();
-        // Whoever changes the life tells every mailbox that is there afterwards.
-        let mut mailboxes = lock(&shared.mailboxes);
-        let state = lock(&shared.state);
-        if state.lost || matches!(state.phase, Phase::Gone | Phase::Closed) {
-            return Err(VolumeError::Lost);
+        {
+            let state = lock(&shared.state);
+            if state.lost || matches!(state.phase, Phase::Gone | Phase::Closed) {
+                return Err(VolumeError::Lost);
+            }
         }
-        let life = state.life.clone();
-        let over = match life {
-            Some(_) => state.number - 1,
-            None => state.number,
-        };
-        let paused = match state.phase {
-            Phase::Moving => state.number,
-            _ => 0,
-        };
-        drop(state);
+        // Before it looks at the state: whoever changes that tells every mailbox that is there afterwards.
+        let mailbox = Mailbox::new();
+        let mut mailboxes = lock(&shared.mailboxes);
         mailboxes.retain(|mailbox| !mailbox.is_closed());
         mailboxes.push(Arc::clone(&mailbox));
         drop(mailboxes);
-        Ok(Box::new(RbdQueue::new(
-            Arc::clone(shared),
-            reactor,
-            depth,
-            sink,
-            mailbox,
-            (life, over, paused),
-            self,
-        )))
+        Ok(Box::new(RbdQueue::new(self, reactor, depth, sink, mailbox)))
     }
 
     /// Waits for what is in flight; where that takes long, the client is cut off.
@@ -1131,15 +962,10 @@ impl Volume for RbdVolume {
 
     /// On a thread of its own, and not one that is waited for at the end: a cluster may never answer.
     fn resize(self: Arc<Self>, _: &Reactor, blocks: u64, force: bool) -> ResizeFuture {
-        let (sender, resized) = oneshot();
-        let begun = std::thread::Builder::new()
-            .name("weir-resize".to_owned())
-            .spawn(move || sender.send(self.resize_now(blocks, force)));
+        let resized = elsewhere("weir-resize", move || self.resize_now(blocks, force));
         Box::pin(async move {
-            let refused = |reason: String| ResizeError::Medium { reason };
-            begun.map_err(|error| refused(format!("no thread can be had: {error}")))?;
-            let unanswered = || Err(refused("it ended without an answer".to_owned()));
-            resized.await.unwrap_or_else(unanswered)
+            let resized = resized.await;
+            resized.unwrap_or_else(|reason| Err(ResizeError::Medium { reason }))
         })
     }
 }

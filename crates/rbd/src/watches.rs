@@ -11,9 +11,9 @@
 //! once, [`ROUNDS_MAX`], and no more begin. What the cluster does not answer says nothing of the watch. A round is its client's: an image
 //! that has another when its turn comes is that one's to look at.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, Weak};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use weir_volume::parts::lock;
 use crate::auto::Reason;
 use crate::cluster::{Client, is_same_client};
 use crate::error::{EBUSY, EINVAL, Fault};
-use crate::host::{RbdHost, try_in_background};
+use crate::host::{RbdHost, attend, by_client};
 use crate::sys::{Errno, RawImage};
 use crate::threads;
 use crate::volume::{End, Life, Phase, Shared};
@@ -81,6 +81,8 @@ pub(crate) struct Watched {
     life: u64,
     /// When it was judged the last time, in ticks.
     judged_at: Option<u64>,
+    /// The life that is being looked at; none is 0.
+    under_way: u64,
     /// The watch and the lock were found when the life began, or by a check, so that to miss one of them says something.
     found: bool,
     /// It was told that the watch is lost.
@@ -118,7 +120,7 @@ impl Watched {
         since.is_none_or(|ticks| threads::time_of(ticks) >= limits.check / 2)
     }
 
-    /// `was_held` is what was found when the life began.
+    /// `was_held`: its watch and its lock were seen to be its client's when the life began.
     fn judge(
         &mut self,
         (life, was_held): (u64, bool),
@@ -136,9 +138,10 @@ impl Watched {
             Ok(found) => found,
             Err(errno) if Fault::of(errno) == Fault::Blocklisted => {
                 self.refused += 1;
-                return match self.refused >= ENDS_AFTER {
-                    true => Verdict::End(End::Blocklisted),
-                    false => Verdict::Nothing,
+                return if self.refused >= ENDS_AFTER {
+                    Verdict::End(End::Blocklisted)
+                } else {
+                    Verdict::Nothing
                 };
             }
             // The cluster has not told, and librbd may have been as much in the dark: what it had put down it takes up again now.
@@ -158,9 +161,10 @@ impl Watched {
         }
         if watch {
             self.unwatched = 0;
-            return match std::mem::take(&mut self.told) {
-                true => Verdict::Back,
-                false => Verdict::Nothing,
+            return if std::mem::take(&mut self.told) {
+                Verdict::Back
+            } else {
+                Verdict::Nothing
             };
         }
         self.unwatched += 1;
@@ -169,81 +173,87 @@ impl Watched {
             return Verdict::Lost;
         }
         // What does not come about is tried again after as long.
-        match self.found && self.unwatched.is_multiple_of(limits.moved_after) {
-            true => Verdict::Move,
-            false => Verdict::Nothing,
+        if self.found && self.unwatched.is_multiple_of(limits.moved_after) {
+            Verdict::Move
+        } else {
+            Verdict::Nothing
         }
     }
 }
 
 /// Has the images of a host that are open for writing checked, if they are not yet.
 pub(crate) fn begin(host: &Arc<RbdHost>) {
-    let mut checking = lock(&host.checking);
-    if *checking {
-        return;
-    }
-    let (checked, limits) = (Arc::downgrade(host), host.watch_limits);
-    let started = try_in_background("weir-rbd-watch", move || run(&checked, limits));
-    if let Err(error) = &started {
-        tracing::warn!(%error, "no thread can be had to look after images: that a watch is lost is not seen until another is opened");
-    }
-    *checking = started.is_ok();
+    let (limits, mut rounds) = (host.watch_limits, Rounds::default());
+    attend(
+        host,
+        |host| &host.checking,
+        "weir-rbd-watch",
+        is_for_writing,
+        limits.check,
+        move |_, volumes, pause| {
+            rounds.go_on(volumes, limits);
+            pause
+        },
+    );
 }
 
-fn run(host: &Weak<RbdHost>, limits: WatchLimits) {
-    let mut rounds: Vec<Round> = Vec::new();
-    let mut full = BTreeSet::new();
-    loop {
-        std::thread::sleep(limits.check);
-        let Some(host) = host.upgrade() else { return };
-        let mut checking = lock(&host.checking);
-        let volumes = host.open_volumes();
-        if !volumes.iter().any(|volume| is_for_writing(volume)) {
-            *checking = false;
-            return;
-        }
-        drop(checking);
-        rounds.retain(|round| !round.thread.is_finished());
+/// The rounds that there are, and the clients of which as many stand still as may.
+#[derive(Default)]
+struct Rounds {
+    rounds: Vec<Round>,
+    full: BTreeSet<String>,
+}
+
+impl Rounds {
+    /// Begins the rounds that are due.
+    fn go_on(&mut self, volumes: &[Arc<Shared>], limits: WatchLimits) {
+        self.rounds.retain(|round| !round.thread.is_finished());
         let mut now_full = BTreeSet::new();
-        for (client, images) in by_client(&volumes) {
-            let of_client = rounds.iter_mut().filter(|round| round.client == client);
-            let left = match next_course(of_client, images) {
-                Next::Begins(left) => left,
-                Next::Nothing => continue,
-                Next::Full(at) => {
-                    if !full.contains(&client) {
-                        tell_full(&client, &at, &volumes);
-                    }
-                    now_full.insert(client);
-                    continue;
+        for (client, images) in by_client(volumes, is_for_writing) {
+            let of_client = self
+                .rounds
+                .iter_mut()
+                .filter(|round| round.client == client);
+            // Each is asked, as that counts.
+            let goes_on: Vec<bool> = of_client.map(Round::goes_on).collect();
+            if goes_on.contains(&true) {
+                continue;
+            }
+            if goes_on.len() >= ROUNDS_MAX {
+                if !self.full.contains(&client) {
+                    tell_full(&client, &images);
                 }
-            };
-            match Round::begin(&client, left, limits) {
-                Ok(round) => rounds.push(round),
+                now_full.insert(client);
+                continue;
+            }
+            match Round::begin(&client, images, limits) {
+                Ok(round) => self.rounds.push(round),
                 // The next time, perhaps.
                 Err(error) => {
                     tracing::debug!(%error, client, "no thread can be had to check images");
                 }
             }
         }
-        for client in full.difference(&now_full) {
+        for client in self.full.difference(&now_full) {
             tracing::info!(client, "the images of this client are looked at again");
         }
-        full = now_full;
+        self.full = now_full;
         for volume in volumes.iter().filter(|volume| is_for_writing(volume)) {
-            let life = volume.serving();
-            let is_unchecked = life.is_some_and(|life| full.contains(&life.client().address));
+            let client = volume.client();
+            let is_unchecked = client.is_some_and(|client| self.full.contains(&client.address));
             volume.unchecked.store(is_unchecked, Relaxed);
         }
     }
 }
 
 /// Says that no more images of a client are looked at, as nothing is answered of these.
-fn tell_full(client: &str, at: &[u64], volumes: &[Arc<Shared>]) {
-    let silent = volumes.iter().filter(|volume| at.contains(&volume.id));
-    let silent: Vec<_> = silent
-        .map(|volume| volume.options.name.to_string())
-        .collect();
+fn tell_full(client: &str, images: &[Arc<Shared>]) {
+    let silent = images.iter().filter_map(|volume| {
+        let life = volume.serving()?;
+        let is_silent = lock(&volume.watched).under_way == life.number;
+        is_silent.then(|| volume.options.name.to_string())
+    });
+    let silent: Vec<_> = silent.collect();
     tracing::warn!(
         client,
         silent = silent.join(", "),
@@ -251,114 +261,48 @@ fn tell_full(client: &str, at: &[u64], volumes: &[Arc<Shared>]) {
     );
 }
 
-/// An image to be checked.
-struct Subject {
-    id: u64,
-    volume: Weak<Shared>,
-}
-
-/// Checks of images of one client, one after another.
+/// Checks of the images of one client, one after another.
 struct Round {
     client: String,
     thread: JoinHandle<()>,
-    course: Arc<Mutex<Course>>,
-    /// As [`Course::begun`], when it was last seen.
+    /// How many checks have begun.
+    begun: Arc<AtomicU64>,
+    /// Value of `begun` when it was last seen.
     seen: u64,
 }
 
-/// How far a round is.
-#[derive(Default)]
-struct Course {
-    left: VecDeque<Subject>,
-    /// The image that is being checked.
-    at: Option<u64>,
-    /// How many checks have begun.
-    begun: u64,
-}
-
-impl Course {
-    fn next(&mut self) -> Option<Subject> {
-        let next = self.left.pop_front();
-        self.at = next.as_ref().map(|subject| subject.id);
-        self.begun += u64::from(next.is_some());
-        next
-    }
-}
-
 impl Round {
-    fn begin(client: &str, left: VecDeque<Subject>, limits: WatchLimits) -> std::io::Result<Round> {
-        let course = Arc::new(Mutex::new(Course {
-            left,
-            ..Course::default()
-        }));
-        let (taken, of) = (Arc::clone(&course), client.to_owned());
+    /// Begins with the images that were not looked at for longest.
+    fn begin(
+        client: &str,
+        mut images: Vec<Arc<Shared>>,
+        limits: WatchLimits,
+    ) -> std::io::Result<Round> {
+        images.sort_by_cached_key(|volume| lock(&volume.watched).judged_at);
+        let images: Vec<_> = images.iter().map(Arc::downgrade).collect();
+        let begun = Arc::new(AtomicU64::new(0));
+        let (count, of) = (Arc::clone(&begun), client.to_owned());
         let thread = start_thread("weir-rbd-check", move || {
-            loop {
-                let next = lock(&taken).next();
-                let Some(subject) = next else { return };
-                check(&subject.volume, &of, &limits);
+            for volume in images {
+                if let Some(life) = due(&volume, &of, &limits) {
+                    count.fetch_add(1, Relaxed);
+                    check(&volume, &life, &limits);
+                }
             }
         })?;
         Ok(Round {
             client: client.to_owned(),
             thread,
-            course,
+            begun,
             // Its first, at which it may stand for as long as any.
             seen: 1,
         })
     }
 
-    /// Whether it has begun another check since this was last asked, and so what is left is its own still.
+    /// Returns whether it has begun another check since this was last asked.
     fn goes_on(&mut self) -> bool {
-        let begun = lock(&self.course).begun;
+        let begun = self.begun.load(Relaxed);
         std::mem::replace(&mut self.seen, begun) != begun
-    }
-}
-
-/// What comes next for a client.
-enum Next {
-    /// A round goes on, or has come to everything already.
-    Nothing,
-    /// Another round, with this to check.
-    Begins(VecDeque<Subject>),
-    /// As many rounds as may be stand still, at these.
-    Full(Vec<u64>),
-}
-
-/// What another round of a client has to check: what those that stand still have left, and then its other images, but for those that they
-/// stand at.
-fn next_course<'rounds>(
-    rounds: impl Iterator<Item = &'rounds mut Round>,
-    images: Vec<Subject>,
-) -> Next {
-    let mut rounds: Vec<_> = rounds.collect();
-    let going = rounds
-        .iter_mut()
-        .filter_map(|round| round.goes_on().then_some(()));
-    if going.count() > 0 {
-        return Next::Nothing;
-    }
-    if rounds.len() >= ROUNDS_MAX {
-        let at = rounds.iter().filter_map(|round| lock(&round.course).at);
-        return Next::Full(at.collect());
-    }
-    let mut next = VecDeque::new();
-    let mut at = Vec::new();
-    for round in rounds {
-        let mut course = lock(&round.course);
-        at.extend(course.at);
-        next.append(&mut course.left);
-    }
-    next.retain(|subject: &Subject| images.iter().any(|image| image.id == subject.id));
-    for image in images {
-        let is_new = !next.iter().any(|subject| subject.id == image.id);
-        if is_new && !at.contains(&image.id) {
-            next.push_back(image);
-        }
-    }
-    match next.is_empty() {
-        true => Next::Nothing,
-        false => Next::Begins(next),
     }
 }
 
@@ -366,38 +310,32 @@ fn is_for_writing(volume: &Shared) -> bool {
     !volume.read_only && lock(&volume.state).phase != Phase::Closed
 }
 
-/// The images that are served for writing, by the client that serves them.
-fn by_client(volumes: &[Arc<Shared>]) -> BTreeMap<String, Vec<Subject>> {
-    let mut all: BTreeMap<String, Vec<Subject>> = BTreeMap::new();
-    for volume in volumes.iter().filter(|volume| is_for_writing(volume)) {
-        if let Some(life) = volume.serving() {
-            let of_client = all.entry(life.client().address.clone());
-            of_client.or_default().push(Subject {
-                id: volume.id,
-                volume: Arc::downgrade(volume),
-            });
-        }
+/// The life of an image that is to be checked: the image is a client's still, its time has come, and no other round stands at it.
+fn due(volume: &Weak<Shared>, client: &str, limits: &WatchLimits) -> Option<Arc<Life>> {
+    let volume = volume.upgrade()?;
+    let life = volume.serving()?;
+    let mut watched = lock(&volume.watched);
+    let is_due = watched.under_way != life.number
+        && watched.is_due(life.number, threads::now(), limits)
+        && life.client().address == client;
+    if is_due {
+        watched.under_way = life.number;
     }
-    all
+    drop(watched);
+    is_due.then_some(life)
 }
 
-/// Checks an image, if it is a client's still and its time has come. Blocks until the cluster has answered; the volume may be closed meanwhile.
-fn check(volume: &Weak<Shared>, client: &str, limits: &WatchLimits) {
-    let due = volume.upgrade().and_then(|volume| {
-        let life = volume.serving()?;
-        let is_due = lock(&volume.watched).is_due(life.number, threads::now(), limits);
-        (is_due && life.client().address == client).then_some(life)
-    });
-    let Some(life) = due else { return };
+/// Checks an image. Blocks until the cluster has answered; the volume may be closed meanwhile.
+fn check(volume: &Weak<Shared>, life: &Arc<Life>, limits: &WatchLimits) {
     let found = look(life.image(), life.client());
-    if let Some(volume) = volume.upgrade() {
-        volume.checked(&life, found, limits);
+    let Some(volume) = volume.upgrade() else {
+        return;
+    };
+    volume.checked(life, found, limits);
+    let mut watched = lock(&volume.watched);
+    if watched.under_way == life.number {
+        watched.under_way = 0;
     }
-}
-
-/// Whether an image's watch and lock are seen to be a client's.
-pub(crate) fn are_held(image: &RawImage, client: &Client) -> bool {
-    look(image, client).is_ok_and(|found| found.watch && found.lock == Holder::Own)
 }
 
 fn look(image: &RawImage, client: &Client) -> Result<Found, Errno> {
@@ -426,7 +364,7 @@ impl Shared {
         if !serves {
             return;
         }
-        let began = (life.number, life.was_held);
+        let began = (life.number, life.opened().watched);
         let verdict = {
             let mut watched = lock(&self.watched);
             let verdict = watched.judge(began, found, limits);
@@ -444,21 +382,14 @@ impl Shared {
                 self.look_at_size();
             }
             Verdict::Move => self.leave_unwatched(),
-            Verdict::End(end) => self.end_served_life(life, end),
+            Verdict::End(end) => self.end_life(life, end),
         }
     }
 
     /// Moves to another client, where that takes nothing from anyone: neighbours are not cut off for a watch.
     fn leave_unwatched(self: &Arc<Self>) {
         // Without a clock nothing is held off for as long as it should be.
-        let Some(now) = threads::now() else { return };
-        let (host, group) = (&self.host, self.host.group(&self.options));
-        let may = !self.has_volatile_cache()
-            && now >= lock(&self.state).move_not_before
-            && now >= group.move_not_before.load(Relaxed)
-            && !host.has_fenced(&self.options)
-            && host.own_clients() < host.auto_limits.own_clients_max;
-        if may {
+        if threads::now().is_some_and(|now| self.may_move(now)) {
             self.begin_move(Reason::Unwatched);
         }
     }

@@ -895,7 +895,10 @@ fn who_waited_for_a_client_that_could_not_connect_does_not_try_again() {
         });
         let failed = |result: Result<(), CephError>| {
             let error = result.unwrap_err();
-            assert!(matches!(error, CephError::Unreachable { .. }), "{error}");
+            assert!(
+                error.to_string().contains("did not answer in time"),
+                "{error}"
+            );
         };
         failed(first);
         let has_waited = second.is_err();

@@ -36,12 +36,14 @@ struct Served {
 /// Has a volume move. Requests are waited for only so long; where the machine stands still meanwhile, the move is called off though
 /// nothing keeps it, and it is tried again.
 fn give_own_client(host: &RbdHost, url: &str, again: &AtomicU64) -> Result<(), NotMoved> {
-    loop {
+    const ATTEMPTS: u32 = 20;
+    for _ in 0..ATTEMPTS {
         match host.give_own_client(url) {
             Err(NotMoved::InFlight(_)) => again.fetch_add(1, Ordering::Relaxed),
             result => return result,
         };
     }
+    panic!("{ATTEMPTS} attempts in a row were called off");
 }
 
 impl Served {
@@ -110,6 +112,14 @@ impl Served {
         let (host, url) = (Arc::clone(&self.host), self.url.clone());
         let again = Arc::clone(&self.again);
         std::thread::spawn(move || give_own_client(&host, &url, &again))
+    }
+
+    /// Begins a move, and waits until the image is being closed on its client, which hangs.
+    fn begin_closing(&self) -> JoinHandle<Result<(), NotMoved>> {
+        self.cluster.tell("close_hangs on");
+        let moved = self.begin_move();
+        until("it is closed", || self.cluster.ask("closing") == 1);
+        moved
     }
 
     /// As [`Served::begin_move`], where something in flight does keep it.
@@ -456,14 +466,10 @@ fn a_read_that_was_answered_and_hangs_keeps_a_volume_where_it_is() {
 fn requests_wait_for_the_end_of_a_move_and_go_to_the_new_client() {
     let served = Served::new("");
     let shared = served.client();
-    served.cluster.tell("release_hangs on");
-    let moved = served.begin_move();
-    until("the lock is given up", || {
-        served.cluster.ask("releasing") == 1
-    });
+    let moved = served.begin_closing();
     let waits = [served.begin(0, write(0x21)), served.begin(1, read)];
     served.cluster.tell("acquire_hangs on");
-    served.cluster.tell("release_hangs off");
+    served.cluster.tell("close_hangs off");
     until("the lock is taken", || served.cluster.ask("acquiring") == 1);
     assert_eq!(served.cluster.ask("is_locked rbd/image"), 0);
     // Nobody has the lock now, and nobody else gets it.
@@ -472,7 +478,7 @@ fn requests_wait_for_the_end_of_a_move_and_go_to_the_new_client() {
         panic!("two gateways write to one image")
     };
     assert!(
-        reason.contains(&format!("gateway gateway-a (client {shared})")),
+        reason.contains(&format!("gateway gateway-a (client {shared},")),
         "{reason}"
     );
     assert!(waits.iter().all(|ended| ended.lock().unwrap().is_none()));
@@ -591,11 +597,7 @@ fn a_write_that_times_out_while_its_volume_moves_is_fenced() {
 #[test]
 fn a_fence_while_the_volume_moves_waits_as_ever() {
     let served = Served::new("");
-    served.cluster.tell("release_hangs on");
-    let moved = served.begin_move();
-    until("the lock is given up", || {
-        served.cluster.ask("releasing") == 1
-    });
+    let moved = served.begin_closing();
     let waits = served.begin(0, write(0x51));
     let ended = Arc::new(AtomicBool::new(false));
     let (sender, fenced) = weir_reactor::oneshot();
@@ -609,8 +611,8 @@ fn a_fence_while_the_volume_moves_waits_as_ever() {
     // A fence has this patience with what waits, and the machine may stand still for longer.
     let is_early = ended.load(Ordering::Relaxed) && began.elapsed() < Duration::from_secs(2);
     assert!(!is_early, "a write that came before it is open");
-    assert_eq!(served.cluster.ask("releasing"), 1);
-    served.cluster.tell("release_hangs off");
+    assert_eq!(served.cluster.ask("closing"), 1);
+    served.cluster.tell("close_hangs off");
     assert_eq!(fenced.wait(), Some(Ok(())));
     moved.join().unwrap().unwrap();
     // A fence has little patience with what waits.
@@ -648,13 +650,13 @@ fn a_volume_that_is_closed_while_it_moves_is_closed() {
         "{result:?}"
     );
     served.end();
-    // While the lock is passed on.
-    for hangs in ["release_hangs", "acquire_hangs"] {
+    // While it is closed on one client, and while the other takes its lock.
+    for hangs in ["close_hangs", "acquire_hangs"] {
         let served = Served::new("");
         served.cluster.tell(&format!("{hangs} on"));
         let moved = served.begin_move();
         until("it hangs", || {
-            served.cluster.ask("releasing") + served.cluster.ask("acquiring") == 1
+            served.cluster.ask("closing") + served.cluster.ask("acquiring") == 1
         });
         let waits = served.begin(0, write(0x62));
         let host = Arc::clone(&served.host);
@@ -694,34 +696,50 @@ fn a_client_that_cannot_be_had_changes_nothing() {
 }
 
 #[test]
-fn a_lock_that_is_not_passed_on_stays_where_it_was() {
-    for trouble in [
-        "flush_fails 5",
-        "release_fails 5",
-        "acquire_fails 5",
-        "metadata_fails 5",
-    ] {
+fn an_image_that_the_new_client_cannot_have_is_opened_on_the_old_one_again() {
+    // The new client does not get the lock, or cannot leave word that it has it.
+    for trouble in ["acquire_fails 5", "metadata_fails 5"] {
         let served = Served::new("");
-        let shared = served.client();
-        served.cluster.tell(trouble);
+        let (shared, neighbour) = (served.client(), Neighbour::new(&served));
+        served.cluster.tell("acquire_hangs on");
+        let moved = served.begin_move();
+        until("the lock is taken", || served.cluster.ask("acquiring") == 1);
         let waits = served.begin(1, write(0x71));
-        let error = served.moved().unwrap_err();
-        assert!(matches!(error, NotMoved::LockKept(_)), "{trouble}: {error}");
+        served.cluster.tell(trouble);
+        served.cluster.tell("acquire_hangs off");
+        let error = moved.join().unwrap().unwrap_err();
+        assert!(
+            matches!(error, NotMoved::NotOpened(_)),
+            "{trouble}: {error}"
+        );
         assert_eq!(wait(&waits), Ok(()));
+        assert_eq!(neighbour.client(&served.host), shared);
+        drop(neighbour);
         served.goes_on_with(&shared, 1);
         served.end();
     }
 }
 
+/// Without it another gateway would take the image for free on the way.
 #[test]
-fn a_lock_that_is_lost_on_the_way_is_had_again() {
+fn an_image_with_which_no_word_can_be_left_stays_where_it_was() {
+    let served = Served::new("");
+    let shared = served.client();
+    served.cluster.tell("metadata_fails 5");
+    let error = served.moved().unwrap_err();
+    assert!(matches!(error, NotMoved::NotOpened(_)), "{error}");
+    served.goes_on_with(&shared, 1);
+    served.end();
+}
+
+#[test]
+fn an_image_that_neither_client_can_have_is_opened_again() {
     let served = Served::new("");
     let (shared, neighbour) = (served.client(), Neighbour::new(&served));
-    // The new client does not get it, nor the old one back.
     served.cluster.tell("acquire_fails 5");
     served.cluster.tell("acquire_fails 5");
     let error = served.moved().unwrap_err();
-    assert!(matches!(error, NotMoved::LockLost(_)), "{error}");
+    assert!(matches!(error, NotMoved::Lost(_)), "{error}");
     assert_eq!(served.write(0x81), Ok(()));
     assert_eq!(served.byte(), 0x81);
     let report = served.report();
@@ -729,57 +747,63 @@ fn a_lock_that_is_lost_on_the_way_is_had_again() {
         (report.phase, report.moves, report.reopened),
         ("serving", 0, 1)
     );
+    assert_eq!(report.moves_called_off, 1);
+    let why = report.reopened_why.unwrap();
+    assert!(why.contains("while it moved"), "{why}");
     // Nothing was in flight, so that nobody was cut off: neither this one nor who shares its client.
     assert!(!served.is_blocklisted(&shared));
     assert_eq!(neighbour.client(&served.host), shared);
     assert_eq!(neighbour.write(&served, 0x82), Ok(()));
-    // It has what it was to have.
-    assert_ne!(served.client(), shared);
-    assert_eq!(report.own_client, Some(Reason::Asked));
+    assert_eq!(report.own_client, None);
     drop(neighbour);
     served.end();
 }
 
-/// The lock cannot be had for a long time: the volume is lost meanwhile as ever, and neighbours notice nothing.
+/// This happens when a write of a neighbour is not answered. The client keeps the lock then.
 #[test]
-fn a_lock_that_is_not_passed_on_in_time_does_not_hold_anything_up() {
-    for (hangs, waits) in [
-        ("release_hangs", "releasing"),
-        ("acquire_hangs", "acquiring"),
-    ] {
-        let served = Served::new("&fence_timeout=2s");
+fn an_image_that_moves_from_a_client_that_is_refused_meanwhile_is_opened_again() {
+    let served = Served::new("");
+    let shared = served.client();
+    let moved = served.begin_closing();
+    let waits = served.begin(0, write(0x83));
+    served.cluster.tell(&format!("blocklist {shared}"));
+    served.cluster.tell("close_hangs off");
+    let error = moved.join().unwrap().unwrap_err();
+    assert!(matches!(error, NotMoved::Lost(_)), "{error}");
+    assert_eq!(wait(&waits), Ok(()));
+    assert_eq!(served.byte(), 0x83);
+    let report = served.report();
+    assert_eq!(
+        (report.phase, report.moves, report.reopened),
+        ("serving", 0, 1)
+    );
+    served.end();
+}
+
+/// Requests wait for the image and time out, which is told, and nobody else waits.
+#[test]
+fn a_cluster_that_does_not_answer_on_the_way_holds_nothing_else_up() {
+    for (hangs, waits) in [("close_hangs", "closing"), ("acquire_hangs", "acquiring")] {
+        let served = Served::new("&io_timeout=2s");
         let (shared, neighbour) = (served.client(), Neighbour::new(&served));
         served.cluster.tell(&format!("{hangs} on"));
         let moved = served.begin_move();
         until("it hangs", || served.cluster.ask(waits) == 1);
         let request = served.begin(0, write(0xe1));
-        let error = moved.join().unwrap().unwrap_err();
-        assert!(
-            matches!(error, NotMoved::LockOverdue(_)),
-            "{hangs}: {error}"
-        );
-        assert!(served.is("reopening"), "{hangs}");
-        assert_eq!(wait(&request), Err(VolumeError::Lost), "{hangs}");
+        assert_eq!(wait(&request), Err(VolumeError::TimedOut), "{hangs}");
+        assert!(served.is("moving"), "{hangs}");
+        let trouble = served.report().trouble.unwrap();
+        assert!(trouble.contains("did not answer in time"), "{trouble}");
         assert_eq!(neighbour.write(&served, 0xe2), Ok(()), "{hangs}");
-        // Nothing waits for the end of it.
-        let resized = served
-            .harness
-            .resize(served.volume(), 6 * MIB / BLOCK as u64, false);
-        assert!(resized.is_err(), "{hangs}");
         served.cluster.tell(&format!("{hangs} off"));
-        until("it serves again", || served.is("serving"));
+        moved.join().unwrap().unwrap();
         assert_eq!(served.write(0xe3), Ok(()), "{hangs}");
         assert_eq!(served.byte(), 0xe3, "{hangs}");
         let report = served.report();
-        assert_eq!((report.moves, report.reopened), (0, 1), "{hangs}");
+        assert_eq!((report.moves, report.reopened), (1, 0), "{hangs}");
+        assert_eq!(report.trouble, None, "{hangs}");
         assert!(!served.is_blocklisted(&shared), "{hangs}");
         assert_eq!(neighbour.client(&served.host), shared, "{hangs}");
-        // Whoever opens the image finds its holder, whatever came late.
-        let other = try_open(&served.harness, &host("b"), &served.url, Access::READ_WRITE);
-        let Err(OpenError::InUse { reason, .. }) = other.map(drop) else {
-            panic!("two gateways write to one image")
-        };
-        assert!(reason.contains(&served.client()), "{hangs}: {reason}");
         drop(neighbour);
         served.end();
     }
@@ -788,7 +812,7 @@ fn a_lock_that_is_not_passed_on_in_time_does_not_hold_anything_up() {
 /// librbd may wait for ever for a lock that another client has.
 #[test]
 fn a_lock_that_another_takes_and_that_is_waited_for_is_the_others() {
-    let served = Served::new("&fence_timeout=2s");
+    let served = Served::new("");
     let (shared, neighbour) = (served.client(), Neighbour::new(&served));
     served.cluster.tell("acquire_hangs on");
     let moved = served.begin_move();
@@ -796,8 +820,9 @@ fn a_lock_that_another_takes_and_that_is_waited_for_is_the_others() {
     let request = served.begin(0, write(0xe6));
     served.cluster.tell(OTHER_SIGNS);
     served.cluster.tell("lock rbd/image 10.9.9.9:0/1 alive");
+    served.cluster.tell("acquire_hangs off");
     let error = moved.join().unwrap().unwrap_err();
-    assert!(matches!(error, NotMoved::LockOverdue(_)), "{error}");
+    assert!(matches!(error, NotMoved::Lost(_)), "{error}");
     assert_eq!(wait(&request), Err(VolumeError::Lost));
     until("it is given up", || served.is("gone"));
     let trouble = served.report().trouble.unwrap();
@@ -805,9 +830,6 @@ fn a_lock_that_another_takes_and_that_is_waited_for_is_the_others() {
         trouble.contains("gateway gateway-b (client 10.9.9.9:0/1) has the image's lock"),
         "{trouble}"
     );
-    // It waits for the lock still, and leaves it to the other.
-    assert_eq!(served.cluster.ask("acquiring"), 1);
-    served.cluster.tell("acquire_hangs off");
     until("both clients have let go", || {
         served.host.clients().len() == 1
     });
@@ -842,13 +864,12 @@ fn a_lock_that_is_lost_while_the_volume_is_closed_cuts_nobody_off() {
     served.end();
 }
 
-/// What was answered may be lost with its client, and a flush on the way would be told, not the host.
+/// A write that was answered may fail later, and closing the image would hear of it in place of the host.
 #[test]
 fn a_volume_with_a_volatile_cache_stays_on_its_client() {
     for cache in ["writeback", "writearound"] {
         let served = Served::new(&format!("&cache={cache}"));
         let shared = served.client();
-        served.cluster.tell("flush_fails 5");
         let error = served.moved().unwrap_err();
         assert!(matches!(error, NotMoved::VolatileCache), "{error}");
         served.goes_on_with(&shared, 1);
@@ -905,17 +926,13 @@ fn a_lock_that_is_free_while_its_gateway_is_there_is_not_taken() {
 #[test]
 fn a_lock_that_another_takes_on_the_way_is_the_others() {
     let served = Served::new("");
-    served.cluster.tell("release_hangs on");
-    let moved = served.begin_move();
-    until("the lock is given up", || {
-        served.cluster.ask("releasing") == 1
-    });
+    let moved = served.begin_closing();
     let waits = served.begin(0, write(0x91));
     served.cluster.tell(OTHER_SIGNS);
     served.cluster.tell("lock rbd/image 10.9.9.9:0/1 alive");
-    served.cluster.tell("release_hangs off");
+    served.cluster.tell("close_hangs off");
     let error = moved.join().unwrap().unwrap_err();
-    assert!(matches!(error, NotMoved::LockLost(_)), "{error}");
+    assert!(matches!(error, NotMoved::Lost(_)), "{error}");
     assert_eq!(wait(&waits), Err(VolumeError::Lost));
     until("it is given up", || served.is("gone"));
     assert_eq!(served.byte(), 0);
@@ -941,19 +958,15 @@ fn a_resize_waits_for_a_move() {
     let count = Arc::new(Count(AtomicU64::new(0)));
     let watcher: Arc<dyn Watcher> = count.clone();
     served.volume().watch(Arc::downgrade(&watcher));
-    served.cluster.tell("release_hangs on");
-    let moved = served.begin_move();
-    until("the lock is given up", || {
-        served.cluster.ask("releasing") == 1
-    });
+    let moved = served.begin_closing();
     let resized = served
         .harness
         .begin_resize(served.volume(), 6 * MIB / BLOCK as u64, false);
     std::thread::sleep(WHILE);
     assert!(resized.lock().unwrap().is_none(), "it has not waited");
-    assert_eq!(served.cluster.ask("releasing"), 1);
+    assert_eq!(served.cluster.ask("closing"), 1);
     assert_eq!(served.volume().geometry().length_bytes(), 4 * MIB);
-    served.cluster.tell("release_hangs off");
+    served.cluster.tell("close_hangs off");
     moved.join().unwrap().unwrap();
     until("it is resized", || resized.lock().unwrap().is_some());
     let geometry = resized.lock().unwrap().take().unwrap().unwrap();
