@@ -3,7 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
+
+use weir_reactor::TaskWaker;
 
 use crate::{Completion, Queue, Request};
 
@@ -43,7 +45,7 @@ pub fn submit_to(queue: &mut dyn Queue, batch: &mut VecDeque<Request>, sink: &dy
 #[derive(Default)]
 pub struct Completions {
     queue: RefCell<VecDeque<Completion>>,
-    waker: RefCell<Option<Waker>>,
+    waker: TaskWaker,
     /// Something was done at once since the task last waited.
     done_at_once: Cell<bool>,
 }
@@ -64,7 +66,7 @@ impl Completions {
         if completions.len() > before {
             drop(completions);
             self.done_at_once.set(true);
-            self.wake();
+            self.waker.take_and_wake();
         }
     }
 
@@ -78,7 +80,7 @@ impl Completions {
         if let Some(completion) = self.pop() {
             return Poll::Ready(completion);
         }
-        *self.waker.borrow_mut() = Some(context.waker().clone());
+        self.waker.register(context);
         Poll::Pending
     }
 
@@ -94,14 +96,7 @@ impl Completions {
 
     /// Has nobody woken by what comes: the task is about to look.
     pub fn forget_waker(&self) {
-        self.waker.borrow_mut().take();
-    }
-
-    fn wake(&self) {
-        let waker = self.waker.borrow_mut().take();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.waker.forget();
     }
 
     /// How many wait to be taken.
@@ -120,12 +115,12 @@ impl Completions {
 impl CompletionSink for Completions {
     fn complete(&self, completion: Completion) {
         self.queue.borrow_mut().push_back(completion);
-        self.wake();
+        self.waker.take_and_wake();
     }
 
     fn complete_all(&self, done: &mut VecDeque<Completion>) {
         self.queue.borrow_mut().append(done);
-        self.wake();
+        self.waker.take_and_wake();
     }
 }
 

@@ -26,6 +26,7 @@ mod remote;
 pub mod sim;
 mod slots;
 mod system;
+mod task_waker;
 mod time;
 mod waiting;
 
@@ -50,5 +51,6 @@ pub use net::{
 pub use remote::{Call, Remote, Stopped};
 pub use slots::{Key, Slots};
 pub use system::System;
+pub use task_waker::TaskWaker;
 pub use time::{Instant, Sleep, Timer};
 pub use waiting::Spin;
