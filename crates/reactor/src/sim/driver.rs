@@ -19,6 +19,7 @@ use crate::{
 /// An operation in flight.
 struct InFlight {
     op: Op,
+    waiter: Waiter,
     /// Bytes that it has moved.
     moved: usize,
     begun: bool,
@@ -31,6 +32,8 @@ pub(super) struct SimulatedDriver {
     receive_pool: Pool,
     notifier: Arc<dyn Notifier>,
     in_flight: BTreeMap<OpToken, InFlight>,
+    /// Operations that were ever submitted.
+    operations: u64,
     submitted: Vec<OpToken>,
     cancelled: Vec<OpToken>,
     /// Receives for which the pool had no buffer.
@@ -64,16 +67,10 @@ impl SimulatedDriver {
             receive_pool,
             notifier,
             in_flight: BTreeMap::new(),
+            operations: 0,
             submitted: Vec::new(),
             cancelled: Vec::new(),
             starved: Vec::new(),
-        }
-    }
-
-    fn waiter(&self, token: OpToken) -> Waiter {
-        Waiter {
-            reactor: self.reactor,
-            token,
         }
     }
 
@@ -83,13 +80,12 @@ impl SimulatedDriver {
 
     /// Goes on with an operation as far as it gets.
     fn attempt(&mut self, token: OpToken, outcomes: &mut Vec<(OpToken, Outcome)>) {
-        let waiter = self.waiter(token);
         let Some(in_flight) = self.in_flight.get_mut(&token) else {
             return;
         };
         let attempt = {
             let state = &mut *self.system.world.lock();
-            go_on(state, &self.receive_pool, waiter, in_flight)
+            go_on(state, &self.receive_pool, in_flight)
         };
         let result = match attempt {
             Attempt::Waits => return,
@@ -109,8 +105,8 @@ impl SimulatedDriver {
         result: io::Result<Output>,
         outcomes: &mut Vec<(OpToken, Outcome)>,
     ) {
-        let waiter = self.waiter(token);
         let in_flight = self.in_flight.remove(&token).expect("it is in flight");
+        let waiter = in_flight.waiter;
         let state = &mut *self.system.world.lock();
         if let Some(object) = socket_of(&in_flight.op) {
             state
@@ -118,7 +114,9 @@ impl SimulatedDriver {
                 .forget_waiter(&mut state.schedule, object, waiter);
         }
         state.schedule.record(Step::Ended(waiter, ending(&result)));
-        state.reactors[self.reactor].operations.remove(&token);
+        state.reactors[self.reactor]
+            .operations
+            .remove(&waiter.number);
         let outcome = Outcome {
             result,
             op: in_flight.op,
@@ -128,13 +126,12 @@ impl SimulatedDriver {
 
     /// Ends an operation that was asked to end early, where it can.
     fn end_early(&mut self, token: OpToken, outcomes: &mut Vec<(OpToken, Outcome)>) {
-        let waiter = self.waiter(token);
         let Some(in_flight) = self.in_flight.get(&token) else {
             return;
         };
         if socket_of(&in_flight.op).is_none() && in_flight.begun {
             let state = &mut *self.system.world.lock();
-            if !state.disks.cancel(&mut state.schedule, waiter) {
+            if !state.disks.cancel(&mut state.schedule, in_flight.waiter) {
                 return;
             }
         }
@@ -143,9 +140,11 @@ impl SimulatedDriver {
 
     /// Ends every operation, now that the reactor ends: files' as they would have ended later.
     fn end_all(&mut self, outcomes: &mut Vec<(OpToken, Outcome)>) {
-        let tokens: Vec<OpToken> = self.in_flight.keys().copied().collect();
-        for token in tokens {
-            let waiter = self.waiter(token);
+        let in_flight = self.in_flight.values();
+        let mut waiters: Vec<Waiter> = in_flight.map(|one| one.waiter).collect();
+        waiters.sort_unstable();
+        for waiter in waiters {
+            let token = waiter.token;
             if !self.is_dead() {
                 {
                     let state = &mut *self.system.world.lock();
@@ -191,16 +190,21 @@ impl Driver for SimulatedDriver {
     }
 
     fn submit(&mut self, token: OpToken, op: Op) {
+        self.operations += 1;
+        let waiter = Waiter {
+            reactor: self.reactor,
+            number: self.operations,
+            token,
+        };
         let state = &mut *self.system.world.lock();
         let (kind, object) = describe(&op);
-        state
-            .schedule
-            .record(Step::Submitted(self.waiter(token), kind));
+        state.schedule.record(Step::Submitted(waiter, kind));
         state.reactors[self.reactor]
             .operations
-            .insert(token, (kind, object));
+            .insert(waiter.number, (kind, object));
         let in_flight = InFlight {
             op,
+            waiter,
             moved: 0,
             begun: false,
         };
@@ -265,7 +269,8 @@ fn socket_of(op: &Op) -> Option<Handle> {
     }
 }
 
-fn go_on(state: &mut State, pool: &Pool, waiter: Waiter, in_flight: &mut InFlight) -> Attempt {
+fn go_on(state: &mut State, pool: &Pool, in_flight: &mut InFlight) -> Attempt {
+    let waiter = in_flight.waiter;
     let begun = std::mem::replace(&mut in_flight.begun, true);
     let moved = &mut in_flight.moved;
     match &mut in_flight.op {
