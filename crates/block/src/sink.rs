@@ -3,7 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
+
+use weir_reactor::TaskWaker;
 
 use crate::{Completion, Queue, Request};
 
@@ -46,7 +48,9 @@ pub fn submit_to(queue: &mut dyn Queue, batch: &mut VecDeque<Request>, sink: &dy
 #[derive(Default)]
 pub struct Completions {
     queue: RefCell<VecDeque<Completion>>,
-    waker: RefCell<Option<Waker>>,
+    waker: TaskWaker,
+    /// The task waits for the next one, and is woken for it.
+    is_awaited: Cell<bool>,
     /// Something was done at once since the task last waited.
     done_at_once: Cell<bool>,
 }
@@ -81,7 +85,8 @@ impl Completions {
         if let Some(completion) = self.pop() {
             return Poll::Ready(completion);
         }
-        *self.waker.borrow_mut() = Some(context.waker().clone());
+        self.waker.register(context);
+        self.is_awaited.set(true);
         Poll::Pending
     }
 
@@ -97,13 +102,12 @@ impl Completions {
 
     /// Has nobody woken by what comes: the task is about to look.
     pub fn forget_waker(&self) {
-        self.waker.borrow_mut().take();
+        self.is_awaited.set(false);
     }
 
     fn wake(&self) {
-        let waker = self.waker.borrow_mut().take();
-        if let Some(waker) = waker {
-            waker.wake();
+        if self.is_awaited.take() {
+            self.waker.wake();
         }
     }
 

@@ -15,6 +15,9 @@ use crate::{Handle, OpToken};
 pub(super) struct Waiter {
     /// Index of the reactor in the world.
     pub(super) reactor: usize,
+    /// Its place in the order in which the reactor submitted operations. The trace names it by that, and not by a slot, so that a
+    /// history does not depend on which slot is used again first.
+    pub(super) number: u64,
     pub(super) token: OpToken,
 }
 
@@ -73,12 +76,10 @@ impl fmt::Display for Step {
 
 impl fmt::Display for Waiter {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let OpToken { slot, generation } = self.token;
-        write!(
-            formatter,
-            "operation {slot}.{generation} of reactor {}",
-            self.reactor
-        )
+        let Waiter {
+            reactor, number, ..
+        } = self;
+        write!(formatter, "operation {number} of reactor {reactor}")
     }
 }
 
@@ -314,5 +315,5 @@ impl Mixer {
 }
 
 fn waiter_words(waiter: Waiter, more: u64) -> [u64; 3] {
-    [waiter.reactor as u64, waiter.token.to_word(), more]
+    [waiter.reactor as u64, waiter.number, more]
 }

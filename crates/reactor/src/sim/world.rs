@@ -13,7 +13,7 @@ use super::random::nanoseconds;
 use super::schedule::{Event, Schedule, Step};
 use super::settings::{Config, Crash, DiskConfig, Faults, HostId};
 use super::system::Starting;
-use crate::{Handle, Instant, OpToken, ReactorId};
+use crate::{Handle, Instant, ReactorId};
 
 pub(super) type Work = Box<dyn FnOnce() + Send>;
 
@@ -28,8 +28,8 @@ pub(super) struct ReactorState {
     pub(super) stalled_until: u64,
     /// Memory of its ring receives that readers hold, in bytes.
     pub(super) receive_bytes_held: usize,
-    /// Operations that it waits for, to be shown when nothing moves any more.
-    pub(super) operations: BTreeMap<OpToken, (&'static str, Handle)>,
+    /// Operations that it waits for, by number, to be shown when nothing moves any more.
+    pub(super) operations: BTreeMap<u64, (&'static str, Handle)>,
 }
 
 pub(super) struct HostState {
