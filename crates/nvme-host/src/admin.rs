@@ -17,12 +17,11 @@ use weir_nvme::feature::FeatureId;
 use weir_nvme::property::Property;
 use weir_nvme::status::CommandSet;
 use weir_nvme::{SglDescriptor, Sqe, Status};
-use weir_reactor::Reactor;
+use weir_reactor::{Key, Reactor, Slots};
 
 use crate::connection::{Connection, EndReason, Owner, within};
 use crate::options::HostIdentity;
 use crate::queue_pair::{Answer, Commands, Exposure, Payload};
-use crate::slab::Slab;
 
 /// Outstanding commands on an admin queue: those of one task at a time, keep-alives, event requests and aborts.
 pub(crate) const ADMIN_DEPTH: u16 = 32;
@@ -118,13 +117,18 @@ struct Call {
 
 #[derive(Default)]
 struct CallsState {
-    calls: Slab<Call>,
+    calls: Slots<Call>,
     ended: Option<EndReason>,
     end_waker: Option<Waker>,
 }
 
 /// Marks the user word of a call, on a connection whose other commands are somebody else's.
 pub(crate) const CALL: u64 = 1 << 63;
+
+/// The call of a user word.
+fn call_of(user: u64) -> Key {
+    Key::from_word(user & !CALL)
+}
 
 /// The calls in flight on one connection. It owns the commands whose user word has [`CALL`] set.
 #[derive(Default)]
@@ -133,16 +137,16 @@ pub(crate) struct Calls(RefCell<CallsState>);
 impl Commands for Calls {
     fn data(&self, user: u64, offset: u32, bytes: &[u8]) {
         let state = &mut *self.0.borrow_mut();
-        let call = state.calls.get_mut(user as u32);
+        let call = state.calls.get_mut(call_of(user));
         let start = offset as usize;
         call.data[start..start + bytes.len()].copy_from_slice(bytes);
     }
 
     fn answer(&self, user: u64, answer: Answer) {
         let state = &mut *self.0.borrow_mut();
-        let call = state.calls.get_mut(user as u32);
+        let call = state.calls.get_mut(call_of(user));
         if call.abandoned {
-            state.calls.remove(user as u32);
+            state.calls.remove(call_of(user));
             return;
         }
         call.answer = Some(answer);
@@ -157,8 +161,8 @@ impl Owner for Calls {
 
     fn unanswered(&self, user: u64, _: Exposure) {
         let state = &mut *self.0.borrow_mut();
-        if state.calls.get_mut(user as u32).abandoned {
-            state.calls.remove(user as u32);
+        if state.calls.get_mut(call_of(user)).abandoned {
+            state.calls.remove(call_of(user));
         }
     }
 
@@ -193,7 +197,7 @@ impl Calls {
 /// One call in flight. Dropping it leaves the command to the controller; its answer is then dropped.
 struct InFlight {
     calls: Rc<Calls>,
-    index: Option<u32>,
+    index: Option<Key>,
 }
 
 impl Future for InFlight {
@@ -345,7 +349,7 @@ impl Caller {
             index: Some(index),
         };
         self.connection
-            .submit(ask.sqe, ask.payload, CALL | u64::from(index));
+            .submit(ask.sqe, ask.payload, CALL | index.to_word());
         in_flight.await
     }
 

@@ -33,7 +33,6 @@ mod profile;
 mod queue;
 mod queue_pair;
 mod shared;
-mod slab;
 mod volume;
 
 pub use admin::CommandFailure;

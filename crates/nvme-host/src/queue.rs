@@ -19,7 +19,7 @@ use weir_block::{
 };
 use weir_memory::{Pool, Segment, Segments, View, Views, slice_views};
 use weir_nvme::Status;
-use weir_reactor::{Instant, Mailbox, Reactor, Task, Timer};
+use weir_reactor::{Instant, Key, Mailbox, Reactor, Slots, Task, Timer};
 
 use crate::admin::{CALL, Caller, Calls, QueueConnect};
 use crate::association::{CONNECT_TIMEOUT, socket_options};
@@ -30,7 +30,6 @@ use crate::plan::{Method, Piece, Plan};
 use crate::profile::Profile;
 use crate::queue_pair::{Answer, Commands, Exposure, Settings};
 use crate::shared::{Association, HomeMessage, Member, QueueMessage, Shared};
-use crate::slab::Slab;
 
 /// How often a command is submitted again after a status that allows it.
 const RETRIES_MAX: u32 = 8;
@@ -46,8 +45,6 @@ const QUEUE_CONNECTS: u32 = 5;
 const QUEUE_CONNECT_DELAY: Duration = Duration::from_millis(100);
 /// For how long a queue that is given up waits for its Disconnect.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Marks the user word of the second command of a fused pair.
-const SECOND: u64 = 1 << 62;
 
 /// One request.
 struct Flight {
@@ -92,7 +89,7 @@ enum Place {
 
 /// One piece of a request, as a command.
 struct Part {
-    flight: u32,
+    flight: Key,
     method: Method,
     piece: Piece,
     place: Place,
@@ -152,12 +149,12 @@ struct State {
     open: u32,
     /// The association whose end was ordered and not yet reported as done.
     closing: Option<u64>,
-    flights: Slab<Flight>,
-    parts: Slab<Part>,
+    flights: Slots<Flight>,
+    parts: Slots<Part>,
     /// Requests with pieces to be started.
-    waiting: VecDeque<u32>,
+    waiting: VecDeque<Key>,
     /// Parts to be submitted again.
-    ready: VecDeque<u32>,
+    ready: VecDeque<Key>,
     next_sequence: u64,
     /// What was submitted before is not tried again once it may have been carried out.
     fence_before: u64,
@@ -201,8 +198,8 @@ impl IoQueue {
             next_link: 0,
             open: 0,
             closing: None,
-            flights: Slab::default(),
-            parts: Slab::default(),
+            flights: Slots::default(),
+            parts: Slots::default(),
             waiting: VecDeque::new(),
             ready: VecDeque::new(),
             next_sequence: 0,
@@ -322,7 +319,7 @@ impl IoQueue {
     }
 
     /// The next part to be submitted on a connection with `room`.
-    fn next_part(&self, state: &mut State, room: usize) -> Option<u32> {
+    fn next_part(&self, state: &mut State, room: usize) -> Option<Key> {
         let needed = |method| 1 + usize::from(method == Method::CompareWrite);
         if let Some(&part) = state.ready.front() {
             if needed(state.parts.get_mut(part).method) > room {
@@ -367,7 +364,7 @@ impl IoQueue {
         Some(state.parts.insert(part))
     }
 
-    fn issue(&self, state: &mut State, link: usize, index: u32, now: Instant) {
+    fn issue(&self, state: &mut State, link: usize, index: Key, now: Instant) {
         let part = state.parts.get_mut(index);
         let flight = state.flights.get_mut(part.flight);
         let command = Command {
@@ -381,7 +378,7 @@ impl IoQueue {
         };
         let link = &state.links[link];
         let connection = &link.caller.connection;
-        let user = u64::from(index);
+        let user = index.to_word();
         part.found = None;
         if part.method == Method::Flush {
             part.flush = self.shared.durability.send_flush();
@@ -393,10 +390,8 @@ impl IoQueue {
             }
             Made::Fused(compare, write) => {
                 part.answers = 2;
-                let (first, second) = connection.submit_fused(
-                    (compare.0, compare.1, user),
-                    (write.0, write.1, user | SECOND),
-                );
+                let (first, second) =
+                    connection.submit_fused((compare.0, compare.1, user), (write.0, write.1, user));
                 (first, Some(second))
             }
         };
@@ -422,7 +417,7 @@ impl IoQueue {
         };
         state.flights.get_mut(index).cancelled = true;
         state.stop_starting(index, VolumeError::Cancelled);
-        let parts: Vec<(u32, Place)> = state
+        let parts: Vec<(Key, Place)> = state
             .parts
             .iter()
             .filter(|(_, part)| part.flight == index)
@@ -437,7 +432,7 @@ impl IoQueue {
                 Place::Held { .. } => {}
             }
         }
-        if let Some(flight) = state.flights.find_mut(index)
+        if let Some(flight) = state.flights.find(index)
             && flight.parts == 0
         {
             flight.error.get_or_insert(VolumeError::Cancelled);
@@ -452,7 +447,7 @@ impl IoQueue {
         }
     }
 
-    fn abort(&self, state: &mut State, index: u32) {
+    fn abort(&self, state: &mut State, index: Key) {
         let part = state.parts.get_mut(index);
         let Place::InFlight {
             generation,
@@ -478,9 +473,9 @@ impl IoQueue {
     }
 
     /// Data of a read.
-    fn part_data(&self, index: u32, offset: u32, bytes: &[u8]) {
+    fn part_data(&self, index: Key, offset: u32, bytes: &[u8]) {
         let state = &mut *self.state.borrow_mut();
-        let Some(part) = state.parts.find_mut(index) else {
+        let Some(part) = state.parts.find(index) else {
             return;
         };
         let flight = state.flights.get_mut(part.flight);
@@ -508,7 +503,7 @@ impl IoQueue {
     /// A command was answered.
     fn part_answer(&self, user: u64, answer: Answer) {
         let state = &mut *self.state.borrow_mut();
-        let index = user as u32;
+        let index = Key::from_word(user);
         if !self.member.active.load(Ordering::Relaxed) {
             self.member.active.store(true, Ordering::Relaxed);
         }
@@ -576,7 +571,7 @@ impl IoQueue {
     }
 
     /// The controller did a part: what that says of durability, and how the part ends.
-    fn note_done(&self, state: &mut State, index: u32) -> Result<(), VolumeError> {
+    fn note_done(&self, state: &mut State, index: Key) -> Result<(), VolumeError> {
         let durability = &self.shared.durability;
         let part = state.parts.get_mut(index);
         let operation = &state.flights.get_mut(part.flight).operation;
@@ -600,7 +595,7 @@ impl IoQueue {
     /// A command will not be answered: its connection ended.
     fn part_unanswered(&self, user: u64, exposure: Exposure, generation: u64) {
         let state = &mut *self.state.borrow_mut();
-        let index = user as u32;
+        let index = Key::from_word(user);
         let part = state.parts.get_mut(index);
         let exposed = part.method.modifies() && exposure == Exposure::Possible;
         if exposed {
@@ -617,7 +612,7 @@ impl IoQueue {
     }
 
     /// A part that has had no effect, or can have none any more, is tried again, or ends.
-    fn requeue(&self, state: &mut State, index: u32) {
+    fn requeue(&self, state: &mut State, index: Key) {
         let ended = state.ended || state.profile.is_none();
         let fence_before = state.fence_before;
         let part = state.parts.get_mut(index);
@@ -640,7 +635,7 @@ impl IoQueue {
         self.end_part(state, index, Err(error));
     }
 
-    fn end_part(&self, state: &mut State, index: u32, result: Result<(), VolumeError>) {
+    fn end_part(&self, state: &mut State, index: Key, result: Result<(), VolumeError>) {
         let part = state.parts.remove(index);
         // An earlier try may have been carried out, whatever is said of the last one.
         let result = result.map_err(|error| match part.uncertain {
@@ -678,7 +673,7 @@ impl IoQueue {
         }
     }
 
-    fn end_flight(&self, state: &mut State, index: u32) {
+    fn end_flight(&self, state: &mut State, index: Key) {
         let flight = state.flights.remove(index);
         let result = flight
             .error
@@ -707,7 +702,7 @@ impl IoQueue {
         self.sink.borrow_mut().take();
         let state = &mut *self.state.borrow_mut();
         state.leaving = Leaving::Draining;
-        let unstarted: Vec<u32> = state.flights.iter().map(|(index, _)| index).collect();
+        let unstarted: Vec<Key> = state.flights.iter().map(|(index, _)| index).collect();
         for index in unstarted {
             let flight = state.flights.get_mut(index);
             flight.cancelled = true;
@@ -717,7 +712,7 @@ impl IoQueue {
                 self.end_flight(state, index);
             }
         }
-        let idle: Vec<u32> = state
+        let idle: Vec<Key> = state
             .parts
             .iter()
             .filter(|(_, part)| matches!(part.place, Place::Ready | Place::Delayed { .. }))
@@ -836,7 +831,7 @@ impl IoQueue {
         }
         // The namespace is gone: what was not sent fails; what was sent is answered.
         state.profile = None;
-        let waiting: Vec<u32> = state.waiting.iter().copied().collect();
+        let waiting: Vec<Key> = state.waiting.iter().copied().collect();
         for index in waiting {
             state.stop_starting(index, VolumeError::Lost);
             if state.flights.get_mut(index).parts == 0 {
@@ -848,7 +843,7 @@ impl IoQueue {
 
     /// Ends the parts that are neither in flight nor held.
     fn end_idle(&self, state: &mut State, error: VolumeError) {
-        let idle: Vec<u32> = state
+        let idle: Vec<Key> = state
             .parts
             .iter()
             .filter(|(_, part)| matches!(part.place, Place::Ready | Place::Delayed { .. }))
@@ -863,7 +858,7 @@ impl IoQueue {
     fn end(&self) {
         let state = &mut *self.state.borrow_mut();
         state.ended = true;
-        let waiting: Vec<u32> = state.waiting.iter().copied().collect();
+        let waiting: Vec<Key> = state.waiting.iter().copied().collect();
         for index in waiting {
             state.stop_starting(index, VolumeError::Lost);
             if state.flights.get_mut(index).parts == 0 {
@@ -877,7 +872,7 @@ impl IoQueue {
     /// Nothing of association `generation` can take effect any more.
     fn release(&self, generation: u64) {
         let state = &mut *self.state.borrow_mut();
-        let held: Vec<u32> = state
+        let held: Vec<Key> = state
             .parts
             .iter()
             .filter(|(_, part)| part.place == Place::Held { generation })
@@ -895,7 +890,7 @@ impl IoQueue {
             return;
         }
         // Nothing can be sent now, so nothing that waits need be.
-        let waiting: Vec<u32> = state.waiting.iter().copied().collect();
+        let waiting: Vec<Key> = state.waiting.iter().copied().collect();
         for index in waiting {
             let flight = state.flights.get_mut(index);
             if flight.plan.method.modifies() {
@@ -905,7 +900,7 @@ impl IoQueue {
                 }
             }
         }
-        let idle: Vec<u32> = state
+        let idle: Vec<Key> = state
             .parts
             .iter()
             .filter(|(_, part)| part.method.modifies())
@@ -1073,7 +1068,7 @@ impl State {
 
     /// No further piece of this request is started; where that leaves one undone, the request fails with `error`, however
     /// those that were started end.
-    fn stop_starting(&mut self, index: u32, error: VolumeError) {
+    fn stop_starting(&mut self, index: Key, error: VolumeError) {
         let flight = self.flights.get_mut(index);
         let pieces = flight.plan.pieces();
         if flight.started < pieces {
@@ -1220,7 +1215,7 @@ impl Commands for LinkOwner {
         if user & CALL != 0 {
             self.calls.data(user, offset, bytes);
         } else if let Some(queue) = self.queue.upgrade() {
-            queue.part_data(user as u32, offset, bytes);
+            queue.part_data(Key::from_word(user), offset, bytes);
         }
     }
 

@@ -11,6 +11,9 @@ struct Slot<T> {
     entry: Option<T>,
 }
 
+/// Generations after which a place begins anew.
+const GENERATION_MAX: u32 = u32::MAX >> 1;
+
 /// Names an entry while it is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
@@ -21,7 +24,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// Both parts in one word.
+    /// Both parts in one word, whose topmost bit is 0.
     #[must_use]
     pub fn to_word(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.slot)
@@ -116,7 +119,7 @@ impl<T> Slots<T> {
             place.generation, key.generation,
             "a request was completed twice"
         );
-        place.generation = place.generation.wrapping_add(1);
+        place.generation = (place.generation + 1) & GENERATION_MAX;
         self.free.push(key.slot);
         place.entry.take().expect("a request was completed twice")
     }
