@@ -163,6 +163,10 @@ pub(crate) struct State {
 }
 
 impl State {
+    fn image(&self, name: &str) -> Result<Arc<Image>, i64> {
+        self.images.get(name).cloned().ok_or(ENOENT)
+    }
+
     /// A pool's number; it has one from the first question on.
     pub(crate) fn number_of(&mut self, pool: &str) -> i64 {
         let known = self.pools.iter().position(|known| known == pool);
@@ -665,31 +669,30 @@ impl Cluster {
 
     /// What goes wrong from now on, or a question. See the branches.
     pub(crate) fn command(&self, command: &str) -> i64 {
+        self.try_command(command).unwrap_or_else(|errno| -errno)
+    }
+
+    fn try_command(&self, command: &str) -> Result<i64, i64> {
         let words: Vec<&str> = command.split_whitespace().collect();
         let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
         let class = |at: usize| match words.get(at) {
-            Some(&"read") => Some(Class::Read),
-            Some(&"write") => Some(Class::Write),
-            Some(&"flush") => Some(Class::Flush),
-            _ => None,
+            Some(&"read") => Ok(Class::Read),
+            Some(&"write") => Ok(Class::Write),
+            Some(&"flush") => Ok(Class::Flush),
+            _ => Err(EINVAL),
         };
         let mut state = lock(&self.state);
         match words[..] {
             ["work_us", _] => state.work = Duration::from_micros(number(1).unwrap_or(0)),
             ["latency_us", _] => state.latency = Duration::from_micros(number(1).unwrap_or(0)),
-            ["ended"] => return self.ended.load(Ordering::Relaxed) as i64,
-            ["spent_ns"] => return self.spent_ns.load(Ordering::Relaxed) as i64,
+            ["ended"] => return Ok(self.ended.load(Ordering::Relaxed) as i64),
+            ["spent_ns"] => return Ok(self.spent_ns.load(Ordering::Relaxed) as i64),
             ["hang", _] => {
-                let Some(class) = class(1) else {
-                    return -EINVAL;
-                };
-                state.hung.insert(class);
+                state.hung.insert(class(1)?);
             }
             ["hang", _, name] => {
-                let (Some(class), Some(image)) = (class(1), state.images.get(name).cloned()) else {
-                    return -EINVAL;
-                };
-                state.hung_images.push((class, image));
+                let image = state.image(name)?;
+                state.hung_images.push((class(1)?, image));
             }
             // What hung is done now, where its client is not refused.
             ["release"] => {
@@ -703,9 +706,9 @@ impl Cluster {
                 }
             }
             [what @ ("fail" | "late" | "done_later"), _, value, count] => {
-                let (Some(class), Ok(value), Ok(left)) = (class(1), value.parse(), count.parse())
-                else {
-                    return -EINVAL;
+                let class = class(1)?;
+                let (Ok(value), Ok(left)) = (value.parse(), count.parse()) else {
+                    return Err(EINVAL);
                 };
                 let action = match what {
                     "fail" => Action::Fail(value as i64),
@@ -729,9 +732,11 @@ impl Cluster {
                     .blocklist
                     .insert(address.to_owned(), BLOCKLIST_SECONDS);
             }
-            ["is_blocklisted", address] => return i64::from(state.blocklist.contains_key(address)),
+            ["is_blocklisted", address] => {
+                return Ok(i64::from(state.blocklist.contains_key(address)));
+            }
             ["blocklisted_seconds", address] => {
-                return state.blocklist.get(address).copied().map_or(0, i64::from);
+                return Ok(state.blocklist.get(address).copied().map_or(0, i64::from));
             }
             ["break_fails", _] => {
                 let errno = number(1).unwrap_or(0) as i64;
@@ -748,27 +753,26 @@ impl Cluster {
                     _ => state.metadata_fails.push(errno),
                 }
             }
-            ["connect_hangs", what] => {
-                state.connect_hangs = what == "on";
-                self.changed.notify_all();
-            }
-            ["open_hangs", what] => {
-                state.open_hangs = what == "on";
-                self.changed.notify_all();
-            }
-            ["acquire_hangs", what] => {
-                state.acquire_hangs = what == "on";
-                self.changed.notify_all();
-            }
-            ["watchers_hang", what] => {
-                state.watchers_hang = what == "on";
+            [
+                what @ ("connect_hangs" | "open_hangs" | "acquire_hangs" | "watchers_hang"
+                | "resize_hangs" | "size_hangs" | "close_hangs"),
+                on,
+            ] => {
+                let hangs = match what {
+                    "connect_hangs" => &mut state.connect_hangs,
+                    "open_hangs" => &mut state.open_hangs,
+                    "acquire_hangs" => &mut state.acquire_hangs,
+                    "watchers_hang" => &mut state.watchers_hang,
+                    "resize_hangs" => &mut state.resize_hangs,
+                    "size_hangs" => &mut state.size_hangs,
+                    _ => &mut state.close_hangs,
+                };
+                *hangs = on == "on";
                 self.changed.notify_all();
             }
             // The placement group of its header does not answer; or answers so often yet.
             ["watchers_hang", name, what] => {
-                let Some(image) = state.images.get(name).cloned() else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 state
                     .watchers_hang_of
                     .retain(|(hung, _)| !Arc::ptr_eq(hung, &image));
@@ -776,26 +780,22 @@ impl Cluster {
                     ("on", _) => state.watchers_hang_of.push((image, 0)),
                     ("off", _) => {}
                     (_, Some(after)) => state.watchers_hang_of.push((image, after)),
-                    _ => return -EINVAL,
+                    _ => return Err(EINVAL),
                 }
                 self.changed.notify_all();
             }
-            ["watchers_asked"] => return state.watchers_asked as i64,
+            ["watchers_asked"] => return Ok(state.watchers_asked as i64),
             ["watchers_asked", name] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
-                return image.watchers_asked.load(Ordering::Relaxed) as i64;
+                let image = state.image(name)?;
+                return Ok(image.watchers_asked.load(Ordering::Relaxed) as i64);
             }
-            ["asking"] => return state.asking as i64,
-            ["sizes_asked"] => return state.sizes_asked as i64,
-            ["sizing"] => return state.sizing as i64,
-            ["closing"] => return state.closing as i64,
+            ["asking"] => return Ok(state.asking as i64),
+            ["sizes_asked"] => return Ok(state.sizes_asked as i64),
+            ["sizing"] => return Ok(state.sizing as i64),
+            ["closing"] => return Ok(state.closing as i64),
             // Those that watch the image now do so no more, until they do again.
             ["watch", name, what] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 // In this order, and both at once, as where they are given up.
                 let (mut watchers, mut lost) = (lock(&image.watchers), lock(&image.lost_watchers));
                 let (mut watches, mut unwatched) =
@@ -812,25 +812,21 @@ impl Cluster {
                 }
             }
             ["is_watched", name, address] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
-                return i64::from(lock(&image.watchers).iter().any(|of| of == address));
+                let image = state.image(name)?;
+                return Ok(i64::from(
+                    lock(&image.watchers).iter().any(|of| of == address),
+                ));
             }
-            ["connecting"] => return state.connecting as i64,
-            ["opening"] => return state.opening as i64,
-            ["acquiring"] => return state.acquiring as i64,
+            ["connecting"] => return Ok(state.connecting as i64),
+            ["opening"] => return Ok(state.opening as i64),
+            ["acquiring"] => return Ok(state.acquiring as i64),
             // As `rbd config image set` and `rbd config image rm`.
             ["configure", name, key, value] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 lock(&image.metadata).insert(format!("conf_{key}"), value.to_owned());
             }
             ["unconfigure", name, key] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 lock(&image.metadata).remove(&format!("conf_{key}"));
             }
             ["image", name, _] => {
@@ -839,43 +835,23 @@ impl Cluster {
                 pool.clone_into(&mut lock(&image.data_pool));
                 state.images.insert(name.to_owned(), image);
             }
-            ["resize_hangs", what] => {
-                state.resize_hangs = what == "on";
-                self.changed.notify_all();
-            }
-            ["size_hangs", what] => {
-                state.size_hangs = what == "on";
-                self.changed.notify_all();
-            }
-            ["close_hangs", what] => {
-                state.close_hangs = what == "on";
-                self.changed.notify_all();
-            }
             ["resize", name, _] => {
-                let Some(image) = state.images.get(name).cloned() else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 drop(state);
                 image.resize(number(2).unwrap_or(0));
             }
             // Another client takes the lock: by force, as when it believes the holder dead.
             ["metadata", name, key, ref value @ ..] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 lock(&image.metadata).insert(key.to_owned(), value.join(" "));
             }
             ["unlock", name, address] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 *lock(&image.owner) = None;
                 lock(&image.watchers).retain(|watcher| watcher != address);
             }
             ["lock", name, address, alive] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 *lock(&image.owner) = Some(Owner {
                     address: address.to_owned(),
                     kept: true,
@@ -887,53 +863,39 @@ impl Cluster {
                 }
             }
             ["features", name, _] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 image
                     .features
                     .store(number(2).unwrap_or(0), Ordering::Relaxed);
             }
             // As `rbd create --stripe-unit BYTES --stripe-count COUNT`.
             ["stripe", name, _, _] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 let (unit_bytes, count) = (number(2).unwrap_or(0), number(3).unwrap_or(0));
                 *lock(&image.striping) = Striping { unit_bytes, count };
             }
             ["byte", name, _] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 let at = number(2).unwrap_or(0) as usize;
-                return lock(&image.data)
-                    .get(at)
-                    .map_or(-EINVAL, |&byte| i64::from(byte));
+                let byte = lock(&image.data).get(at).copied();
+                return byte.map(i64::from).ok_or(EINVAL);
             }
             ["is_locked", name] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
-                return i64::from(lock(&image.owner).is_some());
+                let image = state.image(name)?;
+                return Ok(i64::from(lock(&image.owner).is_some()));
             }
-            ["held"] => return state.held.len() as i64,
-            ["clients"] => return state.clients as i64,
+            ["held"] => return Ok(state.held.len() as i64),
+            ["clients"] => return Ok(state.clients as i64),
             ["configured", option] => {
                 let value = state.configured.get(option);
-                return value
-                    .and_then(|value| value.parse().ok())
-                    .unwrap_or(-EINVAL);
+                return value.and_then(|value| value.parse().ok()).ok_or(EINVAL);
             }
             ["performed", _] => {
-                let Some(class) = class(1) else {
-                    return -EINVAL;
-                };
-                return state.performed.get(&class).copied().unwrap_or(0) as i64;
+                return Ok(state.performed.get(&class(1)?).copied().unwrap_or(0) as i64);
             }
-            _ => return -EINVAL,
+            _ => return Err(EINVAL),
         }
-        0
+        Ok(0)
     }
 }
 
