@@ -1,6 +1,6 @@
 //! Clusters, their clients and images, and what goes wrong with them.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::ffi::{c_char, c_void};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -105,6 +105,19 @@ pub(crate) fn cluster(name: &str) -> Arc<Cluster> {
     Arc::clone(found)
 }
 
+/// Calls that can be told to hang (`connect_hangs on`), whose waiting ones can be counted (`connecting`), and that can be told to fail
+/// (`connect_fails 5`).
+const CALLS: [(&str, &str); 8] = [
+    ("connect", "connecting"),
+    ("open", "opening"),
+    ("close", "closing"),
+    ("acquire", "acquiring"),
+    ("break", "breaking"),
+    ("metadata", "signing"),
+    ("resize", "resizing"),
+    ("size", "sizing"),
+];
+
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) images: BTreeMap<String, Arc<Image>>,
@@ -113,23 +126,10 @@ pub(crate) struct State {
     pools: Vec<String>,
     /// For how many seconds each is refused.
     pub(crate) blocklist: HashMap<String, u32>,
-    /// The next attempts to break a lock end with these.
-    pub(crate) break_fails: Vec<i64>,
-    /// The next attempts to connect, to take a lock, and to keep something with an image end with these.
-    pub(crate) connect_fails: Vec<i64>,
-    pub(crate) acquire_fails: Vec<i64>,
-    pub(crate) metadata_fails: Vec<i64>,
-    /// Who connects waits, and who opens an image.
-    pub(crate) connect_hangs: bool,
-    pub(crate) open_hangs: bool,
-    /// Who resizes an image waits.
-    pub(crate) resize_hangs: bool,
-    /// Who asks how long an image is waits with the answer, if nobody does yet.
-    pub(crate) size_hangs: bool,
-    /// Who closes an image waits.
-    pub(crate) close_hangs: bool,
-    /// Locks are taken only when this is off again.
-    pub(crate) acquire_hangs: bool,
+    /// Calls of one of [`CALLS`] that wait, how many do, and errors with which the next ones end.
+    hangs: BTreeSet<String>,
+    waiting: HashMap<String, u64>,
+    fails: HashMap<String, Vec<i64>>,
     /// Who asks for the watchers of an image waits; and who does of one of these, when that was answered so often.
     pub(crate) watchers_hang: bool,
     pub(crate) watchers_hang_of: Vec<(Arc<Image>, u64)>,
@@ -137,12 +137,7 @@ pub(crate) struct State {
     pub(crate) watchers_asked: u64,
     pub(crate) sizes_asked: u64,
     /// How many wait so.
-    pub(crate) connecting: u64,
-    pub(crate) opening: u64,
-    pub(crate) acquiring: u64,
     pub(crate) asking: u64,
-    pub(crate) sizing: u64,
-    pub(crate) closing: u64,
     pub(crate) clients: u64,
     /// What the client that connected last has configured.
     configured: HashMap<String, String>,
@@ -163,6 +158,11 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// How many calls of a kind hang.
+    pub(crate) fn waiting(&self, call: &str) -> u64 {
+        self.waiting.get(call).copied().unwrap_or(0)
+    }
+
     fn image(&self, name: &str) -> Result<Arc<Image>, i64> {
         self.images.get(name).cloned().ok_or(ENOENT)
     }
@@ -667,6 +667,19 @@ impl Cluster {
         thread.spawn(read).expect("a thread can be had");
     }
 
+    /// Waits for as long as calls of a kind hang, and fails where the next one is to.
+    pub(crate) fn pass(&self, call: &str) -> Result<(), i64> {
+        let mut state = lock(&self.state);
+        *state.waiting.entry(call.to_owned()).or_default() += 1;
+        let waited = self
+            .changed
+            .wait_while(state, |state| state.hangs.contains(call));
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        *state.waiting.entry(call.to_owned()).or_default() -= 1;
+        let fails = state.fails.get_mut(call);
+        fails.and_then(Vec::pop).map_or(Ok(()), Err)
+    }
+
     /// What goes wrong from now on, or a question. See the branches.
     pub(crate) fn command(&self, command: &str) -> i64 {
         self.try_command(command).unwrap_or_else(|errno| -errno)
@@ -682,6 +695,27 @@ impl Cluster {
             _ => Err(EINVAL),
         };
         let mut state = lock(&self.state);
+        if let [what] = words[..]
+            && let Some((call, _)) = CALLS.iter().find(|(_, waiting)| *waiting == what)
+        {
+            return Ok(state.waiting(call) as i64);
+        }
+        if let [what, value] = words[..]
+            && let Some((call, verb)) = what.rsplit_once('_')
+            && CALLS.iter().any(|(name, _)| *name == call)
+        {
+            match verb {
+                "hangs" if value == "on" => drop(state.hangs.insert(call.to_owned())),
+                "hangs" => drop(state.hangs.remove(call)),
+                "fails" => {
+                    let errno = value.parse().map_err(|_| EINVAL)?;
+                    state.fails.entry(call.to_owned()).or_default().push(errno);
+                }
+                _ => return Err(EINVAL),
+            }
+            self.changed.notify_all();
+            return Ok(0);
+        }
         match words[..] {
             ["work_us", _] => state.work = Duration::from_micros(number(1).unwrap_or(0)),
             ["latency_us", _] => state.latency = Duration::from_micros(number(1).unwrap_or(0)),
@@ -738,36 +772,8 @@ impl Cluster {
             ["blocklisted_seconds", address] => {
                 return Ok(state.blocklist.get(address).copied().map_or(0, i64::from));
             }
-            ["break_fails", _] => {
-                let errno = number(1).unwrap_or(0) as i64;
-                state.break_fails.push(errno);
-            }
-            [
-                what @ ("connect_fails" | "acquire_fails" | "metadata_fails"),
-                _,
-            ] => {
-                let errno = number(1).unwrap_or(0) as i64;
-                match what {
-                    "connect_fails" => state.connect_fails.push(errno),
-                    "acquire_fails" => state.acquire_fails.push(errno),
-                    _ => state.metadata_fails.push(errno),
-                }
-            }
-            [
-                what @ ("connect_hangs" | "open_hangs" | "acquire_hangs" | "watchers_hang"
-                | "resize_hangs" | "size_hangs" | "close_hangs"),
-                on,
-            ] => {
-                let hangs = match what {
-                    "connect_hangs" => &mut state.connect_hangs,
-                    "open_hangs" => &mut state.open_hangs,
-                    "acquire_hangs" => &mut state.acquire_hangs,
-                    "watchers_hang" => &mut state.watchers_hang,
-                    "resize_hangs" => &mut state.resize_hangs,
-                    "size_hangs" => &mut state.size_hangs,
-                    _ => &mut state.close_hangs,
-                };
-                *hangs = on == "on";
+            ["watchers_hang", what] => {
+                state.watchers_hang = what == "on";
                 self.changed.notify_all();
             }
             // The placement group of its header does not answer; or answers so often yet.
@@ -791,8 +797,6 @@ impl Cluster {
             }
             ["asking"] => return Ok(state.asking as i64),
             ["sizes_asked"] => return Ok(state.sizes_asked as i64),
-            ["sizing"] => return Ok(state.sizing as i64),
-            ["closing"] => return Ok(state.closing as i64),
             // Those that watch the image now do so no more, until they do again.
             ["watch", name, what] => {
                 let image = state.image(name)?;
@@ -817,9 +821,6 @@ impl Cluster {
                     lock(&image.watchers).iter().any(|of| of == address),
                 ));
             }
-            ["connecting"] => return Ok(state.connecting as i64),
-            ["opening"] => return Ok(state.opening as i64),
-            ["acquiring"] => return Ok(state.acquiring as i64),
             // As `rbd config image set` and `rbd config image rm`.
             ["configure", name, key, value] => {
                 let image = state.image(name)?;
