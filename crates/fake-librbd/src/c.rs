@@ -169,18 +169,12 @@ pub unsafe extern "C" fn rados_connect(rados: *mut c_void) -> c_int {
         return -(ENOENT as c_int);
     };
     let cluster = cluster(&name);
-    let mut state = lock(&cluster.state);
-    state.connecting += 1;
-    let waited = cluster
-        .changed
-        .wait_while(state, |state| state.connect_hangs);
-    let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-    state.connecting -= 1;
+    if let Err(errno) = cluster.pass("connect") {
+        return -(errno as c_int);
+    }
+    let state = lock(&cluster.state);
     if state.monitors_down {
         return -(ETIMEDOUT as c_int);
-    }
-    if let Some(errno) = state.connect_fails.pop() {
-        return -(errno as c_int);
     }
     if state.key_refused {
         return -(EPERM as c_int);
@@ -375,35 +369,31 @@ unsafe fn open(
 ) -> c_int {
     // SAFETY: as in librbd.h.
     let (context, name) = unsafe { (at::<IoContext>(context), text(name)) };
-    let cluster = &context.client.cluster;
-    let mut state = lock(&cluster.state);
-    state.opening += 1;
-    let waited = cluster.changed.wait_while(state, |state| state.open_hangs);
-    let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-    state.opening -= 1;
-    drop(state);
-    let opened = context.image(&name).and_then(|stored| {
-        let held = match snapshot.is_null() {
-            true => None,
-            false => {
-                // SAFETY: a string that ends.
-                let snapshot = unsafe { text(snapshot) };
-                let held = lock(&stored.snapshots).get(&snapshot).cloned();
-                Some(held.ok_or(ENOENT)?)
+    let passed = context.client.cluster.pass("open");
+    let opened = passed
+        .and_then(|()| context.image(&name))
+        .and_then(|stored| {
+            let held = match snapshot.is_null() {
+                true => None,
+                false => {
+                    // SAFETY: a string that ends.
+                    let snapshot = unsafe { text(snapshot) };
+                    let held = lock(&stored.snapshots).get(&snapshot).cloned();
+                    Some(held.ok_or(ENOENT)?)
+                }
+            };
+            let read_only = read_only || held.is_some();
+            if !read_only {
+                lock(&stored.watchers).push(context.client.address.clone());
             }
-        };
-        let read_only = read_only || held.is_some();
-        if !read_only {
-            lock(&stored.watchers).push(context.client.address.clone());
-        }
-        Ok(Open {
-            image: stored,
-            client: Arc::clone(&context.client),
-            read_only,
-            snapshot: held,
-            asked: AtomicBool::new(false),
-        })
-    });
+            Ok(Open {
+                image: stored,
+                client: Arc::clone(&context.client),
+                read_only,
+                snapshot: held,
+                asked: AtomicBool::new(false),
+            })
+        });
     result(opened.map(|open| {
         let open = Arc::new(open);
         // SAFETY: the caller's variable.
@@ -437,13 +427,7 @@ pub unsafe extern "C" fn rbd_open_read_only(
 pub unsafe extern "C" fn rbd_close(image: *mut c_void) -> c_int {
     // SAFETY: made by `open`, and closed once.
     let handle = unsafe { Box::from_raw(image.cast::<Handle>()) };
-    let cluster = &handle.open.client.cluster;
-    let mut state = lock(&cluster.state);
-    state.closing += 1;
-    let waited = cluster.changed.wait_while(state, |state| state.close_hangs);
-    let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-    state.closing -= 1;
-    drop(state);
+    let closed = handle.open.client.cluster.pass("close");
     let (open, address) = (&handle.open, &handle.open.client.address);
     // In this order, as librbd: who watches no more has no lock. A client that is refused cannot give it up.
     let gives_up = !open.read_only && !open.client.is_blocklisted();
@@ -457,7 +441,7 @@ pub unsafe extern "C" fn rbd_close(image: *mut c_void) -> c_int {
             break;
         }
     }
-    0
+    result(closed)
 }
 
 /// `rbd_image_info_t`.
@@ -507,16 +491,12 @@ pub unsafe extern "C" fn rbd_get_size(image: *mut c_void, size: *mut u64) -> c_i
     let cluster = &open.client.cluster;
     let mut state = lock(&cluster.state);
     state.sizes_asked += 1;
-    if state.size_hangs && state.sizing == 0 {
-        state.sizing += 1;
-        let waited = cluster.changed.wait_while(state, |state| state.size_hangs);
-        state = waited.unwrap_or_else(PoisonError::into_inner);
-        state.sizing -= 1;
-    }
+    let hangs = state.waiting("size") == 0;
     drop(state);
+    let passed = if hangs { cluster.pass("size") } else { Ok(()) };
     // SAFETY: the caller's variable.
     unsafe { *size = bytes };
-    0
+    result(passed)
 }
 
 #[unsafe(no_mangle)]
@@ -562,11 +542,9 @@ pub unsafe extern "C" fn rbd_resize2(
     if size < bytes_of(open) && !may_shrink {
         return -(EINVAL as c_int);
     }
-    let cluster = &open.client.cluster;
-    let waited = cluster
-        .changed
-        .wait_while(lock(&cluster.state), |state| state.resize_hangs);
-    drop(waited.unwrap_or_else(PoisonError::into_inner));
+    if let Err(errno) = open.client.cluster.pass("resize") {
+        return -(errno as c_int);
+    }
     open.image.resize(size);
     0
 }
@@ -891,18 +869,9 @@ pub unsafe extern "C" fn rbd_lock_acquire(image: *mut c_void, _mode: c_int) -> c
     if open.client.is_blocklisted() {
         return -(ESHUTDOWN as c_int);
     }
-    let cluster = &open.client.cluster;
-    let mut state = lock(&cluster.state);
-    state.acquiring += 1;
-    let waited = cluster
-        .changed
-        .wait_while(state, |state| state.acquire_hangs);
-    let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-    state.acquiring -= 1;
-    if let Some(errno) = state.acquire_fails.pop() {
+    if let Err(errno) = open.client.cluster.pass("acquire") {
         return -(errno as c_int);
     }
-    drop(state);
     open.asked.store(true, Ordering::Relaxed);
     let mut owner = lock(&open.image.owner);
     if owner
@@ -999,8 +968,7 @@ pub unsafe extern "C" fn rbd_lock_break(
 ) -> c_int {
     // SAFETY: as in librbd.h.
     let (open, holder) = unsafe { (opened(image), text(holder)) };
-    let mut state = lock(&open.client.cluster.state);
-    if let Some(errno) = state.break_fails.pop() {
+    if let Err(errno) = open.client.cluster.pass("break") {
         // It has been given up meanwhile.
         if errno == ENOENT {
             lock(&open.image.owner).take();
@@ -1019,6 +987,7 @@ pub unsafe extern "C" fn rbd_lock_break(
             lock(&open.image.owner).clone_from(&taken);
             return -(EINVAL as c_int);
         }
+        let mut state = lock(&open.client.cluster.state);
         state.blocklist.insert(holder, BLOCKLIST_SECONDS);
     }
     0
@@ -1048,7 +1017,7 @@ pub unsafe extern "C" fn rbd_metadata_set(
 ) -> c_int {
     // SAFETY: as in librbd.h.
     let (open, key, value) = unsafe { (opened(image), text(key), text(value)) };
-    if let Some(errno) = lock(&open.client.cluster.state).metadata_fails.pop() {
+    if let Err(errno) = open.client.cluster.pass("metadata") {
         return -(errno as c_int);
     }
     lock(&open.image.metadata).insert(key, value);

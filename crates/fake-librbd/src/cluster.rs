@@ -1,6 +1,6 @@
 //! Clusters, their clients and images, and what goes wrong with them.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::ffi::{c_char, c_void};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -105,6 +105,19 @@ pub(crate) fn cluster(name: &str) -> Arc<Cluster> {
     Arc::clone(found)
 }
 
+/// Calls that can be told to hang (`connect_hangs on`), whose waiting ones can be counted (`connecting`), and that can be told to fail
+/// (`connect_fails 5`).
+const CALLS: [(&str, &str); 8] = [
+    ("connect", "connecting"),
+    ("open", "opening"),
+    ("close", "closing"),
+    ("acquire", "acquiring"),
+    ("break", "breaking"),
+    ("metadata", "signing"),
+    ("resize", "resizing"),
+    ("size", "sizing"),
+];
+
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) images: BTreeMap<String, Arc<Image>>,
@@ -113,23 +126,10 @@ pub(crate) struct State {
     pools: Vec<String>,
     /// For how many seconds each is refused.
     pub(crate) blocklist: HashMap<String, u32>,
-    /// The next attempts to break a lock end with these.
-    pub(crate) break_fails: Vec<i64>,
-    /// The next attempts to connect, to take a lock, and to keep something with an image end with these.
-    pub(crate) connect_fails: Vec<i64>,
-    pub(crate) acquire_fails: Vec<i64>,
-    pub(crate) metadata_fails: Vec<i64>,
-    /// Who connects waits, and who opens an image.
-    pub(crate) connect_hangs: bool,
-    pub(crate) open_hangs: bool,
-    /// Who resizes an image waits.
-    pub(crate) resize_hangs: bool,
-    /// Who asks how long an image is waits with the answer, if nobody does yet.
-    pub(crate) size_hangs: bool,
-    /// Who closes an image waits.
-    pub(crate) close_hangs: bool,
-    /// Locks are taken only when this is off again.
-    pub(crate) acquire_hangs: bool,
+    /// Calls of one of [`CALLS`] that wait, how many do, and errors with which the next ones end.
+    hangs: BTreeSet<String>,
+    waiting: HashMap<String, u64>,
+    fails: HashMap<String, Vec<i64>>,
     /// Who asks for the watchers of an image waits; and who does of one of these, when that was answered so often.
     pub(crate) watchers_hang: bool,
     pub(crate) watchers_hang_of: Vec<(Arc<Image>, u64)>,
@@ -137,12 +137,7 @@ pub(crate) struct State {
     pub(crate) watchers_asked: u64,
     pub(crate) sizes_asked: u64,
     /// How many wait so.
-    pub(crate) connecting: u64,
-    pub(crate) opening: u64,
-    pub(crate) acquiring: u64,
     pub(crate) asking: u64,
-    pub(crate) sizing: u64,
-    pub(crate) closing: u64,
     pub(crate) clients: u64,
     /// What the client that connected last has configured.
     configured: HashMap<String, String>,
@@ -163,6 +158,15 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// How many calls of a kind hang.
+    pub(crate) fn waiting(&self, call: &str) -> u64 {
+        self.waiting.get(call).copied().unwrap_or(0)
+    }
+
+    fn image(&self, name: &str) -> Result<Arc<Image>, i64> {
+        self.images.get(name).cloned().ok_or(ENOENT)
+    }
+
     /// A pool's number; it has one from the first question on.
     pub(crate) fn number_of(&mut self, pool: &str) -> i64 {
         let known = self.pools.iter().position(|known| known == pool);
@@ -663,33 +667,66 @@ impl Cluster {
         thread.spawn(read).expect("a thread can be had");
     }
 
+    /// Waits for as long as calls of a kind hang, and fails where the next one is to.
+    pub(crate) fn pass(&self, call: &str) -> Result<(), i64> {
+        let mut state = lock(&self.state);
+        *state.waiting.entry(call.to_owned()).or_default() += 1;
+        let waited = self
+            .changed
+            .wait_while(state, |state| state.hangs.contains(call));
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        *state.waiting.entry(call.to_owned()).or_default() -= 1;
+        let fails = state.fails.get_mut(call);
+        fails.and_then(Vec::pop).map_or(Ok(()), Err)
+    }
+
     /// What goes wrong from now on, or a question. See the branches.
     pub(crate) fn command(&self, command: &str) -> i64 {
+        self.try_command(command).unwrap_or_else(|errno| -errno)
+    }
+
+    fn try_command(&self, command: &str) -> Result<i64, i64> {
         let words: Vec<&str> = command.split_whitespace().collect();
         let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
         let class = |at: usize| match words.get(at) {
-            Some(&"read") => Some(Class::Read),
-            Some(&"write") => Some(Class::Write),
-            Some(&"flush") => Some(Class::Flush),
-            _ => None,
+            Some(&"read") => Ok(Class::Read),
+            Some(&"write") => Ok(Class::Write),
+            Some(&"flush") => Ok(Class::Flush),
+            _ => Err(EINVAL),
         };
         let mut state = lock(&self.state);
+        if let [what] = words[..]
+            && let Some((call, _)) = CALLS.iter().find(|(_, waiting)| *waiting == what)
+        {
+            return Ok(state.waiting(call) as i64);
+        }
+        if let [what, value] = words[..]
+            && let Some((call, verb)) = what.rsplit_once('_')
+            && CALLS.iter().any(|(name, _)| *name == call)
+        {
+            match verb {
+                "hangs" if value == "on" => drop(state.hangs.insert(call.to_owned())),
+                "hangs" => drop(state.hangs.remove(call)),
+                "fails" => {
+                    let errno = value.parse().map_err(|_| EINVAL)?;
+                    state.fails.entry(call.to_owned()).or_default().push(errno);
+                }
+                _ => return Err(EINVAL),
+            }
+            self.changed.notify_all();
+            return Ok(0);
+        }
         match words[..] {
             ["work_us", _] => state.work = Duration::from_micros(number(1).unwrap_or(0)),
             ["latency_us", _] => state.latency = Duration::from_micros(number(1).unwrap_or(0)),
-            ["ended"] => return self.ended.load(Ordering::Relaxed) as i64,
-            ["spent_ns"] => return self.spent_ns.load(Ordering::Relaxed) as i64,
+            ["ended"] => return Ok(self.ended.load(Ordering::Relaxed) as i64),
+            ["spent_ns"] => return Ok(self.spent_ns.load(Ordering::Relaxed) as i64),
             ["hang", _] => {
-                let Some(class) = class(1) else {
-                    return -EINVAL;
-                };
-                state.hung.insert(class);
+                state.hung.insert(class(1)?);
             }
             ["hang", _, name] => {
-                let (Some(class), Some(image)) = (class(1), state.images.get(name).cloned()) else {
-                    return -EINVAL;
-                };
-                state.hung_images.push((class, image));
+                let image = state.image(name)?;
+                state.hung_images.push((class(1)?, image));
             }
             // What hung is done now, where its client is not refused.
             ["release"] => {
@@ -703,9 +740,9 @@ impl Cluster {
                 }
             }
             [what @ ("fail" | "late" | "done_later"), _, value, count] => {
-                let (Some(class), Ok(value), Ok(left)) = (class(1), value.parse(), count.parse())
-                else {
-                    return -EINVAL;
+                let class = class(1)?;
+                let (Ok(value), Ok(left)) = (value.parse(), count.parse()) else {
+                    return Err(EINVAL);
                 };
                 let action = match what {
                     "fail" => Action::Fail(value as i64),
@@ -729,36 +766,11 @@ impl Cluster {
                     .blocklist
                     .insert(address.to_owned(), BLOCKLIST_SECONDS);
             }
-            ["is_blocklisted", address] => return i64::from(state.blocklist.contains_key(address)),
+            ["is_blocklisted", address] => {
+                return Ok(i64::from(state.blocklist.contains_key(address)));
+            }
             ["blocklisted_seconds", address] => {
-                return state.blocklist.get(address).copied().map_or(0, i64::from);
-            }
-            ["break_fails", _] => {
-                let errno = number(1).unwrap_or(0) as i64;
-                state.break_fails.push(errno);
-            }
-            [
-                what @ ("connect_fails" | "acquire_fails" | "metadata_fails"),
-                _,
-            ] => {
-                let errno = number(1).unwrap_or(0) as i64;
-                match what {
-                    "connect_fails" => state.connect_fails.push(errno),
-                    "acquire_fails" => state.acquire_fails.push(errno),
-                    _ => state.metadata_fails.push(errno),
-                }
-            }
-            ["connect_hangs", what] => {
-                state.connect_hangs = what == "on";
-                self.changed.notify_all();
-            }
-            ["open_hangs", what] => {
-                state.open_hangs = what == "on";
-                self.changed.notify_all();
-            }
-            ["acquire_hangs", what] => {
-                state.acquire_hangs = what == "on";
-                self.changed.notify_all();
+                return Ok(state.blocklist.get(address).copied().map_or(0, i64::from));
             }
             ["watchers_hang", what] => {
                 state.watchers_hang = what == "on";
@@ -766,9 +778,7 @@ impl Cluster {
             }
             // The placement group of its header does not answer; or answers so often yet.
             ["watchers_hang", name, what] => {
-                let Some(image) = state.images.get(name).cloned() else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 state
                     .watchers_hang_of
                     .retain(|(hung, _)| !Arc::ptr_eq(hung, &image));
@@ -776,26 +786,20 @@ impl Cluster {
                     ("on", _) => state.watchers_hang_of.push((image, 0)),
                     ("off", _) => {}
                     (_, Some(after)) => state.watchers_hang_of.push((image, after)),
-                    _ => return -EINVAL,
+                    _ => return Err(EINVAL),
                 }
                 self.changed.notify_all();
             }
-            ["watchers_asked"] => return state.watchers_asked as i64,
+            ["watchers_asked"] => return Ok(state.watchers_asked as i64),
             ["watchers_asked", name] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
-                return image.watchers_asked.load(Ordering::Relaxed) as i64;
+                let image = state.image(name)?;
+                return Ok(image.watchers_asked.load(Ordering::Relaxed) as i64);
             }
-            ["asking"] => return state.asking as i64,
-            ["sizes_asked"] => return state.sizes_asked as i64,
-            ["sizing"] => return state.sizing as i64,
-            ["closing"] => return state.closing as i64,
+            ["asking"] => return Ok(state.asking as i64),
+            ["sizes_asked"] => return Ok(state.sizes_asked as i64),
             // Those that watch the image now do so no more, until they do again.
             ["watch", name, what] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 // In this order, and both at once, as where they are given up.
                 let (mut watchers, mut lost) = (lock(&image.watchers), lock(&image.lost_watchers));
                 let (mut watches, mut unwatched) =
@@ -812,25 +816,18 @@ impl Cluster {
                 }
             }
             ["is_watched", name, address] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
-                return i64::from(lock(&image.watchers).iter().any(|of| of == address));
+                let image = state.image(name)?;
+                return Ok(i64::from(
+                    lock(&image.watchers).iter().any(|of| of == address),
+                ));
             }
-            ["connecting"] => return state.connecting as i64,
-            ["opening"] => return state.opening as i64,
-            ["acquiring"] => return state.acquiring as i64,
             // As `rbd config image set` and `rbd config image rm`.
             ["configure", name, key, value] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 lock(&image.metadata).insert(format!("conf_{key}"), value.to_owned());
             }
             ["unconfigure", name, key] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 lock(&image.metadata).remove(&format!("conf_{key}"));
             }
             ["image", name, _] => {
@@ -839,43 +836,23 @@ impl Cluster {
                 pool.clone_into(&mut lock(&image.data_pool));
                 state.images.insert(name.to_owned(), image);
             }
-            ["resize_hangs", what] => {
-                state.resize_hangs = what == "on";
-                self.changed.notify_all();
-            }
-            ["size_hangs", what] => {
-                state.size_hangs = what == "on";
-                self.changed.notify_all();
-            }
-            ["close_hangs", what] => {
-                state.close_hangs = what == "on";
-                self.changed.notify_all();
-            }
             ["resize", name, _] => {
-                let Some(image) = state.images.get(name).cloned() else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 drop(state);
                 image.resize(number(2).unwrap_or(0));
             }
             // Another client takes the lock: by force, as when it believes the holder dead.
             ["metadata", name, key, ref value @ ..] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 lock(&image.metadata).insert(key.to_owned(), value.join(" "));
             }
             ["unlock", name, address] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 *lock(&image.owner) = None;
                 lock(&image.watchers).retain(|watcher| watcher != address);
             }
             ["lock", name, address, alive] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 *lock(&image.owner) = Some(Owner {
                     address: address.to_owned(),
                     kept: true,
@@ -887,53 +864,39 @@ impl Cluster {
                 }
             }
             ["features", name, _] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 image
                     .features
                     .store(number(2).unwrap_or(0), Ordering::Relaxed);
             }
             // As `rbd create --stripe-unit BYTES --stripe-count COUNT`.
             ["stripe", name, _, _] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 let (unit_bytes, count) = (number(2).unwrap_or(0), number(3).unwrap_or(0));
                 *lock(&image.striping) = Striping { unit_bytes, count };
             }
             ["byte", name, _] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
+                let image = state.image(name)?;
                 let at = number(2).unwrap_or(0) as usize;
-                return lock(&image.data)
-                    .get(at)
-                    .map_or(-EINVAL, |&byte| i64::from(byte));
+                let byte = lock(&image.data).get(at).copied();
+                return byte.map(i64::from).ok_or(EINVAL);
             }
             ["is_locked", name] => {
-                let Some(image) = state.images.get(name) else {
-                    return -ENOENT;
-                };
-                return i64::from(lock(&image.owner).is_some());
+                let image = state.image(name)?;
+                return Ok(i64::from(lock(&image.owner).is_some()));
             }
-            ["held"] => return state.held.len() as i64,
-            ["clients"] => return state.clients as i64,
+            ["held"] => return Ok(state.held.len() as i64),
+            ["clients"] => return Ok(state.clients as i64),
             ["configured", option] => {
                 let value = state.configured.get(option);
-                return value
-                    .and_then(|value| value.parse().ok())
-                    .unwrap_or(-EINVAL);
+                return value.and_then(|value| value.parse().ok()).ok_or(EINVAL);
             }
             ["performed", _] => {
-                let Some(class) = class(1) else {
-                    return -EINVAL;
-                };
-                return state.performed.get(&class).copied().unwrap_or(0) as i64;
+                return Ok(state.performed.get(&class(1)?).copied().unwrap_or(0) as i64);
             }
-            _ => return -EINVAL,
+            _ => return Err(EINVAL),
         }
-        0
+        Ok(0)
     }
 }
 
