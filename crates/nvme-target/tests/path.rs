@@ -22,9 +22,9 @@ use weir_nvme::sgl::SglDescriptor;
 use weir_nvme_target::TargetConfig;
 use weir_reactor::sim::{Config, Simulation};
 use weir_reactor::{
-    Driver, Handle, Instant, LocalFuture, Notifier, Op, OpToken, Outcome, Output, PanicPolicy,
-    Reactor, ReactorConfig, ReactorMain, ReceiveInto, Runner, Socket, SocketOptions, Step, System,
-    Wait,
+    Driver, Handle, InFlight, Instant, LocalFuture, Notifier, Op, OpToken, Outcome, Output, Owner,
+    PanicPolicy, Reactor, ReactorConfig, ReactorMain, ReceiveInto, Runner, Socket, SocketOptions,
+    Step, System, Wait,
 };
 
 /// Commands that come with one receive, and leave with one send.
@@ -70,22 +70,23 @@ struct Wires {
 struct Wired {
     wires: Rc<RefCell<Wires>>,
     system: Arc<dyn System>,
-    pending: VecDeque<(OpToken, Op)>,
+    in_flight: InFlight<Op>,
+    /// What is in flight, in the order in which it is tried.
+    pending: VecDeque<OpToken>,
     now: Cell<Instant>,
 }
 
 impl Wired {
-    fn new_socket(&self, address: SocketAddr) -> Socket {
-        let socket = Arc::clone(&self.system).socket(address, &SocketOptions::default());
+    fn new_socket(system: &Arc<dyn System>, address: SocketAddr) -> Socket {
+        let socket = Arc::clone(system).socket(address, &SocketOptions::default());
         socket.expect("there is room")
     }
 
     /// The outcome of an operation that has ended.
-    fn try_end(&self, op: &mut Op) -> Option<Output> {
-        let wires = &mut *self.wires.borrow_mut();
+    fn try_end(wires: &mut Wires, system: &Arc<dyn System>, op: &mut Op) -> Option<Output> {
         match op {
             Op::Connect { socket, address } => {
-                let there = self.new_socket(*address);
+                let there = Self::new_socket(system, *address);
                 wires.peers.insert(socket.handle(), there.handle());
                 wires.peers.insert(there.handle(), socket.handle());
                 wires.arrivals.push_back(there);
@@ -133,24 +134,37 @@ impl Driver for Wired {
         4
     }
 
-    fn submit(&mut self, token: OpToken, op: Op) {
-        self.pending.push_back((token, op));
+    fn submit(&mut self, owner: Owner, op: Op) -> OpToken {
+        let token = self.in_flight.insert(owner, op);
+        self.pending.push_back(token);
+        token
     }
 
     fn cancel(&mut self, _: OpToken) {}
 
-    fn turn(&mut self, _: Wait, outcomes: &mut Vec<(OpToken, Outcome)>) {
+    fn turn(&mut self, _: Wait, outcomes: &mut Vec<(Owner, Outcome)>) {
         self.now.set(self.now.get() + Duration::from_micros(10));
+        let wires = &mut *self.wires.borrow_mut();
         for _ in 0..self.pending.len() {
-            let (token, mut op) = self.pending.pop_front().expect("as many as were counted");
-            match self.try_end(&mut op) {
+            let token = self.pending.pop_front().expect("as many as were counted");
+            let op = self.in_flight.find(token).expect("it has not ended");
+            match Self::try_end(wires, &self.system, op) {
                 Some(output) => {
+                    let (owner, op) = self.in_flight.remove(token);
                     let result = Ok(output);
-                    outcomes.push((token, Outcome { result, op }));
+                    outcomes.push((owner, Outcome { result, op }));
                 }
-                None => self.pending.push_back((token, op)),
+                None => self.pending.push_back(token),
             }
         }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    fn abandon_all(&mut self) -> Vec<Owner> {
+        self.in_flight.disown()
     }
 
     fn notifier(&self) -> Arc<dyn Notifier> {
@@ -173,6 +187,7 @@ fn runner(wires: &Rc<RefCell<Wires>>, system: Arc<dyn System>, main: ReactorMain
     let driver = Wired {
         wires: Rc::clone(wires),
         system: Arc::clone(&system),
+        in_flight: InFlight::default(),
         pending: VecDeque::new(),
         now: Cell::default(),
     };

@@ -14,7 +14,7 @@ use weir_memory::Pool;
 
 use crate::executor::{Entered, Tasks};
 use crate::foreign::{Inbox, Recipient, Ticket};
-use crate::in_flight::{Completed, Handler, InFlight, Owner};
+use crate::in_flight::{Awaited, Handler, Owner};
 use crate::remote::Shared;
 use crate::time::Timers;
 use crate::waiting::{Gap, Spin, Waiting};
@@ -138,7 +138,8 @@ pub struct ReactorStats {
 struct Inner {
     id: ReactorId,
     driver: RefCell<Box<dyn Driver>>,
-    in_flight: RefCell<InFlight>,
+    /// For operations that are awaited, to be used again.
+    awaited: RefCell<Vec<Rc<Awaited>>>,
     timers: Timers,
     tasks: Tasks,
     shared: Arc<Shared>,
@@ -274,26 +275,21 @@ impl Reactor {
 
     /// Submits an operation; `handler` is told its outcome.
     pub fn submit(&self, op: Op, handler: Rc<dyn Handler>, user: u64) -> OpToken {
-        let token = self
-            .0
-            .in_flight
-            .borrow_mut()
-            .insert(Owner::Handler(handler, user));
-        self.0.driver.borrow_mut().submit(token, op);
-        token
+        let owner = Owner::new(handler, user);
+        self.0.driver.borrow_mut().submit(owner, op)
     }
 
     /// Submits an operation as a future. Dropping the future cancels the operation, whose buffers come back later.
     pub fn start(&self, op: Op) -> OpFuture {
-        let token = self.0.in_flight.borrow_mut().insert(Owner::Future(None));
-        self.0.driver.borrow_mut().submit(token, op);
+        let awaited = self.0.awaited.borrow_mut().pop().unwrap_or_default();
         OpFuture {
             reactor: self.clone(),
-            token: Some(token),
+            token: self.submit(op, awaited.clone(), 0),
+            awaited: Some(awaited),
         }
     }
 
-    /// Asks for an early end of an operation that was submitted with a handler. Its outcome still comes.
+    /// Asks for an early end of an operation. Its outcome still comes. Does nothing to one that has ended.
     pub fn cancel(&self, token: OpToken) {
         self.0.driver.borrow_mut().cancel(token);
     }
@@ -323,14 +319,6 @@ impl Reactor {
     pub(crate) fn timers(&self) -> &Timers {
         &self.0.timers
     }
-
-    fn abandon(&self, token: OpToken) {
-        let (in_flight, dropped) = self.0.in_flight.borrow_mut().abandon(token);
-        if in_flight {
-            self.0.driver.borrow_mut().cancel(token);
-        }
-        drop(dropped);
-    }
 }
 
 impl fmt::Debug for Reactor {
@@ -343,19 +331,22 @@ impl fmt::Debug for Reactor {
 #[must_use = "dropping it cancels the operation"]
 pub struct OpFuture {
     reactor: Reactor,
-    token: Option<OpToken>,
+    token: OpToken,
+    /// None once the outcome was taken.
+    awaited: Option<Rc<Awaited>>,
 }
 
 impl Future for OpFuture {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        let token = self
-            .token
-            .expect("a finished operation is not polled again");
-        let outcome = self.reactor.0.in_flight.borrow_mut().poll(token, context);
+        let awaited = self.awaited.as_ref();
+        let outcome = awaited
+            .expect("a finished operation is not polled again")
+            .poll(context);
         if outcome.is_ready() {
-            self.token = None;
+            let awaited = self.awaited.take();
+            self.reactor.0.awaited.borrow_mut().extend(awaited);
         }
         outcome
     }
@@ -363,8 +354,8 @@ impl Future for OpFuture {
 
 impl Drop for OpFuture {
     fn drop(&mut self) {
-        if let Some(token) = self.token.take() {
-            self.reactor.abandon(token);
+        if self.awaited.take().is_some_and(|awaited| awaited.give_up()) {
+            self.reactor.cancel(self.token);
         }
     }
 }
@@ -459,7 +450,7 @@ pub enum Step {
 pub struct Runner {
     reactor: Reactor,
     main: Option<Task<()>>,
-    outcomes: Vec<(OpToken, Outcome)>,
+    outcomes: Vec<(Owner, Outcome)>,
     stopped: bool,
 }
 
@@ -489,7 +480,7 @@ impl Runner {
         let inner = Inner {
             id: config.id,
             driver: RefCell::new(driver),
-            in_flight: RefCell::default(),
+            awaited: RefCell::default(),
             timers: Timers::default(),
             tasks: Tasks::default(),
             shared,
@@ -535,12 +526,6 @@ impl Runner {
     #[must_use]
     pub fn next_timer(&self) -> Option<Instant> {
         self.reactor.0.timers.next()
-    }
-
-    /// Operations in flight.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.reactor.0.in_flight.borrow().len()
     }
 
     /// Turns the reactor until it stops, sleeping when there is nothing to do.
@@ -610,9 +595,9 @@ impl Runner {
             inner.waiting.borrow_mut().woke_up(after_wait, late);
         }
         let work = outcomes.iter().map(|(_, outcome)| work_of(outcome)).sum();
-        self.guarded(|reactor| {
-            for (token, outcome) in outcomes.drain(..) {
-                reactor.dispatch(token, outcome);
+        self.guarded(|_| {
+            for (owner, outcome) in outcomes.drain(..) {
+                owner.end(outcome);
             }
         });
         self.outcomes = outcomes;
@@ -753,39 +738,38 @@ impl Runner {
     fn shut_down(&mut self) {
         self.stopped = true;
         loop {
-            let in_flight = self.drop_tasks();
+            self.drop_tasks();
             let inner = &*self.reactor.0;
-            if in_flight.is_empty() && inner.tasks.alive() == 0 {
+            let mut driver = inner.driver.borrow_mut();
+            if driver.in_flight() == 0 && inner.tasks.alive() == 0 {
+                drop(driver);
                 drop(inner.shared.close());
                 return;
             }
-            let mut driver = inner.driver.borrow_mut();
-            in_flight.into_iter().for_each(|token| driver.cancel(token));
             let until = driver.now() + SHUT_DOWN_POLL;
             driver.turn(Wait::Until(Some(until)), &mut self.outcomes);
             drop(driver);
-            for (token, outcome) in self.outcomes.drain(..) {
-                self.reactor.dispatch(token, outcome);
+            for (owner, outcome) in self.outcomes.drain(..) {
+                owner.end(outcome);
             }
         }
     }
 
-    /// Drops every task, message and timer, and gives up on every operation; those that are still in flight.
-    fn drop_tasks(&mut self) -> Vec<OpToken> {
+    /// Drops every task, message and timer, and gives up on every operation.
+    fn drop_tasks(&mut self) {
         let inner = Rc::clone(&self.reactor.0);
         drop(self.main.take());
         let inbox = inner.shared.refuse_messages();
         inner.tasks.extend(inbox.tasks);
         drop(inbox.messages);
         inner.tasks.clear();
-        let (in_flight, dropped) = inner.in_flight.borrow_mut().abandon_all();
-        drop(dropped);
+        let owners = inner.driver.borrow_mut().abandon_all();
+        drop(owners);
         drop(inner.timers.take_all());
         if let Some(inbox) = inner.foreign.get() {
             inbox.abandon();
         }
         inner.tasks.clear();
-        in_flight
     }
 }
 
@@ -798,9 +782,7 @@ impl Drop for Runner {
         }
         let shared = Arc::clone(&self.reactor.0.shared);
         let _entered = Entered::new(&shared);
-        let in_flight = self.drop_tasks();
-        let mut driver = self.reactor.0.driver.borrow_mut();
-        in_flight.into_iter().for_each(|token| driver.cancel(token));
+        self.drop_tasks();
         drop(shared.close());
     }
 }
@@ -817,17 +799,6 @@ fn work_of(outcome: &Outcome) -> u64 {
 
 /// How long shutting down waits for outcomes before it asks for cancellation again.
 const SHUT_DOWN_POLL: Duration = Duration::from_millis(10);
-
-impl Reactor {
-    fn dispatch(&self, token: OpToken, outcome: Outcome) {
-        let completed = self.0.in_flight.borrow_mut().complete(token, outcome);
-        match completed {
-            Completed::Nothing | Completed::Discard(_) => {}
-            Completed::Wake(waker) => waker.wake(),
-            Completed::Handle(handler, user, outcome) => handler.complete(user, outcome),
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -862,13 +833,21 @@ mod tests {
             0
         }
 
-        fn submit(&mut self, _: OpToken, op: Op) {
+        fn submit(&mut self, _: Owner, op: Op) -> OpToken {
             panic!("nobody submits: {op:?}");
         }
 
         fn cancel(&mut self, _: OpToken) {}
 
-        fn turn(&mut self, wait: Wait, _: &mut Vec<(OpToken, Outcome)>) {
+        fn in_flight(&self) -> usize {
+            0
+        }
+
+        fn abandon_all(&mut self) -> Vec<Owner> {
+            Vec::new()
+        }
+
+        fn turn(&mut self, wait: Wait, _: &mut Vec<(Owner, Outcome)>) {
             let mut now = self.now.get();
             if self.next.is_none() {
                 self.next = self.gap.get().map(|gap| now + gap);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_memory::{Gather, Segment, Segments, View, Views};
 
-use crate::{Instant, Listener, LocalFile, Socket};
+use crate::{Instant, Listener, LocalFile, Owner, Socket};
 
 /// Names one open file, listener or socket of a [`crate::System`]: a file descriptor on a real machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -166,7 +166,8 @@ pub struct ProcessorTimes {
     pub waited: Duration,
 }
 
-/// Network, disk, clock and randomness of one reactor. The reactor's thread is its only caller.
+/// Network, disk, clock and randomness of one reactor. The reactor's thread is its only caller. It has the only table of the
+/// operations in flight ([`crate::InFlight`]).
 pub trait Driver {
     /// The time now.
     fn now(&self) -> Instant;
@@ -174,14 +175,21 @@ pub trait Driver {
     /// A random number.
     fn random(&mut self) -> u64;
 
-    /// Takes an operation. Its outcome comes from a later [`Driver::turn`].
-    fn submit(&mut self, token: OpToken, op: Op);
+    /// Takes an operation. Its outcome comes from a later [`Driver::turn`], with its owner.
+    fn submit(&mut self, owner: Owner, op: Op) -> OpToken;
 
-    /// Asks for an early end of an operation. Its outcome still comes, whatever it is by then.
+    /// Asks for an early end of an operation. Its outcome still comes, whatever it is by then. Does nothing to one that has ended.
     fn cancel(&mut self, token: OpToken);
 
     /// Starts what was submitted, waits as told, and appends the outcomes that are there.
-    fn turn(&mut self, wait: Wait, outcomes: &mut Vec<(OpToken, Outcome)>);
+    fn turn(&mut self, wait: Wait, outcomes: &mut Vec<(Owner, Outcome)>);
+
+    /// Operations whose outcome has not come.
+    fn in_flight(&self) -> usize;
+
+    /// Asks for an early end of every operation. Their outcomes still come, and are nobody's: the owners are returned, for the
+    /// caller to drop.
+    fn abandon_all(&mut self) -> Vec<Owner>;
 
     /// What the scheduler did with the reactor's thread since it started; none where nobody knows.
     fn processor_times(&self) -> Option<ProcessorTimes> {

@@ -42,7 +42,7 @@ pub use driver::{
 pub use executor::Task;
 pub use file::{AdminQuery, File, FileInfo, FileKind, LocalFile, OpenOptions, UseDirect};
 pub use foreign::{DELIVERIES_MAX, Delivery, Recipient, Ticket};
-pub use in_flight::Handler;
+pub use in_flight::{Handler, InFlight, Owner};
 pub use mailbox::Mailbox;
 pub use net::{
     DetachedStream, Listener, Received, Shutdown, Socket, SocketOptions, SocketReport, TcpListener,

@@ -99,6 +99,13 @@ impl<T> Slots<T> {
         place.entry.as_mut().expect("an entry in flight is there")
     }
 
+    /// An entry; none once it was removed.
+    pub fn find(&mut self, key: Key) -> Option<&mut T> {
+        let place = self.slots.get_mut(key.slot as usize)?;
+        let entry = place.entry.as_mut();
+        entry.filter(|_| place.generation == key.generation)
+    }
+
     /// Takes an entry out.
     ///
     /// # Panics
@@ -154,6 +161,8 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!(Key::from_word(second.to_word()), second);
         assert_eq!(*slots.get_mut(second), 'b');
+        assert_eq!(slots.find(first), None);
+        assert_eq!(slots.find(second), Some(&mut 'b'));
     }
 
     #[test]

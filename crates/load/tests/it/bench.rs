@@ -18,7 +18,7 @@ use weir_load::{PlanError, Stop};
 use weir_memory::Pool;
 use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
 use weir_reactor::{
-    Driver, Instant, LocalFuture, Notifier, Op, OpToken, Outcome, Reactor, ReactorConfig,
+    Driver, Instant, LocalFuture, Notifier, Op, OpToken, Outcome, Owner, Reactor, ReactorConfig,
     ReactorId, Remote, Runner, Wait,
 };
 
@@ -747,13 +747,21 @@ impl Driver for Ticking {
         0
     }
 
-    fn submit(&mut self, _: OpToken, op: Op) {
+    fn submit(&mut self, _: Owner, op: Op) -> OpToken {
         panic!("nobody submits: {op:?}");
     }
 
     fn cancel(&mut self, _: OpToken) {}
 
-    fn turn(&mut self, wait: Wait, _: &mut Vec<(OpToken, Outcome)>) {
+    fn in_flight(&self) -> usize {
+        0
+    }
+
+    fn abandon_all(&mut self) -> Vec<Owner> {
+        Vec::new()
+    }
+
+    fn turn(&mut self, wait: Wait, _: &mut Vec<(Owner, Outcome)>) {
         if let Wait::Until(Some(end)) = wait {
             self.0.set(self.0.get().max(end));
         }

@@ -62,8 +62,6 @@ enum DiscardBy {
 }
 
 pub(super) struct Slot {
-    /// The generation of the token under which the operation runs.
-    pub(super) generation: u32,
     pub(super) op: Option<Op>,
     /// Its early end was asked for: it is not continued any more.
     pub(super) cancelled: bool,
@@ -90,7 +88,6 @@ impl Slot {
         // SAFETY: all zeroes is a value of both structures: null pointers and no family.
         let (message, address) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
         Box::new(Slot {
-            generation: 0,
             op: None,
             cancelled: false,
             starved: false,
@@ -108,12 +105,7 @@ impl Slot {
     }
 
     /// Takes an operation. The result, where it needs no kernel.
-    pub(super) fn begin(
-        &mut self,
-        generation: u32,
-        op: Op,
-        discards_by_command: bool,
-    ) -> Option<Output> {
+    pub(super) fn begin(&mut self, op: Op, discards_by_command: bool) -> Option<Output> {
         assert!(self.op.is_none(), "a slot holds one operation");
         let nothing_to_do = match &op {
             Op::Send { gather, .. } if gather.is_empty() => Some(Output::Done),
@@ -140,7 +132,6 @@ impl Slot {
             }
             _ => DiscardBy::Punch,
         };
-        self.generation = generation;
         self.op = Some(op);
         self.progress = 0;
         self.cancelled = false;

@@ -22,7 +22,8 @@ use crate::linux::schedule::Schedule;
 use crate::linux::slot::{Next, Slot, error};
 use crate::random::Random;
 use crate::{
-    Driver, Handle, Instant, Notifier, Op, OpToken, Outcome, Output, ProcessorTimes, Socket, Wait,
+    Driver, Handle, InFlight, Instant, Notifier, Op, OpToken, Outcome, Output, Owner,
+    ProcessorTimes, Socket, Wait,
 };
 
 /// Word of the read that ends a wait. No operation's slot comes near.
@@ -47,11 +48,11 @@ pub(super) struct Uring {
     ring: Ring,
     /// None only while the driver is dropped.
     buffers: Option<BufferRing>,
-    #[expect(
-        clippy::vec_box,
-        reason = "submissions refer to slots, which stay where they are when the table grows"
-    )]
-    slots: Vec<Box<Slot>>,
+    /// Submissions refer to slots, which stay where they are when the table grows.
+    in_flight: InFlight<Box<Slot>>,
+    /// Slots of operations that have ended, for the next ones.
+    #[expect(clippy::vec_box, reason = "they go back into the table as they are")]
+    spare: Vec<Box<Slot>>,
     /// Memory for vectors, for the next operation that needs some.
     vectors: Vec<Vec<libc::iovec>>,
     /// Operations whose submission the kernel has, or the backlog.
@@ -66,7 +67,7 @@ pub(super) struct Uring {
     /// When it was last looked for large buffers that are not used.
     bulk_looked: Instant,
     /// Outcomes that needed no kernel.
-    ready: Vec<(OpToken, Outcome)>,
+    ready: Vec<(Owner, Outcome)>,
     completions: Vec<cqueue::Entry>,
     notifier: Arc<EventNotifier>,
     /// Where the notifier's count is read to.
@@ -90,7 +91,8 @@ impl Uring {
         Ok(Uring {
             ring,
             buffers: Some(buffers),
-            slots: Vec::new(),
+            in_flight: InFlight::default(),
+            spare: Vec::new(),
             vectors: Vec::new(),
             in_kernel: 0,
             backlog: VecDeque::new(),
@@ -116,10 +118,10 @@ impl Uring {
             .expect("the buffers are there until the driver is dropped")
     }
 
-    /// The slot of an operation in flight; none when it is done.
-    fn slot(&mut self, token: OpToken) -> Option<&mut Slot> {
-        let slot = self.slots.get_mut(token.slot as usize)?;
-        (slot.op.is_some() && slot.generation == token.generation).then_some(&mut **slot)
+    /// The slot of an operation that has not ended.
+    fn slot(&mut self, token: OpToken) -> &mut Slot {
+        let slot = self.in_flight.find(token);
+        slot.expect("the operation is in flight")
     }
 
     fn push(&mut self, entry: squeue::Entry) {
@@ -157,14 +159,13 @@ impl Uring {
     /// Submits what is left of an operation.
     fn start(&mut self, token: OpToken) {
         let receive_bytes = self.buffers().bytes();
-        let slot = self.slot(token).expect("only operations in flight start");
-        if slot.wants_bulk() {
+        if self.slot(token).wants_bulk() {
             match self.buffers().bulk() {
-                Some(segment) => self.slots[token.slot as usize].set_bulk(segment),
+                Some(segment) => self.slot(token).set_bulk(segment),
                 None => self.call_bulk_back(),
             }
         }
-        let slot = &mut self.slots[token.slot as usize];
+        let slot = self.slot(token);
         let entry = slot.entry(receive_bytes).user_data(token.to_word());
         let is_transfer = slot.is_transfer();
         self.in_kernel += 1;
@@ -185,16 +186,10 @@ impl Uring {
             return;
         }
         self.bulk_looked = now;
-        for index in 0..self.slots.len() {
-            let slot = &mut self.slots[index];
-            if slot.calls_bulk_back() {
-                let token = OpToken {
-                    slot: index as u32,
-                    generation: slot.generation,
-                };
-                self.push_cancel(token);
-            }
-        }
+        let idle = self.in_flight.iter_mut();
+        let idle = idle.filter_map(|(token, slot)| slot.calls_bulk_back().then_some(token));
+        let idle: Vec<OpToken> = idle.collect();
+        idle.into_iter().for_each(|token| self.push_cancel(token));
     }
 
     fn push_cancel(&mut self, token: OpToken) {
@@ -206,13 +201,13 @@ impl Uring {
         self.push(entry);
     }
 
-    fn finish(&mut self, token: OpToken, result: io::Result<Output>) -> (OpToken, Outcome) {
-        let slot = self.slot(token).expect("an operation ends once");
-        let op = slot.op.take().expect("an operation ends once");
+    fn finish(&mut self, token: OpToken, result: io::Result<Output>) -> (Owner, Outcome) {
+        let (owner, mut slot) = self.in_flight.remove(token);
+        let op = slot.op.take().expect("a slot in use holds an operation");
         slot.bulk_returns();
-        let vectors = slot.take_vectors();
-        self.vectors.extend(vectors);
-        (token, Outcome { result, op })
+        self.vectors.extend(slot.take_vectors());
+        self.spare.push(slot);
+        (owner, Outcome { result, op })
     }
 
     /// Replaces missing receive buffers, and starts receives that wait for one.
@@ -223,7 +218,7 @@ impl Uring {
         }
         for _ in 0..self.buffers().available().min(self.starved.len()) {
             let token = self.starved.pop_front().expect("counted");
-            let slot = self.slot(token).expect("a starved receive is in flight");
+            let slot = self.slot(token);
             (slot.starved, slot.looks) = (false, false);
             self.start(token);
         }
@@ -236,7 +231,7 @@ impl Uring {
     }
 
     fn hold(&mut self, token: OpToken) {
-        self.slots[token.slot as usize].held = true;
+        self.slot(token).held = true;
         self.held.push(token);
     }
 
@@ -245,7 +240,7 @@ impl Uring {
     fn start_held(&mut self, looks: bool) {
         let mut held = std::mem::take(&mut self.held);
         for token in held.drain(..) {
-            let slot = self.slot(token).expect("a held receive is in flight");
+            let slot = self.slot(token);
             slot.held = false;
             slot.looks = looks;
             self.start(token);
@@ -266,7 +261,7 @@ impl Uring {
     }
 
     /// Takes the completions that are there.
-    fn reap(&mut self, outcomes: &mut Vec<(OpToken, Outcome)>) {
+    fn reap(&mut self, outcomes: &mut Vec<(Owner, Outcome)>) {
         let mut completions = std::mem::take(&mut self.completions);
         self.ring.take(&mut completions);
         for completion in completions.drain(..) {
@@ -279,11 +274,7 @@ impl Uring {
         self.completions = completions;
     }
 
-    fn complete(
-        &mut self,
-        token: OpToken,
-        completion: &cqueue::Entry,
-    ) -> Option<(OpToken, Outcome)> {
+    fn complete(&mut self, token: OpToken, completion: &cqueue::Entry) -> Option<(Owner, Outcome)> {
         self.in_kernel -= 1;
         let result = completion.result();
         let received = cqueue::buffer_select(completion.flags()).and_then(|number| {
@@ -295,11 +286,8 @@ impl Uring {
         });
         let system = &self.system;
         let accepted = |descriptor| Socket::new(Handle(descriptor as u32), system.clone());
-        let slot = &mut self.slots[token.slot as usize];
-        assert_eq!(
-            slot.generation, token.generation,
-            "the kernel completes operations in flight"
-        );
+        let slot = self.in_flight.find(token);
+        let slot = slot.expect("the kernel completes operations in flight");
         match slot.complete(result, received, accepted) {
             Next::Done(result) => return Some(self.finish(token, result)),
             Next::Again => self.start(token),
@@ -326,27 +314,27 @@ impl Driver for Uring {
         self.random.next()
     }
 
-    fn submit(&mut self, token: OpToken, op: Op) {
-        let index = token.slot as usize;
-        while self.slots.len() <= index {
-            self.slots.push(Slot::new());
-        }
+    fn submit(&mut self, owner: Owner, op: Op) -> OpToken {
+        let mut slot = self.spare.pop().unwrap_or_else(Slot::new);
         if matches!(op, Op::Send { .. } | Op::Read { .. } | Op::Write { .. }) {
-            self.slots[index].lend_vectors(self.vectors.pop().unwrap_or_default());
+            slot.lend_vectors(self.vectors.pop().unwrap_or_default());
         }
-        let done = self.slots[index].begin(token.generation, op, self.discards_by_command);
+        let done = slot.begin(op, self.discards_by_command);
+        let can_wait = slot.can_wait();
+        let token = self.in_flight.insert(owner, slot);
         match done {
-            None if self.slots[index].can_wait() => self.hold(token),
+            None if can_wait => self.hold(token),
             None => self.start(token),
             Some(output) => {
                 let outcome = self.finish(token, Ok(output));
                 self.ready.push(outcome);
             }
         }
+        token
     }
 
     fn cancel(&mut self, token: OpToken) {
-        let Some(slot) = self.slot(token) else {
+        let Some(slot) = self.in_flight.find(token) else {
             return;
         };
         slot.cancelled = true;
@@ -360,7 +348,7 @@ impl Driver for Uring {
         self.push_cancel(token);
     }
 
-    fn turn(&mut self, wait: Wait, outcomes: &mut Vec<(OpToken, Outcome)>) {
+    fn turn(&mut self, wait: Wait, outcomes: &mut Vec<(Owner, Outcome)>) {
         self.feed_receives();
         self.start_held(wait == Wait::Look && self.held.len() <= LOOKED_AT_MAX);
         self.push_backlog();
@@ -381,6 +369,19 @@ impl Driver for Uring {
         self.reap(outcomes);
     }
 
+    fn in_flight(&self) -> usize {
+        self.in_flight.len() + self.ready.len()
+    }
+
+    fn abandon_all(&mut self) -> Vec<Owner> {
+        let mut owners = self.in_flight.disown();
+        let ready = self.ready.iter_mut();
+        owners.extend(ready.map(|(owner, _)| std::mem::take(owner)));
+        let tokens: Vec<OpToken> = self.in_flight.iter_mut().map(|(token, _)| token).collect();
+        tokens.into_iter().for_each(|token| self.cancel(token));
+        owners
+    }
+
     fn processor_times(&self) -> Option<ProcessorTimes> {
         self.schedule.times()
     }
@@ -397,14 +398,10 @@ impl Drop for Uring {
         let mut outcomes = Vec::new();
         self.starved.clear();
         self.held.clear();
-        let in_flight: Vec<OpToken> = (0..self.slots.len())
-            .filter(|&index| self.slots[index].is_in_kernel())
-            .map(|index| OpToken {
-                slot: index as u32,
-                generation: self.slots[index].generation,
-            })
-            .collect();
-        in_flight.into_iter().for_each(|token| self.cancel(token));
+        let in_kernel = self.in_flight.iter_mut();
+        let in_kernel = in_kernel.filter_map(|(token, slot)| slot.is_in_kernel().then_some(token));
+        let in_kernel: Vec<OpToken> = in_kernel.collect();
+        in_kernel.into_iter().for_each(|token| self.cancel(token));
         if self.wake_armed {
             self.notifier.notify();
         }
@@ -423,7 +420,7 @@ impl Drop for Uring {
             "the kernel did not give operations back; their memory is lost"
         );
         std::mem::forget(buffers);
-        std::mem::forget(std::mem::take(&mut self.slots));
+        std::mem::forget(std::mem::take(&mut self.in_flight));
         std::mem::forget(std::mem::take(&mut self.wake_count));
     }
 }
@@ -436,7 +433,7 @@ mod tests {
 
     use super::*;
     use crate::linux::{LinuxConfig, ReceiveBuffers};
-    use crate::{Amount, LocalFile, OpenOptions, ReceiveInto, System};
+    use crate::{Amount, Handler, LocalFile, OpenOptions, ReceiveInto, System};
 
     fn driver() -> Uring {
         driver_with(ReceiveBuffers::default())
@@ -449,13 +446,6 @@ mod tests {
         };
         let system = LinuxSystem::new(config).expect("io_uring works here");
         Uring::new(system).expect("a driver")
-    }
-
-    fn token(slot: u32) -> OpToken {
-        OpToken {
-            slot,
-            generation: 0,
-        }
     }
 
     fn file(driver: &Uring, directory: &tempfile::TempDir) -> Rc<LocalFile> {
@@ -473,11 +463,11 @@ mod tests {
         LocalFile::new(file)
     }
 
-    fn write(file: &Rc<LocalFile>, slot: u32) -> Op {
+    fn write(file: &Rc<LocalFile>, number: u64) -> Op {
         let data: Views = View::zeroes(4096).collect();
         Op::Write {
             file: file.clone(),
-            offset: u64::from(slot) * 4096,
+            offset: number * 4096,
             data,
             durable: false,
         }
@@ -509,7 +499,7 @@ mod tests {
             socket,
             into: ReceiveInto::Ring(Amount::Usual),
         };
-        driver.submit(token(0), op);
+        driver.submit(Owner::nobody(0), op);
         let mut outcomes = Vec::new();
         driver.turn(Wait::No, &mut outcomes);
         let enters = driver.ring.enters();
@@ -526,15 +516,15 @@ mod tests {
         assert!(driver.ring.enters() <= enters + 2);
     }
 
-    fn receive(driver: &mut Uring, socket: &Rc<Socket>) {
+    fn receive(driver: &mut Uring, socket: &Rc<Socket>) -> OpToken {
         let op = Op::Receive {
             socket: socket.clone(),
             into: ReceiveInto::Ring(Amount::Usual),
         };
-        driver.submit(token(0), op);
+        driver.submit(Owner::nobody(0), op)
     }
 
-    fn received(outcomes: &[(OpToken, Outcome)]) -> &[u8] {
+    fn received(outcomes: &[(Owner, Outcome)]) -> &[u8] {
         match outcomes {
             [
                 (
@@ -554,10 +544,10 @@ mod tests {
         let mut driver = driver();
         let (socket, peer) = socket(&driver);
         let mut outcomes = Vec::new();
-        receive(&mut driver, &socket);
+        let token = receive(&mut driver, &socket);
         driver.turn(Wait::Look, &mut outcomes);
         assert!(outcomes.is_empty());
-        assert_eq!(driver.held, [token(0)], "the kernel has it");
+        assert_eq!(driver.held, [token], "the kernel has it");
         std::io::Write::write_all(&mut &peer, b"there").expect("sends");
         driver.turn(Wait::Look, &mut outcomes);
         assert_eq!(received(&outcomes), b"there");
@@ -569,9 +559,9 @@ mod tests {
         let mut driver = driver();
         let (socket, _peer) = socket(&driver);
         let mut outcomes = Vec::new();
-        receive(&mut driver, &socket);
+        let token = receive(&mut driver, &socket);
         driver.turn(Wait::Look, &mut outcomes);
-        driver.cancel(token(0));
+        driver.cancel(token);
         driver.turn(Wait::No, &mut outcomes);
         let (_, outcome) = outcomes.pop().expect("it ended");
         let error = outcome.result.expect_err("it was cancelled");
@@ -587,7 +577,9 @@ mod tests {
         let mut driver = driver();
         let directory = tempfile::tempdir().expect("a directory");
         let file = file(&driver, &directory);
-        (0..32).for_each(|slot| driver.submit(token(slot), Op::Sync { file: file.clone() }));
+        for number in 0..32 {
+            driver.submit(Owner::nobody(number), Op::Sync { file: file.clone() });
+        }
         assert_eq!(driver.ring.enters(), 0, "submitting is the turn's work");
         driver.turn(Wait::No, &mut Vec::new());
         assert_eq!(driver.ring.enters(), 1);
@@ -595,12 +587,14 @@ mod tests {
 
     #[test]
     fn a_few_transfers_of_files_take_one_system_call() {
-        const OPERATIONS: u32 = 128;
+        const OPERATIONS: u64 = 128;
         let mut driver = driver();
         let directory = tempfile::tempdir().expect("a directory");
         let file = file(&driver, &directory);
-        (0..OPERATIONS).for_each(|slot| driver.submit(token(slot), write(&file, slot)));
-        let enters = u64::from(OPERATIONS) / TRANSFERS_AT_ONCE as u64;
+        for number in 0..OPERATIONS {
+            driver.submit(Owner::nobody(number), write(&file, number));
+        }
+        let enters = OPERATIONS / TRANSFERS_AT_ONCE as u64;
         assert_eq!(driver.ring.enters(), enters);
         let mut outcomes = Vec::new();
         driver.turn(Wait::No, &mut outcomes);
@@ -615,11 +609,11 @@ mod tests {
 
     #[test]
     fn completions_beyond_the_ring_are_kept() {
-        const OPERATIONS: u32 = 20_000;
+        const OPERATIONS: u64 = 20_000;
         let mut driver = driver();
         let (socket, peer) = socket(&driver);
         // All wait for bytes, and all end at once, with more completions than the ring holds.
-        for slot in 0..OPERATIONS {
+        for number in 0..OPERATIONS {
             let op = Op::Receive {
                 socket: socket.clone(),
                 into: ReceiveInto::Segment {
@@ -627,7 +621,7 @@ mod tests {
                     from: 0,
                 },
             };
-            driver.submit(token(slot), op);
+            driver.submit(Owner::nobody(number), op);
         }
         let mut outcomes = Vec::new();
         driver.turn(Wait::No, &mut outcomes);
@@ -636,9 +630,9 @@ mod tests {
         while outcomes.len() < OPERATIONS as usize {
             driver.turn(Wait::Until(None), &mut outcomes);
         }
-        let mut slots: Vec<u32> = outcomes.iter().map(|(token, _)| token.slot).collect();
-        slots.sort_unstable();
-        assert!(slots.into_iter().eq(0..OPERATIONS), "each once");
+        let mut numbers: Vec<u64> = outcomes.iter().map(|(owner, _)| owner.user()).collect();
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(0..OPERATIONS), "each once");
     }
 
     #[test]
@@ -724,7 +718,7 @@ mod tests {
     /// A receive that finds no bytes takes no buffer: those behind it are started with the same one.
     #[test]
     fn no_receive_waits_for_a_buffer_while_there_is_one() {
-        const IDLE: u32 = 3;
+        const IDLE: u64 = 3;
         let mut driver = driver_with(ReceiveBuffers {
             count: 1,
             bytes: 4096,
@@ -732,12 +726,12 @@ mod tests {
         let pairs: Vec<_> = (0..=IDLE).map(|_| socket(&driver)).collect();
         std::io::Write::write_all(&mut &pairs[0].1, b"x").expect("sends");
         await_bytes(&pairs[0].0);
-        for (slot, (socket, _)) in (0..).zip(&pairs) {
+        for (number, (socket, _)) in (0..).zip(&pairs) {
             let op = Op::Receive {
                 socket: socket.clone(),
                 into: ReceiveInto::Ring(Amount::Usual),
             };
-            driver.submit(token(slot), op);
+            driver.submit(Owner::nobody(number), op);
         }
         let mut outcomes = Vec::new();
         driver.turn(Wait::No, &mut outcomes);
@@ -748,15 +742,16 @@ mod tests {
             driver.turn(Wait::Until(Some(soon)), &mut outcomes);
         }
         // Bytes end the wait of the one that was started last too.
-        for (slot, (_, peer)) in (0..IDLE + 1).zip(&pairs).skip(1).rev() {
-            std::io::Write::write_all(&mut &*peer, b"x").expect("sends");
+        for number in (1..=IDLE).rev() {
+            let mut peer = &pairs[number as usize].1;
+            std::io::Write::write_all(&mut peer, b"x").expect("sends");
             outcomes.clear();
             let deadline = driver.now() + Duration::from_secs(300);
             while outcomes.is_empty() && driver.now() < deadline {
                 driver.turn(Wait::Until(Some(deadline)), &mut outcomes);
             }
-            let received: Vec<u32> = outcomes.iter().map(|(token, _)| token.slot).collect();
-            assert_eq!(received, [slot]);
+            let received: Vec<u64> = outcomes.iter().map(|(owner, _)| owner.user()).collect();
+            assert_eq!(received, [number]);
         }
     }
 
@@ -767,28 +762,28 @@ mod tests {
             bytes: 4096,
         });
         let pairs: Vec<_> = (0..2).map(|_| socket(&driver)).collect();
-        let receive = |driver: &mut Uring, slot: u32, generation: u32| {
+        let receive = |driver: &mut Uring, number: u64| {
             let op = Op::Receive {
-                socket: pairs[slot as usize].0.clone(),
+                socket: pairs[number as usize].0.clone(),
                 into: ReceiveInto::Ring(Amount::Usual),
             };
-            driver.submit(OpToken { slot, generation }, op);
+            driver.submit(Owner::nobody(number), op);
         };
         let fill = |slot: usize| {
             std::io::Write::write_all(&mut &pairs[slot].1, b"x").expect("sends");
             await_bytes(&pairs[slot].0);
         };
         (0..2).for_each(fill);
-        (0..2).for_each(|slot| receive(&mut driver, slot, 0));
+        (0..2).for_each(|number| receive(&mut driver, number));
         let mut outcomes = Vec::new();
         // The first is always there again before the other one's turn.
-        for generation in 1..4 {
+        for _ in 1..4 {
             driver.turn(Wait::No, &mut outcomes);
-            let received: Vec<u32> = outcomes.drain(..).map(|(token, _)| token.slot).collect();
+            let received: Vec<u64> = outcomes.drain(..).map(|(owner, _)| owner.user()).collect();
             match received[..] {
                 [0] => {
                     fill(0);
-                    receive(&mut driver, 0, generation);
+                    receive(&mut driver, 0);
                 }
                 [1] => return,
                 _ => panic!("one buffer for {received:?}"),
@@ -799,46 +794,46 @@ mod tests {
 
     #[test]
     fn receives_that_wait_in_vain_give_their_large_buffers_up() {
-        const IDLE: u32 = 20;
+        const IDLE: u64 = 20;
         const BYTES: usize = 100_000;
         let mut driver = driver();
         let pairs: Vec<_> = (0..=IDLE).map(|_| socket(&driver)).collect();
-        let receive = |driver: &mut Uring, slot: u32, generation: u32| {
+        let receive = |driver: &mut Uring, number: u64| {
             let op = Op::Receive {
-                socket: pairs[slot as usize].0.clone(),
+                socket: pairs[number as usize].0.clone(),
                 into: ReceiveInto::Ring(Amount::Bulk),
             };
-            driver.submit(OpToken { slot, generation }, op);
+            driver.submit(Owner::nobody(number), op);
         };
-        let has_bulk = |driver: &Uring| {
-            let slots = driver.slots.iter();
-            slots.filter(|slot| slot.has_bulk()).count()
+        let has_bulk = |driver: &mut Uring| {
+            let slots = driver.in_flight.iter_mut();
+            slots.filter(|(_, slot)| slot.has_bulk()).count()
         };
-        (0..IDLE).for_each(|slot| receive(&mut driver, slot, 0));
+        (0..IDLE).for_each(|number| receive(&mut driver, number));
         let mut outcomes = Vec::new();
         driver.turn(Wait::No, &mut outcomes);
-        let most = has_bulk(&driver);
+        let most = has_bulk(&mut driver);
         assert!(most > 0 && most < IDLE as usize, "{most}");
         // Somebody who does receive much has one before long.
         let (busy, _) = &pairs[IDLE as usize];
         let mut longest = 0;
-        for generation in 0..100 {
+        for _ in 0..100 {
             let mut peer = &pairs[IDLE as usize].1;
             std::io::Write::write_all(&mut peer, &[7; BYTES]).expect("sends");
             await_bytes(busy);
-            receive(&mut driver, IDLE, generation);
+            receive(&mut driver, IDLE);
             let mut left = BYTES;
             while left > 0 {
                 driver.turn(Wait::Until(None), &mut outcomes);
-                for (token, outcome) in outcomes.drain(..) {
-                    assert_eq!(token.slot, IDLE);
+                for (owner, outcome) in outcomes.drain(..) {
+                    assert_eq!(owner.user(), IDLE);
                     let Ok(Output::Received(view)) = outcome.result else {
                         panic!("{outcome:?}")
                     };
                     longest = longest.max(view.len());
                     left -= view.len();
                     if left > 0 {
-                        receive(&mut driver, IDLE, generation + (BYTES - left) as u32 * 128);
+                        receive(&mut driver, IDLE);
                     }
                 }
             }
@@ -848,21 +843,59 @@ mod tests {
             std::thread::sleep(Duration::from_millis(2));
         }
         assert!(longest > 32 << 10, "{longest} bytes at once at most");
-        assert!(has_bulk(&driver) < most);
+        assert!(has_bulk(&mut driver) < most);
         // Those that lost theirs receive as ever.
-        for (slot, (_, peer)) in (0..IDLE).zip(&pairs) {
+        for (number, (_, peer)) in (0..IDLE).zip(&pairs) {
             std::io::Write::write_all(&mut &*peer, b"x").expect("sends");
             while outcomes.is_empty() {
                 driver.turn(Wait::Until(None), &mut outcomes);
             }
-            let (token, outcome) = outcomes.pop().expect("one");
-            assert_eq!(token.slot, slot);
+            let (owner, outcome) = outcomes.pop().expect("one");
+            assert_eq!(owner.user(), number);
             let Ok(Output::Received(view)) = outcome.result else {
                 panic!("{outcome:?}")
             };
             assert_eq!(view[..], *b"x");
         }
-        assert_eq!(has_bulk(&driver), 0);
+        assert_eq!(has_bulk(&mut driver), 0);
+        assert_eq!(driver.in_flight(), 0);
+    }
+
+    #[test]
+    fn abandoned_operations_come_back_and_are_nobodys() {
+        struct Unheard;
+        impl Handler for Unheard {
+            fn complete(&self, user: u64, _: Outcome) {
+                panic!("operation {user} was abandoned");
+            }
+        }
+        let mut driver = driver();
+        let (socket, _peer) = socket(&driver);
+        let handler: Rc<dyn Handler> = Rc::new(Unheard);
+        // The kernel has the first, the second waits for the turn, and the third needs no kernel.
+        for (number, from) in [(0, Some(0)), (1, None), (2, Some(1))] {
+            let into = match from {
+                Some(from) => ReceiveInto::Segment {
+                    segment: Segment::heap(1),
+                    from,
+                },
+                None => ReceiveInto::Ring(Amount::Usual),
+            };
+            let socket = socket.clone();
+            let op = Op::Receive { socket, into };
+            driver.submit(Owner::new(handler.clone(), number), op);
+        }
+        assert_eq!(driver.abandon_all().len(), 3);
+        assert_eq!((driver.in_flight(), Rc::strong_count(&handler)), (3, 1));
+        let mut outcomes = Vec::new();
+        while driver.in_flight() > 0 {
+            driver.turn(Wait::Until(None), &mut outcomes);
+        }
+        assert_eq!(outcomes.len(), 3);
+        for (owner, outcome) in outcomes {
+            owner.end(outcome);
+        }
+        assert_eq!(Rc::strong_count(&socket), 1);
     }
 
     #[test]
@@ -873,14 +906,14 @@ mod tests {
             socket: socket.clone(),
             into: ReceiveInto::Ring(Amount::Usual),
         };
-        driver.submit(token(0), op);
+        driver.submit(Owner::nobody(0), op);
         let segment = Segment::heap(4096);
         let into = ReceiveInto::Segment { segment, from: 0 };
         let op = Op::Receive {
             socket: socket.clone(),
             into,
         };
-        driver.submit(token(1), op);
+        driver.submit(Owner::nobody(1), op);
         let mut outcomes = Vec::new();
         let soon = driver.now() + Duration::from_millis(1);
         driver.turn(Wait::Until(Some(soon)), &mut outcomes);

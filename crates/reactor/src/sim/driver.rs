@@ -1,6 +1,5 @@
 //! The driver of a simulated reactor.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -13,16 +12,28 @@ use super::schedule::{Ending, Step, Waiter};
 use super::system::{SimulatedSystem, cancelled};
 use super::world::State;
 use crate::{
-    Driver, Handle, Instant, Notifier, Op, OpToken, Outcome, Output, ReceiveInto, Socket, Wait,
+    Driver, Handle, InFlight, Instant, Notifier, Op, OpToken, Outcome, Output, Owner, ReceiveInto,
+    Socket, Wait,
 };
 
-/// An operation in flight.
-struct InFlight {
+/// What the driver keeps of an operation in flight.
+struct Running {
     op: Op,
-    waiter: Waiter,
+    /// Its place in the order of submission.
+    number: u64,
     /// Bytes that it has moved.
     moved: usize,
     begun: bool,
+}
+
+impl Running {
+    fn waiter(&self, reactor: usize, token: OpToken) -> Waiter {
+        Waiter {
+            reactor,
+            number: self.number,
+            token,
+        }
+    }
 }
 
 pub(super) struct SimulatedDriver {
@@ -31,7 +42,7 @@ pub(super) struct SimulatedDriver {
     /// The pool that rings receive into.
     receive_pool: Pool,
     notifier: Arc<dyn Notifier>,
-    in_flight: BTreeMap<OpToken, InFlight>,
+    in_flight: InFlight<Running>,
     /// Operations that were ever submitted.
     operations: u64,
     submitted: Vec<OpToken>,
@@ -66,7 +77,7 @@ impl SimulatedDriver {
             reactor,
             receive_pool,
             notifier,
-            in_flight: BTreeMap::new(),
+            in_flight: InFlight::default(),
             operations: 0,
             submitted: Vec::new(),
             cancelled: Vec::new(),
@@ -79,13 +90,14 @@ impl SimulatedDriver {
     }
 
     /// Goes on with an operation as far as it gets.
-    fn attempt(&mut self, token: OpToken, outcomes: &mut Vec<(OpToken, Outcome)>) {
-        let Some(in_flight) = self.in_flight.get_mut(&token) else {
+    fn attempt(&mut self, token: OpToken, outcomes: &mut Vec<(Owner, Outcome)>) {
+        let Some(running) = self.in_flight.find(token) else {
             return;
         };
+        let waiter = running.waiter(self.reactor, token);
         let attempt = {
             let state = &mut *self.system.world.lock();
-            go_on(state, &self.receive_pool, in_flight)
+            go_on(state, &self.receive_pool, waiter, running)
         };
         let result = match attempt {
             Attempt::Waits => return,
@@ -103,12 +115,12 @@ impl SimulatedDriver {
         &mut self,
         token: OpToken,
         result: io::Result<Output>,
-        outcomes: &mut Vec<(OpToken, Outcome)>,
+        outcomes: &mut Vec<(Owner, Outcome)>,
     ) {
-        let in_flight = self.in_flight.remove(&token).expect("it is in flight");
-        let waiter = in_flight.waiter;
+        let (owner, running) = self.in_flight.remove(token);
+        let waiter = running.waiter(self.reactor, token);
         let state = &mut *self.system.world.lock();
-        if let Some(object) = socket_of(&in_flight.op) {
+        if let Some(object) = socket_of(&running.op) {
             state
                 .network
                 .forget_waiter(&mut state.schedule, object, waiter);
@@ -117,21 +129,19 @@ impl SimulatedDriver {
         state.reactors[self.reactor]
             .operations
             .remove(&waiter.number);
-        let outcome = Outcome {
-            result,
-            op: in_flight.op,
-        };
-        outcomes.push((token, outcome));
+        let op = running.op;
+        outcomes.push((owner, Outcome { result, op }));
     }
 
     /// Ends an operation that was asked to end early, where it can.
-    fn end_early(&mut self, token: OpToken, outcomes: &mut Vec<(OpToken, Outcome)>) {
-        let Some(in_flight) = self.in_flight.get(&token) else {
+    fn end_early(&mut self, token: OpToken, outcomes: &mut Vec<(Owner, Outcome)>) {
+        let Some(running) = self.in_flight.find(token) else {
             return;
         };
-        if socket_of(&in_flight.op).is_none() && in_flight.begun {
+        if socket_of(&running.op).is_none() && running.begun {
+            let waiter = running.waiter(self.reactor, token);
             let state = &mut *self.system.world.lock();
-            if !state.disks.cancel(&mut state.schedule, in_flight.waiter) {
+            if !state.disks.cancel(&mut state.schedule, waiter) {
                 return;
             }
         }
@@ -139,9 +149,10 @@ impl SimulatedDriver {
     }
 
     /// Ends every operation, now that the reactor ends: files' as they would have ended later.
-    fn end_all(&mut self, outcomes: &mut Vec<(OpToken, Outcome)>) {
-        let in_flight = self.in_flight.values();
-        let mut waiters: Vec<Waiter> = in_flight.map(|one| one.waiter).collect();
+    fn end_all(&mut self, outcomes: &mut Vec<(Owner, Outcome)>) {
+        let all = self.in_flight.iter_mut();
+        let waiters = all.map(|(token, running)| running.waiter(self.reactor, token));
+        let mut waiters: Vec<Waiter> = waiters.collect();
         waiters.sort_unstable();
         for waiter in waiters {
             let token = waiter.token;
@@ -152,13 +163,13 @@ impl SimulatedDriver {
                 }
                 self.attempt(token, outcomes);
             }
-            if self.in_flight.contains_key(&token) {
+            if self.in_flight.find(token).is_some() {
                 self.end(token, Err(cancelled()), outcomes);
             }
         }
     }
 
-    fn go_on_with_ready(&mut self, outcomes: &mut Vec<(OpToken, Outcome)>) {
+    fn go_on_with_ready(&mut self, outcomes: &mut Vec<(Owner, Outcome)>) {
         let mut ready = std::mem::take(&mut self.submitted);
         ready.append(&mut self.starved);
         loop {
@@ -189,35 +200,36 @@ impl Driver for SimulatedDriver {
         word
     }
 
-    fn submit(&mut self, token: OpToken, op: Op) {
+    fn submit(&mut self, owner: Owner, op: Op) -> OpToken {
         self.operations += 1;
-        let waiter = Waiter {
-            reactor: self.reactor,
-            number: self.operations,
-            token,
-        };
-        let state = &mut *self.system.world.lock();
         let (kind, object) = describe(&op);
-        state.schedule.record(Step::Submitted(waiter, kind));
-        state.reactors[self.reactor]
-            .operations
-            .insert(waiter.number, (kind, object));
-        let in_flight = InFlight {
+        let running = Running {
             op,
-            waiter,
+            number: self.operations,
             moved: 0,
             begun: false,
         };
-        let before = self.in_flight.insert(token, in_flight);
-        assert!(before.is_none(), "{token:?} is in flight already");
+        let token = self.in_flight.insert(owner, running);
+        let state = &mut *self.system.world.lock();
+        let (reactor, number) = (self.reactor, self.operations);
+        let waiter = Waiter {
+            reactor,
+            number,
+            token,
+        };
+        state.schedule.record(Step::Submitted(waiter, kind));
+        state.reactors[reactor]
+            .operations
+            .insert(number, (kind, object));
         self.submitted.push(token);
+        token
     }
 
     fn cancel(&mut self, token: OpToken) {
         self.cancelled.push(token);
     }
 
-    fn turn(&mut self, wait: Wait, outcomes: &mut Vec<(OpToken, Outcome)>) {
+    fn turn(&mut self, wait: Wait, outcomes: &mut Vec<(Owner, Outcome)>) {
         let first = outcomes.len();
         if !matches!(wait, Wait::Until(_)) && !self.is_dead() {
             self.go_on_with_ready(outcomes);
@@ -228,6 +240,16 @@ impl Driver for SimulatedDriver {
         let state = &mut *self.system.world.lock();
         state.reactors[self.reactor].receive_bytes_held = self.receive_pool.usage().used_bytes;
         state.schedule.random.shuffle(&mut outcomes[first..]);
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    fn abandon_all(&mut self) -> Vec<Owner> {
+        let tokens = self.in_flight.iter_mut().map(|(token, _)| token);
+        self.cancelled.extend(tokens);
+        self.in_flight.disown()
     }
 
     fn notifier(&self) -> Arc<dyn Notifier> {
@@ -269,11 +291,10 @@ fn socket_of(op: &Op) -> Option<Handle> {
     }
 }
 
-fn go_on(state: &mut State, pool: &Pool, in_flight: &mut InFlight) -> Attempt {
-    let waiter = in_flight.waiter;
-    let begun = std::mem::replace(&mut in_flight.begun, true);
-    let moved = &mut in_flight.moved;
-    match &mut in_flight.op {
+fn go_on(state: &mut State, pool: &Pool, waiter: Waiter, running: &mut Running) -> Attempt {
+    let begun = std::mem::replace(&mut running.begun, true);
+    let moved = &mut running.moved;
+    match &mut running.op {
         Op::Accept { listener } => {
             let (network, schedule) = (&mut state.network, &mut state.schedule);
             match network.accept(schedule, listener.handle(), waiter) {
@@ -291,7 +312,7 @@ fn go_on(state: &mut State, pool: &Pool, in_flight: &mut InFlight) -> Attempt {
         },
         Op::Send { socket, gather } => send(state, waiter, socket.handle(), gather, moved),
         Op::Read { .. } | Op::Write { .. } | Op::Sync { .. } | Op::Allocate { .. } => {
-            disk_operation(state, waiter, &mut in_flight.op, begun)
+            disk_operation(state, waiter, &mut running.op, begun)
         }
     }
 }
