@@ -46,6 +46,8 @@ pub fn submit_to(queue: &mut dyn Queue, batch: &mut VecDeque<Request>, sink: &dy
 pub struct Completions {
     queue: RefCell<VecDeque<Completion>>,
     waker: TaskWaker,
+    /// The task waits for the next one, and is woken for it.
+    is_awaited: Cell<bool>,
     /// Something was done at once since the task last waited.
     done_at_once: Cell<bool>,
 }
@@ -66,7 +68,7 @@ impl Completions {
         if completions.len() > before {
             drop(completions);
             self.done_at_once.set(true);
-            self.waker.take_and_wake();
+            self.wake();
         }
     }
 
@@ -81,6 +83,7 @@ impl Completions {
             return Poll::Ready(completion);
         }
         self.waker.register(context);
+        self.is_awaited.set(true);
         Poll::Pending
     }
 
@@ -96,7 +99,13 @@ impl Completions {
 
     /// Has nobody woken by what comes: the task is about to look.
     pub fn forget_waker(&self) {
-        self.waker.forget();
+        self.is_awaited.set(false);
+    }
+
+    fn wake(&self) {
+        if self.is_awaited.take() {
+            self.waker.wake();
+        }
     }
 
     /// How many wait to be taken.
@@ -115,12 +124,12 @@ impl Completions {
 impl CompletionSink for Completions {
     fn complete(&self, completion: Completion) {
         self.queue.borrow_mut().push_back(completion);
-        self.waker.take_and_wake();
+        self.wake();
     }
 
     fn complete_all(&self, done: &mut VecDeque<Completion>) {
         self.queue.borrow_mut().append(done);
-        self.waker.take_and_wake();
+        self.wake();
     }
 }
 

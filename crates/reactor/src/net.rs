@@ -6,14 +6,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 pub use std::net::Shutdown;
 
 use weir_memory::{Gather, Segment, View};
 
-use crate::{Amount, Handle, Handler, Op, OpToken, Outcome, Output, Reactor, ReceiveInto, System};
+use crate::{
+    Amount, Handle, Handler, Op, OpToken, Outcome, Output, Reactor, ReceiveInto, System, TaskWaker,
+};
 
 /// Options of a TCP socket; what is `None` stays as the system has it. `TCP_NODELAY` is always set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -184,12 +186,26 @@ enum Direction<T> {
     Done(T),
 }
 
+impl<T> Direction<T> {
+    /// Takes the result. Until it is there, `waker` has the task, which is woken when it comes.
+    fn poll(&mut self, waker: &TaskWaker, context: &Context<'_>) -> Poll<T> {
+        if !matches!(self, Direction::Done(_)) {
+            waker.register(context);
+            return Poll::Pending;
+        }
+        match std::mem::take(self) {
+            Direction::Done(result) => Poll::Ready(result),
+            Direction::Idle | Direction::InFlight(_) => unreachable!("matched above"),
+        }
+    }
+}
+
 #[derive(Default)]
 struct StreamState {
     receive: Direction<io::Result<Received>>,
     send: Direction<(io::Result<()>, Gather)>,
-    receive_waker: Option<Waker>,
-    send_waker: Option<Waker>,
+    receive_waker: TaskWaker,
+    send_waker: TaskWaker,
 }
 
 const RECEIVE: u64 = 0;
@@ -198,18 +214,15 @@ const SEND: u64 = 1;
 impl Handler for RefCell<StreamState> {
     fn complete(&self, user: u64, outcome: Outcome) {
         let state = &mut *self.borrow_mut();
-        let waker = if user == RECEIVE {
+        if user == RECEIVE {
             state.receive = Direction::Done(received(outcome));
-            state.receive_waker.take()
+            state.receive_waker.wake();
         } else {
             let Op::Send { gather, .. } = outcome.op else {
                 unreachable!("an outcome returns its operation")
             };
             state.send = Direction::Done((outcome.result.map(drop), gather));
-            state.send_waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
+            state.send_waker.wake();
         }
     }
 }
@@ -361,15 +374,8 @@ impl TcpStream {
 
     /// The result of the receive that was started; pending also when none was.
     pub fn poll_received(&self, context: &mut Context<'_>) -> Poll<io::Result<Received>> {
-        let mut state = self.state.borrow_mut();
-        match std::mem::take(&mut state.receive) {
-            Direction::Done(result) => Poll::Ready(result),
-            waiting => {
-                state.receive = waiting;
-                state.receive_waker = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
+        let state = &mut *self.state.borrow_mut();
+        state.receive.poll(&state.receive_waker, context)
     }
 
     /// Starts a send of all of `gather`.
@@ -389,15 +395,8 @@ impl TcpStream {
 
     /// The result of the send that was started, with its gather list to be used again; pending also when none was.
     pub fn poll_sent(&self, context: &mut Context<'_>) -> Poll<(io::Result<()>, Gather)> {
-        let mut state = self.state.borrow_mut();
-        match std::mem::take(&mut state.send) {
-            Direction::Done(result) => Poll::Ready(result),
-            waiting => {
-                state.send = waiting;
-                state.send_waker = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
+        let state = &mut *self.state.borrow_mut();
+        state.send.poll(&state.send_waker, context)
     }
 
     /// Asks for an early end of the receive in flight; its result still comes.

@@ -18,6 +18,7 @@ impl TaskWaker {
     }
 
     /// Keeps the waker of the task that is being polled.
+    #[inline]
     pub fn register(&self, context: &Context<'_>) {
         let waker = context.waker();
         let is_known = |known: &Waker| known.will_wake(waker);
@@ -28,6 +29,7 @@ impl TaskWaker {
     }
 
     /// Wakes the task, if there is one, and keeps its waker.
+    #[inline]
     pub fn wake(&self) {
         if let Some(waker) = &*self.0.borrow() {
             waker.wake_by_ref();
