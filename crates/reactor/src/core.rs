@@ -156,7 +156,7 @@ struct Inner {
     work: Cell<u64>,
     on_panic: PanicPolicy,
     stopping: Cell<bool>,
-    stats: Cell<ReactorStats>,
+    stats: RefCell<ReactorStats>,
 }
 
 impl Inner {
@@ -232,7 +232,7 @@ impl Reactor {
         ReactorStats {
             processor_wait_ns: times.map_or(0, |times| times.waited.as_nanos() as u64),
             wake_up_ns: self.0.waiting.borrow().wake_up().as_nanos() as u64,
-            ..self.0.stats.get()
+            ..*self.0.stats.borrow()
         }
     }
 
@@ -494,7 +494,7 @@ impl Runner {
             work: Cell::new(0),
             on_panic: config.on_panic,
             stopping: Cell::new(false),
-            stats: Cell::default(),
+            stats: RefCell::default(),
         };
         let reactor = Reactor(Rc::new(inner));
         let entered = Entered::new(&reactor.0.shared);
@@ -543,8 +543,7 @@ impl Runner {
     /// One turn: messages, ready tasks, I/O, timers. Where `may_sleep`, it spins and then sleeps when there is nothing to do, and
     /// the caller does nothing but call it again.
     pub fn step(&mut self, may_sleep: bool) -> Step {
-        let reactor = self.reactor.clone();
-        let inner = &*reactor.0;
+        let inner = &*self.reactor.0;
         let _entered = Entered::new(&inner.shared);
         // Where turn follows turn, the last one ended just now.
         let began = if may_sleep {
@@ -594,9 +593,10 @@ impl Runner {
             let late = late.map(|deadline| after_wait.since(deadline));
             inner.waiting.borrow_mut().woke_up(after_wait, late);
         }
-        let work = outcomes.iter().map(|(_, outcome)| work_of(outcome)).sum();
+        let mut work = 0;
         self.guarded(|_| {
             for (owner, outcome) in outcomes.drain(..) {
+                work += work_of(&outcome);
                 owner.end(outcome);
             }
         });
@@ -701,7 +701,7 @@ impl Runner {
         running: Duration,
         waiting: Duration,
     ) {
-        let mut stats = self.reactor.0.stats.get();
+        let mut stats = self.reactor.0.stats.borrow_mut();
         let (running, waiting) = (running.as_nanos() as u64, waiting.as_nanos() as u64);
         stats.turns += 1;
         stats.busy_turns += u64::from(worked);
@@ -716,7 +716,6 @@ impl Runner {
             Wait::No | Wait::Look if worked => stats.busy_ns += running + waiting,
             Wait::No | Wait::Look => stats.spin_ns += running + waiting,
         }
-        self.reactor.0.stats.set(stats);
     }
 
     /// Runs what may panic, under the reactor's policy.

@@ -131,18 +131,36 @@ impl Tasks {
 
     /// Takes over what was woken on this thread. Called by the entered reactor, so that all of it is its own.
     pub(crate) fn take_woken(&self) {
-        WOKEN.with_borrow_mut(|woken| self.queue.borrow_mut().append(woken));
+        WOKEN.with_borrow_mut(|woken| {
+            if woken.is_empty() {
+                return;
+            }
+            let queue = &mut *self.queue.borrow_mut();
+            if queue.is_empty() {
+                std::mem::swap(queue, woken);
+            } else {
+                queue.append(woken);
+            }
+        });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.borrow().is_empty()
     }
 
+    /// The next task to run. Those that were woken meanwhile come behind those that were there.
+    fn next(&self) -> Option<Runnable> {
+        let next = self.queue.borrow_mut().pop_front();
+        next.or_else(|| {
+            self.take_woken();
+            self.queue.borrow_mut().pop_front()
+        })
+    }
+
     /// Runs ready tasks; how many.
     pub(crate) fn run(&self) -> usize {
         for ran in 0..TASKS_PER_TURN_MAX {
-            self.take_woken();
-            let Some(task) = self.queue.borrow_mut().pop_front() else {
+            let Some(task) = self.next() else {
                 return ran;
             };
             task.run();
