@@ -374,7 +374,9 @@ impl Driver for Uring {
     }
 
     fn abandon_all(&mut self) -> Vec<Owner> {
-        let owners = self.in_flight.disown();
+        let mut owners = self.in_flight.disown();
+        let ready = self.ready.iter_mut();
+        owners.extend(ready.map(|(owner, _)| std::mem::take(owner)));
         let tokens: Vec<OpToken> = self.in_flight.iter_mut().map(|(token, _)| token).collect();
         tokens.into_iter().for_each(|token| self.cancel(token));
         owners
@@ -431,7 +433,7 @@ mod tests {
 
     use super::*;
     use crate::linux::{LinuxConfig, ReceiveBuffers};
-    use crate::{Amount, LocalFile, OpenOptions, ReceiveInto, System};
+    use crate::{Amount, Handler, LocalFile, OpenOptions, ReceiveInto, System};
 
     fn driver() -> Uring {
         driver_with(ReceiveBuffers::default())
@@ -857,6 +859,43 @@ mod tests {
         }
         assert_eq!(has_bulk(&mut driver), 0);
         assert_eq!(driver.in_flight(), 0);
+    }
+
+    #[test]
+    fn abandoned_operations_come_back_and_are_nobodys() {
+        struct Unheard;
+        impl Handler for Unheard {
+            fn complete(&self, user: u64, _: Outcome) {
+                panic!("operation {user} was abandoned");
+            }
+        }
+        let mut driver = driver();
+        let (socket, _peer) = socket(&driver);
+        let handler: Rc<dyn Handler> = Rc::new(Unheard);
+        // The kernel has the first, the second waits for the turn, and the third needs no kernel.
+        for (number, from) in [(0, Some(0)), (1, None), (2, Some(1))] {
+            let into = match from {
+                Some(from) => ReceiveInto::Segment {
+                    segment: Segment::heap(1),
+                    from,
+                },
+                None => ReceiveInto::Ring(Amount::Usual),
+            };
+            let socket = socket.clone();
+            let op = Op::Receive { socket, into };
+            driver.submit(Owner::new(handler.clone(), number), op);
+        }
+        assert_eq!(driver.abandon_all().len(), 3);
+        assert_eq!((driver.in_flight(), Rc::strong_count(&handler)), (3, 1));
+        let mut outcomes = Vec::new();
+        while driver.in_flight() > 0 {
+            driver.turn(Wait::Until(None), &mut outcomes);
+        }
+        assert_eq!(outcomes.len(), 3);
+        for (owner, outcome) in outcomes {
+            owner.end(outcome);
+        }
+        assert_eq!(Rc::strong_count(&socket), 1);
     }
 
     #[test]
