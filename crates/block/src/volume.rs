@@ -181,8 +181,8 @@ pub trait Queue {
     /// was never taken, nothing happens.
     fn cancel(&mut self, token: Token);
 
-    /// Visits each request that was taken and has not ended, once. Whoever must know who is under way asks; no request does. The
-    /// visitor does not call the queue.
+    /// Visits each request that was taken and has not ended, once. Locks, fences and lost connections are waited for by what it tells; it
+    /// is not called for each request. The visitor does not call the queue.
     fn in_flight(&self, visit: &mut dyn FnMut(InFlight));
 
     /// The connection of `owner` is lost, and nobody waits for what it has left here. Until its requests that modify have ended, each

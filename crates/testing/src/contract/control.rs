@@ -174,7 +174,7 @@ impl Run {
         submit(Operation::Flush);
         self.oracle.write(0, &data);
         let (sort_key, volume) = (|one: &InFlight| one.token, self.volume.name());
-        while let Some(request) = requests.last() {
+        while let Some(request) = requests.first() {
             let mut expected: Vec<_> = requests.clone();
             expected.retain(|one| client.is_under_way(one.token));
             let mut told = Vec::new();
@@ -185,7 +185,7 @@ impl Run {
             let completion = client.completion(request.token);
             let completion = within(reactor, "a request", completion).await;
             assert_eq!(completion.0, Ok(()));
-            requests.pop();
+            requests.remove(0);
         }
     }
 

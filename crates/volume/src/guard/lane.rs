@@ -315,6 +315,12 @@ fn own_token(key: Key) -> Token {
 }
 
 impl Lane {
+    #[inline]
+    fn one_passed_ended(&self) {
+        let left = self.passed.get().checked_sub(1);
+        self.passed.set(left.expect("a request ends once"));
+    }
+
     /// Counts the end of a request that passed, where its user is to be told of it and nothing else is to be done.
     #[inline]
     fn ends_plainly(&self, completion: &Completion) -> bool {
@@ -322,7 +328,7 @@ impl Lane {
             && completion.result != Err(VolumeError::Unsupported)
             && self.ties.borrow().is_empty();
         if is_plain {
-            self.passed.set(self.passed.get() - 1);
+            self.one_passed_ended();
             self.count(completion);
         }
         is_plain
@@ -349,7 +355,7 @@ impl Lane {
             change_range(&mut completion.operation, |_, _| (start, end - start));
             user
         } else {
-            self.passed.set(self.passed.get() - 1);
+            self.one_passed_ended();
             self.taken.set(self.taken.get() + 1);
             let mut user = User::new(completion.token, &completion.operation);
             let ties = self.ties.borrow_mut().remove(&completion.token);
