@@ -15,7 +15,7 @@ use weir_reactor::{Amount, Instant};
 
 use crate::config::{ADMIN_IN_CAPSULE_BYTES, TargetConfig};
 use crate::core::{Answer, Env, Next, QueuePair, SlotIndex};
-use crate::latency::{Arrival, Run};
+use crate::latency::{Arrival, Run, Runs};
 use crate::watch::Awaited;
 
 /// Where fields are in an H2CData header (NVMe/TCP Transport 1.0c, section 3.6.2.8).
@@ -101,6 +101,14 @@ pub(crate) struct DigestErrors {
     pub(crate) data: u64,
 }
 
+/// Answers that leave together.
+#[derive(Clone, Copy, Default)]
+struct Written {
+    answers: usize,
+    /// Bytes of their data.
+    bytes: u64,
+}
+
 /// Both directions of one connection.
 pub(crate) struct Framing {
     reader: Reader,
@@ -125,15 +133,13 @@ pub(crate) struct Framing {
     max_h2c_data: u32,
     max_c2h_data: u32,
     success_flag: bool,
-    /// Answers that were written since the last send began.
-    written: usize,
-    /// Answers in the send that is under way.
-    sending: usize,
-    /// Bytes of data of the answers that were written, and of those in the send that is under way.
-    written_bytes: u64,
-    sending_bytes: u64,
-    /// Courses of the commands whose answers are in the send that is under way.
-    sending_runs: Vec<Run>,
+    /// What was written since the last send began.
+    written: Written,
+    /// What is in the send that is under way, and the courses of its commands.
+    sending: Written,
+    runs: Runs,
+    /// Where a header is put together.
+    header: [u8; HEADER_SIZE_MAX],
     pub(crate) digest_errors: DigestErrors,
 }
 
@@ -157,11 +163,10 @@ impl Framing {
             max_h2c_data: config.mdts_bytes,
             max_c2h_data: config.max_c2h_data,
             success_flag: false,
-            written: 0,
-            sending: 0,
-            written_bytes: 0,
-            sending_bytes: 0,
-            sending_runs: Vec::new(),
+            written: Written::default(),
+            sending: Written::default(),
+            runs: Runs::default(),
+            header: [0; HEADER_SIZE_MAX],
             digest_errors: DigestErrors::default(),
         }
     }
@@ -172,8 +177,8 @@ impl Framing {
         const HEADERS_BYTES: usize = HEADER_SIZE_MAX + 24 + 3 * DIGEST_LENGTH;
         /// What is sent, and what is written meanwhile.
         const GATHERS: usize = 2;
-        let headers = GATHERS * QueuePair::answers_bound(entries) * HEADERS_BYTES;
-        entries * size_of::<Transfer>() + headers
+        let answers = GATHERS * QueuePair::answers_bound(entries);
+        entries * size_of::<Transfer>() + answers * (HEADERS_BYTES + size_of::<Run>())
     }
 
     /// SQ flow control is off: a read's last data may say success in place of a response.
@@ -188,27 +193,29 @@ impl Framing {
 
     /// What was written is being sent: all that `queue` had ready.
     pub(crate) fn send_began(&mut self, queue: &mut QueuePair) {
+        debug_assert_eq!(
+            queue.answers_ready(),
+            0,
+            "answers are written before a send"
+        );
+        debug_assert!(self.runs.is_empty(), "one send at a time");
         self.sending = std::mem::take(&mut self.written);
         self.asked_sending = self.asked;
-        debug_assert_eq!(self.sending_bytes, 0, "one send at a time");
-        self.sending_bytes = std::mem::take(&mut self.written_bytes);
-        debug_assert!(self.sending_runs.is_empty(), "one send at a time");
-        debug_assert_eq!(queue.answers(), 0, "answers are written before a send");
-        queue.take_runs(&mut self.sending_runs);
+        std::mem::swap(queue.runs(), &mut self.runs);
     }
 
-    /// What was being sent has left: the courses of the commands whose answers it was.
-    pub(crate) fn send_ended(&mut self, queue: &mut QueuePair) -> std::vec::Drain<'_, Run> {
-        self.sending = 0;
+    /// What was being sent has left: yields the courses of the commands whose answers it was, and returns the bytes of their data.
+    pub(crate) fn send_ended(&mut self, each: impl FnMut(&Run)) -> u64 {
         self.asked_sent = self.asked_sending;
-        queue.sent(std::mem::take(&mut self.sending_bytes));
-        self.sending_runs.drain(..)
+        self.runs.drain(each);
+        std::mem::take(&mut self.sending).bytes
     }
 
     /// Whether so many answers wait to be sent that no command is taken until the host has read some. A host within its queue
     /// depth does not get here.
     pub(crate) fn is_backlogged(&self, queue: &QueuePair) -> bool {
-        self.written + self.sending + queue.answers() >= queue.answers_max() || queue.is_full()
+        let answers = self.written.answers + self.sending.answers + queue.answers_ready();
+        answers >= queue.answers_max() || queue.is_full()
     }
 
     /// Takes bytes from the front of `input`.
@@ -219,27 +226,26 @@ impl Framing {
         env: &Env<'_>,
         out: &mut Gather,
     ) -> Result<Progress, FramingError> {
-        if let Some((capsule, arrival)) = self.blocked.take()
-            && !self.command(&capsule, arrival, input.len(), queue, env, out)
-        {
+        if self.blocked.is_some() && !self.offer_again(input.len(), queue, env, out) {
             return Ok(Progress::Blocked);
         }
         loop {
-            // By reference: an event is as long as the entry in it.
-            let fed = self.reader.feed(input);
-            let fed = fed.as_ref().map_err(|error| *error)?;
-            let taken = match fed.event {
-                Some(Event::Data { .. }) => input.split_to(fed.consumed),
-                _ => {
-                    input.advance(fed.consumed);
-                    View::empty()
-                }
-            };
-            let Some(event) = &fed.event else {
+            if input.is_empty() && self.reader.wanted() != Wanted::Event {
                 if self.began.is_none() && self.reader.is_inside_pdu() {
                     self.began = Some(queue.now());
                 }
                 return Ok(Progress::Hungry);
+            }
+            // By reference: an event is as long as the entry in it.
+            let fed = self.reader.feed(input);
+            let fed = fed.as_ref().map_err(|error| *error)?;
+            if let Some(Event::Data { offset }) = fed.event {
+                self.store(input, fed.consumed, offset, queue);
+                continue;
+            }
+            input.advance(fed.consumed);
+            let Some(event) = &fed.event else {
+                continue;
             };
             let began = self.began.take();
             match event {
@@ -261,7 +267,7 @@ impl Framing {
                 }
                 Event::Pdu(Pdu::Termination(_)) => return Ok(Progress::PeerTerminated),
                 Event::Pdu(other) => unreachable!("a controller's reader yields no {other:?}"),
-                Event::Data { offset } => self.store(taken, *offset, queue),
+                Event::Data { .. } => unreachable!("it was stored"),
                 Event::DataEnd { pdu, digest } => self.data_ended(*pdu, *digest, queue, env)?,
             }
         }
@@ -290,7 +296,7 @@ impl Framing {
 
     /// Bytes of data that were written and have not left.
     pub(crate) fn unsent_bytes(&self) -> u64 {
-        self.sending_bytes + self.written_bytes
+        self.sending.bytes + self.written.bytes
     }
 
     /// What the host was asked for and still owes: of the R2Ts that have left, for others it cannot know of.
@@ -402,6 +408,21 @@ impl Framing {
         following >= padding + data_length as usize + digest
     }
 
+    /// Hands the command in again that was blocked. False: it waits still.
+    #[cold]
+    fn offer_again(
+        &mut self,
+        following: usize,
+        queue: &mut QueuePair,
+        env: &Env<'_>,
+        out: &mut Gather,
+    ) -> bool {
+        let blocked = self.blocked.take();
+        blocked.is_none_or(|(capsule, arrival)| {
+            self.command(&capsule, arrival, following, queue, env, out)
+        })
+    }
+
     /// Hands a command in. `following` bytes are there after its header. False: it waits.
     fn command(
         &mut self,
@@ -420,7 +441,8 @@ impl Framing {
         }
         let taken = if queue.has_room() {
             let payload = payload_of(capsule);
-            let all_here = self.is_whole(capsule.data_length, following);
+            let length = capsule.data_length;
+            let all_here = length == 0 || self.is_whole(length, following);
             queue
                 .command(&capsule.sqe, payload, all_here, arrival, env)
                 .ok()
@@ -433,7 +455,7 @@ impl Framing {
             None if queue.is_fetching() && !queue.is_running() => {
                 // Nothing that could make room ends before data that lies behind this command in the stream.
                 let cqe = queue.refuse_without_slot(&capsule.sqe, Status::COMMAND_INTERRUPTED);
-                self.written += 1;
+                self.written.answers += 1;
                 self.write_response(&cqe, out);
             }
             None => {
@@ -467,26 +489,28 @@ impl Framing {
         Ok(())
     }
 
-    fn store(&self, bytes: View, offset: u32, queue: &mut QueuePair) {
-        let Place::Landing(slot, base) = self.place else {
-            return;
-        };
-        if let Some(received) = queue.received(slot) {
-            received.push(bytes);
-            return;
-        }
-        let mut at = (base + offset) as usize;
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            let target = queue.landing_at(slot, at);
-            let length = target.len().min(rest.len());
-            if length == 0 {
+    /// Puts the first `length` bytes of `input`, which are data of the current PDU from `offset` on, where they belong.
+    fn store(&mut self, input: &mut View, length: usize, offset: u32, queue: &mut QueuePair) {
+        self.began = None;
+        if let Place::Landing(slot, base) = self.place {
+            if let Some(received) = queue.received(slot) {
+                received.push(input.split_to(length));
                 return;
             }
-            target[..length].copy_from_slice(&rest[..length]);
-            rest = &rest[length..];
-            at += length;
+            let mut at = (base + offset) as usize;
+            let mut rest = &input[..length];
+            while !rest.is_empty() {
+                let target = queue.landing_at(slot, at);
+                let length = target.len().min(rest.len());
+                if length == 0 {
+                    break;
+                }
+                target[..length].copy_from_slice(&rest[..length]);
+                rest = &rest[length..];
+                at += length;
+            }
         }
+        input.advance(length);
     }
 
     fn data_ended(
@@ -525,13 +549,22 @@ impl Framing {
 
     /// Writes what the queue has ready: requests for data, then answers.
     /// Lists of data go back to `pool`.
+    #[inline]
     pub(crate) fn write(&mut self, queue: &mut QueuePair, pool: &Pool, out: &mut Gather) {
+        if queue.has_output() {
+            self.write_all(queue, pool, out);
+        }
+    }
+
+    fn write_all(&mut self, queue: &mut QueuePair, pool: &Pool, out: &mut Gather) {
         while let Some((slot, cid, length)) = queue.next_fetch() {
             self.write_r2t(slot, cid, length, out);
         }
-        while let Some(answer) = queue.next_answer() {
+        let answers = queue.answers();
+        for answer in answers.iter_mut() {
             self.write_answer(answer, pool, out);
         }
+        answers.clear();
     }
 
     fn write_r2t(&mut self, slot: SlotIndex, cid: u16, length: u32, out: &mut Gather) {
@@ -550,19 +583,19 @@ impl Framing {
             offset: 0,
             length,
         };
-        let mut buffer = [0; HEADER_SIZE_MAX];
-        let written = self.writer.r2t(&mut buffer, &r2t);
-        out.push_header(&buffer[..written]);
+        let written = self.writer.r2t(&mut self.header, &r2t);
+        out.push_header(&self.header[..written]);
     }
 
-    fn write_answer(&mut self, mut answer: Answer, pool: &Pool, out: &mut Gather) {
-        self.written += 1;
+    #[inline]
+    fn write_answer(&mut self, answer: &mut Answer, pool: &Pool, out: &mut Gather) {
+        self.written.answers += 1;
         let cqe = &answer.cqe;
         let has_data = answer.data_bytes > 0;
         let success =
             has_data && self.success_flag && cqe.status == Status::SUCCESS && cqe.result == 0;
         if has_data {
-            self.written_bytes += u64::from(answer.data_bytes);
+            self.written.bytes += u64::from(answer.data_bytes);
             let data = &mut answer.data;
             self.write_data(cqe.cid, data, answer.data_bytes, success, out);
             if data.spilled() {
@@ -575,49 +608,73 @@ impl Framing {
     }
 
     /// Writes one entry as a response.
-    pub(crate) fn write_response(&self, cqe: &Cqe, out: &mut Gather) {
-        let mut buffer = [0; HEADER_SIZE_MAX];
-        let written = self.writer.capsule_response(&mut buffer, cqe);
-        out.push_header(&buffer[..written]);
+    pub(crate) fn write_response(&mut self, cqe: &Cqe, out: &mut Gather) {
+        let written = self.writer.capsule_response(&mut self.header, cqe);
+        out.push_header(&self.header[..written]);
     }
 
     /// Writes data in as many PDUs as it needs.
-    fn write_data(&self, cid: u16, data: &mut Views, total: u32, success: bool, out: &mut Gather) {
-        let mut offset = 0;
-        while offset < total {
-            let length = (total - offset).min(self.max_c2h_data);
-            let last = offset + length == total;
-            let header = C2hData {
-                cid,
-                offset,
-                length,
-                last,
-                success: last && success,
-            };
-            let mut buffer = [0; HEADER_SIZE_MAX];
-            let written = self.writer.c2h_data(&mut buffer, &header);
-            out.push_header(&buffer[..written]);
-            if last {
-                self.write_views(data, out);
-                return;
-            }
-            let mut part = split_front(data, length as usize);
-            self.write_views(&mut part, out);
-            offset += length;
+    #[inline]
+    fn write_data(
+        &mut self,
+        cid: u16,
+        data: &mut Views,
+        total: u32,
+        success: bool,
+        out: &mut Gather,
+    ) {
+        let mut header = C2hData {
+            cid,
+            offset: 0,
+            length: total,
+            last: true,
+            success,
+        };
+        if total > self.max_c2h_data {
+            self.write_front(&mut header, data, out);
+        }
+        let written = self.writer.c2h_data(&mut self.header, &header);
+        out.push_header(&self.header[..written]);
+        if self.writer.data_digest {
+            return self.write_views_and_digest(data, out);
+        }
+        // Most often it is one, which needs no loop.
+        if data.len() == 1
+            && let Some(view) = data.pop()
+        {
+            out.push_view(view);
+        } else {
+            data.drain(..).for_each(|view| out.push_view(view));
         }
     }
 
-    fn write_views(&self, views: &mut Views, out: &mut Gather) {
-        let digest = self
-            .writer
-            .data_digest
-            .then(|| digest_of_parts(views.iter().map(|view| &view[..])));
-        for view in views.drain(..) {
-            out.push_view(view);
+    /// Writes all the PDUs of data that is too long for one but the last, whose header and data are left.
+    #[inline(never)]
+    fn write_front(&mut self, rest: &mut C2hData, data: &mut Views, out: &mut Gather) {
+        while rest.length > self.max_c2h_data {
+            let header = C2hData {
+                length: self.max_c2h_data,
+                last: false,
+                success: false,
+                ..*rest
+            };
+            let written = self.writer.c2h_data(&mut self.header, &header);
+            out.push_header(&self.header[..written]);
+            let mut part = split_front(data, header.length as usize);
+            if self.writer.data_digest {
+                self.write_views_and_digest(&mut part, out);
+            } else {
+                part.drain(..).for_each(|view| out.push_view(view));
+            }
+            rest.offset += header.length;
+            rest.length -= header.length;
         }
-        if let Some(digest) = digest {
-            out.push_header(&digest.to_bytes());
-        }
+    }
+
+    fn write_views_and_digest(&self, views: &mut Views, out: &mut Gather) {
+        let digest = digest_of_parts(views.iter().map(|view| &view[..]));
+        views.drain(..).for_each(|view| out.push_view(view));
+        out.push_header(&digest.to_bytes());
     }
 
     /// Writes the termination request that an error asks for, if it does.
