@@ -327,6 +327,7 @@ impl Reader {
     /// Reports data that was received straight into its place: `bytes` follow what came before.
     ///
     /// Panics where they are more than [`Wanted::Data`] says.
+    #[inline]
     pub fn data_received(&mut self, bytes: &[u8]) {
         if self.has_data_digest() {
             self.data_digest.update(bytes);
@@ -342,6 +343,19 @@ impl Reader {
         self.count_data(length);
     }
 
+    /// Takes the end of a PDU's data in place of [`Event::DataEnd`], where all of it was received and no digest follows. Returns
+    /// whether that is so.
+    #[inline]
+    pub fn end_data_without_digest(&mut self) -> bool {
+        let ends = matches!(self.stage, Stage::Data { received } if received == self.layout.data)
+            && !self.has_data_digest();
+        if ends {
+            self.stage = Stage::Common;
+        }
+        ends
+    }
+
+    #[inline]
     fn count_data(&mut self, length: usize) {
         let Stage::Data { received } = &mut self.stage else {
             panic!("no data is expected")
