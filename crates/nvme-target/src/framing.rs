@@ -6,15 +6,15 @@
 use weir_memory::{Gather, Pool, Segment, View, Views};
 use weir_nvme::digest::{DIGEST_LENGTH, digest_of_parts};
 use weir_nvme::tcp::{
-    C2hData, CapsuleCommand, DataDigest, DataPdu, DigestOptions, Event, FramingError, H2cData,
-    HEADER_SIZE_MAX, InitializeRequest, InitializeResponse, Pdu, R2t, Reader, ReceiveParameters,
-    Side, TERMINATION_SIZE_MAX, Termination, Wanted, Writer, encode_termination,
+    C2hData, CapsuleCommand, DigestOptions, Event, FramingError, H2cData, HEADER_SIZE_MAX,
+    InitializeRequest, InitializeResponse, Pdu, R2t, Reader, ReceiveParameters, Side,
+    TERMINATION_SIZE_MAX, Termination, Wanted, Writer, encode_termination,
 };
 use weir_nvme::{Cqe, Status};
 use weir_reactor::{Amount, Instant};
 
 use crate::config::{ADMIN_IN_CAPSULE_BYTES, TargetConfig};
-use crate::core::{Answer, Env, Next, QueuePair, SlotIndex};
+use crate::core::{Answer, Env, Next, QueuePair, SlotIndex, Stalled};
 use crate::latency::{Arrival, Run, Runs};
 use crate::watch::Awaited;
 
@@ -34,8 +34,25 @@ const BULK_BYTES_MIN: usize = 24 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Nowhere,
-    /// Into a slot's landing from this byte on.
-    Landing(SlotIndex, u32),
+    /// Where a slot has the data of its capsule.
+    Capsule(SlotIndex),
+    /// Where a slot has the data that an R2T asked for, from this byte on. `last`: the last for that R2T.
+    Transfer {
+        slot: SlotIndex,
+        offset: u32,
+        last: bool,
+    },
+}
+
+impl Place {
+    /// The slot, and the byte of its data that the PDU's data begins at.
+    fn landing(self) -> Option<(SlotIndex, u32)> {
+        match self {
+            Place::Nowhere => None,
+            Place::Capsule(slot) => Some((slot, 0)),
+            Place::Transfer { slot, offset, .. } => Some((slot, offset)),
+        }
+    }
 }
 
 /// How far data that was asked for has come.
@@ -201,7 +218,9 @@ impl Framing {
         debug_assert!(self.runs.is_empty(), "one send at a time");
         self.sending = std::mem::take(&mut self.written);
         self.asked_sending = self.asked;
-        std::mem::swap(queue.runs(), &mut self.runs);
+        if !queue.runs().is_empty() {
+            std::mem::swap(queue.runs(), &mut self.runs);
+        }
     }
 
     /// What was being sent has left: yields the courses of the commands whose answers it was, and returns the bytes of their data.
@@ -230,19 +249,27 @@ impl Framing {
             return Ok(Progress::Blocked);
         }
         loop {
-            if input.is_empty() && self.reader.wanted() != Wanted::Event {
-                if self.began.is_none() && self.reader.is_inside_pdu() {
-                    self.began = Some(queue.now());
+            match self.reader.wanted() {
+                Wanted::Data(left) if !input.is_empty() => {
+                    self.store(input, left, queue);
+                    continue;
                 }
-                return Ok(Progress::Hungry);
+                Wanted::Event if self.reader.end_data_without_digest() => {
+                    self.data_ended(true, queue, env);
+                    continue;
+                }
+                Wanted::Event => {}
+                _ if input.is_empty() => {
+                    if self.began.is_none() && self.reader.is_inside_pdu() {
+                        self.began = Some(queue.now());
+                    }
+                    return Ok(Progress::Hungry);
+                }
+                _ => {}
             }
             // By reference: an event is as long as the entry in it.
             let fed = self.reader.feed(input);
             let fed = fed.as_ref().map_err(|error| *error)?;
-            if let Some(Event::Data { offset }) = fed.event {
-                self.store(input, fed.consumed, offset, queue);
-                continue;
-            }
             input.advance(fed.consumed);
             let Some(event) = &fed.event else {
                 continue;
@@ -267,8 +294,8 @@ impl Framing {
                 }
                 Event::Pdu(Pdu::Termination(_)) => return Ok(Progress::PeerTerminated),
                 Event::Pdu(other) => unreachable!("a controller's reader yields no {other:?}"),
-                Event::Data { .. } => unreachable!("it was stored"),
-                Event::DataEnd { pdu, digest } => self.data_ended(*pdu, *digest, queue, env)?,
+                Event::Data { .. } => unreachable!("data is stored before it is fed"),
+                Event::DataEnd { digest, .. } => self.data_ended(digest.is_good(), queue, env),
             }
         }
     }
@@ -313,7 +340,7 @@ impl Framing {
             }
             oldest = oldest.max(Some(age));
             let length = queue.fetching(slot).map_or(0, |(_, length)| length);
-            let is_arriving = matches!(self.place, Place::Landing(of, _) if of == slot);
+            let is_arriving = self.place.landing().is_some_and(|(of, _)| of == slot);
             let arriving = if is_arriving { self.data_length } else { 0 };
             let left = length - transfer.received;
             awaited.held += u64::from(length);
@@ -333,9 +360,7 @@ impl Framing {
         let Wanted::Data(left) = self.reader.wanted() else {
             return None;
         };
-        let Place::Landing(slot, base) = self.place else {
-            return None;
-        };
+        let (slot, base) = self.place.landing()?;
         if (left as usize) < DIRECT_BYTES_MIN {
             return None;
         }
@@ -439,26 +464,19 @@ impl Framing {
             self.blocked = Some((*capsule, arrival));
             return false;
         }
-        let taken = if queue.has_room() {
-            let payload = payload_of(capsule);
-            let length = capsule.data_length;
-            let all_here = length == 0 || self.is_whole(length, following);
-            queue
-                .command(&capsule.sqe, payload, all_here, arrival, env)
-                .ok()
-        } else {
-            None
-        };
-        match taken {
-            Some(Next::Skip) => {}
-            Some(Next::Fill(slot)) => self.place = Place::Landing(slot, 0),
-            None if queue.is_fetching() && !queue.is_running() => {
+        let payload = payload_of(capsule);
+        let length = capsule.data_length;
+        let all_here = length == 0 || self.is_whole(length, following);
+        match queue.command(&capsule.sqe, payload, all_here, arrival, env) {
+            Ok(Next::Skip) => {}
+            Ok(Next::Fill(slot)) => self.place = Place::Capsule(slot),
+            Err(Stalled) if queue.is_fetching() && !queue.is_running() => {
                 // Nothing that could make room ends before data that lies behind this command in the stream.
                 let cqe = queue.refuse_without_slot(&capsule.sqe, Status::COMMAND_INTERRUPTED);
                 self.written.answers += 1;
                 self.write_response(&cqe, out);
             }
-            None => {
+            Err(Stalled) => {
                 self.blocked = Some((*capsule, arrival));
                 return false;
             }
@@ -484,20 +502,26 @@ impl Framing {
         if data.last != (end == Some(length)) {
             return Err(Termination::invalid_field(field::FLAGS));
         }
-        self.place = Place::Landing(slot, data.offset);
+        self.place = Place::Transfer {
+            slot,
+            offset: data.offset,
+            last: data.last,
+        };
         self.data_length = data.length;
         Ok(())
     }
 
-    /// Puts the first `length` bytes of `input`, which are data of the current PDU from `offset` on, where they belong.
-    fn store(&mut self, input: &mut View, length: usize, offset: u32, queue: &mut QueuePair) {
+    /// Puts the front of `input` where it belongs, up to `left` bytes: what is left of the current PDU's data.
+    fn store(&mut self, input: &mut View, left: u32, queue: &mut QueuePair) {
         self.began = None;
-        if let Place::Landing(slot, base) = self.place {
+        let length = input.len().min(left as usize);
+        self.reader.data_received(&input[..length]);
+        if let Some((slot, base)) = self.place.landing() {
             if let Some(received) = queue.received(slot) {
                 received.push(input.split_to(length));
                 return;
             }
-            let mut at = (base + offset) as usize;
+            let mut at = (base + (self.data_length - left)) as usize;
             let mut rest = &input[..length];
             while !rest.is_empty() {
                 let target = queue.landing_at(slot, at);
@@ -513,38 +537,31 @@ impl Framing {
         input.advance(length);
     }
 
-    fn data_ended(
-        &mut self,
-        pdu: DataPdu,
-        digest: DataDigest,
-        queue: &mut QueuePair,
-        env: &Env<'_>,
-    ) -> Result<(), FramingError> {
-        let place = std::mem::replace(&mut self.place, Place::Nowhere);
-        if !digest.is_good() {
+    /// All data of the current PDU has come. `good`: its digest does not say otherwise.
+    fn data_ended(&mut self, mut good: bool, queue: &mut QueuePair, env: &Env<'_>) {
+        self.began = None;
+        if !good {
             self.digest_errors.data += 1;
         }
-        let Place::Landing(slot, _) = place else {
-            return Ok(());
-        };
-        let good = match pdu {
-            DataPdu::H2cData(data) => {
+        let slot = match std::mem::replace(&mut self.place, Place::Nowhere) {
+            Place::Nowhere => return,
+            Place::Capsule(slot) => slot,
+            Place::Transfer { slot, last, .. } => {
                 let transfer = &mut self.transfers[usize::from(slot)];
-                transfer.received += data.length;
-                transfer.damaged |= !digest.is_good();
-                if !data.last {
-                    return Ok(());
+                transfer.received += self.data_length;
+                transfer.damaged |= !good;
+                if !last {
+                    return;
                 }
-                !transfer.damaged
+                good = !transfer.damaged;
+                slot
             }
-            _ => digest.is_good(),
         };
         if good {
             queue.filled(slot, env);
         } else {
             queue.damaged(slot);
         }
-        Ok(())
     }
 
     /// Writes what the queue has ready: requests for data, then answers.

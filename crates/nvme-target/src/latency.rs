@@ -416,6 +416,9 @@ impl Runs {
 
     /// Takes all out, one after the other.
     pub(crate) fn drain(&mut self, each: impl FnMut(&Run)) {
+        if self.is_empty() {
+            return;
+        }
         self.runs.iter().for_each(each);
         self.runs.clear();
         self.latest = Default::default();

@@ -187,7 +187,9 @@ impl Slot {
         if matches!(opcode, NvmOpcode::Fabrics | NvmOpcode::Other(_)) {
             return Err(CommandError::Opcode { opcode: sqe.opcode }.status());
         }
-        check_fuse(sqe.fuse, opcode)?;
+        if sqe.fuse != Fuse::Normal {
+            check_fuse(sqe.fuse, opcode)?;
+        }
         let Some(namespace) = env.namespaces.get(sqe.nsid) else {
             return refuse(Status::INVALID_NAMESPACE_OR_FORMAT);
         };
@@ -202,8 +204,15 @@ impl Slot {
                 self.length = 0;
             }
             NvmOpcode::Write => {
-                (self.work, self.length) = target.write(&Blocks::from_sqe(sqe), sqe.fuse)?;
+                let write = Blocks::from_sqe(sqe);
+                self.length = target.write(&write, sqe.fuse)?;
                 check_payload(self.length, payload, env.in_capsule_bytes)?;
+                let (lba, blocks, fua) = (write.lba, write.blocks, write.force_unit_access);
+                self.work = if sqe.fuse == Fuse::Second {
+                    Work::FusedWrite { lba, blocks, fua }
+                } else {
+                    Work::Write { lba, blocks, fua }
+                };
             }
             _ => {
                 (self.work, self.length) = target.plan(sqe, payload)?;
@@ -235,13 +244,12 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// What a command does, and the bytes that it brings.
+    /// What a command does that is neither a read nor a write, and the bytes that it brings.
     #[inline(never)]
     fn plan(&self, sqe: &Sqe, payload: TcpData) -> Result<(Work, u32), Status> {
         let work = match NvmCommand::parse(sqe).map_err(CommandError::status)? {
             NvmCommand::Flush => Work::Flush,
-            NvmCommand::Read(blocks) => self.read(&blocks, payload)?,
-            NvmCommand::Write(blocks) => return self.write(&blocks, sqe.fuse),
+            NvmCommand::Read(_) | NvmCommand::Write(_) => unreachable!("planned without a command"),
             NvmCommand::Compare(blocks) => return self.compare(&blocks, sqe.fuse),
             NvmCommand::WriteZeroes(zeroes) => {
                 self.writable()?;
@@ -291,19 +299,18 @@ impl Target<'_> {
         })
     }
 
+    /// Checks a write; its length in bytes.
     #[inline]
-    fn write(&self, write: &Blocks, fuse: Fuse) -> Result<(Work, u32), Status> {
+    fn write(&self, write: &Blocks, fuse: Fuse) -> Result<u32, Status> {
         self.writable()?;
         if write.directive_type != 0 {
             return refuse(Status::INVALID_FIELD_IN_COMMAND);
         }
         let length = self.transfer(write)?;
-        let (lba, blocks, fua) = (write.lba, write.blocks, write.force_unit_access);
         if fuse == Fuse::Second {
-            self.fits_compare_write(blocks)?;
-            return Ok((Work::FusedWrite { lba, blocks, fua }, length));
+            self.fits_compare_write(write.blocks)?;
         }
-        Ok((Work::Write { lba, blocks, fua }, length))
+        Ok(length)
     }
 
     fn compare(&self, compare: &Blocks, fuse: Fuse) -> Result<(Work, u32), Status> {

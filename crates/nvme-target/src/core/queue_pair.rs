@@ -96,7 +96,7 @@ impl Incoming {
     }
 }
 
-/// No buffer for the data that comes with the command: offer it again after a completion.
+/// No slot for the command, or no buffer for the data that comes with it: offer it again after a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stalled;
 
@@ -566,7 +566,9 @@ impl QueuePair {
         env: &Env<'_>,
     ) -> Result<Next, Stalled> {
         self.is_stalled_for_bytes = false;
-        let slot = *self.free.last().expect("the transport asked for room");
+        let Some(&slot) = self.free.last() else {
+            return Err(Stalled);
+        };
         let planned = payload.and_then(|payload| {
             self.plan(slot, sqe, payload, env)?;
             Ok(payload)
@@ -851,12 +853,21 @@ impl QueuePair {
     }
 
     fn ask_for_buffer(&mut self, slot: SlotIndex, env: &Env<'_>) {
-        if self.slots[usize::from(slot)].work.only_reads() {
+        let entry = &self.slots[usize::from(slot)];
+        if entry.work.only_reads() {
             if self.take_room(slot, env) {
                 self.slots[usize::from(slot)].phase = Phase::Running;
                 self.run(slot, env);
             } else {
                 self.waiting_for_buffer.push_back(slot);
+            }
+            return;
+        }
+        if entry.partner.is_none() {
+            if self.take_buffers(&[slot], env) {
+                self.fetch(slot);
+            } else {
+                self.wait_for_buffer(slot);
             }
             return;
         }
@@ -869,11 +880,8 @@ impl QueuePair {
             }
             return;
         }
-        if self.take_buffers(&[slot], env) {
-            self.fetch(slot);
-        } else if !self.is_part_of_held(slot) {
-            self.wait_for_buffer(slot);
-        } else if self.take_reserve(slot) {
+        // Its pair's other half has its room already, so that it may not wait for its own.
+        if self.take_buffers(&[slot], env) || self.take_reserve(slot) {
             self.fetch(slot);
         } else {
             self.interrupt_pair(slot);
@@ -1003,6 +1011,7 @@ impl QueuePair {
     }
 
     /// The next command whose data is to be asked for, and how long it is.
+    #[inline]
     pub(crate) fn next_fetch(&mut self) -> Option<(SlotIndex, u16, u32)> {
         let slot = self.to_fetch.pop_front()?;
         let entry = &mut self.slots[usize::from(slot)];
@@ -1796,6 +1805,7 @@ fn list_of(segment: Segment) -> Segments {
 }
 
 /// What was received into these.
+#[inline]
 fn freeze(mut segments: Segments) -> Views {
     let mut views = Views::new();
     // Most often it is one, which needs no loop.

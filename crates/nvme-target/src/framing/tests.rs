@@ -16,6 +16,7 @@ use weir_memory::{Pool, Segments};
 use weir_nvme::command::{Blocks, ConnectData, NvmCommand};
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::sqe::Fuse;
+use weir_nvme::tcp::DataPdu;
 use weir_nvme::{HostId, Nqn, Sqe};
 use weir_reactor::Reactor;
 
