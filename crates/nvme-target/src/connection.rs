@@ -749,10 +749,15 @@ impl Connection {
 
     fn take_completions(&mut self, context: &mut Context<'_>) -> bool {
         let mut worked = false;
-        while let Poll::Ready(completion) = self.entry.completions.poll_pop(context) {
+        let completions = &self.entry.completions;
+        while let Poll::Ready(completion) = completions.poll_pop(context) {
             worked = true;
-            self.scene
-                .with_env(|env| self.queue.completed(completion, env));
+            self.scene.with_env(|env| {
+                self.queue.completed(completion, env);
+                while let Some(completion) = completions.pop() {
+                    self.queue.completed(completion, env);
+                }
+            });
         }
         worked
     }

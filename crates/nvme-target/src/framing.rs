@@ -194,8 +194,9 @@ impl Framing {
         const HEADERS_BYTES: usize = HEADER_SIZE_MAX + 24 + 3 * DIGEST_LENGTH;
         /// What is sent, and what is written meanwhile.
         const GATHERS: usize = 2;
-        let answers = GATHERS * QueuePair::answers_bound(entries);
-        entries * size_of::<Transfer>() + answers * (HEADERS_BYTES + size_of::<Run>())
+        let answers = QueuePair::answers_bound(entries);
+        let headers = GATHERS * answers * HEADERS_BYTES;
+        entries * size_of::<Transfer>() + headers + answers * size_of::<Run>()
     }
 
     /// SQ flow control is off: a read's last data may say success in place of a response.

@@ -235,28 +235,29 @@ impl Slot {
 
     /// Finds a buffer for all the data that it brings, where there is one now: in the landing that its volume wishes, else in the
     /// reactor's pool.
+    #[inline]
     fn find_buffer(&mut self, landing: Landing, env: &Env<'_>) -> bool {
-        match landing {
+        self.incoming = match landing {
+            // Most often the volume has no wish.
+            Landing::Anywhere => match env.pool.segment(self.length as usize) {
+                Ok(segment) => Incoming::Landing(list_of(segment)),
+                Err(_) => return false,
+            },
             Landing::Ready(segments) => {
                 assert_eq!(
                     segments_len(&segments),
                     self.length as usize,
                     "a landing is as long as its range"
                 );
-                self.incoming = Incoming::Landing(segments);
-            }
-            Landing::Anywhere => {
-                let Ok(segment) = env.pool.segment(self.length as usize) else {
-                    return false;
-                };
-                self.incoming = Incoming::Landing(list_of(segment));
+                Incoming::Landing(segments)
             }
             Landing::Wait => return false,
-        }
+        };
         true
     }
 
     /// Where its volume wishes the data to be received. Data that is not for a volume is received into the pool.
+    #[inline]
     fn find_landing(&self) -> Option<Landing> {
         match self.work.space() {
             Space::Volume { lba, blocks } => Some(self.queue().landing(lba, blocks)),
@@ -569,10 +570,11 @@ impl QueuePair {
         let Some(&slot) = self.free.last() else {
             return Err(Stalled);
         };
-        let planned = payload.and_then(|payload| {
-            self.plan(slot, sqe, payload, env)?;
-            Ok(payload)
-        });
+        let planned = if self.is_in_flight(sqe.cid) {
+            Err(Status::COMMAND_ID_CONFLICT)
+        } else {
+            payload.and_then(|payload| self.plan(slot, sqe, payload, env).map(|()| payload))
+        };
         let payload = match planned {
             Ok(payload) => payload,
             Err(status) => return Ok(self.refuse(sqe, status)),
@@ -697,9 +699,6 @@ impl QueuePair {
         payload: TcpData,
         env: &Env<'_>,
     ) -> Result<(), Status> {
-        if self.is_in_flight(sqe.cid) {
-            return Err(Status::COMMAND_ID_CONFLICT);
-        }
         let entry = &mut self.slots[usize::from(slot)];
         match &self.kind {
             QueueKind::Io if !sqe.is_fabrics() => entry.plan_nvm(sqe, payload, env),
@@ -810,6 +809,7 @@ impl QueuePair {
 
     /// Finds buffers for data that commands of one length bring, by the bounds and in turn: for all of them or for none. The halves of
     /// a fused pair are asked for together, for each of them could have what the other, or another pair's, waits for.
+    #[inline]
     fn take_buffers(&mut self, slots: &[SlotIndex], env: &Env<'_>) -> bool {
         if !self.may_take_buffers {
             self.lack = Lack::Buffer;
@@ -863,14 +863,20 @@ impl QueuePair {
             }
             return;
         }
-        if entry.partner.is_none() {
-            if self.take_buffers(&[slot], env) {
-                self.fetch(slot);
-            } else {
-                self.wait_for_buffer(slot);
-            }
-            return;
+        if entry.partner.is_some() {
+            return self.ask_for_buffer_of_pair(slot, env);
         }
+        if self.take_buffers(&[slot], env) {
+            self.fetch(slot);
+        } else {
+            self.wait_for_buffer(slot);
+        }
+    }
+
+    /// As [`QueuePair::ask_for_buffer`], for half of a fused pair.
+    #[cold]
+    #[inline(never)]
+    fn ask_for_buffer_of_pair(&mut self, slot: SlotIndex, env: &Env<'_>) {
         if let Some(first) = self.held_with(slot) {
             if self.take_buffers(&[first, slot], env) {
                 self.fetch(first);
