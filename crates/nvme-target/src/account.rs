@@ -59,6 +59,84 @@ impl Account {
     }
 }
 
+/// What the first of a queue's commands that wait for room waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// That commands of its own queue end.
+    Own,
+    /// Room in the account of all connections of the reactor.
+    Account,
+    /// A buffer of the reactor's pool.
+    Buffer,
+}
+
+/// Data in flight of one queue, as part of what all of its reactor have: of commands, and of answers until their send has ended.
+/// The queue takes room; its connection gives back what has left.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    account: Rc<Account>,
+    bytes: Cell<u64>,
+    bytes_max: u64,
+    /// Bytes that a command may have when it is alone, though there is no room.
+    bytes_alone: u32,
+}
+
+impl Charge {
+    /// Bounded by what all in `account` have, and by `bytes_max` for itself. `bytes_alone` it may have in any case, so that it goes
+    /// on however much others have.
+    pub(crate) fn new(account: &Rc<Account>, bytes_max: u64, bytes_alone: u32) -> Rc<Self> {
+        Rc::new(Charge {
+            account: Rc::clone(account),
+            bytes: Cell::new(0),
+            bytes_max,
+            bytes_alone,
+        })
+    }
+
+    /// Takes bytes for a command, where there is room. `is_its_turn`: it may take room in the account.
+    #[inline]
+    pub(crate) fn take(&self, bytes: u64, is_its_turn: bool) -> Result<(), Lack> {
+        let own = self.bytes.get();
+        if own > 0 && own + bytes > self.bytes_max {
+            return Err(Lack::Own);
+        }
+        if !(is_its_turn && self.account.take(bytes)) {
+            if own > 0 || bytes > u64::from(self.bytes_alone) {
+                return Err(Lack::Account);
+            }
+            self.account.add(bytes);
+        }
+        self.bytes.set(own + bytes);
+        Ok(())
+    }
+
+    /// Takes bytes that are there already, room or not.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.bytes.set(self.bytes.get() + bytes);
+        self.account.add(bytes);
+    }
+
+    #[inline]
+    pub(crate) fn give_back(&self, bytes: u64) {
+        let own = self.bytes.get();
+        debug_assert!(bytes <= own, "what is given back was taken");
+        self.bytes.set(own.saturating_sub(bytes));
+        self.account.give_back(bytes);
+    }
+
+    /// Tells whether there is no room for another byte beside what it has.
+    pub(crate) fn is_full(&self) -> bool {
+        let own = self.bytes.get();
+        own > 0 && (own >= self.bytes_max || self.account.is_full())
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.account.give_back(self.bytes.get());
+    }
+}
+
 /// Connections that wait for something of which their reactor has no more, in order. While one waits no other takes any: else
 /// one whose commands take whatever comes back would have it all for good.
 #[derive(Default)]

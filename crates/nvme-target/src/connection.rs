@@ -23,11 +23,11 @@ use weir_reactor::{
     Timer,
 };
 
-use crate::account::Kept;
+use crate::account::{Charge, Kept, Lack};
 use crate::config::TargetConfig;
 use crate::core::{
     AdminView, ConnectIdentity, ConnectRefusal, Controller, ControllerIdentity, ControllerKind,
-    DiscoveryLogs, Effect, Env, FLOW_CONTROL_OFF, Lack, QueueKind, QueuePair, SlotIndex,
+    DiscoveryLogs, Effect, Env, FLOW_CONTROL_OFF, QueueKind, QueuePair, SlotIndex,
     check_connect_data, check_connect_fields, flow_control_off,
 };
 use crate::counters::{IoCounters, IoTotals};
@@ -289,6 +289,8 @@ struct Connection {
     stream: Option<TcpStream>,
     framing: Framing,
     queue: QueuePair,
+    /// Data in flight of its queue.
+    charge: Rc<Charge>,
     scene: Scene,
     input: View,
     /// What of the input is kept outside of all pools.
@@ -553,6 +555,7 @@ impl Connection {
         Connection {
             stream: Some(stream),
             framing,
+            charge: Rc::clone(queue.charge()),
             queue,
             kept: Kept::none(&shard.kept),
             waits_for_buffers: false,
@@ -746,10 +749,15 @@ impl Connection {
 
     fn take_completions(&mut self, context: &mut Context<'_>) -> bool {
         let mut worked = false;
-        while let Poll::Ready(completion) = self.entry.completions.poll_pop(context) {
+        let completions = &self.entry.completions;
+        while let Poll::Ready(completion) = completions.poll_pop(context) {
             worked = true;
-            self.scene
-                .with_env(|env| self.queue.completed(completion, env));
+            self.scene.with_env(|env| {
+                self.queue.completed(completion, env);
+                while let Some(completion) = completions.pop() {
+                    self.queue.completed(completion, env);
+                }
+            });
         }
         worked
     }
@@ -1055,7 +1063,7 @@ impl Connection {
             && let Poll::Ready((result, mut gather)) = stream.poll_sent(context)
         {
             result?;
-            self.record_latency();
+            self.sent();
             worked = true;
             if gather.slice_count() > PIECES_KEPT {
                 gather = Gather::new();
@@ -1077,17 +1085,19 @@ impl Connection {
         Ok(worked)
     }
 
-    /// A send ended, and with it the commands whose answers it was.
-    fn record_latency(&mut self) {
+    /// A send ended, and with it the commands whose answers it was. The core has done with them since it gave their answers.
+    fn sent(&mut self) {
         let now = self.now();
         let mut own = self.entry.latency.borrow_mut();
-        for run in self.framing.send_ended(&mut self.queue) {
-            own.record(&run, now);
+        let namespaces = &self.scene.namespaces;
+        let bytes = self.framing.send_ended(|run| {
+            own.record(run, now);
             // One that was removed meanwhile has nobody who would ask.
-            if let Some(attached) = self.scene.namespaces.get(run.nsid()) {
-                attached.latency.borrow_mut().record(&run, now);
+            if let Some(attached) = namespaces.get(run.nsid()) {
+                attached.latency.borrow_mut().record(run, now);
             }
-        }
+        });
+        self.charge.give_back(bytes);
     }
 
     fn start_send(&mut self, gather: Gather) {

@@ -6,16 +6,16 @@
 use weir_memory::{Gather, Pool, Segment, View, Views};
 use weir_nvme::digest::{DIGEST_LENGTH, digest_of_parts};
 use weir_nvme::tcp::{
-    C2hData, CapsuleCommand, DataDigest, DataPdu, DigestOptions, Event, FramingError, H2cData,
-    HEADER_SIZE_MAX, InitializeRequest, InitializeResponse, Pdu, R2t, Reader, ReceiveParameters,
-    Side, TERMINATION_SIZE_MAX, Termination, Wanted, Writer, encode_termination,
+    C2hData, CapsuleCommand, DigestOptions, Event, FramingError, H2cData, HEADER_SIZE_MAX,
+    InitializeRequest, InitializeResponse, Pdu, R2t, Reader, ReceiveParameters, Side,
+    TERMINATION_SIZE_MAX, Termination, Wanted, Writer, encode_termination,
 };
 use weir_nvme::{Cqe, Status};
 use weir_reactor::{Amount, Instant};
 
 use crate::config::{ADMIN_IN_CAPSULE_BYTES, TargetConfig};
-use crate::core::{Answer, Env, Next, QueuePair, SlotIndex};
-use crate::latency::{Arrival, Run};
+use crate::core::{Answer, Env, Next, QueuePair, SlotIndex, Stalled};
+use crate::latency::{Arrival, Run, Runs};
 use crate::watch::Awaited;
 
 /// Where fields are in an H2CData header (NVMe/TCP Transport 1.0c, section 3.6.2.8).
@@ -34,8 +34,25 @@ const BULK_BYTES_MIN: usize = 24 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Nowhere,
-    /// Into a slot's landing from this byte on.
-    Landing(SlotIndex, u32),
+    /// Where a slot has the data of its capsule.
+    Capsule(SlotIndex),
+    /// Where a slot has the data that an R2T asked for, from this byte on. `last`: the last for that R2T.
+    Transfer {
+        slot: SlotIndex,
+        offset: u32,
+        last: bool,
+    },
+}
+
+impl Place {
+    /// The slot, and the byte of its data that the PDU's data begins at.
+    fn landing(self) -> Option<(SlotIndex, u32)> {
+        match self {
+            Place::Nowhere => None,
+            Place::Capsule(slot) => Some((slot, 0)),
+            Place::Transfer { slot, offset, .. } => Some((slot, offset)),
+        }
+    }
 }
 
 /// How far data that was asked for has come.
@@ -101,6 +118,14 @@ pub(crate) struct DigestErrors {
     pub(crate) data: u64,
 }
 
+/// Answers that leave together.
+#[derive(Clone, Copy, Default)]
+struct Written {
+    answers: usize,
+    /// Bytes of their data.
+    bytes: u64,
+}
+
 /// Both directions of one connection.
 pub(crate) struct Framing {
     reader: Reader,
@@ -125,15 +150,13 @@ pub(crate) struct Framing {
     max_h2c_data: u32,
     max_c2h_data: u32,
     success_flag: bool,
-    /// Answers that were written since the last send began.
-    written: usize,
-    /// Answers in the send that is under way.
-    sending: usize,
-    /// Bytes of data of the answers that were written, and of those in the send that is under way.
-    written_bytes: u64,
-    sending_bytes: u64,
-    /// Courses of the commands whose answers are in the send that is under way.
-    sending_runs: Vec<Run>,
+    /// What was written since the last send began.
+    written: Written,
+    /// What is in the send that is under way, and the courses of its commands.
+    sending: Written,
+    runs: Runs,
+    /// Where a header is put together.
+    header: [u8; HEADER_SIZE_MAX],
     pub(crate) digest_errors: DigestErrors,
 }
 
@@ -157,11 +180,10 @@ impl Framing {
             max_h2c_data: config.mdts_bytes,
             max_c2h_data: config.max_c2h_data,
             success_flag: false,
-            written: 0,
-            sending: 0,
-            written_bytes: 0,
-            sending_bytes: 0,
-            sending_runs: Vec::new(),
+            written: Written::default(),
+            sending: Written::default(),
+            runs: Runs::default(),
+            header: [0; HEADER_SIZE_MAX],
             digest_errors: DigestErrors::default(),
         }
     }
@@ -172,8 +194,9 @@ impl Framing {
         const HEADERS_BYTES: usize = HEADER_SIZE_MAX + 24 + 3 * DIGEST_LENGTH;
         /// What is sent, and what is written meanwhile.
         const GATHERS: usize = 2;
-        let headers = GATHERS * QueuePair::answers_bound(entries) * HEADERS_BYTES;
-        entries * size_of::<Transfer>() + headers
+        let answers = QueuePair::answers_bound(entries);
+        let headers = GATHERS * answers * HEADERS_BYTES;
+        entries * size_of::<Transfer>() + headers + answers * size_of::<Run>()
     }
 
     /// SQ flow control is off: a read's last data may say success in place of a response.
@@ -188,27 +211,31 @@ impl Framing {
 
     /// What was written is being sent: all that `queue` had ready.
     pub(crate) fn send_began(&mut self, queue: &mut QueuePair) {
+        debug_assert_eq!(
+            queue.answers_ready(),
+            0,
+            "answers are written before a send"
+        );
+        debug_assert!(self.runs.is_empty(), "one send at a time");
         self.sending = std::mem::take(&mut self.written);
         self.asked_sending = self.asked;
-        debug_assert_eq!(self.sending_bytes, 0, "one send at a time");
-        self.sending_bytes = std::mem::take(&mut self.written_bytes);
-        debug_assert!(self.sending_runs.is_empty(), "one send at a time");
-        debug_assert_eq!(queue.answers(), 0, "answers are written before a send");
-        queue.take_runs(&mut self.sending_runs);
+        if !queue.runs().is_empty() {
+            std::mem::swap(queue.runs(), &mut self.runs);
+        }
     }
 
-    /// What was being sent has left: the courses of the commands whose answers it was.
-    pub(crate) fn send_ended(&mut self, queue: &mut QueuePair) -> std::vec::Drain<'_, Run> {
-        self.sending = 0;
+    /// What was being sent has left: yields the courses of the commands whose answers it was, and returns the bytes of their data.
+    pub(crate) fn send_ended(&mut self, each: impl FnMut(&Run)) -> u64 {
         self.asked_sent = self.asked_sending;
-        queue.sent(std::mem::take(&mut self.sending_bytes));
-        self.sending_runs.drain(..)
+        self.runs.drain(each);
+        std::mem::take(&mut self.sending).bytes
     }
 
     /// Whether so many answers wait to be sent that no command is taken until the host has read some. A host within its queue
     /// depth does not get here.
     pub(crate) fn is_backlogged(&self, queue: &QueuePair) -> bool {
-        self.written + self.sending + queue.answers() >= queue.answers_max() || queue.is_full()
+        let answers = self.written.answers + self.sending.answers + queue.answers_ready();
+        answers >= queue.answers_max() || queue.is_full()
     }
 
     /// Takes bytes from the front of `input`.
@@ -219,27 +246,34 @@ impl Framing {
         env: &Env<'_>,
         out: &mut Gather,
     ) -> Result<Progress, FramingError> {
-        if let Some((capsule, arrival)) = self.blocked.take()
-            && !self.command(&capsule, arrival, input.len(), queue, env, out)
-        {
+        if self.blocked.is_some() && !self.offer_again(input.len(), queue, env, out) {
             return Ok(Progress::Blocked);
         }
         loop {
+            match self.reader.wanted() {
+                Wanted::Data(left) if !input.is_empty() => {
+                    self.store(input, left, queue);
+                    continue;
+                }
+                Wanted::Event if self.reader.end_data_without_digest() => {
+                    self.data_ended(true, queue, env);
+                    continue;
+                }
+                Wanted::Event => {}
+                _ if input.is_empty() => {
+                    if self.began.is_none() && self.reader.is_inside_pdu() {
+                        self.began = Some(queue.now());
+                    }
+                    return Ok(Progress::Hungry);
+                }
+                _ => {}
+            }
             // By reference: an event is as long as the entry in it.
             let fed = self.reader.feed(input);
             let fed = fed.as_ref().map_err(|error| *error)?;
-            let taken = match fed.event {
-                Some(Event::Data { .. }) => input.split_to(fed.consumed),
-                _ => {
-                    input.advance(fed.consumed);
-                    View::empty()
-                }
-            };
+            input.advance(fed.consumed);
             let Some(event) = &fed.event else {
-                if self.began.is_none() && self.reader.is_inside_pdu() {
-                    self.began = Some(queue.now());
-                }
-                return Ok(Progress::Hungry);
+                continue;
             };
             let began = self.began.take();
             match event {
@@ -261,8 +295,8 @@ impl Framing {
                 }
                 Event::Pdu(Pdu::Termination(_)) => return Ok(Progress::PeerTerminated),
                 Event::Pdu(other) => unreachable!("a controller's reader yields no {other:?}"),
-                Event::Data { offset } => self.store(taken, *offset, queue),
-                Event::DataEnd { pdu, digest } => self.data_ended(*pdu, *digest, queue, env)?,
+                Event::Data { .. } => unreachable!("data is stored before it is fed"),
+                Event::DataEnd { digest, .. } => self.data_ended(digest.is_good(), queue, env),
             }
         }
     }
@@ -290,7 +324,7 @@ impl Framing {
 
     /// Bytes of data that were written and have not left.
     pub(crate) fn unsent_bytes(&self) -> u64 {
-        self.sending_bytes + self.written_bytes
+        self.sending.bytes + self.written.bytes
     }
 
     /// What the host was asked for and still owes: of the R2Ts that have left, for others it cannot know of.
@@ -307,7 +341,7 @@ impl Framing {
             }
             oldest = oldest.max(Some(age));
             let length = queue.fetching(slot).map_or(0, |(_, length)| length);
-            let is_arriving = matches!(self.place, Place::Landing(of, _) if of == slot);
+            let is_arriving = self.place.landing().is_some_and(|(of, _)| of == slot);
             let arriving = if is_arriving { self.data_length } else { 0 };
             let left = length - transfer.received;
             awaited.held += u64::from(length);
@@ -327,9 +361,7 @@ impl Framing {
         let Wanted::Data(left) = self.reader.wanted() else {
             return None;
         };
-        let Place::Landing(slot, base) = self.place else {
-            return None;
-        };
+        let (slot, base) = self.place.landing()?;
         if (left as usize) < DIRECT_BYTES_MIN {
             return None;
         }
@@ -402,6 +434,21 @@ impl Framing {
         following >= padding + data_length as usize + digest
     }
 
+    /// Hands the command in again that was blocked. False: it waits still.
+    #[cold]
+    fn offer_again(
+        &mut self,
+        following: usize,
+        queue: &mut QueuePair,
+        env: &Env<'_>,
+        out: &mut Gather,
+    ) -> bool {
+        let blocked = self.blocked.take();
+        blocked.is_none_or(|(capsule, arrival)| {
+            self.command(&capsule, arrival, following, queue, env, out)
+        })
+    }
+
     /// Hands a command in. `following` bytes are there after its header. False: it waits.
     fn command(
         &mut self,
@@ -418,25 +465,19 @@ impl Framing {
             self.blocked = Some((*capsule, arrival));
             return false;
         }
-        let taken = if queue.has_room() {
-            let payload = payload_of(capsule);
-            let all_here = self.is_whole(capsule.data_length, following);
-            queue
-                .command(&capsule.sqe, payload, all_here, arrival, env)
-                .ok()
-        } else {
-            None
-        };
-        match taken {
-            Some(Next::Skip) => {}
-            Some(Next::Fill(slot)) => self.place = Place::Landing(slot, 0),
-            None if queue.is_fetching() && !queue.is_running() => {
+        let payload = payload_of(capsule);
+        let length = capsule.data_length;
+        let all_here = length == 0 || self.is_whole(length, following);
+        match queue.command(&capsule.sqe, payload, all_here, arrival, env) {
+            Ok(Next::Skip) => {}
+            Ok(Next::Fill(slot)) => self.place = Place::Capsule(slot),
+            Err(Stalled) if queue.is_fetching() && !queue.is_running() => {
                 // Nothing that could make room ends before data that lies behind this command in the stream.
                 let cqe = queue.refuse_without_slot(&capsule.sqe, Status::COMMAND_INTERRUPTED);
-                self.written += 1;
+                self.written.answers += 1;
                 self.write_response(&cqe, out);
             }
-            None => {
+            Err(Stalled) => {
                 self.blocked = Some((*capsule, arrival));
                 return false;
             }
@@ -462,76 +503,86 @@ impl Framing {
         if data.last != (end == Some(length)) {
             return Err(Termination::invalid_field(field::FLAGS));
         }
-        self.place = Place::Landing(slot, data.offset);
+        self.place = Place::Transfer {
+            slot,
+            offset: data.offset,
+            last: data.last,
+        };
         self.data_length = data.length;
         Ok(())
     }
 
-    fn store(&self, bytes: View, offset: u32, queue: &mut QueuePair) {
-        let Place::Landing(slot, base) = self.place else {
-            return;
-        };
-        if let Some(received) = queue.received(slot) {
-            received.push(bytes);
-            return;
-        }
-        let mut at = (base + offset) as usize;
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            let target = queue.landing_at(slot, at);
-            let length = target.len().min(rest.len());
-            if length == 0 {
+    /// Puts the front of `input` where it belongs, up to `left` bytes: what is left of the current PDU's data.
+    fn store(&mut self, input: &mut View, left: u32, queue: &mut QueuePair) {
+        self.began = None;
+        let length = input.len().min(left as usize);
+        self.reader.data_received(&input[..length]);
+        if let Some((slot, base)) = self.place.landing() {
+            if let Some(received) = queue.received(slot) {
+                received.push(input.split_to(length));
                 return;
             }
-            target[..length].copy_from_slice(&rest[..length]);
-            rest = &rest[length..];
-            at += length;
+            let mut at = (base + (self.data_length - left)) as usize;
+            let mut rest = &input[..length];
+            while !rest.is_empty() {
+                let target = queue.landing_at(slot, at);
+                let length = target.len().min(rest.len());
+                if length == 0 {
+                    break;
+                }
+                target[..length].copy_from_slice(&rest[..length]);
+                rest = &rest[length..];
+                at += length;
+            }
         }
+        input.advance(length);
     }
 
-    fn data_ended(
-        &mut self,
-        pdu: DataPdu,
-        digest: DataDigest,
-        queue: &mut QueuePair,
-        env: &Env<'_>,
-    ) -> Result<(), FramingError> {
-        let place = std::mem::replace(&mut self.place, Place::Nowhere);
-        if !digest.is_good() {
+    /// All data of the current PDU has come. `good`: its digest does not say otherwise.
+    fn data_ended(&mut self, mut good: bool, queue: &mut QueuePair, env: &Env<'_>) {
+        self.began = None;
+        if !good {
             self.digest_errors.data += 1;
         }
-        let Place::Landing(slot, _) = place else {
-            return Ok(());
-        };
-        let good = match pdu {
-            DataPdu::H2cData(data) => {
+        let slot = match std::mem::replace(&mut self.place, Place::Nowhere) {
+            Place::Nowhere => return,
+            Place::Capsule(slot) => slot,
+            Place::Transfer { slot, last, .. } => {
                 let transfer = &mut self.transfers[usize::from(slot)];
-                transfer.received += data.length;
-                transfer.damaged |= !digest.is_good();
-                if !data.last {
-                    return Ok(());
+                transfer.received += self.data_length;
+                transfer.damaged |= !good;
+                if !last {
+                    return;
                 }
-                !transfer.damaged
+                good = !transfer.damaged;
+                slot
             }
-            _ => digest.is_good(),
         };
         if good {
             queue.filled(slot, env);
         } else {
             queue.damaged(slot);
         }
-        Ok(())
     }
 
     /// Writes what the queue has ready: requests for data, then answers.
     /// Lists of data go back to `pool`.
+    #[inline]
     pub(crate) fn write(&mut self, queue: &mut QueuePair, pool: &Pool, out: &mut Gather) {
+        if queue.has_output() {
+            self.write_all(queue, pool, out);
+        }
+    }
+
+    fn write_all(&mut self, queue: &mut QueuePair, pool: &Pool, out: &mut Gather) {
         while let Some((slot, cid, length)) = queue.next_fetch() {
             self.write_r2t(slot, cid, length, out);
         }
-        while let Some(answer) = queue.next_answer() {
+        let answers = queue.answers();
+        for answer in answers.iter_mut() {
             self.write_answer(answer, pool, out);
         }
+        answers.clear();
     }
 
     fn write_r2t(&mut self, slot: SlotIndex, cid: u16, length: u32, out: &mut Gather) {
@@ -550,19 +601,19 @@ impl Framing {
             offset: 0,
             length,
         };
-        let mut buffer = [0; HEADER_SIZE_MAX];
-        let written = self.writer.r2t(&mut buffer, &r2t);
-        out.push_header(&buffer[..written]);
+        let written = self.writer.r2t(&mut self.header, &r2t);
+        out.push_header(&self.header[..written]);
     }
 
-    fn write_answer(&mut self, mut answer: Answer, pool: &Pool, out: &mut Gather) {
-        self.written += 1;
+    #[inline]
+    fn write_answer(&mut self, answer: &mut Answer, pool: &Pool, out: &mut Gather) {
+        self.written.answers += 1;
         let cqe = &answer.cqe;
         let has_data = answer.data_bytes > 0;
         let success =
             has_data && self.success_flag && cqe.status == Status::SUCCESS && cqe.result == 0;
         if has_data {
-            self.written_bytes += u64::from(answer.data_bytes);
+            self.written.bytes += u64::from(answer.data_bytes);
             let data = &mut answer.data;
             self.write_data(cqe.cid, data, answer.data_bytes, success, out);
             if data.spilled() {
@@ -575,49 +626,73 @@ impl Framing {
     }
 
     /// Writes one entry as a response.
-    pub(crate) fn write_response(&self, cqe: &Cqe, out: &mut Gather) {
-        let mut buffer = [0; HEADER_SIZE_MAX];
-        let written = self.writer.capsule_response(&mut buffer, cqe);
-        out.push_header(&buffer[..written]);
+    pub(crate) fn write_response(&mut self, cqe: &Cqe, out: &mut Gather) {
+        let written = self.writer.capsule_response(&mut self.header, cqe);
+        out.push_header(&self.header[..written]);
     }
 
     /// Writes data in as many PDUs as it needs.
-    fn write_data(&self, cid: u16, data: &mut Views, total: u32, success: bool, out: &mut Gather) {
-        let mut offset = 0;
-        while offset < total {
-            let length = (total - offset).min(self.max_c2h_data);
-            let last = offset + length == total;
-            let header = C2hData {
-                cid,
-                offset,
-                length,
-                last,
-                success: last && success,
-            };
-            let mut buffer = [0; HEADER_SIZE_MAX];
-            let written = self.writer.c2h_data(&mut buffer, &header);
-            out.push_header(&buffer[..written]);
-            if last {
-                self.write_views(data, out);
-                return;
-            }
-            let mut part = split_front(data, length as usize);
-            self.write_views(&mut part, out);
-            offset += length;
+    #[inline]
+    fn write_data(
+        &mut self,
+        cid: u16,
+        data: &mut Views,
+        total: u32,
+        success: bool,
+        out: &mut Gather,
+    ) {
+        let mut header = C2hData {
+            cid,
+            offset: 0,
+            length: total,
+            last: true,
+            success,
+        };
+        if total > self.max_c2h_data {
+            self.write_front(&mut header, data, out);
+        }
+        let written = self.writer.c2h_data(&mut self.header, &header);
+        out.push_header(&self.header[..written]);
+        if self.writer.data_digest {
+            return self.write_views_and_digest(data, out);
+        }
+        // Most often it is one, which needs no loop.
+        if data.len() == 1
+            && let Some(view) = data.pop()
+        {
+            out.push_view(view);
+        } else {
+            data.drain(..).for_each(|view| out.push_view(view));
         }
     }
 
-    fn write_views(&self, views: &mut Views, out: &mut Gather) {
-        let digest = self
-            .writer
-            .data_digest
-            .then(|| digest_of_parts(views.iter().map(|view| &view[..])));
-        for view in views.drain(..) {
-            out.push_view(view);
+    /// Writes all the PDUs of data that is too long for one but the last, whose header and data are left.
+    #[inline(never)]
+    fn write_front(&mut self, rest: &mut C2hData, data: &mut Views, out: &mut Gather) {
+        while rest.length > self.max_c2h_data {
+            let header = C2hData {
+                length: self.max_c2h_data,
+                last: false,
+                success: false,
+                ..*rest
+            };
+            let written = self.writer.c2h_data(&mut self.header, &header);
+            out.push_header(&self.header[..written]);
+            let mut part = split_front(data, header.length as usize);
+            if self.writer.data_digest {
+                self.write_views_and_digest(&mut part, out);
+            } else {
+                part.drain(..).for_each(|view| out.push_view(view));
+            }
+            rest.offset += header.length;
+            rest.length -= header.length;
         }
-        if let Some(digest) = digest {
-            out.push_header(&digest.to_bytes());
-        }
+    }
+
+    fn write_views_and_digest(&self, views: &mut Views, out: &mut Gather) {
+        let digest = digest_of_parts(views.iter().map(|view| &view[..]));
+        views.drain(..).for_each(|view| out.push_view(view));
+        out.push_header(&digest.to_bytes());
     }
 
     /// Writes the termination request that an error asks for, if it does.

@@ -1,8 +1,8 @@
 //! Where commands spend their time: histograms by stage.
 //!
 //! A command's [`Course`] is kept in its slot and adds up, stage by stage, the differences of the times that the core is told,
-//! once per turn of the reactor's loop. When the send with its answer has ended the course is recorded, by reactor and
-//! without sharing. Nothing here reads a clock, and nothing is allocated but at the first command of a kind.
+//! once per turn of the reactor's loop. It leaves the slot with the answer. When the send with the answer has ended the course is
+//! recorded, by reactor and without sharing. Nothing here reads a clock, and nothing is allocated but at the first command of a kind.
 
 use weir_reactor::Instant;
 
@@ -283,7 +283,11 @@ impl Latency {
         let total = wire_in + queue + volume + wire_out;
         let all = [wire_in, queue, volume, wire_out, total];
         for (stage, value) in times.stages.iter_mut().zip(all) {
-            stage.record(value, count);
+            // Most often a command spends time in few of them.
+            match value {
+                0 => stage.buckets[0] += count,
+                _ => stage.record(value, count),
+            }
         }
     }
 
@@ -386,9 +390,9 @@ impl Run {
 /// Courses of commands whose answers leave together. As long as the answers of one send at most.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
-    ended: Vec<Run>,
-    /// The run of each kind that a course may be added to: kinds take turns.
-    open: [Run; CommandKind::ALL.len()],
+    runs: Vec<Run>,
+    /// Index after the latest run of each kind, to which a course may be added: kinds take turns. 0: there is none.
+    latest: [usize; CommandKind::ALL.len()],
 }
 
 impl Runs {
@@ -398,31 +402,31 @@ impl Runs {
         let Some(kind) = course.kind else {
             return;
         };
-        let open = &mut self.open[kind as usize];
-        if open.course.is_equal(course) {
-            open.count += 1;
+        let latest = &mut self.latest[kind as usize];
+        if let Some(run) = self.runs.get_mut(latest.wrapping_sub(1))
+            && run.course.is_equal(course)
+        {
+            run.count += 1;
             return;
         }
         let course = *course;
-        let ended = std::mem::replace(open, Run { course, count: 1 });
-        if ended.count > 0 {
-            self.ended.push(ended);
-        }
+        self.runs.push(Run { course, count: 1 });
+        *latest = self.runs.len();
     }
 
-    /// Takes all out, and adds it to what `other` has.
-    pub(crate) fn move_to(&mut self, other: &mut Vec<Run>) {
-        if other.is_empty() {
-            std::mem::swap(&mut self.ended, other);
-        } else {
-            other.append(&mut self.ended);
+    /// Takes all out, one after the other.
+    pub(crate) fn drain(&mut self, each: impl FnMut(&Run)) {
+        if self.is_empty() {
+            return;
         }
-        for open in &mut self.open {
-            if open.count > 0 {
-                other.push(*open);
-                open.count = 0;
-            }
-        }
+        self.runs.iter().for_each(each);
+        self.runs.clear();
+        self.latest = Default::default();
+    }
+
+    /// Tells whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
     }
 }
 

@@ -100,6 +100,12 @@ impl VolumeQueue {
         !self.refused.borrow().is_empty()
     }
 
+    /// Tells whether requests are here that [`VolumeQueue::pump`] would submit.
+    #[inline]
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.pending.borrow().is_empty()
+    }
+
     /// Adds a request to those that [`VolumeQueue::pump`] submits.
     #[inline]
     pub(crate) fn push(&self, request: Request) {

@@ -62,6 +62,7 @@ impl Cqe {
     }
 
     /// The entry's 16 bytes.
+    #[inline]
     pub fn encode(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         put(&mut bytes, 0, self.result);

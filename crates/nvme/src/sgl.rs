@@ -80,6 +80,7 @@ impl SglDescriptor {
     };
 
     /// Reads a descriptor; every 16 bytes are one.
+    #[inline]
     pub fn decode(bytes: &[u8; Self::SIZE]) -> Self {
         let (kind, sub) = (bytes[15] >> 4, bytes[15] & 0xf);
         match (kind, sub) {

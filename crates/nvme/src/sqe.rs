@@ -76,6 +76,7 @@ impl Sqe {
     pub const SIZE: usize = 64;
 
     /// Reads an entry; every 64 bytes are one. Bits 5:2 of byte 1 are reserved and ignored.
+    #[inline]
     pub fn decode(bytes: &[u8; Self::SIZE]) -> Self {
         Self {
             opcode: bytes[0],

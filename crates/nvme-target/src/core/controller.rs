@@ -17,7 +17,7 @@ use super::discovery::{DiscoveryLog, DiscoveryLogs};
 use super::error_log::ErrorLog;
 use super::events::Events;
 use super::features::{self, Features};
-use super::nvm::{Plan, Space, Work};
+use super::nvm::Work;
 use super::queue_pair::{Env, SlotIndex};
 use crate::config::TargetConfig;
 use crate::counters::IoTotals;
@@ -187,7 +187,7 @@ impl Controller {
     }
 
     /// What an admin command needs, or the status that refuses it.
-    pub(super) fn plan(&self, sqe: &Sqe) -> Result<Plan, Status> {
+    pub(super) fn plan(&self, sqe: &Sqe) -> Result<(Work, u32), Status> {
         let command = AdminCommand::parse(sqe).map_err(CommandError::status)?;
         let discovery = self.identity.kind == ControllerKind::Discovery;
         if discovery && matches!(command, AdminCommand::Abort(_)) {
@@ -205,12 +205,7 @@ impl Controller {
             AdminCommand::SetFeatures(set) => features::data_length(set.feature),
             _ => 0,
         };
-        let space = if length > 0 {
-            Space::Buffer
-        } else {
-            Space::None
-        };
-        Ok(Plan::data(Work::Admin(command), length, space))
+        Ok((Work::Admin(command), length))
     }
 
     /// Carries an admin command out. `buffer` is the length of the host's buffer for data to come.

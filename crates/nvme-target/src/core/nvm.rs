@@ -5,18 +5,22 @@
 use std::rc::Rc;
 
 use weir_block::{Completion, DeallocatedRead, Operation, ReadBuffers, VolumeError};
-use weir_memory::View;
+use weir_memory::{View, Views, views_len};
 use weir_nvme::command::{
-    AdminCommand, Blocks, Connect, CopyCommand, CopyRange, DatasetManagement,
+    AdminCommand, Blocks, CommandError, Connect, CopyCommand, CopyRange, DatasetManagement,
     DatasetManagementRange, NvmCommand, PropertyGet, PropertySet, copy_ranges,
     dataset_management_ranges,
 };
+use weir_nvme::opcode::NvmOpcode;
 use weir_nvme::sgl::TcpData;
 use weir_nvme::sqe::Fuse;
 use weir_nvme::{Sqe, Status};
 
-use super::queue_pair::{Env, QueuePair, Slot, SlotIndex, status_of};
+use super::queue_pair::{
+    Env, QueuePair, Slot, SlotIndex, broken_by_volume, check_payload, status_of,
+};
 use super::status::of_ana_state;
+use crate::latency::CommandKind;
 use crate::volumes::Attached;
 
 /// Source ranges of one Copy at most (MSRC + 1).
@@ -166,51 +170,26 @@ impl Work {
     }
 }
 
-/// What a command that may run needs.
-pub(super) struct Plan {
-    pub(super) work: Work,
-    pub(super) namespace: Option<Rc<Attached>>,
-    /// Bytes that the host sends.
-    pub(super) length: u32,
-    pub(super) space: Space,
-}
-
 fn refuse<T>(status: Status) -> Result<T, Status> {
     Err(status.with_do_not_retry())
 }
 
-impl Plan {
-    pub(super) fn simple(work: Work) -> Self {
-        Plan {
-            work,
-            namespace: None,
-            length: 0,
-            space: Space::None,
+impl Slot {
+    /// Reads a command of an I/O queue into its slot, or yields the status that refuses it.
+    #[inline]
+    pub(super) fn plan_nvm(
+        &mut self,
+        sqe: &Sqe,
+        payload: TcpData,
+        env: &Env<'_>,
+    ) -> Result<(), Status> {
+        let opcode = NvmOpcode::from_value(sqe.opcode);
+        if matches!(opcode, NvmOpcode::Fabrics | NvmOpcode::Other(_)) {
+            return Err(CommandError::Opcode { opcode: sqe.opcode }.status());
         }
-    }
-
-    pub(super) fn data(work: Work, length: u32, space: Space) -> Self {
-        Plan {
-            work,
-            namespace: None,
-            length,
-            space,
+        if sqe.fuse != Fuse::Normal {
+            check_fuse(sqe.fuse, opcode)?;
         }
-    }
-
-    /// Whether its request would wait behind others until the volume takes it.
-    pub(super) fn is_held_up(&self) -> bool {
-        let namespace = self.namespace.as_ref();
-        namespace.is_some_and(|namespace| namespace.queue.is_held_up())
-    }
-
-    /// What a command of an I/O queue needs, or the status that refuses it.
-    pub(super) fn of_nvm(sqe: &Sqe, payload: TcpData, env: &Env<'_>) -> Result<Plan, Status> {
-        let command = match NvmCommand::parse(sqe) {
-            Ok(command) => command,
-            Err(error) => return Err(error.status()),
-        };
-        check_fuse(sqe.fuse, &command)?;
         let Some(namespace) = env.namespaces.get(sqe.nsid) else {
             return refuse(Status::INVALID_NAMESPACE_OR_FORMAT);
         };
@@ -218,23 +197,42 @@ impl Plan {
             return Err(status);
         }
         let target = Target { namespace, env };
-        let mut plan = target.plan(&command, sqe.fuse, payload);
-        if let Ok(plan) = &mut plan {
-            if let Err(error) = namespace.queue.ready() {
-                return Err(status_of(error, weir_block::OperationKind::Flush, env));
+        // By far the most are of these two kinds, and not written down as a command in between.
+        match opcode {
+            NvmOpcode::Read => {
+                self.work = target.read(&Blocks::from_sqe(sqe), payload)?;
+                self.length = 0;
             }
-            plan.namespace = Some(Rc::clone(namespace));
+            NvmOpcode::Write => {
+                let write = Blocks::from_sqe(sqe);
+                self.length = target.write(&write, sqe.fuse)?;
+                check_payload(self.length, payload, env.in_capsule_bytes)?;
+                let (lba, blocks, fua) = (write.lba, write.blocks, write.force_unit_access);
+                self.work = if sqe.fuse == Fuse::Second {
+                    Work::FusedWrite { lba, blocks, fua }
+                } else {
+                    Work::Write { lba, blocks, fua }
+                };
+            }
+            _ => {
+                (self.work, self.length) = target.plan(sqe, payload)?;
+                check_payload(self.length, payload, env.in_capsule_bytes)?;
+            }
         }
-        plan
+        if let Err(error) = namespace.queue.ready() {
+            return Err(status_of(error, weir_block::OperationKind::Flush, env));
+        }
+        self.namespace = Some(Rc::clone(namespace));
+        Ok(())
     }
 }
 
 /// Only Compare followed by Write can be fused (NVM Command Set 1.0c, section 3.4).
-fn check_fuse(fuse: Fuse, command: &NvmCommand) -> Result<(), Status> {
-    match (fuse, command) {
+fn check_fuse(fuse: Fuse, opcode: NvmOpcode) -> Result<(), Status> {
+    match (fuse, opcode) {
         (Fuse::Normal, _)
-        | (Fuse::First, NvmCommand::Compare(_))
-        | (Fuse::Second, NvmCommand::Write(_)) => Ok(()),
+        | (Fuse::First, NvmOpcode::Compare)
+        | (Fuse::Second, NvmOpcode::Write) => Ok(()),
         _ => refuse(Status::INVALID_FIELD_IN_COMMAND),
     }
 }
@@ -246,92 +244,87 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    fn plan(&self, command: &NvmCommand, fuse: Fuse, payload: TcpData) -> Result<Plan, Status> {
-        match *command {
-            NvmCommand::Flush => Ok(Plan::simple(Work::Flush)),
-            NvmCommand::Read(ref blocks) => self.read(blocks, payload),
-            NvmCommand::Write(ref blocks) => self.write(blocks, fuse),
-            NvmCommand::Compare(ref blocks) => self.compare(blocks, fuse),
+    /// What a command does that is neither a read nor a write, and the bytes that it brings.
+    #[inline(never)]
+    fn plan(&self, sqe: &Sqe, payload: TcpData) -> Result<(Work, u32), Status> {
+        let work = match NvmCommand::parse(sqe).map_err(CommandError::status)? {
+            NvmCommand::Flush => Work::Flush,
+            NvmCommand::Read(_) | NvmCommand::Write(_) => unreachable!("planned without a command"),
+            NvmCommand::Compare(blocks) => return self.compare(&blocks, sqe.fuse),
             NvmCommand::WriteZeroes(zeroes) => {
                 self.writable()?;
                 self.range(zeroes.lba, u64::from(zeroes.blocks))?;
                 no_protection(zeroes.protection_information)?;
-                Ok(Plan::simple(Work::WriteZeroes {
+                Work::WriteZeroes {
                     lba: zeroes.lba,
                     blocks: zeroes.blocks,
                     deallocate: zeroes.deallocate,
                     fua: zeroes.force_unit_access,
-                }))
+                }
             }
             NvmCommand::Verify(verify) => {
                 self.range(verify.lba, u64::from(verify.blocks))?;
                 no_protection(verify.protection_information)?;
-                Ok(Plan::simple(Work::Verify {
+                Work::Verify {
                     lba: verify.lba,
                     blocks: verify.blocks,
-                }))
+                }
             }
             NvmCommand::DatasetManagement(management) => {
                 if management.deallocate {
                     self.writable()?;
                 }
                 let length = list_length(payload, management.data_length())?;
-                Ok(Plan::data(
-                    Work::DatasetManagement(management),
-                    length,
-                    Space::Buffer,
-                ))
+                return Ok((Work::DatasetManagement(management), length));
             }
-            NvmCommand::Copy(copy) => self.copy(copy, payload),
+            NvmCommand::Copy(copy) => return self.copy(copy, payload),
             NvmCommand::WriteUncorrectable { .. }
             | NvmCommand::ReservationRegister
             | NvmCommand::ReservationReport
             | NvmCommand::ReservationAcquire
-            | NvmCommand::ReservationRelease => refuse(Status::INVALID_COMMAND_OPCODE),
-        }
+            | NvmCommand::ReservationRelease => return refuse(Status::INVALID_COMMAND_OPCODE),
+        };
+        Ok((work, 0))
     }
 
-    fn read(&self, read: &Blocks, payload: TcpData) -> Result<Plan, Status> {
+    #[inline]
+    fn read(&self, read: &Blocks, payload: TcpData) -> Result<Work, Status> {
         let length = self.transfer(read)?;
         if payload != (TcpData::Transport { length }) {
             return refuse(Status::DATA_SGL_LENGTH_INVALID);
         }
-        Ok(Plan::simple(Work::Read {
+        Ok(Work::Read {
             lba: read.lba,
             blocks: read.blocks,
-        }))
+        })
     }
 
-    fn write(&self, write: &Blocks, fuse: Fuse) -> Result<Plan, Status> {
+    /// Checks a write; its length in bytes.
+    #[inline]
+    fn write(&self, write: &Blocks, fuse: Fuse) -> Result<u32, Status> {
         self.writable()?;
         if write.directive_type != 0 {
             return refuse(Status::INVALID_FIELD_IN_COMMAND);
         }
         let length = self.transfer(write)?;
-        let (lba, blocks, fua) = (write.lba, write.blocks, write.force_unit_access);
-        let work = if fuse == Fuse::Second {
-            self.fits_compare_write(blocks)?;
-            Work::FusedWrite { lba, blocks, fua }
-        } else {
-            Work::Write { lba, blocks, fua }
-        };
-        Ok(Plan::data(work, length, Space::Volume { lba, blocks }))
+        if fuse == Fuse::Second {
+            self.fits_compare_write(write.blocks)?;
+        }
+        Ok(length)
     }
 
-    fn compare(&self, compare: &Blocks, fuse: Fuse) -> Result<Plan, Status> {
+    fn compare(&self, compare: &Blocks, fuse: Fuse) -> Result<(Work, u32), Status> {
         let length = self.transfer(compare)?;
         let (lba, blocks) = (compare.lba, compare.blocks);
-        let work = if fuse == Fuse::First {
+        if fuse == Fuse::First {
             self.writable()?;
             self.fits_compare_write(blocks)?;
-            Work::FusedCompare { lba, blocks }
-        } else {
-            Work::Compare { lba, blocks }
-        };
-        Ok(Plan::data(work, length, Space::Volume { lba, blocks }))
+            return Ok((Work::FusedCompare { lba, blocks }, length));
+        }
+        Ok((Work::Compare { lba, blocks }, length))
     }
 
-    fn copy(&self, copy: CopyCommand, payload: TcpData) -> Result<Plan, Status> {
+    fn copy(&self, copy: CopyCommand, payload: TcpData) -> Result<(Work, u32), Status> {
         self.writable()?;
         if copy.descriptor_format != 0 || copy.directive_type != 0 {
             return refuse(Status::INVALID_FIELD_IN_COMMAND);
@@ -342,7 +335,7 @@ impl Target<'_> {
             return refuse(Status::COMMAND_SIZE_LIMIT_EXCEEDED);
         }
         let length = list_length(payload, copy.data_length())?;
-        Ok(Plan::data(Work::Copy(copy), length, Space::Buffer))
+        Ok((Work::Copy(copy), length))
     }
 
     fn writable(&self) -> Result<(), Status> {
@@ -367,14 +360,18 @@ impl Target<'_> {
     }
 
     /// Checks a transfer; its length in bytes.
+    #[inline]
     fn transfer(&self, blocks: &Blocks) -> Result<u32, Status> {
         no_protection(blocks.protection_information)?;
-        let shift = self.namespace.geometry.get().block_size.shift();
-        let bytes = u64::from(blocks.blocks) << shift;
+        let geometry = self.namespace.geometry.get();
+        let count = u64::from(blocks.blocks);
+        let bytes = count << geometry.block_size.shift();
         if bytes > u64::from(self.env.transfer_bytes_max) {
             return refuse(Status::INVALID_FIELD_IN_COMMAND);
         }
-        self.range(blocks.lba, u64::from(blocks.blocks))?;
+        if !geometry.contains(blocks.lba, count) {
+            return refuse(Status::LBA_OUT_OF_RANGE);
+        }
         Ok(bytes as u32)
     }
 }
@@ -400,23 +397,38 @@ fn list_length(payload: TcpData, needed: u32) -> Result<u32, Status> {
 
 impl QueuePair {
     /// Starts a command whose data is there.
+    pub(super) fn run(&mut self, slot: SlotIndex, env: &Env<'_>) {
+        match self.slot(slot).work {
+            Work::Read { lba, blocks } => {
+                let buffers = ReadBuffers::Lend;
+                let read = Operation::Read {
+                    lba,
+                    blocks,
+                    buffers,
+                };
+                self.submit_now(slot, CommandKind::Read, read);
+            }
+            Work::Write { lba, blocks, fua } => {
+                let data = self.take_data(slot);
+                let write = Operation::Write {
+                    lba,
+                    blocks,
+                    data,
+                    fua,
+                };
+                self.submit_now(slot, CommandKind::Write, write);
+            }
+            _ => self.run_other(slot, env),
+        }
+    }
+
+    /// Starts a command of an I/O queue that is neither a read nor a write.
     pub(super) fn run_nvm(&mut self, slot: SlotIndex, env: &Env<'_>) {
         let operation = match self.slot(slot).work {
-            Work::Read { lba, blocks } => Operation::Read {
-                lba,
-                blocks,
-                buffers: ReadBuffers::Lend,
-            },
-            Work::Write { lba, blocks, fua } => Operation::Write {
-                lba,
-                blocks,
-                data: self.take_landing(slot),
-                fua,
-            },
             Work::Compare { lba, blocks } => Operation::Compare {
                 lba,
                 blocks,
-                data: self.take_landing(slot),
+                data: self.take_data(slot),
             },
             Work::WriteZeroes {
                 lba,
@@ -437,7 +449,7 @@ impl QueuePair {
             Work::Copy(copy) => return self.run_copy(slot, copy, env),
             ref other => unreachable!("{other:?} is not a command of an I/O queue"),
         };
-        self.submit(slot, operation);
+        self.submit(slot, CommandKind::Other, operation);
     }
 
     /// Verifies the first of the blocks that are left, and notes the others.
@@ -450,12 +462,13 @@ impl QueuePair {
             blocks: blocks - step,
         };
         let blocks = u64::from(step);
-        self.submit(slot, Operation::Verify { lba, blocks });
+        let verify = Operation::Verify { lba, blocks };
+        self.submit(slot, CommandKind::Other, verify);
     }
 
     /// The list of ranges that a command brought, in one piece.
     fn take_list(&mut self, slot: SlotIndex) -> View {
-        let mut views = self.take_landing(slot);
+        let mut views = self.take_data(slot);
         assert_eq!(views.len(), 1, "a list is received into one buffer");
         views.pop().expect("just counted")
     }
@@ -508,13 +521,11 @@ impl QueuePair {
                 (false, _) => None,
             };
             match range {
-                Some(range) => self.submit(
-                    slot,
-                    Operation::Deallocate {
-                        lba: range.lba,
-                        blocks: u64::from(range.blocks),
-                    },
-                ),
+                Some(range) => {
+                    let (lba, blocks) = (range.lba, u64::from(range.blocks));
+                    let deallocate = Operation::Deallocate { lba, blocks };
+                    self.submit(slot, CommandKind::Other, deallocate);
+                }
                 None if entry.outstanding > 0 => return,
                 None => break,
             }
@@ -567,7 +578,7 @@ impl QueuePair {
             blocks: progress.step,
             buffers: ReadBuffers::Lend,
         };
-        self.submit(slot, operation);
+        self.submit(slot, CommandKind::Other, operation);
     }
 
     /// Ends a Copy that is not done.
@@ -599,21 +610,68 @@ impl QueuePair {
                 data,
                 fua: progress.fua,
             };
-            return self.submit(slot, write);
+            return self.submit(slot, CommandKind::Other, write);
         }
         progress.advance();
         self.copy_step(slot);
     }
 
     /// A request of a command of an I/O queue ended.
+    #[inline]
     pub(super) fn completed_nvm(&mut self, slot: SlotIndex, completion: Completion, env: &Env<'_>) {
-        let kind = completion.operation.kind();
-        let fused = matches!(self.slot(slot).work, Work::FusedWrite { .. });
-        if fused {
-            return self.fused_completed(slot, completion, env);
+        match self.slot(slot).work {
+            Work::Read { .. } if completion.result.is_ok() => {
+                self.read_completed(slot, completion, env);
+            }
+            Work::Write { .. } if completion.result.is_ok() => {
+                self.write_completed(slot, completion, env);
+            }
+            Work::FusedWrite { .. } => self.fused_completed(slot, completion, env),
+            _ => self.other_completed(slot, completion, env),
         }
+    }
+
+    #[inline]
+    fn read_completed(&mut self, slot: SlotIndex, completion: Completion, env: &Env<'_>) {
+        let Operation::Read {
+            blocks,
+            buffers: ReadBuffers::Filled(data),
+            ..
+        } = completion.operation
+        else {
+            broken_by_volume(completion.token)
+        };
+        let expected = self.slot(slot).bytes_of(blocks);
+        let length = match &data[..] {
+            [view] => view.len(),
+            views => views_len(views),
+        };
+        assert_eq!(length as u64, expected, "a volume yields all that was read");
+        env.counters.reads.add(1);
+        env.counters.bytes_read.add(expected);
+        self.finish_with(slot, Status::SUCCESS, data, expected as u32);
+    }
+
+    #[inline]
+    fn write_completed(&mut self, slot: SlotIndex, completion: Completion, env: &Env<'_>) {
+        let Operation::Write { blocks, data, .. } = completion.operation else {
+            broken_by_volume(completion.token)
+        };
+        let entry = self.slot(slot);
+        let bytes = entry.bytes_of(blocks);
+        env.counters.writes.add(1);
+        env.counters.bytes_written.add(bytes);
+        if entry.reserve {
+            self.recover_reserve(slot, data);
+        }
+        self.finish(slot, Status::SUCCESS);
+    }
+
+    /// A request of a command ended that is neither a read nor a write, or failed.
+    #[inline(never)]
+    fn other_completed(&mut self, slot: SlotIndex, completion: Completion, env: &Env<'_>) {
         if let Err(error) = completion.result {
-            self.request_failed(slot, error, kind, env);
+            self.request_failed(slot, error, completion.operation.kind(), env);
         }
         let entry = self.slot(slot);
         if matches!(entry.work, Work::Copying(_) | Work::Deallocating(_)) {
@@ -624,11 +682,12 @@ impl QueuePair {
         }
         let status = entry.status;
         if status.is_success() {
-            self.succeed(slot, completion.operation, env);
-        } else {
-            self.recover_reserve(slot, completion.operation);
-            self.finish(slot, status);
+            return self.succeed(slot, completion.operation, env);
         }
+        if let Some(data) = data_of(completion.operation) {
+            self.recover_reserve(slot, data);
+        }
+        self.finish(slot, status);
     }
 
     /// A request of a command that has several ended.
@@ -668,35 +727,10 @@ impl QueuePair {
 
     fn succeed(&mut self, slot: SlotIndex, operation: Operation, env: &Env<'_>) {
         let counters = env.counters;
-        let bytes = |blocks: u32, slot: &super::queue_pair::Slot| {
-            let namespace = slot.namespace.as_ref().expect("it has one");
-            u64::from(blocks) << namespace.geometry.get().block_size.shift()
-        };
         match operation {
-            Operation::Read {
-                blocks,
-                buffers: ReadBuffers::Filled(data),
-                ..
-            } => {
-                let entry = self.slot(slot);
-                let expected = bytes(blocks, entry);
-                assert_eq!(
-                    weir_memory::views_len(&data) as u64,
-                    expected,
-                    "a volume yields all that was read"
-                );
-                entry.data = data;
+            Operation::Compare { data, .. } => {
                 counters.reads.add(1);
-                counters.bytes_read.add(expected);
-            }
-            Operation::Write { blocks, .. } => {
-                counters.writes.add(1);
-                counters.bytes_written.add(bytes(blocks, self.slot(slot)));
-                self.recover_reserve(slot, operation);
-            }
-            Operation::Compare { .. } => {
-                counters.reads.add(1);
-                self.recover_reserve(slot, operation);
+                self.recover_reserve(slot, data);
             }
             Operation::Verify { .. } => {
                 let entry = self.slot(slot);
@@ -727,22 +761,20 @@ impl QueuePair {
             .take()
             .expect("a pair runs together");
         self.slot(first).partner = None;
-        let blocks = match completion.operation {
-            Operation::CompareWrite { blocks, .. } => blocks,
-            ref other => unreachable!("a pair is a compare-and-write, not {other:?}"),
+        let Operation::CompareWrite { blocks, data, .. } = completion.operation else {
+            unreachable!("a volume gives back what it compared and wrote")
         };
         // At most one half used the reserve; the data of both is in the operation.
         if std::mem::take(&mut self.slot(first).reserve) {
             self.slot(second).reserve = true;
         }
-        self.recover_reserve(second, completion.operation);
+        self.recover_reserve(second, data);
         match completion.result {
             Ok(()) => {
-                let namespace = self.slot(second).namespace.clone().expect("it has one");
-                let shift = namespace.geometry.get().block_size.shift();
+                let bytes = self.slot(second).bytes_of(blocks);
                 env.counters.reads.add(1);
                 env.counters.writes.add(1);
-                env.counters.bytes_written.add(u64::from(blocks) << shift);
+                env.counters.bytes_written.add(bytes);
                 self.finish(first, Status::SUCCESS);
                 self.finish(second, Status::SUCCESS);
             }
@@ -784,9 +816,24 @@ impl Slot {
         self.verify_step_blocks(env) << self.block_shift()
     }
 
+    /// Bytes of so many blocks.
+    fn bytes_of(&self, blocks: u32) -> u64 {
+        u64::from(blocks) << self.block_shift()
+    }
+
     fn block_shift(&self) -> u32 {
         let namespace = self.namespace.as_ref().expect("it has one");
         namespace.geometry.get().block_size.shift()
+    }
+}
+
+/// The data of a request that brought some.
+pub(super) fn data_of(operation: Operation) -> Option<Views> {
+    match operation {
+        Operation::Write { data, .. }
+        | Operation::Compare { data, .. }
+        | Operation::CompareWrite { data, .. } => Some(data),
+        _ => None,
     }
 }
 

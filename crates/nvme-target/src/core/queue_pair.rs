@@ -1,7 +1,7 @@
 //! The commands of one submission queue: their slots, their data, their answers.
 //!
 //! A transport hands in each command ([`QueuePair::command`]), fills the landing of those that bring data, and takes out
-//! [answers](QueuePair::next_answer), [data to ask for](QueuePair::next_fetch) and [effects](QueuePair::next_effect).
+//! [answers](QueuePair::answers), [data to ask for](QueuePair::next_fetch) and [effects](QueuePair::next_effect).
 //! What a command of an I/O queue does is in [`super::nvm`], of an admin queue in [`super::controller`].
 
 use std::cell::Cell;
@@ -13,8 +13,9 @@ use weir_block::{
     Announcement, Completion, Landing, Operation, OperationKind, Request, Token, Volume,
     VolumeError,
 };
-use weir_memory::{Pool, Segment, Segments, View, Views, segments_len};
+use weir_memory::{Pool, Segment, Segments, View, Views, copy_views, segments_len, views_len};
 use weir_nvme::command::{Connect, ConnectData, FabricsCommand};
+use weir_nvme::opcode::FABRICS_OPCODE;
 use weir_nvme::sgl::TcpData;
 use weir_nvme::sqe::Fuse;
 use weir_nvme::{Cqe, Sqe, Status};
@@ -22,9 +23,9 @@ use weir_reactor::{Instant, SharedSection};
 
 use super::controller::{AdminOutcome, AdminView, Controller};
 use super::error_log::Failure;
-use super::nvm::{DEALLOCATES_MAX, Plan, Space, Work};
+use super::nvm::{DEALLOCATES_MAX, Space, Work, data_of};
 use super::status::{of_ana_state, of_volume_error};
-use crate::account::Account;
+use crate::account::{Account, Charge, Lack};
 use crate::counters::IoCounters;
 use crate::latency::{Arrival, CommandKind, Course, Run, Runs, Stage};
 use crate::volumes::{Attached, Namespaces, VolumeQueue};
@@ -78,16 +79,24 @@ pub(crate) enum Next {
     Fill(SlotIndex),
 }
 
-/// Where the data in a command's capsule goes.
-enum Room {
-    Buffer(Segments),
-    /// The queue's reserve.
-    Reserve(Segments),
-    /// It stays where it arrived.
-    AsReceived,
+/// Where the data is that a command brings.
+enum Incoming {
+    /// Nowhere: there is none, or no buffer for it yet.
+    None,
+    /// In this landing.
+    Landing(Segments),
+    /// Where it arrived.
+    AsReceived(Views),
 }
 
-/// No buffer for the data that comes with the command: offer it again after a completion.
+impl Incoming {
+    /// Tells whether there is a landing.
+    fn is_landing(&self) -> bool {
+        matches!(self, Incoming::Landing(_))
+    }
+}
+
+/// No slot for the command, or no buffer for the data that comes with it: offer it again after a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stalled;
 
@@ -97,7 +106,7 @@ pub(crate) struct Answer {
     pub(crate) cqe: Cqe,
     /// Data for the host, before the entry.
     pub(crate) data: Views,
-    /// Bytes of `data`.
+    /// Bytes of `data`. They are in the queue's [`Charge`] until they have left.
     pub(crate) data_bytes: u32,
 }
 
@@ -144,17 +153,36 @@ enum Phase {
     Abandoned,
 }
 
+/// What is kept of a command's submission queue entry.
+#[derive(Debug, Clone, Copy, Default)]
+struct Submitted {
+    cid: u16,
+    opcode: u8,
+    nsid: u32,
+    /// Command dwords 10 and 11.
+    lba: u64,
+}
+
+impl Submitted {
+    fn of(sqe: &Sqe) -> Self {
+        Submitted {
+            cid: sqe.cid,
+            opcode: sqe.opcode,
+            nsid: sqe.nsid,
+            lba: u64::from(sqe.cdw11) << 32 | u64::from(sqe.cdw10),
+        }
+    }
+}
+
 pub(super) struct Slot {
     generation: u32,
     phase: Phase,
-    pub(super) sqe: Sqe,
+    sqe: Submitted,
     pub(super) work: Work,
     pub(super) namespace: Option<Rc<Attached>>,
-    landing: Segments,
-    /// In place of a landing: the data as it arrived.
-    received: Option<Views>,
+    incoming: Incoming,
     /// Bytes that the host sends.
-    length: u32,
+    pub(super) length: u32,
     /// Bytes of the host's buffer.
     buffer: u32,
     /// Bytes that are in the account for it.
@@ -164,7 +192,6 @@ pub(super) struct Slot {
     pub(super) outstanding: u32,
     pub(super) status: Status,
     pub(super) result: u64,
-    pub(super) data: Views,
     pub(super) partner: Option<SlotIndex>,
     /// Why the host may not do this any more, where the right to it was taken away while it ran: no further request of it begins.
     pub(super) revoked: Option<Status>,
@@ -176,11 +203,10 @@ impl Slot {
         Slot {
             generation: 0,
             phase: Phase::Free,
-            sqe: Sqe::default(),
+            sqe: Submitted::default(),
             work: Work::None,
             namespace: None,
-            landing: Segments::new(),
-            received: None,
+            incoming: Incoming::None,
             length: 0,
             buffer: 0,
             held: 0,
@@ -188,23 +214,62 @@ impl Slot {
             outstanding: 0,
             status: Status::SUCCESS,
             result: 0,
-            data: Views::new(),
             partner: None,
             revoked: None,
             course: Course::default(),
         }
     }
-}
 
-/// What the first of the commands that wait for room waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lack {
-    /// That commands of its own queue end.
-    Own,
-    /// Room in the account of all connections of the reactor.
-    Account,
-    /// A buffer of the reactor's pool.
-    Buffer,
+    /// Makes it free.
+    #[inline]
+    fn clear(&mut self) {
+        assert_ne!(self.phase, Phase::Free, "a slot is released once");
+        self.phase = Phase::Free;
+        self.generation = self.generation.wrapping_add(1);
+        self.work = Work::None;
+        self.namespace = None;
+        self.partner = None;
+        self.reserve = false;
+        self.incoming = Incoming::None;
+    }
+
+    /// Finds a buffer for all the data that it brings, where there is one now: in the landing that its volume wishes, else in the
+    /// reactor's pool.
+    #[inline]
+    fn find_buffer(&mut self, landing: Landing, env: &Env<'_>) -> bool {
+        self.incoming = match landing {
+            // Most often the volume has no wish.
+            Landing::Anywhere => match env.pool.segment(self.length as usize) {
+                Ok(segment) => Incoming::Landing(list_of(segment)),
+                Err(_) => return false,
+            },
+            Landing::Ready(segments) => {
+                assert_eq!(
+                    segments_len(&segments),
+                    self.length as usize,
+                    "a landing is as long as its range"
+                );
+                Incoming::Landing(segments)
+            }
+            Landing::Wait => return false,
+        };
+        true
+    }
+
+    /// Where its volume wishes the data to be received. Data that is not for a volume is received into the pool.
+    #[inline]
+    fn find_landing(&self) -> Option<Landing> {
+        match self.work.space() {
+            Space::Volume { lba, blocks } => Some(self.queue().landing(lba, blocks)),
+            Space::None | Space::Buffer => None,
+        }
+    }
+
+    /// The queue of its namespace's volume.
+    fn queue(&self) -> &Rc<VolumeQueue> {
+        let namespace = self.namespace.as_ref();
+        &namespace.expect("requests go to a namespace").queue
+    }
 }
 
 /// The first half of a fused pair.
@@ -231,7 +296,9 @@ pub(crate) struct QueuePair {
     fetching: u32,
     /// Those of them that were answered already: their hosts may never send it.
     abandoned: u32,
-    answers: VecDeque<Answer>,
+    answers: Vec<Answer>,
+    /// Courses of the commands that were answered since the last send.
+    runs: Runs,
     effects: VecDeque<Effect>,
     failures: Vec<Failure>,
     to_pump: Vec<Rc<VolumeQueue>>,
@@ -243,14 +310,8 @@ pub(crate) struct QueuePair {
     entries: u32,
     head: u32,
     flow_control: bool,
-    /// Data in flight of all connections of the reactor.
-    account: Rc<Account>,
-    /// Of that, this queue's: of commands, and of answers until their send has ended.
-    bytes: u64,
-    /// The most of this queue's.
-    bytes_max: u64,
-    /// Bytes that a command may have when it is alone, though there is no room.
-    bytes_alone: u32,
+    /// Its data in flight: of commands, and of answers until their send has ended.
+    charge: Rc<Charge>,
     /// Whether it may take buffers: nobody waited for some before.
     may_take_buffers: bool,
     /// The same for room in the account.
@@ -266,8 +327,6 @@ pub(crate) struct QueuePair {
     has_revoked: bool,
     /// The time that it was told last.
     now: Instant,
-    /// Courses of the commands that were answered since [`QueuePair::take_runs`].
-    runs: Runs,
 }
 
 impl QueuePair {
@@ -284,7 +343,8 @@ impl QueuePair {
             waiting_for_buffer: VecDeque::new(),
             fetching: 0,
             abandoned: 0,
-            answers: VecDeque::new(),
+            answers: Vec::new(),
+            runs: Runs::default(),
             effects: VecDeque::new(),
             failures: Vec::new(),
             to_pump: Vec::new(),
@@ -295,10 +355,7 @@ impl QueuePair {
             entries: 1,
             head: 0,
             flow_control: false,
-            account: Account::new(u64::MAX),
-            bytes: 0,
-            bytes_max: u64::MAX,
-            bytes_alone: 0,
+            charge: Charge::new(&Account::new(u64::MAX), u64::MAX, 0),
             may_take_buffers: true,
             may_take_bytes: true,
             lack: Lack::Own,
@@ -307,19 +364,19 @@ impl QueuePair {
             running: Rc::default(),
             has_revoked: false,
             now: Instant::default(),
-            runs: Runs::default(),
         };
         queue.set_slots(1);
         queue
     }
 
-    /// Bounds its data in flight: by what all connections in `account` have, and by `bytes_max` for itself. `bytes_alone` it may
-    /// have in any case, so that it goes on however much others have.
+    /// Bounds its data in flight from now on, before there is any; see [`Charge::new`].
     pub(crate) fn bound_bytes(&mut self, account: &Rc<Account>, bytes_max: u64, bytes_alone: u32) {
-        debug_assert_eq!(self.bytes, 0, "bounded from the start");
-        self.account = Rc::clone(account);
-        self.bytes_max = bytes_max;
-        self.bytes_alone = bytes_alone;
+        self.charge = Charge::new(account, bytes_max, bytes_alone);
+    }
+
+    /// Its data in flight. Who sends its answers gives back their bytes when they have left.
+    pub(crate) fn charge(&self) -> &Rc<Charge> {
+        &self.charge
     }
 
     /// Whether it may take buffers, and room in the account, from now on.
@@ -351,56 +408,15 @@ impl QueuePair {
     /// Takes bytes for a command, where there is room.
     #[inline]
     fn take_bytes(&mut self, bytes: u64) -> bool {
-        let all = self.bytes + bytes;
-        if all > self.bytes_max && self.bytes > 0 {
-            self.lack = Lack::Own;
-            return false;
-        }
-        if !(self.may_take_bytes && self.account.take(bytes)) {
-            if self.bytes > 0 || bytes > u64::from(self.bytes_alone) {
-                self.lack = Lack::Account;
-                return false;
-            }
-            self.account.add(bytes);
-        }
-        self.bytes = all;
-        true
-    }
-
-    #[inline]
-    fn give_bytes_back(&mut self, bytes: u64) {
-        debug_assert!(bytes <= self.bytes, "what is given back was taken");
-        self.bytes = self.bytes.saturating_sub(bytes);
-        self.account.give_back(bytes);
-    }
-
-    /// From a command's bytes to those of its answer.
-    fn settle_bytes(&mut self, held: u32, answer: u32) {
-        if held > answer {
-            self.give_bytes_back(u64::from(held - answer));
-        } else {
-            // Of an admin queue, which takes no command while it is full.
-            let more = u64::from(answer - held);
-            self.bytes += more;
-            self.account.add(more);
-        }
-    }
-
-    /// Answers with so many bytes of data have left.
-    #[inline]
-    pub(crate) fn sent(&mut self, bytes: u64) {
-        if bytes > 0 {
-            self.give_bytes_back(bytes);
-        }
+        let taken = self.charge.take(bytes, self.may_take_bytes);
+        taken.map_err(|lack| self.lack = lack).is_ok()
     }
 
     /// Whether answers that were not sent are so long that an admin command, whose answer's length is not known before, may
     /// not be taken in. (Commands of I/O queues wait in their slots.)
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        matches!(self.kind, QueueKind::Admin(_))
-            && self.bytes > 0
-            && (self.bytes >= self.bytes_max || self.account.is_full())
+        matches!(self.kind, QueueKind::Admin(_)) && self.charge.is_full()
     }
 
     /// Tells the time, by which commands' courses are measured from here on.
@@ -426,9 +442,8 @@ impl QueuePair {
         // Where a volume does not take them, or takes them late.
         let request = size_of::<Request>() + 2 * size_of::<Token>() + size_of::<Instant>();
         let requests = (slots + DEALLOCATES_MAX as usize) * request;
-        let runs = 2 * answers * size_of::<Run>();
         let failures = super::ErrorLog::ENTRIES * size_of::<Failure>();
-        let lists = answers * size_of::<Answer>() + runs + failures;
+        let lists = answers * (size_of::<Answer>() + size_of::<Run>()) + failures;
         slots * (size_of::<Slot>() + indices) + slack * (requests + lists) + size_of::<Controller>()
     }
 
@@ -476,8 +491,24 @@ impl QueuePair {
         !self.free.is_empty()
     }
 
-    /// Answers that were not taken out yet.
-    pub(crate) fn answers(&self) -> usize {
+    /// Answers that are ready to be sent, in order. Who writes them takes them out.
+    pub(crate) fn answers(&mut self) -> &mut Vec<Answer> {
+        &mut self.answers
+    }
+
+    /// Courses of the commands that were answered. Who sends the answers takes them out.
+    pub(crate) fn runs(&mut self) -> &mut Runs {
+        &mut self.runs
+    }
+
+    /// Tells whether there are answers, or data to ask for.
+    #[inline]
+    pub(crate) fn has_output(&self) -> bool {
+        !(self.answers.is_empty() && self.to_fetch.is_empty())
+    }
+
+    /// Number of answers that are ready to be sent.
+    pub(crate) fn answers_ready(&self) -> usize {
         self.answers.len()
     }
 
@@ -536,58 +567,47 @@ impl QueuePair {
         env: &Env<'_>,
     ) -> Result<Next, Stalled> {
         self.is_stalled_for_bytes = false;
-        if self.is_in_flight(sqe.cid) {
-            return Ok(self.refuse(sqe, Status::COMMAND_ID_CONFLICT));
-        }
-        let payload = match payload {
+        let Some(&slot) = self.free.last() else {
+            return Err(Stalled);
+        };
+        let planned = if self.is_in_flight(sqe.cid) {
+            Err(Status::COMMAND_ID_CONFLICT)
+        } else {
+            payload.and_then(|payload| self.plan(slot, sqe, payload, env).map(|()| payload))
+        };
+        let payload = match planned {
             Ok(payload) => payload,
             Err(status) => return Ok(self.refuse(sqe, status)),
         };
-        let plan = match self.plan(sqe, payload, env) {
-            Ok(plan) => plan,
-            Err(status) => return Ok(self.refuse(sqe, status)),
-        };
-        if let Err(status) = check_payload(&plan, payload, self.in_capsule_max(sqe, env)) {
-            return Ok(self.refuse(sqe, status));
-        }
-        let in_capsule = matches!(payload, TcpData::InCapsule { length: 1.. });
-        let mut held = 0;
-        let room = if in_capsule && plan.space != Space::None {
-            held = plan.work.copy_step_bytes(env);
-            self.is_stalled_for_bytes = held > 0 && !self.take_bytes(u64::from(held));
-            if self.is_stalled_for_bytes {
-                return Err(Stalled);
-            }
-            match self.room_now(&plan, all_here, env) {
-                None if self.first_holds_reserve() => {
-                    self.give_bytes_back(u64::from(held));
-                    return Ok(self.refuse(sqe, Status::COMMAND_INTERRUPTED));
-                }
-                None => {
-                    self.give_bytes_back(u64::from(held));
+        let entry = &self.slots[usize::from(slot)];
+        let mut phase = Phase::Running;
+        if entry.length > 0 {
+            phase = Phase::WaitsForBuffer;
+            if matches!(payload, TcpData::InCapsule { length: 1.. }) {
+                if !self.make_room(slot, all_here, env) {
+                    self.forget_plan(slot);
+                    if self.first_holds_reserve() && !self.is_stalled_for_bytes {
+                        return Ok(self.refuse(sqe, Status::COMMAND_INTERRUPTED));
+                    }
                     return Err(Stalled);
                 }
-                room => room,
+                phase = Phase::InCapsule;
             }
-        } else {
-            None
-        };
-        let slot = self.take_slot(sqe);
-        if held > 0 {
-            self.slots[usize::from(slot)].held = held;
         }
-        let by_cid = self.index_by_cid(sqe.cid);
+        let (by_cid, now) = (self.index_by_cid(sqe.cid), self.now);
         self.by_cid[by_cid] = slot;
-        self.slots[usize::from(slot)].buffer = match payload {
+        let (_, entry) = self.take_slot(sqe);
+        entry.phase = phase;
+        entry.buffer = match payload {
             TcpData::Transport { length } => length,
             TcpData::None | TcpData::InCapsule { .. } => 0,
         };
-        let course = &mut self.slots[usize::from(slot)].course;
-        course.begin(arrival, sqe.nsid, self.now);
-        let phase = self.admit(slot, plan, room);
-        self.settle_fused(sqe, Some(slot));
-        if self.slots[usize::from(slot)].phase == Phase::Free {
-            return Ok(Next::Skip);
+        entry.course.begin(arrival, sqe.nsid, now);
+        if self.fused != Fused::None || sqe.fuse != Fuse::Normal {
+            self.settle_fused(sqe, Some(slot));
+            if self.slots[usize::from(slot)].phase == Phase::Free {
+                return Ok(Next::Skip);
+            }
         }
         self.begin(slot, phase, sqe.fuse, env);
         Ok(match phase {
@@ -614,36 +634,10 @@ impl QueuePair {
     #[cold]
     #[inline(never)]
     fn refuse(&mut self, sqe: &Sqe, status: Status) -> Next {
-        let slot = self.take_slot(sqe);
+        let (slot, _) = self.take_slot(sqe);
         self.settle_fused(sqe, None);
         self.finish(slot, status);
         Next::Skip
-    }
-
-    /// Puts a command into its slot; what it waits for.
-    fn admit(&mut self, slot: SlotIndex, plan: Plan, room: Option<Room>) -> Phase {
-        let entry = &mut self.slots[usize::from(slot)];
-        entry.phase = match room {
-            Some(Room::Buffer(landing)) => {
-                entry.landing = landing;
-                Phase::InCapsule
-            }
-            Some(Room::Reserve(landing)) => {
-                entry.landing = landing;
-                entry.reserve = true;
-                Phase::InCapsule
-            }
-            Some(Room::AsReceived) => {
-                entry.received = Some(Views::new());
-                Phase::InCapsule
-            }
-            None if plan.space == Space::None => Phase::Running,
-            None => Phase::WaitsForBuffer,
-        };
-        entry.work = plan.work;
-        entry.namespace = plan.namespace;
-        entry.length = plan.length;
-        entry.phase
     }
 
     /// Sets a command going that does not wait for data in its capsule. One that needs room waits behind those of its queue that
@@ -686,69 +680,46 @@ impl QueuePair {
             Work::Read { .. } => entry.buffer,
             _ => entry.verify_step_bytes(env),
         };
-        entry.held = bytes;
-        if self.take_bytes(u64::from(bytes)) {
-            return true;
-        }
-        self.slots[usize::from(slot)].held = 0;
-        false
-    }
-
-    fn plan(&mut self, sqe: &Sqe, payload: TcpData, env: &Env<'_>) -> Result<Plan, Status> {
-        if sqe.is_fabrics() {
-            return self.plan_fabrics(sqe, payload);
-        }
-        match &mut self.kind {
-            QueueKind::Unconnected => Err(Status::COMMAND_SEQUENCE_ERROR.with_do_not_retry()),
-            QueueKind::Admin(controller) => controller.plan(sqe),
-            QueueKind::Io => Plan::of_nvm(sqe, payload, env),
-        }
-    }
-
-    fn plan_fabrics(&self, sqe: &Sqe, payload: TcpData) -> Result<Plan, Status> {
-        let command =
-            FabricsCommand::parse(sqe).map_err(weir_nvme::command::CommandError::status)?;
-        let unconnected = matches!(self.kind, QueueKind::Unconnected);
-        match command {
-            FabricsCommand::Connect(connect) if unconnected => {
-                if payload.length() != CONNECT_DATA_BYTES {
-                    return Err(Status::DATA_SGL_LENGTH_INVALID.with_do_not_retry());
-                }
-                Ok(Plan::data(
-                    Work::Connect(connect),
-                    CONNECT_DATA_BYTES,
-                    Space::Buffer,
-                ))
+        match self.charge.take(u64::from(bytes), self.may_take_bytes) {
+            Ok(()) => entry.held = bytes,
+            Err(lack) => {
+                self.lack = lack;
+                return false;
             }
-            _ if unconnected => Err(Status::COMMAND_SEQUENCE_ERROR.with_do_not_retry()),
-            FabricsCommand::Connect(_) => Err(Status::COMMAND_SEQUENCE_ERROR.with_do_not_retry()),
-            FabricsCommand::Disconnect { record_format } => match self.kind {
-                QueueKind::Io if record_format == 0 => Ok(Plan::simple(Work::Disconnect)),
-                QueueKind::Io => Err(Status::CONNECT_INCOMPATIBLE_FORMAT.with_do_not_retry()),
-                _ => Err(Status::INVALID_QUEUE_TYPE.with_do_not_retry()),
-            },
-            FabricsCommand::PropertyGet(get) => self.admin_only(Work::PropertyGet(get)),
-            FabricsCommand::PropertySet(set) => self.admin_only(Work::PropertySet(set)),
-            FabricsCommand::AuthenticationSend(_) | FabricsCommand::AuthenticationReceive(_) => {
-                Err(Status::INVALID_FIELD_IN_COMMAND.with_do_not_retry())
+        }
+        true
+    }
+
+    /// Reads a command into its slot, which is not taken yet: what it does, and what it needs. Or the status that refuses it.
+    #[inline]
+    fn plan(
+        &mut self,
+        slot: SlotIndex,
+        sqe: &Sqe,
+        payload: TcpData,
+        env: &Env<'_>,
+    ) -> Result<(), Status> {
+        let entry = &mut self.slots[usize::from(slot)];
+        match &self.kind {
+            QueueKind::Io if !sqe.is_fabrics() => entry.plan_nvm(sqe, payload, env),
+            kind => {
+                (entry.work, entry.length) = if sqe.is_fabrics() {
+                    plan_fabrics(kind, sqe, payload)?
+                } else if let QueueKind::Admin(controller) = kind {
+                    controller.plan(sqe)?
+                } else {
+                    return Err(Status::COMMAND_SEQUENCE_ERROR.with_do_not_retry());
+                };
+                check_payload(entry.length, payload, crate::config::ADMIN_IN_CAPSULE_BYTES)
             }
         }
     }
 
-    fn admin_only(&self, work: Work) -> Result<Plan, Status> {
-        match self.kind {
-            QueueKind::Admin(_) => Ok(Plan::simple(work)),
-            _ => Err(Status::INVALID_FIELD_IN_COMMAND.with_do_not_retry()),
-        }
-    }
-
-    fn in_capsule_max(&self, sqe: &Sqe, env: &Env<'_>) -> u32 {
-        let io = matches!(self.kind, QueueKind::Io) && !sqe.is_fabrics();
-        if io {
-            env.in_capsule_bytes
-        } else {
-            crate::config::ADMIN_IN_CAPSULE_BYTES
-        }
+    /// The command whose plan is in this slot does not get it.
+    fn forget_plan(&mut self, slot: SlotIndex) {
+        let entry = &mut self.slots[usize::from(slot)];
+        entry.work = Work::None;
+        entry.namespace = None;
     }
 
     #[inline]
@@ -769,7 +740,8 @@ impl QueuePair {
         if !matches!(self.kind, QueueKind::Unconnected) {
             status = status.with_more();
             if self.failures.len() < super::ErrorLog::ENTRIES {
-                self.failures.push(failure_of(self.qid, sqe, status));
+                let failure = failure_of(self.qid, &Submitted::of(sqe), status);
+                self.failures.push(failure);
             }
         }
         let head = match self.flow_control {
@@ -779,48 +751,55 @@ impl QueuePair {
         Cqe::new(sqe.cid, head, status)
     }
 
-    fn take_slot(&mut self, sqe: &Sqe) -> SlotIndex {
+    #[inline]
+    fn take_slot(&mut self, sqe: &Sqe) -> (SlotIndex, &mut Slot) {
         let slot = self.free.pop().expect("the transport asked for room");
         self.advance_head();
         let entry = &mut self.slots[usize::from(slot)];
         assert_eq!(entry.phase, Phase::Free, "a free slot is free");
         entry.phase = Phase::Waiting;
-        entry.sqe = *sqe;
+        entry.sqe = Submitted::of(sqe);
         entry.status = Status::SUCCESS;
         entry.revoked = None;
         entry.result = 0;
         entry.course.forget();
-        slot
+        (slot, entry)
     }
 
-    /// Room for in-capsule data.
-    fn room_now(&mut self, plan: &Plan, all_here: bool, env: &Env<'_>) -> Option<Room> {
-        let landing = find_landing(plan.space, plan.length, plan.namespace.as_ref(), env);
+    /// Finds room for the data in a capsule, or none: it is offered again.
+    fn make_room(&mut self, slot: SlotIndex, all_here: bool, env: &Env<'_>) -> bool {
+        let beside = self.slots[usize::from(slot)].work.copy_step_bytes(env);
+        self.is_stalled_for_bytes = beside > 0 && !self.take_bytes(u64::from(beside));
+        if self.is_stalled_for_bytes {
+            return false;
+        }
+        let found = self.find_room(slot, all_here, env);
+        if beside > 0 {
+            if found {
+                self.slots[usize::from(slot)].held = beside;
+            } else {
+                self.charge.give_back(u64::from(beside));
+            }
+        }
+        found
+    }
+
+    fn find_room(&mut self, slot: SlotIndex, all_here: bool, env: &Env<'_>) -> bool {
+        let entry = &mut self.slots[usize::from(slot)];
+        let landing = entry.find_landing();
         // What other connections receive into must not be held for as long as a host likes: until the rest of the data
         // comes, or the second half of a fused pair; nor behind requests that the volume has not taken.
-        let soon = all_here && !plan.work.is_fused();
-        match landing {
-            Landing::Anywhere if soon && !plan.is_held_up() => return Some(Room::AsReceived),
-            landing if self.may_take_buffers => {
-                if let Some(segments) = buffer_of(landing, plan.length, env) {
-                    self.was_granted = true;
-                    return Some(Room::Buffer(segments));
-                }
-            }
-            // Others wait: it has its reserve.
-            _ => {}
+        let soon = all_here && !entry.work.is_fused();
+        if soon && matches!(landing, Some(Landing::Anywhere)) && !entry.queue().is_held_up() {
+            entry.incoming = Incoming::AsReceived(Views::new());
+            return true;
         }
-        let fits = self
-            .reserve
-            .as_ref()
-            .is_some_and(|reserve| reserve.capacity() >= plan.length as usize);
-        if !fits {
-            return None;
+        if self.may_take_buffers && entry.find_buffer(landing.unwrap_or(Landing::Anywhere), env) {
+            self.was_granted = true;
+            return true;
         }
-        let mut reserve = self.reserve.take()?;
-        self.reserve_out = true;
-        reserve.set_len(plan.length as usize);
-        Some(Room::Reserve(Segments::from_iter([reserve])))
+        // There is none, or others wait: it has its reserve.
+        self.take_reserve(slot)
     }
 
     /// Whether the first half of a fused pair has the reserve, so that its second half could wait for it for ever.
@@ -828,47 +807,44 @@ impl QueuePair {
         matches!(self.fused, Fused::First(first) if self.slots[usize::from(first)].reserve)
     }
 
-    /// Buffers for data that commands of one length bring, by the bounds and in turn: for all of them or for none. The halves of
+    /// Finds buffers for data that commands of one length bring, by the bounds and in turn: for all of them or for none. The halves of
     /// a fused pair are asked for together, for each of them could have what the other, or another pair's, waits for.
-    fn take_buffers<const N: usize>(
-        &mut self,
-        slots: [SlotIndex; N],
-        env: &Env<'_>,
-    ) -> Option<[Segments; N]> {
+    #[inline]
+    fn take_buffers(&mut self, slots: &[SlotIndex], env: &Env<'_>) -> bool {
         if !self.may_take_buffers {
             self.lack = Lack::Buffer;
-            return None;
+            return false;
         }
         let first = &self.slots[usize::from(slots[0])];
         let length = first.length;
-        let beside = first.work.copy_step_bytes(env);
-        let bytes = N as u64 * u64::from(length + beside);
+        let held = length + first.work.copy_step_bytes(env);
+        let bytes = slots.len() as u64 * u64::from(held);
         if !self.take_bytes(bytes) {
-            return None;
+            return false;
         }
-        let mut landings: [Segments; N] = std::array::from_fn(|_| Segments::new());
-        for (landing, slot) in landings.iter_mut().zip(slots) {
-            let entry = &self.slots[usize::from(slot)];
+        for &slot in slots {
+            let entry = &mut self.slots[usize::from(slot)];
             assert_eq!(entry.length, length, "halves of a pair are of one range");
-            let place = find_landing(entry.work.space(), length, entry.namespace.as_ref(), env);
-            let Some(segments) = buffer_of(place, length, env) else {
+            let landing = entry.find_landing().unwrap_or(Landing::Anywhere);
+            if !entry.find_buffer(landing, env) {
                 self.lack = Lack::Buffer;
-                self.give_bytes_back(bytes);
-                return None;
-            };
-            *landing = segments;
+                self.charge.give_back(bytes);
+                for &slot in slots {
+                    let entry = &mut self.slots[usize::from(slot)];
+                    (entry.incoming, entry.held) = (Incoming::None, 0);
+                }
+                return false;
+            }
+            entry.held = held;
         }
-        for slot in slots {
-            self.slots[usize::from(slot)].held = length + beside;
-        }
-        Some(landings)
+        true
     }
 
     /// The other half of this one's pair, where its data was not asked for either.
     fn held_with(&self, slot: SlotIndex) -> Option<SlotIndex> {
         let partner = self.slots[usize::from(slot)].partner?;
         let other = &self.slots[usize::from(partner)];
-        (other.phase == Phase::Held && segments_len(&other.landing) == 0).then_some(partner)
+        (other.phase == Phase::Held && !other.incoming.is_landing()).then_some(partner)
     }
 
     /// Whether it belongs to a pair whose other half has its room already, so that it may not wait for its own.
@@ -877,7 +853,8 @@ impl QueuePair {
     }
 
     fn ask_for_buffer(&mut self, slot: SlotIndex, env: &Env<'_>) {
-        if self.slots[usize::from(slot)].work.only_reads() {
+        let entry = &self.slots[usize::from(slot)];
+        if entry.work.only_reads() {
             if self.take_room(slot, env) {
                 self.slots[usize::from(slot)].phase = Phase::Running;
                 self.run(slot, env);
@@ -886,45 +863,58 @@ impl QueuePair {
             }
             return;
         }
+        if entry.partner.is_some() {
+            return self.ask_for_buffer_of_pair(slot, env);
+        }
+        if self.take_buffers(&[slot], env) {
+            self.fetch(slot);
+        } else {
+            self.wait_for_buffer(slot);
+        }
+    }
+
+    /// As [`QueuePair::ask_for_buffer`], for half of a fused pair.
+    #[cold]
+    #[inline(never)]
+    fn ask_for_buffer_of_pair(&mut self, slot: SlotIndex, env: &Env<'_>) {
         if let Some(first) = self.held_with(slot) {
-            match self.take_buffers([first, slot], env) {
-                Some([of_first, of_second]) => {
-                    self.fetch_into(first, of_first);
-                    self.fetch_into(slot, of_second);
-                }
-                None => self.wait_for_buffer(slot),
+            if self.take_buffers(&[first, slot], env) {
+                self.fetch(first);
+                self.fetch(slot);
+            } else {
+                self.wait_for_buffer(slot);
             }
             return;
         }
-        if let Some([landing]) = self.take_buffers([slot], env) {
-            self.fetch_into(slot, landing);
-        } else if !self.is_part_of_held(slot) {
-            self.wait_for_buffer(slot);
-        } else if let Some(landing) = self.take_reserve(slot) {
-            self.fetch_into(slot, landing);
+        // Its pair's other half has its room already, so that it may not wait for its own.
+        if self.take_buffers(&[slot], env) || self.take_reserve(slot) {
+            self.fetch(slot);
         } else {
             self.interrupt_pair(slot);
         }
     }
 
-    /// Has the data of a command asked for.
-    fn fetch_into(&mut self, slot: SlotIndex, landing: Segments) {
+    /// Has the data of a command asked for, whose landing is there.
+    fn fetch(&mut self, slot: SlotIndex) {
         let entry = &mut self.slots[usize::from(slot)];
-        entry.landing = landing;
         entry.phase = Phase::ToFetch;
         entry.course.spend(Stage::Queue, self.now);
         self.to_fetch.push_back(slot);
     }
 
-    /// The reserve, for the half of a pair whose other half came in its capsule.
-    fn take_reserve(&mut self, slot: SlotIndex) -> Option<Segments> {
-        let length = self.slots[usize::from(slot)].length as usize;
+    /// Has a command's data received into the reserve, where that is there and long enough.
+    fn take_reserve(&mut self, slot: SlotIndex) -> bool {
+        let entry = &mut self.slots[usize::from(slot)];
+        let length = entry.length as usize;
         let fits = |reserve: &mut Segment| reserve.capacity() >= length;
-        let mut reserve = self.reserve.take_if(fits)?;
+        let Some(mut reserve) = self.reserve.take_if(fits) else {
+            return false;
+        };
         reserve.set_len(length);
         self.reserve_out = true;
-        self.slots[usize::from(slot)].reserve = true;
-        Some(Segments::from_iter([reserve]))
+        entry.reserve = true;
+        entry.incoming = Incoming::Landing(list_of(reserve));
+        true
     }
 
     /// Ends a pair of which one half has its room, and this one would have to wait for its own: many such would wait for each other.
@@ -966,9 +956,11 @@ impl QueuePair {
 
     /// Where in its landing the data of a slot at `offset` goes: the rest of one segment. Empty: it is not kept.
     pub(crate) fn landing_at(&mut self, slot: SlotIndex, offset: usize) -> &mut [u8] {
-        let entry = &mut self.slots[usize::from(slot)];
+        let Incoming::Landing(landing) = &mut self.slots[usize::from(slot)].incoming else {
+            return &mut [];
+        };
         let mut start = 0;
-        for segment in &mut entry.landing {
+        for segment in landing {
             let length = segment.len();
             if offset < start + length {
                 return &mut segment[offset - start..];
@@ -980,7 +972,10 @@ impl QueuePair {
 
     /// Where the data of a slot is kept as it arrives, if it is.
     pub(crate) fn received(&mut self, slot: SlotIndex) -> Option<&mut Views> {
-        self.slots[usize::from(slot)].received.as_mut()
+        match &mut self.slots[usize::from(slot)].incoming {
+            Incoming::AsReceived(views) => Some(views),
+            Incoming::Landing(_) | Incoming::None => None,
+        }
     }
 
     /// Takes out the segment of a landing that `offset` is in, to be received into: the segment, its index and the offset in
@@ -990,12 +985,19 @@ impl QueuePair {
         slot: SlotIndex,
         offset: usize,
     ) -> Option<(Segment, usize, usize)> {
-        let entry = &mut self.slots[usize::from(slot)];
+        let Incoming::Landing(landing) = &mut self.slots[usize::from(slot)].incoming else {
+            return None;
+        };
         let mut start = 0;
-        for index in 0..entry.landing.len() {
-            let length = entry.landing[index].len();
+        for index in 0..landing.len() {
+            let length = landing[index].len();
             if offset < start + length {
-                return Some((entry.landing.remove(index), index, offset - start));
+                // Most often it is the only one.
+                let segment = match landing.len() {
+                    1 => landing.pop()?,
+                    _ => landing.remove(index),
+                };
+                return Some((segment, index, offset - start));
             }
             start += length;
         }
@@ -1004,14 +1006,18 @@ impl QueuePair {
 
     /// Puts a segment back that [`QueuePair::take_segment`] took out.
     pub(crate) fn put_segment(&mut self, slot: SlotIndex, index: usize, segment: Segment) {
-        let entry = &mut self.slots[usize::from(slot)];
         // The command may have been given up meanwhile, and its buffer with it.
-        if entry.phase != Phase::Abandoned || entry.reserve {
-            entry.landing.insert(index, segment);
+        if let Incoming::Landing(landing) = &mut self.slots[usize::from(slot)].incoming {
+            if index == landing.len() {
+                landing.push(segment);
+            } else {
+                landing.insert(index, segment);
+            }
         }
     }
 
     /// The next command whose data is to be asked for, and how long it is.
+    #[inline]
     pub(crate) fn next_fetch(&mut self) -> Option<(SlotIndex, u16, u32)> {
         let slot = self.to_fetch.pop_front()?;
         let entry = &mut self.slots[usize::from(slot)];
@@ -1231,7 +1237,7 @@ impl QueuePair {
         let comes_in_capsule = self.slots[usize::from(second)].phase == Phase::InCapsule;
         let entry = &mut self.slots[usize::from(first)];
         // Its data was not asked for while it was alone; now it is, together with that of the second.
-        if comes_in_capsule && entry.phase == Phase::Held && segments_len(&entry.landing) == 0 {
+        if comes_in_capsule && entry.phase == Phase::Held && !entry.incoming.is_landing() {
             entry.phase = Phase::WaitsForBuffer;
             self.waiting_for_buffer.push_back(first);
         }
@@ -1243,15 +1249,15 @@ impl QueuePair {
             return;
         };
         let other = &self.slots[usize::from(partner)];
-        if other.phase != Phase::Held || segments_len(&other.landing) == 0 {
+        if other.phase != Phase::Held || !other.incoming.is_landing() {
             return;
         }
         let (first, second) = match self.slots[usize::from(slot)].work {
             Work::FusedCompare { .. } => (slot, partner),
             _ => (partner, slot),
         };
-        let mut data = self.take_landing(first);
-        data.extend(self.take_landing(second));
+        let mut data = self.take_data(first);
+        data.extend(self.take_data(second));
         self.slots[usize::from(first)].phase = Phase::Waiting;
         self.slots[usize::from(second)].phase = Phase::Running;
         let Work::FusedWrite { lba, blocks, fua } = self.slots[usize::from(second)].work else {
@@ -1263,16 +1269,17 @@ impl QueuePair {
             data,
             fua,
         };
-        self.submit(second, operation);
+        self.submit(second, CommandKind::Write, operation);
     }
 
-    pub(super) fn take_landing(&mut self, slot: SlotIndex) -> Views {
+    /// Takes the data that a command brought.
+    pub(super) fn take_data(&mut self, slot: SlotIndex) -> Views {
         let entry = &mut self.slots[usize::from(slot)];
-        if let Some(received) = entry.received.take() {
-            return received;
+        match std::mem::replace(&mut entry.incoming, Incoming::None) {
+            Incoming::AsReceived(views) => views,
+            Incoming::Landing(segments) => freeze(segments),
+            Incoming::None => Views::new(),
         }
-        let landing = std::mem::take(&mut entry.landing);
-        landing.into_iter().map(Segment::freeze).collect()
     }
 
     pub(super) fn slot(&mut self, slot: SlotIndex) -> &mut Slot {
@@ -1280,38 +1287,47 @@ impl QueuePair {
     }
 
     /// Adds a request of a command to what goes to its volume.
-    pub(super) fn submit(&mut self, slot: SlotIndex, operation: Operation) {
-        let owner = self.owner;
+    pub(super) fn submit(&mut self, slot: SlotIndex, kind: CommandKind, operation: Operation) {
+        self.submit_now(slot, kind, operation);
+    }
+
+    /// As [`QueuePair::submit`]. Where the operation is made right before, it is made in its place.
+    #[inline(always)]
+    pub(super) fn submit_now(&mut self, slot: SlotIndex, kind: CommandKind, operation: Operation) {
         let entry = &mut self.slots[usize::from(slot)];
-        entry.course.ask(kind_of(&entry.work));
+        entry.course.ask(kind);
         entry.course.spend(Stage::Queue, self.now);
         let token = Token {
-            owner,
+            owner: self.owner,
             slot: u32::from(slot),
             generation: entry.generation,
         };
-        let namespace = entry
-            .namespace
-            .as_ref()
-            .expect("requests go to a namespace");
-        let queue = &namespace.queue;
+        entry.outstanding += 1;
+        let queue = entry.queue();
         queue.push(Request { token, operation });
         // Only what was handed on has an end that can be waited for.
-        entry.outstanding += 1;
         self.running.set(self.running.get() + 1);
-        if !self.to_pump.iter().any(|other| Rc::ptr_eq(other, queue)) {
-            self.to_pump.push(Rc::clone(queue));
-        }
+        pump_later(&mut self.to_pump, queue);
     }
 
     /// Hands what was added since to the volumes: one batch each.
+    #[inline]
     pub(crate) fn pump(&mut self) {
-        for queue in self.to_pump.drain(..) {
-            queue.pump(self.now);
+        if !self.to_pump.is_empty() {
+            self.pump_all();
         }
     }
 
-    fn run(&mut self, slot: SlotIndex, env: &Env<'_>) {
+    fn pump_all(&mut self) {
+        for queue in &self.to_pump {
+            queue.pump(self.now);
+        }
+        self.to_pump.clear();
+    }
+
+    /// Starts a command that is neither a read nor a write.
+    #[inline(never)]
+    pub(super) fn run_other(&mut self, slot: SlotIndex, env: &Env<'_>) {
         match self.slots[usize::from(slot)].work {
             Work::Connect(connect) => self.run_connect(slot, connect),
             Work::Disconnect => {
@@ -1327,12 +1343,7 @@ impl QueuePair {
 
     fn run_connect(&mut self, slot: SlotIndex, connect: Connect) {
         let mut bytes = [0; ConnectData::SIZE];
-        let landing = std::mem::take(&mut self.slots[usize::from(slot)].landing);
-        let mut at = 0;
-        for segment in &landing {
-            bytes[at..at + segment.len()].copy_from_slice(segment);
-            at += segment.len();
-        }
+        copy_views(&self.take_data(slot), &mut bytes);
         self.slots[usize::from(slot)].phase = Phase::Waiting;
         self.effects.push_back(Effect::Connect {
             slot,
@@ -1342,7 +1353,7 @@ impl QueuePair {
     }
 
     fn run_admin(&mut self, slot: SlotIndex, env: &Env<'_>) {
-        let data = self.take_landing(slot);
+        let data = self.take_data(slot);
         let entry = &self.slots[usize::from(slot)];
         let (work, buffer) = (entry.work.clone(), entry.buffer);
         let QueueKind::Admin(controller) = &mut self.kind else {
@@ -1367,13 +1378,13 @@ impl QueuePair {
             }
             AdminOutcome::Data(data, result) => {
                 let entry = &mut self.slots[usize::from(slot)];
-                if weir_memory::views_len(&data) > entry.buffer as usize {
+                let length = views_len(&data);
+                if length > entry.buffer as usize {
                     let status = Status::DATA_SGL_LENGTH_INVALID.with_do_not_retry();
                     return self.finish(slot, status);
                 }
-                entry.data = data;
                 entry.result = result;
-                self.finish(slot, Status::SUCCESS);
+                self.finish_with(slot, Status::SUCCESS, data, length as u32);
             }
             AdminOutcome::Wait => self.slots[usize::from(slot)].phase = Phase::Waiting,
             AdminOutcome::Abort { sqid: 0, cid } => {
@@ -1463,7 +1474,9 @@ impl QueuePair {
         entry.outstanding = 0;
         entry.course.spend(Stage::Queue, self.now);
         self.running.set(self.running.get() - 1);
-        self.recover_reserve(slot, request.operation);
+        if let Some(data) = data_of(request.operation) {
+            self.recover_reserve(slot, data);
+        }
         self.finish(slot, Status::COMMAND_ABORT_REQUESTED);
         true
     }
@@ -1570,24 +1583,18 @@ impl QueuePair {
             entry.course.spend(Stage::Queue, taken);
         }
         entry.course.spend(Stage::Volume, self.now);
-        if !self.to_pump.iter().any(|other| Rc::ptr_eq(other, queue)) {
-            self.to_pump.push(Rc::clone(queue));
+        if queue.is_waiting() {
+            pump_later(&mut self.to_pump, queue);
         }
         self.completed_nvm(slot, completion, env);
     }
 
-    /// Puts the reserve back, when it was the data of this operation.
-    pub(super) fn recover_reserve(&mut self, slot: SlotIndex, operation: Operation) {
+    /// Puts the reserve back, when it was the data of this command.
+    pub(super) fn recover_reserve(&mut self, slot: SlotIndex, mut data: Views) {
         if !std::mem::take(&mut self.slots[usize::from(slot)].reserve) {
             return;
         }
-        let mut views = match operation {
-            Operation::Write { data, .. }
-            | Operation::Compare { data, .. }
-            | Operation::CompareWrite { data, .. } => data,
-            _ => return,
-        };
-        while let Some(view) = views.pop() {
+        while let Some(view) = data.pop() {
             self.take_back_reserve(view);
         }
     }
@@ -1608,6 +1615,12 @@ impl QueuePair {
 
     /// Ends a command: its answer is ready. Data that was asked for is swallowed when it comes.
     pub(super) fn finish(&mut self, slot: SlotIndex, status: Status) {
+        self.finish_with(slot, status, Views::new(), 0);
+    }
+
+    /// As [`QueuePair::finish`], with data for the host, of so many bytes.
+    #[inline]
+    pub(super) fn finish_with(&mut self, slot: SlotIndex, status: Status, data: Views, bytes: u32) {
         let entry = &mut self.slots[usize::from(slot)];
         let connected = matches!(entry.work, Work::Connect(_)) && status.is_success();
         let head = match self.flow_control {
@@ -1616,28 +1629,39 @@ impl QueuePair {
             false => 0,
         };
         assert_eq!(entry.outstanding, 0, "a command ends after its requests");
-        let mut status = status;
-        if !status.is_success() {
-            entry.data.clear();
-        }
+        let mut cqe = Cqe::new(entry.sqe.cid, head, status).with_result(entry.result);
         // Before its Connect there is no controller, and no log to tell more in.
         if !status.is_success() && !matches!(self.kind, QueueKind::Unconnected) {
-            status = status.with_more();
-            let failure = failure_of(self.qid, &entry.sqe, status);
+            cqe.status = status.with_more();
             if self.failures.len() < super::ErrorLog::ENTRIES {
+                let failure = failure_of(self.qid, &entry.sqe, cqe.status);
                 self.failures.push(failure);
             }
         }
-        let data = std::mem::take(&mut entry.data);
-        let data_bytes = weir_memory::views_len(&data) as u32;
-        let cqe = Cqe::new(entry.sqe.cid, head, status).with_result(entry.result);
-        let held = std::mem::take(&mut entry.held);
-        self.answers.push_back(Answer {
+        self.answers.push(Answer {
             cqe,
             data,
-            data_bytes,
+            data_bytes: bytes,
         });
         self.runs.add(&entry.course);
+        let held = std::mem::take(&mut entry.held);
+        if held > bytes {
+            self.charge.give_back(u64::from(held - bytes));
+        } else if held < bytes {
+            // Of an admin queue, which takes no command while it is full.
+            self.charge.add(u64::from(bytes - held));
+        }
+        if entry.phase == Phase::Running && !entry.reserve {
+            entry.clear();
+            self.free.push(slot);
+        } else {
+            self.leave(slot);
+        }
+    }
+
+    /// A command was answered that did not run: it is not to be waited for any more.
+    fn leave(&mut self, slot: SlotIndex) {
+        let entry = &mut self.slots[usize::from(slot)];
         match entry.phase {
             Phase::Fetching => {
                 entry.phase = Phase::Abandoned;
@@ -1645,41 +1669,25 @@ impl QueuePair {
                 self.abandoned += 1;
                 // The host may never send it: only the reserve, which is the queue's own, waits for that.
                 if !entry.reserve {
-                    entry.landing.clear();
+                    entry.incoming = Incoming::None;
                 }
+                return;
             }
-            Phase::ToFetch => {
-                self.to_fetch.retain(|other| *other != slot);
-                self.release(slot);
-            }
-            Phase::WaitsForBuffer => {
-                self.waiting_for_buffer.retain(|other| *other != slot);
-                self.release(slot);
-            }
-            _ => self.release(slot),
+            Phase::ToFetch => self.to_fetch.retain(|other| *other != slot),
+            Phase::WaitsForBuffer => self.waiting_for_buffer.retain(|other| *other != slot),
+            _ => {}
         }
-        if held != data_bytes {
-            self.settle_bytes(held, data_bytes);
-        }
+        self.release(slot);
     }
 
     fn release(&mut self, slot: SlotIndex) {
         if self.slots[usize::from(slot)].reserve {
             // Its data never went to a volume.
-            for view in self.take_landing(slot) {
+            for view in self.take_data(slot) {
                 self.take_back_reserve(view);
             }
         }
-        let entry = &mut self.slots[usize::from(slot)];
-        assert_ne!(entry.phase, Phase::Free, "a slot is released once");
-        entry.phase = Phase::Free;
-        entry.generation = entry.generation.wrapping_add(1);
-        entry.work = Work::None;
-        entry.namespace = None;
-        entry.partner = None;
-        entry.reserve = false;
-        entry.landing.clear();
-        entry.received = None;
+        self.slots[usize::from(slot)].clear();
         self.free.push(slot);
     }
 
@@ -1693,16 +1701,6 @@ impl QueuePair {
             self.reserve = Some(segment);
             self.reserve_out = false;
         }
-    }
-
-    /// The next answer to send.
-    pub(crate) fn next_answer(&mut self) -> Option<Answer> {
-        self.answers.pop_front()
-    }
-
-    /// Moves the courses of the commands that were answered since the last call to `runs`.
-    pub(crate) fn take_runs(&mut self, runs: &mut Vec<Run>) {
-        self.runs.move_to(runs);
     }
 
     /// The next thing to do beyond the queue.
@@ -1726,12 +1724,6 @@ impl QueuePair {
     }
 }
 
-impl Drop for QueuePair {
-    fn drop(&mut self) {
-        self.account.give_back(self.bytes);
-    }
-}
-
 /// Why a command that was admitted on `before` would be refused as things are now; none: it would not.
 fn refusal_now(work: &Work, before: &Attached, now: Option<&Rc<Attached>>) -> Option<Status> {
     let there = now.filter(|now| Rc::ptr_eq(&now.queue, &before.queue));
@@ -1746,88 +1738,98 @@ fn refusal_now(work: &Work, before: &Attached, now: Option<&Rc<Attached>>) -> Op
 /// A volume completed what it was not given, or twice. It is not this connection's alone, whose own requests may never end now.
 #[cold]
 #[inline(never)]
-fn broken_by_volume(token: Token) -> ! {
+pub(super) fn broken_by_volume(token: Token) -> ! {
     let _shared = SharedSection::enter();
     panic!("a volume completed {token:?}, which is no request that it has");
 }
 
-fn kind_of(work: &Work) -> CommandKind {
-    match work {
-        Work::Read { .. } => CommandKind::Read,
-        Work::Write { .. } | Work::FusedWrite { .. } => CommandKind::Write,
-        _ => CommandKind::Other,
-    }
+/// What a Fabrics command does on a queue of this kind, and the bytes that it brings.
+fn plan_fabrics(kind: &QueueKind, sqe: &Sqe, payload: TcpData) -> Result<(Work, u32), Status> {
+    let command = FabricsCommand::parse(sqe).map_err(weir_nvme::command::CommandError::status)?;
+    let work = match (command, kind) {
+        (FabricsCommand::Connect(connect), QueueKind::Unconnected) => {
+            if payload.length() != CONNECT_DATA_BYTES {
+                return Err(Status::DATA_SGL_LENGTH_INVALID.with_do_not_retry());
+            }
+            return Ok((Work::Connect(connect), CONNECT_DATA_BYTES));
+        }
+        (_, QueueKind::Unconnected) | (FabricsCommand::Connect(_), _) => {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.with_do_not_retry());
+        }
+        (FabricsCommand::Disconnect { record_format: 0 }, QueueKind::Io) => Work::Disconnect,
+        (FabricsCommand::Disconnect { .. }, QueueKind::Io) => {
+            return Err(Status::CONNECT_INCOMPATIBLE_FORMAT.with_do_not_retry());
+        }
+        (FabricsCommand::Disconnect { .. }, QueueKind::Admin(_)) => {
+            return Err(Status::INVALID_QUEUE_TYPE.with_do_not_retry());
+        }
+        (FabricsCommand::PropertyGet(get), QueueKind::Admin(_)) => Work::PropertyGet(get),
+        (FabricsCommand::PropertySet(set), QueueKind::Admin(_)) => Work::PropertySet(set),
+        _ => return Err(Status::INVALID_FIELD_IN_COMMAND.with_do_not_retry()),
+    };
+    Ok((work, 0))
 }
 
-fn failure_of(qid: u16, sqe: &Sqe, status: Status) -> Failure {
-    let lba = u64::from(sqe.cdw11) << 32 | u64::from(sqe.cdw10);
+fn failure_of(qid: u16, sqe: &Submitted, status: Status) -> Failure {
     Failure {
         qid,
         cid: sqe.cid,
         status,
         parameter: Failure::NO_PARAMETER,
-        lba: if qid == 0 { 0 } else { lba },
-        nsid: if sqe.is_fabrics() { 0 } else { sqe.nsid },
+        lba: if qid == 0 { 0 } else { sqe.lba },
+        nsid: if sqe.opcode == FABRICS_OPCODE {
+            0
+        } else {
+            sqe.nsid
+        },
         opcode: sqe.opcode,
     }
 }
 
-/// Whether the data pointer fits what the command needs.
-fn check_payload(plan: &Plan, payload: TcpData, in_capsule_max: u32) -> Result<(), Status> {
-    let length = payload.length();
+/// Checks that the data pointer fits the bytes that the command needs.
+pub(super) fn check_payload(
+    needed: u32,
+    payload: TcpData,
+    in_capsule_max: u32,
+) -> Result<(), Status> {
     let invalid_length = Err(Status::DATA_SGL_LENGTH_INVALID.with_do_not_retry());
     if let TcpData::InCapsule { length } = payload
         && length > in_capsule_max
     {
         return invalid_length;
     }
-    if plan.length > 0 && length != plan.length {
+    if needed > 0 && payload.length() != needed {
         return invalid_length;
     }
     Ok(())
 }
 
-/// Where data may be received; none: there is no buffer now.
-/// Where the volume wishes the data to be received.
-fn find_landing(
-    space: Space,
-    length: u32,
-    namespace: Option<&Rc<Attached>>,
-    env: &Env<'_>,
-) -> Landing {
-    match space {
-        Space::None => Landing::Ready(Segments::new()),
-        Space::Buffer => pool_landing(length, env),
-        Space::Volume { lba, blocks } => {
-            let namespace = namespace.expect("a volume's landing is a namespace's");
-            namespace.queue.landing(lba, blocks)
-        }
-    }
+fn list_of(segment: Segment) -> Segments {
+    let mut segments = Segments::new();
+    segments.push(segment);
+    segments
 }
 
-fn pool_landing(length: u32, env: &Env<'_>) -> Landing {
-    match env.pool.segment(length as usize) {
-        Ok(segment) => Landing::Ready(Segments::from_iter([segment])),
-        Err(_) => Landing::Wait,
+/// What was received into these.
+#[inline]
+fn freeze(mut segments: Segments) -> Views {
+    let mut views = Views::new();
+    // Most often it is one, which needs no loop.
+    if segments.len() == 1
+        && let Some(segment) = segments.pop()
+    {
+        views.push(segment.freeze());
+    } else {
+        views.extend(segments.into_iter().map(Segment::freeze));
     }
+    views
 }
 
-/// A landing's buffer: of the pool, where the volume has no wish. None: there is none for now.
-fn buffer_of(landing: Landing, length: u32, env: &Env<'_>) -> Option<Segments> {
-    match landing {
-        Landing::Ready(segments) => {
-            assert_eq!(
-                segments_len(&segments),
-                length as usize,
-                "a landing is as long as its range"
-            );
-            Some(segments)
-        }
-        Landing::Anywhere => match pool_landing(length, env) {
-            Landing::Ready(segments) => Some(segments),
-            Landing::Anywhere | Landing::Wait => None,
-        },
-        Landing::Wait => None,
+/// Has a volume's queue pumped with the others that are to be.
+#[inline]
+fn pump_later(to_pump: &mut Vec<Rc<VolumeQueue>>, queue: &Rc<VolumeQueue>) {
+    if !to_pump.iter().any(|other| Rc::ptr_eq(other, queue)) {
+        to_pump.push(Rc::clone(queue));
     }
 }
 

@@ -122,9 +122,10 @@ impl Pure {
     /// A send that ends at once; how many bytes were sent.
     fn send(&mut self) -> usize {
         self.framing.send_began(&mut self.queue);
-        for run in self.framing.send_ended(&mut self.queue) {
-            self.latency.record(&run, self.now);
-        }
+        let sent = self
+            .framing
+            .send_ended(|run| self.latency.record(run, self.now));
+        self.queue.charge().give_back(sent);
         let length = self.out.len();
         self.out.clear();
         length

@@ -16,6 +16,7 @@ use weir_memory::{Pool, Segments};
 use weir_nvme::command::{Blocks, ConnectData, NvmCommand};
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::sqe::Fuse;
+use weir_nvme::tcp::DataPdu;
 use weir_nvme::{HostId, Nqn, Sqe};
 use weir_reactor::Reactor;
 
@@ -749,7 +750,7 @@ fn leave(bench: &mut Bench) -> Vec<u8> {
         queue.retry_buffers(env);
         framing.write(queue, env.pool, out);
         framing.send_began(queue);
-        framing.send_ended(queue).for_each(drop);
+        queue.charge().give_back(framing.send_ended(|_| {}));
     });
     bench.queue.pump();
     let sent = bench.out.slices().flatten().copied().collect();
@@ -938,7 +939,8 @@ fn what_has_not_left_is_not_awaited() {
         .feed(&by_request(NvmCommand::Write, 3, 8))
         .expect("a good host");
     assert_eq!(looked(&mut bench), None, "they are on their way");
-    bench.framing.send_ended(&mut bench.queue).for_each(drop);
+    let left = bench.framing.send_ended(|_| {});
+    bench.queue.charge().give_back(left);
     let two = Awaited {
         oldest: 1,
         held: 2 * 4096,

@@ -126,10 +126,8 @@ fn course(kind: CommandKind, first: u64) -> Course {
 fn runs_of(courses: &[Course]) -> Vec<Run> {
     let (mut runs, mut all) = (Runs::default(), Vec::new());
     courses.iter().for_each(|course| runs.add(course));
-    runs.move_to(&mut all);
-    let mut none = Vec::new();
-    runs.move_to(&mut none);
-    assert!(none.is_empty(), "they are taken once");
+    runs.drain(|run| all.push(*run));
+    assert!(runs.is_empty(), "they are taken once");
     all
 }
 
@@ -149,6 +147,19 @@ fn stages_add_up_to_the_whole() {
     assert_eq!(sums, [3 + 40, 7 + 100, 1000, 7, 1157]);
     assert_eq!(times.count(), 1);
     assert!(latency.kind(CommandKind::Read).is_none());
+}
+
+/// Those of the next send are new, whatever the last one had.
+#[test]
+fn a_run_does_not_go_on_in_the_next_send() {
+    let (read, write) = (course(CommandKind::Read, 0), course(CommandKind::Write, 0));
+    let mut runs = Runs::default();
+    for courses in [[read, write], [write, read]] {
+        courses.iter().for_each(|course| runs.add(course));
+        let mut counts = Vec::new();
+        runs.drain(|run| counts.push((run.course, run.count)));
+        assert_eq!(counts, courses.map(|course| (course, 1)));
+    }
 }
 
 #[test]

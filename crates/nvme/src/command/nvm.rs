@@ -347,7 +347,9 @@ impl Blocks {
         }
     }
 
-    fn from_sqe(sqe: &Sqe) -> Self {
+    /// Reads the fields of an entry, whose opcode says that it has this form.
+    #[inline]
+    pub fn from_sqe(sqe: &Sqe) -> Self {
         Self {
             lba: starting_lba(sqe),
             blocks: blocks(sqe),

@@ -212,6 +212,7 @@ impl Reader {
     }
 
     /// Whether a PDU has begun and is not complete.
+    #[inline]
     pub fn is_inside_pdu(&self) -> bool {
         self.stage != Stage::Common || !self.held && self.filled > 0
     }
@@ -236,6 +237,7 @@ impl Reader {
     }
 
     /// What the next bytes are.
+    #[inline]
     pub fn wanted(&self) -> Wanted {
         match self.stage {
             Stage::Common if self.held => Wanted::Header(CommonHeader::SIZE),
@@ -253,6 +255,7 @@ impl Reader {
     }
 
     /// Whether the digest of data must be computed, so that [`Reader::data_received`] needs its bytes.
+    #[inline]
     pub const fn has_data_digest(&self) -> bool {
         self.layout.data_digest > 0
     }
@@ -265,18 +268,8 @@ impl Reader {
     /// # Panics
     /// When given bytes between the event of an ICReq or ICResp and [`Reader::establish`].
     pub fn feed(&mut self, bytes: &[u8]) -> Result<Fed, FramingError> {
-        match self.phase {
-            Phase::Failed(error) => return Err(error),
-            Phase::Negotiating | Phase::Terminated if bytes.is_empty() => {
-                return Ok(Fed {
-                    consumed: 0,
-                    event: None,
-                });
-            }
-            Phase::Negotiating => panic!("ICReq or ICResp was not followed by establish"),
-            Phase::Terminated => return Err(self.fail(CloseReason::AfterTermination.into())),
-            Phase::Initializing => {}
-            Phase::Established => match self.stage {
+        if matches!(self.phase, Phase::Established) {
+            match self.stage {
                 Stage::Common => {
                     if let Some(layout) = self.known_layout(bytes) {
                         return self.read_at_once(bytes, layout);
@@ -288,7 +281,25 @@ impl Reader {
                     }
                 }
                 _ => {}
-            },
+            }
+        }
+        self.feed_in_steps(bytes)
+    }
+
+    /// As [`Reader::feed`], for what does not come in one piece, or has not come before.
+    #[inline(never)]
+    fn feed_in_steps(&mut self, bytes: &[u8]) -> Result<Fed, FramingError> {
+        match self.phase {
+            Phase::Failed(error) => return Err(error),
+            Phase::Negotiating | Phase::Terminated if bytes.is_empty() => {
+                return Ok(Fed {
+                    consumed: 0,
+                    event: None,
+                });
+            }
+            Phase::Negotiating => panic!("ICReq or ICResp was not followed by establish"),
+            Phase::Terminated => return Err(self.fail(CloseReason::AfterTermination.into())),
+            Phase::Initializing | Phase::Established => {}
         }
         let mut consumed = 0;
         loop {
@@ -316,6 +327,7 @@ impl Reader {
     /// Reports data that was received straight into its place: `bytes` follow what came before.
     ///
     /// Panics where they are more than [`Wanted::Data`] says.
+    #[inline]
     pub fn data_received(&mut self, bytes: &[u8]) {
         if self.has_data_digest() {
             self.data_digest.update(bytes);
@@ -331,6 +343,19 @@ impl Reader {
         self.count_data(length);
     }
 
+    /// Takes the end of a PDU's data in place of [`Event::DataEnd`], where all of it was received and no digest follows. Returns
+    /// whether that is so.
+    #[inline]
+    pub fn end_data_without_digest(&mut self) -> bool {
+        let ends = matches!(self.stage, Stage::Data { received } if received == self.layout.data)
+            && !self.has_data_digest();
+        if ends {
+            self.stage = Stage::Common;
+        }
+        ends
+    }
+
+    #[inline]
     fn count_data(&mut self, length: usize) {
         let Stage::Data { received } = &mut self.stage else {
             panic!("no data is expected")
@@ -359,19 +384,18 @@ impl Reader {
     }
 
     /// The layout of the PDU that begins with `bytes`, where its header is there up to the data and begins as one did before.
+    #[inline]
     fn known_layout(&self, bytes: &[u8]) -> Option<Layout> {
         let between = self.held || self.filled == 0;
-        if !between {
-            return None;
-        }
-        let common: [u8; CommonHeader::SIZE] = *bytes.first_chunk()?;
-        let known = self.known[known_as(&common)].filter(|known| known.bytes == common)?;
-        let layout = known.layout;
+        let common: &[u8; CommonHeader::SIZE] = bytes.first_chunk().filter(|_| between)?;
+        let known = self.known[known_as(common)].as_ref()?;
+        let layout = &known.layout;
         let before_data = layout.header + layout.header_digest + layout.padding;
-        (bytes.len() >= before_data as usize).then_some(layout)
+        (known.bytes == *common && bytes.len() >= before_data as usize).then_some(*layout)
     }
 
     /// A header in one piece: all of the stages before its event.
+    #[inline]
     fn read_at_once(&mut self, bytes: &[u8], layout: Layout) -> Result<Fed, FramingError> {
         let end = (layout.header + layout.header_digest) as usize;
         self.held = false;
@@ -379,16 +403,23 @@ impl Reader {
         self.filled = end;
         self.layout = layout;
         let common = self.common();
-        let checked = self.check_header_digest(&common);
+        let mut checked = Ok(());
+        if layout.header_digest > 0 {
+            checked = self.check_header_digest(&common);
+        }
         if let Err(termination) = checked.and_then(|()| self.check_fields(&common)) {
             return Err(self.fail(termination.into()));
         }
         self.held = true;
-        let event = self.begin_data();
-        Ok(Fed {
-            consumed: end + layout.padding as usize,
-            event: Some(event),
-        })
+        self.expect_data();
+        let consumed = end + layout.padding as usize;
+        // A controller's most frequent, made in its place.
+        if common.pdu_type == PduType::CapsuleCommand {
+            let event = Some(Event::Pdu(Pdu::CapsuleCommand(self.capsule())));
+            return Ok(Fed { consumed, event });
+        }
+        let event = Some(Event::Pdu(self.pdu()));
+        Ok(Fed { consumed, event })
     }
 
     /// Keeps a common header that was right. Those of PDUs that come once are not worth it.
@@ -472,13 +503,8 @@ impl Reader {
     }
 
     /// The header is complete: data is next, or another PDU.
-    #[inline]
     fn begin_data(&mut self) -> Event {
-        self.stage = match self.layout.data {
-            0 => Stage::Common,
-            _ => Stage::Data { received: 0 },
-        };
-        self.data_digest = Digest::new();
+        self.expect_data();
         let pdu = self.pdu();
         match pdu {
             Pdu::InitializeRequest(_) | Pdu::InitializeResponse(_) => {
@@ -490,7 +516,17 @@ impl Reader {
         Event::Pdu(pdu)
     }
 
+    #[inline]
+    fn expect_data(&mut self) {
+        self.stage = match self.layout.data {
+            0 => Stage::Common,
+            _ => Stage::Data { received: 0 },
+        };
+        self.data_digest = Digest::new();
+    }
+
     /// Data, or its end; none when its digest is next.
+    #[inline]
     fn read_data(&mut self, bytes: &[u8], received: u32) -> Option<Fed> {
         let left = self.layout.data - received;
         let consumed = bytes.len().min(left as usize);
@@ -604,6 +640,7 @@ impl Reader {
     }
 
     /// Checks the fields behind the common header that its lengths depend on.
+    #[inline]
     fn check_fields(&self, common: &CommonHeader) -> Result<(), Termination> {
         match common.pdu_type {
             PduType::InitializeRequest => {
@@ -648,10 +685,7 @@ impl Reader {
             PduType::H2cTermination | PduType::C2hTermination => {
                 Pdu::Termination(TerminationRequest::read(bytes))
             }
-            PduType::CapsuleCommand => Pdu::CapsuleCommand(CapsuleCommand {
-                sqe: Sqe::decode(array_at(bytes, CommonHeader::SIZE)),
-                data_length: self.layout.data,
-            }),
+            PduType::CapsuleCommand => Pdu::CapsuleCommand(self.capsule()),
             PduType::CapsuleResponse => {
                 Pdu::CapsuleResponse(Cqe::decode(array_at(bytes, CommonHeader::SIZE)))
             }
@@ -659,6 +693,14 @@ impl Reader {
             PduType::C2hData => Pdu::C2hData(C2hData::read(&common, bytes)),
             PduType::R2t => Pdu::R2t(R2t::read(bytes)),
             PduType::Other(_) => unreachable!("a header of unknown type is not held"),
+        }
+    }
+
+    #[inline]
+    fn capsule(&self) -> CapsuleCommand {
+        CapsuleCommand {
+            sqe: Sqe::decode(array_at(&self.buffer, CommonHeader::SIZE)),
+            data_length: self.layout.data,
         }
     }
 

@@ -59,6 +59,7 @@ impl Writer {
     }
 
     /// CapsuleResp.
+    #[inline]
     pub fn capsule_response(&self, buffer: &mut [u8], cqe: &Cqe) -> usize {
         put_entry(buffer, &cqe.encode());
         self.finish(
@@ -71,6 +72,7 @@ impl Writer {
     }
 
     /// H2CData.
+    #[inline]
     pub fn h2c_data(&self, buffer: &mut [u8], data: &H2cData) -> usize {
         let tags = (data.cid, data.transfer_tag);
         put_transfer(buffer, tags, data.offset, data.length);
@@ -85,6 +87,7 @@ impl Writer {
     /// C2HData.
     ///
     /// Panics where it says success without being the last.
+    #[inline]
     pub fn c2h_data(&self, buffer: &mut [u8], data: &C2hData) -> usize {
         assert!(
             data.last || !data.success,
@@ -111,6 +114,7 @@ impl Writer {
     }
 
     /// R2T.
+    #[inline]
     pub fn r2t(&self, buffer: &mut [u8], r2t: &R2t) -> usize {
         put_transfer(buffer, (r2t.cid, r2t.transfer_tag), r2t.offset, r2t.length);
         self.finish(buffer, PduType::R2t, R2T_HEADER, PduFlags::NONE, 0)
@@ -126,6 +130,7 @@ impl Writer {
     }
 
     /// Puts the common header before the fields, and digest and padding after them.
+    #[inline]
     fn finish(
         &self,
         buffer: &mut [u8],
@@ -140,48 +145,52 @@ impl Writer {
             flags = flags | PduFlags::HEADER_DIGEST;
             end += DIGEST_LENGTH;
         }
-        let mut data_offset = 0;
+        let (mut data_offset, mut length) = (0, Some(end as u32));
         if data_length > 0 {
+            let mut digest_length = 0;
             if self.data_digest {
                 flags = flags | PduFlags::DATA_DIGEST;
+                digest_length = DIGEST_LENGTH as u32;
             }
-            let aligned = self.alignment.align(end as u32) as usize;
-            if end < aligned {
-                buffer[end..aligned].fill(0);
-                end = aligned;
+            // Every header is in dwords.
+            if self.alignment != Alignment::DWORD {
+                end = self.pad(buffer, end);
             }
-            data_offset = u8::try_from(end).expect("HEADER_SIZE_MAX fits PDO");
+            data_offset = end as u8;
+            length = (end as u32 + digest_length).checked_add(data_length);
         }
-        let digest_length = self.data_digest_length(data_length) as u32;
-        let length = (end as u32)
-            .checked_add(data_length)
-            .and_then(|sum| sum.checked_add(digest_length));
-        let length = length.expect("a PDU's length fits PLEN");
-        put(
-            buffer,
-            0,
-            CommonHeader {
-                pdu_type,
-                flags,
-                header_length,
-                data_offset,
-                length,
-            },
-        );
+        let common = CommonHeader {
+            pdu_type,
+            flags,
+            header_length,
+            data_offset,
+            length: length.expect("a PDU's length fits PLEN"),
+        };
+        put(buffer, 0, common);
         if self.header_digest {
             let digest = Digest::of(&buffer[..header]);
             buffer[header..header + DIGEST_LENGTH].copy_from_slice(&digest.to_bytes());
         }
         end
     }
+
+    /// Pads a header up to where data may begin; returns where that is.
+    #[inline(never)]
+    fn pad(&self, buffer: &mut [u8], end: usize) -> usize {
+        let aligned = self.alignment.align(end as u32) as usize;
+        buffer[end..aligned].fill(0);
+        aligned
+    }
 }
 
 /// A queue entry after the common header.
+#[inline]
 fn put_entry(buffer: &mut [u8], entry: &[u8]) {
     buffer[CommonHeader::SIZE..CommonHeader::SIZE + entry.len()].copy_from_slice(entry);
 }
 
 /// The fields that H2CData, C2HData and R2T share: tags, offset, length, four reserved bytes.
+#[inline]
 fn put_transfer(buffer: &mut [u8], (cid, tag): (u16, u16), offset: u32, length: u32) {
     put(buffer, 8, cid);
     put(buffer, 10, tag);
