@@ -142,7 +142,7 @@ pub enum Landing {
 pub struct InFlight {
     /// The request's.
     pub token: Token,
-    /// What it asks for.
+    /// The kind of operation.
     pub kind: OperationKind,
     /// Its blocks; none of a flush.
     pub range: Range<u64>,

@@ -51,7 +51,7 @@ pub enum VerifiedError {
         "{blocks} blocks are more than the {CHECKED_BLOCKS_MAX} that can be remembered; use a part of the volume"
     )]
     TooManyBlocks {
-        /// How many there are.
+        /// Number of entries.
         blocks: u64,
     },
     /// Blocks do not hold what was written to them.

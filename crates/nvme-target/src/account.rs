@@ -59,7 +59,7 @@ impl Account {
     }
 }
 
-/// What the first of a queue's commands that wait for room waits for.
+/// The reason for which the first of a queue's waiting commands waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lack {
     /// That commands of its own queue end.

@@ -34,9 +34,9 @@ const BULK_BYTES_MIN: usize = 24 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Nowhere,
-    /// Where a slot has the data of its capsule.
+    /// The place in which a slot has the data of its capsule.
     Capsule(SlotIndex),
-    /// Where a slot has the data that an R2T asked for, from this byte on. `last`: the last for that R2T.
+    /// The place in which a slot has the data that an R2T asked for, from this byte on. `last`: the last for that R2T.
     Transfer {
         slot: SlotIndex,
         offset: u32,
@@ -150,12 +150,12 @@ pub(crate) struct Framing {
     max_h2c_data: u32,
     max_c2h_data: u32,
     success_flag: bool,
-    /// What was written since the last send began.
+    /// The answers that were written since the last send began.
     written: Written,
-    /// What is in the send that is under way, and the courses of its commands.
+    /// The answers in the send that is under way, and the courses of their commands.
     sending: Written,
     runs: Runs,
-    /// Where a header is put together.
+    /// Space in which a header is put together.
     header: [u8; HEADER_SIZE_MAX],
     pub(crate) digest_errors: DigestErrors,
 }
@@ -224,7 +224,7 @@ impl Framing {
         }
     }
 
-    /// What was being sent has left: yields the courses of the commands whose answers it was, and returns the bytes of their data.
+    /// Ends a send: yields the courses of the commands whose answers have left, and returns the bytes of their data.
     pub(crate) fn send_ended(&mut self, each: impl FnMut(&Run)) -> u64 {
         self.asked_sent = self.asked_sending;
         self.runs.drain(each);

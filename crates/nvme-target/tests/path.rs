@@ -71,7 +71,7 @@ struct Wired {
     wires: Rc<RefCell<Wires>>,
     system: Arc<dyn System>,
     in_flight: InFlight<Op>,
-    /// What is in flight, in the order in which it is tried.
+    /// Operations in flight, in the order in which they are tried.
     pending: VecDeque<OpToken>,
     now: Cell<Instant>,
 }

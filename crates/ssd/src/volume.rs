@@ -121,7 +121,7 @@ impl Volume for SsdVolume {
         Ok(Box::new(queue))
     }
 
-    /// What was taken is with the volume below then.
+    /// Waits until every request taken before is with the volume below, and fences that.
     fn fence(&self, reply: FenceReply) {
         let inner = Arc::clone(&self.inner);
         self.fences.fence(Box::new(move |_| inner.fence(reply)));

@@ -330,7 +330,7 @@ impl Client {
         self.waiting.borrow().len()
     }
 
-    /// Whether the queue has taken a request that has not ended. Its completion was not waited for yet.
+    /// Returns whether the queue has taken a request that has not ended. Its completion was not waited for yet.
     pub fn is_under_way(&self, token: Token) -> bool {
         let is_untaken = |request: &Request| request.token == token;
         let answers = self.answers.answers.borrow();

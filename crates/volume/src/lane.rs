@@ -21,10 +21,10 @@ use weir_reactor::{Instant, Key, Mailbox, Reactor, Slots, TaskWaker, Timer};
 use crate::support::{check, lock};
 use crate::when_all::WhenAll;
 
-/// How long a request waits before it looks for a buffer again, when nothing of its queue ends meanwhile.
+/// Time after which a request looks for a buffer again, when nothing of its queue ends meanwhile.
 const BUFFER_RETRY: Duration = Duration::from_millis(1);
 
-/// What becomes of a request now.
+/// The next thing that becomes of a request.
 pub enum Next<A> {
     /// It has ended.
     Done(Result<(), VolumeError>),
@@ -40,15 +40,15 @@ pub enum Next<A> {
 
 /// A request in the hands of its back end.
 pub struct Work<'a, S> {
-    /// What is asked. Its buffers may be taken out, and must be back when it has ended.
+    /// The request. Its buffers may be taken out, and must be back when it has ended.
     pub operation: &'a mut Operation,
-    /// What the back end remembers of it.
+    /// The back end's state of it.
     pub state: &'a mut S,
     /// Its user wishes that it end early.
     pub is_cancelled: bool,
 }
 
-/// What a back end is told with a request that starts.
+/// Facts that a back end is given with each request.
 pub struct Turn<'a> {
     /// The geometry that the request was checked against.
     pub geometry: &'a Geometry,
@@ -60,11 +60,11 @@ pub struct Turn<'a> {
 
 /// One reactor's part of a back end.
 pub trait BackEnd: Sized + 'static {
-    /// What it remembers of a request on its way.
+    /// Its state of a request on its way.
     type State: Default;
-    /// What it begins for a request, once that has its place in the table.
+    /// An action that it begins for a request, once that has its place in the table.
     type Action;
-    /// What it holds during a submission, so that its geometry stays as it is.
+    /// A guard that it holds during a submission, so that its geometry stays as it is.
     type Held<'a>;
 
     /// Begins a submission: the geometry that its requests are checked against.
@@ -180,7 +180,7 @@ pub struct LaneQueue<B: BackEnd> {
     lane: Rc<Lane<B>>,
 }
 
-/// What a queue shares with what ends its requests.
+/// The part of a queue that outlives it until its requests have ended.
 pub struct Lane<B: BackEnd> {
     back_end: B,
     /// The queue's reactor.
@@ -232,7 +232,7 @@ impl<B: BackEnd> LaneQueue<B> {
     /// A queue whose requests go to queues of these volumes.
     ///
     /// # Errors
-    /// What opening one of the queues says.
+    /// The error of the queue that could not be opened.
     pub fn above<'a>(
         back_end: B,
         volumes: impl IntoIterator<Item = &'a Arc<dyn Volume>>,

@@ -244,7 +244,7 @@ impl Volume for SetVolume {
         Ok(Box::new(queue))
     }
 
-    /// What was taken is with the members then.
+    /// Waits until every request taken before is with the members, and fences these.
     fn fence(&self, reply: FenceReply) {
         let members = self.members.clone();
         self.fences.fence(Box::new(move |_| {

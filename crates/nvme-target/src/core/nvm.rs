@@ -244,7 +244,7 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// What a command does that is neither a read nor a write, and the bytes that it brings.
+    /// The work of a command that is neither a read nor a write, and the bytes that it brings.
     #[inline(never)]
     fn plan(&self, sqe: &Sqe, payload: TcpData) -> Result<(Work, u32), Status> {
         let work = match NvmCommand::parse(sqe).map_err(CommandError::status)? {

@@ -79,13 +79,13 @@ pub(crate) enum Next {
     Fill(SlotIndex),
 }
 
-/// Where the data is that a command brings.
+/// The place of the data that a command brings.
 enum Incoming {
     /// Nowhere: there is none, or no buffer for it yet.
     None,
     /// In this landing.
     Landing(Segments),
-    /// Where it arrived.
+    /// The segments in which it arrived.
     AsReceived(Views),
 }
 
@@ -153,7 +153,7 @@ enum Phase {
     Abandoned,
 }
 
-/// What is kept of a command's submission queue entry.
+/// The fields that are kept of a command's submission queue entry.
 #[derive(Debug, Clone, Copy, Default)]
 struct Submitted {
     cid: u16,
@@ -256,7 +256,7 @@ impl Slot {
         true
     }
 
-    /// Where its volume wishes the data to be received. Data that is not for a volume is received into the pool.
+    /// The place in which its volume wishes the data to be received. Data that is not for a volume is received into the pool.
     #[inline]
     fn find_landing(&self) -> Option<Landing> {
         match self.work.space() {
@@ -1743,7 +1743,7 @@ pub(super) fn broken_by_volume(token: Token) -> ! {
     panic!("a volume completed {token:?}, which is no request that it has");
 }
 
-/// What a Fabrics command does on a queue of this kind, and the bytes that it brings.
+/// The work of a Fabrics command on a queue of this kind, and the bytes that it brings.
 fn plan_fabrics(kind: &QueueKind, sqe: &Sqe, payload: TcpData) -> Result<(Work, u32), Status> {
     let command = FabricsCommand::parse(sqe).map_err(weir_nvme::command::CommandError::status)?;
     let work = match (command, kind) {
@@ -1810,7 +1810,7 @@ fn list_of(segment: Segment) -> Segments {
     segments
 }
 
-/// What was received into these.
+/// Data was received into these.
 #[inline]
 fn freeze(mut segments: Segments) -> Views {
     let mut views = Views::new();

@@ -16,7 +16,7 @@ use crate::{
     Socket, Wait,
 };
 
-/// What the driver keeps of an operation in flight.
+/// The driver's record of an operation in flight.
 struct Running {
     op: Op,
     /// Its place in the order of submission.

@@ -1,4 +1,4 @@
-//! What a modelled drive does with a request: it goes to the volume below, and its completion waits for the drive.
+//! A modelled drive's part of a request: it goes to the volume below, and its completion waits for the drive.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::Model;
 
 type Next = weir_volume::parts::Next<Operation>;
 
-/// What is remembered of a request on its way.
+/// State of a request on its way.
 #[derive(Default)]
 pub(super) struct State {
     /// When the drive is done with it.
@@ -113,7 +113,7 @@ impl BackEnd for SsdLane {
         self.drive.clock == Clock::Model || at <= now
     }
 
-    /// What only waits for the drive ends as it ended below: the drive goes on.
+    /// A request that only waits for the drive ends as it ended below: the drive goes on.
     fn cancel_ends_due(&self) -> bool {
         self.drive.clock == Clock::Real
     }

@@ -1,4 +1,4 @@
-//! What a file does with a request: its first operation, and what follows the end of each.
+//! A file's part of a request: its first operation, and what follows the end of each.
 
 use std::io;
 use std::rc::Rc;
@@ -58,7 +58,7 @@ enum Step {
     Sync,
 }
 
-/// What is remembered of a request on its way.
+/// State of a request on its way.
 #[derive(Default)]
 pub(super) struct State {
     step: Step,

@@ -123,7 +123,7 @@ pub(super) struct Lane {
     tickets: RefCell<Vec<LockId>>,
     /// Requests of the user that went below as they were, under its own tokens, and have not ended.
     passed: Cell<u32>,
-    /// Who waits for some of these.
+    /// Those that wait for some of these.
     ties: RefCell<BTreeMap<Token, Vec<Tie>>>,
     /// Requests of the user that the guard has taken for itself, and that have not ended.
     taken: Cell<u32>,
@@ -388,7 +388,7 @@ impl Lane {
         }
     }
 
-    /// How many requests more it may take.
+    /// Number of further requests that it may take.
     fn room(&self) -> u32 {
         self.depth - (self.passed.get() + self.taken.get() - self.held.get()).min(self.depth)
     }

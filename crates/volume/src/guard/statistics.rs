@@ -126,7 +126,7 @@ impl Counters {
     }
 }
 
-/// What is in flight on one queue.
+/// Requests in flight on one queue.
 #[derive(Default)]
 pub(super) struct InFlightCounts([u64; KINDS.len()]);
 

@@ -1,4 +1,4 @@
-//! What a set does with a request: one request to the member that has all of it, or one to each that has a part.
+//! A set's part of a request: one request to the member that has all of it, or one to each that has a part.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) enum Parts {
     Each(Vec<(usize, Operation)>),
 }
 
-/// What is remembered of a request on its way.
+/// State of a request on its way.
 #[derive(Default)]
 pub(super) enum State {
     /// Nothing was begun.

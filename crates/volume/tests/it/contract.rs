@@ -313,9 +313,9 @@ enum Flaw {
     HealthNever,
     /// Nothing is ever in flight.
     InFlightNothing,
-    /// What is in flight is told with other blocks.
+    /// Requests in flight are told with other blocks.
     InFlightElsewhere,
-    /// What is in flight is told twice.
+    /// Requests in flight are told twice.
     InFlightTwice,
 }
 

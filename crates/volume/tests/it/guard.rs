@@ -366,7 +366,7 @@ struct ScriptedQueue {
     held: Vec<Request>,
     sink: Rc<dyn CompletionSink>,
     reactor: Reactor,
-    /// What is about to be answered.
+    /// Requests about to be answered.
     late: Rc<RefCell<Vec<InFlight>>>,
 }
 

@@ -431,7 +431,7 @@ fn stage_name(stage: Stage) -> &'static str {
     }
 }
 
-/// What is counted of one volume.
+/// Counters of one volume.
 struct VolumeCounts {
     name: String,
     block_bytes: u64,

@@ -1,4 +1,4 @@
-//! Who waits for requests to end: locks, drains and holds. Each is tied to the requests that it waits for, of which the queue below
+//! Locks, drains and holds that wait for requests to end. Each is tied to the requests that it waits for, of which the queue below
 //! and the lane's own tables tell, and to nothing that comes later.
 
 use std::ops::Range;
