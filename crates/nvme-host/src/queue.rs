@@ -1003,7 +1003,7 @@ impl IoQueue {
         let state = &mut *self.state.borrow_mut();
         match state.leaving {
             Leaving::No => false,
-            Leaving::Draining if state.parts.len() > 0 || !state.fences.is_empty() => false,
+            Leaving::Draining if !state.parts.is_empty() || !state.fences.is_empty() => false,
             Leaving::Draining => {
                 state.leaving = Leaving::Disconnecting;
                 state.opening.clear();
