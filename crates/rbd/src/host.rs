@@ -394,7 +394,9 @@ impl RbdHost {
         claim: Option<Arc<Claim>>,
         former: Option<&Former>,
     ) -> Result<Opened, CephError> {
-        self.take_lock(self.open_at(seat, options, claim)?, options, former)
+        let mut opened = self.open_at(seat, options, claim)?;
+        self.take_lock(&mut opened, options, former)?;
+        Ok(opened)
     }
 
     /// Opens an image, and leaves its lock alone.
@@ -429,19 +431,19 @@ impl RbdHost {
     /// Takes the lock of an image that is to be written to.
     pub(crate) fn take_lock(
         &self,
-        mut opened: Opened,
+        opened: &mut Opened,
         options: &Options,
         former: Option<&Former>,
-    ) -> Result<Opened, CephError> {
+    ) -> Result<(), CephError> {
         if opened.claim.is_some() {
-            owner::take(&opened, options, &self.identity, former)?;
+            owner::take(opened, options, &self.identity, former)?;
             // The one who had the lock may have changed it.
             opened.shape = look(&opened.image, options)?;
             if !opened.watched {
                 opened.see_watch();
             }
         }
-        Ok(opened)
+        Ok(())
     }
 
     /// Why an image should wait with being opened again, until less is left of clients that were cut off.

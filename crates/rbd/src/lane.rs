@@ -582,8 +582,8 @@ impl Lane {
                     continue;
                 }
                 Due::Silent(life, bound) => {
-                    // Somebody has ended what is over.
-                    silent = life.filter(|life| life.number > self.over.get()).or(silent);
+                    // That of a closed volume is over, and ends here all the same.
+                    silent = life.or(silent);
                     overdue |= now >= bound;
                     bound
                 }

@@ -24,7 +24,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_volume::parts::lock;
 
@@ -133,16 +133,20 @@ impl Shared {
     }
 
     fn try_move(self: &Arc<Self>, reason: &Reason) -> Result<(), NotMoved> {
-        let _changing = match self.changing.try_lock() {
-            Err(TryLockError::WouldBlock) => return Err(NotMoved::Busy),
-            changing => changing,
-        };
         if self.has_volatile_cache() {
             return Err(NotMoved::VolatileCache);
         }
         let life = self.serving().ok_or(NotMoved::NotServing)?;
-        let ahead = self.open_ahead(&life, reason)?;
-        let old = self.drain(life)?;
+        let mut ahead = self.open_ahead(&life, reason)?;
+        // Only now: a resize does not wait for a client that does not get through.
+        let _changing = match self.changing.try_lock() {
+            Err(TryLockError::WouldBlock) => return Err(NotMoved::Busy),
+            changing => changing,
+        };
+        let old = self.drain(life).inspect_err(|_| {
+            // There was no life to ask about a size that changed meanwhile.
+            self.look_soon();
+        })?;
         let (host, options) = (&self.host, &self.options);
         // Others use the old client, which is not to be thrown out.
         let mut former = Former {
@@ -153,11 +157,21 @@ impl Shared {
         };
         let claim = ahead.claim.clone();
         let seat = old.close();
-        let (opened, moved) = match host.take_lock(ahead, options, Some(&former)) {
-            Ok(opened) => (opened, Ok(())),
+        if lock(&self.state).phase != Phase::Moving {
+            // It was closed meanwhile.
+            return Err(NotMoved::Overtaken);
+        }
+        let (opened, moved) = match host.take_lock(&mut ahead, options, Some(&former)) {
+            Ok(()) => (ahead, Ok(())),
             Err(error) => {
-                let again = host.attach(seat, options, claim, Some(&former));
-                match again.and_then(|again| self.same(again)) {
+                let again = host.open_at(seat, options, claim);
+                // Not before: an image that nobody watches is another gateway's to take.
+                drop(ahead);
+                let again = again.and_then(|mut again| {
+                    host.take_lock(&mut again, options, Some(&former))?;
+                    self.same(again)
+                });
+                match again {
                     Ok(opened) => (opened, Err(NotMoved::NotOpened(error))),
                     Err(error) => {
                         // Such a client keeps its lock.
@@ -217,13 +231,17 @@ impl Shared {
         let number = life.number;
         self.turn(number, Phase::Serving, Phase::Moving, None)?;
         let longest = DRAIN_TIME_MAX.min(self.options.io_timeout / 2);
-        for _ in 0..longest.as_millis() / DRAIN_LOOK.as_millis() {
+        let began = Instant::now();
+        while began.elapsed() < longest {
             match Arc::try_unwrap(life) {
                 Ok(life) if lock(&self.state).phase == Phase::Moving => {
                     return Ok(life.into_opened());
                 }
                 Ok(_) => return Err(NotMoved::Overtaken),
                 Err(shared) => life = shared,
+            }
+            if lock(&self.state).phase != Phase::Moving {
+                return Err(NotMoved::Overtaken);
             }
             std::thread::sleep(DRAIN_LOOK);
         }

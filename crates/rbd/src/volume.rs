@@ -211,7 +211,7 @@ pub struct VolumeReport {
     pub phase: &'static str,
     /// The address of the client that serves it, while one does.
     pub client: Option<String>,
-    /// How often it was opened again, on another client, because one was cut off.
+    /// Number of times that it was opened again, because a client was cut off or a move failed.
     pub reopened: u64,
     /// Why it was opened again the last time.
     pub reopened_why: Option<String>,
@@ -410,10 +410,8 @@ impl Shared {
     fn life_of(self: &Arc<Self>, mut opened: Opened, number: u64) -> Arc<Life> {
         let shared = Arc::downgrade(self);
         let watched = opened.image.watch(Box::new(move || {
-            if let Some(shared) = shared.upgrade()
-                && !shared.looking.swap(true, Ordering::AcqRel)
-            {
-                in_background("weir-rbd-look", move || shared.look_at_size());
+            if let Some(shared) = shared.upgrade() {
+                shared.look_soon();
             }
         }));
         if let Err(errno) = watched {
@@ -423,6 +421,14 @@ impl Shared {
             number,
             opened: Some(opened),
         })
+    }
+
+    /// Looks at the size in the background, unless something is about to.
+    pub(crate) fn look_soon(self: &Arc<Self>) {
+        if !self.looking.swap(true, Ordering::AcqRel) {
+            let shared = Arc::clone(self);
+            in_background("weir-rbd-look", move || shared.look_at_size());
+        }
     }
 
     /// Asks the image how long it is, and tells who watches where that is new. Blocks.
@@ -653,7 +659,10 @@ impl Shared {
     pub(crate) fn open_gone(self: &Arc<Self>) -> Result<(), CephError> {
         let left = {
             let mut state = lock(&self.state);
-            if matches!(state.phase, Phase::Fencing | Phase::Reopening) {
+            if matches!(
+                state.phase,
+                Phase::Moving | Phase::Fencing | Phase::Reopening
+            ) {
                 let trouble = state.trouble.as_ref().map(|trouble| trouble.text.clone());
                 return Err(
                     self.not_yet(trouble.unwrap_or_else(|| "that is being tried".to_owned()))

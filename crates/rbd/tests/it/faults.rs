@@ -1083,6 +1083,32 @@ fn what_a_closed_volume_left_in_doubt_is_fenced_too() {
     assert_eq!(cluster.ask(&format!("is_blocklisted {client}")), 1);
 }
 
+/// It times out in a life that is over for new requests, and that nobody has ended.
+#[test]
+fn what_a_closed_volume_left_unanswered_is_fenced_too() {
+    let cluster = Cluster::with_image(4 * MIB);
+    let (harness, host) = (Harness::real(1), host("a"));
+    let volume = open(&harness, &host, &cluster.url("&io_timeout=200ms"));
+    let client = host.clients()[0].address.clone();
+    cluster.tell("monitors down");
+    cluster.tell("hang write");
+    let ended = begin(&harness, &volume, write(1));
+    until("it hangs", || cluster.ask("held") == 1);
+    let (sender, fenced) = weir_reactor::oneshot();
+    volume.fence(Box::new(move |result| sender.send(result)));
+    drop(volume);
+    let closing = std::thread::spawn(move || close(&Harness::real(1), host));
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(*ended.lock().unwrap(), None, "it may land still");
+    cluster.tell("monitors up");
+    assert_eq!(wait(&ended), Err(VolumeError::TimedOut));
+    assert_eq!(cluster.ask(&format!("is_blocklisted {client}")), 1);
+    assert_eq!(fenced.wait(), Some(Ok(())));
+    cluster.tell("release");
+    closing.join().unwrap();
+    assert_eq!(cluster.ask("byte rbd/image 0"), 0);
+}
+
 #[test]
 fn what_a_cache_may_have_lost_is_not_flushed() {
     let cluster = Cluster::with_image(4 * MIB);
