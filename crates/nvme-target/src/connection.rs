@@ -1397,6 +1397,9 @@ impl Connection {
         let announcement = announce_end(&self.scene.shard, &self.entry);
         self.queue.withdraw_all(&announcement);
         self.note_revoked();
+        // Its last completions may have made room for requests of others, which nobody else would submit.
+        self.queue.set_now(self.now());
+        self.queue.pump();
     }
 
     /// Sends what was written last, and lets the peer take it before the connection is closed.

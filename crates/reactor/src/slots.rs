@@ -19,7 +19,7 @@ const GENERATION_MAX: u32 = u32::MAX >> 1;
 pub struct Key {
     /// Its place.
     pub slot: u32,
-    /// How often the place was used before.
+    /// Number of times that the place was used before, modulo 2^31.
     pub generation: u32,
 }
 
