@@ -24,7 +24,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_volume::parts::lock;
 
@@ -231,8 +231,7 @@ impl Shared {
         let number = life.number;
         self.turn(number, Phase::Serving, Phase::Moving, None)?;
         let longest = DRAIN_TIME_MAX.min(self.options.io_timeout / 2);
-        let began = Instant::now();
-        while began.elapsed() < longest {
+        for _ in 0..longest.as_millis() / DRAIN_LOOK.as_millis() {
             match Arc::try_unwrap(life) {
                 Ok(life) if lock(&self.state).phase == Phase::Moving => {
                     return Ok(life.into_opened());

@@ -12,9 +12,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    Announcement, Completion, CompletionSink, FenceReply, Geometry, HealthFuture, HostNumber,
-    InFlight, Landing, Operation, OperationKind, Queue, Request, ResizeFuture, Token, Volume,
-    VolumeError, Watcher, compare_write_halves, submit_to,
+    Announcement, Completion, CompletionSink, FenceReply, GUARD_OWNER, Geometry, HealthFuture,
+    HostNumber, InFlight, Landing, Operation, OperationKind, Queue, Request, ResizeFuture, Token,
+    Volume, VolumeError, Watcher, compare_write_halves, submit_to,
 };
 use weir_memory::{View, Views};
 use weir_reactor::Reactor;
@@ -203,8 +203,8 @@ impl Volume for Liar {
     }
 }
 
-/// Marks requests that nobody asked for.
-const OWN: u32 = u32::MAX;
+/// Marks requests that nobody asked for: an owner that neither users nor guards have.
+const OWN: u32 = GUARD_OWNER - 1;
 
 struct Lies {
     plant: Plant,

@@ -891,8 +891,16 @@ fn who_asks_for_a_client_by_measurement_and_a_volatile_cache_is_told() {
         registry.register(SCHEME, host.factory());
         let url: VolumeUrl = cluster.url(&format!("{AUTO}{more}")).parse().unwrap();
         let notices = harness.run(0, move |reactor| async move {
-            let volume = registry.open(&reactor, &url, access).await.unwrap();
-            drop(volume);
+            // The right to write to it is given back last, after its client.
+            loop {
+                match registry.open(&reactor, &url, access).await {
+                    Err(error) if error.in_use() => reactor.sleep(Duration::from_millis(5)).await,
+                    opened => {
+                        drop(opened.unwrap());
+                        break;
+                    }
+                }
+            }
             registry.take_notices()
         });
         let said = notices
