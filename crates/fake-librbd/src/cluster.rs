@@ -158,7 +158,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// How many calls of a kind hang.
+    /// Number of calls of a kind that hang.
     pub(crate) fn waiting(&self, call: &str) -> u64 {
         self.waiting.get(call).copied().unwrap_or(0)
     }

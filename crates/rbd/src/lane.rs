@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use weir_block::{
@@ -19,7 +19,7 @@ use weir_block::{
     Request, Token, VolumeError, compare_write_halves,
 };
 use weir_memory::{Segment, Segments, Views, copy_views, segments_len};
-use weir_reactor::{Delivery, Instant, Key, Mailbox, Reactor, Recipient, Slots, Timer};
+use weir_reactor::{Delivery, Instant, Key, Mailbox, Reactor, Recipient, Slots, TaskWaker, Timer};
 use weir_volume::parts::{
     WhenAll, check, check_range, compare_views, freeze, lock, pool_landing, pool_segments,
 };
@@ -136,7 +136,7 @@ struct Lane {
     frames: RefCell<Vec<FreeFrame>>,
     times: Arc<QueueTimes>,
     mailbox: Arc<Mailbox<Message>>,
-    waker: RefCell<Option<Waker>>,
+    waker: TaskWaker,
     this: std::rc::Weak<Lane>,
 }
 
@@ -168,7 +168,7 @@ impl RbdQueue {
             fenced: Cell::new(0),
             frames: RefCell::default(),
             mailbox,
-            waker: RefCell::default(),
+            waker: TaskWaker::new(),
             this: this.clone(),
         });
         lane.look_at_state();
@@ -302,9 +302,7 @@ impl Lane {
     }
 
     fn wake(&self) {
-        if let Some(waker) = &*self.waker.borrow() {
-            waker.wake_by_ref();
-        }
+        self.waker.wake();
     }
 
     /// Whether the queue is gone and nothing of it is left.
@@ -907,10 +905,7 @@ impl Future for Attendant {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let lane = Rc::clone(&self.lane);
-        let mut waker = lane.waker.borrow_mut();
-        let own = || context.waker().clone();
-        waker.get_or_insert_with(own).clone_from(context.waker());
-        drop(waker);
+        lane.waker.register(context);
         for message in lane.mailbox.take(context) {
             lane.take_message(message);
         }
@@ -919,7 +914,7 @@ impl Future for Attendant {
             let next = lane.look();
             lane.release_fences();
             if lane.is_over() {
-                drop(lane.waker.borrow_mut().take());
+                lane.waker.forget();
                 drop(lane.mailbox.close());
                 return Poll::Ready(());
             }

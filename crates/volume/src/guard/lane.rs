@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use weir_block::{
@@ -16,7 +16,7 @@ use weir_block::{
     OperationKind, Queue, Request, Token, VolumeError,
 };
 use weir_memory::Segments;
-use weir_reactor::{Instant, Mailbox, Reactor, Task, Timer, oneshot};
+use weir_reactor::{Instant, Key, Mailbox, Reactor, Slots, Task, TaskWaker, Timer, oneshot};
 
 use super::limits::{Account, Class};
 use super::meter::{Meter, Waiting};
@@ -24,7 +24,6 @@ use super::statistics::{Counters, InFlightCounts};
 use super::table::{LockId, Locked, Message, QueueMailbox, overlaps};
 use super::{Guard, complex};
 use crate::support::{change_range, check, next_turn, pool_landing, pool_segments};
-use weir_reactor::{Key, Slots};
 
 mod ties;
 
@@ -53,7 +52,7 @@ impl User {
 struct Part {
     of: Key,
     ended: RefCell<Option<(Result<(), VolumeError>, Operation)>>,
-    waker: RefCell<Option<Waker>>,
+    waker: TaskWaker,
 }
 
 /// For whom a request goes to the volume below.
@@ -133,7 +132,7 @@ pub(super) struct Lane {
     meter: RefCell<Option<Meter>>,
     counters: Counters,
     mailbox: Arc<QueueMailbox>,
-    waker: RefCell<Option<Waker>>,
+    waker: TaskWaker,
     this: std::rc::Weak<Lane>,
 }
 
@@ -186,7 +185,7 @@ impl GuardQueue {
             meter: RefCell::default(),
             counters: Counters::default(),
             mailbox: Arc::clone(&mailbox),
-            waker: RefCell::default(),
+            waker: TaskWaker::new(),
             this: this.clone(),
             guard,
         });
@@ -383,9 +382,7 @@ impl Lane {
     }
 
     fn wake(&self) {
-        if let Some(waker) = &*self.waker.borrow() {
-            waker.wake_by_ref();
-        }
+        self.waker.wake();
     }
 
     /// Number of further requests that it may take.
@@ -777,7 +774,7 @@ impl Lane {
         let part = Rc::new(Part {
             of,
             ended: RefCell::default(),
-            waker: RefCell::default(),
+            waker: TaskWaker::new(),
         });
         let origin = Origin::Part(Rc::clone(&part));
         let InFlight { range, .. } = InFlight::of(Token::default(), &operation);
@@ -987,17 +984,14 @@ impl Lane {
 impl Part {
     fn end(&self, result: Result<(), VolumeError>, operation: Operation) {
         *self.ended.borrow_mut() = Some((result, operation));
-        let waker = self.waker.borrow_mut().take();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.waker.take_and_wake();
     }
 
     fn poll(&self, context: &mut Context<'_>) -> Poll<(Result<(), VolumeError>, Operation)> {
         if let Some(ended) = self.ended.borrow_mut().take() {
             return Poll::Ready(ended);
         }
-        *self.waker.borrow_mut() = Some(context.waker().clone());
+        self.waker.register(context);
         Poll::Pending
     }
 }
@@ -1015,17 +1009,10 @@ impl Future for Attendant {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let lane = Rc::clone(&self.lane);
         if lane.is_over() {
-            drop(lane.waker.borrow_mut().take());
+            lane.waker.forget();
             return Poll::Ready(());
         }
-        let mut waker = lane.waker.borrow_mut();
-        if !waker
-            .as_ref()
-            .is_some_and(|waker| waker.will_wake(context.waker()))
-        {
-            *waker = Some(context.waker().clone());
-        }
-        drop(waker);
+        lane.waker.register(context);
         for message in lane.mailbox.take(context) {
             lane.take_message(message);
         }
