@@ -27,9 +27,8 @@ use weir_load::bench::{BenchConfig, BenchReport, Interval};
 
 use crate::frame::{Frames, encode};
 use crate::merge::{self, Began, ShareError, Spread, from_intervals, merged};
-use crate::message::{
-    Code, Concluding, Open, Progress, ToAgent, ToCoordinator, Verify, WrongJob, plain,
-};
+use crate::message::{Code, Concluding, Open, Progress, ToAgent, ToCoordinator, Verify, WrongJob};
+use crate::plain::plain;
 use crate::tls::{TlsError, Trust, is_agreed};
 use crate::token::Token;
 use crate::wire::{Conclusion, ConclusionOnWire, JobOnWire, Most, ReportOnWire, Told, WireError};

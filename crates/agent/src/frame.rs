@@ -5,7 +5,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::message::plain;
+use crate::plain::plain;
 
 /// Bytes of the number that begins a frame.
 const HEAD_BYTES: usize = 4;

@@ -11,6 +11,7 @@ pub mod coordinator;
 pub mod frame;
 pub mod merge;
 pub mod message;
+mod plain;
 pub mod server;
 pub mod tls;
 pub mod token;

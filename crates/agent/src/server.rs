@@ -24,9 +24,8 @@ use weir_load::verified::ConclusionProgress;
 use weir_reactor::{Receiver, Sender, oneshot};
 
 use crate::frame::{FrameError, Frames, encode};
-use crate::message::{
-    Code, Concluding, Open, Progress, ToAgent, ToCoordinator, Verify, WrongJob, plain,
-};
+use crate::message::{Code, Concluding, Open, Progress, ToAgent, ToCoordinator, Verify, WrongJob};
+use crate::plain::plain;
 use crate::tls::is_agreed;
 use crate::token::Token;
 use crate::wire::{Conclusion, ConclusionOnWire, JobOnWire, ReportOnWire, in_parts};

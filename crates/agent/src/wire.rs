@@ -15,7 +15,7 @@ use weir_load::verified::VerifiedReport;
 use weir_load::workload::{self, Operations, SizeShare, Stream, Workload};
 use weir_load::{Fault, Finding, Stop};
 
-use crate::message::plain;
+use crate::plain::plain;
 
 /// Requests in flight of a queue at most.
 const DEPTH_MAX: u32 = 65_536;

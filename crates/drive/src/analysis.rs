@@ -27,12 +27,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::document::{Rate, Sample, Window};
+use crate::document::{Rate, SEGMENT_BINS, Sample, Window};
 
 /// Bins that a pass has at most: a bin is a quarter of a percent of it.
 pub const BINS_MAX: usize = 400;
-/// The shortest phase, in bins: 1.5% of a pass.
-pub const SEGMENT_BINS: usize = 6;
 /// What a change costs, in logarithms of the number of bins.
 pub const PENALTY: f64 = 4.0;
 /// The least noise that is reckoned with, as a standard deviation of the logarithm: no rate is steadier than the clock that it is measured with.

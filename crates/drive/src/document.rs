@@ -14,6 +14,9 @@ pub const KIND: &str = "drive";
 /// The version of the form that this crate reads and writes.
 pub const VERSION: u32 = 1;
 
+/// Samples of the shortest phase: 1.5% of a pass. Fewer do not tell one rate from another.
+pub const SEGMENT_BINS: usize = 6;
+
 /// A stored result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Document {
@@ -273,9 +276,9 @@ pub struct Recovery {
 pub enum NotMeasured {
     /// The fill showed no cache, or was not made.
     NoCache,
-    /// The burst had fewer samples than tell a cache from what comes behind it ([`crate::analysis::SEGMENT_BINS`]).
+    /// The burst had fewer samples than tell a cache from what comes behind it ([`SEGMENT_BINS`]).
     TooFewSamples,
-    /// The burst was stopped before it had shown where the cache ends: that takes as many samples ([`crate::analysis::SEGMENT_BINS`]) beyond it.
+    /// The burst was stopped before it had shown where the cache ends: that takes as many samples ([`SEGMENT_BINS`]) beyond it.
     Unfinished,
     /// A reason that a later version has.
     #[serde(other)]
@@ -292,7 +295,7 @@ impl NotMeasured {
             }
             NotMeasured::TooFewSamples => format!(
                 "not measured, the burst had fewer than {} samples; write more of the drive (--size), and it is longer",
-                crate::analysis::SEGMENT_BINS
+                SEGMENT_BINS
             ),
             NotMeasured::Unfinished => {
                 "not measured, the burst was stopped before it had shown where the cache ends"

@@ -5,9 +5,11 @@
 //! in a fill. A drive without such counters leaves only the place in the pass: what is fast at
 //! the beginning of a fill, and never again in it, is a cache; what else there is has a cause that is not known.
 
-use crate::analysis::{self, SEGMENT_BINS, STEP_LEAST, Segment};
+use crate::analysis::{self, STEP_LEAST, Segment};
 use crate::course::{Current, longest_gap};
-use crate::document::{Health, HealthSample, NotMeasured, Pass, PassKind, Phase, Recovery, Sample};
+use crate::document::{
+    Health, HealthSample, NotMeasured, Pass, PassKind, Phase, Recovery, SEGMENT_BINS, Sample,
+};
 
 /// Names of phases, as documents have them.
 pub mod name {

@@ -1,9 +1,7 @@
-//! What a case is, what it needs, and why it fails.
+//! What a case needs, and why it fails.
 
 use std::fmt;
 use std::time::Duration;
-
-use crate::context::Context;
 
 /// What a case needs of the target; without it the case is skipped.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,40 +71,6 @@ impl fmt::Display for Needs {
 impl fmt::Debug for Needs {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Needs({self})")
-    }
-}
-
-/// What is done in a case.
-#[derive(Clone, Copy)]
-pub enum Run {
-    /// This.
-    Now(fn(&mut Context) -> Result<(), Failure>),
-    /// Nothing: it cannot apply to any target yet, for this reason. Never counted as passed.
-    NotApplicable(&'static str),
-}
-
-/// One input or race, and what answers it.
-#[derive(Clone, Copy)]
-pub struct Case {
-    /// The group of inputs that it belongs to, 1 to 30.
-    pub group: u8,
-    /// Its name, which is that of its function, and no other case's.
-    pub name: &'static str,
-    /// What is done.
-    pub summary: &'static str,
-    /// What the specifications name as the answer, all of it where they allow several.
-    pub expected: &'static str,
-    /// Where they do: document and section.
-    pub specification: &'static str,
-    /// What it needs.
-    pub needs: Needs,
-    /// How it runs.
-    pub run: Run,
-}
-
-impl fmt::Debug for Case {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Case({} {})", self.group, self.name)
     }
 }
 

@@ -33,7 +33,8 @@ pub mod queue;
 pub mod runner;
 pub mod witness;
 
-pub use case::{Case, Failure, Needs};
+pub use case::{Failure, Needs};
+pub use cases::Case;
 pub use context::{Context, Target};
 pub use gateway::{Gateway, Resources};
 pub use peer::{Answer, Got, Peer};

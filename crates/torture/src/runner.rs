@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::case::{Case, Failure, Needs, Run};
+use crate::case::{Failure, Needs};
+use crate::cases::{Case, Run};
 use crate::context::{Context, ShortLimits, Target};
 use crate::gateway::{Gateway, Resources};
 use crate::witness::{Seen, Witness};

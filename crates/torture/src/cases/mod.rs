@@ -1,6 +1,43 @@
 //! The cases, by the groups of `docs/torture.md`, each file with a table of its own.
 
-use crate::case::Case;
+use std::fmt;
+
+use crate::case::{Failure, Needs};
+use crate::context::Context;
+
+/// What is done in a case.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// This.
+    Now(fn(&mut Context) -> Result<(), Failure>),
+    /// Nothing: it cannot apply to any target yet, for this reason. Never counted as passed.
+    NotApplicable(&'static str),
+}
+
+/// One input or race, and what answers it.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// The group of inputs that it belongs to, 1 to 30.
+    pub group: u8,
+    /// Its name, which is that of its function, and no other case's.
+    pub name: &'static str,
+    /// What is done.
+    pub summary: &'static str,
+    /// What the specifications name as the answer, all of it where they allow several.
+    pub expected: &'static str,
+    /// Where they do: document and section.
+    pub specification: &'static str,
+    /// What it needs.
+    pub needs: Needs,
+    /// How it runs.
+    pub run: Run,
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Case({} {})", self.group, self.name)
+    }
+}
 
 /// Makes a file's table: `group function [needs] "specification": "what is done" => "what answers it";`, where the function's name is
 /// the case's. What cannot apply yet has no function: `group name not applicable "why": "what is done" => "what answers it";`.
@@ -10,8 +47,8 @@ macro_rules! cases {
             : $summary:literal => $expected:literal;
     )*) => {
         /// The cases of this file.
-        pub(super) const CASES: &[$crate::case::Case] = &[$(
-            $crate::case::Case {
+        pub(super) const CASES: &[$crate::cases::Case] = &[$(
+            $crate::cases::Case {
                 group: $group,
                 name: stringify!($name),
                 summary: $summary,
@@ -24,8 +61,8 @@ macro_rules! cases {
     };
     (@specification) => { "" };
     (@specification $specification:literal) => { $specification };
-    (@run $name:ident) => { $crate::case::Run::Now($name) };
-    (@run $name:ident $why:literal) => { $crate::case::Run::NotApplicable($why) };
+    (@run $name:ident) => { $crate::cases::Run::Now($name) };
+    (@run $name:ident $why:literal) => { $crate::cases::Run::NotApplicable($why) };
 }
 
 mod abort;
@@ -131,7 +168,7 @@ mod tests {
             assert!(names.insert(case.name), "{} is there twice", case.name);
             assert!((1..=GROUPS.len()).contains(&usize::from(case.group)));
             assert!(!case.summary.is_empty() && !case.expected.is_empty());
-            let applies = matches!(case.run, crate::case::Run::Now(_));
+            let applies = matches!(case.run, Run::Now(_));
             assert_eq!(
                 applies,
                 !case.specification.is_empty(),
