@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use weir_nvme::{HostId, Nqn};
 use weir_testing::exposition;
-use weir_torture::case::{Case, Needs};
 use weir_torture::cases;
 use weir_torture::context::ShortLimits;
 use weir_torture::runner::Record;
+use weir_torture::{Case, Needs};
 use weir_torture::{Outcome, Resources, Runner, Settings, Target};
 
 use crate::common::gateway::{Gateway, WEIR, url};
