@@ -19,12 +19,12 @@ use weir_memory::{Segment, Segments, Views, copy_views, views_len};
 use weir_nvme_host::{NvmeHost, Options};
 use weir_reactor::{Reactor, oneshot};
 
-use crate::check::{Check, Violation};
 use crate::journal::{Ask, Cause, History, Journal, Value};
 use crate::plan::Plan;
 use crate::plant::{Liar, Plant};
 use crate::random::Random;
 use crate::stamp::{self, Seen};
+use crate::violation::{Check, Violation};
 
 /// Pause of a client after an error that may pass.
 const REST: Duration = Duration::from_millis(20);

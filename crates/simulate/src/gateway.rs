@@ -14,11 +14,12 @@ use weir_reactor::sim::{Crash, World};
 use weir_reactor::{LocalFuture, PanicPolicy, Reactor, ReactorConfig, ReactorId, Remote, System};
 use weir_volume::{Access, Guard, GuardConfig, Registry, VolumeUrl};
 
-use crate::check::{Check, Promise, Violation};
+use crate::check::Promise;
 use crate::journal::{Journal, Note, Whose};
 use crate::plan::{Medium, Plan, VolumePlan};
 use crate::plant::{Liar, Plant};
 use crate::tap::Tap;
+use crate::violation::{Check, Violation};
 
 /// The subsystem that everything is served in.
 pub(crate) const SUBSYSTEM: &str = "nqn.2026-01.org.example:simulated";

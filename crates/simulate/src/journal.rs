@@ -13,11 +13,17 @@ use weir_reactor::sim::{FaultKind, World};
 use weir_reactor::{Sender, oneshot};
 
 use crate::plan::Trouble;
+use crate::violation::Violation;
 
 /// The number of a write, or 0 for zeroes: what a block holds.
 pub(crate) type Value = u64;
 /// A place in the order of all that happened.
 pub(crate) type Order = u64;
+
+/// Tells whether a change leaves zeroes, which name no request.
+pub(crate) fn zeroes(kind: OperationKind) -> bool {
+    matches!(kind, OperationKind::WriteZeroes | OperationKind::Deallocate)
+}
 
 /// A request as its client asked it.
 #[derive(Debug, Clone)]
@@ -189,7 +195,7 @@ pub(crate) struct History {
     openings: Vec<Duration>,
     events: Vec<(Duration, Event)>,
     /// Violations that were seen while they happened.
-    pub(crate) wrong: Vec<crate::check::Violation>,
+    pub(crate) wrong: Vec<Violation>,
     next_execution: u64,
     /// A task that waits for a write.
     awaited: Option<Awaited>,
@@ -419,7 +425,7 @@ impl History {
     }
 
     /// Something is wrong.
-    pub(crate) fn accuse(&mut self, violation: crate::check::Violation) {
+    pub(crate) fn accuse(&mut self, violation: Violation) {
         self.wrong.push(violation);
     }
 
@@ -623,7 +629,7 @@ impl Journal {
     }
 
     /// Something is wrong.
-    pub(crate) fn accuse(&self, violation: crate::check::Violation) {
+    pub(crate) fn accuse(&self, violation: Violation) {
         self.lock().accuse(violation);
     }
 

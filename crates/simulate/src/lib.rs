@@ -18,12 +18,13 @@ mod random;
 mod run;
 mod stamp;
 mod tap;
+mod violation;
 
 pub use check::exercised::Exercised;
-pub use check::{Check, Violation};
 pub use plan::Plan;
 pub use plant::Plant;
 pub use run::{Report, run};
+pub use violation::{Check, Violation};
 
 /// Runs a seed twice, and says where the second run differs from the first.
 #[must_use]

@@ -19,7 +19,7 @@ use weir_reactor::sim::{Accepted, Config, Crash, Faults, Injected, Simulation, W
 use weir_reactor::{Reactor, Remote, System};
 
 use crate::check::exercised::Exercised;
-use crate::check::{self, Check, Promise, Violation};
+use crate::check::{self, Promise};
 use crate::client::{self, Open, Progress, Setting, Source};
 use crate::gateway::{
     GATEWAY, Gateway, SUBSYSTEM, host_nqn, media_of, port_of, start_reactors, ways,
@@ -28,6 +28,7 @@ use crate::journal::{Ask, Cause, Connection, History, Incident, Journal, Note};
 use crate::plan::{Medium, Plan, Trouble, VolumePlan};
 use crate::plant::Plant;
 use crate::random::Random;
+use crate::violation::{Check, Violation};
 
 /// The host that runs the run. It never fails.
 const CONDUCTOR: usize = 0;

@@ -9,15 +9,14 @@ use std::sync::{Arc, Weak};
 
 use weir_block::{
     Completion, CompletionSink, FenceReply, Geometry, HealthFuture, InFlight, Landing, Operation,
-    OperationKind, Queue, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
-    compare_write_halves,
+    Queue, Request, ResizeFuture, Token, Volume, VolumeError, Watcher, compare_write_halves,
 };
 use weir_memory::View;
 use weir_reactor::Reactor;
 
-use crate::check::{Check, Violation};
 use crate::journal::Journal;
 use crate::stamp;
+use crate::violation::{Check, Violation};
 
 pub(crate) struct Tap {
     inner: Arc<dyn Volume>,
@@ -227,9 +226,4 @@ fn writer(operation: &Operation) -> Option<u64> {
         Operation::CompareWrite { data, .. } => first(&compare_write_halves(data).1),
         _ => None,
     }
-}
-
-/// Tells whether a change leaves zeroes, which name no request.
-pub(crate) fn zeroes(kind: OperationKind) -> bool {
-    matches!(kind, OperationKind::WriteZeroes | OperationKind::Deallocate)
 }

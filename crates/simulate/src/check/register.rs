@@ -19,8 +19,7 @@ use weir_block::{OperationKind, VolumeError};
 
 use super::status::says_nothing_was_done;
 use super::{Check, Promise, Violation};
-use crate::journal::{History, Note, Op, Order, Value};
-use crate::tap::zeroes;
+use crate::journal::{History, Note, Op, Order, Value, zeroes};
 
 /// Moments of one block that are tried at most.
 const TRIES_MAX: u64 = 100_000;
