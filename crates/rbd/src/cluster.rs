@@ -510,6 +510,18 @@ impl Client {
         self.fenced.load(Ordering::Relaxed)
     }
 
+    /// Lets no image join it any more.
+    pub(crate) fn retire(&self) {
+        self.fenced.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether this process has a client at an address, beside this one, that is not cut off. One that is gone can do nothing more.
+    pub(crate) fn has_beside(&self, address: &str) -> bool {
+        let is_it = |client: &Client| is_same_client(&client.address, address);
+        let living = |client: &Client| is_it(client) && !client.is_fenced();
+        self.group.count(living) > 0
+    }
+
     pub(crate) fn is_own(&self) -> bool {
         self.role == Role::Own
     }
@@ -523,7 +535,7 @@ impl Client {
     /// Has the cluster refuse this client, by way of another one. Afterwards nothing that it was asked before can change what
     /// is read by a client that came after.
     pub(crate) fn cut_off(&self) -> Result<(), CephError> {
-        self.fenced.store(true, Ordering::Relaxed);
+        self.retire();
         let mut cut_off = lock(&self.cut_off);
         if *cut_off {
             return Ok(());

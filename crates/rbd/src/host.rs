@@ -20,7 +20,7 @@ use crate::images::Images;
 use crate::looks;
 use crate::moving::NotMoved;
 use crate::options::{Options, Sharing};
-use crate::owner::{self, Former};
+use crate::owner;
 use crate::settings;
 use crate::sys::{RawImage, Shape};
 use crate::volume::{RbdVolume, Shared, VolumeReport};
@@ -392,7 +392,7 @@ impl RbdHost {
         seat: Seat,
         options: &Options,
         claim: Option<Arc<Claim>>,
-        former: Option<&Former>,
+        former: Option<&[String]>,
     ) -> Result<Opened, CephError> {
         let mut opened = self.open_at(seat, options, claim)?;
         self.take_lock(&mut opened, options, former)?;
@@ -433,7 +433,7 @@ impl RbdHost {
         &self,
         opened: &mut Opened,
         options: &Options,
-        former: Option<&Former>,
+        former: Option<&[String]>,
     ) -> Result<(), CephError> {
         if opened.claim.is_some() {
             owner::take(opened, options, &self.identity, former)?;

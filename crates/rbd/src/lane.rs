@@ -133,6 +133,8 @@ struct Lane {
     over: Cell<u64>,
     /// The last life of which nothing can land any more.
     fenced: Cell<u64>,
+    /// When an image is lost whose life a move has taken, if none has begun by then.
+    moved_by: Cell<Option<Instant>>,
     frames: RefCell<Vec<FreeFrame>>,
     times: Arc<QueueTimes>,
     mailbox: Arc<Mailbox<Message>>,
@@ -166,6 +168,7 @@ impl RbdQueue {
             next_number: Cell::new(0),
             over: Cell::new(0),
             fenced: Cell::new(0),
+            moved_by: Cell::new(None),
             frames: RefCell::default(),
             mailbox,
             waker: TaskWaker::new(),
@@ -544,6 +547,9 @@ impl Lane {
         self.over.set(state.over());
         self.fenced.set(state.fenced);
         self.lost.set(state.lost || state.phase == Phase::Closed);
+        let bound = || self.reactor.now() + self.shared.options.fence_timeout;
+        let moved_by = || self.moved_by.get().unwrap_or_else(bound);
+        self.moved_by.set(state.drained.then(moved_by));
         let life = state.life.clone();
         drop(state);
         let left = self.life.replace(life.map(Rc::new));
@@ -565,7 +571,9 @@ impl Lane {
     fn look(&self) -> Option<Instant> {
         let now = self.reactor.now();
         let (mut answers, mut next) = (Vec::new(), None::<Instant>);
-        let (mut unanswered, mut silent, mut overdue) = (None, None, false);
+        let (mut unanswered, mut silent) = (None, None);
+        let mut moved_by = self.moved_by.get();
+        let mut overdue = moved_by.take_if(|at| now >= *at).is_some();
         for (key, entry) in self.slots.borrow().iter() {
             let at = match self.due(entry, now) {
                 Due::Nothing => continue,
@@ -604,7 +612,8 @@ impl Lane {
         }
         // What is taken from now on is due later than this.
         let later = || now + self.shared.options.io_timeout;
-        next.or_else(|| (!self.slots.borrow().is_empty()).then(later))
+        let next = next.or_else(|| (!self.slots.borrow().is_empty()).then(later));
+        [next, moved_by].into_iter().flatten().min()
     }
 
     /// Decides what is due of a request.

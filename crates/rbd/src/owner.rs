@@ -47,29 +47,14 @@ impl Owner {
     }
 }
 
-/// The clients that had an image in this process before it takes the image's lock again. Nobody else is thrown out then, whoever it is; a
-/// holder that is no gateway is waited for.
-#[derive(Clone)]
-pub(crate) struct Former {
-    pub(crate) clients: Vec<String>,
-    /// The cluster refuses them. If not, other images use them, and are not to be cut off: a client that has the lock still is waited for.
-    pub(crate) cut_off: bool,
-}
-
-impl Former {
-    fn has(&self, holder: &str) -> bool {
-        self.clients
-            .iter()
-            .any(|client| is_same_client(client, holder))
-    }
-}
-
-/// Takes an image's lock for good, and leaves word of who has it.
+/// Takes an image's lock for good, and leaves word of who has it. `former` are the clients that had the image in this process before it is
+/// opened again: nobody else is thrown out then, whoever it is. One of them that serves other images is not cut off, and a holder that is no
+/// gateway neither: these are waited for.
 pub(crate) fn take(
     opened: &Opened,
     options: &Options,
     me: &Identity,
-    former: Option<&Former>,
+    former: Option<&[String]>,
 ) -> Result<(), CephError> {
     let (image, client, features) = (&opened.image, &opened.seat.client, opened.shape.features);
     let (name, id) = (&options.name, &options.id);
@@ -120,7 +105,9 @@ pub(crate) fn take(
                 Err(errno) => return Err(failed(errno)),
             }
         };
-        if former.is_some_and(|former| !former.cut_off && former.has(&holder)) {
+        let mut clients = former.unwrap_or_default().iter();
+        let is_former = clients.any(|client| is_same_client(client, &holder));
+        if is_former && client.has_beside(&holder) {
             return Err(because(format!(
                 "the client of this process at {holder} has not let go of it yet"
             )));
@@ -128,7 +115,7 @@ pub(crate) fn take(
         let kept = image.metadata(KEY).map_err(failed)?;
         let kept = kept.as_deref().and_then(Owner::parse);
         let known = kept.filter(|owner| is_same_client(&owner.address, &holder));
-        let mine = former.map(|former| former.cut_off && former.has(&holder));
+        let mine = former.map(|_| is_former);
         let watchers = image.watchers().map_err(failed)?;
         let alive = watchers
             .iter()
@@ -177,9 +164,13 @@ fn sign(image: &RawImage, address: &str, me: &Identity) -> Result<(), Errno> {
 }
 
 /// Leaves word that the lock may be with either client from now on: another gateway that finds it free while it passes from the first to the
-/// second sees that the second is alive. The first has the lock.
+/// second sees that the second is alive. Fails where the first does not have the lock: the word of who has it stays.
 pub(crate) fn announce(from: &Opened, to: &Opened, me: &Identity) -> Result<(), Errno> {
     let clients = [from, to].map(|opened| &*opened.seat.client.address);
+    let holder = from.image.lock_owner()?;
+    if !holder.is_some_and(|holder| is_same_client(&holder, clients[0])) {
+        return Err(EROFS);
+    }
     sign(&from.image, &both(clients), me)
 }
 
