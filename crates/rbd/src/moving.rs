@@ -30,6 +30,7 @@ use std::time::Duration;
 use weir_volume::parts::lock;
 
 use crate::auto::Reason;
+use crate::cluster::let_go;
 use crate::error::CephError;
 use crate::host::{FENCED_OF_IMAGE_MAX, Opened, in_background};
 use crate::owner;
@@ -149,8 +150,9 @@ impl Shared {
             self.look_soon();
         })?;
         let (host, options) = (&self.host, &self.options);
-        let client = Arc::clone(&old.seat.client);
-        let former = [&client, &ahead.seat.client].map(|client| client.address.clone());
+        let clients = [&old, &ahead].map(|opened| &opened.seat.client);
+        let former = clients.map(|client| client.address.clone());
+        let shared = Arc::downgrade(clients[0]);
         let claim = ahead.claim.clone();
         let seat = old.close();
         if lock(&self.state).phase != Phase::Moving {
@@ -171,8 +173,11 @@ impl Shared {
                     Ok(opened) => (opened, Err(NotMoved::NotOpened(error))),
                     Err(error) => {
                         // Such a client keeps its lock, which is not waited for.
-                        if error.is_blocklisted() {
+                        if error.is_blocklisted()
+                            && let Some(client) = shared.upgrade()
+                        {
                             client.retire();
+                            let_go(client);
                         }
                         return Err(self.reopen(former.into(), error));
                     }
