@@ -85,19 +85,15 @@ pub(crate) fn elsewhere<T: Send + 'static>(
 /// Does what may wait for the cluster on a thread of its own, so that no cluster holds up another.
 pub(crate) fn in_background(name: &str, work: impl FnOnce() + Send + 'static) {
     let slot = Arc::new(Mutex::new(Some(work)));
-    let taken = Arc::clone(&slot);
-    let started = try_in_background(name, move || {
-        let work = lock(&taken).take();
-        if let Some(work) = work {
-            work();
-        }
-    });
-    if let Err(error) = started {
-        tracing::warn!(%error, name, "no thread can be had: what waits for the cluster holds up its caller");
+    let work = move || {
         let work = lock(&slot).take();
         if let Some(work) = work {
             work();
         }
+    };
+    if let Err(error) = try_in_background(name, work.clone()) {
+        tracing::warn!(%error, name, "no thread can be had: what waits for the cluster holds up its caller");
+        work();
     }
 }
 

@@ -174,14 +174,6 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// The last life that is over: queues submit nothing to it. That of an image that moves comes back, or another one does.
-    pub(crate) fn over(&self) -> u64 {
-        match self.life {
-            None if self.phase != Phase::Moving => self.number,
-            _ => self.number - 1,
-        }
-    }
-
     /// Whether it has no life, and waits for the cluster to have another.
     fn is_out_of_reach(&self) -> bool {
         match self.phase {
