@@ -174,7 +174,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Whether it has no life, and waits for the cluster to have another.
+    /// Returns whether it has no life, and waits for the cluster to have another.
     fn is_out_of_reach(&self) -> bool {
         match self.phase {
             Phase::Moving => self.drained,
