@@ -429,8 +429,8 @@ pub unsafe extern "C" fn rbd_close(image: *mut c_void) -> c_int {
     let handle = unsafe { Box::from_raw(image.cast::<Handle>()) };
     let closed = handle.open.client.cluster.pass("close");
     let (open, address) = (&handle.open, &handle.open.client.address);
-    // In this order, as librbd: who watches no more has no lock. A client that is refused cannot give it up.
-    let gives_up = !open.read_only && !open.client.is_blocklisted();
+    // In this order, as librbd: who watches no more has no lock. A client that is refused, or is not answered, cannot give it up.
+    let gives_up = closed.is_ok() && !open.read_only && !open.client.is_blocklisted();
     lock(&open.image.owner).take_if(|owner| gives_up && owner.address == *address);
     let (mut watchers, mut lost) = (lock(&open.image.watchers), lock(&open.image.lost_watchers));
     for watchers in [&mut watchers, &mut lost] {

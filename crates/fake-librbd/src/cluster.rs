@@ -728,15 +728,19 @@ impl Cluster {
                 let image = state.image(name)?;
                 state.hung_images.push((class(1)?, image));
             }
-            // What hung is done now, where its client is not refused.
-            ["release"] => {
+            // What hung is done now, where its client is not refused; or fails so.
+            ["release", ..] => {
                 state.hung.clear();
                 state.hung_images.clear();
                 let held = std::mem::take(&mut state.held);
                 drop(state);
                 for (client, op) in held {
                     let now = Instant::now();
-                    client.put(now, Step::Perform(op, now));
+                    let step = match number(1) {
+                        Some(errno) => Step::End(op.completion, -(errno as i64)),
+                        None => Step::Perform(op, now),
+                    };
+                    client.put(now, step);
                 }
             }
             [what @ ("fail" | "late" | "done_later"), _, value, count] => {

@@ -3,8 +3,8 @@
 //! A client is looked at again and again ([`Look`]). Where several looks one after another find one of its bounds reached, the volume
 //! that has the largest part in that gets a client of its own, if it may. Nothing is measured here, and nothing moved.
 
-use std::collections::BTreeMap;
 use std::fmt;
+use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
 
 /// Of how much of a processor the busiest thread of a client has use before the client is a limit, in percent. Two threads take what has
@@ -169,120 +169,98 @@ pub(crate) struct Look {
     pub(crate) shares: Vec<Share>,
 }
 
-/// Which bound was reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Bound {
-    Thread,
-    Operations,
-    Bytes,
-}
-
-impl Bound {
-    /// What counts of an image's load where it was this one. Processor time goes by operations; the others are what they say.
-    fn weight(self, load: &Load) -> u64 {
+impl Reason {
+    /// What counts of an image's load for this reason. Processor time goes by operations; the others are what they say.
+    fn weight(&self, load: &Load) -> u64 {
         match self {
-            Bound::Thread => load.operations,
-            Bound::Operations => load.nanoseconds,
-            Bound::Bytes => load.kibibyte_microseconds,
+            Reason::Thread { .. } => load.operations,
+            Reason::Operations { .. } => load.nanoseconds,
+            Reason::Bytes { .. } => load.kibibyte_microseconds,
+            Reason::Unwatched | Reason::Asked => 0,
         }
     }
 }
 
-/// Sum of what one look has seen, or several together.
-#[derive(Default)]
-struct Seen {
-    elapsed: Duration,
-    busy: Duration,
-    loads: BTreeMap<u64, Load>,
-}
-
-impl Seen {
-    fn add(&mut self, look: &Look) {
-        self.elapsed += look.elapsed;
-        self.busy += look
-            .busiest
-            .as_ref()
-            .map_or(Duration::ZERO, |busy| busy.time);
-        for share in &look.shares {
-            self.loads.entry(share.volume).or_default().add(&share.load);
+impl Look {
+    /// Adds what was seen after it of the same images.
+    fn add(&mut self, next: &Look) {
+        self.elapsed += next.elapsed;
+        if let (Some(busy), Some(next)) = (&mut self.busiest, &next.busiest) {
+            busy.name.clone_from(&next.name);
+            busy.time += next.time;
+        }
+        for (share, next) in self.shares.iter_mut().zip(&next.shares) {
+            share.load.add(&next.load);
+            share.may_move = next.may_move;
         }
     }
 
     fn all(&self) -> Load {
         let mut all = Load::default();
-        self.loads.values().for_each(|load| all.add(load));
+        self.shares.iter().for_each(|share| all.add(&share.load));
         all
     }
 
     /// Returns the bound of the client that was reached, if one was.
-    fn reached(&self, look: &Look, limits: &AutoLimits) -> Option<Bound> {
-        let all = self.all();
-        let (operations, bytes) = in_flight(&all, self.elapsed);
-        let is_known = look.busiest.is_some() && all.operations > 0;
-        if is_known && percent(self.busy, self.elapsed) >= limits.busy_percent {
-            return Some(Bound::Thread);
-        }
-        if operations >= look.in_flight_max.operations {
-            return Some(Bound::Operations);
-        }
-        (bytes >= look.in_flight_max.bytes).then_some(Bound::Bytes)
-    }
-
-    fn reason(self, bound: Bound, look: &Look, limits: &AutoLimits) -> Option<Reason> {
-        let (operations, bytes) = in_flight(&self.all(), self.elapsed);
-        Some(match bound {
-            Bound::Thread => Reason::Thread {
-                name: look.busiest.as_ref()?.name.clone(),
-                percent: percent(self.busy, self.elapsed),
+    fn reached(&self, limits: &AutoLimits) -> Option<Reason> {
+        let (all, most) = (self.all(), self.in_flight_max);
+        let busiest = self.busiest.as_ref().filter(|_| all.operations > 0);
+        if let Some(busy) = busiest
+            && percent(busy.time, self.elapsed) >= limits.busy_percent
+        {
+            return Some(Reason::Thread {
+                name: busy.name.clone(),
+                percent: percent(busy.time, self.elapsed),
                 bound_percent: limits.busy_percent,
-            },
-            Bound::Operations => Reason::Operations {
-                mean: operations,
-                bound: look.in_flight_max.operations,
-            },
-            Bound::Bytes => Reason::Bytes {
-                mean: bytes,
-                bound: look.in_flight_max.bytes,
-            },
-        })
+            });
+        }
+        let (mean, bytes) = in_flight(&all, self.elapsed);
+        if mean >= most.operations {
+            let bound = most.operations;
+            return Some(Reason::Operations { mean, bound });
+        }
+        let (mean, bound) = (bytes, most.bytes);
+        (mean >= bound).then_some(Reason::Bytes { mean, bound })
     }
 
     /// Returns the volume that moves: the one with the largest part of those that may, where that is enough to help, and others are left.
-    fn mover(&self, bound: Bound, shares: &[Share]) -> Option<u64> {
-        let weight = |volume: &u64| self.loads.get(volume).map_or(0, |load| bound.weight(load));
-        let all: u64 = shares.iter().map(|share| weight(&share.volume)).sum();
-        let may = shares.iter().filter(|share| share.may_move);
-        let most = may.map(|share| share.volume).max_by_key(weight)?;
+    fn mover(&self, reason: &Reason) -> Option<u64> {
+        let weight = |share: &&Share| reason.weight(&share.load);
+        let all: u64 = self.shares.iter().map(|share| weight(&share)).sum();
+        let may = self.shares.iter().filter(|share| share.may_move);
+        let most = may.max_by_key(weight)?;
         let part = weight(&most);
         let enough = |part: u64| part > 0 && part.saturating_mul(PART_MIN) >= all;
-        (enough(part) && enough(all - part)).then_some(most)
+        (enough(part) && enough(all - part)).then_some(most.volume)
     }
 }
 
 /// Verdict on one client, look by look.
 #[derive(Default)]
 pub(crate) struct Judge {
-    /// The last ones, one after another, that found the same bound reached, and how many they are.
-    run: Option<(Bound, u32, Seen)>,
+    /// The last ones, one after another, that found the same bound reached: how many they are, and their sum.
+    run: Option<(Discriminant<Reason>, u32, Look)>,
 }
 
 impl Judge {
     /// Takes a look; the volume that is to have a client of its own, and why, where there have been enough.
     pub(crate) fn look(&mut self, look: &Look, limits: &AutoLimits) -> Option<(u64, Reason)> {
-        let mut now = Seen::default();
-        now.add(look);
-        let before = self.run.take();
-        let bound = now.reached(look, limits)?;
-        let before = before.filter(|(of, ..)| *of == bound);
-        let (_, looks, mut seen) = before.unwrap_or((bound, 0, Seen::default()));
-        seen.add(look);
-        if looks + 1 < limits.looks {
-            self.run = Some((bound, looks + 1, seen));
+        let run = self.run.take();
+        let bound = discriminant(&look.reached(limits)?);
+        let (looks, seen) = match run {
+            Some((of, looks, mut seen)) if of == bound => {
+                seen.add(look);
+                (looks + 1, seen)
+            }
+            _ => (1, look.clone()),
+        };
+        if looks < limits.looks {
+            self.run = Some((bound, looks, seen));
             return None;
         }
         // From here on it begins anew, whatever comes of it.
-        let volume = seen.mover(bound, &look.shares)?;
-        Some((volume, seen.reason(bound, look, limits)?))
+        let reason = seen.reached(limits)?;
+        Some((seen.mover(&reason)?, reason))
     }
 }
 

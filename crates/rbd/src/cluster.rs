@@ -15,7 +15,7 @@ use crate::options::{Cache, Options};
 use crate::sys::{Api, LibraryError, Pool, Rados};
 use crate::threads::{self, Thread};
 use crate::tuning::tune;
-use crate::usage::{BusiestThread, ClientCost, Usage};
+use crate::usage::{BusiestThread, ClientCost};
 
 /// How long the cluster refuses a client that was cut off, in seconds: five years. librados keeps what was not answered, and sends it
 /// again for as long as the client is there, which may be one that was paused with its whole machine: no time that is short
@@ -445,7 +445,7 @@ pub(crate) struct Client {
 /// The process before a client connected.
 struct Before {
     /// Its usage and its threads; none where another client was connecting, or the system does not tell.
-    process: Option<(Usage, BTreeSet<Thread>)>,
+    process: Option<(ClientCost, BTreeSet<Thread>)>,
     begun: u64,
 }
 
@@ -474,7 +474,7 @@ impl Before {
     fn now() -> Self {
         let begun = BEGUN.load(Ordering::Relaxed);
         let alone = CONNECTING.load(Ordering::Relaxed) == 0;
-        let process = || Some((Usage::now()?, threads::all()?));
+        let process = || Some((ClientCost::now()?, threads::all()?));
         Before {
             process: alone.then(process).flatten(),
             begun,
@@ -484,7 +484,7 @@ impl Before {
     /// Returns what the process has more now, and the threads that have come, if no other client has begun to connect since.
     fn since(&self) -> Option<(ClientCost, Vec<Thread>)> {
         let (usage, threads) = self.process.as_ref()?;
-        let (now, all) = (Usage::now()?, threads::all()?);
+        let (now, all) = (ClientCost::now()?, threads::all()?);
         let is_alone = BEGUN.load(Ordering::Relaxed) == self.begun + 1;
         let come = all.difference(threads).copied().collect();
         is_alone.then(|| (usage.added_until(&now), come))
@@ -510,6 +510,18 @@ impl Client {
         self.fenced.load(Ordering::Relaxed)
     }
 
+    /// Lets no image join it any more.
+    pub(crate) fn retire(&self) {
+        self.fenced.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether this process has a client at an address, beside this one, that is not cut off. One that is gone can do nothing more.
+    pub(crate) fn has_beside(&self, address: &str) -> bool {
+        let is_it = |client: &Client| is_same_client(&client.address, address);
+        let living = |client: &Client| is_it(client) && !client.is_fenced();
+        self.group.count(living) > 0
+    }
+
     pub(crate) fn is_own(&self) -> bool {
         self.role == Role::Own
     }
@@ -523,7 +535,7 @@ impl Client {
     /// Has the cluster refuse this client, by way of another one. Afterwards nothing that it was asked before can change what
     /// is read by a client that came after.
     pub(crate) fn cut_off(&self) -> Result<(), CephError> {
-        self.fenced.store(true, Ordering::Relaxed);
+        self.retire();
         let mut cut_off = lock(&self.cut_off);
         if *cut_off {
             return Ok(());

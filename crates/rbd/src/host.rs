@@ -20,7 +20,7 @@ use crate::images::Images;
 use crate::looks;
 use crate::moving::NotMoved;
 use crate::options::{Options, Sharing};
-use crate::owner::{self, Former};
+use crate::owner;
 use crate::settings;
 use crate::sys::{RawImage, Shape};
 use crate::volume::{RbdVolume, Shared, VolumeReport};
@@ -85,19 +85,15 @@ pub(crate) fn elsewhere<T: Send + 'static>(
 /// Does what may wait for the cluster on a thread of its own, so that no cluster holds up another.
 pub(crate) fn in_background(name: &str, work: impl FnOnce() + Send + 'static) {
     let slot = Arc::new(Mutex::new(Some(work)));
-    let taken = Arc::clone(&slot);
-    let started = try_in_background(name, move || {
-        let work = lock(&taken).take();
-        if let Some(work) = work {
-            work();
-        }
-    });
-    if let Err(error) = started {
-        tracing::warn!(%error, name, "no thread can be had: what waits for the cluster holds up its caller");
+    let work = move || {
         let work = lock(&slot).take();
         if let Some(work) = work {
             work();
         }
+    };
+    if let Err(error) = try_in_background(name, work.clone()) {
+        tracing::warn!(%error, name, "no thread can be had: what waits for the cluster holds up its caller");
+        work();
     }
 }
 
@@ -392,7 +388,7 @@ impl RbdHost {
         seat: Seat,
         options: &Options,
         claim: Option<Arc<Claim>>,
-        former: Option<&Former>,
+        former: Option<&[String]>,
     ) -> Result<Opened, CephError> {
         let mut opened = self.open_at(seat, options, claim)?;
         self.take_lock(&mut opened, options, former)?;
@@ -433,7 +429,7 @@ impl RbdHost {
         &self,
         opened: &mut Opened,
         options: &Options,
-        former: Option<&Former>,
+        former: Option<&[String]>,
     ) -> Result<(), CephError> {
         if opened.claim.is_some() {
             owner::take(opened, options, &self.identity, former)?;

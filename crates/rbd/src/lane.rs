@@ -6,8 +6,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -129,10 +127,10 @@ struct Lane {
     waiting: RefCell<VecDeque<Key>>,
     fences: RefCell<Vec<Fence>>,
     next_number: Cell<u64>,
-    /// The last life that is over.
-    over: Cell<u64>,
     /// The last life of which nothing can land any more.
     fenced: Cell<u64>,
+    /// Time at which an image is lost whose life a move has taken, if no other has begun by then.
+    moved_by: Cell<Option<Instant>>,
     frames: RefCell<Vec<FreeFrame>>,
     times: Arc<QueueTimes>,
     mailbox: Arc<Mailbox<Message>>,
@@ -164,18 +162,16 @@ impl RbdQueue {
             waiting: RefCell::default(),
             fences: RefCell::default(),
             next_number: Cell::new(0),
-            over: Cell::new(0),
             fenced: Cell::new(0),
+            moved_by: Cell::new(None),
             frames: RefCell::default(),
             mailbox,
             waker: TaskWaker::new(),
             this: this.clone(),
         });
         lane.look_at_state();
-        let attendant = Attendant {
-            lane: Rc::clone(&lane),
-            timer: Timer::new(reactor),
-        };
+        let (attended, mut timer) = (Rc::clone(&lane), Timer::new(reactor));
+        let attendant = std::future::poll_fn(move |context| attended.attend(context, &mut timer));
         reactor.spawn(attendant).detach();
         RbdQueue {
             lane,
@@ -281,10 +277,13 @@ impl Recipient for Lane {
             self.end_life(&life, end);
         }
         drop(life);
-        match ended {
-            Some(result) => self.finish(key, result),
+        let ended = match ended {
+            Some(result) => Some(self.take(key, result)),
             None if waits => self.go_on(key),
-            None => {}
+            None => None,
+        };
+        if let Some(ended) = ended {
+            self.answer(ended);
         }
         self.release_fences();
         if !self.waiting.borrow().is_empty() || self.is_over() {
@@ -359,28 +358,23 @@ impl Lane {
             orphan: false,
         });
         drop(slots);
+        let ended = self.go_on(key);
+        if !self.waiting.borrow().is_empty() {
+            self.wake();
+        }
+        ended
+    }
+
+    /// Hands a request on to librbd, or has it wait until someone wakes the task; its completion where it may not go on.
+    fn go_on(&self, key: Key) -> Option<Completion> {
         match self.try_start(key) {
             Ok(true) => None,
             Ok(false) => {
-                self.wait(key);
+                self.waiting.borrow_mut().push_back(key);
                 None
             }
             Err(error) => Some(self.take(key, Err(error))),
         }
-    }
-
-    /// Hands a request on to librbd, has it wait, or answers it.
-    fn go_on(&self, key: Key) {
-        match self.try_start(key) {
-            Ok(true) => {}
-            Ok(false) => self.wait(key),
-            Err(error) => self.finish(key, Err(error)),
-        }
-    }
-
-    fn wait(&self, key: Key) {
-        self.waiting.borrow_mut().push_back(key);
-        self.wake();
     }
 
     /// Refuses a request that may not go to librbd now, for all that is known here.
@@ -438,7 +432,9 @@ impl Lane {
         }
         // What was cached may be lost with its client, whatever librbd says of it. And a flush that succeeds beside one that failed
         // proves nothing: librbd reports a failure only once.
-        let is_lost = geometry.volatile_cache && life <= self.over.get();
+        let is_current = |now: &LocalLife| now.number == life;
+        let is_gone = !self.life.borrow().as_ref().is_some_and(is_current);
+        let is_lost = self.shared.has_volatile_cache() && is_gone;
         let flushed = if is_lost {
             Err(VolumeError::Lost)
         } else {
@@ -495,11 +491,6 @@ impl Lane {
         }
     }
 
-    fn finish(&self, key: Key, result: Ended) {
-        let completion = self.take(key, result);
-        self.answer(completion);
-    }
-
     /// Answers a request though librbd may have it still.
     fn answer_now(&self, key: Key, error: VolumeError) {
         let mut slots = self.slots.borrow_mut();
@@ -509,7 +500,7 @@ impl Lane {
         if !matches!(entry.place, Place::Below { .. }) {
             drop(slots);
             self.waiting.borrow_mut().retain(|&waiting| waiting != key);
-            return self.finish(key, Err(error));
+            return self.answer(self.take(key, Err(error)));
         }
         if self.orphans.get() == self.depth {
             // It follows when an orphan has come home.
@@ -541,9 +532,11 @@ impl Lane {
     /// Goes on with the life that there is now, if there is one.
     fn look_at_state(&self) {
         let state = lock(&self.shared.state);
-        self.over.set(state.over());
         self.fenced.set(state.fenced);
         self.lost.set(state.lost || state.phase == Phase::Closed);
+        let bound = || self.reactor.now() + self.shared.options.fence_timeout;
+        let moved_by = || self.moved_by.get().unwrap_or_else(bound);
+        self.moved_by.set(state.drained.then(moved_by));
         let life = state.life.clone();
         drop(state);
         let left = self.life.replace(life.map(Rc::new));
@@ -565,7 +558,9 @@ impl Lane {
     fn look(&self) -> Option<Instant> {
         let now = self.reactor.now();
         let (mut answers, mut next) = (Vec::new(), None::<Instant>);
-        let (mut unanswered, mut silent, mut overdue) = (None, None, false);
+        let (mut unanswered, mut silent) = (None, None);
+        let mut moved_by = self.moved_by.get();
+        let mut overdue = moved_by.take_if(|at| now >= *at).is_some();
         for (key, entry) in self.slots.borrow().iter() {
             let at = match self.due(entry, now) {
                 Due::Nothing => continue,
@@ -604,7 +599,8 @@ impl Lane {
         }
         // What is taken from now on is due later than this.
         let later = || now + self.shared.options.io_timeout;
-        next.or_else(|| (!self.slots.borrow().is_empty()).then(later))
+        let next = next.or_else(|| (!self.slots.borrow().is_empty()).then(later));
+        [next, moved_by].into_iter().flatten().min()
     }
 
     /// Decides what is due of a request.
@@ -654,10 +650,36 @@ impl Lane {
             let Some(key) = self.waiting.borrow_mut().pop_front() else {
                 return;
             };
-            match self.try_start(key) {
-                Ok(true) => {}
-                Ok(false) => self.waiting.borrow_mut().push_back(key),
-                Err(error) => self.finish(key, Err(error)),
+            if let Some(ended) = self.go_on(key) {
+                self.answer(ended);
+            }
+        }
+    }
+
+    /// The queue's task: takes messages, tries again what waits, and looks after time-outs. It ends when the queue is dropped and librbd has
+    /// given everything back.
+    fn attend(&self, context: &mut Context<'_>, timer: &mut Timer) -> Poll<()> {
+        self.waker.register(context);
+        for message in self.mailbox.take(context) {
+            self.take_message(message);
+        }
+        loop {
+            self.retry();
+            let next = self.look();
+            self.release_fences();
+            if self.is_over() {
+                self.waker.forget();
+                drop(self.mailbox.close());
+                return Poll::Ready(());
+            }
+            let waits = !self.waiting.borrow().is_empty() && self.life.borrow().is_some();
+            let retry = waits.then(|| self.reactor.now() + RETRY);
+            match [next, retry].into_iter().flatten().min() {
+                Some(at) => timer.set(at),
+                None => timer.clear(),
+            }
+            if timer.poll_elapsed(context).is_pending() {
+                return Poll::Pending;
             }
         }
     }
@@ -890,43 +912,5 @@ impl Entry {
             return None;
         }
         Some(Ok(()))
-    }
-}
-
-/// Task of a queue: takes messages, tries again what waits, and looks after time-outs. It lives until the queue is dropped and librbd has
-/// given everything back.
-struct Attendant {
-    lane: Rc<Lane>,
-    timer: Timer,
-}
-
-impl Future for Attendant {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let lane = Rc::clone(&self.lane);
-        lane.waker.register(context);
-        for message in lane.mailbox.take(context) {
-            lane.take_message(message);
-        }
-        loop {
-            lane.retry();
-            let next = lane.look();
-            lane.release_fences();
-            if lane.is_over() {
-                lane.waker.forget();
-                drop(lane.mailbox.close());
-                return Poll::Ready(());
-            }
-            let waits = !lane.waiting.borrow().is_empty() && lane.life.borrow().is_some();
-            let retry = waits.then(|| lane.reactor.now() + RETRY);
-            match [next, retry].into_iter().flatten().min() {
-                Some(at) => self.timer.set(at),
-                None => self.timer.clear(),
-            }
-            if self.timer.poll_elapsed(context).is_pending() {
-                return Poll::Pending;
-            }
-        }
     }
 }

@@ -18,7 +18,8 @@
 //!   nobody has a life that could end.
 //! - The volume is closed: it is `closed` then. The move ends at its next look, and closes what it has open.
 //! - It is resized: a resize waits for a move, and calls off one that comes later, as it may take long.
-//! - The cluster does not answer: requests wait for the image, and time out, which is noted as its trouble.
+//! - The cluster does not answer: requests wait for the image, and time out, which is noted as its trouble. After `fence_timeout` from step 3
+//!   on the volume is lost until a life begins: each queue has a timer for that.
 //! - Another gateway finds the lock free: the image has the name of this one, of which a client watches it ([`owner::announce`]).
 //! - The process is killed: the image has the lock of a dead client, whose name is known, or nobody's.
 
@@ -29,9 +30,10 @@ use std::time::Duration;
 use weir_volume::parts::lock;
 
 use crate::auto::Reason;
+use crate::cluster::let_go;
 use crate::error::CephError;
 use crate::host::{FENCED_OF_IMAGE_MAX, Opened, in_background};
-use crate::owner::{self, Former};
+use crate::owner;
 use crate::threads;
 use crate::volume::{Life, Phase, Shared};
 
@@ -148,13 +150,9 @@ impl Shared {
             self.look_soon();
         })?;
         let (host, options) = (&self.host, &self.options);
-        // Others use the old client, which is not to be thrown out.
-        let mut former = Former {
-            clients: [&old, &ahead]
-                .map(|opened| opened.seat.client.address.clone())
-                .into(),
-            cut_off: false,
-        };
+        let clients = [&old, &ahead].map(|opened| &opened.seat.client);
+        let former = clients.map(|client| client.address.clone());
+        let shared = Arc::downgrade(clients[0]);
         let claim = ahead.claim.clone();
         let seat = old.close();
         if lock(&self.state).phase != Phase::Moving {
@@ -174,9 +172,14 @@ impl Shared {
                 match again {
                     Ok(opened) => (opened, Err(NotMoved::NotOpened(error))),
                     Err(error) => {
-                        // Such a client keeps its lock.
-                        former.cut_off = error.is_blocklisted();
-                        return Err(self.reopen(former, error));
+                        // Such a client keeps its lock, which is not waited for.
+                        if error.is_blocklisted()
+                            && let Some(client) = shared.upgrade()
+                        {
+                            client.retire();
+                            let_go(client);
+                        }
+                        return Err(self.reopen(former.into(), error));
                     }
                 }
             }
@@ -233,10 +236,10 @@ impl Shared {
         let longest = DRAIN_TIME_MAX.min(self.options.io_timeout / 2);
         for _ in 0..longest.as_millis() / DRAIN_LOOK.as_millis() {
             match Arc::try_unwrap(life) {
-                Ok(life) if lock(&self.state).phase == Phase::Moving => {
+                Ok(life) => {
+                    self.turn(number, Phase::Moving, Phase::Moving, None)?;
                     return Ok(life.into_opened());
                 }
-                Ok(_) => return Err(NotMoved::Overtaken),
                 Err(shared) => life = shared,
             }
             if lock(&self.state).phase != Phase::Moving {
@@ -260,6 +263,8 @@ impl Shared {
         if state.phase != from || state.number != number {
             return Err(NotMoved::Overtaken);
         }
+        // A move that goes on has what nobody uses any more.
+        state.drained = from == to;
         state.phase = to;
         state.life = life;
         drop(state);
@@ -268,7 +273,7 @@ impl Shared {
     }
 
     /// Has the image opened again on any client.
-    fn reopen(self: &Arc<Self>, former: Former, error: CephError) -> NotMoved {
+    fn reopen(self: &Arc<Self>, former: Vec<String>, error: CephError) -> NotMoved {
         let mut state = lock(&self.state);
         if state.phase != Phase::Moving {
             return NotMoved::Overtaken;

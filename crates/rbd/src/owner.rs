@@ -47,29 +47,14 @@ impl Owner {
     }
 }
 
-/// The clients that had an image in this process before it takes the image's lock again. Nobody else is thrown out then, whoever it is; a
-/// holder that is no gateway is waited for.
-#[derive(Clone)]
-pub(crate) struct Former {
-    pub(crate) clients: Vec<String>,
-    /// The cluster refuses them. If not, other images use them, and are not to be cut off: a client that has the lock still is waited for.
-    pub(crate) cut_off: bool,
-}
-
-impl Former {
-    fn has(&self, holder: &str) -> bool {
-        self.clients
-            .iter()
-            .any(|client| is_same_client(client, holder))
-    }
-}
-
-/// Takes an image's lock for good, and leaves word of who has it.
+/// Takes an image's lock for good, and leaves word of who has it. `former` are the clients that had the image in this process before it is
+/// opened again: nobody else is thrown out then, whoever it is. One of them that serves other images is not cut off, and a holder that is no
+/// gateway neither: these are waited for.
 pub(crate) fn take(
     opened: &Opened,
     options: &Options,
     me: &Identity,
-    former: Option<&Former>,
+    former: Option<&[String]>,
 ) -> Result<(), CephError> {
     let (image, client, features) = (&opened.image, &opened.seat.client, opened.shape.features);
     let (name, id) = (&options.name, &options.id);
@@ -97,19 +82,16 @@ pub(crate) fn take(
     };
     let mut looks = 1;
     loop {
-        let holder = match image.lock_owner().map_err(failed)? {
-            Some(holder) if is_same_client(&holder, &client.address) => None,
-            Some(holder) => Some(holder),
-            // Looked at after it was seen that nobody has the lock: a gateway that moves the image had it until then.
-            None => match passing(image, me).map_err(failed)? {
-                None => None,
-                Some(owner) => {
-                    let (name, address) = (owner.name, owner.address);
-                    return Err(locked(format!("gateway {name} (client {address})")));
-                }
-            },
-        };
-        let Some(holder) = holder else {
+        let holder = image.lock_owner().map_err(failed)?;
+        // Looked at after it was seen that nobody has the lock: a gateway that moves the image had it until then.
+        if holder.is_none()
+            && let Some(owner) = passing(image, me).map_err(failed)?
+        {
+            let (name, address) = (owner.name, owner.address);
+            return Err(locked(format!("gateway {name} (client {address})")));
+        }
+        let others = |holder: &String| !is_same_client(holder, &client.address);
+        let Some(holder) = holder.filter(others) else {
             match image.acquire_lock() {
                 Ok(()) => return sign(image, &client.address, me).map_err(failed),
                 // Someone was faster.
@@ -120,7 +102,9 @@ pub(crate) fn take(
                 Err(errno) => return Err(failed(errno)),
             }
         };
-        if former.is_some_and(|former| !former.cut_off && former.has(&holder)) {
+        let mut clients = former.unwrap_or_default().iter();
+        let is_former = clients.any(|client| is_same_client(client, &holder));
+        if is_former && client.has_beside(&holder) {
             return Err(because(format!(
                 "the client of this process at {holder} has not let go of it yet"
             )));
@@ -128,15 +112,14 @@ pub(crate) fn take(
         let kept = image.metadata(KEY).map_err(failed)?;
         let kept = kept.as_deref().and_then(Owner::parse);
         let known = kept.filter(|owner| is_same_client(&owner.address, &holder));
-        let mine = former.map(|former| former.cut_off && former.has(&holder));
         let watchers = image.watchers().map_err(failed)?;
         let alive = watchers
             .iter()
             .any(|watcher| is_same_client(watcher, &holder));
-        if let Some(other) = refuses(known.as_ref(), alive, me, mine) {
-            return Err(match other {
+        if !may_take(known.as_ref(), alive, me, former.map(|_| is_former)) {
+            return Err(match known {
                 Some(owner) => locked(format!("gateway {} (client {holder})", owner.name)),
-                None if mine.is_some() => because(format!(
+                None if former.is_some() => because(format!(
                     "the client at {holder} has it, is alive, and is no gateway (a command such as `rbd resize`, perhaps): it is waited for until that lets go of it"
                 )),
                 None => locked(format!("the client at {holder}")),
@@ -177,9 +160,13 @@ fn sign(image: &RawImage, address: &str, me: &Identity) -> Result<(), Errno> {
 }
 
 /// Leaves word that the lock may be with either client from now on: another gateway that finds it free while it passes from the first to the
-/// second sees that the second is alive. The first has the lock.
+/// second sees that the second is alive. Fails where the first does not have the lock: the word of who has it stays.
 pub(crate) fn announce(from: &Opened, to: &Opened, me: &Identity) -> Result<(), Errno> {
     let clients = [from, to].map(|opened| &*opened.seat.client.address);
+    let holder = from.image.lock_owner()?;
+    if !holder.is_some_and(|holder| is_same_client(&holder, clients[0])) {
+        return Err(EROFS);
+    }
     sign(&from.image, &both(clients), me)
 }
 
@@ -205,19 +192,11 @@ fn passing(image: &RawImage, me: &Identity) -> Result<Option<Owner>, Errno> {
     Ok(alive.then_some(other))
 }
 
-/// Whether the lock stays with whom it is, and who that is where it is known.
-#[expect(clippy::option_option, reason = "a refusal that may have a name")]
-fn refuses<'owner>(
-    known: Option<&'owner Owner>,
-    alive: bool,
-    me: &Identity,
-    mine: Option<bool>,
-) -> Option<Option<&'owner Owner>> {
-    match known {
-        _ if !alive || mine == Some(true) => None,
-        Some(owner) if mine.is_none() && owner.id == me.id => None,
-        known => Some(known),
-    }
+/// Returns whether a lock is taken over from its holder. `is_former` says whether that is the client that had an image before it is opened
+/// again; none where an image is opened for the first time.
+fn may_take(known: Option<&Owner>, alive: bool, me: &Identity, is_former: Option<bool>) -> bool {
+    let is_me = || known.is_some_and(|owner| owner.id == me.id);
+    !alive || is_former.unwrap_or_else(is_me)
 }
 
 #[cfg(test)]
@@ -257,18 +236,15 @@ mod tests {
             name: "here".to_owned(),
         };
         let (mine, other) = (owner("me"), owner("other"));
-        assert_eq!(refuses(Some(&mine), true, &me, None), None);
-        assert_eq!(refuses(Some(&mine), false, &me, None), None);
-        assert_eq!(refuses(Some(&other), false, &me, None), None);
-        assert_eq!(refuses(None, false, &me, None), None);
-        assert_eq!(refuses(Some(&other), true, &me, None), Some(Some(&other)));
-        assert_eq!(refuses(None, true, &me, None), Some(None));
+        assert!(may_take(Some(&mine), true, &me, None));
+        assert!(may_take(Some(&mine), false, &me, None));
+        assert!(may_take(Some(&other), false, &me, None));
+        assert!(may_take(None, false, &me, None));
+        assert!(!may_take(Some(&other), true, &me, None));
+        assert!(!may_take(None, true, &me, None));
         // Opened again: the client before is thrown out, and no other, though it has the same name.
-        assert_eq!(refuses(Some(&mine), true, &me, Some(true)), None);
-        assert_eq!(refuses(None, true, &me, Some(true)), None);
-        assert_eq!(
-            refuses(Some(&mine), true, &me, Some(false)),
-            Some(Some(&mine))
-        );
+        assert!(may_take(Some(&mine), true, &me, Some(true)));
+        assert!(may_take(None, true, &me, Some(true)));
+        assert!(!may_take(Some(&mine), true, &me, Some(false)));
     }
 }

@@ -221,9 +221,7 @@ functions! {
         rbd_aio_create_completion(*mut c_void, Callback, *mut Handle) -> c_int;
         rbd_aio_get_return_value(Handle) -> isize;
         rbd_aio_release(Handle);
-        rbd_aio_read(Handle, u64, usize, *mut c_char, Handle) -> c_int;
         rbd_aio_readv(Handle, *const IoVec, c_int, u64, Handle) -> c_int;
-        rbd_aio_write(Handle, u64, usize, *const c_char, Handle) -> c_int;
         rbd_aio_writev(Handle, *const IoVec, c_int, u64, Handle) -> c_int;
         rbd_aio_discard(Handle, u64, u64, Handle) -> c_int;
         rbd_aio_write_zeroes(Handle, u64, usize, Handle, c_int, c_int) -> c_int;
@@ -940,22 +938,14 @@ impl RawImage {
         done(unsafe {
             let vectors = &(*frame.as_ptr()).vectors;
             let (first, count) = (vectors.as_ptr(), vectors.len() as c_int);
-            match (&mut (*frame.as_ptr()).io, &vectors[..]) {
-                (Io::Read { offset, .. }, [one]) => {
-                    let to = one.base.cast();
-                    (api.rbd_aio_read)(image, *offset, one.length, to, completion)
-                }
-                (Io::Read { offset, .. }, _) => {
+            match &mut (*frame.as_ptr()).io {
+                Io::Read { offset, .. } => {
                     (api.rbd_aio_readv)(image, first, count, *offset, completion)
                 }
-                (Io::Write { offset, .. }, [one]) => {
-                    let from = one.base.cast_const().cast();
-                    (api.rbd_aio_write)(image, *offset, one.length, from, completion)
-                }
-                (Io::Write { offset, .. }, _) => {
+                Io::Write { offset, .. } => {
                     (api.rbd_aio_writev)(image, first, count, *offset, completion)
                 }
-                (Io::CompareWrite { offset, what }, _) => {
+                Io::CompareWrite { offset, what } => {
                     let at: *mut CompareWrite = &raw mut **what;
                     (api.rbd_aio_compare_and_write)(
                         image,
@@ -968,21 +958,18 @@ impl RawImage {
                         0,
                     ) as c_int
                 }
-                (
-                    &mut Io::WriteZeroes {
-                        offset,
-                        length,
-                        thick,
-                    },
-                    _,
-                ) => {
+                &mut Io::WriteZeroes {
+                    offset,
+                    length,
+                    thick,
+                } => {
                     let flags = if thick { WRITE_ZEROES_THICK } else { 0 };
                     (api.rbd_aio_write_zeroes)(image, offset, length, completion, flags, 0)
                 }
-                (&mut Io::Discard { offset, length }, _) => {
+                &mut Io::Discard { offset, length } => {
                     (api.rbd_aio_discard)(image, offset, length, completion)
                 }
-                (Io::Flush, _) => (api.rbd_aio_flush)(image, completion),
+                Io::Flush => (api.rbd_aio_flush)(image, completion),
             }
         })
     }

@@ -6,15 +6,7 @@ use weir_block::OperationKind;
 
 use crate::auto::Load;
 
-/// What the process had at one moment, as the system tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Usage {
-    threads: u32,
-    resident_bytes: u64,
-    descriptors: u32,
-}
-
-/// What a client of a cluster, with its first image open, has added to this process.
+/// What a client of a cluster, with its first image open, has added to this process; or what the process had at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientCost {
     /// Threads.
@@ -34,13 +26,13 @@ pub struct BusiestThread {
     pub percent: u32,
 }
 
-impl Usage {
-    /// As it is now; none where the system does not tell.
+impl ClientCost {
+    /// What the process has now; none where the system does not tell.
     pub(crate) fn now() -> Option<Self> {
         let status = std::fs::read_to_string("/proc/self/status").ok()?;
         // The listing's own is among them, always.
         let descriptors = std::fs::read_dir("/proc/self/fd").ok()?.count();
-        Usage::of(&status, descriptors as u32)
+        ClientCost::of(&status, descriptors as u32)
     }
 
     fn of(status: &str, descriptors: u32) -> Option<Self> {
@@ -48,7 +40,7 @@ impl Usage {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;
             line.split_whitespace().next()?.parse().ok()
         };
-        Some(Usage {
+        Some(ClientCost {
             threads: field("Threads:")? as u32,
             resident_bytes: field("VmRSS:")? << 10,
             descriptors,
@@ -56,7 +48,7 @@ impl Usage {
     }
 
     /// What has been added since.
-    pub(crate) fn added_until(&self, now: &Usage) -> ClientCost {
+    pub(crate) fn added_until(&self, now: &ClientCost) -> ClientCost {
         ClientCost {
             threads: now.threads.saturating_sub(self.threads),
             resident_bytes: now.resident_bytes.saturating_sub(self.resident_bytes),
@@ -167,18 +159,18 @@ mod tests {
     #[test]
     fn what_was_added_is_what_the_system_tells() {
         let status = |threads, kib| format!("Name:\tx\nVmRSS:\t  {kib} kB\nThreads:\t{threads}\n");
-        let before = Usage::of(&status(3, 1000), 10).unwrap();
-        let after = Usage::of(&status(18, 4000), 24).unwrap();
+        let before = ClientCost::of(&status(3, 1000), 10).unwrap();
+        let after = ClientCost::of(&status(18, 4000), 24).unwrap();
         let cost = ClientCost {
             threads: 15,
             resident_bytes: 3000 << 10,
             descriptors: 14,
         };
         assert_eq!(before.added_until(&after), cost);
-        let none = before.added_until(&Usage::of(&status(2, 900), 10).unwrap());
+        let none = before.added_until(&ClientCost::of(&status(2, 900), 10).unwrap());
         assert_eq!((none.threads, none.resident_bytes), (0, 0));
-        assert_eq!(Usage::of("Threads:\t3\n", 1), None);
-        let now = Usage::now().expect("this system tells");
+        assert_eq!(ClientCost::of("Threads:\t3\n", 1), None);
+        let now = ClientCost::now().expect("this system tells");
         assert!(now.threads > 0 && now.resident_bytes > 0 && now.descriptors > 0);
     }
 

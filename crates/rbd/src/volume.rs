@@ -30,7 +30,6 @@ use crate::error::{CephError, EINVAL, ENOENT, EPERM, EROFS};
 use crate::host::{Claim, Opened, RbdHost, elsewhere, in_background};
 use crate::lane::RbdQueue;
 use crate::options::{Options, Sharing};
-use crate::owner::Former;
 use crate::silence::Silence;
 use crate::sizes::{Asked, Sizes};
 use crate::sys::{RawImage, Shape};
@@ -146,6 +145,8 @@ pub(crate) struct State {
     pub(crate) number: u64,
     pub(crate) life: Option<Arc<Life>>,
     pub(crate) phase: Phase,
+    /// A move has taken its life, and the next has not begun.
+    pub(crate) drained: bool,
     /// Why this life has a client of its own.
     pub(crate) own_client: Option<Reason>,
     /// Times that it was opened again, as a client was cut off or a move failed.
@@ -168,16 +169,17 @@ pub(crate) struct State {
     /// Why the last life but this one ended.
     reopened_why: Option<String>,
     /// Of an image that is gone, and may be opened again when someone asks for it.
-    left: Option<Former>,
+    left: Option<Vec<String>>,
     pub(crate) claim: Option<Arc<Claim>>,
 }
 
 impl State {
-    /// The last life that is over: queues submit nothing to it. That of an image that moves comes back, or another one does.
-    pub(crate) fn over(&self) -> u64 {
-        match self.life {
-            None if self.phase != Phase::Moving => self.number,
-            _ => self.number - 1,
+    /// Returns whether it has no life, and waits for the cluster to have another.
+    fn is_out_of_reach(&self) -> bool {
+        match self.phase {
+            Phase::Moving => self.drained,
+            Phase::Fencing | Phase::Reopening => true,
+            Phase::Serving | Phase::Gone | Phase::Closed => false,
         }
     }
 
@@ -626,10 +628,7 @@ impl Shared {
             self.give_up(&self.cache_lost(), None);
             return;
         }
-        let former = Former {
-            clients: vec![client.address.clone()],
-            cut_off: true,
-        };
+        let former = vec![client.address.clone()];
         // Who waits until little is left of clients that were cut off keeps none of them.
         let_go(client);
         self.open_again(&former);
@@ -694,7 +693,7 @@ impl Shared {
     }
 
     /// Opens the image again, until that is done, or is in vain. Blocks for as long as that takes.
-    pub(crate) fn open_again(self: &Arc<Self>, former: &Former) {
+    pub(crate) fn open_again(self: &Arc<Self>, former: &[String]) {
         let mut pause = RETRY.0;
         while let Err(error) = self.try_open_again(former)
             && !error.is_final()
@@ -704,7 +703,7 @@ impl Shared {
     }
 
     /// Tries once to open the image again, if someone wants it still. It is given up after an error that is final.
-    fn try_open_again(self: &Arc<Self>, former: &Former) -> Result<(), CephError> {
+    fn try_open_again(self: &Arc<Self>, former: &[String]) -> Result<(), CephError> {
         // Kept until the image is open, or is not going to be, also where the volume is closed meanwhile: nobody else in this process opens it
         // before that, who would take the lock of this client for that of an earlier life.
         let (claim, apart) = {
@@ -730,7 +729,7 @@ impl Shared {
             }
             Err(error) => {
                 if error.is_final() {
-                    self.give_up(&error, Some(former.clone()));
+                    self.give_up(&error, Some(former.to_vec()));
                 } else {
                     self.note(&format!("it cannot be opened again yet: {error}"));
                 }
@@ -758,7 +757,7 @@ impl Shared {
         let error = CephError::new(format!("{kind:?} of {name} failed"), id, errno);
         let text = error.to_string();
         let mut state = lock(&self.state);
-        if !matches!(state.phase, Phase::Serving | Phase::Moving) {
+        if state.lost || !matches!(state.phase, Phase::Serving | Phase::Moving) {
             // Why the image is out of reach says more.
             return;
         }
@@ -801,6 +800,7 @@ impl Shared {
             return false;
         }
         state.phase = Phase::Serving;
+        state.drained = false;
         state.number = number;
         state.life = Some(life);
         state.silence.opened(now);
@@ -820,7 +820,7 @@ impl Shared {
     }
 
     /// The image is gone; with what is left it may be opened again when someone asks for it.
-    fn give_up(&self, error: &CephError, left: Option<Former>) {
+    fn give_up(&self, error: &CephError, left: Option<Vec<String>>) {
         let mut text = error.to_string();
         if left.is_some() {
             text += "; when that is over, `weir volume retry` opens it again";
@@ -835,25 +835,32 @@ impl Shared {
             state.trouble = Some(Trouble { text, of: None });
             state.left = left;
         }
-        self.lose(&[Phase::Gone]);
+        self.lose(|state| state.phase == Phase::Gone);
     }
 
     /// The image was out of reach for too long: what comes fails until it is back.
     pub(crate) fn overdue(&self) {
-        self.lose(&[Phase::Fencing, Phase::Reopening]);
+        self.lose(State::is_out_of_reach);
     }
 
-    /// Says that the image is lost, where it is in one of these phases.
-    fn lose(&self, phases: &[Phase]) {
+    /// Says that the image is lost, where it is.
+    fn lose(&self, is_lost: impl FnOnce(&State) -> bool) {
         if lock(&self.state).lost {
             return;
         }
         let _telling = lock(&self.telling);
         let mut state = lock(&self.state);
-        if state.lost || !phases.contains(&state.phase) {
+        if state.lost || !is_lost(&state) {
             return;
         }
         state.lost = true;
+        if state.phase == Phase::Moving {
+            let text = format!(
+                "the image is lost while it moves: the cluster has not answered for {:?}; it comes back when that does",
+                self.options.fence_timeout
+            );
+            self.set_trouble(&mut state, text, None);
+        }
         state.unfenced = state.phase == Phase::Fencing;
         let unfenced = state.unfenced;
         drop(state);

@@ -12,6 +12,8 @@ use weir_testing::contract::{Kind, contract};
 use weir_testing::harness::{self, Client, Harness, seed};
 use weir_volume::{Access, OpenError, Registry, VolumeUrl};
 
+mod failures;
+
 const MIB: u64 = 1 << 20;
 /// Another gateway leaves word that it has the lock.
 const OTHER_SIGNS: &str = "metadata rbd/image weir.owner 1 b 10.9.9.9:0/1 gateway-b";
