@@ -1563,14 +1563,18 @@ impl QueuePair {
         slots.any(|slot| slot.outstanding > 0 && slot.namespace.as_ref().is_some_and(is_of))
     }
 
-    /// A request ended after the connection was lost: nobody is told.
-    pub(crate) fn discard(&mut self, completion: &Completion) {
+    /// A request ended after the connection was lost: no host is told. Where it was the last of its command, returns the command's
+    /// course, and its namespace.
+    pub(crate) fn discard(&mut self, completion: &Completion) -> Option<(Rc<Attached>, Run)> {
         let slot = self.request_ended(completion.token);
-        let entry = &self.slots[usize::from(slot)];
-        if let Some(namespace) = &entry.namespace {
-            let _ = namespace.queue.taken_late(completion.token);
-            namespace.queue.pump(self.now);
+        let entry = &mut self.slots[usize::from(slot)];
+        let namespace = entry.namespace.as_ref()?;
+        if let Some(taken) = namespace.queue.taken_late(completion.token) {
+            entry.course.spend(Stage::Queue, taken);
         }
+        entry.course.spend(Stage::Volume, self.now);
+        namespace.queue.pump(self.now);
+        (entry.outstanding == 0).then(|| (Rc::clone(namespace), Run::of(&entry.course)))
     }
 
     /// A request ended.
