@@ -887,9 +887,10 @@ impl Connection {
         self.tell_registry();
         let pool = shard.reactor.pool();
         self.framing.write(&mut self.queue, pool, &mut self.out);
-        // The end of a send ends a backlog; for buffers one has to look.
+        // The end of a send ends a backlog; for buffers, and for room that others have in the account, one has to look.
         let starved = self.blocked && !self.framing.is_backlogged(&self.queue);
-        if starved || self.queue.waits_for_buffer() {
+        let is_full = self.blocked && self.queue.is_full();
+        if starved || is_full || self.queue.waits_for_buffer() {
             if self.retry.deadline().is_none() {
                 self.retry.set(shard.reactor.now() + BUFFER_RETRY);
             }
