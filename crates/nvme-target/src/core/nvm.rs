@@ -466,8 +466,10 @@ impl QueuePair {
         self.submit(slot, CommandKind::Other, verify);
     }
 
-    /// The list of ranges that a command brought, in one piece.
+    /// Takes the list of ranges that a command brought, in one piece. A reserve that has the list is lent for good: what the command's
+    /// requests bring back is other memory.
     fn take_list(&mut self, slot: SlotIndex) -> View {
+        self.slot(slot).reserve = false;
         let mut views = self.take_data(slot);
         assert_eq!(views.len(), 1, "a list is received into one buffer");
         views.pop().expect("just counted")
