@@ -736,6 +736,27 @@ fn an_aborted_copy_leaves_nothing_of_a_volumes_as_the_reserve() {
     assert_eq!(bench.queue.in_flight(), 0);
 }
 
+/// A read that a volume gives back without data, or with less than was asked for, is not written, and is not the end of a write.
+#[test]
+fn a_copy_ends_where_a_read_is_not_whole() {
+    let short = View::zeroes(512 * (COPY_BLOCKS as usize - 1)).collect();
+    for buffers in [ReadBuffers::Lend, ReadBuffers::Filled(short)] {
+        let (mut bench, mut peer) = (Bench::new(Setup::PLAIN), Peer::new(false));
+        peer.read(&bench.feed(&icreq(false)).expect("a good host"));
+        let mut input = bench.received(&copy_capsule(1));
+        bench.round(&mut input).expect("a good host");
+        drop(input);
+        bench.answer_read(buffers);
+        assert!(bench.requests.borrow().is_empty(), "nothing is written");
+        let sent = bench.feed(&[]).expect("a good host");
+        assert!(peer.read(&sent).is_empty());
+        let status = Status::INTERNAL_ERROR.with_more().bits();
+        assert_eq!(peer.answers, BTreeMap::from([(1, status)]));
+        assert_eq!(bench.queue.in_flight(), 0);
+        assert_eq!(bench.counters.failed_commands.get(), 1);
+    }
+}
+
 #[test]
 fn data_that_may_never_come_does_not_keep_receives_short() {
     let (mut bench, mut peer) = (Bench::new(Setup::PLAIN), Peer::new(false));
