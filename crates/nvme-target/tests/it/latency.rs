@@ -337,6 +337,35 @@ fn an_aborted_command_only_queued() {
     });
 }
 
+/// The last completion of a connection, which it takes together with what ends it, may make room on the volume for others.
+#[test]
+fn the_last_completion_of_a_connection_makes_room_for_others() {
+    let config = TargetConfig {
+        volume_queue_depth: 1,
+        ..TargetConfig::default()
+    };
+    run(1, config, async |world| {
+        let mut other = world.queue(1, HostOptions::default()).await;
+        // Whether a completion and what was received are taken in one round is the seed's affair.
+        for qid in 2..10 {
+            let mut ends = world.queue(qid, HostOptions::default()).await;
+            let sqe = read(0, 1).sqe(0, 1, SglDescriptor::NONE);
+            ends.submit(sqe, &[], BLOCK_BYTES).await.expect("connected");
+            let waits = other.submit(sqe, &[], BLOCK_BYTES).await;
+            world.reactor.sleep(READ).await;
+            // Nothing that begins like this is a PDU. It comes at the moment at which the read ends.
+            ends.send_bytes(&[0xff; 64]).await.expect("connected");
+            let began = world.reactor.now();
+            let (cqe, _) = other
+                .answer(waits.expect("connected"))
+                .await
+                .expect("connected");
+            assert!(cqe.status.is_success(), "{:?}", cqe.status);
+            assert!(world.reactor.now() - began <= 2 * NETWORK + READ);
+        }
+    });
+}
+
 /// A host that does not take its answer: more than the socket holds waits.
 #[test]
 fn a_host_that_does_not_read_is_time_on_the_wire() {
@@ -523,7 +552,7 @@ fn commands_of_lost_connections_count_for_their_volume() {
     });
 }
 
-/// So does one that the volume has done, and whose answer the host does not take before it is gone.
+/// Commands that the volume has done count for it, though their host does not take the answers before it is gone.
 #[test]
 fn answers_that_do_not_leave_count_for_their_volume() {
     const READS: u64 = 4;
@@ -548,7 +577,7 @@ fn answers_that_do_not_leave_count_for_their_volume() {
     });
 }
 
-/// What is counted for a volume stays when one of its namespaces goes, when the last one goes, and when their subsystem does.
+/// Counts of a volume stay when one of its namespaces goes, when the last one goes, and when their subsystem does.
 #[test]
 fn a_volumes_counts_outlive_its_namespaces() {
     let (guard, served) = slow_volume();
