@@ -235,7 +235,7 @@ impl Slot {
 
     /// Finds a buffer for all the data that it brings, where there is one now: in the landing that its volume wishes, else in the
     /// reactor's pool.
-    #[inline]
+    #[inline(always)]
     fn find_buffer(&mut self, landing: Landing, env: &Env<'_>) -> bool {
         self.incoming = match landing {
             // Most often the volume has no wish.
@@ -257,7 +257,7 @@ impl Slot {
     }
 
     /// The place in which its volume wishes the data to be received. Data that is not for a volume is received into the pool.
-    #[inline]
+    #[inline(always)]
     fn find_landing(&self) -> Option<Landing> {
         match self.work.space() {
             Space::Volume { lba, blocks } => Some(self.queue().landing(lba, blocks)),
@@ -809,7 +809,7 @@ impl QueuePair {
 
     /// Finds buffers for data that commands of one length bring, by the bounds and in turn: for all of them or for none. The halves of
     /// a fused pair are asked for together, for each of them could have what the other, or another pair's, waits for.
-    #[inline]
+    #[inline(always)]
     fn take_buffers(&mut self, slots: &[SlotIndex], env: &Env<'_>) -> bool {
         if !self.may_take_buffers {
             self.lack = Lack::Buffer;
