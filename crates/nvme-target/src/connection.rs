@@ -887,9 +887,10 @@ impl Connection {
         self.tell_registry();
         let pool = shard.reactor.pool();
         self.framing.write(&mut self.queue, pool, &mut self.out);
-        // The end of a send ends a backlog; for buffers one has to look.
+        // The end of a send ends a backlog; for buffers, and for room that others have in the account, one has to look.
         let starved = self.blocked && !self.framing.is_backlogged(&self.queue);
-        if starved || self.queue.waits_for_buffer() {
+        let is_full = self.blocked && self.queue.is_full();
+        if starved || is_full || self.queue.waits_for_buffer() {
             if self.retry.deadline().is_none() {
                 self.retry.set(shard.reactor.now() + BUFFER_RETRY);
             }
@@ -1397,6 +1398,14 @@ impl Connection {
         let announcement = announce_end(&self.scene.shard, &self.entry);
         self.queue.withdraw_all(&announcement);
         self.note_revoked();
+        let Scene {
+            shard, namespaces, ..
+        } = &self.scene;
+        self.framing.give_up(&mut self.queue, |run| {
+            if let Some(attached) = namespaces.get(run.nsid()) {
+                shard.record_lost(attached, run);
+            }
+        });
         // Its last completions may have made room for requests of others, which nobody else would submit.
         self.queue.set_now(self.now());
         self.queue.pump();
@@ -1410,6 +1419,8 @@ impl Connection {
         while let Poll::Ready(message) = self.entry.handle.mailbox.poll_next(context) {
             self.message_too_late(message);
         }
+        // The host may be slow to leave: its volumes are not to look slow for that.
+        while self.take_late_completion(context) {}
         if self.timer.poll_elapsed(context).is_ready() {
             return Poll::Ready(Outcome::Ended(ending.end()));
         }
@@ -1454,17 +1465,25 @@ impl Connection {
         while self.queue.is_running() {
             if let Poll::Ready(message) = self.entry.handle.mailbox.poll_next(context) {
                 self.message_too_late(message);
-                continue;
-            }
-            let Poll::Ready(completion) = self.entry.completions.poll_pop(context) else {
+            } else if !self.take_late_completion(context) {
                 return Poll::Pending;
-            };
-            self.queue.set_now(self.now());
-            self.queue.discard(&completion);
-            self.note_revoked();
-            self.scene.shard.pump_all();
+            }
         }
         Poll::Ready(())
+    }
+
+    /// Takes a completion that nobody waits for any more, if there is one.
+    fn take_late_completion(&mut self, context: &mut Context<'_>) -> bool {
+        let Poll::Ready(completion) = self.entry.completions.poll_pop(context) else {
+            return false;
+        };
+        self.queue.set_now(self.now());
+        if let Some((attached, run)) = self.queue.discard(&completion) {
+            self.scene.shard.record_lost(&attached, &run);
+        }
+        self.note_revoked();
+        self.scene.shard.pump_all();
+        true
     }
 
     /// Throws away what still comes; whether the peer has closed.

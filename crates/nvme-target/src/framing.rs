@@ -231,6 +231,12 @@ impl Framing {
         std::mem::take(&mut self.sending).bytes
     }
 
+    /// Ends the connection's record: yields the courses of the commands of `queue` whose answers have not left.
+    pub(crate) fn give_up(&mut self, queue: &mut QueuePair, mut each: impl FnMut(&Run)) {
+        self.runs.drain(&mut each);
+        queue.runs().drain(each);
+    }
+
     /// Whether so many answers wait to be sent that no command is taken until the host has read some. A host within its queue
     /// depth does not get here.
     pub(crate) fn is_backlogged(&self, queue: &QueuePair) -> bool {

@@ -382,6 +382,14 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// A command by itself.
+    pub(crate) fn of(course: &Course) -> Self {
+        Run {
+            course: *course,
+            count: 1,
+        }
+    }
+
     pub(crate) fn nsid(&self) -> u32 {
         self.course.nsid
     }
@@ -409,8 +417,7 @@ impl Runs {
             run.count += 1;
             return;
         }
-        let course = *course;
-        self.runs.push(Run { course, count: 1 });
+        self.runs.push(Run::of(course));
         *latest = self.runs.len();
     }
 

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weir_block::{Router, Volume};
@@ -14,7 +14,7 @@ use crate::account::{Account, Turns};
 use crate::connection::{Entry, Message};
 use crate::core::DiscoveryLogs;
 use crate::counters::ConnectionCounters;
-use crate::latency::Latency;
+use crate::latency::{Latency, Run};
 use crate::snapshot::{Namespace, Snapshot};
 use crate::target::{Revoked, TargetShared, Waiting};
 use crate::volumes::{Attached, Namespaces, VolumeQueue};
@@ -41,15 +41,23 @@ type SharedLatency = Rc<RefCell<Latency>>;
 pub(crate) type NamespaceKey = (Nqn, u32);
 
 /// Identity of a volume while somebody holds it.
-type VolumeKey = usize;
+pub(crate) type VolumeKey = usize;
 
-fn key_of(volume: &Arc<dyn Volume>) -> VolumeKey {
+pub(crate) fn key_of(volume: &Arc<dyn Volume>) -> VolumeKey {
     Arc::as_ptr(volume).cast::<()>() as usize
 }
 
 fn queue_of(queues: &[(VolumeKey, Rc<VolumeQueue>)], key: VolumeKey) -> Option<Rc<VolumeQueue>> {
     let found = queues.iter().find(|(other, _)| *other == key);
     found.map(|(_, queue)| Rc::clone(queue))
+}
+
+/// Latencies of a volume that are in no histogram of a namespace that is served: of its removed namespaces, and of commands whose
+/// connection was lost.
+struct VolumeRecord {
+    /// Keeps its address from becoming another volume's.
+    volume: Weak<dyn Volume>,
+    latency: Latency,
 }
 
 /// A listener on this reactor; dropped, it stops listening.
@@ -74,6 +82,8 @@ pub(crate) struct Shard {
     attached: RefCell<HashMap<Nqn, Vec<Rc<Attached>>>>,
     /// Latencies of the removed namespaces of subsystems that are served.
     retired: RefCell<HashMap<Nqn, Latency>>,
+    /// As long as somebody holds the volume.
+    volume_records: RefCell<HashMap<VolumeKey, VolumeRecord>>,
     pub(crate) connections: RefCell<BTreeMap<u64, Rc<Entry>>>,
     pub(crate) listeners: RefCell<BTreeMap<u64, Listening>>,
     /// Connections that were accepted and wait until they may be served.
@@ -113,6 +123,7 @@ impl Shard {
             queues: RefCell::default(),
             attached: RefCell::default(),
             retired: RefCell::default(),
+            volume_records: RefCell::default(),
             connections: RefCell::default(),
             listeners: RefCell::default(),
             stopped: Cell::new(false),
@@ -197,21 +208,49 @@ impl Shard {
         self.changed()
     }
 
-    /// Keeps what was recorded of namespaces that are served no more, so that a subsystem's counts only grow.
+    /// Keeps what was recorded of namespaces that are served no more, so that the counts of a subsystem and of a volume only grow.
     fn retire(&self, before: &HashMap<Nqn, Vec<Rc<Attached>>>) {
         let served = self.attached.borrow();
         let mut retired = self.retired.borrow_mut();
         retired.retain(|nqn, _| served.contains_key(nqn));
+        self.volume_records
+            .borrow_mut()
+            .retain(|_, record| record.volume.strong_count() > 0);
         for (nqn, namespaces) in before {
-            let Some(now) = served.get(nqn) else { continue };
-            let kept: HashSet<_> = now.iter().map(|one| Rc::as_ptr(&one.latency)).collect();
+            let now = served.get(nqn);
+            let still_served = now.into_iter().flatten();
+            let kept: HashSet<_> = still_served.map(|one| Rc::as_ptr(&one.latency)).collect();
             for gone in namespaces {
                 let latency = gone.latency.borrow();
-                if !latency.is_empty() && !kept.contains(&Rc::as_ptr(&gone.latency)) {
+                if latency.is_empty() || kept.contains(&Rc::as_ptr(&gone.latency)) {
+                    continue;
+                }
+                self.record_of(&gone.namespace.counted, |record| record.merge(&latency));
+                if now.is_some() {
                     retired.entry(nqn.clone()).or_default().merge(&latency);
                 }
             }
         }
+    }
+
+    /// Adds to the record of a volume.
+    fn record_of(&self, volume: &Arc<dyn Volume>, add: impl FnOnce(&mut Latency)) {
+        let mut records = self.volume_records.borrow_mut();
+        let record = records
+            .entry(key_of(volume))
+            .or_insert_with(|| VolumeRecord {
+                volume: Arc::downgrade(volume),
+                latency: Latency::default(),
+            });
+        add(&mut record.latency);
+    }
+
+    /// Records commands on a namespace whose connection was lost. They are in no count of answered commands.
+    pub(crate) fn record_lost(&self, attached: &Attached, run: &Run) {
+        let now = self.reactor.now();
+        self.record_of(&attached.namespace.counted, |record| {
+            record.record(run, now);
+        });
     }
 
     /// Where the time of namespaces' commands went on this reactor: of one namespace, or of all.
@@ -256,6 +295,18 @@ impl Shard {
             (nqn.clone(), latency)
         });
         all.collect()
+    }
+
+    /// Latencies of volumes on this reactor, those of removed namespaces and of lost connections included. A volume may be there
+    /// several times.
+    pub(crate) fn volume_latencies(&self) -> Vec<(VolumeKey, Latency)> {
+        let (served, records) = (self.attached.borrow(), self.volume_records.borrow());
+        let served = served.values().flatten().map(|attached| {
+            let key = key_of(&attached.namespace.counted);
+            (key, attached.latency.borrow().clone())
+        });
+        let records = records.iter().map(|(&key, one)| (key, one.latency.clone()));
+        served.chain(records).collect()
     }
 
     /// The latencies of a subsystem's namespaces as they are served now: UUIDs and histograms by NSID.

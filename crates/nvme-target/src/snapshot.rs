@@ -135,6 +135,9 @@ pub struct Namespace {
     pub nsid: u32,
     /// What it stores in. It checks its own bounds and splits what is too long, as the guard of weir-volume does.
     pub volume: Arc<dyn Volume>,
+    /// The volume that its latencies are counted for: `volume`, or the one below it where each of several namespaces has a wrapper
+    /// of its own.
+    pub counted: Arc<dyn Volume>,
     /// UUID, stable.
     pub uuid: [u8; 16],
     /// NGUID, stable and not zero.
@@ -157,6 +160,7 @@ impl Namespace {
     pub fn new(nsid: u32, volume: Arc<dyn Volume>, uuid: [u8; 16]) -> Self {
         Namespace {
             nsid,
+            counted: Arc::clone(&volume),
             volume,
             uuid,
             nguid: uuid,

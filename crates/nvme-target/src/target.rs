@@ -21,7 +21,7 @@ use crate::core::ControllerKind;
 use crate::counters::{ConnectionCounters, IoCounters, IoTotals};
 use crate::latency::Latency;
 use crate::registry::{Handle, Registry};
-use crate::shard::{Inbox, Listening, Shard, Work};
+use crate::shard::{Inbox, Listening, Shard, Work, key_of};
 use crate::snapshot::Snapshot;
 
 /// For how long a listener rests after an error that passes, such as no more descriptors.
@@ -819,6 +819,22 @@ impl Target {
     pub async fn subsystem_latencies(&self) -> BTreeMap<Nqn, Latency> {
         self.gather_latencies(|shard: &Rc<Shard>| shard.subsystem_latencies())
             .await
+    }
+
+    /// Latencies of each of these volumes, through all namespaces whose [`Namespace::counted`] it is or was. They only grow while
+    /// somebody holds the volume.
+    ///
+    /// Commands whose connection was lost are among them from when the volume has done them. They say how long the volume took
+    /// ([`Stage::Volume`]), and nothing of an answer.
+    ///
+    /// [`Namespace::counted`]: crate::Namespace::counted
+    /// [`Stage::Volume`]: crate::Stage::Volume
+    pub async fn volume_latencies(&self, volumes: &[Arc<dyn Volume>]) -> Vec<Latency> {
+        let all = self
+            .gather_latencies(|shard: &Rc<Shard>| shard.volume_latencies())
+            .await;
+        let of_volume = |volume| all.get(&key_of(volume)).cloned().unwrap_or_default();
+        volumes.iter().map(of_volume).collect()
     }
 
     /// Sums what the reactors tell. One that has stopped tells nothing.

@@ -466,8 +466,10 @@ impl QueuePair {
         self.submit(slot, CommandKind::Other, verify);
     }
 
-    /// The list of ranges that a command brought, in one piece.
+    /// Takes the list of ranges that a command brought, in one piece. A reserve that has the list is lent for good: what the command's
+    /// requests bring back is other memory.
     fn take_list(&mut self, slot: SlotIndex) -> View {
+        self.slot(slot).reserve = false;
         let mut views = self.take_data(slot);
         assert_eq!(views.len(), 1, "a list is received into one buffer");
         views.pop().expect("just counted")
@@ -591,29 +593,37 @@ impl QueuePair {
         self.finish(slot, status);
     }
 
-    fn copy_completed(&mut self, slot: SlotIndex, operation: Operation) {
+    fn copy_completed(&mut self, slot: SlotIndex, operation: Operation, env: &Env<'_>) {
         let entry = self.slot(slot);
+        let shift = entry.block_shift();
         let Work::Copying(progress) = &mut entry.work else {
             unreachable!("a copy in progress")
         };
-        if let Operation::Read {
-            buffers: ReadBuffers::Filled(data),
-            ..
-        } = operation
-        {
-            if let Some(status) = entry.revoked {
-                return self.end_copy(slot, status);
+        let data = match operation {
+            Operation::Read {
+                buffers: ReadBuffers::Filled(data),
+                ..
+            } if views_len(&data) == (progress.step as usize) << shift => data,
+            Operation::Read { .. } => {
+                // Not all that was read: there is nothing to write that would be right.
+                env.counters.failed_commands.add(1);
+                return self.end_copy(slot, Status::INTERNAL_ERROR);
             }
-            let write = Operation::Write {
-                lba: progress.destination,
-                blocks: progress.step,
-                data,
-                fua: progress.fua,
-            };
-            return self.submit(slot, CommandKind::Other, write);
+            _ => {
+                progress.advance();
+                return self.copy_step(slot);
+            }
+        };
+        if let Some(status) = entry.revoked {
+            return self.end_copy(slot, status);
         }
-        progress.advance();
-        self.copy_step(slot);
+        let write = Operation::Write {
+            lba: progress.destination,
+            blocks: progress.step,
+            data,
+            fua: progress.fua,
+        };
+        self.submit(slot, CommandKind::Other, write);
     }
 
     /// A request of a command of an I/O queue ended.
@@ -699,7 +709,7 @@ impl QueuePair {
         }
         let status = entry.status;
         match completion.result {
-            Ok(()) => self.copy_completed(slot, completion.operation),
+            Ok(()) => self.copy_completed(slot, completion.operation, env),
             Err(_) => self.end_copy(slot, status),
         }
     }

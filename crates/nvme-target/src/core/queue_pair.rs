@@ -235,7 +235,7 @@ impl Slot {
 
     /// Finds a buffer for all the data that it brings, where there is one now: in the landing that its volume wishes, else in the
     /// reactor's pool.
-    #[inline]
+    #[inline(always)]
     fn find_buffer(&mut self, landing: Landing, env: &Env<'_>) -> bool {
         self.incoming = match landing {
             // Most often the volume has no wish.
@@ -257,7 +257,7 @@ impl Slot {
     }
 
     /// The place in which its volume wishes the data to be received. Data that is not for a volume is received into the pool.
-    #[inline]
+    #[inline(always)]
     fn find_landing(&self) -> Option<Landing> {
         match self.work.space() {
             Space::Volume { lba, blocks } => Some(self.queue().landing(lba, blocks)),
@@ -809,7 +809,7 @@ impl QueuePair {
 
     /// Finds buffers for data that commands of one length bring, by the bounds and in turn: for all of them or for none. The halves of
     /// a fused pair are asked for together, for each of them could have what the other, or another pair's, waits for.
-    #[inline]
+    #[inline(always)]
     fn take_buffers(&mut self, slots: &[SlotIndex], env: &Env<'_>) -> bool {
         if !self.may_take_buffers {
             self.lack = Lack::Buffer;
@@ -1563,14 +1563,18 @@ impl QueuePair {
         slots.any(|slot| slot.outstanding > 0 && slot.namespace.as_ref().is_some_and(is_of))
     }
 
-    /// A request ended after the connection was lost: nobody is told.
-    pub(crate) fn discard(&mut self, completion: &Completion) {
+    /// A request ended after the connection was lost: no host is told. Where it was the last of its command, returns the command's
+    /// course, and its namespace.
+    pub(crate) fn discard(&mut self, completion: &Completion) -> Option<(Rc<Attached>, Run)> {
         let slot = self.request_ended(completion.token);
-        let entry = &self.slots[usize::from(slot)];
-        if let Some(namespace) = &entry.namespace {
-            let _ = namespace.queue.taken_late(completion.token);
-            namespace.queue.pump(self.now);
+        let entry = &mut self.slots[usize::from(slot)];
+        let namespace = entry.namespace.as_ref()?;
+        if let Some(taken) = namespace.queue.taken_late(completion.token) {
+            entry.course.spend(Stage::Queue, taken);
         }
+        entry.course.spend(Stage::Volume, self.now);
+        namespace.queue.pump(self.now);
+        (entry.outstanding == 0).then(|| (Rc::clone(namespace), Run::of(&entry.course)))
     }
 
     /// A request ended.

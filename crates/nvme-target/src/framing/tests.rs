@@ -13,7 +13,7 @@ use weir_block::{
     Volume, VolumeError, Watcher,
 };
 use weir_memory::{Pool, Segments};
-use weir_nvme::command::{Blocks, ConnectData, NvmCommand};
+use weir_nvme::command::{Blocks, ConnectData, CopyCommand, CopyRange, NvmCommand};
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::sqe::Fuse;
 use weir_nvme::tcp::DataPdu;
@@ -667,6 +667,94 @@ fn what_a_volume_does_not_take_is_not_kept_where_it_was_received() {
     }
     assert_eq!(order, [3, 4, 5, 6]);
     assert_eq!(bench.queue.in_flight(), 0);
+}
+
+/// The capsule of a Copy of the first 32 KiB, with its list of ranges in it.
+fn copy_capsule(cid: u16) -> Vec<u8> {
+    let copy = NvmCommand::Copy(CopyCommand {
+        destination_lba: 512,
+        ranges: 1,
+        ..CopyCommand::default()
+    });
+    let mut bytes = with_data(&copy, cid, Fuse::Normal, CopyRange::SIZE as u32);
+    bytes[72..].copy_from_slice(&CopyRange::new(0, COPY_BLOCKS).encode());
+    bytes
+}
+
+const COPY_BLOCKS: u32 = 64;
+
+impl Bench {
+    /// Answers the request that came last, a read, with these buffers.
+    fn answer_read(&mut self, buffers: ReadBuffers) {
+        let request = self.requests.borrow_mut().pop_back().expect("a request");
+        let Operation::Read { lba, blocks, .. } = request.operation else {
+            panic!("{request:?} is no read")
+        };
+        let operation = Operation::Read {
+            lba,
+            blocks,
+            buffers,
+        };
+        let completion = Completion {
+            token: request.token,
+            result: Ok(()),
+            operation,
+        };
+        self.with_env(|_, queue, _, env| queue.completed(completion, env));
+        self.queue.pump();
+    }
+}
+
+/// The memory that a volume lends to a Copy could be the reserve: it is of the pool, and long enough.
+#[test]
+fn an_aborted_copy_leaves_nothing_of_a_volumes_as_the_reserve() {
+    let mut bench = Bench::new(Setup {
+        depth: 1,
+        ..Setup::PLAIN
+    });
+    bench.feed(&icreq(false)).expect("a good host");
+    let used = |bench: &Bench| bench.pool.usage().used_bytes;
+    let before = used(&bench);
+    // Others have their turn at buffers: its list is received into the reserve.
+    bench.queue.set_turns(false, true);
+    let mut input = bench.received(&copy_capsule(1));
+    bench.round(&mut input).expect("a good host");
+    assert_eq!(used(&bench), before, "the reserve");
+    // A flush is before its write.
+    let flush = NvmCommand::Flush.sqe(2, 1, SglDescriptor::NONE);
+    let mut input = bench.received(&capsule(&flush.encode(), 0, false));
+    bench.round(&mut input).expect("a good host");
+    drop(input);
+    let lent = bench.pool.segment(COPY_BLOCKS as usize * 512);
+    let mut data = Views::new();
+    data.push(lent.expect("there is room").freeze());
+    bench.answer_read(ReadBuffers::Filled(data));
+    assert!(bench.queue.abort(1), "its write was not begun");
+    bench.queue.restore_reserve(&bench.pool, 8192);
+    assert_eq!(used(&bench), before);
+    assert!(bench.answer_one());
+    assert_eq!(bench.queue.in_flight(), 0);
+}
+
+/// A read that a volume gives back without data, or with less than was asked for, is not written, and is not the end of a write.
+#[test]
+fn a_copy_ends_where_a_read_is_not_whole() {
+    let short = View::zeroes(512 * (COPY_BLOCKS as usize - 1)).collect();
+    for buffers in [ReadBuffers::Lend, ReadBuffers::Filled(short)] {
+        let (mut bench, mut peer) = (Bench::new(Setup::PLAIN), Peer::new(false));
+        peer.read(&bench.feed(&icreq(false)).expect("a good host"));
+        let mut input = bench.received(&copy_capsule(1));
+        bench.round(&mut input).expect("a good host");
+        drop(input);
+        bench.answer_read(buffers);
+        assert!(bench.requests.borrow().is_empty(), "nothing is written");
+        let sent = bench.feed(&[]).expect("a good host");
+        assert!(peer.read(&sent).is_empty());
+        let status = Status::INTERNAL_ERROR.with_more().bits();
+        assert_eq!(peer.answers, BTreeMap::from([(1, status)]));
+        assert_eq!(bench.queue.in_flight(), 0);
+        assert_eq!(bench.counters.failed_commands.get(), 1);
+    }
 }
 
 #[test]

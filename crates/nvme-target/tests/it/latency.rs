@@ -6,19 +6,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::*;
+use crate::slow::SlowVolume;
 use weir_block::Volume;
 use weir_nvme::command::{Abort, AdminCommand, Blocks, NvmCommand};
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::{Nqn, Sqe};
-use weir_nvme_target::{CommandKind, Latency, QueueInfo, Stage, Target, TargetConfig, TargetStats};
+use weir_nvme_target::{
+    CommandKind, Latency, Namespace, QueueInfo, Stage, Subsystem, Target, TargetConfig, TargetStats,
+};
 use weir_reactor::sim::{Config, Faults, Simulation, seed_from_env_or_random};
 use weir_reactor::{Reactor, Remote};
-use weir_volume::{Access, Guard, GuardConfig, Registry};
+use weir_volume::{Access, Guard, GuardConfig, LimitedVolume, Limits, Registry};
 
 const NETWORK: Duration = Duration::from_millis(1);
 const READ: Duration = Duration::from_millis(7);
 const WRITE: Duration = Duration::from_millis(11);
 const SYNC: Duration = Duration::from_millis(13);
+const SLOW: Duration = Duration::from_millis(50);
 const NONE: Duration = Duration::ZERO;
 const BLOCK: usize = 4096;
 const BLOCK_BYTES: u32 = BLOCK as u32;
@@ -74,6 +78,25 @@ impl World {
         all.remove(&(nqn(SUBSYSTEM), 1)).expect("it is served")
     }
 
+    /// Time of reads at this volume, and their number.
+    async fn reads_of(&self, volume: &Arc<Guard>) -> (Duration, u64) {
+        let volume: Arc<dyn Volume> = volume.clone();
+        let latency = self.target.volume_latencies(&[volume]).await.remove(0);
+        let reads = latency.kind(CommandKind::Read);
+        reads.map_or((NONE, 0), |reads| {
+            let times = reads.stage(Stage::Volume);
+            (Duration::from_nanos(times.sum_ns()), times.count())
+        })
+    }
+
+    /// Waits until no connection is left but the admin queue's.
+    async fn last_queue_ended(&self) {
+        eventually(&self.reactor, "the end of I/O queues", async || {
+            self.target.stats().connections == 1
+        })
+        .await;
+    }
+
     async fn of_subsystem(&self) -> Latency {
         let mut all = self.target.subsystem_latencies().await;
         all.remove(&nqn(SUBSYSTEM)).expect("it is served")
@@ -86,12 +109,25 @@ fn run<F: Future<Output = ()>>(
     config: TargetConfig,
     test: impl FnOnce(World) -> F + 'static,
 ) {
+    let file = async |remotes: Vec<Remote>| subsystem(&[file_volume(&remotes[0]).await]);
+    run_serving(reactors, config, file, test);
+}
+
+/// Runs `test` in a world with a subsystem of choice.
+fn run_serving<F: Future<Output = ()>>(
+    reactors: u32,
+    config: TargetConfig,
+    served: impl AsyncFnOnce(Vec<Remote>) -> Subsystem + 'static,
+    test: impl FnOnce(World) -> F + 'static,
+) {
     let simulation = exact_simulation();
     let remotes = start_reactors(&simulation, reactors);
     let server = simulation.address(SERVER);
     simulation.run(CLIENT, move |reactor| async move {
-        let volume = file_volume(&remotes[0]).await;
-        let (target, address) = serve(remotes, config, &[volume], server).await;
+        let subsystem = served(remotes.clone()).await;
+        let (target, address) = serve(remotes, config, &[], server).await;
+        let snapshot = snapshot(2, vec![subsystem], address);
+        target.apply(snapshot).await.expect("applied");
         let options = HostOptions::default();
         let (admin, controller) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
         test(World {
@@ -301,6 +337,35 @@ fn an_aborted_command_only_queued() {
     });
 }
 
+/// The last completion of a connection, which it takes together with what ends it, may make room on the volume for others.
+#[test]
+fn the_last_completion_of_a_connection_makes_room_for_others() {
+    let config = TargetConfig {
+        volume_queue_depth: 1,
+        ..TargetConfig::default()
+    };
+    run(1, config, async |world| {
+        let mut other = world.queue(1, HostOptions::default()).await;
+        // Whether a completion and what was received are taken in one round is the seed's affair.
+        for qid in 2..10 {
+            let mut ends = world.queue(qid, HostOptions::default()).await;
+            let sqe = read(0, 1).sqe(0, 1, SglDescriptor::NONE);
+            ends.submit(sqe, &[], BLOCK_BYTES).await.expect("connected");
+            let waits = other.submit(sqe, &[], BLOCK_BYTES).await;
+            world.reactor.sleep(READ).await;
+            // Nothing that begins like this is a PDU. It comes at the moment at which the read ends.
+            ends.send_bytes(&[0xff; 64]).await.expect("connected");
+            let began = world.reactor.now();
+            let (cqe, _) = other
+                .answer(waits.expect("connected"))
+                .await
+                .expect("connected");
+            assert!(cqe.status.is_success(), "{:?}", cqe.status);
+            assert!(world.reactor.now() - began <= 2 * NETWORK + READ);
+        }
+    });
+}
+
 /// A host that does not take its answer: more than the socket holds waits.
 #[test]
 fn a_host_that_does_not_read_is_time_on_the_wire() {
@@ -414,7 +479,7 @@ fn counts_outlive_connections_and_a_subsystems_its_namespaces() {
             let snapshot = snapshot(generation, vec![subsystem], world.address);
             world.target.apply(snapshot).await.expect("applied");
         };
-        apply(2, with.clone()).await;
+        apply(3, with.clone()).await;
         assert_eq!(
             world
                 .target
@@ -427,7 +492,7 @@ fn counts_outlive_connections_and_a_subsystems_its_namespaces() {
             expected
         );
         with.namespaces.remove(0);
-        apply(3, with.clone()).await;
+        apply(4, with.clone()).await;
         let left: Vec<(Nqn, u32)> = world
             .target
             .namespace_latencies(None)
@@ -435,10 +500,109 @@ fn counts_outlive_connections_and_a_subsystems_its_namespaces() {
             .into_keys()
             .collect();
         assert_eq!(left, [(nqn(SUBSYSTEM), 2)]);
-        apply(4, with).await;
+        apply(5, with).await;
         assert_eq!(
             sums(&world.of_subsystem().await, CommandKind::Read),
             expected
         );
+    });
+}
+
+/// A volume that takes [`SLOW`] for everything, and a subsystem with two namespaces, each of which has a wrapper of its own around it.
+fn slow_volume() -> (Arc<Guard>, Subsystem) {
+    let slow = SlowVolume::new(memory_volume("1M", BLOCK_BYTES));
+    slow.set_delay(SLOW);
+    let guard = Guard::new(slow, GuardConfig::default()).expect("a guard");
+    let namespace = |nsid| {
+        let volume = LimitedVolume::new(guard.clone(), Limits::default());
+        Namespace {
+            counted: guard.clone(),
+            ..Namespace::new(nsid, volume, [nsid as u8; 16])
+        }
+    };
+    let mut served = subsystem(&[]);
+    served.namespaces = (1..=2).map(namespace).collect();
+    (guard, served)
+}
+
+/// A command whose host gave up counts for the volume when the volume has done it, with the time that it took there and no other.
+#[test]
+fn commands_of_lost_connections_count_for_their_volume() {
+    let (guard, served) = slow_volume();
+    let serve = async move |_| served;
+    run_serving(1, TargetConfig::default(), serve, async move |world| {
+        for (index, breaks_rules) in [false, true].into_iter().enumerate() {
+            let mut queue = world.queue(1, HostOptions::default()).await;
+            let sqe = read(0, 1).sqe(0, 1, SglDescriptor::NONE);
+            queue.submit(sqe, &[], BLOCK_BYTES).await.expect("open");
+            world.reactor.sleep(SLOW / 5).await;
+            if breaks_rules {
+                // Nothing that begins like this is a PDU. The host is given time to take the answer, which is longer than the read's.
+                queue.send_bytes(&[0xff; 64]).await.expect("open");
+                world.reactor.sleep(2 * SLOW).await;
+            }
+            drop(queue);
+            world.last_queue_ended().await;
+            let count = index as u32 + 1;
+            let expected = (count * SLOW, u64::from(count));
+            assert_eq!(world.reads_of(&guard).await, expected);
+        }
+        let answered = world.of_namespace().await;
+        assert!(answered.kind(CommandKind::Read).is_none());
+    });
+}
+
+/// Commands that the volume has done count for it, though their host does not take the answers before it is gone.
+#[test]
+fn answers_that_do_not_leave_count_for_their_volume() {
+    const READS: u64 = 4;
+    let (guard, served) = slow_volume();
+    let serve = async move |_| served;
+    run_serving(1, TargetConfig::default(), serve, async move |world| {
+        let mut queue = world.queue(1, HostOptions::default()).await;
+        for _ in 0..READS {
+            let sqe = read(0, 256).sqe(0, 1, SglDescriptor::NONE);
+            queue.submit(sqe, &[], 1 << 20).await.expect("open");
+            world.reactor.sleep(2 * SLOW).await;
+        }
+        let left = world.of_namespace().await;
+        let left = left
+            .kind(CommandKind::Read)
+            .map_or(0, |reads| reads.count());
+        assert!(left < READS, "{left} answers left though nobody takes them");
+        drop(queue);
+        world.last_queue_ended().await;
+        let (_, count) = world.reads_of(&guard).await;
+        assert_eq!(count, READS);
+    });
+}
+
+/// Counts of a volume stay when one of its namespaces goes, when the last one goes, and when their subsystem does.
+#[test]
+fn a_volumes_counts_outlive_its_namespaces() {
+    let (guard, served) = slow_volume();
+    let with = served.clone();
+    let serve = async move |_| served;
+    run_serving(2, TargetConfig::default(), serve, async move |world| {
+        let mut queue = world.queue(1, HostOptions::default()).await;
+        for nsid in 1..=2 {
+            let (cqe, _) = queue.nvm(read(0, 1), nsid, &[], BLOCK_BYTES).await;
+            assert!(cqe.status.is_success(), "{:?}", cqe.status);
+        }
+        let expected = (2 * SLOW, 2);
+        assert_eq!(world.reads_of(&guard).await, expected);
+        for (generation, left) in [(3, Some(1)), (4, Some(0)), (5, None), (6, Some(2))] {
+            let subsystem = left.map(|left| {
+                let mut subsystem = with.clone();
+                subsystem.namespaces.truncate(left);
+                subsystem
+            });
+            let snapshot = snapshot(generation, subsystem.into_iter().collect(), world.address);
+            world.target.apply(snapshot).await.expect("applied");
+            let counted = world.reads_of(&guard).await;
+            assert_eq!(counted, expected, "with {left:?} namespaces");
+        }
+        let unknown = volume("null");
+        assert_eq!(world.reads_of(&unknown).await, (NONE, 0));
     });
 }

@@ -11,8 +11,9 @@ use crate::volumes::slow_subsystem;
 use weir_nvme::command::{
     AdminCommand, Blocks, ConnectData, CopyCommand, CopyRange, DatasetManagement,
     DatasetManagementRange, FabricsCommand, Identify, NvmCommand, PropertySet, PropertySize,
-    Verify,
+    SetFeatures, Verify,
 };
+use weir_nvme::feature::{FeatureId, HostBehaviorSupport};
 use weir_nvme::identify::Cns;
 use weir_nvme::property::Property;
 use weir_nvme::sgl::SglDescriptor;
@@ -579,6 +580,66 @@ fn a_copy_that_is_refused_for_want_of_room_holds_nobody_up() {
             })
             .await;
             drop(admin);
+        },
+    );
+}
+
+/// An admin command that has no room, because others have all of it, goes on when they have ended: nothing else would wake its
+/// connection, which waits for data that lies behind the command.
+#[test]
+fn an_admin_command_goes_on_when_others_have_made_room() {
+    const MOST: usize = 1 << 20;
+    let config = TargetConfig {
+        bytes_in_flight: MOST as u64,
+        ..TargetConfig::default()
+    };
+    with_target(
+        simulation(),
+        1,
+        config,
+        |reactor, target, address, _| async move {
+            let options = HostOptions::default();
+            let (mut admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
+            admin.options.in_capsule = 0;
+            let behavior = SetFeatures::new(FeatureId::HostBehaviorSupport, 0);
+            let set = AdminCommand::SetFeatures(behavior).sqe(0, SglDescriptor::NONE);
+            let data = HostBehaviorSupport::default().encode();
+            let set = admin.submit(set, &data, 0).await.expect("connected");
+            let asked = admin.receive_r2t().await;
+
+            // Others take the rest, and a short command that is alone on its queue a little more than there is.
+            let by_r2t = HostOptions {
+                in_capsule: 0,
+                ..options
+            };
+            let mut large = io_queue(&reactor, address, id, 1, by_r2t).await;
+            let mut small = io_queue(&reactor, address, id, 2, by_r2t).await;
+            let mut writes = Vec::new();
+            for (queue, length) in [(&mut large, MOST - 4096), (&mut small, 4096)] {
+                let write = NvmCommand::Write(Blocks::new(0, (length / BLOCK) as u32));
+                let sqe = write.sqe(0, 1, SglDescriptor::NONE);
+                let cid = queue.submit(sqe, &pattern(1, length), 0).await;
+                writes.push((cid.expect("connected"), queue.receive_r2t().await));
+            }
+            assert!(target.stats().reactors[0].bytes_in_flight > MOST as u64);
+
+            let identify = Identify::new(Cns::Controller, 0);
+            let identify = AdminCommand::Identify(identify).sqe(0, SglDescriptor::NONE);
+            let identify = admin.submit(identify, &[], 4096).await.expect("connected");
+            reactor.sleep(Duration::from_millis(100)).await;
+            for ((cid, r2t), queue) in writes.into_iter().zip([&mut large, &mut small]) {
+                queue.send_data(&r2t).await.expect("connected");
+                let (cqe, _) = queue.answer(cid).await.expect("connected");
+                assert!(cqe.status.is_success(), "{:?}", cqe.status);
+            }
+            let room = reactor.now();
+            let (cqe, _) = admin.answer(identify).await.expect("connected");
+            assert!(cqe.status.is_success(), "{:?}", cqe.status);
+            let waited = reactor.now() - room;
+            assert!(waited < Duration::from_millis(100), "for {waited:?}");
+            admin.send_data(&asked).await.expect("connected");
+            let (cqe, _) = admin.answer(set).await.expect("connected");
+            assert!(cqe.status.is_success(), "{:?}", cqe.status);
         },
     );
 }

@@ -1,18 +1,20 @@
 //! What reactors, target and volumes count, as metrics.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_block::OperationKind;
+use weir_block::{OperationKind, Volume};
 use weir_nvme::Nqn;
 use weir_nvme_target::{CommandKind, Histogram, IoTotals, Latency, ShardStats, Stage, TargetStats};
 use weir_volume::{KINDS, VolumeStatistics};
 
+use super::volumes::Open;
 use super::{ANSWER_TIME_MAX, ReactorEngine};
 use crate::engine::{EngineError, ReactorReport};
 use crate::metrics::{Family, Kind, Value};
+use crate::name::VolumeName;
 
 /// Bounds of the buckets of volumes' latencies that are shown, as powers of two of nanoseconds: 4 us to 34 s.
 const VOLUME_POWERS: RangeInclusive<u32> = 12..=35;
@@ -26,26 +28,22 @@ impl ReactorEngine {
         families.extend(of_target(&stats));
         families.push(of_limits(&stats));
         families.push(of_stages(&self.target.subsystem_latencies().await));
-        let latencies = self.target.namespace_latencies(None).await;
-        let open: Vec<_> = {
-            let books = self.books();
-            let mut by_guard: HashMap<_, Latency> = HashMap::new();
-            for ((nqn, nsid), served) in &books.served {
-                if let Some(latency) = latencies.get(&(nqn.wire().clone(), *nsid)) {
-                    let of_guard = by_guard.entry(Arc::as_ptr(served.guard()));
-                    of_guard.or_default().merge(latency);
-                }
-            }
-            let with_latency = |(name, open): (&_, &super::volumes::Open)| {
-                let latency = by_guard.remove(&Arc::as_ptr(&open.guard));
-                let name = ToString::to_string(name);
-                (name, open.guard.clone(), latency.unwrap_or_default())
-            };
-            books.volumes.iter().map(with_latency).collect()
+        let (names, guards): (Vec<_>, Vec<_>) = {
+            let volumes = &self.books().volumes;
+            let of_volume =
+                |(name, open): (&VolumeName, &Open)| (name.to_string(), open.guard.clone());
+            volumes.iter().map(of_volume).unzip()
+        };
+        let latencies = {
+            let counted: Vec<_> = guards
+                .iter()
+                .map(|guard| guard.clone() as Arc<dyn Volume>)
+                .collect();
+            self.target.volume_latencies(&counted).await
         };
         let mut volumes = Vec::new();
-        for (name, guard, latency) in open {
-            let block_bytes = u64::from(weir_block::Volume::geometry(&*guard).block_size.bytes());
+        for ((name, guard), latency) in names.into_iter().zip(guards).zip(latencies) {
+            let block_bytes = u64::from(guard.geometry().block_size.bytes());
             let asked = tokio::time::timeout(ANSWER_TIME_MAX, guard.statistics()).await;
             if let Ok(Some(statistics)) = asked {
                 volumes.push(VolumeCounts {
@@ -436,7 +434,7 @@ struct VolumeCounts {
     name: String,
     block_bytes: u64,
     statistics: VolumeStatistics,
-    /// Of the namespaces that serve it.
+    /// Of the namespaces that serve it, or did.
     latency: Latency,
 }
 
@@ -465,7 +463,7 @@ fn of_volumes(volumes: &[VolumeCounts]) -> Vec<Family> {
     let mut latency = Family::new(
         "weir_volume_latency_seconds",
         Histogram,
-        "Time that commands of the namespaces that serve it spent on the volume, by kind of command.",
+        "Time that commands spent on the volume, by kind of command; those of lost connections included.",
     );
     for volume in volumes {
         let name = ("volume", volume.name.as_str());

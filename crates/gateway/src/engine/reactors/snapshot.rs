@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
-use weir_block::Volume;
 use weir_nvme_target::{
     Allowed, AnaState, HostOptions, Namespace as Served, Port, Snapshot, Subsystem as Offered,
 };
@@ -53,10 +52,11 @@ fn offered(nqn: &Nqn, subsystem: &Subsystem, books: &Books) -> Offered {
 
 fn served(nqn: &Nqn, nsid: NonZeroU32, namespace: &Namespace, books: &Books) -> Option<Served> {
     let key = (nqn.clone(), nsid.get());
-    let volume: std::sync::Arc<dyn Volume> = books.served.get(&key)?.clone();
+    let volume = books.served.get(&key)?;
     Some(Served {
         nsid: nsid.get(),
-        volume,
+        volume: volume.clone(),
+        counted: volume.guard().clone(),
         uuid: namespace.uuid.into_bytes(),
         nguid: namespace.nguid.bytes(),
         eui64: namespace.eui64.bytes(),
