@@ -161,12 +161,8 @@ impl Registry {
     #[must_use]
     pub fn standard() -> Self {
         let mut registry = Registry::new();
-        registry.register("null", at_once(NullVolume::open));
-        registry.register("mem", at_once(MemVolume::open));
-        #[cfg(feature = "planted-faults")]
-        registry.register("planted", at_once(crate::planted::PlantedVolume::open));
-        #[cfg(feature = "planted-faults")]
-        registry.register("lying", at_once(crate::lying::LyingVolume::open));
+        registry.register_plain("null", NullVolume::open);
+        registry.register_plain("mem", MemVolume::open);
         registry.register(
             "file",
             Arc::new(|request| Box::pin(crate::file::open(request))),
@@ -224,6 +220,24 @@ impl Registry {
             "schemes are registered in lower case"
         );
         self.factories.insert(scheme.to_owned(), factory);
+    }
+
+    /// Adds a kind of volumes that need nothing but their URL, as [`Registry::register`].
+    ///
+    /// # Panics
+    /// When `scheme` is not a scheme in lower case.
+    pub fn register_plain<V: Volume + 'static>(
+        &mut self,
+        scheme: &str,
+        open: fn(&VolumeUrl, Access) -> Result<Arc<V>, UrlError>,
+    ) {
+        let opened = move |request: OpenRequest| -> Result<Arc<dyn Volume>, OpenError> {
+            Ok(open(&request.url, request.access)?)
+        };
+        self.register(
+            scheme,
+            Arc::new(move |request| Box::pin(std::future::ready(opened(request)))),
+        );
     }
 
     /// The schemes that it knows.
@@ -288,16 +302,4 @@ impl fmt::Debug for Registry {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_set().entries(self.schemes()).finish()
     }
-}
-
-/// A factory for volumes that need nothing but their URL.
-fn at_once<V: Volume + 'static>(
-    open: fn(&VolumeUrl, Access) -> Result<Arc<V>, UrlError>,
-) -> Factory {
-    Arc::new(move |request: OpenRequest| {
-        Box::pin(async move {
-            let volume: Arc<dyn Volume> = open(&request.url, request.access)?;
-            Ok(volume)
-        })
-    })
 }
