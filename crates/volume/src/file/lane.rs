@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_block::{Geometry, Landing, Operation, ReadBuffers, VolumeError};
-use weir_memory::{Segment, Segments, View, Views, segments_len, views_len};
+use weir_memory::{Segment, Segments, View, segments_len, views_len};
 use weir_reactor::{AllocateMode, FileKind, Handler, Key, LocalFile, Op, OpToken, Outcome, Output};
 
 use super::FileVolume;
 use crate::lane::{BackEnd, Lane, Turn, Work, holds_memory};
 use crate::support::{
-    TRANSFER_BYTES_MAX, compare_views, fill, freeze, pool_landing, pool_segments,
+    TRANSFER_BYTES_MAX, compare_views, copy_at, fill, freeze, pool_landing, pool_segments,
 };
 
 type Next = crate::lane::Next<Op>;
@@ -190,14 +190,13 @@ impl FileLane {
             Operation::Write { data, .. } => !data.iter().all(|view| is_aligned(view, alignment)),
             _ => true,
         };
-        let bounce = if is_bounced {
-            let Some(bounce) = self.bounce(turn, operation, bytes) else {
-                return Next::Wait;
-            };
-            bounce
-        } else {
-            Segments::new()
-        };
+        let mut bounce = Segments::new();
+        if is_bounced {
+            match self.bounce(turn, operation, bytes) {
+                Some(segments) => bounce = segments,
+                None => return Next::Wait,
+            }
+        }
         *step = Step::Transfer {
             bounced: is_bounced,
         };
@@ -214,7 +213,8 @@ impl FileLane {
                 file,
                 offset,
                 data: if is_bounced {
-                    copied_into(data, bounce)
+                    copy_at(data, &mut bounce, 0);
+                    freeze(bounce)
                 } else {
                     std::mem::take(data)
                 },
@@ -434,16 +434,6 @@ fn is_aligned(bytes: &[u8], alignment: usize) -> bool {
     (bytes.as_ptr() as usize).is_multiple_of(alignment) && bytes.len().is_multiple_of(alignment)
 }
 
-fn copied_into(views: &Views, mut segments: Segments) -> Views {
-    let mut from = 0;
-    for segment in &mut segments {
-        let part = weir_memory::slice_views(views, from, segment.len());
-        weir_memory::copy_views(&part, segment);
-        from += segment.len();
-    }
-    freeze(segments)
-}
-
 fn error_of(result: &io::Result<Output>) -> Option<VolumeError> {
     result.as_ref().err().map(VolumeError::from_io)
 }
@@ -477,8 +467,7 @@ fn after_transfer(
         }
         (Operation::Compare { data, .. }, Op::Read { into, .. }) => {
             full(&result, segments_len(&into))?;
-            let there: Views = into.into_iter().map(Segment::freeze).collect();
-            compare_views(data, &there)
+            compare_views(data, &freeze(into))
         }
         (Operation::Write { data, .. }, Op::Write { data: written, .. }) => {
             let done = full(&result, views_len(&written));

@@ -10,7 +10,7 @@ use weir_block::{Operation, OperationKind, ReadBuffers, VolumeError, compare_wri
 use weir_memory::{Segment, Segments, View, Views, slice_views};
 
 use super::lane::{Lane, Ticket};
-use crate::support::{TRANSFER_BYTES_MAX, compare_views, fill, freeze, pool_segments};
+use crate::support::{TRANSFER_BYTES_MAX, compare_views, copy_at, fill, freeze, pool_segments};
 use weir_reactor::Key;
 
 /// What can be done by other means where the volume below does not support it.
@@ -373,31 +373,4 @@ fn counted_from(error: VolumeError, start: u64) -> VolumeError {
         },
         error => error,
     }
-}
-
-/// Copies views into segments, from byte `at` on.
-fn copy_at(views: &[View], segments: &mut Segments, at: usize) {
-    let mut position = at;
-    for view in views {
-        let mut rest: &[u8] = view;
-        while !rest.is_empty() {
-            let (segment, from) = find(segments, position);
-            let length = rest.len().min(segment.len() - from);
-            segment[from..from + length].copy_from_slice(&rest[..length]);
-            rest = &rest[length..];
-            position += length;
-        }
-    }
-}
-
-/// The segment in which byte `position` lies, and where.
-fn find(segments: &mut Segments, position: usize) -> (&mut weir_memory::Segment, usize) {
-    let mut left = position;
-    for segment in segments {
-        if left < segment.len() {
-            return (segment, left);
-        }
-        left -= segment.len();
-    }
-    unreachable!("what is copied lies within the segments")
 }

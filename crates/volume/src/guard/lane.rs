@@ -2,9 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
+use std::future::poll_fn;
 use std::ops::Range;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,10 +19,10 @@ use weir_reactor::{Instant, Key, Mailbox, Reactor, Slots, Task, TaskWaker, Timer
 
 use super::limits::{Account, Class};
 use super::meter::{Meter, Waiting};
-use super::statistics::{Counters, InFlightCounts};
+use super::statistics::Counters;
 use super::table::{LockId, Locked, Message, QueueMailbox, overlaps};
 use super::{Guard, complex};
-use crate::support::{change_range, check, next_turn, pool_landing, pool_segments};
+use crate::support::{change_range, check, pool_landing, pool_segments};
 
 mod ties;
 
@@ -124,6 +123,8 @@ pub(super) struct Lane {
     passed: Cell<u32>,
     /// Those that wait for some of these.
     ties: RefCell<BTreeMap<Token, Vec<Tie>>>,
+    /// Those that waited for requests that have ended: the users of these are told first.
+    loosened: RefCell<Vec<Tie>>,
     /// Requests of the user that the guard has taken for itself, and that have not ended.
     taken: Cell<u32>,
     /// Whether the namespace has limits now.
@@ -180,6 +181,7 @@ impl GuardQueue {
             tickets: RefCell::default(),
             passed: Cell::new(0),
             ties: RefCell::default(),
+            loosened: RefCell::default(),
             taken: Cell::new(0),
             is_limited: Cell::new(false),
             meter: RefCell::default(),
@@ -199,10 +201,8 @@ impl GuardQueue {
             lane.is_limited.set(meter.is_limited());
             *lane.meter.borrow_mut() = Some(meter);
         }
-        let attendant = Attendant {
-            lane: Rc::clone(&lane),
-            draw: Timer::new(reactor),
-        };
+        let (attended, mut draw) = (Rc::clone(&lane), Timer::new(reactor));
+        let attendant = poll_fn(move |context| attended.attend(context, &mut draw));
         reactor.spawn(attendant).detach();
         Ok(GuardQueue { lane })
     }
@@ -278,7 +278,7 @@ impl Drop for GuardQueue {
         let ended = std::mem::take(&mut *lane.ended.borrow_mut());
         drop((emulated, kept_back, outgoing, ended));
         let (guard, mailbox) = (Arc::clone(&lane.guard), Arc::clone(&lane.mailbox));
-        let counted = lane.counters.get();
+        let counted = lane.counters.past();
         let let_go = move || {
             tickets.iter().for_each(|&id| guard.table.release(id));
             guard.table.remove_queue(&mailbox, &counted);
@@ -674,6 +674,10 @@ impl Lane {
         if let Some(inner) = &mut *self.inner.borrow_mut() {
             inner.submit(&mut outgoing, done);
         }
+        // Data may have been received into what others receive into, and stays here for longer.
+        for request in &mut *outgoing {
+            request.operation.copy_out(self.reactor.pool());
+        }
         drop(outgoing);
         self.sort_out(before, done);
     }
@@ -705,9 +709,13 @@ impl Lane {
         self.sink.complete_all(&mut done);
     }
 
-    /// Ends a request that the guard has taken for itself, and tells who waits for that.
+    /// Ends a request that the guard has taken for itself. Who waits for that is told by the task, after the user.
     fn end(&self, user: User, result: Result<(), VolumeError>, operation: Operation) -> Completion {
         self.taken.set(self.taken.get() - 1);
+        if !user.ties.is_empty() {
+            self.loosened.borrow_mut().extend(user.ties);
+            self.wake();
+        }
         let completion = Completion {
             token: user.request.token,
             result,
@@ -789,16 +797,24 @@ impl Lane {
             self.send(origin, operation, range);
         }
         self.flush_by_itself();
-        if part.ended.borrow().is_some() {
-            next_turn().await;
-        }
-        std::future::poll_fn(|context| part.poll(context)).await
+        let mut leaves_a_turn = part.ended.borrow().is_some();
+        poll_fn(|context| {
+            part.waker.register(context);
+            if std::mem::take(&mut leaves_a_turn) {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let ended = part.ended.borrow_mut().take();
+            ended.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
     }
 
     /// Locks a range, in blocks below, against everyone else.
     pub(super) async fn lock(self: &Rc<Self>, range: Range<u64>) -> Ticket {
         let (sender, receiver) = oneshot();
-        let ticket = self.ticket(self.guard.table.acquire(range, sender));
+        let reply = Box::new(move |_| sender.send(()));
+        let ticket = self.ticket(self.guard.table.acquire(range, reply));
         receiver
             .await
             .expect("a lock that is waited for is granted");
@@ -815,59 +831,45 @@ impl Lane {
         }
     }
 
+    /// Has all requests end early that the user gave this token: a command's deallocations have one.
     fn cancel(&self, token: Token) {
-        let is_it =
-            |origin: &Origin| matches!(origin, Origin::User(user) if user.request.token == token);
-        if let Some(kept) = self.take_kept(|kept| is_it(&kept.origin)) {
-            self.give_up(kept, VolumeError::Cancelled);
-            self.wake();
-            return;
+        let mut unchanged = Vec::new();
+        let mut is_known = false;
+        for (key, entry) in self.emulated.borrow_mut().iter_mut() {
+            if entry.user.request.token == token {
+                (entry.cancelled, is_known) = (true, true);
+                // Once something has changed, an end would leave the request done in part.
+                unchanged.extend((!entry.changed).then_some(key));
+            }
         }
-        let mut meter = self.meter.borrow_mut();
-        let waiting = meter.as_mut().and_then(|meter| meter.cancel(token));
-        drop(meter);
-        if let Some(waiting) = waiting {
+        let is_it = |origin: &Origin| match origin {
+            Origin::User(user) => user.request.token == token,
+            Origin::Part(part) => unchanged.contains(&part.of),
+        };
+        while let Some(kept) = self.take_kept(|kept| is_it(&kept.origin)) {
+            self.give_up(kept, VolumeError::Cancelled);
+            is_known = true;
+        }
+        if let Some(meter) = &mut *self.meter.borrow_mut()
+            && let Some(waiting) = meter.cancel(token)
+        {
             let ended = (waiting.user, Err(VolumeError::Cancelled), waiting.operation);
             self.ended.borrow_mut().push_back(ended);
+            is_known = true;
+        }
+        if !self.ended.borrow().is_empty() {
             self.wake();
-            return;
         }
-        let mut emulated = self.emulated.borrow_mut();
-        let found = emulated
-            .iter_mut()
-            .find(|(_, entry)| entry.user.request.token == token);
-        if let Some((key, entry)) = found {
-            entry.cancelled = true;
-            let is_changed = entry.changed;
-            drop(emulated);
-            // Once something has changed, an end would leave the request done in part.
-            let is_its = |origin: &Origin| matches!(origin, Origin::Part(part) if part.of == key);
-            if is_changed {
-                return;
-            }
-            if let Some(kept) = self.take_kept(|kept| is_its(&kept.origin)) {
-                self.give_up(kept, VolumeError::Cancelled);
-            } else {
-                self.cancel_below(is_its);
-            }
-            return;
-        }
-        drop(emulated);
-        if !self.cancel_below(is_it) && token.owner != GUARD_OWNER {
-            self.cancel_at_inner(token);
-        }
-    }
-
-    /// Has the volume below end the guard's own request that `is_it` names; whether there is one.
-    fn cancel_below(&self, is_it: impl Fn(&Origin) -> bool) -> bool {
         let below = self.below.borrow();
-        let found = below.iter().find(|(_, below)| is_it(&below.origin));
-        let key = found.map(|(key, _)| key);
+        let found = below.iter().filter(|(_, below)| is_it(&below.origin));
+        let keys: Vec<_> = found.map(|(key, _)| key).collect();
         drop(below);
-        if let Some(key) = key {
+        for &key in &keys {
             self.cancel_at_inner(own_token(key));
         }
-        key.is_some()
+        if keys.is_empty() && !is_known && token.owner != GUARD_OWNER {
+            self.cancel_at_inner(token);
+        }
     }
 
     fn cancel_at_inner(&self, token: Token) {
@@ -879,23 +881,14 @@ impl Lane {
     fn take_message(&self, message: Message) {
         match message {
             Message::Lock {
-                id,
-                range,
-                acknowledged,
-            } => {
-                self.locks.borrow_mut().push(Locked {
-                    id,
-                    range: range.clone(),
-                    host: None,
-                });
-                self.tie_lock(&range, &(acknowledged as Announcement));
-            }
-            Message::Hold {
                 locked,
                 announcement,
             } => {
+                let Locked { range, host, .. } = locked.clone();
                 self.locks.borrow_mut().push(locked);
-                drop(announcement);
+                if host.is_none() {
+                    self.tie_lock(&range, &announcement);
+                }
             }
             Message::Unlock { id } => {
                 self.locks.borrow_mut().retain(|locked| locked.id != id);
@@ -911,9 +904,7 @@ impl Lane {
                 drop(told);
             }
             Message::Count(gathering) => {
-                let mut in_flight = InFlightCounts::default();
-                self.in_flight(&mut |request| in_flight.add(request.kind));
-                gathering.add(&self.counters, &in_flight);
+                gathering.add(&self.counters.now(|visit| self.in_flight(visit)));
             }
         }
     }
@@ -929,7 +920,7 @@ impl Lane {
 
     #[cold]
     fn read_holds_now(&self) {
-        let is_hold = |message: &Message| matches!(message, Message::Hold { .. });
+        let is_hold = |message: &Message| matches!(message, Message::Lock { locked, .. } if locked.host.is_some());
         for message in self.mailbox.take_those(is_hold) {
             self.take_message(message);
         }
@@ -976,8 +967,31 @@ impl Lane {
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.inner.borrow().is_none()
+    /// The task of a queue: messages, what was cancelled or given up, what waited for a limit, what the volume below
+    /// did not take, and whoever waits for what the user has been told of by now.
+    fn attend(&self, context: &mut Context<'_>, draw: &mut Timer) -> Poll<()> {
+        if self.inner.borrow().is_none() {
+            self.waker.forget();
+            return Poll::Ready(());
+        }
+        self.waker.register(context);
+        for message in self.mailbox.take(context) {
+            self.take_message(message);
+        }
+        self.hand_out_ended();
+        loop {
+            match self.draw() {
+                Some(next) => draw.set(next),
+                None => draw.clear(),
+            }
+            if draw.poll_elapsed(context).is_pending() {
+                break;
+            }
+        }
+        self.flush_by_itself();
+        let loosened = self.loosened.take();
+        drop(loosened);
+        Poll::Pending
     }
 }
 
@@ -985,49 +999,6 @@ impl Part {
     fn end(&self, result: Result<(), VolumeError>, operation: Operation) {
         *self.ended.borrow_mut() = Some((result, operation));
         self.waker.take_and_wake();
-    }
-
-    fn poll(&self, context: &mut Context<'_>) -> Poll<(Result<(), VolumeError>, Operation)> {
-        if let Some(ended) = self.ended.borrow_mut().take() {
-            return Poll::Ready(ended);
-        }
-        self.waker.register(context);
-        Poll::Pending
-    }
-}
-
-/// The task of a queue: messages, what was cancelled or given up, what waited for a limit, what the volume below
-/// did not take.
-struct Attendant {
-    lane: Rc<Lane>,
-    draw: Timer,
-}
-
-impl Future for Attendant {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let lane = Rc::clone(&self.lane);
-        if lane.is_over() {
-            lane.waker.forget();
-            return Poll::Ready(());
-        }
-        lane.waker.register(context);
-        for message in lane.mailbox.take(context) {
-            lane.take_message(message);
-        }
-        lane.hand_out_ended();
-        loop {
-            match lane.draw() {
-                Some(next) => self.draw.set(next),
-                None => self.draw.clear(),
-            }
-            if self.draw.poll_elapsed(context).is_pending() {
-                break;
-            }
-        }
-        lane.flush_by_itself();
-        Poll::Pending
     }
 }
 

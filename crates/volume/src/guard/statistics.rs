@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 
-use weir_block::{Operation, OperationKind};
+use weir_block::{InFlight, Operation, OperationKind};
 use weir_reactor::{Receiver, Sender, oneshot};
 
 use crate::support::lock;
@@ -79,60 +79,43 @@ impl VolumeStatistics {
 /// The counters of one queue.
 #[derive(Default)]
 pub(super) struct Counters {
-    kinds: [KindCounters; KINDS.len()],
+    kinds: [Cell<KindStatistics>; KINDS.len()],
     waited_for_lock: Cell<u64>,
-}
-
-#[derive(Default)]
-struct KindCounters {
-    succeeded: Cell<u64>,
-    failed: Cell<u64>,
-    blocks: Cell<u64>,
-}
-
-fn increase(counter: &Cell<u64>, by: u64) {
-    counter.set(counter.get() + by);
 }
 
 impl Counters {
     pub(super) fn waited_for_lock(&self) {
-        increase(&self.waited_for_lock, 1);
+        self.waited_for_lock.set(self.waited_for_lock.get() + 1);
     }
 
     #[inline]
     pub(super) fn ended(&self, operation: &Operation, ok: bool) {
-        let counters = &self.kinds[operation.kind() as usize];
+        let kind = &self.kinds[operation.kind() as usize];
+        let mut counted = kind.get();
         if ok {
-            increase(&counters.succeeded, 1);
-            let blocks = operation.range().map_or(0, |(_, blocks)| blocks);
-            increase(&counters.blocks, blocks);
+            counted.succeeded += 1;
+            counted.blocks += operation.range().map_or(0, |(_, blocks)| blocks);
         } else {
-            increase(&counters.failed, 1);
+            counted.failed += 1;
         }
+        kind.set(counted);
     }
 
-    pub(super) fn get(&self) -> VolumeStatistics {
-        let kinds = self.kinds.each_ref().map(|counters| KindStatistics {
-            succeeded: counters.succeeded.get(),
-            failed: counters.failed.get(),
-            blocks: counters.blocks.get(),
-            in_flight: 0,
-        });
+    /// What a queue has counted that is gone.
+    pub(super) fn past(&self) -> VolumeStatistics {
         VolumeStatistics {
-            kinds,
+            kinds: self.kinds.each_ref().map(Cell::get),
             waited_for_lock: self.waited_for_lock.get(),
             queues: 0,
         }
     }
-}
 
-/// Requests in flight on one queue.
-#[derive(Default)]
-pub(super) struct InFlightCounts([u64; KINDS.len()]);
-
-impl InFlightCounts {
-    pub(super) fn add(&mut self, kind: OperationKind) {
-        self.0[kind as usize] += 1;
+    /// The same of one that is open, and has these requests in flight.
+    pub(super) fn now(&self, in_flight: impl FnOnce(&mut dyn FnMut(InFlight))) -> VolumeStatistics {
+        let mut counted = self.past();
+        counted.queues = 1;
+        in_flight(&mut |request| counted.kinds[request.kind as usize].in_flight += 1);
+        counted
     }
 }
 
@@ -152,13 +135,8 @@ impl Gathering {
         (Arc::new(gathering), receiver)
     }
 
-    pub(super) fn add(&self, counters: &Counters, in_flight: &InFlightCounts) {
-        let mut sum = lock(&self.sum);
-        sum.add(&counters.get());
-        sum.queues += 1;
-        for (kind, count) in sum.kinds.iter_mut().zip(in_flight.0) {
-            kind.in_flight += count;
-        }
+    pub(super) fn add(&self, counted: &VolumeStatistics) {
+        lock(&self.sum).add(counted);
     }
 }
 
