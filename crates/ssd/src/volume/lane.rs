@@ -47,6 +47,8 @@ impl BackEnd for SsdLane {
     type State = State;
     type Action = Operation;
     type Held<'a> = ();
+    /// What it asks the model for once it has ended below is asked for before what comes after it, where that is known at once.
+    const IS_ONE_BY_ONE: bool = true;
 
     fn hold(&self) -> (Geometry, ()) {
         (self.geometry, ())
