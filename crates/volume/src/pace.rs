@@ -1,4 +1,4 @@
-//! How fast a volume is that has a limit: one device in front of which the requests of every reactor queue.
+//! What volumes without a medium have in common: what their URLs ask for, and a limit to how fast they are, as of one device in front of which the requests of every reactor queue.
 //!
 //! A request begins when the one before it has had its share of a second, and ends so long after that. A stall is a time in which the
 //! device stands still: what would begin or end in it does so later, by as much as there was left of it. Nothing is random, and time
@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use weir_block::VolumeError;
+use weir_block::size::Size;
+use weir_block::{BlockSize, DeallocatedRead, Geometry, VolumeError};
 use weir_reactor::{Instant, Reactor};
 
-use crate::UrlError;
 use crate::lane::Next;
+use crate::support::{TRANSFER_BYTES_MAX, blocks_of_size};
 use crate::url::{Parameters, value_error};
+use crate::{Access, UrlError, VolumeUrl};
 
 /// Requests a second at most that can be asked for.
 const RATE_MAX: u64 = 1_000_000;
@@ -23,6 +25,59 @@ const DELAY_MAX: Duration = Duration::from_secs(60);
 /// The longest stall, and the latest.
 const STALL_MAX: Duration = Duration::from_secs(3600);
 const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
+
+/// What the URL of a volume asks for that needs no medium.
+pub(crate) struct Wanted {
+    pub(crate) block_size: BlockSize,
+    pub(crate) blocks: u64,
+    pub(crate) pace: Option<Arc<Pace>>,
+}
+
+impl Wanted {
+    /// What `size=`, `block_size=` and the parameters of [`Pace::of`] say. Blocks have 4096 bytes unless told. `example` is a size.
+    ///
+    /// # Errors
+    /// [`UrlError`].
+    pub(crate) fn of(url: &VolumeUrl, example: &str, size_max: u64) -> Result<Self, UrlError> {
+        url.expect_no_place()?;
+        let parameters = url.parameters();
+        let size = parameters.size("size")?;
+        let block_size = parameters.block_size()?.unwrap_or(BlockSize::B4096);
+        let allowed = format!("its size, such as {example}");
+        let size = parameters.required("size", size, &allowed)?;
+        let pace = Pace::of(&parameters)?;
+        parameters.finish()?;
+        if size > size_max {
+            let allowed = format!("at most {}", Size(size_max));
+            return Err(value_error("size", &size.to_string(), allowed));
+        }
+        Ok(Wanted {
+            block_size,
+            blocks: blocks_of_size(size, block_size)?,
+            pace,
+        })
+    }
+
+    /// A geometry of such a volume, which does everything at once and to as many blocks as a transfer has.
+    pub(crate) fn geometry(&self, access: Access) -> Geometry {
+        let transfer_blocks_max = TRANSFER_BYTES_MAX >> self.block_size.shift();
+        Geometry {
+            generation: 0,
+            block_size: self.block_size,
+            blocks: self.blocks,
+            transfer_blocks_max,
+            transfer_blocks_optimal: 1,
+            memory_alignment: 1,
+            deallocate_blocks: 1,
+            deallocated_read: DeallocatedRead::Zeroes,
+            volatile_cache: false,
+            read_only: access.read_only,
+            atomic_blocks: transfer_blocks_max,
+            atomic_blocks_power_fail: transfer_blocks_max,
+            compare_write_blocks: transfer_blocks_max,
+        }
+    }
+}
 
 /// The limit, shared by the queues of a volume.
 pub(crate) struct Pace {

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use weir_block::{Volume, VolumeError};
-use weir_reactor::{LocalFuture, Reactor};
+use weir_reactor::{File, FileInfo, LocalFuture, OpenOptions, Reactor};
 
 use crate::support::lock;
 use crate::{MemVolume, NullVolume, UrlError, VolumeUrl, set, url};
@@ -91,6 +92,14 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// The medium of this volume is not as its URL says, or cannot do what it asks for.
+    pub fn medium(url: &VolumeUrl, reason: impl Into<String>) -> Self {
+        OpenError::Medium {
+            url: url.to_string(),
+            reason: reason.into(),
+        }
+    }
+
     /// Whether someone else has the medium, or that of a volume that it is made of, and may let go of it.
     pub fn in_use(&self) -> bool {
         match self {
@@ -114,6 +123,46 @@ pub struct OpenRequest {
     pub access: Access,
     /// The folder that a file that the URL's path names must lie in, where links lead ([`Gate`]).
     pub beneath: Option<PathBuf>,
+}
+
+impl OpenRequest {
+    /// Opens a volume that this one is made of; members count from 0 in the order of the URL.
+    ///
+    /// # Errors
+    /// [`OpenError::Member`].
+    pub async fn open_member(
+        &self,
+        member: usize,
+        url: &VolumeUrl,
+    ) -> Result<Arc<dyn Volume>, OpenError> {
+        let opened = self.registry.open(&self.reactor, url, self.access);
+        opened.await.map_err(|source| OpenError::Member {
+            url: self.url.to_string(),
+            member,
+            source: Box::new(source),
+        })
+    }
+
+    /// Opens a file on a thread for blocking work, where the URL's volume may lie.
+    ///
+    /// # Errors
+    /// Those of [`weir_reactor::System::open_file`].
+    pub async fn open_file(
+        &self,
+        path: impl Into<PathBuf>,
+        options: OpenOptions,
+    ) -> io::Result<(Arc<File>, FileInfo)> {
+        let (system, path) = (Arc::clone(self.reactor.system()), path.into());
+        let options = OpenOptions {
+            beneath: self.beneath.clone(),
+            ..options
+        };
+        let opened = self
+            .reactor
+            .offload(move || system.open_file(&path, &options));
+        let panicked = || Err(io::Error::other("opening it panicked"));
+        opened.await.unwrap_or_else(panicked)
+    }
 }
 
 /// Opens the volumes of one scheme.
@@ -257,10 +306,7 @@ impl Registry {
     ) -> Result<Arc<dyn Volume>, OpenError> {
         let beneath = match &self.gate {
             None => None,
-            Some(gate) => gate(url).map_err(|reason| OpenError::Medium {
-                url: url.to_string(),
-                reason,
-            })?,
+            Some(gate) => gate(url).map_err(|reason| OpenError::medium(url, reason))?,
         };
         let Some(factory) = self.factories.get(url.scheme()) else {
             let known: Vec<_> = self.schemes().collect();
