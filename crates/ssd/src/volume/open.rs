@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use weir_block::{DeallocatedRead, Geometry, Volume};
+use weir_block::{BlockSize, DeallocatedRead, Geometry, Volume};
 use weir_memory::segments_len;
 use weir_reactor::{LocalFile, OpenOptions, UseDirect};
 use weir_volume::parts::{Fences, pool_segments};
@@ -26,12 +26,9 @@ struct Wanted {
     seed: u64,
     noise_percent: Option<u64>,
     clock: Clock,
-    below: Below,
-}
-
-enum Below {
-    Nothing(Option<weir_block::BlockSize>),
-    Volume(VolumeUrl),
+    /// Of a drive over no volume.
+    block_size: Option<BlockSize>,
+    over: Option<VolumeUrl>,
 }
 
 /// Opens the volume that `ssd:PROFILE?size=...&seed=...&noise=...&time=...&over=...` names.
@@ -41,9 +38,9 @@ pub(super) async fn open(request: OpenRequest) -> Result<Arc<dyn Volume>, OpenEr
     if let Some(percent) = wanted.noise_percent {
         profile.noise = percent as f64 / 100.0;
     }
-    let inner = match &wanted.below {
-        Below::Volume(url) => Some(request.open_member(0, url).await?),
-        Below::Nothing(_) => None,
+    let inner = match &wanted.over {
+        Some(url) => Some(request.open_member(0, url).await?),
+        None => None,
     };
     let size = size(&request.url, &wanted, &profile, inner.as_deref())?;
     let profile = profile.scaled(size).map_err(|error| {
@@ -56,10 +53,9 @@ pub(super) async fn open(request: OpenRequest) -> Result<Arc<dyn Volume>, OpenEr
         };
         OpenError::medium(&request.url, allowed)
     })?;
-    let inner = match (inner, &wanted.below) {
-        (Some(inner), _) => inner,
-        (None, Below::Nothing(block_size)) => nothing(&request, size, *block_size)?,
-        (None, Below::Volume(_)) => unreachable!("it was opened"),
+    let inner = match inner {
+        Some(inner) => inner,
+        None => nothing(&request, size, wanted.block_size)?,
     };
     let (geometry, passes_deallocations) = geometry(&inner.geometry(), &profile);
     Ok(Arc::new(SsdVolume {
@@ -87,26 +83,22 @@ fn wanted(url: &VolumeUrl) -> Result<Wanted, UrlError> {
     let block_size = parameters.block_size()?;
     let over = parameters.text("over")?;
     parameters.finish()?;
-    let below = match over {
-        None => Below::Nothing(block_size),
-        Some(over) => {
-            if let Some(block_size) = block_size {
-                let allowed = "it is that of the volume below; give it in the URL of over=";
-                let bytes = block_size.bytes().to_string();
-                return Err(value_error("block_size", &bytes, allowed.to_owned()));
-            }
-            let parsed = over.parse();
-            Below::Volume(
-                parsed.map_err(|error: UrlError| value_error("over", over, error.to_string()))?,
-            )
-        }
-    };
+    if let (Some(_), Some(block_size)) = (over, block_size) {
+        let allowed = "it is that of the volume below; give it in the URL of over=";
+        let bytes = block_size.bytes().to_string();
+        return Err(value_error("block_size", &bytes, allowed.to_owned()));
+    }
+    let over = over.map(|over| {
+        let parsed = over.parse();
+        parsed.map_err(|error: UrlError| value_error("over", over, error.to_string()))
+    });
     Ok(Wanted {
         size,
         seed: seed.unwrap_or(SEED),
         noise_percent,
         clock: clock.unwrap_or(Clock::Real),
-        below,
+        block_size,
+        over: over.transpose()?,
     })
 }
 
@@ -167,7 +159,7 @@ async fn read_file(request: &OpenRequest, name: &str) -> io::Result<Vec<u8>> {
 fn nothing(
     request: &OpenRequest,
     size: u64,
-    block_size: Option<weir_block::BlockSize>,
+    block_size: Option<BlockSize>,
 ) -> Result<Arc<dyn Volume>, OpenError> {
     let mut url = VolumeUrl::new("null", "").with("size", size);
     if let Some(block_size) = block_size {

@@ -68,19 +68,20 @@ struct Below {
     locks: Vec<Tie>,
 }
 
-/// A request that a lock or a hold keeps back. The operation of a user is still as the user gave it.
-struct KeptBack {
+/// A request that is to begin, or is kept back. The operation of a user is still as the user gave it.
+struct Beginning {
     origin: Origin,
     operation: Operation,
+    /// In blocks below.
     range: Range<u64>,
-    /// By a hold of its host, and no lock.
-    is_held: bool,
+    keeper: Option<Keeper>,
 }
 
 /// The cause for which a request is kept back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keeper {
     Lock,
+    /// A hold of its host, and no lock.
     Hold,
 }
 
@@ -109,7 +110,7 @@ pub(super) struct Lane {
     /// For the volume below, which has not taken it yet.
     outgoing: RefCell<VecDeque<Request>>,
     below: RefCell<Slots<Below>>,
-    kept_back: RefCell<VecDeque<KeptBack>>,
+    kept_back: RefCell<VecDeque<Beginning>>,
     /// Those of them that only a hold keeps back: what one host left behind takes no room from others.
     held: Cell<u32>,
     emulated: RefCell<Slots<Emulated>>,
@@ -458,26 +459,35 @@ impl Lane {
 
     /// Begins a request of the user, or keeps it back.
     fn begin(&self, user: User, operation: Operation) {
-        let is_simple = self.is_simple(&operation);
-        let range = self.range_below(&user.request);
-        let origin = Origin::User(user);
-        if let Some(keeper) = self.keeper(&origin, is_simple, &range) {
-            self.keep_back(KeptBack {
-                origin,
-                operation,
-                range,
-                is_held: keeper == Keeper::Hold,
-            });
-        } else {
-            self.begin_now(origin, operation, range, is_simple);
-        }
+        self.begin_or_keep_back(Beginning {
+            range: self.range_below(&user.request),
+            origin: Origin::User(user),
+            operation,
+            keeper: None,
+        });
     }
 
-    /// Begins what nothing keeps back.
-    fn begin_now(&self, origin: Origin, operation: Operation, range: Range<u64>, is_simple: bool) {
-        match origin {
-            Origin::User(user) if !is_simple => self.emulate(user, operation),
-            origin => self.send(origin, operation, range),
+    /// Begins a request unless something keeps it back. One that is new here may have data that was received before a hold was announced,
+    /// into what others receive into: that is copied out.
+    fn begin_or_keep_back(&self, mut request: Beginning) {
+        let is_simple = match &request.origin {
+            Origin::User(_) => self.is_simple(&request.operation),
+            Origin::Part(_) => true,
+        };
+        let keeper = self.keeper(&request.origin, is_simple, &request.range);
+        if keeper.is_some() {
+            if request.keeper.is_none() {
+                self.counters.waited_for_lock();
+                request.operation.copy_out(self.reactor.pool());
+            }
+            request.keeper = keeper;
+            self.held.set(self.held.get() + request.held());
+            self.kept_back.borrow_mut().push_back(request);
+            return;
+        }
+        match request.origin {
+            Origin::User(user) if !is_simple => self.emulate(user, request.operation),
+            origin => self.send(origin, request.operation, request.range),
         }
     }
 
@@ -519,22 +529,22 @@ impl Lane {
             true => VolumeError::Lost,
             false => VolumeError::Cancelled,
         };
-        while let Some(kept) = self.take_kept(|kept| kept.is_held) {
-            self.give_up(kept, error);
+        while let Some(kept) = self.take_kept(|kept| kept.keeper == Some(Keeper::Hold)) {
+            self.give_up(kept.origin, kept.operation, error);
         }
         if let Some(meter) = &mut *self.meter.borrow_mut() {
-            let ended = meter.cancel_all();
-            let ended = ended.map(|waiting| (waiting.user, Err(error), waiting.operation));
-            self.ended.borrow_mut().extend(ended);
+            for waiting in meter.cancel_all() {
+                self.give_up(Origin::User(waiting.user), waiting.operation, error);
+            }
         }
     }
 
-    /// Ends what is kept back.
-    fn give_up(&self, kept: KeptBack, error: VolumeError) {
-        match kept.origin {
-            Origin::Part(part) => part.end(Err(error), kept.operation),
+    /// Ends what has not begun.
+    fn give_up(&self, origin: Origin, operation: Operation, error: VolumeError) {
+        match origin {
+            Origin::Part(part) => part.end(Err(error), operation),
             Origin::User(user) => {
-                let ended = (user, Err(error), kept.operation);
+                let ended = (user, Err(error), operation);
                 self.ended.borrow_mut().push_back(ended);
             }
         }
@@ -578,25 +588,12 @@ impl Lane {
         request.range.start >> shift..request.range.end.saturating_add(rest) >> shift
     }
 
-    /// Keeps a request back that is new here. Its data may have been received before a hold was announced, into what others
-    /// receive into: that is copied out.
-    fn keep_back(&self, mut kept: KeptBack) {
-        self.counters.waited_for_lock();
-        kept.operation.copy_out(self.reactor.pool());
-        self.push_kept(kept);
-    }
-
-    fn push_kept(&self, kept: KeptBack) {
-        self.held.set(self.held.get() + u32::from(kept.is_held));
-        self.kept_back.borrow_mut().push_back(kept);
-    }
-
     /// Takes the first request that is kept back of those that `is_it` names.
-    fn take_kept(&self, is_it: impl Fn(&KeptBack) -> bool) -> Option<KeptBack> {
+    fn take_kept(&self, is_it: impl Fn(&Beginning) -> bool) -> Option<Beginning> {
         let mut kept_back = self.kept_back.borrow_mut();
         let at = kept_back.iter().position(is_it)?;
         let kept = kept_back.remove(at)?;
-        self.held.set(self.held.get() - u32::from(kept.is_held));
+        self.held.set(self.held.get() - kept.held());
         Some(kept)
     }
 
@@ -786,15 +783,14 @@ impl Lane {
         });
         let origin = Origin::Part(Rc::clone(&part));
         let InFlight { range, .. } = InFlight::of(Token::default(), &operation);
-        if under.is_none() && self.keeper(&origin, true, &range).is_some() {
-            self.keep_back(KeptBack {
+        match under {
+            Some(_) => self.send(origin, operation, range),
+            None => self.begin_or_keep_back(Beginning {
                 origin,
                 operation,
                 range,
-                is_held: false,
-            });
-        } else {
-            self.send(origin, operation, range);
+                keeper: None,
+            }),
         }
         self.flush_by_itself();
         let mut leaves_a_turn = part.ended.borrow().is_some();
@@ -847,14 +843,14 @@ impl Lane {
             Origin::Part(part) => unchanged.contains(&part.of),
         };
         while let Some(kept) = self.take_kept(|kept| is_it(&kept.origin)) {
-            self.give_up(kept, VolumeError::Cancelled);
+            self.give_up(kept.origin, kept.operation, VolumeError::Cancelled);
             is_known = true;
         }
         if let Some(meter) = &mut *self.meter.borrow_mut()
             && let Some(waiting) = meter.cancel(token)
         {
-            let ended = (waiting.user, Err(VolumeError::Cancelled), waiting.operation);
-            self.ended.borrow_mut().push_back(ended);
+            let origin = Origin::User(waiting.user);
+            self.give_up(origin, waiting.operation, VolumeError::Cancelled);
             is_known = true;
         }
         if !self.ended.borrow().is_empty() {
@@ -940,19 +936,9 @@ impl Lane {
     fn let_through(&self) {
         let kept_back = self.kept_back.borrow().len();
         for _ in 0..kept_back {
-            let Some(mut kept) = self.take_kept(|_| true) else {
-                return;
-            };
-            let is_simple = match &kept.origin {
-                Origin::User(_) => self.is_simple(&kept.operation),
-                Origin::Part(_) => true,
-            };
-            if let Some(keeper) = self.keeper(&kept.origin, is_simple, &kept.range) {
-                kept.is_held = keeper == Keeper::Hold;
-                self.push_kept(kept);
-                continue;
+            if let Some(kept) = self.take_kept(|_| true) {
+                self.begin_or_keep_back(kept);
             }
-            self.begin_now(kept.origin, kept.operation, kept.range, is_simple);
         }
     }
 
@@ -992,6 +978,13 @@ impl Lane {
         let loosened = self.loosened.take();
         drop(loosened);
         Poll::Pending
+    }
+}
+
+impl Beginning {
+    /// 1 where a hold alone keeps it back, and else 0.
+    fn held(&self) -> u32 {
+        u32::from(self.keeper == Some(Keeper::Hold))
     }
 }
 
