@@ -9,7 +9,7 @@ use std::rc::Rc;
 use weir_block::{Operation, OperationKind, ReadBuffers, VolumeError, compare_write_halves};
 use weir_memory::{Segment, Segments, View, Views, slice_views};
 
-use super::lane::{Lane, Ticket};
+use super::lane::{Emulated, Lane, Ticket};
 use crate::support::{TRANSFER_BYTES_MAX, compare_views, copy_at, fill, freeze, pool_segments};
 use weir_reactor::Key;
 
@@ -37,7 +37,8 @@ pub(super) async fn run(
     let range = lba << shift..(lba + blocks) << shift;
     let steps = Steps { lane, key };
     let result = steps.run(operation, range).await;
-    result.map_err(|error| match lane.has_changed(key) {
+    let is_changed = lane.emulated(key, |entry| entry.changed);
+    result.map_err(|error| match is_changed {
         true => error.after_a_part(),
         false => error,
     })
@@ -108,10 +109,16 @@ impl Steps<'_> {
         operation: Operation,
         under: Option<&Ticket>,
     ) -> (Result<(), VolumeError>, Operation) {
-        if !self.lane.has_changed(self.key) && self.lane.is_cancelled(self.key) {
+        let is_over = |entry: &mut Emulated| entry.cancelled && !entry.changed;
+        if self.lane.emulated(self.key, is_over) {
             return (Err(VolumeError::Cancelled), operation);
         }
         self.lane.call(self.key, operation, under).await
+    }
+
+    /// Something has changed: the request is not ended early any more.
+    fn note_changed(&self) {
+        self.lane.emulated(self.key, |entry| entry.changed = true);
     }
 
     /// One request below, where the volume there supports it.
@@ -254,7 +261,7 @@ impl Steps<'_> {
                 fua,
             };
             self.call(write, under).await.0?;
-            self.lane.note_changed(self.key);
+            self.note_changed();
         }
         Ok(())
     }
@@ -301,7 +308,7 @@ impl Steps<'_> {
         };
         if let Some(ended) = self.native(native).await {
             if ended.is_ok() {
-                self.lane.note_changed(self.key);
+                self.note_changed();
             }
             return ended;
         }

@@ -88,11 +88,13 @@ enum Keeper {
 /// How a request of the user ended.
 type Ended = (User, Result<(), VolumeError>, Operation);
 
-struct Emulated {
+/// A request of the user that is done in several steps.
+pub(super) struct Emulated {
     user: User,
-    cancelled: bool,
+    /// Its user wishes that it end.
+    pub(super) cancelled: bool,
     /// A step has changed something: it is not to be ended early any more.
-    changed: bool,
+    pub(super) changed: bool,
     task: Option<Task<()>>,
 }
 
@@ -753,19 +755,9 @@ impl Lane {
         self.emulated.borrow_mut().get_mut(key).task = Some(task);
     }
 
-    /// Returns whether the user wishes an emulated request to end.
-    pub(super) fn is_cancelled(&self, key: Key) -> bool {
-        self.emulated.borrow_mut().get_mut(key).cancelled
-    }
-
-    /// Returns whether a step of an emulated request has changed something.
-    pub(super) fn has_changed(&self, key: Key) -> bool {
-        self.emulated.borrow_mut().get_mut(key).changed
-    }
-
-    /// A step of an emulated request has changed something.
-    pub(super) fn note_changed(&self, key: Key) {
-        self.emulated.borrow_mut().get_mut(key).changed = true;
+    /// Looks at an emulated request.
+    pub(super) fn emulated<T>(&self, key: Key, look: impl FnOnce(&mut Emulated) -> T) -> T {
+        look(self.emulated.borrow_mut().get_mut(key))
     }
 
     /// One request below as part of the emulated one `of`. `under` is the lock that the emulated one holds, which lets it pass:
