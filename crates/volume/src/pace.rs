@@ -1,5 +1,6 @@
-//! What volumes without a medium have in common: what their URLs ask for, and a limit to how fast they are, as of one device in front of which the requests of every reactor queue.
+//! What volumes without a medium have in common: what their URLs ask for, and how fast they are where that has a limit.
 //!
+//! The limit is that of one device in front of which the requests of every reactor queue.
 //! A request begins when the one before it has had its share of a second, and ends so long after that. A stall is a time in which the
 //! device stands still: what would begin or end in it does so later, by as much as there was left of it. Nothing is random, and time
 //! is the reactors' own: simulated, it is the same every time.
@@ -26,7 +27,7 @@ const DELAY_MAX: Duration = Duration::from_secs(60);
 const STALL_MAX: Duration = Duration::from_secs(3600);
 const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 
-/// What the URL of a volume asks for that needs no medium.
+/// Size, blocks and limit that the URL of a volume without a medium asks for.
 pub(crate) struct Wanted {
     pub(crate) block_size: BlockSize,
     pub(crate) blocks: u64,
@@ -34,7 +35,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// What `size=`, `block_size=` and the parameters of [`Pace::of`] say. Blocks have 4096 bytes unless told. `example` is a size.
+    /// Reads `size=`, `block_size=` and the parameters of [`Pace::of`]. Blocks have 4096 bytes unless told. `example` is a size.
     ///
     /// # Errors
     /// [`UrlError`].
