@@ -7,7 +7,6 @@ mod reader;
 
 use std::fmt;
 
-use crate::layout::Layout;
 use reader::Reader;
 
 /// The smallest drive that is modelled: below it there are too few superblocks for garbage collection to mean anything.
@@ -353,11 +352,6 @@ impl Profile {
             rated_write_bytes: scale(self.rated_write_bytes).max(1),
             ..self.clone()
         })
-    }
-
-    /// How its space is divided.
-    pub(crate) fn layout(&self) -> Layout {
-        Layout::of(self)
     }
 }
 

@@ -50,7 +50,7 @@ impl Wanted {
         parameters.finish()?;
         if size > size_max {
             let allowed = format!("at most {}", Size(size_max));
-            return Err(value_error("size", &size.to_string(), allowed));
+            return Err(value_error("size", size, allowed));
         }
         Ok(Wanted {
             block_size,
@@ -124,11 +124,9 @@ impl Pace {
     pub(crate) fn of(parameters: &Parameters<'_>) -> Result<Option<Arc<Self>>, UrlError> {
         let rate = parameters.number("rate", 1..=RATE_MAX)?;
         let delay = parameters.duration("delay", DELAY_MAX)?;
-        let stall = parameters.text("stall")?;
-        let stall = stall.map(|text| Stall::parse(text).ok_or(text)).transpose();
-        let stall = stall.map_err(|text| {
-            let allowed = "how long, @, and how long after the first request, such as 1s@5s; each a whole number with us, ms or s, up to 3600s";
-            value_error("stall", text, allowed.to_owned())
+        let allowed = "how long, @, and how long after the first request, such as 1s@5s; each a whole number with us, ms or s, up to 3600s";
+        let stall = parameters.parsed("stall", |text| {
+            Stall::parse(text).ok_or_else(|| allowed.to_owned())
         })?;
         if rate.is_none() && delay.is_none() && stall.is_none() {
             return Ok(None);

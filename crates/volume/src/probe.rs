@@ -254,21 +254,13 @@ pub async fn holders_of(reactor: &Reactor, url: &VolumeUrl) -> io::Result<Vec<St
 
 /// The paths of the files and devices that a volume is made of.
 fn media_of(url: &VolumeUrl, media: &mut Vec<PathBuf>) -> io::Result<()> {
-    match url.scheme() {
-        "file" => media.push(PathBuf::from(url.path())),
-        scheme if set::kind_of(scheme).is_some() => {
-            for member in url.parameters().all("member") {
-                let member: VolumeUrl = member.parse().map_err(io::Error::other)?;
-                media_of(&member, media)?;
-            }
-        }
-        "ssd" => {
-            for below in url.parameters().all("over") {
-                let below: VolumeUrl = below.parse().map_err(io::Error::other)?;
-                media_of(&below, media)?;
-            }
-        }
-        _ => {}
+    if url.scheme() == "file" {
+        media.push(PathBuf::from(url.path()));
+    }
+    // So volumes that are made of others name these: sets their members, a modelled drive what it is over.
+    for name in ["member", "over"] {
+        let below = url.parameters().urls(name).map_err(io::Error::other)?;
+        below.iter().try_for_each(|url| media_of(url, media))?;
     }
     Ok(())
 }

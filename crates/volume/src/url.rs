@@ -446,8 +446,23 @@ impl<'url> Parameters<'url> {
         }
     }
 
+    /// The URLs of volumes in a parameter that may be given several times.
+    ///
+    /// # Errors
+    /// [`UrlError::Value`].
+    pub fn urls(&self, name: &'static str) -> Result<Vec<VolumeUrl>, UrlError> {
+        let parse = |value: &str| {
+            let parsed = value.parse();
+            parsed.map_err(|error: UrlError| value_error(name, value, error.to_string()))
+        };
+        self.all(name).into_iter().map(parse).collect()
+    }
+
     /// What `parse` makes of the value of a parameter, or says that is allowed.
-    fn parsed<T>(
+    ///
+    /// # Errors
+    /// [`UrlError::Repeated`], [`UrlError::Value`].
+    pub fn parsed<T>(
         &self,
         name: &'static str,
         parse: impl FnOnce(&str) -> Result<T, String>,
@@ -547,7 +562,7 @@ impl<'url> Parameters<'url> {
     pub fn block_size(&self) -> Result<Option<BlockSize>, UrlError> {
         let bytes = self.size("block_size")?;
         let known = bytes.map(|bytes| {
-            let wrong = || value_error("block_size", &bytes.to_string(), "512 or 4096".to_owned());
+            let wrong = || value_error("block_size", bytes, "512 or 4096");
             BlockSize::from_bytes(bytes).ok_or_else(wrong)
         });
         known.transpose()
@@ -620,11 +635,11 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
 
 /// The error for a parameter whose value is not allowed.
 #[must_use]
-pub fn value_error(name: &str, value: &str, allowed: String) -> UrlError {
+pub fn value_error(name: &str, value: impl fmt::Display, allowed: impl Into<String>) -> UrlError {
     UrlError::Value {
         name: name.to_owned(),
-        value: value.to_owned(),
-        allowed,
+        value: value.to_string(),
+        allowed: allowed.into(),
     }
 }
 

@@ -81,24 +81,21 @@ fn wanted(url: &VolumeUrl) -> Result<Wanted, UrlError> {
     let choices = [("real", Clock::Real), ("model", Clock::Model)];
     let clock = parameters.choice("time", &choices)?;
     let block_size = parameters.block_size()?;
-    let over = parameters.text("over")?;
+    let over = parameters.parsed("over", |url| {
+        url.parse().map_err(|error: UrlError| error.to_string())
+    })?;
     parameters.finish()?;
-    if let (Some(_), Some(block_size)) = (over, block_size) {
+    if let (Some(_), Some(block_size)) = (&over, block_size) {
         let allowed = "it is that of the volume below; give it in the URL of over=";
-        let bytes = block_size.bytes().to_string();
-        return Err(value_error("block_size", &bytes, allowed.to_owned()));
+        return Err(value_error("block_size", block_size.bytes(), allowed));
     }
-    let over = over.map(|over| {
-        let parsed = over.parse();
-        parsed.map_err(|error: UrlError| value_error("over", over, error.to_string()))
-    });
     Ok(Wanted {
         size,
         seed: seed.unwrap_or(SEED),
         noise_percent,
         clock: clock.unwrap_or(Clock::Real),
         block_size,
-        over: over.transpose()?,
+        over,
     })
 }
 

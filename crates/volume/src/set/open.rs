@@ -54,7 +54,7 @@ pub(crate) async fn open(
 fn wanted(kind: &'static dyn Kind, url: &VolumeUrl) -> Result<Wanted, UrlError> {
     url.expect_no_place()?;
     let parameters = url.parameters();
-    let members = parameters.all("member");
+    let members = parameters.urls("member")?;
     let chunk_bytes = kind.chunk_asked_for(&parameters)?;
     let create = parameters.flag("create")?;
     let destroy_data = parameters.flag("destroy_data")?;
@@ -67,15 +67,11 @@ fn wanted(kind: &'static dyn Kind, url: &VolumeUrl) -> Result<Wanted, UrlError> 
     parameters.finish()?;
     if members.len() > MEMBERS_MAX {
         let allowed = format!("a set has at most {MEMBERS_MAX} members");
-        return Err(value_error("member", &members.len().to_string(), allowed));
+        return Err(value_error("member", members.len(), allowed));
     }
-    let parse = |member: &&str| {
-        let parsed = member.parse();
-        parsed.map_err(|error: UrlError| value_error("member", member, error.to_string()))
-    };
     Ok(Wanted {
         kind,
-        members: members.iter().map(parse).collect::<Result<_, _>>()?,
+        members,
         chunk_bytes,
         create,
         destroy_data,
