@@ -42,7 +42,7 @@ pub struct FileVolume {
     drive: Arc<health::Drive>,
 }
 
-/// What the medium has said that it cannot do, by [`AllocateMode`]; it is not asked again.
+/// Modes that the medium has refused, by [`AllocateMode`]; it is not asked again.
 #[derive(Default)]
 struct Unsupported([AtomicBool; 3]);
 

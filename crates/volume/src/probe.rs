@@ -257,7 +257,7 @@ fn media_of(url: &VolumeUrl, media: &mut Vec<PathBuf>) -> io::Result<()> {
     if url.scheme() == "file" {
         media.push(PathBuf::from(url.path()));
     }
-    // So volumes that are made of others name these: sets their members, a modelled drive what it is over.
+    // Volumes that are made of others name these so: sets their members, a modelled drive what it is over.
     for name in ["member", "over"] {
         let below = url.parameters().urls(name).map_err(io::Error::other)?;
         below.iter().try_for_each(|url| media_of(url, media))?;

@@ -458,7 +458,7 @@ impl<'url> Parameters<'url> {
         self.all(name).into_iter().map(parse).collect()
     }
 
-    /// What `parse` makes of the value of a parameter, or says that is allowed.
+    /// A value made by `parse`, whose error says what is allowed.
     ///
     /// # Errors
     /// [`UrlError::Repeated`], [`UrlError::Value`].

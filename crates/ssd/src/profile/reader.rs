@@ -157,7 +157,7 @@ impl<'a> Reader<'a> {
         Ok(Some(Value { value, line }))
     }
 
-    /// The parameter `key` is wrong, or the first of those that are given of a group.
+    /// The error that a key is wrong, or of several that belong together the first that is given.
     fn wrong<T>(&self, keys: &[&str], what: &str, allowed: &str) -> Result<T, ProfileError> {
         let mut given = keys.iter().filter(|key| self.has(key));
         let key = given.next().unwrap_or(&keys[0]);
@@ -168,7 +168,7 @@ impl<'a> Reader<'a> {
         Self::find(self.table, key).is_some()
     }
 
-    /// What `make` makes of a parameter's value.
+    /// Makes something of a parameter's value.
     fn made<T>(
         &mut self,
         key: &'static str,

@@ -47,7 +47,7 @@ impl BackEnd for SsdLane {
     type State = State;
     type Action = Operation;
     type Held<'a> = ();
-    /// What it asks the model for once it has ended below is asked for before what comes after it, where that is known at once.
+    /// The model is asked in the order of a batch, also for requests of which it is asked once they have ended below at once.
     const IS_ONE_BY_ONE: bool = true;
 
     fn hold(&self) -> (Geometry, ()) {

@@ -46,9 +46,9 @@ pub(super) async fn run(
 
 /// A part of a range, in bytes.
 struct Part {
-    /// Where it begins in the blocks that hold it.
+    /// Its start in the blocks that hold it.
     within: usize,
-    /// Where it begins in the range.
+    /// Its start in the range.
     offset: usize,
     bytes: usize,
 }

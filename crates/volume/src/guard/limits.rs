@@ -278,7 +278,7 @@ pub(super) struct Member {
     drawn: [Duration; CLASSES],
 }
 
-/// What there is to be had, and the queues that draw from it.
+/// The buckets of a namespace, and the queues that draw from them.
 #[derive(Default)]
 pub(super) struct Ledger {
     limits: Limits,

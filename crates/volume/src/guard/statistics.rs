@@ -101,7 +101,7 @@ impl Counters {
         kind.set(counted);
     }
 
-    /// What a queue has counted that is gone.
+    /// The counters of a queue that is gone.
     pub(super) fn past(&self) -> VolumeStatistics {
         VolumeStatistics {
             kinds: self.kinds.each_ref().map(Cell::get),
@@ -110,7 +110,7 @@ impl Counters {
         }
     }
 
-    /// The same of one that is open, and has these requests in flight.
+    /// The counters of a queue that is open, with the requests that `in_flight` visits.
     pub(super) fn now(&self, in_flight: impl FnOnce(&mut dyn FnMut(InFlight))) -> VolumeStatistics {
         let mut counted = self.past();
         counted.queues = 1;

@@ -712,7 +712,7 @@ fn requests_under_one_token_are_told_apart_and_cancelled_together() {
     });
 }
 
-/// Whoever drains a volume may take it away from those who were told of everything.
+/// A drained volume may be taken away: its users know of everything then.
 #[test]
 fn a_fence_replies_when_the_user_was_told_of_the_last_completion() {
     let seed = seed("a_fence_replies_when_the_user_was_told_of_the_last_completion");
@@ -727,7 +727,7 @@ fn a_fence_replies_when_the_user_was_told_of_the_last_completion() {
     });
 }
 
-/// What waits for room below holds no memory that others receive into.
+/// A request that waits for room below holds no memory that others receive into.
 #[test]
 fn data_is_copied_out_of_the_memory_of_others_where_it_waits_for_room() {
     let seed = seed("data_is_copied_out_of_the_memory_of_others_where_it_waits_for_room");
