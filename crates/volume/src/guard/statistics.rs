@@ -79,32 +79,45 @@ impl VolumeStatistics {
 /// The counters of one queue.
 #[derive(Default)]
 pub(super) struct Counters {
-    kinds: [Cell<KindStatistics>; KINDS.len()],
+    /// Of each kind: requests that succeeded, requests that failed, blocks of those that succeeded.
+    kinds: [[Cell<u64>; 3]; KINDS.len()],
     waited_for_lock: Cell<u64>,
+}
+
+fn increase(counter: &Cell<u64>, by: u64) {
+    counter.set(counter.get() + by);
 }
 
 impl Counters {
     pub(super) fn waited_for_lock(&self) {
-        self.waited_for_lock.set(self.waited_for_lock.get() + 1);
+        increase(&self.waited_for_lock, 1);
     }
 
     #[inline]
     pub(super) fn ended(&self, operation: &Operation, ok: bool) {
-        let kind = &self.kinds[operation.kind() as usize];
-        let mut counted = kind.get();
+        let [succeeded, failed, all_blocks] = &self.kinds[operation.kind() as usize];
         if ok {
-            counted.succeeded += 1;
-            counted.blocks += operation.range().map_or(0, |(_, blocks)| blocks);
+            increase(succeeded, 1);
+            let blocks = operation.range().map_or(0, |(_, blocks)| blocks);
+            increase(all_blocks, blocks);
         } else {
-            counted.failed += 1;
+            increase(failed, 1);
         }
-        kind.set(counted);
     }
 
     /// The counters of a queue that is gone.
     pub(super) fn past(&self) -> VolumeStatistics {
+        let kinds = self
+            .kinds
+            .each_ref()
+            .map(|[succeeded, failed, blocks]| KindStatistics {
+                succeeded: succeeded.get(),
+                failed: failed.get(),
+                blocks: blocks.get(),
+                in_flight: 0,
+            });
         VolumeStatistics {
-            kinds: self.kinds.each_ref().map(Cell::get),
+            kinds,
             waited_for_lock: self.waited_for_lock.get(),
             queues: 0,
         }
