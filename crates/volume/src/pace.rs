@@ -50,7 +50,7 @@ impl Wanted {
         parameters.finish()?;
         if size > size_max {
             let allowed = format!("at most {}", Size(size_max));
-            return Err(value_error("size", size, allowed));
+            return Err(value_error("size", &size.to_string(), allowed));
         }
         Ok(Wanted {
             block_size,

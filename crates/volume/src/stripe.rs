@@ -30,7 +30,7 @@ impl Kind for Stripe {
         };
         if let Some(bytes) = asked.filter(|&bytes| !fits(bytes)) {
             let allowed = format!("a multiple of {CHUNK_UNIT} up to {CHUNK_BYTES_MAX}");
-            return Err(value_error("chunk", bytes, allowed));
+            return Err(value_error("chunk", &bytes.to_string(), allowed));
         }
         Ok(asked)
     }

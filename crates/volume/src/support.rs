@@ -272,7 +272,7 @@ pub(crate) fn blocks_of_size(
     let block_bytes = u64::from(block_size.bytes());
     if bytes == 0 || !bytes.is_multiple_of(block_bytes) {
         let allowed = format!("a multiple of the block size of {block_bytes} bytes, and not 0");
-        return Err(crate::url::value_error("size", bytes, allowed));
+        return Err(crate::url::value_error("size", &bytes.to_string(), allowed));
     }
     Ok(bytes >> block_size.shift())
 }

@@ -562,7 +562,7 @@ impl<'url> Parameters<'url> {
     pub fn block_size(&self) -> Result<Option<BlockSize>, UrlError> {
         let bytes = self.size("block_size")?;
         let known = bytes.map(|bytes| {
-            let wrong = || value_error("block_size", bytes, "512 or 4096");
+            let wrong = || value_error("block_size", &bytes.to_string(), "512 or 4096");
             BlockSize::from_bytes(bytes).ok_or_else(wrong)
         });
         known.transpose()
@@ -635,10 +635,10 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
 
 /// The error for a parameter whose value is not allowed.
 #[must_use]
-pub fn value_error(name: &str, value: impl fmt::Display, allowed: impl Into<String>) -> UrlError {
+pub fn value_error(name: &str, value: &str, allowed: impl Into<String>) -> UrlError {
     UrlError::Value {
         name: name.to_owned(),
-        value: value.to_string(),
+        value: value.to_owned(),
         allowed: allowed.into(),
     }
 }

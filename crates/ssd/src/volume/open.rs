@@ -87,7 +87,8 @@ fn wanted(url: &VolumeUrl) -> Result<Wanted, UrlError> {
     parameters.finish()?;
     if let (Some(_), Some(block_size)) = (&over, block_size) {
         let allowed = "it is that of the volume below; give it in the URL of over=";
-        return Err(value_error("block_size", block_size.bytes(), allowed));
+        let bytes = block_size.bytes().to_string();
+        return Err(value_error("block_size", &bytes, allowed));
     }
     Ok(Wanted {
         size,

@@ -67,7 +67,7 @@ fn wanted(kind: &'static dyn Kind, url: &VolumeUrl) -> Result<Wanted, UrlError> 
     parameters.finish()?;
     if members.len() > MEMBERS_MAX {
         let allowed = format!("a set has at most {MEMBERS_MAX} members");
-        return Err(value_error("member", members.len(), allowed));
+        return Err(value_error("member", &members.len().to_string(), allowed));
     }
     Ok(Wanted {
         kind,
