@@ -4,6 +4,7 @@
 //! - [`state`]: what changes live, as a value with pure changes; [`store`] keeps it over restarts.
 //! - [`engine`]: what the control plane needs of the data path.
 //! - [`control`]: carries a change through validation, opening, storing and applying, in this order.
+//! - [`kinds`]: the kinds of volume, for the command line too.
 //! - [`privileges`]: which user it is.
 //! - [`panics`]: a broken invariant ends one connection or the process.
 //! - [`api`]: the HTTP+JSON face of it on a Unix socket; [`metrics`]: its Prometheus text.
@@ -16,6 +17,7 @@ pub mod config;
 pub mod control;
 pub mod engine;
 pub mod inherited;
+pub mod kinds;
 pub mod limits;
 pub mod log;
 pub mod metrics;

@@ -444,54 +444,56 @@ impl Flash {
     pub(crate) fn erase(&mut self, units: u64) {
         self.dirty_units -= units.min(self.dirty_units);
     }
-
-    /// Everything that must hold, at a cost that only tests can bear.
-    #[cfg(test)]
-    pub(crate) fn check(&self) {
-        let mut valid = vec![0u32; self.superblocks.len()];
-        let (mut mapped, mut in_cache) = (0, 0);
-        for (unit, &place) in self.map.iter().enumerate() {
-            if place == NONE {
-                continue;
-            }
-            mapped += 1;
-            if place & CACHED != 0 {
-                in_cache += 1;
-                continue;
-            }
-            assert_eq!(self.owner[place as usize], unit as u32);
-            valid[place as usize / self.layout.superblock_units as usize] += 1;
-        }
-        assert_eq!(mapped, self.mapped_units);
-        let held = self.cached.iter().filter(|&&unit| unit != NONE).count();
-        assert_eq!(held, in_cache);
-        let mut used = self
-            .open
-            .iter()
-            .flatten()
-            .map(|(_, filled)| filled)
-            .sum::<u64>();
-        for (number, superblock) in self.superblocks.iter().enumerate() {
-            assert_eq!(superblock.valid, valid[number], "superblock {number}");
-            if superblock.state == State::Closed {
-                used += self.layout.superblock_units;
-                let alike = &self.closed[superblock.valid as usize];
-                assert_eq!(alike[superblock.place as usize], number as u32);
-            }
-        }
-        assert_eq!(used, self.used_units);
-        let dynamic = self.dynamic_used_units() * self.bits;
-        assert!(used + dynamic <= self.layout.physical_units());
-        assert!(self.dirty_units + used <= self.layout.physical_units());
-        assert!(
-            self.dynamic_used_units() == 0 || self.cache_used_units() <= self.cache_size_units()
-        );
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Flash {
+        /// Everything that must hold, at a cost that only tests can bear.
+        fn check(&self) {
+            let mut valid = vec![0u32; self.superblocks.len()];
+            let (mut mapped, mut in_cache) = (0, 0);
+            for (unit, &place) in self.map.iter().enumerate() {
+                if place == NONE {
+                    continue;
+                }
+                mapped += 1;
+                if place & CACHED != 0 {
+                    in_cache += 1;
+                    continue;
+                }
+                assert_eq!(self.owner[place as usize], unit as u32);
+                valid[place as usize / self.layout.superblock_units as usize] += 1;
+            }
+            assert_eq!(mapped, self.mapped_units);
+            let held = self.cached.iter().filter(|&&unit| unit != NONE).count();
+            assert_eq!(held, in_cache);
+            let mut used = self
+                .open
+                .iter()
+                .flatten()
+                .map(|(_, filled)| filled)
+                .sum::<u64>();
+            for (number, superblock) in self.superblocks.iter().enumerate() {
+                assert_eq!(superblock.valid, valid[number], "superblock {number}");
+                if superblock.state == State::Closed {
+                    used += self.layout.superblock_units;
+                    let alike = &self.closed[superblock.valid as usize];
+                    assert_eq!(alike[superblock.place as usize], number as u32);
+                }
+            }
+            assert_eq!(used, self.used_units);
+            let dynamic = self.dynamic_used_units() * self.bits;
+            assert!(used + dynamic <= self.layout.physical_units());
+            assert!(self.dirty_units + used <= self.layout.physical_units());
+            assert!(
+                self.dynamic_used_units() == 0
+                    || self.cache_used_units() <= self.cache_size_units()
+            );
+        }
+    }
 
     fn layout(static_units: u64, dynamic_units: u64) -> Layout {
         Layout {

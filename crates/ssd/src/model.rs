@@ -130,7 +130,7 @@ impl Model {
     /// An empty drive. The same seed and the same operations at the same times give the same answers.
     #[must_use]
     pub fn new(profile: &Profile, seed: u64) -> Model {
-        let layout = profile.layout();
+        let layout = Layout::of(profile);
         let when_full = profile.cache.map(|cache| cache.when_full);
         let flash = match profile.media {
             Media::Flash => Some(Flash::new(layout, profile.bits_per_cell, when_full)),

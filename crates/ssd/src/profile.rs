@@ -7,7 +7,6 @@ mod reader;
 
 use std::fmt;
 
-use crate::layout::Layout;
 use reader::Reader;
 
 /// The smallest drive that is modelled: below it there are too few superblocks for garbage collection to mean anything.
@@ -17,50 +16,27 @@ pub const CAPACITY_BYTES_MAX: u64 = 1 << 50;
 /// Capacities are multiples of this.
 pub const CAPACITY_BYTES_UNIT: u64 = 4096;
 
-/// The profiles that are built in: name and text.
-const BUILTINS: &[(&str, &str)] = &[
-    (
-        "970-evo-plus-1tb",
-        include_str!("../profiles/970-evo-plus-1tb.toml"),
-    ),
-    (
-        "970-pro-512gb",
-        include_str!("../profiles/970-pro-512gb.toml"),
-    ),
-    ("1725b-1.6tb", include_str!("../profiles/1725b-1.6tb.toml")),
-    (
-        "optane-480gb",
-        include_str!("../profiles/optane-480gb.toml"),
-    ),
-    (
-        "p5510-3.84tb",
-        include_str!("../profiles/p5510-3.84tb.toml"),
-    ),
-    (
-        "consumer-tlc",
-        include_str!("../profiles/consumer-tlc.toml"),
-    ),
-    (
-        "consumer-qlc",
-        include_str!("../profiles/consumer-qlc.toml"),
-    ),
-    (
-        "enterprise-tlc",
-        include_str!("../profiles/enterprise-tlc.toml"),
-    ),
-    ("optane", include_str!("../profiles/optane.toml")),
-];
+/// Embeds the profiles of these names.
+macro_rules! built_in {
+    ($($name:literal),*) => {
+        /// The names of the profiles that are built in.
+        const BUILTIN_NAMES: &[&str] = &[$($name),*];
+        /// Their texts.
+        const BUILTIN_TEXTS: &[&str] = &[$(include_str!(concat!("../profiles/", $name, ".toml"))),*];
+    };
+}
 
-/// Their names alone.
-const BUILTIN_NAMES: &[&str] = &{
-    let mut names = [""; BUILTINS.len()];
-    let mut index = 0;
-    while index < names.len() {
-        names[index] = BUILTINS[index].0;
-        index += 1;
-    }
-    names
-};
+built_in!(
+    "970-evo-plus-1tb",
+    "970-pro-512gb",
+    "1725b-1.6tb",
+    "optane-480gb",
+    "p5510-3.84tb",
+    "consumer-tlc",
+    "consumer-qlc",
+    "enterprise-tlc",
+    "optane"
+);
 
 /// Why a text is no profile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -272,8 +248,8 @@ impl Profile {
     /// When the built-in profile is wrong, which a test rules out.
     #[must_use]
     pub fn builtin(name: &str) -> Option<Profile> {
-        let (name, text) = BUILTINS.iter().find(|(known, _)| *known == name)?;
-        match Profile::parse(text, &format!("{name}.toml")) {
+        let at = BUILTIN_NAMES.iter().position(|known| *known == name)?;
+        match Profile::parse(BUILTIN_TEXTS[at], &format!("{name}.toml")) {
             Ok(profile) => Some(profile),
             Err(error) => panic!("a built-in profile is wrong: {error}"),
         }
@@ -302,7 +278,7 @@ impl Profile {
                     &[("flash", Media::Flash), ("in-place", Media::InPlace)],
                 )?
                 .unwrap_or(Media::Flash),
-            spare: reader.share("spare", 0.0..=4.0)?.unwrap_or(0.0),
+            spare: reader.number("spare", 0.0..=4.0)?.unwrap_or(0.0),
             bits_per_cell: reader.bits("bits_per_cell")?,
             superblock_bytes: reader
                 .bytes("superblock", 4096..=1 << 40)?
@@ -315,7 +291,7 @@ impl Profile {
             cache: None,
             idle_delay_nanoseconds: reader.time("idle_delay")?.unwrap_or(1e9),
             background: None,
-            noise: reader.share("noise", 0.0..=0.5)?.unwrap_or(0.0),
+            noise: reader.number("noise", 0.0..=0.5)?.unwrap_or(0.0),
             write_latency: reader.latency("write_latency", "write_jitter")?,
             read_latency: reader.latency("read_latency", "read_jitter")?,
             program_nanoseconds: reader.time("program_time")?.unwrap_or(0.0),
@@ -376,11 +352,6 @@ impl Profile {
             rated_write_bytes: scale(self.rated_write_bytes).max(1),
             ..self.clone()
         })
-    }
-
-    /// How its space is divided.
-    pub(crate) fn layout(&self) -> Layout {
-        Layout::of(self)
     }
 }
 

@@ -6,6 +6,7 @@
 //! from the cache, of which 1 / (b - 1) bytes have to be moved for it. Of a full drive that was idle the static part is free; a burst over old data frees flash as it goes,
 //! and b / (b - 1) S bytes find room. As many stay in the cache at the end of a fill, for then the flash is full with them: (C - S - d) + b d = C.
 
+use crate::layout::Layout;
 use crate::profile::{Cache, Profile, Stall, WhenFull};
 
 /// The yardstick of a profile. Rates are means over a phase, without noise, and include stalls; heat is left out, for it depends on what
@@ -79,7 +80,7 @@ impl Profile {
         if shrinks_at < capacity {
             fill.push(paced("shrinking cache", shrinks_at, paces.shrinking));
         }
-        let layout = self.layout();
+        let layout = Layout::of(self);
         let erased_ahead = (layout.spare_units() * layout.unit_bytes).min(capacity);
         let mut overwrite = vec![paced(past, 0, paces.direct)];
         if self.erase_bytes_per_second.is_some() {
@@ -113,7 +114,7 @@ impl Profile {
     /// Where an overwrite comes to what a fill left in a cache that it went past in the end, and how much of the flash the dynamic part of that cache gives up there, which
     /// needs no erasing. What goes through a cache leaves its last bytes there, which are folded before they are overwritten.
     fn given_up(&self) -> (u64, u64) {
-        let layout = self.layout();
+        let layout = Layout::of(self);
         let left = self.recovered_bytes();
         let gained = left - layout.static_units * layout.unit_bytes;
         let is_passed = (self.cache).is_some_and(|cache| cache.when_full == WhenFull::Direct);
@@ -126,7 +127,7 @@ impl Profile {
 
     /// Each byte of a burst frees one of the flash where it overwrites, of which the dynamic part of the cache makes 1 / b: x = S + x / b.
     fn recovered_bytes(&self) -> u64 {
-        let layout = self.layout();
+        let layout = Layout::of(self);
         let bits = u64::from(self.bits_per_cell);
         let (fixed, dynamic) = (layout.static_units, layout.dynamic_units);
         let gained = match bits {
@@ -138,7 +139,7 @@ impl Profile {
 
     /// Until where a fill goes into the cache, and from where on the cache has to shrink.
     fn boundaries(&self) -> (u64, u64) {
-        let layout = self.layout();
+        let layout = Layout::of(self);
         let (static_units, dynamic_units) = (layout.static_units, layout.dynamic_units);
         let bits = u64::from(self.bits_per_cell);
         let cache = static_units + dynamic_units;

@@ -19,7 +19,7 @@ use weir_block::{
     CompletionSink, FenceReply, Geometry, HealthFuture, HealthReport, Queue, ResizeError,
     ResizeFuture, Volume, VolumeError, VolumeEvent, Watcher,
 };
-use weir_reactor::{File, FileKind, Reactor, oneshot};
+use weir_reactor::{AllocateMode, File, FileKind, Reactor, oneshot};
 
 use crate::lane::{Fences, LaneQueue};
 use crate::support::{FailedSync, SharedLive, Watchers, check_resize};
@@ -42,29 +42,17 @@ pub struct FileVolume {
     drive: Arc<health::Drive>,
 }
 
-/// What the medium has said that it cannot do; it is not asked again.
+/// Modes that the medium has refused, by [`AllocateMode`]; it is not asked again.
 #[derive(Default)]
-struct Unsupported {
-    punch_hole: AtomicBool,
-    zero_range: AtomicBool,
-    discard: AtomicBool,
-}
+struct Unsupported([AtomicBool; 3]);
 
 impl Unsupported {
-    fn flag(&self, mode: weir_reactor::AllocateMode) -> &AtomicBool {
-        match mode {
-            weir_reactor::AllocateMode::PunchHole => &self.punch_hole,
-            weir_reactor::AllocateMode::ZeroRange => &self.zero_range,
-            weir_reactor::AllocateMode::Discard => &self.discard,
-        }
+    fn is(&self, mode: AllocateMode) -> bool {
+        self.0[mode as usize].load(Ordering::Relaxed)
     }
 
-    fn is(&self, mode: weir_reactor::AllocateMode) -> bool {
-        self.flag(mode).load(Ordering::Relaxed)
-    }
-
-    fn set(&self, mode: weir_reactor::AllocateMode) {
-        self.flag(mode).store(true, Ordering::Relaxed);
+    fn set(&self, mode: AllocateMode) {
+        self.0[mode as usize].store(true, Ordering::Relaxed);
     }
 }
 

@@ -66,6 +66,8 @@ pub trait BackEnd: Sized + 'static {
     type Action;
     /// A guard that it holds during a submission, so that its geometry stays as it is.
     type Held<'a>;
+    /// Each request of a batch goes below before the next one starts, and has what follows there already where it ends at once.
+    const IS_ONE_BY_ONE: bool = false;
 
     /// Begins a submission: the geometry that its requests are checked against.
     fn hold(&self) -> (Geometry, Self::Held<'_>);
@@ -262,6 +264,9 @@ impl<B: BackEnd> Queue for LaneQueue<B> {
         let room = lane.depth - lane.slots.borrow().len();
         for request in batch.drain(..room.min(batch.len())) {
             lane.take(&geometry, &held, request, done);
+            if B::IS_ONE_BY_ONE {
+                lane.flush(done);
+            }
         }
         drop(held);
         lane.flush(done);

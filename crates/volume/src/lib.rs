@@ -10,14 +10,10 @@ mod concat;
 mod file;
 mod guard;
 mod lane;
-#[cfg(feature = "planted-faults")]
-mod lying;
 mod mem;
 mod null;
 mod pace;
 pub mod parts;
-#[cfg(feature = "planted-faults")]
-mod planted;
 pub mod probe;
 mod registry;
 mod set;

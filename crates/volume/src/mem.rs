@@ -19,17 +19,16 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use weir_block::{
-    BlockSize, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing, Operation, Queue,
-    ResizeError, ResizeFuture, Volume, VolumeError, VolumeEvent, Watcher, compare_write_halves,
+    CompletionSink, FenceReply, Geometry, Landing, Operation, Queue, ResizeError, ResizeFuture,
+    Volume, VolumeError, VolumeEvent, Watcher, compare_write_halves,
 };
 use weir_memory::{Pool, SharedBuffer, View, Views, copy_views, slice_views};
 use weir_reactor::{Key, Reactor};
 
 use crate::lane::{BackEnd, Lane, LaneQueue, Next, Turn, Work};
-use crate::pace::Pace;
+use crate::pace::{Pace, Wanted};
 use crate::support::{
-    LiveGeometry, SharedLive, TRANSFER_BYTES_MAX, Watchers, blocks_of_size, check_resize,
-    compare_bytes, compare_views, fill, lock,
+    LiveGeometry, SharedLive, Watchers, check_resize, compare_bytes, compare_views, fill, lock,
 };
 use crate::{Access, UrlError, VolumeUrl};
 
@@ -67,48 +66,15 @@ impl MemVolume {
     /// # Errors
     /// [`UrlError`].
     pub fn open(url: &VolumeUrl, access: Access) -> Result<Arc<Self>, UrlError> {
-        url.expect_no_place()?;
-        let parameters = url.parameters();
-        let size = parameters.size("size")?;
-        let block_size = parameters.block_size()?.unwrap_or(BlockSize::B4096);
-        let size = parameters.required("size", size, "its size, such as 64M")?;
-        let pace = Pace::of(&parameters)?;
-        parameters.finish()?;
-        if size > MEM_BYTES_MAX {
-            let allowed = format!("at most {}", weir_block::size::Size(MEM_BYTES_MAX));
-            return Err(crate::url::value_error("size", &size.to_string(), allowed));
-        }
-        let blocks = blocks_of_size(size, block_size)?;
-        Ok(MemVolume::new(
-            url.to_string(),
-            block_size,
-            blocks,
-            access.read_only,
-            pace,
-        ))
-    }
-
-    fn new(
-        name: String,
-        block_size: BlockSize,
-        blocks: u64,
-        read_only: bool,
-        pace: Option<Arc<Pace>>,
-    ) -> Arc<Self> {
+        let wanted = Wanted::of(url, "64M", MEM_BYTES_MAX)?;
+        let page_blocks = (PAGE_BYTES as u32) >> wanted.block_size.shift();
         let geometry = Geometry {
-            generation: 0,
-            block_size,
-            blocks,
-            transfer_blocks_max: TRANSFER_BYTES_MAX >> block_size.shift(),
-            transfer_blocks_optimal: (PAGE_BYTES as u32) >> block_size.shift(),
-            memory_alignment: 1,
-            deallocate_blocks: (PAGE_BYTES as u32) >> block_size.shift(),
-            deallocated_read: DeallocatedRead::Zeroes,
-            volatile_cache: false,
-            read_only,
+            transfer_blocks_optimal: page_blocks,
+            deallocate_blocks: page_blocks,
             atomic_blocks: 1,
             atomic_blocks_power_fail: 1,
             compare_write_blocks: 1,
+            ..wanted.geometry(access)
         };
         let directory = (0..tables(geometry.length_bytes()))
             .map(|_| Arc::default())
@@ -117,13 +83,13 @@ impl MemVolume {
             directory,
             lanes: Vec::new(),
         };
-        Arc::new(MemVolume {
-            name,
-            pace,
+        Ok(Arc::new(MemVolume {
+            name: url.to_string(),
+            pace: wanted.pace,
             geometry: Arc::new(LiveGeometry::new(geometry)),
             watchers: Watchers::default(),
             lanes: Mutex::new(lanes),
-        })
+        }))
     }
 }
 

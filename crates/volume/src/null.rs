@@ -6,17 +6,15 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use weir_block::{
-    BlockSize, CompletionSink, DeallocatedRead, FenceReply, Geometry, Landing, Operation, Queue,
-    ReadBuffers, ResizeFuture, Volume, VolumeError, VolumeEvent, Watcher, compare_write_halves,
+    BlockSize, CompletionSink, FenceReply, Geometry, Landing, Operation, Queue, ReadBuffers,
+    ResizeFuture, Volume, VolumeError, VolumeEvent, Watcher, compare_write_halves,
 };
 use weir_memory::{View, Views};
 use weir_reactor::{Key, Reactor};
 
 use crate::lane::{BackEnd, Lane, LaneQueue, Next, Turn, Work};
-use crate::pace::Pace;
-use crate::support::{
-    SharedLive, TRANSFER_BYTES_MAX, Watchers, blocks_of_size, check_resize, compare_views, freeze,
-};
+use crate::pace::{Pace, Wanted};
+use crate::support::{LiveGeometry, SharedLive, Watchers, check_resize, compare_views, freeze};
 use crate::{Access, UrlError, VolumeUrl};
 
 /// A volume that stores nothing and holds no memory. Everything succeeds, at once unless a limit was asked for; a comparison is
@@ -34,52 +32,13 @@ impl NullVolume {
     /// # Errors
     /// [`UrlError`].
     pub fn open(url: &VolumeUrl, access: Access) -> Result<Arc<Self>, UrlError> {
-        url.expect_no_place()?;
-        let parameters = url.parameters();
-        let size = parameters.size("size")?;
-        let block_size = parameters.block_size()?.unwrap_or(BlockSize::B4096);
-        let size = parameters.required("size", size, "its size, such as 1G")?;
-        let pace = Pace::of(&parameters)?;
-        parameters.finish()?;
-        let blocks = blocks_of_size(size, block_size)?;
-        Ok(NullVolume::new(
-            url.to_string(),
-            block_size,
-            blocks,
-            access.read_only,
-            pace,
-        ))
-    }
-
-    fn new(
-        name: String,
-        block_size: BlockSize,
-        blocks: u64,
-        read_only: bool,
-        pace: Option<Arc<Pace>>,
-    ) -> Arc<Self> {
-        let transfer_blocks_max = TRANSFER_BYTES_MAX >> block_size.shift();
-        let geometry = Geometry {
-            generation: 0,
-            block_size,
-            blocks,
-            transfer_blocks_max,
-            transfer_blocks_optimal: 1,
-            memory_alignment: 1,
-            deallocate_blocks: 1,
-            deallocated_read: DeallocatedRead::Zeroes,
-            volatile_cache: false,
-            read_only,
-            atomic_blocks: transfer_blocks_max,
-            atomic_blocks_power_fail: transfer_blocks_max,
-            compare_write_blocks: transfer_blocks_max,
-        };
-        Arc::new(NullVolume {
-            name,
-            pace,
-            geometry: Arc::new(crate::support::LiveGeometry::new(geometry)),
+        let wanted = Wanted::of(url, "1G", u64::MAX)?;
+        Ok(Arc::new(NullVolume {
+            name: url.to_string(),
+            geometry: Arc::new(LiveGeometry::new(wanted.geometry(access))),
+            pace: wanted.pace,
             watchers: Watchers::default(),
-        })
+        }))
     }
 }
 

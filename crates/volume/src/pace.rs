@@ -1,5 +1,6 @@
-//! How fast a volume is that has a limit: one device in front of which the requests of every reactor queue.
+//! What volumes without a medium have in common: what their URLs ask for, and how fast they are where that has a limit.
 //!
+//! The limit is that of one device in front of which the requests of every reactor queue.
 //! A request begins when the one before it has had its share of a second, and ends so long after that. A stall is a time in which the
 //! device stands still: what would begin or end in it does so later, by as much as there was left of it. Nothing is random, and time
 //! is the reactors' own: simulated, it is the same every time.
@@ -9,12 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use weir_block::VolumeError;
+use weir_block::size::Size;
+use weir_block::{BlockSize, DeallocatedRead, Geometry, VolumeError};
 use weir_reactor::{Instant, Reactor};
 
-use crate::UrlError;
 use crate::lane::Next;
+use crate::support::{TRANSFER_BYTES_MAX, blocks_of_size};
 use crate::url::{Parameters, value_error};
+use crate::{Access, UrlError, VolumeUrl};
 
 /// Requests a second at most that can be asked for.
 const RATE_MAX: u64 = 1_000_000;
@@ -23,6 +26,59 @@ const DELAY_MAX: Duration = Duration::from_secs(60);
 /// The longest stall, and the latest.
 const STALL_MAX: Duration = Duration::from_secs(3600);
 const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
+
+/// Size, blocks and limit that the URL of a volume without a medium asks for.
+pub(crate) struct Wanted {
+    pub(crate) block_size: BlockSize,
+    pub(crate) blocks: u64,
+    pub(crate) pace: Option<Arc<Pace>>,
+}
+
+impl Wanted {
+    /// Reads `size=`, `block_size=` and the parameters of [`Pace::of`]. Blocks have 4096 bytes unless told. `example` is a size.
+    ///
+    /// # Errors
+    /// [`UrlError`].
+    pub(crate) fn of(url: &VolumeUrl, example: &str, size_max: u64) -> Result<Self, UrlError> {
+        url.expect_no_place()?;
+        let parameters = url.parameters();
+        let size = parameters.size("size")?;
+        let block_size = parameters.block_size()?.unwrap_or(BlockSize::B4096);
+        let allowed = format!("its size, such as {example}");
+        let size = parameters.required("size", size, &allowed)?;
+        let pace = Pace::of(&parameters)?;
+        parameters.finish()?;
+        if size > size_max {
+            let allowed = format!("at most {}", Size(size_max));
+            return Err(value_error("size", &size.to_string(), allowed));
+        }
+        Ok(Wanted {
+            block_size,
+            blocks: blocks_of_size(size, block_size)?,
+            pace,
+        })
+    }
+
+    /// A geometry of such a volume, which does everything at once and to as many blocks as a transfer has.
+    pub(crate) fn geometry(&self, access: Access) -> Geometry {
+        let transfer_blocks_max = TRANSFER_BYTES_MAX >> self.block_size.shift();
+        Geometry {
+            generation: 0,
+            block_size: self.block_size,
+            blocks: self.blocks,
+            transfer_blocks_max,
+            transfer_blocks_optimal: 1,
+            memory_alignment: 1,
+            deallocate_blocks: 1,
+            deallocated_read: DeallocatedRead::Zeroes,
+            volatile_cache: false,
+            read_only: access.read_only,
+            atomic_blocks: transfer_blocks_max,
+            atomic_blocks_power_fail: transfer_blocks_max,
+            compare_write_blocks: transfer_blocks_max,
+        }
+    }
+}
 
 /// The limit, shared by the queues of a volume.
 pub(crate) struct Pace {
@@ -68,11 +124,9 @@ impl Pace {
     pub(crate) fn of(parameters: &Parameters<'_>) -> Result<Option<Arc<Self>>, UrlError> {
         let rate = parameters.number("rate", 1..=RATE_MAX)?;
         let delay = parameters.duration("delay", DELAY_MAX)?;
-        let stall = parameters.text("stall")?;
-        let stall = stall.map(|text| Stall::parse(text).ok_or(text)).transpose();
-        let stall = stall.map_err(|text| {
-            let allowed = "how long, @, and how long after the first request, such as 1s@5s; each a whole number with us, ms or s, up to 3600s";
-            value_error("stall", text, allowed.to_owned())
+        let allowed = "how long, @, and how long after the first request, such as 1s@5s; each a whole number with us, ms or s, up to 3600s";
+        let stall = parameters.parsed("stall", |text| {
+            Stall::parse(text).ok_or_else(|| allowed.to_owned())
         })?;
         if rate.is_none() && delay.is_none() && stall.is_none() {
             return Ok(None);

@@ -19,20 +19,8 @@ pub const HEAD_BYTES: usize = (2 << 20) + 4096;
 /// Bytes at the end of a volume that are looked at.
 pub const TAIL_BYTES: usize = 768 << 10;
 
-/// A mark at a fixed place of the head.
-struct Mark {
-    what: &'static str,
-    offset: usize,
-    bytes: &'static [u8],
-}
-
-const fn mark(what: &'static str, offset: usize, bytes: &'static [u8]) -> Mark {
-    Mark {
-        what,
-        offset,
-        bytes,
-    }
-}
+/// A thing, the places where its mark may be, in bytes from the start or before the end, and the mark.
+type Mark = (&'static str, &'static [usize], &'static [u8]);
 
 const PARTITION_TABLE: &str = "an MBR partition table";
 const GPT: &str = "a GUID partition table";
@@ -48,133 +36,117 @@ const SUN: &str = "a Sun disk label";
 /// not here: what is random has one every so often, and more must fit.
 const MARKS: &[Mark] = &[
     // Partition tables.
-    mark(GPT, 512, b"EFI PART"),
-    mark(GPT, 4096, b"EFI PART"),
-    mark("an Apple partition map", 512, b"PM\0\0"),
-    mark("a BSD disk label", 512, &[0x57, 0x45, 0x56, 0x82]),
-    mark("an SGI disk label", 0, &[0x0B, 0xE5, 0xA9, 0x41]),
-    mark("a Windows dynamic disk", 3072, b"PRIVHEAD"),
+    (GPT, &[512, 4096], b"EFI PART"),
+    ("an Apple partition map", &[512], b"PM\0\0"),
+    ("a BSD disk label", &[512], &[0x57, 0x45, 0x56, 0x82]),
+    ("an SGI disk label", &[0], &[0x0B, 0xE5, 0xA9, 0x41]),
+    ("a Windows dynamic disk", &[3072], b"PRIVHEAD"),
     // File systems.
-    mark("an XFS file system", 0, b"XFSB"),
-    mark("a Btrfs file system", 65_600, b"_BHRfS_M"),
-    mark("an F2FS file system", 1024, &[0x10, 0x20, 0xF5, 0xF2]),
-    mark("a ReiserFS file system", 65_588, b"ReIsEr"),
-    mark("a ReiserFS file system", 8244, b"ReIsEr"),
-    mark("a Reiser4 file system", 65_536, b"ReIsEr4"),
-    mark("a JFS file system", 32_768, b"JFS1"),
-    mark(
+    ("an XFS file system", &[0], b"XFSB"),
+    ("a Btrfs file system", &[65_600], b"_BHRfS_M"),
+    ("an F2FS file system", &[1024], &[0x10, 0x20, 0xF5, 0xF2]),
+    ("a ReiserFS file system", &[65_588, 8244], b"ReIsEr"),
+    ("a Reiser4 file system", &[65_536], b"ReIsEr4"),
+    ("a JFS file system", &[32_768], b"JFS1"),
+    (
         "a NILFS2 file system",
-        1024,
+        &[1024],
         &[2, 0, 0, 0, 0, 0, 0x34, 0x34],
     ),
-    mark("an OCFS2 file system", 1024, b"OCFSV2"),
-    mark("an OCFS2 file system", 2048, b"OCFSV2"),
-    mark("an OCFS2 file system", 4096, b"OCFSV2"),
-    mark("an OCFS2 file system", 8192, b"OCFSV2"),
-    mark("a GFS2 file system", 65_536, &[0x01, 0x16, 0x19, 0x70]),
-    mark("a UFS file system", 9564, &0x0001_1954_u32.to_le_bytes()),
-    mark("a UFS file system", 66_908, &0x1954_0119_u32.to_le_bytes()),
-    mark("an EROFS file system", 1024, &[0xE2, 0xE1, 0xF5, 0xE0]),
-    mark("a SquashFS file system", 0, b"hsqs"),
-    mark("a SquashFS file system", 0, b"sqsh"),
-    mark("a CramFS file system", 0, &[0x45, 0x3D, 0xCD, 0x28]),
-    mark("a CramFS file system", 0, &[0x28, 0xCD, 0x3D, 0x45]),
-    mark("a romfs file system", 0, b"-rom1fs-"),
-    mark("a zonefs file system", 0, b"SFOZ"),
-    mark("an ISO 9660 file system", 32_769, b"CD001"),
-    mark("a UDF file system", 32_769, b"BEA01"),
-    mark("an NTFS file system", 3, b"NTFS    "),
-    mark("an exFAT file system", 3, b"EXFAT   "),
-    mark("a ReFS file system", 3, b"ReFS\0\0\0\0"),
-    mark("a BitLocker volume", 3, b"-FVE-FS-"),
-    mark("a FAT file system", 54, b"FAT12   "),
-    mark("a FAT file system", 54, b"FAT16   "),
-    mark("a FAT file system", 82, b"FAT32   "),
-    mark("an HFS+ file system", 1024, b"H+\0\x04"),
-    mark("an HFS+ file system", 1024, b"HX\0\x05"),
-    mark("an APFS container", 32, b"NXSB"),
-    mark("a VMFS volume", 1 << 20, &[0x0D, 0xD0, 0x01, 0xC0]),
-    mark("a VMFS file system", 2 << 20, &[0x5E, 0xF1, 0xAB, 0x2F]),
-    mark("a bcachefs file system", 4120, &BCACHEFS_MAGIC),
-    mark(
+    ("an OCFS2 file system", &[1024, 2048, 4096, 8192], b"OCFSV2"),
+    ("a GFS2 file system", &[65_536], &[0x01, 0x16, 0x19, 0x70]),
+    ("a UFS file system", &[9564], &0x0001_1954_u32.to_le_bytes()),
+    (
+        "a UFS file system",
+        &[66_908],
+        &0x1954_0119_u32.to_le_bytes(),
+    ),
+    ("an EROFS file system", &[1024], &[0xE2, 0xE1, 0xF5, 0xE0]),
+    ("a SquashFS file system", &[0], b"hsqs"),
+    ("a SquashFS file system", &[0], b"sqsh"),
+    ("a CramFS file system", &[0], &[0x45, 0x3D, 0xCD, 0x28]),
+    ("a CramFS file system", &[0], &[0x28, 0xCD, 0x3D, 0x45]),
+    ("a romfs file system", &[0], b"-rom1fs-"),
+    ("a zonefs file system", &[0], b"SFOZ"),
+    ("an ISO 9660 file system", &[32_769], b"CD001"),
+    ("a UDF file system", &[32_769], b"BEA01"),
+    ("an NTFS file system", &[3], b"NTFS    "),
+    ("an exFAT file system", &[3], b"EXFAT   "),
+    ("a ReFS file system", &[3], b"ReFS\0\0\0\0"),
+    ("a BitLocker volume", &[3], b"-FVE-FS-"),
+    ("a FAT file system", &[54], b"FAT12   "),
+    ("a FAT file system", &[54], b"FAT16   "),
+    ("a FAT file system", &[82], b"FAT32   "),
+    ("an HFS+ file system", &[1024], b"H+\0\x04"),
+    ("an HFS+ file system", &[1024], b"HX\0\x05"),
+    ("an APFS container", &[32], b"NXSB"),
+    ("a VMFS volume", &[1 << 20], &[0x0D, 0xD0, 0x01, 0xC0]),
+    ("a VMFS file system", &[2 << 20], &[0x5E, 0xF1, 0xAB, 0x2F]),
+    ("a bcachefs file system", &[4120], &BCACHEFS_MAGIC),
+    (
         "a bcache device or a bcachefs file system",
-        4120,
+        &[4120],
         &BCACHE_MAGIC,
     ),
     // Swap areas, for pages of 4 to 64 KiB, and suspended systems in them.
-    mark("a swap area", 4086, b"SWAPSPACE2"),
-    mark("a swap area", 4086, b"SWAP-SPACE"),
-    mark("a swap area", 8182, b"SWAPSPACE2"),
-    mark("a swap area", 16_374, b"SWAPSPACE2"),
-    mark("a swap area", 32_758, b"SWAPSPACE2"),
-    mark("a swap area", 65_526, b"SWAPSPACE2"),
-    mark("a suspended system", 4086, b"S1SUSPEND"),
-    mark("a suspended system", 4086, b"S2SUSPEND"),
-    mark("a suspended system", 4086, b"ULSUSPEND"),
-    mark("a suspended system", 4086, b"LINHIB0001"),
+    ("a swap area", &[4086], b"SWAPSPACE2"),
+    ("a swap area", &[4086], b"SWAP-SPACE"),
+    (
+        "a swap area",
+        &[8182, 16_374, 32_758, 65_526],
+        b"SWAPSPACE2",
+    ),
+    ("a suspended system", &[4086], b"S1SUSPEND"),
+    ("a suspended system", &[4086], b"S2SUSPEND"),
+    ("a suspended system", &[4086], b"ULSUSPEND"),
+    ("a suspended system", &[4086], b"LINHIB0001"),
     // Volume managers, encryption, RAID.
-    mark("an LVM physical volume", 0, b"LABELONE"),
-    mark("an LVM physical volume", 512, b"LABELONE"),
-    mark("an LVM physical volume", 1024, b"LABELONE"),
-    mark("an LVM physical volume", 1536, b"LABELONE"),
-    mark("an LVM physical volume", 0, b"HM\x01\0"),
-    mark("an LVM physical volume", 0, b"HM\x02\0"),
-    mark("an LVM snapshot store", 0, b"SnAp"),
-    mark("a LUKS container", 0, b"LUKS\xBA\xBE"),
+    ("an LVM physical volume", &[0, 512, 1024, 1536], b"LABELONE"),
+    ("an LVM physical volume", &[0], b"HM\x01\0"),
+    ("an LVM physical volume", &[0], b"HM\x02\0"),
+    ("an LVM snapshot store", &[0], b"SnAp"),
+    ("a LUKS container", &[0], b"LUKS\xBA\xBE"),
     // LUKS2 keeps a second header, with a magic of its own.
-    mark("a LUKS container", 16_384, b"SKUL\xBA\xBE"),
-    mark("a dm-verity device", 0, b"verity\0\0"),
-    mark("a dm-integrity device", 0, b"integrt\0"),
-    mark("a VDO device", 0, b"dmvdo001"),
-    mark("a Stratis device", 516, STRATIS_MAGIC),
-    mark("a Stratis device", 4612, STRATIS_MAGIC),
-    mark(MD, 0, &MD_MAGIC),
-    mark(MD, 4096, &MD_MAGIC),
-    mark("a Ceph OSD", 0, b"bluestore block device"),
-    mark("an Oracle ASM disk", 32, b"ORCLDISK"),
+    ("a LUKS container", &[16_384], b"SKUL\xBA\xBE"),
+    ("a dm-verity device", &[0], b"verity\0\0"),
+    ("a dm-integrity device", &[0], b"integrt\0"),
+    ("a VDO device", &[0], b"dmvdo001"),
+    ("a Stratis device", &[516, 4612], STRATIS_MAGIC),
+    (MD, &[0, 4096], &MD_MAGIC),
+    ("a Ceph OSD", &[0], b"bluestore block device"),
+    ("an Oracle ASM disk", &[32], b"ORCLDISK"),
     // Files that hold a disk in a form of their own.
-    mark("a QCOW image", 0, b"QFI\xFB"),
-    mark("a VMDK image", 0, b"KDMV"),
-    mark("a VDI image", 64, &[0x7F, 0x10, 0xDA, 0xBE]),
-    mark("a VHDX image", 0, b"vhdxfile"),
-    mark("a VHD image", 0, b"conectix"),
+    ("a QCOW image", &[0], b"QFI\xFB"),
+    ("a VMDK image", &[0], b"KDMV"),
+    ("a VDI image", &[64], &[0x7F, 0x10, 0xDA, 0xBE]),
+    ("a VHDX image", &[0], b"vhdxfile"),
+    ("a VHD image", &[0], b"conectix"),
 ];
-
-/// A mark so many bytes before the end.
-struct TailMark {
-    what: &'static str,
-    before_end: usize,
-    bytes: &'static [u8],
-}
-
-const fn tail_mark(what: &'static str, before_end: usize, bytes: &'static [u8]) -> TailMark {
-    TailMark {
-        what,
-        before_end,
-        bytes,
-    }
-}
 
 /// Where the magic of DRBD's metadata is, which are in the last 4 KiB (drbd_meta_data.h; the same in versions 8 and 9).
 const DRBD_MAGIC_BEFORE_END: usize = 4096 - 60;
 
-const TAIL_MARKS: &[TailMark] = &[
-    tail_mark("the backup of a GUID partition table", 512, b"EFI PART"),
-    tail_mark("the backup of a GUID partition table", 4096, b"EFI PART"),
+/// Their places are so many bytes before the end.
+const TAIL_MARKS: &[Mark] = &[
+    (
+        "the backup of a GUID partition table",
+        &[512, 4096],
+        b"EFI PART",
+    ),
     // DRBD_MD_MAGIC_08, _84_UNCLEAN and _09, big-endian.
-    tail_mark(DRBD, DRBD_MAGIC_BEFORE_END, &[0x83, 0x74, 0x02, 0x6B]),
-    tail_mark(DRBD, DRBD_MAGIC_BEFORE_END, &[0x83, 0x74, 0x02, 0x6C]),
-    tail_mark(DRBD, DRBD_MAGIC_BEFORE_END, &[0x83, 0x74, 0x02, 0x6D]),
-    tail_mark(
+    (DRBD, &[DRBD_MAGIC_BEFORE_END], &[0x83, 0x74, 0x02, 0x6B]),
+    (DRBD, &[DRBD_MAGIC_BEFORE_END], &[0x83, 0x74, 0x02, 0x6C]),
+    (DRBD, &[DRBD_MAGIC_BEFORE_END], &[0x83, 0x74, 0x02, 0x6D]),
+    (
         "a member of an Intel RAID",
-        1024,
+        &[1024],
         b"Intel Raid ISM Cfg Sig. ",
     ),
     // The anchor of SNIA's DDF, in either byte order.
-    tail_mark("a member of a DDF RAID", 512, &[0xDE, 0x11, 0xDE, 0x11]),
-    tail_mark("a member of a DDF RAID", 512, &[0x11, 0xDE, 0x11, 0xDE]),
-    tail_mark("a FreeBSD GEOM device", 512, b"GEOM::"),
-    tail_mark("a VHD image", 512, b"conectix"),
+    ("a member of a DDF RAID", &[512], &[0xDE, 0x11, 0xDE, 0x11]),
+    ("a member of a DDF RAID", &[512], &[0x11, 0xDE, 0x11, 0xDE]),
+    ("a FreeBSD GEOM device", &[512], b"GEOM::"),
+    ("a VHD image", &[512], b"conectix"),
 ];
 
 /// bcache and the first bcachefs share a magic (Linux, `include/uapi/linux/bcache.h`).
@@ -229,14 +201,13 @@ impl Ends<'_> {
 #[must_use]
 pub fn contents(head: &[u8], tail: &[u8], length: u64) -> Option<&'static str> {
     let ends = Ends { head, tail, length };
-    let marked = MARKS.iter().find(|mark| has(head, mark.offset, mark.bytes));
     set::label::kind_of_member(head)
         .map(|_| MEMBER)
-        .or_else(|| marked.map(|mark| mark.what))
+        .or_else(|| marked(MARKS, |at, mark| has(head, at, mark)))
         .or_else(|| has_ext(head).then_some(EXT))
         .or_else(|| has_zfs_uberblock(&ends).then_some(ZFS))
         .or_else(|| has_md_superblock(&ends).then_some(MD))
-        .or_else(|| contents_of_tail(tail))
+        .or_else(|| marked(TAIL_MARKS, |end, mark| has_before_end(tail, end, mark)))
         .or_else(|| has_minix(head).then_some(MINIX))
         .or_else(|| has_sun_label(head).then_some(SUN))
         .or_else(|| has_partitions(head).then_some(PARTITION_TABLE))
@@ -283,21 +254,13 @@ pub async fn holders_of(reactor: &Reactor, url: &VolumeUrl) -> io::Result<Vec<St
 
 /// The paths of the files and devices that a volume is made of.
 fn media_of(url: &VolumeUrl, media: &mut Vec<PathBuf>) -> io::Result<()> {
-    match url.scheme() {
-        "file" => media.push(PathBuf::from(url.path())),
-        scheme if set::kind_of(scheme).is_some() => {
-            for member in url.parameters().all("member") {
-                let member: VolumeUrl = member.parse().map_err(io::Error::other)?;
-                media_of(&member, media)?;
-            }
-        }
-        "ssd" => {
-            for below in url.parameters().all("over") {
-                let below: VolumeUrl = below.parse().map_err(io::Error::other)?;
-                media_of(&below, media)?;
-            }
-        }
-        _ => {}
+    if url.scheme() == "file" {
+        media.push(PathBuf::from(url.path()));
+    }
+    // Volumes that are made of others name these so: sets their members, a modelled drive what it is over.
+    for name in ["member", "over"] {
+        let below = url.parameters().urls(name).map_err(io::Error::other)?;
+        below.iter().try_for_each(|url| media_of(url, media))?;
     }
     Ok(())
 }
@@ -327,6 +290,11 @@ fn has(bytes: &[u8], offset: usize, mark: &[u8]) -> bool {
     bytes
         .get(offset..offset + mark.len())
         .is_some_and(|found| found == mark)
+}
+
+fn has_before_end(tail: &[u8], end: usize, mark: &[u8]) -> bool {
+    let at = tail.len().checked_sub(end);
+    at.is_some_and(|at| has(tail, at, mark))
 }
 
 /// A number of 2 or 4 bytes, little-endian; none where there are no such bytes.
@@ -382,12 +350,11 @@ fn has_md_superblock(ends: &Ends<'_>) -> bool {
     has_first || second.is_some_and(|at| ends.has(at, &MD_MAGIC))
 }
 
-fn contents_of_tail(tail: &[u8]) -> Option<&'static str> {
-    let is_there = |mark: &&TailMark| {
-        let at = tail.len().checked_sub(mark.before_end);
-        at.is_some_and(|at| has(tail, at, mark.bytes))
-    };
-    TAIL_MARKS.iter().find(is_there).map(|mark| mark.what)
+/// The first thing of which a mark is there.
+fn marked(marks: &[Mark], is_there: impl Fn(usize, &[u8]) -> bool) -> Option<&'static str> {
+    let mut marks = marks.iter();
+    let found = marks.find(|(_, places, mark)| places.iter().any(|&at| is_there(at, mark)));
+    found.map(|(what, ..)| *what)
 }
 
 /// The magic is two bytes; the sum of all words of the sector, without carry, is 0.
@@ -431,6 +398,14 @@ mod tests {
         bytes[at..at + mark.len()].copy_from_slice(mark);
     }
 
+    fn each(marks: &'static [Mark]) -> impl Iterator<Item = (&'static str, usize, &'static [u8])> {
+        let places = |&(what, places, mark): &'static Mark| {
+            let places: &'static [usize] = places;
+            places.iter().map(move |&place| (what, place, mark))
+        };
+        marks.iter().flat_map(places)
+    }
+
     #[test]
     fn an_empty_or_short_volume_carries_nothing() {
         let (head, tail) = blank();
@@ -442,23 +417,23 @@ mod tests {
 
     #[test]
     fn every_mark_is_found_where_it_is_and_not_next_to_it() {
-        for mark in MARKS {
+        for (what, place, mark) in each(MARKS) {
             let (mut head, tail) = blank();
-            put(&mut head, mark.offset, mark.bytes);
-            assert_eq!(contents(&head, &tail, LENGTH), Some(mark.what));
+            put(&mut head, place, mark);
+            assert_eq!(contents(&head, &tail, LENGTH), Some(what));
             head.insert(0, 0);
             head.truncate(HEAD_BYTES);
             let moved = contents(&head, &tail, LENGTH);
-            assert_eq!(moved, None, "{} moved by a byte", mark.what);
+            assert_eq!(moved, None, "{what} moved by a byte");
         }
-        for mark in TAIL_MARKS {
+        for (what, place, mark) in each(TAIL_MARKS) {
             let (head, mut tail) = blank();
-            put(&mut tail, TAIL_BYTES - mark.before_end, mark.bytes);
-            assert_eq!(contents(&head, &tail, LENGTH), Some(mark.what));
+            put(&mut tail, TAIL_BYTES - place, mark);
+            assert_eq!(contents(&head, &tail, LENGTH), Some(what));
             tail.remove(0);
             tail.push(0);
             let moved = contents(&head, &tail, LENGTH);
-            assert_eq!(moved, None, "{} moved by a byte", mark.what);
+            assert_eq!(moved, None, "{what} moved by a byte");
         }
     }
 

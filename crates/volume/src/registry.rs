@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use weir_block::{Volume, VolumeError};
-use weir_reactor::{LocalFuture, Reactor};
+use weir_reactor::{File, FileInfo, LocalFuture, OpenOptions, Reactor};
 
 use crate::support::lock;
 use crate::{MemVolume, NullVolume, UrlError, VolumeUrl, set, url};
@@ -91,6 +92,14 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// The medium of this volume is not as its URL says, or cannot do what it asks for.
+    pub fn medium(url: &VolumeUrl, reason: impl Into<String>) -> Self {
+        OpenError::Medium {
+            url: url.to_string(),
+            reason: reason.into(),
+        }
+    }
+
     /// Whether someone else has the medium, or that of a volume that it is made of, and may let go of it.
     pub fn in_use(&self) -> bool {
         match self {
@@ -114,6 +123,46 @@ pub struct OpenRequest {
     pub access: Access,
     /// The folder that a file that the URL's path names must lie in, where links lead ([`Gate`]).
     pub beneath: Option<PathBuf>,
+}
+
+impl OpenRequest {
+    /// Opens a volume that this one is made of; members count from 0 in the order of the URL.
+    ///
+    /// # Errors
+    /// [`OpenError::Member`].
+    pub async fn open_member(
+        &self,
+        member: usize,
+        url: &VolumeUrl,
+    ) -> Result<Arc<dyn Volume>, OpenError> {
+        let opened = self.registry.open(&self.reactor, url, self.access);
+        opened.await.map_err(|source| OpenError::Member {
+            url: self.url.to_string(),
+            member,
+            source: Box::new(source),
+        })
+    }
+
+    /// Opens a file on a thread for blocking work, where the URL's volume may lie.
+    ///
+    /// # Errors
+    /// Those of [`weir_reactor::System::open_file`].
+    pub async fn open_file(
+        &self,
+        path: impl Into<PathBuf>,
+        options: OpenOptions,
+    ) -> io::Result<(Arc<File>, FileInfo)> {
+        let (system, path) = (Arc::clone(self.reactor.system()), path.into());
+        let options = OpenOptions {
+            beneath: self.beneath.clone(),
+            ..options
+        };
+        let opened = self
+            .reactor
+            .offload(move || system.open_file(&path, &options));
+        let panicked = || Err(io::Error::other("opening it panicked"));
+        opened.await.unwrap_or_else(panicked)
+    }
 }
 
 /// Opens the volumes of one scheme.
@@ -161,12 +210,8 @@ impl Registry {
     #[must_use]
     pub fn standard() -> Self {
         let mut registry = Registry::new();
-        registry.register("null", at_once(NullVolume::open));
-        registry.register("mem", at_once(MemVolume::open));
-        #[cfg(feature = "planted-faults")]
-        registry.register("planted", at_once(crate::planted::PlantedVolume::open));
-        #[cfg(feature = "planted-faults")]
-        registry.register("lying", at_once(crate::lying::LyingVolume::open));
+        registry.register_plain("null", NullVolume::open);
+        registry.register_plain("mem", MemVolume::open);
         registry.register(
             "file",
             Arc::new(|request| Box::pin(crate::file::open(request))),
@@ -226,6 +271,24 @@ impl Registry {
         self.factories.insert(scheme.to_owned(), factory);
     }
 
+    /// Adds a kind of volumes that need nothing but their URL, as [`Registry::register`].
+    ///
+    /// # Panics
+    /// When `scheme` is not a scheme in lower case.
+    pub fn register_plain<V: Volume + 'static>(
+        &mut self,
+        scheme: &str,
+        open: fn(&VolumeUrl, Access) -> Result<Arc<V>, UrlError>,
+    ) {
+        let opened = move |request: OpenRequest| -> Result<Arc<dyn Volume>, OpenError> {
+            Ok(open(&request.url, request.access)?)
+        };
+        self.register(
+            scheme,
+            Arc::new(move |request| Box::pin(std::future::ready(opened(request)))),
+        );
+    }
+
     /// The schemes that it knows.
     pub fn schemes(&self) -> impl Iterator<Item = &str> {
         self.factories.keys().map(String::as_str)
@@ -243,10 +306,7 @@ impl Registry {
     ) -> Result<Arc<dyn Volume>, OpenError> {
         let beneath = match &self.gate {
             None => None,
-            Some(gate) => gate(url).map_err(|reason| OpenError::Medium {
-                url: url.to_string(),
-                reason,
-            })?,
+            Some(gate) => gate(url).map_err(|reason| OpenError::medium(url, reason))?,
         };
         let Some(factory) = self.factories.get(url.scheme()) else {
             let known: Vec<_> = self.schemes().collect();
@@ -288,16 +348,4 @@ impl fmt::Debug for Registry {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_set().entries(self.schemes()).finish()
     }
-}
-
-/// A factory for volumes that need nothing but their URL.
-fn at_once<V: Volume + 'static>(
-    open: fn(&VolumeUrl, Access) -> Result<Arc<V>, UrlError>,
-) -> Factory {
-    Arc::new(move |request: OpenRequest| {
-        Box::pin(async move {
-            let volume: Arc<dyn Volume> = open(&request.url, request.access)?;
-            Ok(volume)
-        })
-    })
 }

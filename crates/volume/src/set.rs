@@ -12,13 +12,12 @@ mod open;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, Weak};
-use std::task::Poll;
 
 use weir_block::{
     CompletionSink, FenceReply, Geometry, HealthFuture, HealthReport, Queue, ResizeError,
     ResizeFuture, Volume, VolumeError, VolumeEvent, Watcher,
 };
-use weir_reactor::Reactor;
+use weir_reactor::{Reactor, Task};
 
 use crate::lane::{Fences, LaneQueue};
 use crate::support::{Watchers, lock};
@@ -270,39 +269,18 @@ impl Volume for SetVolume {
     fn health(&self, reactor: &Reactor) -> HealthFuture {
         let members = self.members.iter();
         let asked: Vec<_> = members
-            .map(|member| (member.name(), Answer::Awaited(member.health(reactor))))
+            .map(|member| (member.name(), reactor.spawn(member.health(reactor))))
             .collect();
         Box::pin(all_told(asked))
     }
 }
 
-/// What becomes of asking a member.
-enum Answer {
-    Awaited(HealthFuture),
-    Told(Box<HealthReport>),
-}
-
 /// What members say, as one: where one says nothing, nobody knows what all of them would say.
-async fn all_told(mut members: Vec<(String, Answer)>) -> HealthReport {
-    std::future::poll_fn(|context| {
-        let mut all = Poll::Ready(());
-        for (_, answer) in &mut members {
-            if let Answer::Awaited(asked) = answer {
-                match asked.as_mut().poll(context) {
-                    Poll::Ready(report) => *answer = Answer::Told(Box::new(report)),
-                    Poll::Pending => all = Poll::Pending,
-                }
-            }
-        }
-        all
-    })
-    .await;
+async fn all_told(members: Vec<(String, Task<HealthReport>)>) -> HealthReport {
     let mut set = HealthReport::default();
     let mut healths = Vec::new();
-    for (member, answer) in members {
-        let Answer::Told(report) = answer else {
-            unreachable!("all are awaited")
-        };
+    for (member, asked) in members {
+        let report = asked.await;
         healths.push(report.health);
         set.drives.extend(report.drives);
         let unknown = report.unknown.into_iter();

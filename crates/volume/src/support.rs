@@ -1,14 +1,14 @@
 //! Parts of every kind of volume: a geometry that several threads see, watchers, and the checks of a request.
 
-use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Poll;
 
 use weir_block::{
     Geometry, Landing, Operation, ReadBuffers, ResizeError, VolumeError, VolumeEvent, Watcher,
 };
-use weir_memory::{Pool, Segments, View, Views, segments_len};
+use weir_memory::{
+    Pool, Segment, Segments, View, Views, copy_views, segments_len, slice_views, views_len,
+};
 
 /// The longest transfer that the volumes of this crate take in one request, in bytes.
 pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
@@ -183,7 +183,9 @@ pub fn fill(buffers: &mut ReadBuffers, data: Views) {
     let filled = match std::mem::replace(buffers, ReadBuffers::Lend) {
         ReadBuffers::Lend => data,
         ReadBuffers::Into(mut segments) => {
-            copy_into(&data, &mut segments);
+            let lengths = (views_len(&data), segments_len(&segments));
+            assert_eq!(lengths.0, lengths.1, "data and buffers are of one length");
+            copy_at(&data, &mut segments, 0);
             freeze(segments)
         }
         ReadBuffers::Filled(_) => unreachable!("a request's buffers are not filled"),
@@ -193,33 +195,22 @@ pub fn fill(buffers: &mut ReadBuffers, data: Views) {
 
 /// Makes filled segments the data of a completed read.
 pub fn freeze(segments: Segments) -> Views {
-    segments
-        .into_iter()
-        .map(weir_memory::Segment::freeze)
-        .collect()
+    segments.into_iter().map(Segment::freeze).collect()
 }
 
-/// Copies views into segments of the same length together.
-fn copy_into(views: &[View], segments: &mut Segments) {
-    assert_eq!(
-        weir_memory::views_len(views),
-        segments_len(segments),
-        "data and buffers are of one length"
-    );
-    let mut bytes = views.iter().map(|view| &**view);
-    let mut rest: &[u8] = &[];
+/// Copies views into segments, from their byte `at` on.
+pub(crate) fn copy_at(views: &[View], segments: &mut [Segment], at: usize) {
+    let (bytes, mut copied, mut skipped) = (views_len(views), 0, 0);
     for segment in segments {
-        let mut target: &mut [u8] = segment;
-        while !target.is_empty() {
-            while rest.is_empty() {
-                rest = bytes.next().expect("lengths are equal");
-            }
-            let length = rest.len().min(target.len());
-            let (head, tail) = target.split_at_mut(length);
-            head.copy_from_slice(&rest[..length]);
-            (rest, target) = (&rest[length..], tail);
-        }
+        let from = (at - skipped).min(segment.len());
+        skipped += from;
+        let target = &mut segment[from..];
+        let length = target.len().min(bytes - copied);
+        let part = slice_views(views, copied, length);
+        copy_views(&part, &mut target[..length]);
+        copied += length;
     }
+    assert_eq!(copied, bytes, "what is copied lies within the segments");
 }
 
 /// Compares two sequences of views of one length.
@@ -271,19 +262,6 @@ pub(crate) fn change_range(operation: &mut Operation, change: impl FnOnce(u64, u
         | Operation::Verify { lba, blocks } => (*lba, *blocks) = change(*lba, *blocks),
         Operation::Flush => {}
     }
-}
-
-/// Leaves a turn to the reactor's other tasks.
-pub(crate) async fn next_turn() {
-    let mut is_next = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut is_next, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 /// So many blocks as a multiple of `bytes`, for `size=`: sizes are whole blocks and not zero.

@@ -6,34 +6,14 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use strsim::levenshtein;
 use weir_block::{BlockSize, size};
 
-/// What stands for itself in a path.
-const PATH: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~')
-    .remove(b'/')
-    .remove(b':')
-    .remove(b'@')
-    .remove(b',')
-    .remove(b'=')
-    .remove(b'+');
-/// What stands for itself in the name or value of a parameter.
-const QUERY: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~')
-    .remove(b'/')
-    .remove(b':')
-    .remove(b'@')
-    .remove(b',');
 /// What stands for itself in a host name (not in brackets).
 const HOST: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -42,6 +22,10 @@ const HOST: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 /// What stands for itself in an address in brackets.
 const ADDRESS: &AsciiSet = &HOST.remove(b':');
+/// What stands for itself in the name or value of a parameter.
+const QUERY: &AsciiSet = &ADDRESS.remove(b'/').remove(b'@').remove(b',');
+/// What stands for itself in a path.
+const PATH: &AsciiSet = &QUERY.remove(b'=').remove(b'+');
 
 /// Why a URL, or a parameter of it, was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -462,18 +446,41 @@ impl<'url> Parameters<'url> {
         }
     }
 
+    /// The URLs of volumes in a parameter that may be given several times.
+    ///
+    /// # Errors
+    /// [`UrlError::Value`].
+    pub fn urls(&self, name: &'static str) -> Result<Vec<VolumeUrl>, UrlError> {
+        let parse = |value: &str| {
+            let parsed = value.parse();
+            parsed.map_err(|error: UrlError| value_error(name, value, error.to_string()))
+        };
+        self.all(name).into_iter().map(parse).collect()
+    }
+
+    /// A value made by `parse`, whose error says what is allowed.
+    ///
+    /// # Errors
+    /// [`UrlError::Repeated`], [`UrlError::Value`].
+    pub fn parsed<T>(
+        &self,
+        name: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, UrlError> {
+        let value = self.text(name)?;
+        let parsed =
+            value.map(|value| parse(value).map_err(|allowed| value_error(name, value, allowed)));
+        parsed.transpose()
+    }
+
     /// A size in bytes; see [`weir_block::size`].
     ///
     /// # Errors
     /// [`UrlError::Repeated`], [`UrlError::Value`].
     pub fn size(&self, name: &'static str) -> Result<Option<u64>, UrlError> {
-        let Some(value) = self.text(name)? else {
-            return Ok(None);
-        };
-        let parsed = size::parse(value);
-        parsed
-            .map(Some)
-            .map_err(|error| value_error(name, value, error.to_string()))
+        self.parsed(name, |value| {
+            size::parse(value).map_err(|error| error.to_string())
+        })
     }
 
     /// A whole number within a range.
@@ -483,18 +490,14 @@ impl<'url> Parameters<'url> {
     pub fn number(
         &self,
         name: &'static str,
-        range: std::ops::RangeInclusive<u64>,
+        range: RangeInclusive<u64>,
     ) -> Result<Option<u64>, UrlError> {
-        let Some(value) = self.text(name)? else {
-            return Ok(None);
-        };
-        match value.parse() {
-            Ok(number) if range.contains(&number) => Ok(Some(number)),
-            _ => {
-                let allowed = format!("a whole number from {} to {}", range.start(), range.end());
-                Err(value_error(name, value, allowed))
-            }
-        }
+        self.parsed(name, |value| {
+            let number = value.parse().ok();
+            number
+                .filter(|number| range.contains(number))
+                .ok_or_else(|| format!("a whole number from {} to {}", range.start(), range.end()))
+        })
     }
 
     /// A time of at most `longest`: a whole number with `us`, `ms` or `s`.
@@ -506,18 +509,15 @@ impl<'url> Parameters<'url> {
         name: &'static str,
         longest: Duration,
     ) -> Result<Option<Duration>, UrlError> {
-        let Some(value) = self.text(name)? else {
-            return Ok(None);
-        };
-        match parse_duration(value) {
-            Some(duration) if duration <= longest => Ok(Some(duration)),
-            _ => {
-                let longest = longest.as_secs();
-                let allowed =
-                    format!("a whole number with us, ms or s, such as 5ms, up to {longest}s");
-                Err(value_error(name, value, allowed))
-            }
-        }
+        self.parsed(name, |value| {
+            let duration = parse_duration(value);
+            duration
+                .filter(|&duration| duration <= longest)
+                .ok_or_else(|| {
+                    let longest = longest.as_secs();
+                    format!("a whole number with us, ms or s, such as 5ms, up to {longest}s")
+                })
+        })
     }
 
     /// One of several words.
@@ -529,18 +529,13 @@ impl<'url> Parameters<'url> {
         name: &'static str,
         choices: &[(&str, T)],
     ) -> Result<Option<T>, UrlError> {
-        let Some(value) = self.text(name)? else {
-            return Ok(None);
-        };
-        let found = choices.iter().find(|(word, _)| *word == value);
-        let words = || {
-            let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
-            format!("one of {}", words.join(", "))
-        };
-        match found {
-            Some(&(_, choice)) => Ok(Some(choice)),
-            None => Err(value_error(name, value, words())),
-        }
+        self.parsed(name, |value| {
+            let found = choices.iter().find(|(word, _)| *word == value);
+            found.map(|&(_, choice)| choice).ok_or_else(|| {
+                let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
+                format!("one of {}", words.join(", "))
+            })
+        })
     }
 
     /// Yes or no: `1`, `yes`, `true` or the bare name; `0`, `no`, `false`. No when it is not given.
@@ -565,17 +560,12 @@ impl<'url> Parameters<'url> {
     /// # Errors
     /// [`UrlError::Repeated`], [`UrlError::Value`].
     pub fn block_size(&self) -> Result<Option<BlockSize>, UrlError> {
-        let Some(bytes) = self.size("block_size")? else {
-            return Ok(None);
-        };
-        match BlockSize::from_bytes(bytes) {
-            Some(block_size) => Ok(Some(block_size)),
-            None => Err(value_error(
-                "block_size",
-                &bytes.to_string(),
-                "512 or 4096".to_owned(),
-            )),
-        }
+        let bytes = self.size("block_size")?;
+        let known = bytes.map(|bytes| {
+            let wrong = || value_error("block_size", &bytes.to_string(), "512 or 4096");
+            BlockSize::from_bytes(bytes).ok_or_else(wrong)
+        });
+        known.transpose()
     }
 
     /// The value that a parameter must have.
@@ -645,35 +635,19 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
 
 /// The error for a parameter whose value is not allowed.
 #[must_use]
-pub fn value_error(name: &str, value: &str, allowed: String) -> UrlError {
+pub fn value_error(name: &str, value: &str, allowed: impl Into<String>) -> UrlError {
     UrlError::Value {
         name: name.to_owned(),
         value: value.to_owned(),
-        allowed,
+        allowed: allowed.into(),
     }
 }
 
 /// The known name that differs least, if any is so near that it may have been meant.
 pub(crate) fn closest(name: &str, known: &[&str]) -> Option<String> {
-    let nearest = known.iter().min_by_key(|known| distance(name, known))?;
-    let near_enough = distance(name, nearest) <= nearest.len().max(name.len()).div_ceil(3);
+    let nearest = known.iter().min_by_key(|known| levenshtein(name, known))?;
+    let near_enough = levenshtein(name, nearest) <= nearest.len().max(name.len()).div_ceil(3);
     near_enough.then(|| (*nearest).to_owned())
-}
-
-/// Insertions, deletions and replacements that make `right` of `left`.
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (line, left) in left.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = line + 1;
-        for (column, &right) in right.iter().enumerate() {
-            let replaced = diagonal + usize::from(left != right);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[right.len()]
 }
 
 #[cfg(test)]

@@ -1,26 +1,16 @@
-//! The kinds of volume that the command line opens, and who it is to NVMe targets.
+//! Who the command line is to NVMe targets and Ceph clusters.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use weir_nvme_host::{HostIdentity, NvmeHost, SCHEME};
+use weir_nvme_host::{HostIdentity, NvmeHost};
 use weir_rbd::{Identity, Libraries, RbdHost};
 use weir_reactor::System;
-use weir_volume::Registry;
 
 /// Where nvme-cli keeps the name and identifier of this machine as an NVMe host.
 const HOST_NQN_FILE: &str = "/etc/nvme/hostnqn";
 const HOST_ID_FILE: &str = "/etc/nvme/hostid";
-
-/// Every kind of volume. Remote ones are used through up to `queues` queues.
-pub(crate) fn registry(nvme: &Arc<NvmeHost>, rbd: &Arc<RbdHost>) -> Registry {
-    let mut registry = Registry::standard();
-    registry.register(SCHEME, nvme.factory());
-    registry.register(weir_rbd::SCHEME, rbd.factory());
-    registry.register(weir_ssd::SCHEME, weir_ssd::SsdVolume::factory());
-    registry
-}
 
 /// This run of the program as a user of Ceph. It is another one each time: two tools beside each other are two writers.
 pub(crate) fn rbd_host(system: &dyn System) -> Arc<RbdHost> {

@@ -54,7 +54,8 @@ pub(crate) fn simulate_on_slow_disk<T: 'static, F: Future<Output = T> + 'static>
 /// Opens a volume to read and write.
 pub(crate) async fn open(reactor: &Reactor, url: &str) -> Arc<dyn Volume> {
     let url: VolumeUrl = url.parse().expect("the test's URL is well formed");
-    let registry = Registry::standard();
+    let mut registry = Registry::standard();
+    weir_faulty::register(&mut registry);
     let opened = registry.open(reactor, &url, Access::READ_WRITE).await;
     opened.expect("the test's volume opens")
 }

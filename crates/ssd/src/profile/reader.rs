@@ -34,7 +34,6 @@ pub(super) struct Reader<'a> {
 }
 
 struct Value<'a> {
-    key: &'static str,
     value: &'a DeValue<'a>,
     line: usize,
 }
@@ -60,11 +59,16 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn error(&self, line: usize, what: String, allowed: impl Into<String>) -> ProfileError {
+    fn error(
+        &self,
+        line: usize,
+        what: impl Into<String>,
+        allowed: impl Into<String>,
+    ) -> ProfileError {
         ProfileError {
             file: self.file.to_owned(),
             line,
-            what,
+            what: what.into(),
             allowed: allowed.into(),
         }
     }
@@ -150,12 +154,33 @@ impl<'a> Reader<'a> {
             source,
             note,
         });
-        Ok(Some(Value { key, value, line }))
+        Ok(Some(Value { value, line }))
     }
 
-    fn refused(&self, value: &Value<'_>, allowed: impl Into<String>) -> ProfileError {
-        let what = format!("{} is {}", value.key, shown(value.value));
-        self.error(value.line, what, allowed)
+    /// The error that a key is wrong, or of several that belong together the first that is given.
+    fn wrong<T>(&self, keys: &[&str], what: &str, allowed: &str) -> Result<T, ProfileError> {
+        let mut given = keys.iter().filter(|key| self.has(key));
+        let key = given.next().unwrap_or(&keys[0]);
+        Err(self.error(self.line_of_key(key), what, allowed))
+    }
+
+    fn has(&self, key: &str) -> bool {
+        Self::find(self.table, key).is_some()
+    }
+
+    /// Makes something of a parameter's value.
+    fn made<T>(
+        &mut self,
+        key: &'static str,
+        allowed: impl Into<String>,
+        make: impl FnOnce(&DeValue<'_>) -> Option<T>,
+    ) -> Result<Option<T>, ProfileError> {
+        let Some(Value { value, line }) = self.value(key)? else {
+            return Ok(None);
+        };
+        let what = || format!("{key} is {}", shown(value));
+        let made = make(value).ok_or_else(|| self.error(line, what(), allowed));
+        made.map(Some)
     }
 
     /// A number that a parser makes of a text.
@@ -166,14 +191,10 @@ impl<'a> Reader<'a> {
         range: RangeInclusive<f64>,
         allowed: &str,
     ) -> Result<Option<f64>, ProfileError> {
-        let Some(value) = self.value(key)? else {
-            return Ok(None);
-        };
-        let number = value.value.as_str().and_then(parse);
-        match number.filter(|number| range.contains(number)) {
-            Some(number) => Ok(Some(number)),
-            None => Err(self.refused(&value, allowed)),
-        }
+        self.made(key, allowed, |value| {
+            let number = value.as_str().and_then(parse);
+            number.filter(|number| range.contains(number))
+        })
     }
 
     pub(super) fn bytes(
@@ -207,11 +228,7 @@ impl<'a> Reader<'a> {
             return Ok(bytes);
         }
         let what = format!("capacity is {bytes} bytes");
-        Err(self.error(
-            self.line_of_key(KEY),
-            what,
-            "it is a multiple of 4096 bytes",
-        ))
+        self.wrong(&[KEY], &what, "it is a multiple of 4096 bytes")
     }
 
     pub(super) fn rate(&mut self, key: &'static str) -> Result<Option<f64>, ProfileError> {
@@ -243,28 +260,15 @@ impl<'a> Reader<'a> {
         self.time(key)?.ok_or_else(|| self.missing(key, allowed))
     }
 
-    fn number(
+    pub(super) fn number(
         &mut self,
         key: &'static str,
         range: RangeInclusive<f64>,
     ) -> Result<Option<f64>, ProfileError> {
-        let Some(value) = self.value(key)? else {
-            return Ok(None);
-        };
-        let number = number_of(value.value).filter(|number| range.contains(number));
-        let (least, most) = range.into_inner();
-        match number {
-            Some(number) => Ok(Some(number)),
-            None => Err(self.refused(&value, format!("it is a number from {least} to {most}"))),
-        }
-    }
-
-    pub(super) fn share(
-        &mut self,
-        key: &'static str,
-        range: RangeInclusive<f64>,
-    ) -> Result<Option<f64>, ProfileError> {
-        self.number(key, range)
+        let allowed = format!("it is a number from {} to {}", range.start(), range.end());
+        self.made(key, allowed, |value| {
+            number_of(value).filter(|number| range.contains(number))
+        })
     }
 
     fn needed_number(
@@ -278,14 +282,11 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn bits(&mut self, key: &'static str) -> Result<u32, ProfileError> {
-        let Some(value) = self.value(key)? else {
-            return Ok(1);
-        };
-        let number = number_of(value.value).filter(|bits| (1.0..=5.0).contains(bits));
-        match number.filter(|bits| bits.fract() == 0.0) {
-            Some(bits) => Ok(bits as u32),
-            None => Err(self.refused(&value, "it is a whole number from 1 to 5")),
-        }
+        let is_whole = |bits: &f64| (1.0..=5.0).contains(bits) && bits.fract() == 0.0;
+        let bits = self.made(key, "it is a whole number from 1 to 5", |value| {
+            number_of(value).filter(is_whole)
+        })?;
+        Ok(bits.map_or(1, |bits| bits as u32))
     }
 
     pub(super) fn choice<T: Copy>(
@@ -293,30 +294,20 @@ impl<'a> Reader<'a> {
         key: &'static str,
         choices: &[(&str, T)],
     ) -> Result<Option<T>, ProfileError> {
-        let Some(value) = self.value(key)? else {
-            return Ok(None);
-        };
-        let word = value.value.as_str();
-        match choices.iter().find(|(known, _)| Some(*known) == word) {
-            Some((_, choice)) => Ok(Some(*choice)),
-            None => {
-                let words: Vec<_> = choices
-                    .iter()
-                    .map(|(word, _)| format!("\"{word}\""))
-                    .collect();
-                Err(self.refused(&value, format!("it is {}", words.join(" or "))))
-            }
-        }
+        let words = choices.iter().map(|(word, _)| format!("\"{word}\""));
+        let allowed = format!("it is {}", words.collect::<Vec<_>>().join(" or "));
+        self.made(key, allowed, |value| {
+            let found = choices
+                .iter()
+                .find(|(word, _)| Some(*word) == value.as_str());
+            found.map(|(_, choice)| *choice)
+        })
     }
 
     pub(super) fn flag(&mut self, key: &'static str) -> Result<Option<bool>, ProfileError> {
-        let Some(value) = self.value(key)? else {
-            return Ok(None);
-        };
-        match value.value.as_bool() {
-            Some(flag) => Ok(Some(flag)),
-            None => Err(self.refused(&value, "it is true or false, without quotes")),
-        }
+        self.made(key, "it is true or false, without quotes", |value| {
+            value.as_bool()
+        })
     }
 
     pub(super) fn latency(
@@ -339,12 +330,11 @@ impl<'a> Reader<'a> {
         let when_full = self.choice("cache_when_full", &choices)?;
         let fold = self.rate("fold_rate")?;
         if static_bytes == 0 && dynamic_bytes == 0 {
-            for key in ["cache_rate", "cache_when_full", "fold_rate"] {
-                if Self::find(self.table, key).is_some() {
-                    let what = format!("{key} is given, and there is no cache");
-                    let allowed = "give cache_static or cache_dynamic too, or leave it out";
-                    return Err(self.error(self.line_of_key(key), what, allowed));
-                }
+            let useless = ["cache_rate", "cache_when_full", "fold_rate"];
+            if let Some(key) = useless.into_iter().find(|key| self.has(key)) {
+                let what = format!("{key} is given, and there is no cache");
+                let allowed = "give cache_static or cache_dynamic too, or leave it out";
+                return self.wrong(&[key], &what, allowed);
             }
             return Ok(None);
         }
@@ -374,16 +364,11 @@ impl<'a> Reader<'a> {
                     bytes_per_second,
                 }))
             }
-            _ => {
-                let keys = ["background_every", "background_length", "background_rate"];
-                let given = keys
-                    .into_iter()
-                    .find(|key| Self::find(self.table, key).is_some());
-                let line = self.line_of_key(given.unwrap_or(keys[0]));
-                let what = "background work is not described".to_owned();
-                let allowed = "it has background_every, background_length, which is shorter, and background_rate";
-                Err(self.error(line, what, allowed))
-            }
+            _ => self.wrong(
+                &["background_every", "background_length", "background_rate"],
+                "background work is not described",
+                "it has background_every, background_length, which is shorter, and background_rate",
+            ),
         }
     }
 
@@ -399,15 +384,11 @@ impl<'a> Reader<'a> {
                     mean_nanoseconds,
                 }))
             }
-            _ => {
-                let line = self.line_of_key(match every {
-                    Some(_) => "stall_every",
-                    None => "stall_mean",
-                });
-                let what = "stalls are not described".to_owned();
-                let allowed = "they have stall_every, of at least 1ms, and stall_mean";
-                Err(self.error(line, what, allowed))
-            }
+            _ => self.wrong(
+                &["stall_every", "stall_mean"],
+                "stalls are not described",
+                "they have stall_every, of at least 1ms, and stall_mean",
+            ),
         }
     }
 
@@ -419,44 +400,33 @@ impl<'a> Reader<'a> {
             throttle: None,
         };
         if heat.time_constant_nanoseconds < 1e6 {
-            let what = "thermal_time is too short".to_owned();
-            let line = self.line_of_key("thermal_time");
-            return Err(self.error(line, what, "it is at least 1ms"));
+            let what = "thermal_time is too short";
+            return self.wrong(&["thermal_time"], what, "it is at least 1ms");
         }
-        let at_celsius = self.number("throttle_celsius", CELSIUS)?;
+        let at = self.number("throttle_celsius", CELSIUS)?;
         let hysteresis = self.number("throttle_hysteresis_kelvin", 0.1..=100.0)?;
         let rate = self.rate("throttle_rate")?;
-        let (at_celsius, hysteresis_kelvin, bytes_per_second) = match (at_celsius, hysteresis, rate)
-        {
-            (None, None, None) => return Ok(heat),
-            (Some(at_celsius), Some(hysteresis), Some(rate)) => (at_celsius, hysteresis, rate),
+        heat.throttle = match (at, hysteresis, rate) {
+            (None, None, None) => None,
+            (Some(at_celsius), Some(hysteresis_kelvin), Some(bytes_per_second)) => Some(Throttle {
+                at_celsius,
+                hysteresis_kelvin,
+                bytes_per_second,
+            }),
             _ => {
-                let keys = [
-                    "throttle_celsius",
-                    "throttle_hysteresis_kelvin",
-                    "throttle_rate",
-                ];
-                let given = keys
-                    .into_iter()
-                    .find(|key| Self::find(self.table, key).is_some());
-                let line = self.line_of_key(given.unwrap_or(keys[0]));
-                let what = "what heat slows down is not described".to_owned();
-                let allowed = "throttle_celsius, throttle_hysteresis_kelvin and throttle_rate are needed together";
-                return Err(self.error(line, what, allowed));
+                return self.wrong(
+                    &["throttle_celsius", "throttle_hysteresis_kelvin", "throttle_rate"],
+                    "what heat slows down is not described",
+                    "throttle_celsius, throttle_hysteresis_kelvin and throttle_rate are needed together",
+                );
             }
         };
-        heat.throttle = Some(Throttle {
-            at_celsius,
-            hysteresis_kelvin,
-            bytes_per_second,
-        });
-        if heat.throttle.is_some_and(|throttle| {
-            throttle.at_celsius - throttle.hysteresis_kelvin <= heat.idle_celsius
-        }) {
-            let what = format!("throttle_celsius is {at_celsius}");
-            let line = self.line_of_key("throttle_celsius");
+        if let Some(throttle) = heat.throttle
+            && throttle.at_celsius - throttle.hysteresis_kelvin <= heat.idle_celsius
+        {
+            let what = format!("throttle_celsius is {}", throttle.at_celsius);
             let allowed = "it is above idle_celsius by more than throttle_hysteresis_kelvin, so that the drive can cool";
-            return Err(self.error(line, what, allowed));
+            return self.wrong(&["throttle_celsius"], &what, allowed);
         }
         Ok(heat)
     }
@@ -479,26 +449,16 @@ impl<'a> Reader<'a> {
 
     /// What must hold between several keys.
     pub(super) fn check(&self, profile: &Profile) -> Result<(), ProfileError> {
-        let wrong = |key: &str, what: String, allowed: &str| {
-            Err(self.error(self.line_of_key(key), what, allowed))
-        };
         if profile.program_bytes_per_second < profile.direct_bytes_per_second {
-            let what = "program_rate is less than direct_rate".to_owned();
-            return wrong(
-                "program_rate",
-                what,
-                "the dies write at least what hosts can",
-            );
+            let what = "program_rate is less than direct_rate";
+            let allowed = "the dies write at least what hosts can";
+            return self.wrong(&["program_rate"], what, allowed);
         }
         let in_place = profile.media == Media::InPlace;
         if in_place && (profile.cache.is_some() || profile.erase_bytes_per_second.is_some()) {
-            let what =
-                "media that are written in place have neither a cache nor erasing".to_owned();
-            return wrong(
-                "media",
-                what,
-                "leave out cache_... and erase_rate, or say \"flash\"",
-            );
+            let what = "media that are written in place have neither a cache nor erasing";
+            let allowed = "leave out cache_... and erase_rate, or say \"flash\"";
+            return self.wrong(&["media"], what, allowed);
         }
         const OF_FLASH: [&str; 5] = [
             "spare",
@@ -507,37 +467,37 @@ impl<'a> Reader<'a> {
             "program_rate",
             "idle_delay",
         ];
-        let ignored = OF_FLASH
-            .into_iter()
-            .find(|key| in_place && Self::find(self.table, key).is_some());
-        if let Some(key) = ignored {
+        let mut ignored = OF_FLASH.into_iter().filter(|key| self.has(key));
+        if let Some(key) = ignored.next().filter(|_| in_place) {
             let what = format!("{key} is given, and media that are written in place have none");
-            return wrong(key, what, "leave it out, or say media is \"flash\"");
+            let allowed = "leave it out, or say media is \"flash\"";
+            return self.wrong(&[key], &what, allowed);
         }
         let often = |background: &Background| {
             background.every_bytes < profile.capacity_bytes / BACKGROUND_TIMES_MAX
         };
         if profile.background.as_ref().is_some_and(often) {
-            let what = "background work comes back too often".to_owned();
+            let what = "background work comes back too often";
             let allowed = "background_every is at least a hundredth of the capacity";
-            return wrong("background_every", what, allowed);
+            return self.wrong(&["background_every"], what, allowed);
         }
         let Some(cache) = profile.cache else {
             return Ok(());
         };
         let bits = f64::from(profile.bits_per_cell);
         if cache.dynamic_bytes > 0 && profile.bits_per_cell < 2 {
-            let what = "a dynamic cache is made of cells of several bits".to_owned();
-            return wrong("bits_per_cell", what, "it is at least 2 then");
+            let what = "a dynamic cache is made of cells of several bits";
+            return self.wrong(&["bits_per_cell"], what, "it is at least 2 then");
         }
         if cache.dynamic_bytes as f64 * bits > profile.capacity_bytes as f64 {
-            let what = "the dynamic cache takes more than the whole drive".to_owned();
+            let what = "the dynamic cache takes more than the whole drive";
             let allowed = "cache_dynamic is at most capacity / bits_per_cell";
-            return wrong("cache_dynamic", what, allowed);
+            return self.wrong(&["cache_dynamic"], what, allowed);
         }
         if cache.static_bytes > profile.capacity_bytes / 2 {
-            let what = "the static cache is more than half of the drive".to_owned();
-            return wrong("cache_static", what, "it is at most half the capacity");
+            let what = "the static cache is more than half of the drive";
+            let allowed = "it is at most half the capacity";
+            return self.wrong(&["cache_static"], what, allowed);
         }
         Ok(())
     }

@@ -270,12 +270,12 @@ proptest::proptest! {
     /// Whatever a file holds, it is a profile that can be modelled, or refused with a line of it.
     #[test]
     fn a_damaged_profile_is_read_or_refused(
-        which in 0..BUILTINS.len(),
+        which in 0..BUILTIN_TEXTS.len(),
         at in 0.0..1.0f64,
         removed in 0..40usize,
         added in "[ -~\\n]{0,12}",
     ) {
-        let (_, text) = BUILTINS[which];
+        let text = BUILTIN_TEXTS[which];
         let mut damaged: Vec<u8> = text.bytes().collect();
         let at = (at * text.len() as f64) as usize;
         damaged.splice(at..(at + removed).min(text.len()), added.bytes());

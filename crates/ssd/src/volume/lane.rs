@@ -47,6 +47,8 @@ impl BackEnd for SsdLane {
     type State = State;
     type Action = Operation;
     type Held<'a> = ();
+    /// The model is asked in the order of a batch, also for requests of which it is asked once they have ended below at once.
+    const IS_ONE_BY_ONE: bool = true;
 
     fn hold(&self) -> (Geometry, ()) {
         (self.geometry, ())

@@ -1,12 +1,11 @@
 //! Opening a modelled drive: its profile, what the URL makes of it, and the volume below.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use weir_block::{DeallocatedRead, Geometry, Volume};
+use weir_block::{BlockSize, DeallocatedRead, Geometry, Volume};
 use weir_memory::segments_len;
-use weir_reactor::{LocalFile, OpenOptions, Reactor, UseDirect};
+use weir_reactor::{LocalFile, OpenOptions, UseDirect};
 use weir_volume::parts::{Fences, pool_segments};
 use weir_volume::url::value_error;
 use weir_volume::{NullVolume, OpenError, OpenRequest, UrlError, VolumeUrl};
@@ -27,12 +26,9 @@ struct Wanted {
     seed: u64,
     noise_percent: Option<u64>,
     clock: Clock,
-    below: Below,
-}
-
-enum Below {
-    Nothing(Option<weir_block::BlockSize>),
-    Volume(VolumeUrl),
+    /// Of a drive over no volume.
+    block_size: Option<BlockSize>,
+    over: Option<VolumeUrl>,
 }
 
 /// Opens the volume that `ssd:PROFILE?size=...&seed=...&noise=...&time=...&over=...` names.
@@ -42,9 +38,9 @@ pub(super) async fn open(request: OpenRequest) -> Result<Arc<dyn Volume>, OpenEr
     if let Some(percent) = wanted.noise_percent {
         profile.noise = percent as f64 / 100.0;
     }
-    let inner = match &wanted.below {
-        Below::Volume(url) => Some(open_below(&request, url).await?),
-        Below::Nothing(_) => None,
+    let inner = match &wanted.over {
+        Some(url) => Some(request.open_member(0, url).await?),
+        None => None,
     };
     let size = size(&request.url, &wanted, &profile, inner.as_deref())?;
     let profile = profile.scaled(size).map_err(|error| {
@@ -55,12 +51,11 @@ pub(super) async fn open(request: OpenRequest) -> Result<Arc<dyn Volume>, OpenEr
             }
             _ => format!("{error}; size= says how many it shall have"),
         };
-        refused(&request.url, allowed)
+        OpenError::medium(&request.url, allowed)
     })?;
-    let inner = match (inner, &wanted.below) {
-        (Some(inner), _) => inner,
-        (None, Below::Nothing(block_size)) => nothing(&request, size, *block_size)?,
-        (None, Below::Volume(_)) => unreachable!("it was opened"),
+    let inner = match inner {
+        Some(inner) => inner,
+        None => nothing(&request, size, wanted.block_size)?,
     };
     let (geometry, passes_deallocations) = geometry(&inner.geometry(), &profile);
     Ok(Arc::new(SsdVolume {
@@ -86,36 +81,23 @@ fn wanted(url: &VolumeUrl) -> Result<Wanted, UrlError> {
     let choices = [("real", Clock::Real), ("model", Clock::Model)];
     let clock = parameters.choice("time", &choices)?;
     let block_size = parameters.block_size()?;
-    let over = parameters.text("over")?;
+    let over = parameters.parsed("over", |url| {
+        url.parse().map_err(|error: UrlError| error.to_string())
+    })?;
     parameters.finish()?;
-    let below = match over {
-        None => Below::Nothing(block_size),
-        Some(over) => {
-            if let Some(block_size) = block_size {
-                let allowed = "it is that of the volume below; give it in the URL of over=";
-                let bytes = block_size.bytes().to_string();
-                return Err(value_error("block_size", &bytes, allowed.to_owned()));
-            }
-            let parsed = over.parse();
-            Below::Volume(
-                parsed.map_err(|error: UrlError| value_error("over", over, error.to_string()))?,
-            )
-        }
-    };
+    if let (Some(_), Some(block_size)) = (&over, block_size) {
+        let allowed = "it is that of the volume below; give it in the URL of over=";
+        let bytes = block_size.bytes().to_string();
+        return Err(value_error("block_size", &bytes, allowed));
+    }
     Ok(Wanted {
         size,
         seed: seed.unwrap_or(SEED),
         noise_percent,
         clock: clock.unwrap_or(Clock::Real),
-        below,
+        block_size,
+        over,
     })
-}
-
-fn refused(url: &VolumeUrl, reason: String) -> OpenError {
-    OpenError::Medium {
-        url: url.to_string(),
-        reason,
-    }
 }
 
 /// A built-in profile by its name; anything with a slash in it, or that ends like one, is a file.
@@ -129,31 +111,26 @@ async fn profile(request: &OpenRequest) -> Result<Profile, OpenError> {
             "there is no profile '{name}'; there are {}, and a file is named as ssd:/path/to/profile.toml",
             Profile::builtins().join(", ")
         );
-        return Err(refused(&request.url, reason));
+        return Err(OpenError::medium(&request.url, reason));
     }
-    let options = OpenOptions {
-        direct: UseDirect::Never,
-        beneath: request.beneath.clone(),
-        ..OpenOptions::default()
-    };
-    let read = read_file(&request.reactor, PathBuf::from(name), options).await;
-    let bytes = read.map_err(|source| {
-        refused(
+    let bytes = read_file(request, name).await.map_err(|source| {
+        OpenError::medium(
             &request.url,
             format!("its profile cannot be read: {source}"),
         )
     })?;
     let text = String::from_utf8(bytes)
-        .map_err(|_| refused(&request.url, "its profile is not UTF-8".to_owned()))?;
-    Profile::parse(&text, name).map_err(|error| refused(&request.url, error.to_string()))
+        .map_err(|_| OpenError::medium(&request.url, "its profile is not UTF-8".to_owned()))?;
+    Profile::parse(&text, name).map_err(|error| OpenError::medium(&request.url, error.to_string()))
 }
 
-async fn read_file(reactor: &Reactor, path: PathBuf, options: OpenOptions) -> io::Result<Vec<u8>> {
-    let system = Arc::clone(reactor.system());
-    let opened = reactor
-        .offload(move || system.open_file(&path, &options))
-        .await;
-    let (file, info) = opened.unwrap_or_else(|| Err(io::Error::other("opening it panicked")))?;
+async fn read_file(request: &OpenRequest, name: &str) -> io::Result<Vec<u8>> {
+    let options = OpenOptions {
+        direct: UseDirect::Never,
+        ..OpenOptions::default()
+    };
+    let (file, info) = request.open_file(name, options).await?;
+    let reactor = &request.reactor;
     if info.length > PROFILE_BYTES_MAX {
         let text = format!(
             "it has {} bytes, and a profile at most {PROFILE_BYTES_MAX}",
@@ -176,20 +153,11 @@ async fn read_file(reactor: &Reactor, path: PathBuf, options: OpenOptions) -> io
     Ok(bytes)
 }
 
-async fn open_below(request: &OpenRequest, url: &VolumeUrl) -> Result<Arc<dyn Volume>, OpenError> {
-    let opened = request.registry.open(&request.reactor, url, request.access);
-    opened.await.map_err(|source| OpenError::Member {
-        url: request.url.to_string(),
-        member: 0,
-        source: Box::new(source),
-    })
-}
-
 /// What keeps nothing, for a drive over no volume.
 fn nothing(
     request: &OpenRequest,
     size: u64,
-    block_size: Option<weir_block::BlockSize>,
+    block_size: Option<BlockSize>,
 ) -> Result<Arc<dyn Volume>, OpenError> {
     let mut url = VolumeUrl::new("null", "").with("size", size);
     if let Some(block_size) = block_size {
@@ -217,7 +185,7 @@ fn size(
                 "it shall have {size} bytes, and {} has {there}; make size= smaller or that volume larger",
                 inner.name()
             );
-            Err(refused(url, reason))
+            Err(OpenError::medium(url, reason))
         }
     }
 }

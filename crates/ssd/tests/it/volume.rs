@@ -7,8 +7,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    BlockSize, Completion, CompletionSink, FenceReply, Geometry, Health, HealthReport, InFlight,
-    Landing, Operation, Queue, Request, ResizeFuture, Token, Volume, VolumeError, Watcher,
+    BlockSize, Completion, CompletionSink, Completions, FenceReply, Geometry, Health, HealthReport,
+    InFlight, Landing, Operation, Queue, Request, ResizeFuture, Token, Volume, VolumeError,
+    Watcher,
 };
 use weir_reactor::Reactor;
 use weir_reactor::random::Random;
@@ -548,6 +549,36 @@ fn a_fence_does_not_wait_for_the_drive() {
         let last = *tokens.last().unwrap();
         assert!(client.answered() < 2 * QUEUED);
         client.completion(last).await.0.unwrap();
+    });
+}
+
+/// The model is told of the requests of one batch in their order, where the volume below does them at once.
+#[test]
+fn zeroes_before_a_write_are_told_before_it() {
+    let seed = seed("zeroes_before_a_write_are_told_before_it");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let volume = open(&harness, &over("consumer-qlc", "mem:?size=16M"));
+    harness.run(0, move |reactor| async move {
+        let completions = Completions::new();
+        let sink: Rc<dyn CompletionSink> = Rc::<Completions>::clone(&completions);
+        let mut queue = Arc::clone(&volume).open_queue(&reactor, 2, sink).unwrap();
+        let zeroes = Operation::WriteZeroes {
+            lba: 0,
+            blocks: 1,
+            deallocate: true,
+            fua: false,
+        };
+        let token = Token::default();
+        let requests = [zeroes, harness::write(0, 1, &[1; 4096])];
+        let mut batch = requests
+            .map(|operation| Request { token, operation })
+            .into();
+        completions.submit(&mut *queue, &mut batch);
+        for _ in 0..2 {
+            completions.next().await.result.unwrap();
+        }
+        let health = volume.health(&reactor).await.health.unwrap();
+        assert_eq!(health.cache_bytes_used, Some(4096), "what was written");
     });
 }
 

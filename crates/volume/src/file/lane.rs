@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_block::{Geometry, Landing, Operation, ReadBuffers, VolumeError};
-use weir_memory::{Segment, Segments, View, Views, segments_len, views_len};
+use weir_memory::{Segment, Segments, View, segments_len, views_len};
 use weir_reactor::{AllocateMode, FileKind, Handler, Key, LocalFile, Op, OpToken, Outcome, Output};
 
 use super::FileVolume;
 use crate::lane::{BackEnd, Lane, Turn, Work, holds_memory};
 use crate::support::{
-    TRANSFER_BYTES_MAX, compare_views, fill, freeze, pool_landing, pool_segments,
+    TRANSFER_BYTES_MAX, compare_views, copy_at, fill, freeze, pool_landing, pool_segments,
 };
 
 type Next = crate::lane::Next<Op>;
@@ -36,24 +36,13 @@ enum Step {
     Transfer {
         bounced: bool,
     },
-    /// A range from `next` to `end`, in bytes; `piece` of it are under way. `unsynced`: a piece before was not written through.
+    /// A range is made to read as zeroes. `unsynced`: a piece before was not written through.
     Zero {
-        next: u64,
-        end: u64,
-        piece: u64,
         how: Zeroing,
         unsynced: bool,
     },
-    Deallocate {
-        next: u64,
-        end: u64,
-        piece: u64,
-    },
-    Verify {
-        next: u64,
-        end: u64,
-        piece: u64,
-    },
+    Deallocate,
+    Verify,
     /// What was done is made durable.
     Sync,
 }
@@ -62,6 +51,10 @@ enum Step {
 #[derive(Default)]
 pub(super) struct State {
     step: Step,
+    /// Of a range that takes several operations: where the next begins and the last ends, and how much is under way, in bytes.
+    next: u64,
+    end: u64,
+    piece: u64,
     in_flight: Option<OpToken>,
 }
 
@@ -99,8 +92,8 @@ impl BackEnd for FileLane {
             operation, state, ..
         } = work;
         match state.step {
-            Step::Verify { next, end, .. } => self.verify(turn, &mut state.step, next, end),
-            _ => self.first(turn, operation, &mut state.step),
+            Step::Verify => self.verify(turn, state),
+            _ => self.first(turn, operation, state),
         }
     }
 
@@ -112,7 +105,7 @@ impl BackEnd for FileLane {
     fn cancel(&self, lane: &Lane<Self>, key: Key) {
         let cut_off = lane.state(key, |state| match state.step {
             // Ending these early leaves their request without an effect.
-            Step::Transfer { .. } | Step::Verify { .. } => state.in_flight,
+            Step::Transfer { .. } | Step::Verify => state.in_flight,
             _ => None,
         });
         if let Some(op) = cut_off {
@@ -141,43 +134,40 @@ impl Handler for Lane<FileLane> {
 
 impl FileLane {
     /// The first operation of a request.
-    fn first(&self, turn: &Turn<'_>, operation: &mut Operation, step: &mut Step) -> Next {
+    fn first(&self, turn: &Turn<'_>, operation: &mut Operation, state: &mut State) -> Next {
         let geometry = turn.geometry;
         let shift = geometry.block_size.shift();
-        match operation {
+        let (lba, blocks) = operation.range().unwrap_or_default();
+        (state.next, state.end) = (lba << shift, (lba + blocks) << shift);
+        match *operation {
             Operation::Read { .. } | Operation::Compare { .. } | Operation::Write { .. } => {
-                self.transfer(turn, operation, step)
+                self.transfer(turn, operation, state)
             }
-            &mut Operation::WriteZeroes {
-                lba,
-                blocks,
-                deallocate,
-                fua,
+            Operation::WriteZeroes {
+                deallocate, fua, ..
             } => {
                 let how = self.zeroing(deallocate);
-                let (next, end) = (lba << shift, (lba + blocks) << shift);
-                self.zero(step, fua, next, end, how, false)
+                self.zero(state, fua, how, false)
             }
-            &mut Operation::Deallocate { lba, blocks } => {
-                let Some((next, end)) = self.deallocatable(lba << shift, (lba + blocks) << shift)
-                else {
+            Operation::Deallocate { .. } => {
+                let unit = self.volume.deallocate_bytes;
+                if unit == 0 || self.volume.unsupported.is(self.deallocate_mode()) {
                     return Next::Done(Ok(()));
-                };
-                self.deallocate(step, next, end)
+                }
+                // The part of the range that lies on whole units.
+                state.next = state.next.next_multiple_of(unit);
+                state.end = state.end / unit * unit;
+                self.deallocate(state)
             }
-            &mut Operation::Verify { lba, blocks } => {
-                self.verify(turn, step, lba << shift, (lba + blocks) << shift)
-            }
+            Operation::Verify { .. } => self.verify(turn, state),
             Operation::Flush if geometry.read_only => Next::Done(Ok(())),
-            Operation::Flush => self.sync(step),
+            Operation::Flush => self.sync(state),
             Operation::CompareWrite { .. } => Next::Done(Err(VolumeError::Unsupported)),
         }
     }
 
-    fn transfer(&self, turn: &Turn<'_>, operation: &mut Operation, step: &mut Step) -> Next {
-        let (lba, blocks) = operation.range().expect("a transfer has a range");
-        let shift = turn.geometry.block_size.shift();
-        let (offset, bytes) = (lba << shift, (blocks << shift) as usize);
+    fn transfer(&self, turn: &Turn<'_>, operation: &mut Operation, state: &mut State) -> Next {
+        let (offset, bytes) = (state.next, (state.end - state.next) as usize);
         let alignment = turn.geometry.memory_alignment as usize;
         let file = Rc::clone(&self.file);
         let is_bounced = match operation {
@@ -190,15 +180,14 @@ impl FileLane {
             Operation::Write { data, .. } => !data.iter().all(|view| is_aligned(view, alignment)),
             _ => true,
         };
-        let bounce = if is_bounced {
-            let Some(bounce) = self.bounce(turn, operation, bytes) else {
-                return Next::Wait;
-            };
-            bounce
-        } else {
-            Segments::new()
-        };
-        *step = Step::Transfer {
+        let mut bounce = Segments::new();
+        if is_bounced {
+            match self.bounce(turn, operation, bytes) {
+                Some(segments) => bounce = segments,
+                None => return Next::Wait,
+            }
+        }
+        state.step = Step::Transfer {
             bounced: is_bounced,
         };
         Next::Run(match operation {
@@ -214,7 +203,8 @@ impl FileLane {
                 file,
                 offset,
                 data: if is_bounced {
-                    copied_into(data, bounce)
+                    copy_at(data, &mut bounce, 0);
+                    freeze(bounce)
                 } else {
                     std::mem::take(data)
                 },
@@ -253,18 +243,10 @@ impl FileLane {
         found.map_or(Zeroing::Write, |(_, mode)| Zeroing::Allocate(mode))
     }
 
-    fn zero(
-        &self,
-        step: &mut Step,
-        fua: bool,
-        next: u64,
-        end: u64,
-        how: Zeroing,
-        unsynced: bool,
-    ) -> Next {
-        if next == end {
+    fn zero(&self, state: &mut State, fua: bool, how: Zeroing, unsynced: bool) -> Next {
+        if state.next == state.end {
             return if fua && unsynced {
-                self.sync(step)
+                self.sync(state)
             } else {
                 Next::Done(Ok(()))
             };
@@ -273,39 +255,24 @@ impl FileLane {
             Zeroing::Allocate(_) => ALLOCATE_BYTES_MAX,
             Zeroing::Write => u64::from(TRANSFER_BYTES_MAX),
         };
-        let piece = (end - next).min(piece_max);
-        *step = Step::Zero {
-            next,
-            end,
-            piece,
-            how,
-            unsynced,
-        };
+        state.piece = (state.end - state.next).min(piece_max);
+        state.step = Step::Zero { how, unsynced };
+        let (offset, length) = (state.next, state.piece);
         let file = Rc::clone(&self.file);
         Next::Run(match how {
             Zeroing::Allocate(mode) => Op::Allocate {
                 file,
-                offset: next,
-                length: piece,
+                offset,
+                length,
                 mode,
             },
             Zeroing::Write => Op::Write {
                 file,
-                offset: next,
-                data: View::zeroes(piece as usize).collect(),
+                offset,
+                data: View::zeroes(length as usize).collect(),
                 durable: fua,
             },
         })
-    }
-
-    /// The part of a range that lies on whole units of deallocation.
-    fn deallocatable(&self, start: u64, end: u64) -> Option<(u64, u64)> {
-        let unit = self.volume.deallocate_bytes;
-        if unit == 0 || self.volume.unsupported.is(self.deallocate_mode()) {
-            return None;
-        }
-        let (start, end) = (start.next_multiple_of(unit), end / unit * unit);
-        (start < end).then_some((start, end))
     }
 
     fn deallocate_mode(&self) -> AllocateMode {
@@ -315,43 +282,44 @@ impl FileLane {
         }
     }
 
-    fn deallocate(&self, step: &mut Step, next: u64, end: u64) -> Next {
-        if next == end {
+    fn deallocate(&self, state: &mut State) -> Next {
+        if state.next >= state.end {
             return Next::Done(Ok(()));
         }
         // A piece ends on a unit, as the range does.
         let unit = self.volume.deallocate_bytes;
-        let piece = (end - next).min((ALLOCATE_BYTES_MAX / unit).max(1) * unit);
-        *step = Step::Deallocate { next, end, piece };
+        let piece_max = (ALLOCATE_BYTES_MAX / unit).max(1) * unit;
+        state.piece = (state.end - state.next).min(piece_max);
+        state.step = Step::Deallocate;
         Next::Run(Op::Allocate {
             file: Rc::clone(&self.file),
-            offset: next,
-            length: piece,
+            offset: state.next,
+            length: state.piece,
             mode: self.deallocate_mode(),
         })
     }
 
-    fn verify(&self, turn: &Turn<'_>, step: &mut Step, next: u64, end: u64) -> Next {
-        let piece = (end - next).min(u64::from(TRANSFER_BYTES_MAX));
-        *step = Step::Verify { next, end, piece };
-        if piece == 0 {
+    fn verify(&self, turn: &Turn<'_>, state: &mut State) -> Next {
+        state.piece = (state.end - state.next).min(u64::from(TRANSFER_BYTES_MAX));
+        state.step = Step::Verify;
+        if state.piece == 0 {
             return Next::Done(Ok(()));
         }
-        let Some(into) = pool_segments(turn.reactor.pool(), piece as usize) else {
+        let Some(into) = pool_segments(turn.reactor.pool(), state.piece as usize) else {
             return Next::Wait;
         };
         Next::Run(Op::Read {
             file: Rc::clone(&self.file),
-            offset: next,
+            offset: state.next,
             into,
         })
     }
 
-    fn sync(&self, step: &mut Step) -> Next {
+    fn sync(&self, state: &mut State) -> Next {
         if let Err(error) = self.volume.failed_sync.check() {
             return Next::Done(Err(error));
         }
-        *step = Step::Sync;
+        state.step = Step::Sync;
         Next::Run(Op::Sync {
             file: Rc::clone(&self.file),
         })
@@ -365,40 +333,34 @@ impl FileLane {
         {
             self.note_failed(error);
         }
-        let step = &mut work.state.step;
-        match *step {
+        let state = work.state;
+        let error = error_of(&result);
+        if error.is_none() {
+            state.next += state.piece;
+        }
+        match state.step {
             Step::First => unreachable!("something was begun"),
             Step::Transfer { bounced } => {
                 Next::Done(after_transfer(work.operation, bounced, result, op))
             }
-            Step::Zero {
-                next,
-                end,
-                piece,
-                how,
-                unsynced,
-            } => {
+            Step::Zero { how, unsynced } => {
                 let &mut Operation::WriteZeroes {
                     deallocate, fua, ..
                 } = work.operation
                 else {
                     unreachable!("only these make zeroes")
                 };
-                match (error_of(&result), how) {
-                    (None, _) => {
-                        let unsynced = unsynced || how != Zeroing::Write;
-                        self.zero(step, fua, next + piece, end, how, unsynced)
-                    }
+                match (error, how) {
+                    (None, _) => self.zero(state, fua, how, unsynced || how != Zeroing::Write),
                     (Some(VolumeError::Unsupported), Zeroing::Allocate(mode)) => {
                         self.volume.unsupported.set(mode);
-                        let how = self.zeroing(deallocate);
-                        self.zero(step, fua, next, end, how, unsynced)
+                        self.zero(state, fua, self.zeroing(deallocate), unsynced)
                     }
                     (Some(error), _) => Next::Done(Err(error)),
                 }
             }
-            Step::Deallocate { next, end, piece } => match error_of(&result) {
-                None => self.deallocate(step, next + piece, end),
+            Step::Deallocate => match error {
+                None => self.deallocate(state),
                 // It was a hint.
                 Some(VolumeError::Unsupported) => {
                     self.volume.unsupported.set(self.deallocate_mode());
@@ -406,15 +368,15 @@ impl FileLane {
                 }
                 Some(error) => Next::Done(Err(error)),
             },
-            Step::Verify { next, end, piece } => match full(&result, piece as usize) {
-                Ok(()) if work.is_cancelled && next + piece < end => {
+            Step::Verify => match full(&result, state.piece as usize) {
+                Ok(()) if work.is_cancelled && state.next < state.end => {
                     Next::Done(Err(VolumeError::Cancelled))
                 }
-                Ok(()) => self.verify(turn, step, next + piece, end),
+                Ok(()) => self.verify(turn, state),
                 failed => Next::Done(failed),
             },
             // A sync that succeeds beside one that failed proves nothing: the system reports a failure only once.
-            Step::Sync => Next::Done(match error_of(&result) {
+            Step::Sync => Next::Done(match error {
                 Some(error) => Err(error),
                 None => self.volume.failed_sync.check(),
             }),
@@ -432,16 +394,6 @@ impl FileLane {
 
 fn is_aligned(bytes: &[u8], alignment: usize) -> bool {
     (bytes.as_ptr() as usize).is_multiple_of(alignment) && bytes.len().is_multiple_of(alignment)
-}
-
-fn copied_into(views: &Views, mut segments: Segments) -> Views {
-    let mut from = 0;
-    for segment in &mut segments {
-        let part = weir_memory::slice_views(views, from, segment.len());
-        weir_memory::copy_views(&part, segment);
-        from += segment.len();
-    }
-    freeze(segments)
 }
 
 fn error_of(result: &io::Result<Output>) -> Option<VolumeError> {
@@ -477,8 +429,7 @@ fn after_transfer(
         }
         (Operation::Compare { data, .. }, Op::Read { into, .. }) => {
             full(&result, segments_len(&into))?;
-            let there: Views = into.into_iter().map(Segment::freeze).collect();
-            compare_views(data, &there)
+            compare_views(data, &freeze(into))
         }
         (Operation::Write { data, .. }, Op::Write { data: written, .. }) => {
             let done = full(&result, views_len(&written));

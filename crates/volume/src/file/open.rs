@@ -1,7 +1,6 @@
 //! Opening a file or device: what the URL asks for against what the medium is.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use weir_block::{BlockSize, DeallocatedRead, Geometry, Volume};
@@ -15,7 +14,6 @@ const ALIGNMENT_MAX: u32 = 4096;
 
 /// What the URL asks for.
 struct Wanted {
-    path: PathBuf,
     size: Option<u64>,
     block_size: Option<BlockSize>,
     direct: UseDirect,
@@ -40,7 +38,7 @@ pub(crate) async fn open(request: OpenRequest) -> Result<Arc<dyn Volume>, OpenEr
             request.registry.notice(&request.url, text);
             open_medium(&request, &wanted, UseDirect::Never).await?
         }
-        (Some(reason), _) => return Err(refused(&request.url, reason)),
+        (Some(reason), _) => return Err(OpenError::medium(&request.url, reason)),
     };
     check_length(&request, &info, &wanted)?;
     volume(&request, file, &info, &wanted)
@@ -66,7 +64,6 @@ fn wanted(url: &VolumeUrl) -> Result<Wanted, UrlError> {
         blocks_of_size(size, block_size.unwrap_or(BlockSize::B512))?;
     }
     Ok(Wanted {
-        path: PathBuf::from(url.path()),
         size,
         block_size,
         direct: direct.unwrap_or_default(),
@@ -84,45 +81,33 @@ async fn open_medium(
             .size
             .filter(|_| !request.access.read_only && !request.registry.is_existing_only()),
         direct,
-        beneath: request.beneath.clone(),
+        ..OpenOptions::default()
     };
-    let (system, path) = (Arc::clone(request.reactor.system()), wanted.path.clone());
-    let asked = options.clone();
-    let opened = request
-        .reactor
-        .offload(move || system.open_file(&path, &asked))
-        .await;
-    let opened = opened.unwrap_or_else(|| Err(io::Error::other("opening it panicked")));
-    opened.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound if request.registry.is_existing_only() => OpenError::Medium {
-            url: request.url.to_string(),
-            reason: format!("{error}; it was there before, and is not made anew"),
-        },
-        _ => open_error(&request.url, error, &options),
-    })
+    let opened = request.open_file(request.url.path(), options.clone()).await;
+    opened.map_err(|error| open_error(request, error, &options))
 }
 
-fn open_error(url: &VolumeUrl, source: io::Error, options: &OpenOptions) -> OpenError {
-    let (url, reason) = (url.to_string(), source.to_string());
-    match source.kind() {
-        io::ErrorKind::ResourceBusy => OpenError::InUse { url, reason },
-        io::ErrorKind::NotFound if options.create.is_none() && options.write => OpenError::Medium {
-            url,
-            reason: format!("{reason}; with size= it is created"),
-        },
-        io::ErrorKind::InvalidInput if options.direct == UseDirect::Always => OpenError::Medium {
-            url,
-            reason: format!("{reason}; direct=auto or direct=never use the page cache"),
-        },
-        _ => OpenError::System { url, source },
-    }
-}
-
-fn refused(url: &VolumeUrl, reason: String) -> OpenError {
-    OpenError::Medium {
-        url: url.to_string(),
-        reason,
-    }
+fn open_error(request: &OpenRequest, source: io::Error, options: &OpenOptions) -> OpenError {
+    let url = &request.url;
+    let hint = match source.kind() {
+        io::ErrorKind::NotFound if request.registry.is_existing_only() => {
+            "it was there before, and is not made anew"
+        }
+        io::ErrorKind::NotFound if options.create.is_none() && options.write => {
+            "with size= it is created"
+        }
+        io::ErrorKind::InvalidInput if options.direct == UseDirect::Always => {
+            "direct=auto or direct=never use the page cache"
+        }
+        kind => {
+            let (url, reason) = (url.to_string(), source.to_string());
+            return match kind {
+                io::ErrorKind::ResourceBusy => OpenError::InUse { url, reason },
+                _ => OpenError::System { url, source },
+            };
+        }
+    };
+    OpenError::medium(url, format!("{source}; {hint}"))
 }
 
 /// The block size that is presented: as told, or what fits the medium's contents.
@@ -178,12 +163,12 @@ fn check_length(request: &OpenRequest, info: &FileInfo, wanted: &Wanted) -> Resu
         let reason = format!(
             "it has {length} bytes and size={size} asks for {size}; leave size= out to take it as it is, or resize the volume"
         );
-        return Err(refused(url, reason));
+        return Err(OpenError::medium(url, reason));
     }
     let block_bytes = block_size(info, wanted).bytes();
     if length == 0 {
         let reason = "it is empty; remove it and give size=, and it is made anew".to_owned();
-        return Err(refused(url, reason));
+        return Err(OpenError::medium(url, reason));
     }
     if !length.is_multiple_of(u64::from(block_bytes)) {
         let hint = if length.is_multiple_of(u64::from(BlockSize::B512.bytes())) {
@@ -193,7 +178,7 @@ fn check_length(request: &OpenRequest, info: &FileInfo, wanted: &Wanted) -> Resu
         };
         let reason =
             format!("its {length} bytes are no multiple of the block size of {block_bytes}{hint}");
-        return Err(refused(url, reason));
+        return Err(OpenError::medium(url, reason));
     }
     Ok(())
 }

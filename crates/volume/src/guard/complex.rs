@@ -9,8 +9,8 @@ use std::rc::Rc;
 use weir_block::{Operation, OperationKind, ReadBuffers, VolumeError, compare_write_halves};
 use weir_memory::{Segment, Segments, View, Views, slice_views};
 
-use super::lane::{Lane, Ticket};
-use crate::support::{TRANSFER_BYTES_MAX, compare_views, fill, freeze, pool_segments};
+use super::lane::{Emulated, Lane, Ticket};
+use crate::support::{TRANSFER_BYTES_MAX, compare_views, copy_at, fill, freeze, pool_segments};
 use weir_reactor::Key;
 
 /// What can be done by other means where the volume below does not support it.
@@ -37,10 +37,20 @@ pub(super) async fn run(
     let range = lba << shift..(lba + blocks) << shift;
     let steps = Steps { lane, key };
     let result = steps.run(operation, range).await;
-    result.map_err(|error| match lane.has_changed(key) {
+    let is_changed = lane.emulated(key, |entry| entry.changed);
+    result.map_err(|error| match is_changed {
         true => error.after_a_part(),
         false => error,
     })
+}
+
+/// A part of a range, in bytes.
+struct Part {
+    /// Its start in the blocks that hold it.
+    within: usize,
+    /// Its start in the range.
+    offset: usize,
+    bytes: usize,
 }
 
 struct Steps<'lane> {
@@ -99,21 +109,41 @@ impl Steps<'_> {
         operation: Operation,
         under: Option<&Ticket>,
     ) -> (Result<(), VolumeError>, Operation) {
-        if !self.lane.has_changed(self.key) && self.lane.is_cancelled(self.key) {
+        let is_over = |entry: &mut Emulated| entry.cancelled && !entry.changed;
+        if self.lane.emulated(self.key, is_over) {
             return (Err(VolumeError::Cancelled), operation);
         }
         self.lane.call(self.key, operation, under).await
     }
 
-    async fn read_blocks(
-        &self,
-        blocks: Range<u64>,
-        under: Option<&Ticket>,
-    ) -> Result<Views, VolumeError> {
-        self.read_into(blocks, ReadBuffers::Lend, under).await
+    /// Something has changed: the request is not ended early any more.
+    fn note_changed(&self) {
+        self.lane.emulated(self.key, |entry| entry.changed = true);
     }
 
-    /// As [`Steps::read_blocks`], for a request that holds memory. It does not wait for more: all of the pool may be held by
+    /// One request below, where the volume there supports it.
+    async fn native(&self, operation: Operation) -> Option<Result<(), VolumeError>> {
+        let (result, _) = self.call(operation, None).await;
+        (result != Err(VolumeError::Unsupported)).then_some(result)
+    }
+
+    /// Parts of a range in bytes, each with the blocks that hold it, as the volume below takes them as one transfer.
+    fn parts(&self, range: &Range<u64>) -> impl Iterator<Item = (Range<u64>, Part)> {
+        let (range, block) = (range.clone(), self.block());
+        self.transfers(self.covering(&range)).map(move |blocks| {
+            let base = blocks.start * block;
+            let start = range.start.max(base);
+            let end = range.end.min(blocks.end * block);
+            let part = Part {
+                within: (start - base) as usize,
+                offset: (start - range.start) as usize,
+                bytes: (end - start) as usize,
+            };
+            (blocks, part)
+        })
+    }
+
+    /// Reads for a request that holds memory. It does not wait for more: all of the pool may be held by
     /// requests that wait like this one. What is not had of the pool is no longer than what the request holds.
     async fn read_blocks_holding(
         &self,
@@ -154,7 +184,7 @@ impl Steps<'_> {
         let bytes = (range.end - range.start) as usize;
         let base = blocks.start * self.block();
         if blocks.end - blocks.start <= u64::from(self.lane.guard.inner_transfer_blocks_max) {
-            let data = self.read_blocks(blocks, None).await?;
+            let data = self.read_into(blocks, ReadBuffers::Lend, None).await?;
             let data = slice_views(&data, (range.start - base) as usize, bytes);
             fill(buffers, data);
             return Ok(());
@@ -162,16 +192,13 @@ impl Steps<'_> {
         if let ReadBuffers::Lend = buffers {
             *buffers = ReadBuffers::Into(self.lane.segments(bytes).await);
         }
-        for part in self.transfers(blocks) {
-            let data = self.read_blocks_holding(part.clone(), None).await?;
+        for (blocks, part) in self.parts(&range) {
+            let data = self.read_blocks_holding(blocks, None).await?;
             let ReadBuffers::Into(segments) = buffers else {
                 unreachable!("they were taken above")
             };
-            let start = part.start * self.block();
-            let wanted = range.start.max(start)..range.end.min(part.end * self.block());
-            let length = (wanted.end - wanted.start) as usize;
-            let data = slice_views(&data, (wanted.start - start) as usize, length);
-            copy_at(&data, segments, (wanted.start - range.start) as usize);
+            let data = slice_views(&data, part.within, part.bytes);
+            copy_at(&data, segments, part.offset);
         }
         let ReadBuffers::Into(segments) = std::mem::replace(buffers, ReadBuffers::Lend) else {
             unreachable!("they were taken above")
@@ -234,7 +261,7 @@ impl Steps<'_> {
                 fua,
             };
             self.call(write, under).await.0?;
-            self.lane.note_changed(self.key);
+            self.note_changed();
         }
         Ok(())
     }
@@ -279,14 +306,11 @@ impl Steps<'_> {
             deallocate,
             fua,
         };
-        match self.call(native, None).await.0 {
-            Err(VolumeError::Unsupported) => {}
-            ended => {
-                if ended.is_ok() {
-                    self.lane.note_changed(self.key);
-                }
-                return ended;
+        if let Some(ended) = self.native(native).await {
+            if ended.is_ok() {
+                self.note_changed();
             }
+            return ended;
         }
         for part in pieces(blocks, u64::from(TRANSFER_BYTES_MAX) / self.block()) {
             let bytes = ((part.end - part.start) * self.block()) as usize;
@@ -302,17 +326,12 @@ impl Steps<'_> {
         data: &[View],
         under: Option<&Ticket>,
     ) -> Result<(), VolumeError> {
-        for part in self.transfers(self.covering(&range)) {
-            let there = self.read_blocks_holding(part.clone(), under).await?;
-            let start = part.start * self.block();
-            let wanted = range.start.max(start)..range.end.min(part.end * self.block());
-            let (offset, bytes) = (
-                wanted.start - range.start,
-                (wanted.end - wanted.start) as usize,
-            );
-            let there = slice_views(&there, (wanted.start - start) as usize, bytes);
-            let expected = slice_views(data, offset as usize, bytes);
-            compare_views(&expected, &there).map_err(|error| counted_from(error, offset))?;
+        for (blocks, part) in self.parts(&range) {
+            let there = self.read_blocks_holding(blocks, under).await?;
+            let there = slice_views(&there, part.within, part.bytes);
+            let expected = slice_views(data, part.offset, part.bytes);
+            let compared = compare_views(&expected, &there);
+            compared.map_err(|error| counted_from(error, part.offset as u64))?;
         }
         Ok(())
     }
@@ -327,10 +346,7 @@ impl Steps<'_> {
             lba: blocks.start,
             blocks: blocks.end - blocks.start,
         };
-        match self.call(deallocate, None).await.0 {
-            Err(VolumeError::Unsupported) => Ok(()),
-            ended => ended,
-        }
+        self.native(deallocate).await.unwrap_or(Ok(()))
     }
 
     async fn verify(&self, range: Range<u64>) -> Result<(), VolumeError> {
@@ -339,12 +355,11 @@ impl Steps<'_> {
             lba: blocks.start,
             blocks: blocks.end - blocks.start,
         };
-        match self.call(verify, None).await.0 {
-            Err(VolumeError::Unsupported) => {}
-            ended => return ended,
+        if let Some(ended) = self.native(verify).await {
+            return ended;
         }
         for part in self.transfers(blocks) {
-            drop(self.read_blocks(part, None).await?);
+            drop(self.read_into(part, ReadBuffers::Lend, None).await?);
         }
         Ok(())
     }
@@ -373,31 +388,4 @@ fn counted_from(error: VolumeError, start: u64) -> VolumeError {
         },
         error => error,
     }
-}
-
-/// Copies views into segments, from byte `at` on.
-fn copy_at(views: &[View], segments: &mut Segments, at: usize) {
-    let mut position = at;
-    for view in views {
-        let mut rest: &[u8] = view;
-        while !rest.is_empty() {
-            let (segment, from) = find(segments, position);
-            let length = rest.len().min(segment.len() - from);
-            segment[from..from + length].copy_from_slice(&rest[..length]);
-            rest = &rest[length..];
-            position += length;
-        }
-    }
-}
-
-/// The segment in which byte `position` lies, and where.
-fn find(segments: &mut Segments, position: usize) -> (&mut weir_memory::Segment, usize) {
-    let mut left = position;
-    for segment in segments {
-        if left < segment.len() {
-            return (segment, left);
-        }
-        left -= segment.len();
-    }
-    unreachable!("what is copied lies within the segments")
 }

@@ -2,9 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
+use std::future::poll_fn;
 use std::ops::Range;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,10 +19,10 @@ use weir_reactor::{Instant, Key, Mailbox, Reactor, Slots, Task, TaskWaker, Timer
 
 use super::limits::{Account, Class};
 use super::meter::{Meter, Waiting};
-use super::statistics::{Counters, InFlightCounts};
+use super::statistics::Counters;
 use super::table::{LockId, Locked, Message, QueueMailbox, overlaps};
 use super::{Guard, complex};
-use crate::support::{change_range, check, next_turn, pool_landing, pool_segments};
+use crate::support::{change_range, check, pool_landing, pool_segments};
 
 mod ties;
 
@@ -69,30 +68,33 @@ struct Below {
     locks: Vec<Tie>,
 }
 
-/// A request that a lock or a hold keeps back. The operation of a user is still as the user gave it.
-struct KeptBack {
+/// A request that is to begin, or is kept back. The operation of a user is still as the user gave it.
+struct Beginning {
     origin: Origin,
     operation: Operation,
+    /// In blocks below.
     range: Range<u64>,
-    /// By a hold of its host, and no lock.
-    is_held: bool,
+    keeper: Option<Keeper>,
 }
 
 /// The cause for which a request is kept back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keeper {
     Lock,
+    /// A hold of its host, and no lock.
     Hold,
 }
 
 /// How a request of the user ended.
 type Ended = (User, Result<(), VolumeError>, Operation);
 
-struct Emulated {
+/// A request of the user that is done in several steps.
+pub(super) struct Emulated {
     user: User,
-    cancelled: bool,
+    /// Its user wishes that it end.
+    pub(super) cancelled: bool,
     /// A step has changed something: it is not to be ended early any more.
-    changed: bool,
+    pub(super) changed: bool,
     task: Option<Task<()>>,
 }
 
@@ -110,7 +112,7 @@ pub(super) struct Lane {
     /// For the volume below, which has not taken it yet.
     outgoing: RefCell<VecDeque<Request>>,
     below: RefCell<Slots<Below>>,
-    kept_back: RefCell<VecDeque<KeptBack>>,
+    kept_back: RefCell<VecDeque<Beginning>>,
     /// Those of them that only a hold keeps back: what one host left behind takes no room from others.
     held: Cell<u32>,
     emulated: RefCell<Slots<Emulated>>,
@@ -124,6 +126,8 @@ pub(super) struct Lane {
     passed: Cell<u32>,
     /// Those that wait for some of these.
     ties: RefCell<BTreeMap<Token, Vec<Tie>>>,
+    /// Those that waited for requests that have ended: the users of these are told first.
+    loosened: RefCell<Vec<Tie>>,
     /// Requests of the user that the guard has taken for itself, and that have not ended.
     taken: Cell<u32>,
     /// Whether the namespace has limits now.
@@ -180,6 +184,7 @@ impl GuardQueue {
             tickets: RefCell::default(),
             passed: Cell::new(0),
             ties: RefCell::default(),
+            loosened: RefCell::default(),
             taken: Cell::new(0),
             is_limited: Cell::new(false),
             meter: RefCell::default(),
@@ -199,10 +204,8 @@ impl GuardQueue {
             lane.is_limited.set(meter.is_limited());
             *lane.meter.borrow_mut() = Some(meter);
         }
-        let attendant = Attendant {
-            lane: Rc::clone(&lane),
-            draw: Timer::new(reactor),
-        };
+        let (attended, mut draw) = (Rc::clone(&lane), Timer::new(reactor));
+        let attendant = poll_fn(move |context| attended.attend(context, &mut draw));
         reactor.spawn(attendant).detach();
         Ok(GuardQueue { lane })
     }
@@ -278,7 +281,7 @@ impl Drop for GuardQueue {
         let ended = std::mem::take(&mut *lane.ended.borrow_mut());
         drop((emulated, kept_back, outgoing, ended));
         let (guard, mailbox) = (Arc::clone(&lane.guard), Arc::clone(&lane.mailbox));
-        let counted = lane.counters.get();
+        let counted = lane.counters.past();
         let let_go = move || {
             tickets.iter().for_each(|&id| guard.table.release(id));
             guard.table.remove_queue(&mailbox, &counted);
@@ -458,26 +461,35 @@ impl Lane {
 
     /// Begins a request of the user, or keeps it back.
     fn begin(&self, user: User, operation: Operation) {
-        let is_simple = self.is_simple(&operation);
-        let range = self.range_below(&user.request);
-        let origin = Origin::User(user);
-        if let Some(keeper) = self.keeper(&origin, is_simple, &range) {
-            self.keep_back(KeptBack {
-                origin,
-                operation,
-                range,
-                is_held: keeper == Keeper::Hold,
-            });
-        } else {
-            self.begin_now(origin, operation, range, is_simple);
-        }
+        self.begin_or_keep_back(Beginning {
+            range: self.range_below(&user.request),
+            origin: Origin::User(user),
+            operation,
+            keeper: None,
+        });
     }
 
-    /// Begins what nothing keeps back.
-    fn begin_now(&self, origin: Origin, operation: Operation, range: Range<u64>, is_simple: bool) {
-        match origin {
-            Origin::User(user) if !is_simple => self.emulate(user, operation),
-            origin => self.send(origin, operation, range),
+    /// Begins a request unless something keeps it back. One that is new here may have data that was received before a hold was announced,
+    /// into what others receive into: that is copied out.
+    fn begin_or_keep_back(&self, mut request: Beginning) {
+        let is_simple = match &request.origin {
+            Origin::User(_) => self.is_simple(&request.operation),
+            Origin::Part(_) => true,
+        };
+        let keeper = self.keeper(&request.origin, is_simple, &request.range);
+        if keeper.is_some() {
+            if request.keeper.is_none() {
+                self.counters.waited_for_lock();
+                request.operation.copy_out(self.reactor.pool());
+            }
+            request.keeper = keeper;
+            self.held.set(self.held.get() + request.held());
+            self.kept_back.borrow_mut().push_back(request);
+            return;
+        }
+        match request.origin {
+            Origin::User(user) if !is_simple => self.emulate(user, request.operation),
+            origin => self.send(origin, request.operation, request.range),
         }
     }
 
@@ -519,22 +531,22 @@ impl Lane {
             true => VolumeError::Lost,
             false => VolumeError::Cancelled,
         };
-        while let Some(kept) = self.take_kept(|kept| kept.is_held) {
-            self.give_up(kept, error);
+        while let Some(kept) = self.take_kept(|kept| kept.keeper == Some(Keeper::Hold)) {
+            self.give_up(kept.origin, kept.operation, error);
         }
         if let Some(meter) = &mut *self.meter.borrow_mut() {
-            let ended = meter.cancel_all();
-            let ended = ended.map(|waiting| (waiting.user, Err(error), waiting.operation));
-            self.ended.borrow_mut().extend(ended);
+            for waiting in meter.cancel_all() {
+                self.give_up(Origin::User(waiting.user), waiting.operation, error);
+            }
         }
     }
 
-    /// Ends what is kept back.
-    fn give_up(&self, kept: KeptBack, error: VolumeError) {
-        match kept.origin {
-            Origin::Part(part) => part.end(Err(error), kept.operation),
+    /// Ends what has not begun.
+    fn give_up(&self, origin: Origin, operation: Operation, error: VolumeError) {
+        match origin {
+            Origin::Part(part) => part.end(Err(error), operation),
             Origin::User(user) => {
-                let ended = (user, Err(error), kept.operation);
+                let ended = (user, Err(error), operation);
                 self.ended.borrow_mut().push_back(ended);
             }
         }
@@ -578,25 +590,12 @@ impl Lane {
         request.range.start >> shift..request.range.end.saturating_add(rest) >> shift
     }
 
-    /// Keeps a request back that is new here. Its data may have been received before a hold was announced, into what others
-    /// receive into: that is copied out.
-    fn keep_back(&self, mut kept: KeptBack) {
-        self.counters.waited_for_lock();
-        kept.operation.copy_out(self.reactor.pool());
-        self.push_kept(kept);
-    }
-
-    fn push_kept(&self, kept: KeptBack) {
-        self.held.set(self.held.get() + u32::from(kept.is_held));
-        self.kept_back.borrow_mut().push_back(kept);
-    }
-
     /// Takes the first request that is kept back of those that `is_it` names.
-    fn take_kept(&self, is_it: impl Fn(&KeptBack) -> bool) -> Option<KeptBack> {
+    fn take_kept(&self, is_it: impl Fn(&Beginning) -> bool) -> Option<Beginning> {
         let mut kept_back = self.kept_back.borrow_mut();
         let at = kept_back.iter().position(is_it)?;
         let kept = kept_back.remove(at)?;
-        self.held.set(self.held.get() - u32::from(kept.is_held));
+        self.held.set(self.held.get() - kept.held());
         Some(kept)
     }
 
@@ -674,6 +673,10 @@ impl Lane {
         if let Some(inner) = &mut *self.inner.borrow_mut() {
             inner.submit(&mut outgoing, done);
         }
+        // Data may have been received into what others receive into, and stays here for longer.
+        for request in &mut *outgoing {
+            request.operation.copy_out(self.reactor.pool());
+        }
         drop(outgoing);
         self.sort_out(before, done);
     }
@@ -705,9 +708,13 @@ impl Lane {
         self.sink.complete_all(&mut done);
     }
 
-    /// Ends a request that the guard has taken for itself, and tells who waits for that.
+    /// Ends a request that the guard has taken for itself. Who waits for that is told by the task, after the user.
     fn end(&self, user: User, result: Result<(), VolumeError>, operation: Operation) -> Completion {
         self.taken.set(self.taken.get() - 1);
+        if !user.ties.is_empty() {
+            self.loosened.borrow_mut().extend(user.ties);
+            self.wake();
+        }
         let completion = Completion {
             token: user.request.token,
             result,
@@ -748,19 +755,9 @@ impl Lane {
         self.emulated.borrow_mut().get_mut(key).task = Some(task);
     }
 
-    /// Returns whether the user wishes an emulated request to end.
-    pub(super) fn is_cancelled(&self, key: Key) -> bool {
-        self.emulated.borrow_mut().get_mut(key).cancelled
-    }
-
-    /// Returns whether a step of an emulated request has changed something.
-    pub(super) fn has_changed(&self, key: Key) -> bool {
-        self.emulated.borrow_mut().get_mut(key).changed
-    }
-
-    /// A step of an emulated request has changed something.
-    pub(super) fn note_changed(&self, key: Key) {
-        self.emulated.borrow_mut().get_mut(key).changed = true;
+    /// Looks at an emulated request.
+    pub(super) fn emulated<T>(&self, key: Key, look: impl FnOnce(&mut Emulated) -> T) -> T {
+        look(self.emulated.borrow_mut().get_mut(key))
     }
 
     /// One request below as part of the emulated one `of`. `under` is the lock that the emulated one holds, which lets it pass:
@@ -778,27 +775,34 @@ impl Lane {
         });
         let origin = Origin::Part(Rc::clone(&part));
         let InFlight { range, .. } = InFlight::of(Token::default(), &operation);
-        if under.is_none() && self.keeper(&origin, true, &range).is_some() {
-            self.keep_back(KeptBack {
+        match under {
+            Some(_) => self.send(origin, operation, range),
+            None => self.begin_or_keep_back(Beginning {
                 origin,
                 operation,
                 range,
-                is_held: false,
-            });
-        } else {
-            self.send(origin, operation, range);
+                keeper: None,
+            }),
         }
         self.flush_by_itself();
-        if part.ended.borrow().is_some() {
-            next_turn().await;
-        }
-        std::future::poll_fn(|context| part.poll(context)).await
+        let mut leaves_a_turn = part.ended.borrow().is_some();
+        poll_fn(|context| {
+            part.waker.register(context);
+            if std::mem::take(&mut leaves_a_turn) {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let ended = part.ended.borrow_mut().take();
+            ended.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
     }
 
     /// Locks a range, in blocks below, against everyone else.
     pub(super) async fn lock(self: &Rc<Self>, range: Range<u64>) -> Ticket {
         let (sender, receiver) = oneshot();
-        let ticket = self.ticket(self.guard.table.acquire(range, sender));
+        let reply = Box::new(move |_| sender.send(()));
+        let ticket = self.ticket(self.guard.table.acquire(range, reply));
         receiver
             .await
             .expect("a lock that is waited for is granted");
@@ -815,59 +819,45 @@ impl Lane {
         }
     }
 
+    /// Has all requests end early that the user gave this token: a command's deallocations have one.
     fn cancel(&self, token: Token) {
-        let is_it =
-            |origin: &Origin| matches!(origin, Origin::User(user) if user.request.token == token);
-        if let Some(kept) = self.take_kept(|kept| is_it(&kept.origin)) {
-            self.give_up(kept, VolumeError::Cancelled);
-            self.wake();
-            return;
-        }
-        let mut meter = self.meter.borrow_mut();
-        let waiting = meter.as_mut().and_then(|meter| meter.cancel(token));
-        drop(meter);
-        if let Some(waiting) = waiting {
-            let ended = (waiting.user, Err(VolumeError::Cancelled), waiting.operation);
-            self.ended.borrow_mut().push_back(ended);
-            self.wake();
-            return;
-        }
-        let mut emulated = self.emulated.borrow_mut();
-        let found = emulated
-            .iter_mut()
-            .find(|(_, entry)| entry.user.request.token == token);
-        if let Some((key, entry)) = found {
-            entry.cancelled = true;
-            let is_changed = entry.changed;
-            drop(emulated);
-            // Once something has changed, an end would leave the request done in part.
-            let is_its = |origin: &Origin| matches!(origin, Origin::Part(part) if part.of == key);
-            if is_changed {
-                return;
+        let mut unchanged = Vec::new();
+        let mut is_known = false;
+        for (key, entry) in self.emulated.borrow_mut().iter_mut() {
+            if entry.user.request.token == token {
+                (entry.cancelled, is_known) = (true, true);
+                // Once something has changed, an end would leave the request done in part.
+                unchanged.extend((!entry.changed).then_some(key));
             }
-            if let Some(kept) = self.take_kept(|kept| is_its(&kept.origin)) {
-                self.give_up(kept, VolumeError::Cancelled);
-            } else {
-                self.cancel_below(is_its);
-            }
-            return;
         }
-        drop(emulated);
-        if !self.cancel_below(is_it) && token.owner != GUARD_OWNER {
-            self.cancel_at_inner(token);
+        let is_it = |origin: &Origin| match origin {
+            Origin::User(user) => user.request.token == token,
+            Origin::Part(part) => unchanged.contains(&part.of),
+        };
+        while let Some(kept) = self.take_kept(|kept| is_it(&kept.origin)) {
+            self.give_up(kept.origin, kept.operation, VolumeError::Cancelled);
+            is_known = true;
         }
-    }
-
-    /// Has the volume below end the guard's own request that `is_it` names; whether there is one.
-    fn cancel_below(&self, is_it: impl Fn(&Origin) -> bool) -> bool {
+        if let Some(meter) = &mut *self.meter.borrow_mut()
+            && let Some(waiting) = meter.cancel(token)
+        {
+            let origin = Origin::User(waiting.user);
+            self.give_up(origin, waiting.operation, VolumeError::Cancelled);
+            is_known = true;
+        }
+        if !self.ended.borrow().is_empty() {
+            self.wake();
+        }
         let below = self.below.borrow();
-        let found = below.iter().find(|(_, below)| is_it(&below.origin));
-        let key = found.map(|(key, _)| key);
+        let found = below.iter().filter(|(_, below)| is_it(&below.origin));
+        let keys: Vec<_> = found.map(|(key, _)| key).collect();
         drop(below);
-        if let Some(key) = key {
+        for &key in &keys {
             self.cancel_at_inner(own_token(key));
         }
-        key.is_some()
+        if keys.is_empty() && !is_known && token.owner != GUARD_OWNER {
+            self.cancel_at_inner(token);
+        }
     }
 
     fn cancel_at_inner(&self, token: Token) {
@@ -879,23 +869,14 @@ impl Lane {
     fn take_message(&self, message: Message) {
         match message {
             Message::Lock {
-                id,
-                range,
-                acknowledged,
-            } => {
-                self.locks.borrow_mut().push(Locked {
-                    id,
-                    range: range.clone(),
-                    host: None,
-                });
-                self.tie_lock(&range, &(acknowledged as Announcement));
-            }
-            Message::Hold {
                 locked,
                 announcement,
             } => {
+                let Locked { range, host, .. } = locked.clone();
                 self.locks.borrow_mut().push(locked);
-                drop(announcement);
+                if host.is_none() {
+                    self.tie_lock(&range, &announcement);
+                }
             }
             Message::Unlock { id } => {
                 self.locks.borrow_mut().retain(|locked| locked.id != id);
@@ -911,9 +892,7 @@ impl Lane {
                 drop(told);
             }
             Message::Count(gathering) => {
-                let mut in_flight = InFlightCounts::default();
-                self.in_flight(&mut |request| in_flight.add(request.kind));
-                gathering.add(&self.counters, &in_flight);
+                gathering.add(&self.counters.now(|visit| self.in_flight(visit)));
             }
         }
     }
@@ -929,7 +908,7 @@ impl Lane {
 
     #[cold]
     fn read_holds_now(&self) {
-        let is_hold = |message: &Message| matches!(message, Message::Hold { .. });
+        let is_hold = |message: &Message| matches!(message, Message::Lock { locked, .. } if locked.host.is_some());
         for message in self.mailbox.take_those(is_hold) {
             self.take_message(message);
         }
@@ -949,19 +928,9 @@ impl Lane {
     fn let_through(&self) {
         let kept_back = self.kept_back.borrow().len();
         for _ in 0..kept_back {
-            let Some(mut kept) = self.take_kept(|_| true) else {
-                return;
-            };
-            let is_simple = match &kept.origin {
-                Origin::User(_) => self.is_simple(&kept.operation),
-                Origin::Part(_) => true,
-            };
-            if let Some(keeper) = self.keeper(&kept.origin, is_simple, &kept.range) {
-                kept.is_held = keeper == Keeper::Hold;
-                self.push_kept(kept);
-                continue;
+            if let Some(kept) = self.take_kept(|_| true) {
+                self.begin_or_keep_back(kept);
             }
-            self.begin_now(kept.origin, kept.operation, kept.range, is_simple);
         }
     }
 
@@ -976,8 +945,38 @@ impl Lane {
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.inner.borrow().is_none()
+    /// The task of a queue: messages, what was cancelled or given up, what waited for a limit, what the volume below
+    /// did not take, and whoever waits for what the user has been told of by now.
+    fn attend(&self, context: &mut Context<'_>, draw: &mut Timer) -> Poll<()> {
+        if self.inner.borrow().is_none() {
+            self.waker.forget();
+            return Poll::Ready(());
+        }
+        self.waker.register(context);
+        for message in self.mailbox.take(context) {
+            self.take_message(message);
+        }
+        self.hand_out_ended();
+        loop {
+            match self.draw() {
+                Some(next) => draw.set(next),
+                None => draw.clear(),
+            }
+            if draw.poll_elapsed(context).is_pending() {
+                break;
+            }
+        }
+        self.flush_by_itself();
+        let loosened = self.loosened.take();
+        drop(loosened);
+        Poll::Pending
+    }
+}
+
+impl Beginning {
+    /// 1 where a hold alone keeps it back, and else 0.
+    fn held(&self) -> u32 {
+        u32::from(self.keeper == Some(Keeper::Hold))
     }
 }
 
@@ -985,49 +984,6 @@ impl Part {
     fn end(&self, result: Result<(), VolumeError>, operation: Operation) {
         *self.ended.borrow_mut() = Some((result, operation));
         self.waker.take_and_wake();
-    }
-
-    fn poll(&self, context: &mut Context<'_>) -> Poll<(Result<(), VolumeError>, Operation)> {
-        if let Some(ended) = self.ended.borrow_mut().take() {
-            return Poll::Ready(ended);
-        }
-        self.waker.register(context);
-        Poll::Pending
-    }
-}
-
-/// The task of a queue: messages, what was cancelled or given up, what waited for a limit, what the volume below
-/// did not take.
-struct Attendant {
-    lane: Rc<Lane>,
-    draw: Timer,
-}
-
-impl Future for Attendant {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let lane = Rc::clone(&self.lane);
-        if lane.is_over() {
-            lane.waker.forget();
-            return Poll::Ready(());
-        }
-        lane.waker.register(context);
-        for message in lane.mailbox.take(context) {
-            lane.take_message(message);
-        }
-        lane.hand_out_ended();
-        loop {
-            match lane.draw() {
-                Some(next) => self.draw.set(next),
-                None => self.draw.clear(),
-            }
-            if self.draw.poll_elapsed(context).is_pending() {
-                break;
-            }
-        }
-        lane.flush_by_itself();
-        Poll::Pending
     }
 }
 

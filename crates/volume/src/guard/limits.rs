@@ -149,20 +149,16 @@ impl Class {
 
     /// The class of a request and the bytes that count; none: it is not limited.
     pub(super) fn of(operation: &Operation, block_shift: u32) -> Option<(Class, u64)> {
-        let class = match operation.kind() {
-            OperationKind::Read | OperationKind::Compare | OperationKind::Verify => Class::Read,
-            OperationKind::Write | OperationKind::CompareWrite | OperationKind::WriteZeroes => {
-                Class::Write
-            }
+        let bytes = operation
+            .range()
+            .map_or(0, |(_, blocks)| blocks << block_shift);
+        Some(match operation.kind() {
+            OperationKind::Read | OperationKind::Compare => (Class::Read, bytes),
+            OperationKind::Verify => (Class::Read, 0),
+            OperationKind::Write | OperationKind::CompareWrite => (Class::Write, bytes),
+            OperationKind::WriteZeroes => (Class::Write, 0),
             OperationKind::Deallocate | OperationKind::Flush => return None,
-        };
-        let bytes = match operation.kind() {
-            OperationKind::Verify | OperationKind::WriteZeroes => 0,
-            _ => operation
-                .range()
-                .map_or(0, |(_, blocks)| blocks << block_shift),
-        };
-        Some((class, bytes))
+        })
     }
 
     fn other(self) -> Class {
@@ -268,7 +264,8 @@ impl Bucket {
 /// Names a queue.
 pub(super) type QueueId = u64;
 
-struct Member {
+/// A queue as the account knows it.
+pub(super) struct Member {
     id: QueueId,
     mailbox: Arc<QueueMailbox>,
     /// What it was leased, by class: requests and bytes.
@@ -276,13 +273,14 @@ struct Member {
     /// When it comes again, by class, where it waits.
     due: [Instant; CLASSES],
     /// Requests that wait in it, by class.
-    waiting: [u64; CLASSES],
+    pub(super) waiting: [u64; CLASSES],
     /// What it has drawn in its turn, by class; with a large request, of its next turns too.
     drawn: [Duration; CLASSES],
 }
 
+/// The buckets of a namespace, and the queues that draw from them.
 #[derive(Default)]
-struct State {
+pub(super) struct Ledger {
     limits: Limits,
     buckets: [Option<Bucket>; BUCKETS],
     updated: Option<Instant>,
@@ -299,7 +297,7 @@ struct State {
 
 /// The account of a namespace.
 #[derive(Default)]
-pub(super) struct Account(Mutex<State>);
+pub(super) struct Account(Mutex<Ledger>);
 
 impl Account {
     pub(super) fn new(limits: Limits) -> Arc<Self> {
@@ -314,35 +312,35 @@ impl Account {
 
     /// Changes the limits. Every queue is told, and holds `told` until it has taken them over.
     pub(super) fn set_limits(&self, limits: Limits, told: &Arc<WhenAll>) {
-        let mut state = lock(&self.0);
-        state.set(limits);
-        let mailboxes: Vec<_> = state
+        let mut ledger = lock(&self.0);
+        ledger.set(limits);
+        let mailboxes: Vec<_> = ledger
             .members
             .iter()
             .map(|one| one.mailbox.clone())
             .collect();
-        drop(state);
+        drop(ledger);
         for mailbox in mailboxes {
             mailbox.post(Message::Limits(Arc::clone(told)));
         }
     }
 
     pub(super) fn throttled(&self) -> Throttled {
-        let state = lock(&self.0);
-        let waiting = state.members.iter().flat_map(|member| member.waiting);
+        let ledger = lock(&self.0);
+        let waiting = ledger.members.iter().flat_map(|member| member.waiting);
         Throttled {
-            requests: state.requests,
-            waited_ns: state.waited_ns,
+            requests: ledger.requests,
+            waited_ns: ledger.waited_ns,
             waiting: waiting.sum(),
         }
     }
 
     /// Adds a queue, which holds no tokens yet.
     pub(super) fn add(&self, mailbox: &Arc<QueueMailbox>) -> QueueId {
-        let mut state = lock(&self.0);
-        let id = state.next_id;
-        state.next_id += 1;
-        state.members.push(Member {
+        let mut ledger = lock(&self.0);
+        let id = ledger.next_id;
+        ledger.next_id += 1;
+        ledger.members.push(Member {
             id,
             mailbox: Arc::clone(mailbox),
             leased: Default::default(),
@@ -355,12 +353,12 @@ impl Account {
 
     /// Removes a queue, with what it has left.
     pub(super) fn remove(&self, id: QueueId, left: [Tokens; CLASSES]) {
-        let mut state = lock(&self.0);
+        let mut ledger = lock(&self.0);
         for class in Class::ALL {
-            state.settle(id, class, left[class as usize]);
-            state.leave(id, class);
+            ledger.settle(id, class, left[class as usize]);
+            ledger.leave(id, class);
         }
-        state.members.retain(|member| member.id != id);
+        ledger.members.retain(|member| member.id != id);
     }
 
     pub(super) fn is_limited(&self) -> bool {
@@ -368,65 +366,14 @@ impl Account {
     }
 
     /// A queue comes to give back and to draw.
-    pub(super) fn visit(&self, id: QueueId, now: Instant) -> Visit<'_> {
-        let mut state = lock(&self.0);
-        state.fill(now);
-        Visit { state, id, now }
+    pub(super) fn visit(&self, now: Instant) -> MutexGuard<'_, Ledger> {
+        let mut ledger = lock(&self.0);
+        ledger.fill(now);
+        ledger
     }
 }
 
-/// A queue that draws from the account.
-pub(super) struct Visit<'account> {
-    state: MutexGuard<'account, State>,
-    id: QueueId,
-    now: Instant,
-}
-
-impl Visit<'_> {
-    /// Gives back what is left of a lease.
-    pub(super) fn settle(&mut self, class: Class, left: Tokens) {
-        self.state.settle(self.id, class, left);
-    }
-
-    /// Pays for one request, or says in how long to come again; then the queue stands in line.
-    pub(super) fn pay(&mut self, class: Class, bytes: u64) -> Result<(), Duration> {
-        let paid = self.state.pay(self.id, class, bytes, self.now);
-        if let Err(wait) = paid {
-            let (id, due) = (self.id, self.now + wait);
-            self.state.member(id).due[class as usize] = due;
-        }
-        paid
-    }
-
-    /// No request of the class waits any more.
-    pub(super) fn leave(&mut self, class: Class) {
-        self.state.leave(self.id, class);
-    }
-
-    /// Tokens for a slice, where nobody waits for them.
-    pub(super) fn lease(&mut self, class: Class) -> Tokens {
-        self.state.lease(self.id, class)
-    }
-
-    /// No tokens, as the limits are now.
-    pub(super) fn nothing(&self, class: Class) -> Tokens {
-        self.state.tokens(class, |_| 0)
-    }
-
-    pub(super) fn note_waiting(&mut self, class: Class, waiting: usize) {
-        let id = self.id;
-        self.state.member(id).waiting[class as usize] = waiting as u64;
-    }
-
-    /// A request goes on that waited.
-    pub(super) fn note_waited(&mut self, waited: Duration) {
-        self.state.requests += 1;
-        let nanoseconds = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
-        self.state.waited_ns = self.state.waited_ns.saturating_add(nanoseconds);
-    }
-}
-
-impl State {
+impl Ledger {
     fn set(&mut self, limits: Limits) {
         self.limits = limits;
         for (index, limit) in limits.each().into_iter().enumerate() {
@@ -468,12 +415,13 @@ impl State {
         }
     }
 
-    fn member(&mut self, id: QueueId) -> &mut Member {
+    pub(super) fn member(&mut self, id: QueueId) -> &mut Member {
         let member = self.members.iter_mut().find(|member| member.id == id);
         member.expect("a queue is a member until it is dropped")
     }
 
-    fn settle(&mut self, id: QueueId, class: Class, left: Tokens) {
+    /// Takes back what is left of a lease.
+    pub(super) fn settle(&mut self, id: QueueId, class: Class, left: Tokens) {
         let leased = std::mem::take(&mut self.member(id).leased[class as usize]);
         for (kind, buckets) in class.buckets().into_iter().enumerate() {
             let left = left.0[kind].unwrap_or(0).min(leased[kind]);
@@ -495,8 +443,41 @@ impl State {
         Tokens(class.buckets().map(least))
     }
 
-    fn pay(&mut self, id: QueueId, class: Class, bytes: u64, now: Instant) -> Result<(), Duration> {
-        if self.tokens(class, |_| 0) == Tokens::default() {
+    /// No tokens, as the limits are now.
+    pub(super) fn nothing(&self, class: Class) -> Tokens {
+        self.tokens(class, |_| 0)
+    }
+
+    /// A request goes on that waited.
+    pub(super) fn note_waited(&mut self, waited: Duration) {
+        self.requests += 1;
+        let nanoseconds = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+        self.waited_ns = self.waited_ns.saturating_add(nanoseconds);
+    }
+
+    /// Pays for one request, or says in how long to come again; then the queue stands in line.
+    pub(super) fn pay(
+        &mut self,
+        id: QueueId,
+        class: Class,
+        bytes: u64,
+        now: Instant,
+    ) -> Result<(), Duration> {
+        let paid = self.pay_now(id, class, bytes, now);
+        if let Err(wait) = paid {
+            self.member(id).due[class as usize] = now + wait;
+        }
+        paid
+    }
+
+    fn pay_now(
+        &mut self,
+        id: QueueId,
+        class: Class,
+        bytes: u64,
+        now: Instant,
+    ) -> Result<(), Duration> {
+        if self.nothing(class) == Tokens::default() {
             return Ok(());
         }
         if let Some(first) = self.first_in_line(class, now)
@@ -559,7 +540,8 @@ impl State {
         }
     }
 
-    fn leave(&mut self, id: QueueId, class: Class) {
+    /// No request of the class waits in the queue any more.
+    pub(super) fn leave(&mut self, id: QueueId, class: Class) {
         if self.lines[class as usize].front() == Some(&id) {
             self.give_way(class);
         }
@@ -612,13 +594,14 @@ impl State {
         }
     }
 
-    fn lease(&mut self, id: QueueId, class: Class) -> Tokens {
+    /// Tokens for a slice, where nobody waits for them.
+    pub(super) fn lease(&mut self, id: QueueId, class: Class) -> Tokens {
         let contended = !self.lines[class as usize].is_empty()
             || self.is_total_limited() && !self.lines[class.other() as usize].is_empty();
         let share = self.tokens(class, Bucket::share);
         // Tokens for requests are of no use without some for bytes.
         if contended || share.0.contains(&Some(0)) {
-            return self.tokens(class, |_| 0);
+            return self.nothing(class);
         }
         let leased = share.0.map(|tokens| tokens.unwrap_or(0));
         for (tokens, buckets) in leased.into_iter().zip(class.buckets()) {

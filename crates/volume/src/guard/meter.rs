@@ -8,7 +8,7 @@ use weir_block::{Operation, Token};
 use weir_reactor::Instant;
 
 use super::lane::User;
-use super::limits::{Account, CLASSES, Class, QueueId, SLICE, Tokens, Visit};
+use super::limits::{Account, CLASSES, Class, Ledger, QueueId, SLICE, Tokens};
 use super::table::QueueMailbox;
 
 /// The shortest time between two draws for several requests.
@@ -100,15 +100,10 @@ impl Meter {
     /// Draws where it is time to: requests that may go on come out, in their order. When to come again.
     pub(super) fn draw(&mut self, now: Instant, go_on: &mut Vec<Waiting>) -> Option<Instant> {
         if self.is_stale || self.classes.iter().any(|own| own.is_due(now)) {
-            let mut visit = self.account.visit(self.id, now);
+            let mut ledger = self.account.visit(now);
             for class in Class::ALL {
-                draw(
-                    &mut visit,
-                    class,
-                    &mut self.classes[class as usize],
-                    now,
-                    go_on,
-                );
+                let own = &mut self.classes[class as usize];
+                draw(&mut ledger, self.id, class, own, now, go_on);
             }
             self.is_stale = false;
         }
@@ -142,17 +137,18 @@ impl Meter {
 }
 
 fn draw(
-    visit: &mut Visit<'_>,
+    ledger: &mut Ledger,
+    id: QueueId,
     class: Class,
     own: &mut OfClass,
     now: Instant,
     go_on: &mut Vec<Waiting>,
 ) {
     let mut is_used = own.left != own.leased;
-    visit.settle(class, own.left);
+    ledger.settle(id, class, own.left);
     own.retry = None;
     while let Some(first) = own.waiting.front() {
-        if let Err(wait) = visit.pay(class, first.bytes) {
+        if let Err(wait) = ledger.pay(id, class, first.bytes, now) {
             // Several go on together: what comes in meanwhile is not lost.
             let pause = if own.waiting.len() > 1 {
                 PAUSE
@@ -164,21 +160,21 @@ fn draw(
         }
         let first = own.waiting.pop_front().expect("just seen");
         if now > first.since {
-            visit.note_waited(now.since(first.since));
+            ledger.note_waited(now.since(first.since));
         }
         is_used = true;
         go_on.push(first);
     }
-    own.leased = visit.nothing(class);
+    own.leased = ledger.nothing(class);
     if own.waiting.is_empty() {
-        visit.leave(class);
+        ledger.leave(id, class);
         if is_used {
-            own.leased = visit.lease(class);
+            own.leased = ledger.lease(id, class);
         }
     }
     own.left = own.leased;
     own.lease_ends = (!own.left.is_spent()).then(|| now + SLICE);
-    visit.note_waiting(class, own.waiting.len());
+    ledger.member(id).waiting[class as usize] = own.waiting.len() as u64;
 }
 
 impl Drop for Meter {

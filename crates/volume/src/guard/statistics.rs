@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 
-use weir_block::{Operation, OperationKind};
+use weir_block::{InFlight, Operation, OperationKind};
 use weir_reactor::{Receiver, Sender, oneshot};
 
 use crate::support::lock;
@@ -79,15 +79,9 @@ impl VolumeStatistics {
 /// The counters of one queue.
 #[derive(Default)]
 pub(super) struct Counters {
-    kinds: [KindCounters; KINDS.len()],
+    /// Of each kind: requests that succeeded, requests that failed, blocks of those that succeeded.
+    kinds: [[Cell<u64>; 3]; KINDS.len()],
     waited_for_lock: Cell<u64>,
-}
-
-#[derive(Default)]
-struct KindCounters {
-    succeeded: Cell<u64>,
-    failed: Cell<u64>,
-    blocks: Cell<u64>,
 }
 
 fn increase(counter: &Cell<u64>, by: u64) {
@@ -101,38 +95,40 @@ impl Counters {
 
     #[inline]
     pub(super) fn ended(&self, operation: &Operation, ok: bool) {
-        let counters = &self.kinds[operation.kind() as usize];
+        let [succeeded, failed, all_blocks] = &self.kinds[operation.kind() as usize];
         if ok {
-            increase(&counters.succeeded, 1);
+            increase(succeeded, 1);
             let blocks = operation.range().map_or(0, |(_, blocks)| blocks);
-            increase(&counters.blocks, blocks);
+            increase(all_blocks, blocks);
         } else {
-            increase(&counters.failed, 1);
+            increase(failed, 1);
         }
     }
 
-    pub(super) fn get(&self) -> VolumeStatistics {
-        let kinds = self.kinds.each_ref().map(|counters| KindStatistics {
-            succeeded: counters.succeeded.get(),
-            failed: counters.failed.get(),
-            blocks: counters.blocks.get(),
-            in_flight: 0,
-        });
+    /// The counters of a queue that is gone.
+    pub(super) fn past(&self) -> VolumeStatistics {
+        let kinds = self
+            .kinds
+            .each_ref()
+            .map(|[succeeded, failed, blocks]| KindStatistics {
+                succeeded: succeeded.get(),
+                failed: failed.get(),
+                blocks: blocks.get(),
+                in_flight: 0,
+            });
         VolumeStatistics {
             kinds,
             waited_for_lock: self.waited_for_lock.get(),
             queues: 0,
         }
     }
-}
 
-/// Requests in flight on one queue.
-#[derive(Default)]
-pub(super) struct InFlightCounts([u64; KINDS.len()]);
-
-impl InFlightCounts {
-    pub(super) fn add(&mut self, kind: OperationKind) {
-        self.0[kind as usize] += 1;
+    /// The counters of a queue that is open, with the requests that `in_flight` visits.
+    pub(super) fn now(&self, in_flight: impl FnOnce(&mut dyn FnMut(InFlight))) -> VolumeStatistics {
+        let mut counted = self.past();
+        counted.queues = 1;
+        in_flight(&mut |request| counted.kinds[request.kind as usize].in_flight += 1);
+        counted
     }
 }
 
@@ -152,13 +148,8 @@ impl Gathering {
         (Arc::new(gathering), receiver)
     }
 
-    pub(super) fn add(&self, counters: &Counters, in_flight: &InFlightCounts) {
-        let mut sum = lock(&self.sum);
-        sum.add(&counters.get());
-        sum.queues += 1;
-        for (kind, count) in sum.kinds.iter_mut().zip(in_flight.0) {
-            kind.in_flight += count;
-        }
+    pub(super) fn add(&self, counted: &VolumeStatistics) {
+        lock(&self.sum).add(counted);
     }
 }
 

@@ -29,8 +29,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use weir_block::{Announcement, HostNumber};
-use weir_reactor::{Mailbox, Sender};
+use weir_block::{Announcement, FenceReply, HostNumber};
+use weir_reactor::Mailbox;
 
 use super::statistics::{Gathering, VolumeStatistics};
 use crate::support::lock;
@@ -38,17 +38,6 @@ use crate::when_all::WhenAll;
 
 /// Names a lock.
 pub(super) type LockId = u64;
-
-/// Held by every queue that has something in flight in the range of a lock; the last one to let go tells the holder.
-pub(super) struct Acknowledged(Mutex<Option<Sender<()>>>);
-
-impl Drop for Acknowledged {
-    fn drop(&mut self) {
-        if let Some(sender) = lock(&self.0).take() {
-            sender.send(());
-        }
-    }
-}
 
 /// A range under a lock or a hold.
 #[derive(Clone)]
@@ -61,14 +50,9 @@ pub(super) struct Locked {
 
 /// A message to a queue.
 pub(super) enum Message {
-    /// Keep requests that overlap a range back, and let go of the other part when none is in flight.
+    /// Keep requests that overlap a lock's range back, and let go of the announcement when none is in flight; or those of a hold's host, and
+    /// let go at once.
     Lock {
-        id: LockId,
-        range: Range<u64>,
-        acknowledged: Arc<Acknowledged>,
-    },
-    /// Keep requests of the host that overlap the range back, and let go of the announcement at once.
-    Hold {
         locked: Locked,
         announcement: Announcement,
     },
@@ -84,10 +68,10 @@ pub(super) enum Message {
 
 pub(super) type QueueMailbox = Mailbox<Message>;
 
+/// A lock that waits for others, and who is told when it is held.
 struct Waiting {
-    id: LockId,
-    range: Range<u64>,
-    sender: Sender<()>,
+    lock: Locked,
+    reply: FenceReply,
 }
 
 #[derive(Default)]
@@ -135,11 +119,12 @@ impl Table {
         (state.queues.clone(), state.past.clone())
     }
 
-    /// Asks for a lock. `sender` is told when it is held; it must be released in any case.
-    pub(super) fn acquire(&self, range: Range<u64>, sender: Sender<()>) -> LockId {
+    /// Asks for a lock. `reply` tells when it is held; it must be released in any case.
+    pub(super) fn acquire(&self, range: Range<u64>, reply: FenceReply) -> LockId {
         let mut state = lock(&self.0);
-        let id = state.take_id();
-        state.waiting.push_back(Waiting { id, range, sender });
+        let lock = state.locked(range, None);
+        let id = lock.id;
+        state.waiting.push_back(Waiting { lock, reply });
         state.grant();
         id
     }
@@ -152,19 +137,9 @@ impl Table {
         announcement: &Announcement,
     ) -> LockId {
         let mut state = lock(&self.0);
-        let id = state.take_id();
-        let locked = Locked {
-            id,
-            range,
-            host: Some(host),
-        };
-        for queue in &state.queues {
-            queue.post(Message::Hold {
-                locked: locked.clone(),
-                announcement: Arc::clone(announcement),
-            });
-        }
-        state.held.push(locked);
+        let held = state.locked(range, Some(host));
+        let id = held.id;
+        state.announce(held, announcement);
         id
     }
 
@@ -172,7 +147,7 @@ impl Table {
     pub(super) fn release(&self, id: LockId) {
         let mut state = lock(&self.0);
         let waiting = state.waiting.len();
-        state.waiting.retain(|waiting| waiting.id != id);
+        state.waiting.retain(|waiting| waiting.lock.id != id);
         if state.waiting.len() == waiting {
             let before = state.held.len();
             state.held.retain(|held| held.id != id);
@@ -185,46 +160,39 @@ impl Table {
 }
 
 impl State {
-    fn take_id(&mut self) -> LockId {
+    fn locked(&mut self, range: Range<u64>, host: Option<HostNumber>) -> Locked {
         let id = self.next_id;
         self.next_id += 1;
-        id
+        Locked { id, range, host }
     }
 
     /// Grants what overlaps neither a held lock nor one that waits longer.
     fn grant(&mut self) {
         let mut passed: VecDeque<Waiting> = VecDeque::new();
         while let Some(next) = self.waiting.pop_front() {
-            let blocked = self
-                .held
-                .iter()
-                .any(|held| held.host.is_none() && overlaps(&held.range, &next.range))
+            let range = &next.lock.range;
+            let mut held = self.held.iter().filter(|held| held.host.is_none());
+            let blocked = held.any(|held| overlaps(&held.range, range))
                 || passed
                     .iter()
-                    .any(|older| overlaps(&older.range, &next.range));
+                    .any(|older| overlaps(&older.lock.range, range));
             if blocked {
                 passed.push_back(next);
             } else {
-                self.announce(next);
+                let announcement: Announcement = WhenAll::new(next.reply);
+                self.announce(next.lock, &announcement);
             }
         }
         self.waiting = passed;
     }
 
-    fn announce(&mut self, granted: Waiting) {
-        let Waiting { id, range, sender } = granted;
-        let acknowledged = Arc::new(Acknowledged(Mutex::new(Some(sender))));
+    fn announce(&mut self, locked: Locked, announcement: &Announcement) {
         for queue in &self.queues {
             queue.post(Message::Lock {
-                id,
-                range: range.clone(),
-                acknowledged: Arc::clone(&acknowledged),
+                locked: locked.clone(),
+                announcement: Arc::clone(announcement),
             });
         }
-        self.held.push(Locked {
-            id,
-            range,
-            host: None,
-        });
+        self.held.push(locked);
     }
 }

@@ -54,7 +54,7 @@ pub(crate) async fn open(
 fn wanted(kind: &'static dyn Kind, url: &VolumeUrl) -> Result<Wanted, UrlError> {
     url.expect_no_place()?;
     let parameters = url.parameters();
-    let members = parameters.all("member");
+    let members = parameters.urls("member")?;
     let chunk_bytes = kind.chunk_asked_for(&parameters)?;
     let create = parameters.flag("create")?;
     let destroy_data = parameters.flag("destroy_data")?;
@@ -69,38 +69,19 @@ fn wanted(kind: &'static dyn Kind, url: &VolumeUrl) -> Result<Wanted, UrlError> 
         let allowed = format!("a set has at most {MEMBERS_MAX} members");
         return Err(value_error("member", &members.len().to_string(), allowed));
     }
-    let parse = |member: &&str| {
-        let parsed = member.parse();
-        parsed.map_err(|error: UrlError| value_error("member", member, error.to_string()))
-    };
     Ok(Wanted {
         kind,
-        members: members.iter().map(parse).collect::<Result<_, _>>()?,
+        members,
         chunk_bytes,
         create,
         destroy_data,
     })
 }
 
-fn refused(url: &VolumeUrl, reason: String) -> OpenError {
-    OpenError::Medium {
-        url: url.to_string(),
-        reason,
-    }
-}
-
 async fn open_members(request: &OpenRequest, wanted: &Wanted) -> Result<Vec<Member>, OpenError> {
     let mut members = Vec::with_capacity(wanted.members.len());
     for (index, url) in wanted.members.iter().enumerate() {
-        let opened = request
-            .registry
-            .open(&request.reactor, url, request.access)
-            .await;
-        let volume = opened.map_err(|source| OpenError::Member {
-            url: request.url.to_string(),
-            member: index,
-            source: Box::new(source),
-        })?;
+        let volume = request.open_member(index, url).await?;
         let label = read_label(&request.reactor, &volume).await;
         let label = label.map_err(|source| failed(url, "reading its label", source))?;
         members.push(Member {
@@ -112,7 +93,7 @@ async fn open_members(request: &OpenRequest, wanted: &Wanted) -> Result<Vec<Memb
     Ok(members)
 }
 
-fn failed(url: &VolumeUrl, action: &'static str, source: VolumeError) -> OpenError {
+fn failed(url: &impl ToString, action: &'static str, source: VolumeError) -> OpenError {
     OpenError::Volume {
         url: url.to_string(),
         action,
@@ -172,7 +153,7 @@ fn check_block_sizes(url: &VolumeUrl, members: &[Member]) -> Result<(), OpenErro
         other.url,
         other.volume.geometry().block_size.bytes()
     );
-    Err(refused(url, reason))
+    Err(OpenError::medium(url, reason))
 }
 
 /// Whether the members make up a whole set already, as wanted.
@@ -204,7 +185,7 @@ async fn create(
 ) -> Result<(), OpenError> {
     if request.access.read_only {
         let reason = "a set cannot be made read-only; leave create= out".to_owned();
-        return Err(refused(&request.url, reason));
+        return Err(OpenError::medium(&request.url, reason));
     }
     if !wanted.destroy_data {
         refuse_contents(request, wanted.kind, members).await?;
@@ -223,7 +204,7 @@ async fn create(
             shortest.url,
             DATA_OFFSET + chunk_bytes
         );
-        return Err(refused(&request.url, reason));
+        return Err(OpenError::medium(&request.url, reason));
     }
     let mut set = [0; 16];
     request.reactor.system().random_bytes(&mut set);
@@ -249,11 +230,7 @@ async fn create(
             ..label
         };
         let written = write_label(&request.reactor, &member.volume, &label).await;
-        written.map_err(|source| OpenError::Volume {
-            url: member.url.clone(),
-            action: "writing its label",
-            source,
-        })?;
+        written.map_err(|source| failed(&member.url, "writing its label", source))?;
         member.label = Ok(label);
     }
     tracing::info!(volume = %request.url, set = %label.set_name(), "made a set");
@@ -271,28 +248,25 @@ async fn refuse_contents(
         let reason = format!(
             "it cannot be told whether something has hold of its members: {error}; a {scheme} is made of them all the same with destroy_data=1"
         );
-        refused(&request.url, reason)
+        OpenError::medium(&request.url, reason)
     })?;
     if !holders.is_empty() {
         let reason = format!(
             "of its members there is something {}; making a {scheme} of them destroys that, with destroy_data=1",
             holders.join("; ")
         );
-        return Err(refused(&request.url, reason));
+        return Err(OpenError::medium(&request.url, reason));
     }
     for member in members {
         let found = probe::contents_of(&request.reactor, &member.volume).await;
-        let found = found.map_err(|source| OpenError::Volume {
-            url: member.url.clone(),
-            action: "looking at its contents",
-            source,
-        })?;
+        let found =
+            found.map_err(|source| failed(&member.url, "looking at its contents", source))?;
         if let Some(found) = found {
             let reason = format!(
                 "member {} carries {found}; making a {scheme} of it destroys that, with destroy_data=1",
                 member.url
             );
-            return Err(refused(&request.url, reason));
+            return Err(OpenError::medium(&request.url, reason));
         }
     }
     Ok(())
@@ -309,7 +283,7 @@ fn check_labels(url: &VolumeUrl, members: &[Member], wanted: &Wanted) -> Result<
                     "member {}: {no_label}; create=1 makes a new set",
                     member.url
                 );
-                return Err(refused(url, reason));
+                return Err(OpenError::medium(url, reason));
             }
         }
     }
@@ -321,7 +295,7 @@ fn check_labels(url: &VolumeUrl, members: &[Member], wanted: &Wanted) -> Result<
             set.set_name(),
             set.scheme
         );
-        return Err(refused(url, reason));
+        return Err(OpenError::medium(url, reason));
     }
     for (member, label) in members.iter().zip(&labels) {
         if !set.is_same_set(label) {
@@ -332,7 +306,7 @@ fn check_labels(url: &VolumeUrl, members: &[Member], wanted: &Wanted) -> Result<
                 member.url,
                 label.set_name()
             );
-            return Err(refused(url, reason));
+            return Err(OpenError::medium(url, reason));
         }
         check_member(url, member, label)?;
     }
@@ -354,7 +328,7 @@ fn check_labels(url: &VolumeUrl, members: &[Member], wanted: &Wanted) -> Result<
             missing.join(", "),
             set.members - 1
         );
-        return Err(refused(url, reason));
+        return Err(OpenError::medium(url, reason));
     }
     if let Some(index) = (0..set.members).find(|&index| holders(index).len() > 1) {
         let reason = format!(
@@ -362,12 +336,12 @@ fn check_labels(url: &VolumeUrl, members: &[Member], wanted: &Wanted) -> Result<
             holders(index).join(" and "),
             set.set_name()
         );
-        return Err(refused(url, reason));
+        return Err(OpenError::medium(url, reason));
     }
     countable(url, labels.iter().map(|label| label.data_bytes))?;
     if let Some(bytes) = wanted.chunk_bytes.filter(|&bytes| bytes != set.chunk_bytes) {
         let reason = format!("chunk={bytes} is not the chunk of {}", set.set_name());
-        return Err(refused(url, reason));
+        return Err(OpenError::medium(url, reason));
     }
     Ok(())
 }
@@ -376,7 +350,8 @@ fn check_labels(url: &VolumeUrl, members: &[Member], wanted: &Wanted) -> Result<
 fn countable(url: &VolumeUrl, mut data: impl Iterator<Item = u64>) -> Result<(), OpenError> {
     let all = data.try_fold(0, u64::checked_add);
     let reason = || "its members have more bytes than can be counted".to_owned();
-    all.map(drop).ok_or_else(|| refused(url, reason()))
+    all.map(drop)
+        .ok_or_else(|| OpenError::medium(url, reason()))
 }
 
 fn check_member(url: &VolumeUrl, member: &Member, label: &Label) -> Result<(), OpenError> {
@@ -389,7 +364,7 @@ fn check_member(url: &VolumeUrl, member: &Member, label: &Label) -> Result<(), O
             label.block_bytes,
             label.block_bytes
         );
-        return Err(refused(url, reason));
+        return Err(OpenError::medium(url, reason));
     }
     let needed = label.data_offset + label.data_bytes;
     if geometry.length_bytes() < needed {
@@ -399,7 +374,7 @@ fn check_member(url: &VolumeUrl, member: &Member, label: &Label) -> Result<(), O
             geometry.length_bytes(),
             label.set_name()
         );
-        return Err(refused(url, reason));
+        return Err(OpenError::medium(url, reason));
     }
     Ok(())
 }

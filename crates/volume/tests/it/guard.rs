@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use weir_block::{
-    BlockSize, Completion, CompletionSink, FenceReply, Geometry, InFlight, Landing, Operation,
-    OperationKind, Queue, ReadBuffers, Request, ResizeError, ResizeFuture, Token, Volume,
-    VolumeError, VolumeEvent, Watcher,
+    BlockSize, Completion, CompletionSink, Completions, FenceReply, Geometry, InFlight, Landing,
+    Operation, OperationKind, Queue, ReadBuffers, Request, ResizeError, ResizeFuture, Token,
+    Volume, VolumeError, VolumeEvent, Watcher,
 };
+use weir_memory::Pool;
 use weir_reactor::sim::DiskConfig;
 use weir_reactor::{Reactor, oneshot};
 use weir_testing::harness::{self, Client, Harness, compare_write, seed, write};
@@ -620,51 +621,132 @@ fn what_its_user_cancels_is_cancelled() {
     });
 }
 
-/// The deallocations of one command have one token: each is a request of its own.
+/// Counts what it is told of.
+struct Counting {
+    sink: Rc<Completions>,
+    told: Arc<AtomicU32>,
+}
+
+impl CompletionSink for Counting {
+    fn complete(&self, completion: Completion) {
+        self.told.fetch_add(1, Ordering::Relaxed);
+        self.sink.complete(completion);
+    }
+}
+
+/// A queue of this volume, what it completes, how much of that was told, and the same at the time at which a fence replies.
+struct Counted {
+    queue: Box<dyn Queue>,
+    completions: Rc<Completions>,
+    told: Arc<AtomicU32>,
+}
+
+impl Counted {
+    fn open(volume: &Arc<dyn Volume>, reactor: &Reactor) -> Self {
+        let (completions, told) = (Completions::new(), Arc::default());
+        let sink = Rc::new(Counting {
+            sink: completions.clone(),
+            told: Arc::clone(&told),
+        });
+        let queue = Arc::clone(volume).open_queue(reactor, 8, sink).unwrap();
+        Counted {
+            queue,
+            completions,
+            told,
+        }
+    }
+
+    fn submit(&mut self, operations: impl IntoIterator<Item = Operation>) {
+        let token = Token::default();
+        let requests = operations.into_iter();
+        let mut batch = requests
+            .map(|operation| Request { token, operation })
+            .collect();
+        self.completions.submit(&mut *self.queue, &mut batch);
+        assert!(batch.is_empty(), "it has room");
+    }
+
+    /// Has `volume` fenced; how much was told when it replied.
+    fn fence(&self, volume: &Arc<dyn Volume>) -> Arc<Mutex<Option<u32>>> {
+        let (told, at_reply) = (Arc::clone(&self.told), Arc::new(Mutex::new(None)));
+        let fenced = Arc::clone(&at_reply);
+        volume.fence(Box::new(move |result| {
+            assert_eq!(result, Ok(()));
+            *fenced.lock().unwrap() = Some(told.load(Ordering::Relaxed));
+        }));
+        at_reply
+    }
+}
+
+/// The deallocations of one command have one token: each is a request of its own, and a cancel is for all of them.
 #[test]
-fn requests_under_one_token_are_told_apart() {
-    let seed = seed("requests_under_one_token_are_told_apart");
+fn requests_under_one_token_are_told_apart_and_cancelled_together() {
+    let seed = seed("requests_under_one_token_are_told_apart_and_cancelled_together");
     let harness = Harness::simulated(seed, DiskConfig::default(), 1);
     let (volume, _) = scripted(&harness, 0, &[]);
     let volume = as_volume(&guard(volume));
     harness.run(0, move |reactor| async move {
-        let completions = weir_block::Completions::new();
-        let sink: Rc<dyn CompletionSink> = completions.clone();
-        let mut queue = Arc::clone(&volume).open_queue(&reactor, 8, sink).unwrap();
-        let token = Token::default();
-        let request = |lba| {
-            let operation = Operation::Deallocate { lba, blocks: 1 };
-            Request { token, operation }
-        };
+        let mut counted = Counted::open(&volume, &reactor);
         for lba in 0..2 {
-            completions.submit(&mut *queue, &mut VecDeque::from([request(lba)]));
+            counted.submit([Operation::Deallocate { lba, blocks: 1 }]);
         }
+        let token = Token::default();
         let in_flight = |queue: &dyn Queue| {
             let mut all = Vec::new();
             queue.in_flight(&mut |request| all.push((request.token, request.range.start)));
             all
         };
-        assert_eq!(in_flight(&*queue), [(token, 0), (token, 1)]);
-        let fenced = Rc::new(Cell::new(false));
-        let (sender, receiver) = oneshot();
-        volume.fence(Box::new(move |result| sender.send(result)));
-        let flag = Rc::clone(&fenced);
-        let waiting = async move {
-            assert_eq!(receiver.await, Some(Ok(())));
-            flag.set(true);
-        };
-        reactor.spawn(waiting).detach();
-        for left in [1, 0] {
-            reactor.sleep(Duration::from_millis(1)).await;
-            assert!(!fenced.get(), "{left} and another had not ended");
-            queue.cancel(token);
-            let completion = completions.next().await;
+        assert_eq!(in_flight(&*counted.queue), [(token, 0), (token, 1)]);
+        let fenced = counted.fence(&volume);
+        reactor.sleep(Duration::from_millis(1)).await;
+        assert_eq!(*fenced.lock().unwrap(), None, "both are in flight");
+        counted.queue.cancel(token);
+        for _ in 0..2 {
+            let completion = counted.completions.next().await;
             assert_eq!(completion.token, token);
             assert_eq!(completion.result, Err(VolumeError::Cancelled));
-            assert_eq!(in_flight(&*queue).len(), left);
         }
+        assert_eq!(in_flight(&*counted.queue), []);
         reactor.sleep(Duration::from_millis(1)).await;
-        assert!(fenced.get());
+        assert_eq!(*fenced.lock().unwrap(), Some(2));
+    });
+}
+
+/// A drained volume may be taken away: its users know of everything then.
+#[test]
+fn a_fence_replies_when_the_user_was_told_of_the_last_completion() {
+    let seed = seed("a_fence_replies_when_the_user_was_told_of_the_last_completion");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let volume = as_volume(&guard(harness.open("null:?size=1M&delay=1ms")));
+    harness.run(0, move |reactor| async move {
+        let mut counted = Counted::open(&volume, &reactor);
+        counted.submit([write(0, 1, &[1; 4096])]);
+        let fenced = counted.fence(&volume);
+        reactor.sleep(Duration::from_millis(10)).await;
+        assert_eq!(*fenced.lock().unwrap(), Some(1));
+    });
+}
+
+/// A request that waits for room below holds no memory that others receive into.
+#[test]
+fn data_is_copied_out_of_the_memory_of_others_where_it_waits_for_room() {
+    let seed = seed("data_is_copied_out_of_the_memory_of_others_where_it_waits_for_room");
+    let harness = Harness::simulated(seed, DiskConfig::default(), 1);
+    let (volume, _) = scripted(&harness, 0, &[]);
+    let volume = as_volume(&guard(volume));
+    harness.run(0, move |reactor| async move {
+        let of_others = Pool::new(1 << 20);
+        let data = of_others.segment(4096).unwrap().freeze();
+        let mut counted = Counted::open(&volume, &reactor);
+        // Of these the volume takes the first, and the guard keeps the second.
+        let write = Operation::Write {
+            lba: 1,
+            blocks: 1,
+            data: [data].into_iter().collect(),
+            fua: false,
+        };
+        counted.submit([Operation::Deallocate { lba: 0, blocks: 1 }, write]);
+        assert_eq!(of_others.usage().used_bytes, 0);
     });
 }
 

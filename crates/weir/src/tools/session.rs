@@ -153,7 +153,7 @@ impl Session {
             u16::try_from(queues.div_ceil(volumes)).context("there are at most 65535 queues")?;
         let nvme = crate::volumes::nvme_host(&*system, queues.max(count as u16))?;
         let rbd = crate::volumes::rbd_host(&*system);
-        let registry = crate::volumes::registry(&nvme, &rbd);
+        let registry = weir_gateway::kinds::registry(&nvme, &rbd);
         Ok(Session {
             system,
             reactors,

@@ -15,7 +15,7 @@ const ROOMS: &[&[&str]] = &[
     &["weir-nvme"],
     &["weir-volume"],
     &["weir-nvme-target", "weir-nvme-host", "weir-rbd", "weir-ssd"],
-    &["weir-testing"],
+    &["weir-testing", "weir-faulty"],
     &["weir-load", "weir-torture"],
     &["weir-lab", "weir-gateway", "weir-limit", "weir-simulate"],
     &["weir-drive"],

@@ -29,6 +29,7 @@ use super::{
     Reply, RevokedReport, SocketReport, ThrottledReport, VolumeReport,
 };
 use crate::config::{Config, Environment};
+use crate::kinds;
 use crate::metrics::Family;
 use crate::name::{ListenerAddress, Nqn, VolumeName};
 use crate::serve::{EngineFuture, EngineStart};
@@ -117,17 +118,13 @@ impl ReactorEngine {
         };
         let target = Target::new(remotes, target_config).await?;
         let host = NvmeHost::new(identity::of_this_machine(&*system)?, reactors_u16);
-        let mut registry = Registry::standard();
-        registry.register(weir_nvme_host::SCHEME, host.factory());
         let state = config.state_path(&Environment::of_this_process());
         let identity = identity::of_this_gateway(&*system, &state)?;
         let rbd = RbdHost::new(identity, weir_rbd::Libraries::default());
-        registry.register(weir_rbd::SCHEME, rbd.factory());
-        registry.register(weir_ssd::SCHEME, weir_ssd::SsdVolume::factory());
         let engine = Self {
             system,
             reactors,
-            registry,
+            registry: kinds::registry(&host, &rbd),
             host,
             rbd,
             target,

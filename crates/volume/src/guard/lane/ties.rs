@@ -99,6 +99,7 @@ impl Lane {
         for (user, ..) in self.ended.borrow_mut().iter_mut() {
             all.append(&mut user.ties);
         }
+        all.append(&mut self.loosened.borrow_mut());
         all.into_iter().filter_map(Tie::into_announcement).collect()
     }
 

@@ -1,6 +1,5 @@
 //! `lying:` keeps blocks in memory as `mem:` does, and lies once: a write that it acknowledges is lost, a read yields what was there
-//! before, and so on. For tests of what finds that out. It is in test builds only (feature `planted-faults`), and in no released
-//! program.
+//! before, and so on. For tests of what finds that out.
 //!
 //! `lying:?size=1M&block_size=4096&lie=lost-write&block=77&write=2&to=90&reads=1`: it lies about the second write that has block 77 in it, or
 //! about the first read of that after it. `to` is where what is misdirected goes to or comes from.
@@ -17,9 +16,8 @@ use weir_block::{
 };
 use weir_memory::{Segment, View, Views, copy_views, slice_views, views_len};
 use weir_reactor::Reactor;
-
-use crate::support::lock;
-use crate::{Access, MemVolume, UrlError, VolumeUrl};
+use weir_volume::parts::lock;
+use weir_volume::{Access, MemVolume, UrlError, VolumeUrl};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
@@ -84,36 +82,34 @@ pub(crate) struct LyingVolume {
     memory: Arc<Mutex<Memory>>,
 }
 
-impl LyingVolume {
-    pub(crate) fn open(url: &VolumeUrl, access: Access) -> Result<Arc<Self>, UrlError> {
-        url.expect_no_place()?;
-        let parameters = url.parameters();
-        let size = parameters.size("size")?;
-        let block_size = parameters.block_size()?;
-        let number = |name| parameters.number(name, 0..=u64::MAX);
-        let mut lie = Lie {
-            how: parameters.choice("lie", &WORDS)?.unwrap_or(How::Honest),
-            block: number("block")?.unwrap_or(0),
-            write: number("write")?.unwrap_or(2),
-            to: number("to")?.unwrap_or(1),
-            reads: number("reads")?.unwrap_or(1),
-            block_bytes: 0,
-        };
-        let size = parameters.required("size", size, "its size, such as 1M")?;
-        parameters.finish()?;
-        let mut inner = VolumeUrl::new("mem", "").with("size", size);
-        if let Some(block_size) = block_size {
-            inner = inner.with("block_size", block_size.bytes());
-        }
-        let inner = MemVolume::open(&inner, access)?;
-        lie.block_bytes = inner.geometry().block_size.bytes() as usize;
-        Ok(Arc::new(LyingVolume {
-            name: url.to_string(),
-            inner,
-            lie,
-            memory: Arc::default(),
-        }))
+pub(crate) fn open(url: &VolumeUrl, access: Access) -> Result<Arc<LyingVolume>, UrlError> {
+    url.expect_no_place()?;
+    let parameters = url.parameters();
+    let size = parameters.size("size")?;
+    let block_size = parameters.block_size()?;
+    let number = |name| parameters.number(name, 0..=u64::MAX);
+    let mut lie = Lie {
+        how: parameters.choice("lie", &WORDS)?.unwrap_or(How::Honest),
+        block: number("block")?.unwrap_or(0),
+        write: number("write")?.unwrap_or(2),
+        to: number("to")?.unwrap_or(1),
+        reads: number("reads")?.unwrap_or(1),
+        block_bytes: 0,
+    };
+    let size = parameters.required("size", size, "its size, such as 1M")?;
+    parameters.finish()?;
+    let mut inner = VolumeUrl::new("mem", "").with("size", size);
+    if let Some(block_size) = block_size {
+        inner = inner.with("block_size", block_size.bytes());
     }
+    let inner = MemVolume::open(&inner, access)?;
+    lie.block_bytes = inner.geometry().block_size.bytes() as usize;
+    Ok(Arc::new(LyingVolume {
+        name: url.to_string(),
+        inner,
+        lie,
+        memory: Arc::default(),
+    }))
 }
 
 impl Volume for LyingVolume {

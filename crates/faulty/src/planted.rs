@@ -1,5 +1,4 @@
-//! `planted:` breaks invariants where it is told to, so that tests of real processes see what becomes of them. It is in test
-//! builds only (feature `planted-faults`), and in no released program.
+//! `planted:` breaks invariants where it is told to, so that tests of real processes see what becomes of them.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -11,8 +10,7 @@ use weir_block::{
 };
 use weir_memory::{View, Views};
 use weir_reactor::Reactor;
-
-use crate::{Access, NullVolume, UrlError, VolumeUrl};
+use weir_volume::{Access, NullVolume, UrlError, VolumeUrl};
 
 /// Reads from here on yield less than was asked for: the connection that asked cannot go on.
 const SHORT_READ: u64 = 100;
@@ -26,11 +24,9 @@ pub(crate) struct PlantedVolume {
     inner: Arc<NullVolume>,
 }
 
-impl PlantedVolume {
-    pub(crate) fn open(url: &VolumeUrl, access: Access) -> Result<Arc<Self>, UrlError> {
-        let inner = NullVolume::open(url, access)?;
-        Ok(Arc::new(PlantedVolume { inner }))
-    }
+pub(crate) fn open(url: &VolumeUrl, access: Access) -> Result<Arc<PlantedVolume>, UrlError> {
+    let inner = NullVolume::open(url, access)?;
+    Ok(Arc::new(PlantedVolume { inner }))
 }
 
 impl Volume for PlantedVolume {
