@@ -1,7 +1,7 @@
 //! `weir curve` and `weir compare` as a user runs them, on volumes whose limits are known: `null:` with a rate and a delay.
 //!
 //! A busy machine makes a volume slower than its limits, and never faster: what is asserted of figures here holds on any machine. That knees and differences are found, and
-//! how exactly, is tested in simulated time (crates/lab/tests/simulated.rs) and counted on real machines by bench/lab.
+//! how exactly, is tested in simulated time (crates/tools/lab/tests/simulated.rs) and counted on real machines by bench/lab.
 
 use std::io::Read;
 use std::process::{Command, Output, Stdio};

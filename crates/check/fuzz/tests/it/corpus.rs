@@ -14,7 +14,7 @@ const INPUTS: u64 = 200;
 const STEPS: u64 = 40;
 
 fn folder(kind: &str, target: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz");
     root.join(kind).join(target)
 }
 

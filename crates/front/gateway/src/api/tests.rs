@@ -748,7 +748,7 @@ fn latencies_over_an_interval() {
 /// The description in the tree is the one that the program gives; `WEIR_UPDATE=1` writes it anew.
 #[test]
 fn the_committed_description_is_current() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/openapi.json");
     let current = open_api();
     if std::env::var_os("WEIR_UPDATE").is_some() {
         std::fs::write(&path, &current).unwrap();

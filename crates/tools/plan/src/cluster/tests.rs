@@ -325,7 +325,7 @@ fn what_shows_nothing_is_refused() {
     ));
 }
 
-const DOCS: &str = include_str!("../../../../docs/plans.md");
+const DOCS: &str = include_str!("../../../../../docs/plans.md");
 
 #[test]
 fn figures_of_the_documentation_that_no_command_prints_are_computed_here() {

@@ -157,7 +157,7 @@ proptest! {
 /// The page that users read says the truth: its examples parse, and the nested one means what it says.
 #[test]
 fn the_examples_of_the_documentation_are_urls() {
-    let page = include_str!("../../../../docs/volumes.md");
+    let page = include_str!("../../../../../docs/volumes.md");
     let nested = page
         .lines()
         .find(|line| line.trim_start().starts_with("stripe:?member=file:"))

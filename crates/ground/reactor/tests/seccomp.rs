@@ -14,7 +14,7 @@ use std::time::Duration;
 use contract::{Ground, Place};
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
 
-const PROFILE: &str = include_str!("../../../docs/seccomp/weir.json");
+const PROFILE: &str = include_str!("../../../../docs/seccomp/weir.json");
 
 /// Set in the process that runs under the profile.
 const CONFINED: &str = "WEIR_TEST_CONFINED";

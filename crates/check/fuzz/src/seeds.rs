@@ -271,7 +271,7 @@ const URLS: &[&str] = &[
 
 #[cfg(feature = "gateway")]
 const CONFIGURATIONS: &[&str] = &[
-    include_str!("../../../docs/weir.toml"),
+    include_str!("../../../../docs/weir.toml"),
     "reactors = 2\n[limits]\nconnections = 10\nhalf_open_connections = 20\n",
     "[transport]\nin_capsule_size = \"16k\"\ndata_transfer_size_max = \"1M\"\n",
     "10s",

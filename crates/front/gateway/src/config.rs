@@ -645,7 +645,7 @@ mod tests {
         Config::parse(text, Path::new("weir.toml"))
     }
 
-    const EXAMPLE: &str = include_str!("../../../docs/weir.toml");
+    const EXAMPLE: &str = include_str!("../../../../docs/weir.toml");
 
     #[test]
     fn the_example_is_the_defaults() {
