@@ -531,12 +531,14 @@ impl Lane {
 
     /// Goes on with the life that there is now, if there is one.
     fn look_at_state(&self) {
-        let state = lock(&self.shared.state);
+        let mut state = lock(&self.shared.state);
         self.fenced.set(state.fenced);
         self.lost.set(state.lost || state.phase == Phase::Closed);
-        let bound = || self.reactor.now() + self.shared.options.fence_timeout;
-        let moved_by = || self.moved_by.get().unwrap_or_else(bound);
-        self.moved_by.set(state.drained.then(moved_by));
+        if state.drained {
+            let bound = || self.reactor.now() + self.shared.options.fence_timeout;
+            state.moved_by.get_or_insert_with(bound);
+        }
+        self.moved_by.set(state.moved_by);
         let life = state.life.clone();
         drop(state);
         let left = self.life.replace(life.map(Rc::new));

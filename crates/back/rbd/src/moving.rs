@@ -163,6 +163,10 @@ impl Shared {
             Ok(()) => (ahead, Ok(())),
             Err(error) => {
                 let again = host.open_at(seat, options, claim);
+                if let Ok(again) = &again {
+                    // It may have the lock, and word of itself alone.
+                    let _ = owner::announce(&ahead, again, &host.identity);
+                }
                 // Not before: an image that nobody watches is another gateway's to take.
                 drop(ahead);
                 let again = again.and_then(|mut again| {
@@ -264,7 +268,7 @@ impl Shared {
             return Err(NotMoved::Overtaken);
         }
         // A move that goes on has what nobody uses any more.
-        state.drained = from == to;
+        (state.drained, state.moved_by) = (from == to, None);
         state.phase = to;
         state.life = life;
         drop(state);

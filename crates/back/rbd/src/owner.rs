@@ -104,7 +104,7 @@ pub(crate) fn take(
         };
         let mut clients = former.unwrap_or_default().iter();
         let is_former = clients.any(|client| is_same_client(client, &holder));
-        if is_former && client.has_beside(&holder) {
+        if client.has_beside(&holder) {
             return Err(because(format!(
                 "the client of this process at {holder} has not let go of it yet"
             )));

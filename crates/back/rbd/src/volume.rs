@@ -147,6 +147,8 @@ pub(crate) struct State {
     pub(crate) phase: Phase,
     /// A move has taken its life, and the next has not begun.
     pub(crate) drained: bool,
+    /// Time at which the image is lost if none has begun by then: from the first queue on that saw that.
+    pub(crate) moved_by: Option<Instant>,
     /// Why this life has a client of its own.
     pub(crate) own_client: Option<Reason>,
     /// Times that it was opened again, as a client was cut off or a move failed.
@@ -800,7 +802,7 @@ impl Shared {
             return false;
         }
         state.phase = Phase::Serving;
-        state.drained = false;
+        (state.drained, state.moved_by) = (false, None);
         state.number = number;
         state.life = Some(life);
         state.silence.opened(now);

@@ -106,6 +106,29 @@ fn a_cluster_that_is_silent_for_too_long_on_the_way_loses_the_volume_for_as_long
     }
 }
 
+/// The bound is the move's: hosts that connect again and again meanwhile do not put it off.
+#[test]
+fn queues_that_come_and_go_do_not_keep_a_move_from_its_bound() {
+    let served = Served::new("&io_timeout=600s&fence_timeout=1s");
+    let events = Arc::new(Events::default());
+    let watcher: Arc<dyn Watcher> = events.clone();
+    served.volume().watch(Arc::downgrade(&watcher));
+    served.cluster.tell("close_hangs on");
+    let moved = served.begin_move();
+    until("it hangs", || served.cluster.ask("closing") == 1);
+    until("it is told", || {
+        let queue = served.idle();
+        std::thread::sleep(Duration::from_millis(50));
+        drop(queue);
+        !events.0.lock().unwrap().is_empty()
+    });
+    assert_eq!(*events.0.lock().unwrap(), [VolumeEvent::Lost]);
+    served.cluster.tell("close_hangs off");
+    moved.join().unwrap().unwrap();
+    assert_eq!(served.write(0xf4), Ok(()));
+    served.end();
+}
+
 /// What comes of a move that was called off is bounded too.
 #[test]
 fn an_image_that_is_opened_again_after_a_move_is_lost_when_that_takes_too_long() {
