@@ -129,6 +129,12 @@ impl Charge {
         let own = self.bytes.get();
         own > 0 && (own >= self.bytes_max || self.account.is_full())
     }
+
+    /// Tells whether that is so because of what others have, who wake nobody when they give it back.
+    pub(crate) fn is_full_of_others(&self) -> bool {
+        let own = self.bytes.get();
+        own > 0 && own < self.bytes_max && self.account.is_full()
+    }
 }
 
 impl Drop for Charge {

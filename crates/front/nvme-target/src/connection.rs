@@ -889,7 +889,7 @@ impl Connection {
         self.framing.write(&mut self.queue, pool, &mut self.out);
         // The end of a send ends a backlog; for buffers, and for room that others have in the account, one has to look.
         let starved = self.blocked && !self.framing.is_backlogged(&self.queue);
-        let is_full = self.blocked && self.queue.is_full();
+        let is_full = self.blocked && self.queue.is_full_of_others();
         if starved || is_full || self.queue.waits_for_buffer() {
             if self.retry.deadline().is_none() {
                 self.retry.set(shard.reactor.now() + BUFFER_RETRY);

@@ -419,6 +419,12 @@ impl QueuePair {
         matches!(self.kind, QueueKind::Admin(_)) && self.charge.is_full()
     }
 
+    /// Tells whether that is so because of what other queues have.
+    #[inline]
+    pub(crate) fn is_full_of_others(&self) -> bool {
+        matches!(self.kind, QueueKind::Admin(_)) && self.charge.is_full_of_others()
+    }
+
     /// Tells the time, by which commands' courses are measured from here on.
     pub(crate) fn set_now(&mut self, now: Instant) {
         self.now = now;
