@@ -43,9 +43,6 @@ pub(crate) type NamespaceKey = (Nqn, u32);
 /// Identity of a volume while somebody holds it.
 pub(crate) type VolumeKey = usize;
 
-/// Histograms by NSID, each with the UUID and the volume that it is of.
-type Latencies = HashMap<u32, (([u8; 16], VolumeKey), SharedLatency)>;
-
 pub(crate) fn key_of(volume: &Arc<dyn Volume>) -> VolumeKey {
     Arc::as_ptr(volume).cast::<()>() as usize
 }
@@ -312,14 +309,13 @@ impl Shard {
         served.chain(records).collect()
     }
 
-    /// The latencies of a subsystem's namespaces as they are served now, by NSID: UUIDs, the volumes that they count for, and histograms.
-    fn latencies_of(&self, subsystem: &Nqn) -> Latencies {
+    /// The latencies of a subsystem's namespaces as they are served now: UUIDs and histograms by NSID.
+    fn latencies_of(&self, subsystem: &Nqn) -> HashMap<u32, ([u8; 16], SharedLatency)> {
         let served = self.attached.borrow();
         let of = |attached: &Rc<Attached>| {
             let namespace = &attached.namespace;
             let latency = Rc::clone(&attached.latency);
-            let of = (namespace.uuid, key_of(&namespace.counted));
-            (namespace.nsid, (of, latency))
+            (namespace.nsid, (namespace.uuid, latency))
         };
         let namespaces = served.get(subsystem).into_iter().flatten();
         namespaces.map(of).collect()
@@ -329,7 +325,7 @@ impl Shard {
         &self,
         namespace: &Namespace,
         kept: &mut Vec<(VolumeKey, Rc<VolumeQueue>)>,
-        latencies: &Latencies,
+        latencies: &HashMap<u32, ([u8; 16], SharedLatency)>,
     ) -> Rc<Attached> {
         let key = key_of(&namespace.volume);
         let queue = queue_of(kept, key).unwrap_or_else(|| {
@@ -345,9 +341,8 @@ impl Shard {
             kept.push((key, Rc::clone(&queue)));
             queue
         });
-        let of = (namespace.uuid, key_of(&namespace.counted));
         let latency = match latencies.get(&namespace.nsid) {
-            Some((before, latency)) if *before == of => Rc::clone(latency),
+            Some((uuid, latency)) if *uuid == namespace.uuid => Rc::clone(latency),
             _ => Rc::default(),
         };
         Rc::new(Attached {
