@@ -1,4 +1,4 @@
-//! Who the command line is to NVMe targets and Ceph clusters.
+//! Identity of the command line towards NVMe targets and Ceph clusters.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -170,7 +170,7 @@ pub(crate) struct Look {
 }
 
 impl Reason {
-    /// What counts of an image's load for this reason. Processor time goes by operations; the others are what they say.
+    /// Weighs an image's load by this reason: by its operations where a thread is the limit, else by what the reason names.
     fn weight(&self, load: &Load) -> u64 {
         match self {
             Reason::Thread { .. } => load.operations,

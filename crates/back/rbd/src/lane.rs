@@ -129,7 +129,7 @@ struct Lane {
     next_number: Cell<u64>,
     /// The last life of which nothing can land any more.
     fenced: Cell<u64>,
-    /// Time at which an image is lost whose life a move has taken, if no other has begun by then.
+    /// Time by which the next life must begin after a move's drain, or the image is lost.
     moved_by: Cell<Option<Instant>>,
     frames: RefCell<Vec<FreeFrame>>,
     times: Arc<QueueTimes>,

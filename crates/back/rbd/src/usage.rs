@@ -6,7 +6,7 @@ use weir_block::OperationKind;
 
 use crate::auto::Load;
 
-/// What a client of a cluster, with its first image open, has added to this process; or what the process had at one moment.
+/// Resources that a client of a cluster, with its first image open, has added to this process; or all of the process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientCost {
     /// Threads.
@@ -27,7 +27,7 @@ pub struct BusiestThread {
 }
 
 impl ClientCost {
-    /// What the process has now; none where the system does not tell.
+    /// Asks the system for those of the process now; none where it does not tell.
     pub(crate) fn now() -> Option<Self> {
         let status = std::fs::read_to_string("/proc/self/status").ok()?;
         // The listing's own is among them, always.

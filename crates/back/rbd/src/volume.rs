@@ -147,7 +147,7 @@ pub(crate) struct State {
     pub(crate) phase: Phase,
     /// A move has taken its life, and the next has not begun.
     pub(crate) drained: bool,
-    /// Time at which the image is lost if none has begun by then: from the first queue on that saw that.
+    /// Time by which the next life must begin, or the image is lost. Set by the first queue that sees the drain's end.
     pub(crate) moved_by: Option<Instant>,
     /// Why this life has a client of its own.
     pub(crate) own_client: Option<Reason>,

@@ -1,4 +1,4 @@
-//! What volumes without a medium have in common: what their URLs ask for, and how fast they are where that has a limit.
+//! Common ground of volumes without a medium: the parameters of their URLs, and their speed where it has a limit.
 //!
 //! The limit is that of one device in front of which the requests of every reactor queue.
 //! A request begins when the one before it has had its share of a second, and ends so long after that. A stall is a time in which the

@@ -14,17 +14,17 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use strsim::levenshtein;
 use weir_block::{BlockSize, size};
 
-/// What stands for itself in a host name (not in brackets).
+/// Characters that stand for themselves in a host name (not in brackets).
 const HOST: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
-/// What stands for itself in an address in brackets.
+/// Characters that stand for themselves in an address in brackets.
 const ADDRESS: &AsciiSet = &HOST.remove(b':');
-/// What stands for itself in the name or value of a parameter.
+/// Characters that stand for themselves in the name or value of a parameter.
 const QUERY: &AsciiSet = &ADDRESS.remove(b'/').remove(b'@').remove(b',');
-/// What stands for itself in a path.
+/// Characters that stand for themselves in a path.
 const PATH: &AsciiSet = &QUERY.remove(b'=').remove(b'+');
 
 /// Why a URL, or a parameter of it, was refused.

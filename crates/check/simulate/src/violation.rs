@@ -1,4 +1,4 @@
-//! What every history must keep to, and what was found that does not.
+//! The checks that a history must pass, and what they find.
 
 use std::fmt;
 

@@ -1,9 +1,9 @@
-//! What a case needs, and why it fails.
+//! Needs of a case, and reasons for its failure.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What a case needs of the target; without it the case is skipped.
+/// Needs of a case that its target must meet; without them it is skipped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Needs(u8);
 

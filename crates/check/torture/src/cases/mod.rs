@@ -5,7 +5,7 @@ use std::fmt;
 use crate::case::{Failure, Needs};
 use crate::context::Context;
 
-/// What is done in a case.
+/// The work of a case.
 #[derive(Clone, Copy)]
 pub enum Run {
     /// This.
@@ -21,15 +21,15 @@ pub struct Case {
     pub group: u8,
     /// Its name, which is that of its function, and no other case's.
     pub name: &'static str,
-    /// What is done.
+    /// Describes the input or race.
     pub summary: &'static str,
-    /// What the specifications name as the answer, all of it where they allow several.
+    /// The answer that the specifications name; all of them where they allow several.
     pub expected: &'static str,
-    /// Where they do: document and section.
+    /// Document and section that name it.
     pub specification: &'static str,
-    /// What it needs.
+    /// Needs without which it is skipped.
     pub needs: Needs,
-    /// How it runs.
+    /// The work, or the reason for having none.
     pub run: Run,
 }
 

@@ -1,4 +1,4 @@
-//! What goes wrong on the way, step by step.
+//! Failures on the way, step by step.
 
 use super::*;
 
@@ -129,7 +129,7 @@ fn queues_that_come_and_go_do_not_keep_a_move_from_its_bound() {
     served.end();
 }
 
-/// What comes of a move that was called off is bounded too.
+/// The way back from a move that was called off is bounded too.
 #[test]
 fn an_image_that_is_opened_again_after_a_move_is_lost_when_that_takes_too_long() {
     let served = Served::new(SHORT);
