@@ -8,7 +8,8 @@ use std::time::Duration;
 use weir_block::{Geometry, Volume};
 use weir_nvme::Nqn;
 use weir_nvme_target::{
-    Allowed, ListenerConfig, Namespace, Port, Revoked, Snapshot, Subsystem, Target, TargetError,
+    Allowed, FrontError, ListenerConfig, Namespace, Port, Revoked, Snapshot, Subsystem, Target,
+    TargetError,
 };
 use weir_reactor::sim::{Crash, World};
 use weir_reactor::{LocalFuture, PanicPolicy, Reactor, ReactorConfig, ReactorId, Remote, System};
@@ -248,7 +249,7 @@ impl Gateway {
             served,
         };
         *self.running.borrow_mut() = Some(running);
-        self.apply().await
+        Ok(self.apply().await?)
     }
 
     /// Returns the addresses at which the gateway listens.
@@ -322,7 +323,7 @@ impl Gateway {
     }
 
     /// Serves what is to be served now.
-    pub(crate) async fn apply(&self) -> Result<(), TargetError> {
+    pub(crate) async fn apply(&self) -> Result<(), FrontError> {
         let Some(running) = self.running() else {
             return Ok(());
         };

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use weir_front::Limits;
+
 /// Bytes of a memory page as Identify counts them (CAP.MPSMIN is 0).
 pub(crate) const PAGE_BYTES: u32 = 4096;
 /// In-capsule data that is accepted with every admin and Fabrics command (NVMe/TCP Transport 1.0, section 3.3.2.1).
@@ -226,6 +228,19 @@ impl TargetConfig {
             self.volume_queue_depth,
             "at least 1",
         )
+    }
+
+    /// Its limits for connections of any protocol.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            max_connections: self.max_connections,
+            max_half_open: self.max_half_open,
+            max_half_open_per_address: self.max_half_open_per_address,
+            handshake_timeout: self.handshake_timeout,
+            progress_timeout: self.progress_timeout,
+            bytes_in_flight: self.bytes_in_flight,
+            volume_queue_depth: self.volume_queue_depth,
+        }
     }
 
     /// MDTS as Identify Controller states it: a power of two of pages.

@@ -15,8 +15,8 @@ use weir_reactor::{Amount, Instant};
 
 use crate::config::{ADMIN_IN_CAPSULE_BYTES, TargetConfig};
 use crate::core::{Answer, Env, Next, QueuePair, SlotIndex, Stalled};
-use crate::latency::{Arrival, Run, Runs};
-use crate::watch::Awaited;
+use weir_front::Awaited;
+use weir_front::{Arrival, Run, Runs};
 
 /// Where fields are in an H2CData header (NVMe/TCP Transport 1.0c, section 3.6.2.8).
 mod field {
@@ -66,7 +66,7 @@ struct Transfer {
 
 /// What [`Framing::receive`] left undone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum Received {
     /// All input was taken.
     Hungry,
     /// A command waits for a slot or a buffer; the rest of the input is to be offered again.
@@ -90,13 +90,6 @@ pub(crate) struct DirectReturn {
     index: usize,
     length: usize,
     from: usize,
-}
-
-impl DirectReturn {
-    /// Where in the segment the first byte went.
-    pub(crate) fn from(&self) -> usize {
-        self.from
-    }
 }
 
 impl Direct {
@@ -251,9 +244,9 @@ impl Framing {
         queue: &mut QueuePair,
         env: &Env<'_>,
         out: &mut Gather,
-    ) -> Result<Progress, FramingError> {
+    ) -> Result<Received, FramingError> {
         if self.blocked.is_some() && !self.offer_again(input.len(), queue, env, out) {
-            return Ok(Progress::Blocked);
+            return Ok(Received::Blocked);
         }
         loop {
             match self.reader.wanted() {
@@ -270,7 +263,7 @@ impl Framing {
                     if self.began.is_none() && self.reader.is_inside_pdu() {
                         self.began = Some(queue.now());
                     }
-                    return Ok(Progress::Hungry);
+                    return Ok(Received::Hungry);
                 }
                 _ => {}
             }
@@ -291,7 +284,7 @@ impl Framing {
                         whole,
                     };
                     if !self.command(capsule, arrival, input.len(), queue, env, out) {
-                        return Ok(Progress::Blocked);
+                        return Ok(Received::Blocked);
                     }
                 }
                 Event::Pdu(Pdu::InitializeRequest(request)) => self.initialize(request, out)?,
@@ -299,7 +292,7 @@ impl Framing {
                     self.pdus += 1;
                     self.begin_transfer(data, queue)?;
                 }
-                Event::Pdu(Pdu::Termination(_)) => return Ok(Progress::PeerTerminated),
+                Event::Pdu(Pdu::Termination(_)) => return Ok(Received::PeerTerminated),
                 Event::Pdu(other) => unreachable!("a controller's reader yields no {other:?}"),
                 Event::Data { .. } => unreachable!("data is stored before it is fed"),
                 Event::DataEnd { digest, .. } => self.data_ended(digest.is_good(), queue, env),

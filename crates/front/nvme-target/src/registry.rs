@@ -8,15 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use weir_block::HostNumber;
+use weir_front::Handle;
 use weir_nvme::command::{ConnectData, ConnectParameter};
 use weir_nvme::{HostId, Nqn, Status};
-use weir_reactor::{Mailbox, SharedSection};
+use weir_reactor::SharedSection;
 
 use crate::config::TargetConfig;
-use crate::connection::Message;
-use crate::core::{ConnectIdentity, ConnectRefusal, ControllerKind, ErrorLog};
+use crate::core::{ConnectIdentity, ConnectRefusal, ControllerKind, ErrorLog, SlotIndex};
 use crate::snapshot::{ControllerModel, Subsystem};
-use crate::target::TargetShared;
 
 /// Identifiers of discovery controllers.
 const DISCOVERY_IDS: std::ops::RangeInclusive<u16> = 1..=0xffef;
@@ -38,11 +37,22 @@ impl Host {
     }
 }
 
-/// A connection as others reach it.
-#[derive(Clone)]
-pub(crate) struct Handle {
-    pub(crate) id: u64,
-    pub(crate) mailbox: Arc<Mailbox<Message>>,
+/// What connections tell one another.
+pub(crate) enum Message {
+    /// A Connect that waited may go on.
+    Retry,
+    /// The controller's I/O queues have ended.
+    QueuesEnded,
+    /// The controller of this I/O queue ends.
+    ControllerEnds,
+    /// Abort a command of this I/O queue.
+    Abort {
+        cid: u16,
+        slot: SlotIndex,
+        admin: Handle<Message>,
+    },
+    /// An Abort that this admin queue asked for has its answer.
+    AbortEnded { slot: SlotIndex, aborted: bool },
 }
 
 /// What all reactors know of a controller.
@@ -55,7 +65,7 @@ pub(crate) struct Shared {
     pub(crate) local_address: SocketAddr,
     /// The reactor of its admin queue.
     pub(crate) reactor: usize,
-    admin: Handle,
+    admin: Handle<Message>,
     /// A command came since the keep-alive timer last looked. A reactor that finds it set does not write it.
     traffic: AtomicBool,
     /// The host understands Command Retry Delay.
@@ -86,7 +96,7 @@ impl Shared {
 }
 
 struct Queue {
-    connection: Handle,
+    connection: Handle<Message>,
     reactor: usize,
     ending: bool,
 }
@@ -120,17 +130,17 @@ type Key = (Nqn, u16);
 /// An I/O queue that is lost. Dropped when every queue of every volume knows what it may have left under way there: then the same
 /// host may have its next one.
 pub(crate) struct LostQueue {
-    target: Weak<TargetShared>,
+    registry: Weak<Registry>,
     shared: Arc<Shared>,
     qid: u16,
 }
 
 impl LostQueue {
     /// Queue `qid` is lost from now on.
-    pub(crate) fn new(target: &Arc<TargetShared>, shared: &Arc<Shared>, qid: u16) -> Self {
-        target.registry.queue_ends(shared, qid);
+    pub(crate) fn new(registry: &Arc<Registry>, shared: &Arc<Shared>, qid: u16) -> Self {
+        registry.queue_ends(shared, qid);
         LostQueue {
-            target: Arc::downgrade(target),
+            registry: Arc::downgrade(registry),
             shared: Arc::clone(shared),
             qid,
         }
@@ -139,8 +149,8 @@ impl LostQueue {
 
 impl Drop for LostQueue {
     fn drop(&mut self) {
-        if let Some(target) = self.target.upgrade() {
-            target.registry.queue_known(&self.shared, self.qid);
+        if let Some(registry) = self.registry.upgrade() {
+            registry.queue_known(&self.shared, self.qid);
         }
     }
 }
@@ -157,7 +167,7 @@ struct State {
     /// Queues of a host that are ending: not every reactor knows what they may have left under way on volumes.
     ending: HashMap<Host, u32>,
     /// Connections whose Connect waits until that is known of queues, or until their requests have ended.
-    waiting: Vec<Handle>,
+    waiting: Vec<Handle<Message>>,
 }
 
 /// What is to be done with the Connect of an I/O queue.
@@ -221,7 +231,7 @@ impl Registry {
         subsystem: Option<&Subsystem>,
         local_address: SocketAddr,
         reactor: usize,
-        admin: Handle,
+        admin: Handle<Message>,
         config: &TargetConfig,
     ) -> Result<Arc<Shared>, ConnectRefusal> {
         let host = Host {
@@ -279,7 +289,7 @@ impl Registry {
         identity: &ConnectIdentity,
         qid: u16,
         local_address: SocketAddr,
-        connection: &Handle,
+        connection: &Handle<Message>,
     ) -> Result<QueueGrant, ConnectRefusal> {
         let mut state = self.lock();
         let state = &mut *state;
@@ -351,7 +361,7 @@ impl Registry {
     }
 
     /// The connection of one of a controller's I/O queues.
-    pub(crate) fn queue(&self, shared: &Shared, qid: u16) -> Option<Handle> {
+    pub(crate) fn queue(&self, shared: &Shared, qid: u16) -> Option<Handle<Message>> {
         let state = self.lock();
         let queue = state.controllers.get(&key_of(shared))?.queues.get(&qid)?;
         Some(queue.connection.clone())
@@ -429,7 +439,7 @@ impl Registry {
     pub(crate) fn retry_waiting(&self) {
         let waiting = std::mem::take(&mut self.lock().waiting);
         for waiting in waiting {
-            let _ = waiting.mailbox.send(Message::Retry);
+            let _ = waiting.tell(Message::Retry);
         }
     }
 
@@ -542,8 +552,8 @@ impl State {
         let qids: Vec<u16> = controller.queues.keys().copied().collect();
         for qid in qids {
             end_queue(controller, qid, &mut self.ending);
-            let mailbox = &controller.queues[&qid].connection.mailbox;
-            let _ = mailbox.send(Message::ControllerEnds);
+            let connection = &controller.queues[&qid].connection;
+            let _ = connection.tell(Message::ControllerEnds);
         }
     }
 
@@ -556,7 +566,7 @@ impl State {
             return;
         }
         if controller.draining == 0 && std::mem::take(&mut controller.tell_ended) {
-            let _ = controller.shared.admin.mailbox.send(Message::QueuesEnded);
+            let _ = controller.shared.admin.tell(Message::QueuesEnded);
         }
         if controller.ended {
             let controller = self.controllers.remove(key);

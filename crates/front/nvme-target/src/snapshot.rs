@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use weir_block::Volume;
+use weir_front::Export;
 use weir_nvme::Nqn;
 use weir_reactor::SocketOptions;
 
@@ -170,6 +171,28 @@ impl Namespace {
             ana_group: 1,
             ana_state: AnaState::Optimized,
         }
+    }
+}
+
+impl Export for Namespace {
+    fn number(&self) -> u32 {
+        self.nsid
+    }
+
+    fn identity(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    fn volume(&self) -> &Arc<dyn Volume> {
+        &self.volume
+    }
+
+    fn counted(&self) -> &Arc<dyn Volume> {
+        &self.counted
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only
     }
 }
 

@@ -20,9 +20,9 @@ use super::features::{self, Features};
 use super::nvm::Work;
 use super::queue_pair::{Env, SlotIndex};
 use crate::config::TargetConfig;
-use crate::counters::IoTotals;
+use crate::namespaces::Namespaces;
 use crate::snapshot::{AnaState, Snapshot};
-use crate::volumes::Namespaces;
+use weir_front::IoTotals;
 
 /// Aborts that are carried out at once (ACL + 1).
 pub(crate) const ABORTS_MAX: u8 = 8;
@@ -339,9 +339,9 @@ impl Controller {
 }
 
 fn seen(namespaces: &Namespaces) -> Vec<Seen> {
-    let of = |attached: &std::rc::Rc<crate::volumes::Attached>| {
+    let of = |attached: &std::rc::Rc<crate::namespaces::Attached>| {
         let geometry = attached.geometry.get();
-        let namespace = &attached.namespace;
+        let namespace = &attached.export;
         Seen {
             nsid: namespace.nsid,
             geometry_generation: geometry.generation,
@@ -356,8 +356,8 @@ fn seen(namespaces: &Namespaces) -> Vec<Seen> {
 }
 
 fn ana_states(namespaces: &Namespaces) -> Vec<(u32, AnaState)> {
-    let of = |attached: &std::rc::Rc<crate::volumes::Attached>| {
-        let namespace = &attached.namespace;
+    let of = |attached: &std::rc::Rc<crate::namespaces::Attached>| {
+        let namespace = &attached.export;
         (namespace.ana_group, namespace.ana_state)
     };
     namespaces.iter().map(of).collect()

@@ -158,8 +158,8 @@ mod tests {
 
     use super::*;
     use crate::config::TargetConfig;
-    use crate::counters::IoTotals;
     use crate::snapshot::{Allowed, Snapshot, Subsystem};
+    use weir_front::IoTotals;
 
     fn named(number: usize) -> Nqn {
         Nqn::new(&format!("nqn.2026-01.org.example:{number}")).expect("a name")

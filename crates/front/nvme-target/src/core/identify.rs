@@ -20,8 +20,8 @@ use super::error_log::ErrorLog;
 use super::events::EVENT_REQUESTS_MAX;
 use super::nvm::{COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, deallocate_features};
 use super::properties::VERSION;
+use crate::namespaces::{Attached, Namespaces};
 use crate::snapshot::{ControllerModel, Subsystem};
-use crate::volumes::{Attached, Namespaces};
 
 /// ANA groups at most, and the largest group identifier.
 pub(crate) const ANA_GROUPS_MAX: u32 = 128;
@@ -219,12 +219,12 @@ fn active_list(namespaces: &Namespaces, after: u32) -> Result<[u8; IDENTIFY_SIZE
     if after >= NSID_ALL - 1 {
         return refuse(Status::INVALID_NAMESPACE_OR_FORMAT);
     }
-    let active = namespaces.iter().map(|attached| attached.namespace.nsid);
+    let active = namespaces.iter().map(|attached| attached.export.nsid);
     Ok(encode_namespace_list(active, after))
 }
 
 fn descriptors(attached: &Attached) -> [u8; IDENTIFY_SIZE] {
-    let namespace = &attached.namespace;
+    let namespace = &attached.export;
     NamespaceDescriptors::nvm(namespace.uuid, namespace.nguid, namespace.eui64).encode()
 }
 
@@ -243,7 +243,7 @@ fn attributes(attached: &Attached) -> NamespaceAttributes {
 
 fn identify_namespace(attached: &Attached) -> IdentifyNamespace {
     let geometry: Geometry = attached.geometry.get();
-    let namespace = &attached.namespace;
+    let namespace = &attached.export;
     let shift = geometry.block_size.shift();
     let optimal = zero_based(geometry.transfer_blocks_optimal);
     let deallocate = zero_based(geometry.deallocate_blocks);
@@ -282,7 +282,7 @@ fn independent_namespace(attached: &Attached) -> IndependentNamespace {
     IndependentNamespace {
         features: NamespaceFeatures::IDENTIFIERS_NOT_REUSED.0,
         multipath: MultipathCapabilities::SHARED,
-        ana_group_id: attached.namespace.ana_group,
+        ana_group_id: attached.export.ana_group,
         attributes: attributes(attached),
         status: NamespaceStatus::READY,
         ..IndependentNamespace::default()

@@ -19,8 +19,8 @@ use super::error_log::ErrorLog;
 use super::features;
 use super::identify::ANA_GROUPS_MAX;
 use super::queue_pair::Env;
+use crate::namespaces::Namespaces;
 use crate::snapshot::{AnaState, Subsystem};
-use crate::volumes::Namespaces;
 
 /// Pages of an I/O controller.
 const IO_PAGES: &[LogId] = &[
@@ -257,7 +257,7 @@ fn commands_supported(command_set: u8) -> CommandsSupportedAndEffects {
 fn ana_groups(namespaces: &Namespaces) -> Vec<AnaGroup> {
     let mut groups: BTreeMap<u32, AnaGroup> = BTreeMap::new();
     for attached in namespaces.iter() {
-        let namespace = &attached.namespace;
+        let namespace = &attached.export;
         let group = groups
             .entry(namespace.ana_group)
             .or_insert_with(|| AnaGroup {

@@ -20,8 +20,8 @@ use super::queue_pair::{
     Env, QueuePair, Slot, SlotIndex, broken_by_volume, check_payload, status_of,
 };
 use super::status::of_ana_state;
-use crate::latency::CommandKind;
-use crate::volumes::Attached;
+use crate::namespaces::Attached;
+use weir_front::CommandKind;
 
 /// Source ranges of one Copy at most (MSRC + 1).
 pub(crate) const COPY_RANGES_MAX: u16 = 128;
@@ -193,7 +193,7 @@ impl Slot {
         let Some(namespace) = env.namespaces.get(sqe.nsid) else {
             return refuse(Status::INVALID_NAMESPACE_OR_FORMAT);
         };
-        if let Some(status) = of_ana_state(namespace.namespace.ana_state) {
+        if let Some(status) = of_ana_state(namespace.export.ana_state) {
             return Err(status);
         }
         let target = Target { namespace, env };

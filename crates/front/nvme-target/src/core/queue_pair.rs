@@ -25,10 +25,11 @@ use super::controller::{AdminOutcome, AdminView, Controller};
 use super::error_log::Failure;
 use super::nvm::{DEALLOCATES_MAX, Space, Work, data_of};
 use super::status::{of_ana_state, of_volume_error};
-use crate::account::{Account, Charge, Lack};
-use crate::counters::IoCounters;
-use crate::latency::{Arrival, CommandKind, Course, Run, Runs, Stage};
-use crate::volumes::{Attached, Namespaces, VolumeQueue};
+use crate::namespaces::{Attached, Namespaces};
+use weir_front::IoCounters;
+use weir_front::VolumeQueue;
+use weir_front::{Account, Charge, Lack};
+use weir_front::{Arrival, CommandKind, Course, Run, Runs, Stage};
 
 /// Index of a command's slot; TCP uses it as the transfer tag.
 pub(crate) type SlotIndex = u16;
@@ -1563,7 +1564,7 @@ impl QueuePair {
     /// Whether a request has not ended that went to this volume.
     pub(crate) fn waits_for_volume(&self, volume: &Weak<dyn Volume>) -> bool {
         let is_of = |namespace: &Rc<Attached>| {
-            std::ptr::addr_eq(volume.as_ptr(), Arc::as_ptr(&namespace.namespace.volume))
+            std::ptr::addr_eq(volume.as_ptr(), Arc::as_ptr(&namespace.export.volume))
         };
         let mut slots = self.slots.iter();
         slots.any(|slot| slot.outstanding > 0 && slot.namespace.as_ref().is_some_and(is_of))
@@ -1741,7 +1742,7 @@ fn refusal_now(work: &Work, before: &Attached, now: Option<&Rc<Attached>>) -> Op
         return Some(Status::INVALID_NAMESPACE_OR_FORMAT.with_do_not_retry());
     };
     let protected = work.writes() && now.is_read_only();
-    of_ana_state(now.namespace.ana_state)
+    of_ana_state(now.export.ana_state)
         .or_else(|| protected.then(|| Status::NAMESPACE_IS_WRITE_PROTECTED.with_do_not_retry()))
 }
 

@@ -19,12 +19,12 @@ use weir_nvme::tcp::{
 use weir_reactor::Instant;
 
 use super::tests::{BLOCK_BYTES, Requests, attached};
-use super::{Framing, Progress};
+use super::{Framing, Received};
 use crate::config::TargetConfig;
 use crate::core::{Env, QueueKind, QueuePair};
-use crate::counters::IoCounters;
-use crate::latency::Latency;
-use crate::volumes::Namespaces;
+use crate::namespaces::Namespaces;
+use weir_front::IoCounters;
+use weir_front::Latency;
 
 /// Commands that come with one receive, and leave with one send.
 const TOGETHER: u16 = 8;
@@ -106,7 +106,7 @@ impl Pure {
         let progress = self
             .framing
             .receive(&mut input, &mut self.queue, &env, &mut self.out);
-        assert_eq!(progress.expect("good PDUs"), Progress::Hungry);
+        assert_eq!(progress.expect("good PDUs"), Received::Hungry);
         self.queue.pump();
         loop {
             let request = self.requests.borrow_mut().pop_front();

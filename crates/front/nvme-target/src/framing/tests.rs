@@ -22,9 +22,10 @@ use weir_reactor::Reactor;
 
 use super::*;
 use crate::core::{AdminView, Controller, ControllerIdentity, ControllerKind, ErrorLog, QueueKind};
-use crate::counters::{IoCounters, IoTotals};
+use crate::namespaces::{Attached, Namespaces};
 use crate::snapshot::{Namespace, Snapshot};
-use crate::volumes::{Attached, Namespaces, VolumeQueue};
+use weir_front::VolumeQueue;
+use weir_front::{IoCounters, IoTotals};
 
 const BLOCKS: u64 = 1024;
 pub(super) const BLOCK_BYTES: u32 = 512;
@@ -123,7 +124,7 @@ pub(super) fn attached(pool: &Pool, anywhere: bool, depth: usize, requests: &Req
     });
     let queue = VolumeQueue::new(pool.clone(), Router::new(), open);
     Attached {
-        namespace: Namespace::new(1, Arc::new(Described), [1; 16]),
+        export: Namespace::new(1, Arc::new(Described), [1; 16]),
         geometry: Cell::new(geometry()),
         queue,
         latency: Rc::default(),
@@ -211,7 +212,7 @@ impl Bench {
     }
 
     /// One round of a connection but for completions.
-    fn round(&mut self, input: &mut View) -> Result<Progress, FramingError> {
+    fn round(&mut self, input: &mut View) -> Result<Received, FramingError> {
         let progress =
             self.with_env(|framing, queue, out, env| framing.receive(input, queue, env, out))?;
         while self.queue.next_effect().is_some() {}
@@ -279,14 +280,14 @@ impl Bench {
                 framing.write(queue, env.pool, out);
             });
             assert!(self.queue.in_flight() <= ENTRIES as usize + 8, "a bound");
-            if progress == Progress::PeerTerminated || (!answered && input.is_empty()) {
+            if progress == Received::PeerTerminated || (!answered && input.is_empty()) {
                 break;
             }
             assert!(
-                answered || progress != Progress::Blocked || self.queue.is_fetching(),
+                answered || progress != Received::Blocked || self.queue.is_fetching(),
                 "a blocked connection waits for something"
             );
-            if !answered && progress == Progress::Blocked {
+            if !answered && progress == Received::Blocked {
                 break;
             }
         }
@@ -593,7 +594,7 @@ fn a_connect_is_an_effect_and_nothing_is_read_behind_it() {
     let progress = bench
         .with_env(|framing, queue, out, env| framing.receive(&mut input, queue, env, out))
         .expect("a good host");
-    assert_eq!(progress, Progress::Blocked);
+    assert_eq!(progress, Received::Blocked);
     assert_eq!(input.len(), ConnectData::SIZE, "the second one's data");
     let effect = bench.queue.next_effect().expect("an effect");
     assert!(matches!(
@@ -647,7 +648,7 @@ fn what_a_volume_does_not_take_is_not_kept_where_it_was_received() {
         let mut input = bench.received(&bytes);
         let pooled = bench.pool.usage().used_bytes;
         let progress = bench.round(&mut input).expect("a good host");
-        assert_eq!(progress, Progress::Hungry);
+        assert_eq!(progress, Received::Hungry);
         drop(input);
         let pooled = bench.pool.usage().used_bytes - pooled;
         assert_eq!(pooled, if held { 0 } else { 3 * 4096 });
@@ -817,7 +818,7 @@ fn the_reserve_stays_as_long_as_it_was() {
         );
         let mut input = bench.received(&long);
         let progress = bench.round(&mut input).expect("a good host");
-        assert_eq!(progress, Progress::Hungry, "round {round}");
+        assert_eq!(progress, Received::Hungry, "round {round}");
         assert!(bench.answer_one());
         taken.clear();
     }
@@ -853,12 +854,12 @@ fn short_reads_do_not_take_the_room_that_a_long_write_waits_for() {
     let mut bench = Bench::new(Setup::PLAIN);
     bench.feed(&icreq(false)).expect("a good host");
     let room = u64::from(2 * BLOCKS * BLOCK_BYTES);
-    let account = crate::account::Account::new(u64::MAX);
+    let account = weir_front::Account::new(u64::MAX);
     bench.queue.bound_bytes(&account, room, 0);
     let take = |bench: &mut Bench, bytes: Vec<u8>| {
         let mut input = bench.received(&bytes);
         let progress = bench.round(&mut input).expect("a good host");
-        assert_eq!(progress, Progress::Hungry);
+        assert_eq!(progress, Received::Hungry);
     };
     for cid in 1..=2 {
         take(&mut bench, by_request(NvmCommand::Read, cid, BLOCKS));
@@ -1127,7 +1128,7 @@ fn fused_pairs_do_not_wait_for_each_other() {
     for (own, all) in [(1, 8), (3, 8), (8, 1), (8, 3)] {
         let (mut bench, mut peer) = (Bench::new(Setup::PLAIN), Peer::new(false));
         peer.read(&bench.feed(&icreq(false)).expect("a good host"));
-        let account = crate::account::Account::new(all * u64::from(BYTES));
+        let account = weir_front::Account::new(all * u64::from(BYTES));
         let own = own * u64::from(BYTES);
         bench.queue.bound_bytes(&account, own, 0);
         let mut asked = Vec::new();

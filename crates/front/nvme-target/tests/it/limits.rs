@@ -349,7 +349,7 @@ fn controllers_are_bounded_in_all() {
                 cqe.status
             );
             assert!(!cqe.status.do_not_retry(), "there may be room later");
-            assert_eq!(target.stats().reactors[0].over_controllers, 1);
+            assert_eq!(target.stats().reactors[0].over_sessions, 1);
             drop(first);
             eventually(&reactor, "room", async || target.stats().controllers == 1).await;
             let cqe = queue.connect_as(0, &other).await.expect("an answer");

@@ -10,7 +10,7 @@ use weir_memory::Segment;
 use weir_nvme::command::{Abort, AdminCommand, Blocks, NvmCommand};
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::tcp::{H2cData, R2t};
-use weir_nvme_target::{ShardStats, Target, TargetConfig};
+use weir_nvme_target::{ConnectionCounts, Target, TargetConfig};
 use weir_reactor::sim::World;
 use weir_reactor::{Reactor, ReceiveInto, Remote, SocketOptions, Task};
 
@@ -34,7 +34,7 @@ impl Ground {
         usage.await.expect("a reactor that runs").used_bytes
     }
 
-    fn stats(&self) -> ShardStats {
+    fn stats(&self) -> ConnectionCounts {
         self.target.stats().reactors[0]
     }
 

@@ -9,7 +9,7 @@ use crate::common::*;
 use weir_nvme::command::{Blocks, NvmCommand};
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::tcp::H2cData;
-use weir_nvme_target::{ShardStats, Target, TargetConfig};
+use weir_nvme_target::{ConnectionCounts, Target, TargetConfig};
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
 use weir_reactor::{PanicPolicy, Reactor, ReactorConfig, ReactorId, ReactorThread, System};
 
@@ -68,7 +68,7 @@ fn over_sockets<F: Future<Output = ()>>(
     }
 }
 
-fn stats(target: &Target) -> ShardStats {
+fn stats(target: &Target) -> ConnectionCounts {
     target.stats().reactors[0]
 }
 

@@ -247,7 +247,7 @@ fn what_a_volume_leaves_unanswered_ends_connections_and_refuses_queues() {
                 .stats()
                 .reactors
                 .iter()
-                .map(|r| r.over_controllers)
+                .map(|r| r.over_sessions)
                 .sum::<u64>(),
             0
         );

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use weir_block::{OperationKind, Volume};
 use weir_nvme::Nqn;
-use weir_nvme_target::{CommandKind, Histogram, IoTotals, Latency, ShardStats, Stage, TargetStats};
+use weir_nvme_target::{
+    CommandKind, ConnectionCounts, Histogram, IoTotals, Latency, Stage, TargetStats,
+};
 use weir_volume::{KINDS, VolumeStatistics};
 
 use super::volumes::Open;
@@ -169,7 +171,7 @@ fn of_reactors(reports: &[ReactorReport]) -> Vec<Family> {
 
 fn of_target(stats: &TargetStats) -> Vec<Family> {
     use Kind::{Counter, Gauge};
-    const REACTOR: &[Column<ShardStats>] = &[
+    const REACTOR: &[Column<ConnectionCounts>] = &[
         (
             "weir_connections_accepted_total",
             Counter,
@@ -347,12 +349,12 @@ fn operation(kind: OperationKind) -> &'static str {
 
 /// How often each limit was met.
 fn of_limits(stats: &TargetStats) -> Family {
-    type Count = fn(&ShardStats) -> u64;
+    type Count = fn(&ConnectionCounts) -> u64;
     const LIMITS: [(&str, Count); 6] = [
         ("connections", |row| row.over_connections),
         ("half_open_connections", |row| row.over_half_open),
         ("half_open_per_address", |row| row.over_address),
-        ("controllers", |row| row.over_controllers),
+        ("controllers", |row| row.over_sessions),
         ("bytes_in_flight_per_connection", |row| row.own_waits),
         ("memory", |row| row.buffer_waits),
     ];

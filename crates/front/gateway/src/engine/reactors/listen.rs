@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use weir_nvme_target::{ListenerConfig, TargetError};
+use weir_nvme_target::{FrontError, ListenerConfig};
 
 use super::ReactorEngine;
 use crate::engine::EngineError;
@@ -76,7 +76,7 @@ impl ReactorEngine {
                 Err(error) => {
                     self.close_all(&addresses).await;
                     return Err(match error {
-                        TargetError::Listen { error, .. } => {
+                        FrontError::Listen { error, .. } => {
                             let in_use = error.kind() == io::ErrorKind::AddrInUse;
                             fail(error.to_string(), in_use)
                         }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use weir_nvme_host::NvmeHost;
-use weir_nvme_target::{ConnectionInfo, Latency, Target, TargetConfig, TargetError};
+use weir_nvme_target::{ConnectionInfo, FrontError, Latency, Target, TargetConfig};
 use weir_rbd::RbdHost;
 use weir_reactor::linux::{Feature, FeatureState, LinuxConfig, LinuxSystem};
 use weir_reactor::{
@@ -314,10 +314,10 @@ pub(crate) fn target_config(config: &Config) -> TargetConfig {
 }
 
 /// What a target says of itself, as the control plane knows it.
-fn target_failure(error: TargetError) -> EngineError {
+fn target_failure(error: FrontError) -> EngineError {
     match error {
-        TargetError::Stopped { reactor } => EngineError::ReactorLost { id: reactor as u32 },
-        TargetError::NoConnection { id } => EngineError::UnknownConnection { id },
+        FrontError::Stopped { reactor } => EngineError::ReactorLost { id: reactor as u32 },
+        FrontError::NoConnection { id } => EngineError::UnknownConnection { id },
         other => EngineError::Failed {
             reason: other.to_string(),
         },

@@ -183,7 +183,7 @@ fn courses_that_differ_are_not_one_run() {
         others.push(other);
     }
     let mut other = one;
-    other.nsid = 2;
+    other.export = 2;
     others.push(other);
     for other in others {
         let runs = runs_of(&[one, one, other, one]);

@@ -14,38 +14,38 @@ pub(crate) const HELD_MAX: Duration = Duration::from_secs(600);
 
 /// Data that was asked for and has not come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Awaited {
+pub struct Awaited {
     /// Which R2T asked for the oldest of it.
-    pub(crate) oldest: u32,
+    pub oldest: u32,
     /// Bytes of the buffers that wait for it.
-    pub(crate) held: u64,
+    pub held: u64,
     /// Bytes that have not come; all of a PDU that is arriving are among them.
-    pub(crate) left: u64,
+    pub left: u64,
     /// Of what was there at the look before, so many have not come; none of a PDU that is arriving is among them.
-    pub(crate) left_of_last: u64,
+    pub left_of_last: u64,
     /// Whether the PDU that is arriving is of it.
-    pub(crate) is_arriving: bool,
+    pub is_arriving: bool,
 }
 
 /// What a connection waits for at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Standing {
     /// This end does not take what comes.
-    pub(crate) is_held_up: bool,
+    pub is_held_up: bool,
     /// At some time since the last look it did not.
-    pub(crate) was_held_up: bool,
+    pub was_held_up: bool,
     /// Which PDU has come in part.
-    pub(crate) arriving: Option<u64>,
+    pub arriving: Option<u64>,
     /// What was asked for.
-    pub(crate) awaited: Option<Awaited>,
+    pub awaited: Option<Awaited>,
     /// Which send is under way.
-    pub(crate) sending: Option<u64>,
+    pub sending: Option<u64>,
     /// Bytes of data that are to leave, with that send or after it.
-    pub(crate) unsent: u64,
+    pub unsent: u64,
     /// Bytes that came so far.
-    pub(crate) received: u64,
+    pub received: u64,
     /// Bytes that the host took so far.
-    pub(crate) taken: u64,
+    pub taken: u64,
 }
 
 impl Standing {
@@ -57,11 +57,14 @@ impl Standing {
 
 /// What did not move on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Stall {
+pub enum Stall {
+    /// The rest of a message that had begun to come.
     #[error("the rest of a PDU did not come")]
     Arriving,
+    /// Data that the host was asked for.
     #[error("data that was asked for did not come")]
     Awaited,
+    /// What the host is sent.
     #[error("the host did not take what it was sent")]
     Sending,
 }

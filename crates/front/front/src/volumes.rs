@@ -13,13 +13,12 @@ use weir_memory::Pool;
 use weir_reactor::{Instant, Reactor, SharedSection};
 
 use crate::latency::Latency;
-use crate::snapshot::Namespace;
 
 type OpenQueue = Box<dyn Fn() -> Result<Box<dyn Queue>, VolumeError>>;
 
 /// One reactor's queue of one volume. It is opened by the first command that needs it. All connections of the reactor use it: a
 /// panic in it is not one connection's.
-pub(crate) struct VolumeQueue {
+pub struct VolumeQueue {
     open: OpenQueue,
     /// The reactor's buffers for data.
     pool: Pool,
@@ -39,7 +38,7 @@ pub(crate) struct VolumeQueue {
 
 impl VolumeQueue {
     /// A queue of the users of `router` that `open` will open. `pool` has the reactor's buffers for data.
-    pub(crate) fn new(pool: Pool, router: Rc<Router>, open: OpenQueue) -> Rc<Self> {
+    pub fn new(pool: Pool, router: Rc<Router>, open: OpenQueue) -> Rc<Self> {
         Rc::new(VolumeQueue {
             open,
             pool,
@@ -54,7 +53,7 @@ impl VolumeQueue {
     }
 
     /// A queue of `volume` on `reactor`, whose completions go to the users of `router`.
-    pub(crate) fn of_volume(
+    pub fn of_volume(
         volume: Arc<dyn Volume>,
         reactor: &Reactor,
         depth: u32,
@@ -72,7 +71,7 @@ impl VolumeQueue {
 
     /// Opens the queue where it is not open yet.
     #[inline]
-    pub(crate) fn ready(&self) -> Result<(), VolumeError> {
+    pub fn ready(&self) -> Result<(), VolumeError> {
         if self.queue.borrow().is_some() {
             return Ok(());
         }
@@ -88,7 +87,7 @@ impl VolumeQueue {
     }
 
     /// Where data for a write to this range may be received. The queue is open.
-    pub(crate) fn landing(&self, lba: u64, blocks: u32) -> Landing {
+    pub fn landing(&self, lba: u64, blocks: u32) -> Landing {
         let _shared = SharedSection::enter();
         let mut queue = self.queue.borrow_mut();
         queue.as_mut().expect("an open queue").landing(lba, blocks)
@@ -96,25 +95,25 @@ impl VolumeQueue {
 
     /// Whether requests wait here for the volume to take them: another one would wait behind them.
     #[inline]
-    pub(crate) fn is_held_up(&self) -> bool {
+    pub fn is_held_up(&self) -> bool {
         !self.refused.borrow().is_empty()
     }
 
     /// Tells whether requests are here that [`VolumeQueue::pump`] would submit.
     #[inline]
-    pub(crate) fn is_waiting(&self) -> bool {
+    pub fn is_waiting(&self) -> bool {
         !self.pending.borrow().is_empty()
     }
 
     /// Adds a request to those that [`VolumeQueue::pump`] submits.
     #[inline]
-    pub(crate) fn push(&self, request: Request) {
+    pub fn push(&self, request: Request) {
         self.pending.borrow_mut().push_back(request);
     }
 
     /// Submits what waits, as far as the volume takes it `now`, and tells its users what was done at once.
     #[inline]
-    pub(crate) fn pump(&self, now: Instant) {
+    pub fn pump(&self, now: Instant) {
         let mut pending = self.pending.borrow_mut();
         if pending.is_empty() {
             return;
@@ -155,7 +154,7 @@ impl VolumeQueue {
 
     /// A request ended: when the volume had taken it, if it had refused it before.
     #[inline]
-    pub(crate) fn taken_late(&self, token: Token) -> Option<Instant> {
+    pub fn taken_late(&self, token: Token) -> Option<Instant> {
         if !self.any_late.get() {
             return None;
         }
@@ -166,7 +165,7 @@ impl VolumeQueue {
     }
 
     /// Takes back a request that was not submitted yet, or wishes that a submitted one end early.
-    pub(crate) fn cancel(&self, token: Token) -> Option<Request> {
+    pub fn cancel(&self, token: Token) -> Option<Request> {
         let _shared = SharedSection::enter();
         let mut pending = self.pending.borrow_mut();
         if let Some(index) = pending.iter().position(|request| request.token == token) {
@@ -182,7 +181,7 @@ impl VolumeQueue {
     }
 
     /// Takes back all that was not submitted yet of what is `wanted`.
-    pub(crate) fn withdraw(&self, wanted: impl Fn(Token) -> bool, withdrawn: &mut Vec<Request>) {
+    pub fn withdraw(&self, wanted: impl Fn(Token) -> bool, withdrawn: &mut Vec<Request>) {
         let _shared = SharedSection::enter();
         self.refused.borrow_mut().retain(|&token| !wanted(token));
         let mut pending = self.pending.borrow_mut();
@@ -192,7 +191,7 @@ impl VolumeQueue {
     }
 
     /// Wishes that a submitted request ends early.
-    pub(crate) fn end_early(&self, token: Token) {
+    pub fn end_early(&self, token: Token) {
         let _shared = SharedSection::enter();
         if let Some(queue) = self.queue.borrow_mut().as_mut() {
             queue.cancel(token);
@@ -200,7 +199,7 @@ impl VolumeQueue {
     }
 
     /// Has the volume keep what `owner`, whose connection is lost, has left there apart from what its host submits from now on.
-    pub(crate) fn abandon(&self, owner: u32, announcement: &Announcement) {
+    pub fn abandon(&self, owner: u32, announcement: &Announcement) {
         let _shared = SharedSection::enter();
         if let Some(queue) = self.queue.borrow_mut().as_mut() {
             queue.abandon(owner, announcement);
@@ -208,48 +207,45 @@ impl VolumeQueue {
     }
 }
 
-/// A namespace on one reactor.
-pub(crate) struct Attached {
-    pub(crate) namespace: Namespace,
-    pub(crate) geometry: Cell<Geometry>,
-    pub(crate) queue: Rc<VolumeQueue>,
-    /// Where its commands on this reactor spent their time; stays when a new snapshot has the namespace too.
-    pub(crate) latency: Rc<RefCell<Latency>>,
-}
+/// A volume as a protocol serves it: a namespace, a LUN, a file of an export.
+pub trait Export: Clone + Send + Sync + 'static {
+    /// Its number among what a [group](crate::Protocol::Group) has: an NSID, a LUN.
+    fn number(&self) -> u32;
 
-impl Attached {
-    /// Whether writing is refused.
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.namespace.read_only || self.geometry.get().read_only
+    /// What tells it from another one that has the same number later.
+    fn identity(&self) -> [u8; 16];
+
+    /// What it stores in.
+    fn volume(&self) -> &Arc<dyn Volume>;
+
+    /// The volume that its latencies are counted for: [`Export::volume`], or the one below it where each of several exports has a
+    /// wrapper of its own.
+    fn counted(&self) -> &Arc<dyn Volume> {
+        self.volume()
+    }
+
+    /// Tells whether writing is refused here, whatever the volume allows.
+    fn is_read_only(&self) -> bool {
+        false
     }
 }
 
-/// The namespaces that one host sees of one subsystem on one reactor, in the order of their NSIDs.
-#[derive(Default, Clone)]
-pub(crate) struct Namespaces(Vec<Rc<Attached>>);
+/// An export on one reactor.
+pub struct Attached<E> {
+    /// What is served.
+    pub export: E,
+    /// Its volume's geometry as this reactor knows it.
+    pub geometry: Cell<Geometry>,
+    /// The reactor's queue of the volume.
+    pub queue: Rc<VolumeQueue>,
+    /// Where its commands on this reactor spent their time; stays when a new snapshot has the export too.
+    pub latency: Rc<RefCell<Latency>>,
+}
 
-impl Namespaces {
-    pub(crate) fn new(mut attached: Vec<Rc<Attached>>) -> Self {
-        attached.sort_by_key(|attached| attached.namespace.nsid);
-        Namespaces(attached)
-    }
-
-    /// The active namespace of that number.
-    pub(crate) fn get(&self, nsid: u32) -> Option<&Rc<Attached>> {
-        // Most often NSIDs run from 1 without gaps.
-        if let Some(attached) = self.0.get(nsid.wrapping_sub(1) as usize)
-            && attached.namespace.nsid == nsid
-        {
-            return Some(attached);
-        }
-        let index = self
-            .0
-            .binary_search_by_key(&nsid, |attached| attached.namespace.nsid);
-        index.ok().map(|index| &self.0[index])
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Rc<Attached>> {
-        self.0.iter()
+impl<E: Export> Attached<E> {
+    /// Tells whether writing is refused.
+    pub fn is_read_only(&self) -> bool {
+        self.export.is_read_only() || self.geometry.get().read_only
     }
 }
 

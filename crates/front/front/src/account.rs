@@ -10,13 +10,14 @@ use std::task::Waker;
 /// Bytes of data in flight on one reactor: data that hosts are to send, answers that they have not taken, and what
 /// commands copy, or have a volume read, without sending it.
 #[derive(Debug)]
-pub(crate) struct Account {
+pub struct Account {
     used: Cell<u64>,
     limit: u64,
 }
 
 impl Account {
-    pub(crate) fn new(limit: u64) -> Rc<Self> {
+    /// An account with so much room, in bytes.
+    pub fn new(limit: u64) -> Rc<Self> {
         Rc::new(Account {
             used: Cell::new(0),
             limit,
@@ -24,19 +25,19 @@ impl Account {
     }
 
     /// Bytes in flight now.
-    pub(crate) fn used(&self) -> u64 {
+    pub fn used(&self) -> u64 {
         self.used.get()
     }
 
     /// Whether there is no room for another byte.
     #[inline]
-    pub(crate) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.used.get() >= self.limit
     }
 
     /// Takes `bytes`, where there is room; what is longer than the limit itself has room alone.
     #[inline]
-    pub(crate) fn take(&self, bytes: u64) -> bool {
+    pub fn take(&self, bytes: u64) -> bool {
         let used = self.used.get();
         if used > 0 && used + bytes > self.limit {
             return false;
@@ -47,12 +48,13 @@ impl Account {
 
     /// Takes `bytes` that are there already, room or not.
     #[inline]
-    pub(crate) fn add(&self, bytes: u64) {
+    pub fn add(&self, bytes: u64) {
         self.used.set(self.used.get() + bytes);
     }
 
+    /// Gives back what was taken.
     #[inline]
-    pub(crate) fn give_back(&self, bytes: u64) {
+    pub fn give_back(&self, bytes: u64) {
         let used = self.used.get();
         debug_assert!(bytes <= used, "what is given back was taken");
         self.used.set(used.saturating_sub(bytes));
@@ -61,7 +63,7 @@ impl Account {
 
 /// The reason for which the first of a queue's waiting commands waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lack {
+pub enum Lack {
     /// That commands of its own queue end.
     Own,
     /// Room in the account of all connections of the reactor.
@@ -73,7 +75,7 @@ pub(crate) enum Lack {
 /// Data in flight of one queue, as part of what all of its reactor have: of commands, and of answers until their send has ended.
 /// The queue takes room; its connection gives back what has left.
 #[derive(Debug)]
-pub(crate) struct Charge {
+pub struct Charge {
     account: Rc<Account>,
     bytes: Cell<u64>,
     bytes_max: u64,
@@ -84,7 +86,7 @@ pub(crate) struct Charge {
 impl Charge {
     /// Bounded by what all in `account` have, and by `bytes_max` for itself. `bytes_alone` it may have in any case, so that it goes
     /// on however much others have.
-    pub(crate) fn new(account: &Rc<Account>, bytes_max: u64, bytes_alone: u32) -> Rc<Self> {
+    pub fn new(account: &Rc<Account>, bytes_max: u64, bytes_alone: u32) -> Rc<Self> {
         Rc::new(Charge {
             account: Rc::clone(account),
             bytes: Cell::new(0),
@@ -95,7 +97,7 @@ impl Charge {
 
     /// Takes bytes for a command, where there is room. `is_its_turn`: it may take room in the account.
     #[inline]
-    pub(crate) fn take(&self, bytes: u64, is_its_turn: bool) -> Result<(), Lack> {
+    pub fn take(&self, bytes: u64, is_its_turn: bool) -> Result<(), Lack> {
         let own = self.bytes.get();
         if own > 0 && own + bytes > self.bytes_max {
             return Err(Lack::Own);
@@ -111,13 +113,14 @@ impl Charge {
     }
 
     /// Takes bytes that are there already, room or not.
-    pub(crate) fn add(&self, bytes: u64) {
+    pub fn add(&self, bytes: u64) {
         self.bytes.set(self.bytes.get() + bytes);
         self.account.add(bytes);
     }
 
+    /// Gives back what was taken.
     #[inline]
-    pub(crate) fn give_back(&self, bytes: u64) {
+    pub fn give_back(&self, bytes: u64) {
         let own = self.bytes.get();
         debug_assert!(bytes <= own, "what is given back was taken");
         self.bytes.set(own.saturating_sub(bytes));
@@ -125,13 +128,13 @@ impl Charge {
     }
 
     /// Tells whether there is no room for another byte beside what it has.
-    pub(crate) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         let own = self.bytes.get();
         own > 0 && (own >= self.bytes_max || self.account.is_full())
     }
 
     /// Tells whether that is so because of what others have, who wake nobody when they give it back.
-    pub(crate) fn is_full_of_others(&self) -> bool {
+    pub fn is_full_of_others(&self) -> bool {
         let own = self.bytes.get();
         own > 0 && own < self.bytes_max && self.account.is_full()
     }

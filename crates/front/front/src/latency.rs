@@ -237,7 +237,7 @@ pub struct Latency {
 
 impl Latency {
     /// What it takes with commands of every kind, in bytes.
-    pub(crate) const MEMORY_BYTES_MAX: usize = CommandKind::ALL.len() * size_of::<StageTimes>();
+    pub const MEMORY_BYTES_MAX: usize = CommandKind::ALL.len() * size_of::<StageTimes>();
 
     /// The times of one kind of command; none: there was no such command.
     #[must_use]
@@ -292,7 +292,7 @@ impl Latency {
     }
 
     /// Records commands whose send ended `now`.
-    pub(crate) fn record(&mut self, run: &Run, now: Instant) {
+    pub fn record(&mut self, run: &Run, now: Instant) {
         let course = &run.course;
         let Some(kind) = course.kind else {
             return;
@@ -310,23 +310,23 @@ fn nanoseconds(from: Instant, to: Instant) -> u64 {
 
 /// How one command's time was spent until now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Course {
+pub struct Course {
     /// When the stage began that it is in.
     since: Instant,
     /// Time spent in [`Stage::WireIn`], [`Stage::Queue`] and [`Stage::Volume`].
     spent_ns: [u64; 3],
-    nsid: u32,
+    export: u32,
     /// None until it asked something of a volume.
     kind: Option<CommandKind>,
 }
 
 /// When a command came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Arrival {
+pub struct Arrival {
     /// The first byte.
-    pub(crate) first: Instant,
+    pub first: Instant,
     /// The whole capsule but for its data.
-    pub(crate) whole: Instant,
+    pub whole: Instant,
 }
 
 impl Course {
@@ -339,14 +339,14 @@ impl Course {
         };
         let (mine, theirs) = (parts(self), parts(other));
         let differs = (0..4).fold(0, |differs, part| differs | (mine[part] ^ theirs[part]));
-        differs | u64::from(self.nsid ^ other.nsid) == 0
+        differs | u64::from(self.export ^ other.export) == 0
     }
 
     /// Begins the course of a command that gets its slot `now`.
-    pub(crate) fn begin(&mut self, arrival: Arrival, nsid: u32, now: Instant) {
+    pub fn begin(&mut self, arrival: Arrival, export: u32, now: Instant) {
         *self = Course {
             since: arrival.first,
-            nsid,
+            export,
             ..Course::default()
         };
         self.spend(Stage::WireIn, arrival.whole);
@@ -354,18 +354,18 @@ impl Course {
     }
 
     /// Begins the course of a command that will ask nothing of a volume.
-    pub(crate) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         self.kind = None;
     }
 
     /// It asks something of a volume.
-    pub(crate) fn ask(&mut self, kind: CommandKind) {
+    pub fn ask(&mut self, kind: CommandKind) {
         self.kind = Some(kind);
     }
 
     /// The time since the last call was spent in this stage, which is not one of the last two.
     #[inline]
-    pub(crate) fn spend(&mut self, stage: Stage, now: Instant) {
+    pub fn spend(&mut self, stage: Stage, now: Instant) {
         // Most often all of it is in one turn of the loop. A time before the last one was told late, and is over already.
         if now > self.since {
             self.spent_ns[stage as usize] += nanoseconds(self.since, now);
@@ -376,28 +376,29 @@ impl Course {
 
 /// Commands with the same course. What runs through one turn of the loop together has one, and is recorded at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Run {
+pub struct Run {
     course: Course,
     count: u32,
 }
 
 impl Run {
     /// A command by itself.
-    pub(crate) fn of(course: &Course) -> Self {
+    pub fn of(course: &Course) -> Self {
         Run {
             course: *course,
             count: 1,
         }
     }
 
-    pub(crate) fn nsid(&self) -> u32 {
-        self.course.nsid
+    /// The number of their export.
+    pub fn export(&self) -> u32 {
+        self.course.export
     }
 }
 
 /// Courses of commands whose answers leave together. As long as the answers of one send at most.
 #[derive(Debug, Default)]
-pub(crate) struct Runs {
+pub struct Runs {
     runs: Vec<Run>,
     /// Index after the latest run of each kind, to which a course may be added: kinds take turns. 0: there is none.
     latest: [usize; CommandKind::ALL.len()],
@@ -406,7 +407,7 @@ pub(crate) struct Runs {
 impl Runs {
     /// Adds the course of a command, if it asked something of a volume.
     #[inline]
-    pub(crate) fn add(&mut self, course: &Course) {
+    pub fn add(&mut self, course: &Course) {
         let Some(kind) = course.kind else {
             return;
         };
@@ -422,7 +423,7 @@ impl Runs {
     }
 
     /// Takes all out, one after the other.
-    pub(crate) fn drain(&mut self, each: impl FnMut(&Run)) {
+    pub fn drain(&mut self, each: impl FnMut(&Run)) {
         if self.is_empty() {
             return;
         }
@@ -432,7 +433,7 @@ impl Runs {
     }
 
     /// Tells whether there are none.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 }

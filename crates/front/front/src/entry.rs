@@ -1,0 +1,109 @@
+//! A connection as others know it, and what they may tell it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+
+use weir_block::{Completions, Volume};
+use weir_reactor::{Mailbox, Sender, SocketOptions, SocketReport};
+
+use crate::arrivals::Source;
+use crate::latency::Latency;
+use crate::protocol::Protocol;
+
+/// What others tell a connection.
+pub enum Message<M> {
+    /// What it sees may have changed. The sender is used when nothing of what it saw before is held any more, but by commands
+    /// in flight; of those, the ones that may not run any more are in [`Entry::revoked`] by then.
+    Look(Sender<()>),
+    /// Every reactor has the new snapshot: tell the host what changed.
+    Announce,
+    /// End it.
+    End(&'static str),
+    /// What this volume has not answered stays so for now.
+    Unfenced(Weak<dyn Volume>),
+    /// The front end is about to shut down.
+    ShuttingDown,
+    /// Tell what the system says of the socket.
+    Report(Sender<Option<SocketReport>>),
+    /// One of the protocol's own.
+    Own(M),
+}
+
+/// A connection as others reach it, on any thread.
+pub struct Handle<M> {
+    /// Its number, unique while the front end lives.
+    pub id: u64,
+    pub(crate) mailbox: Arc<Mailbox<Message<M>>>,
+}
+
+impl<M: Send + 'static> Handle<M> {
+    pub(crate) fn new(id: u64) -> Self {
+        Handle {
+            id,
+            mailbox: Mailbox::new(),
+        }
+    }
+
+    /// Sends it a message of the protocol.
+    ///
+    /// # Errors
+    /// The message, where nobody reads it any more.
+    pub fn tell(&self, message: M) -> Result<(), M> {
+        match self.mailbox.send(Message::Own(message)) {
+            Ok(()) => Ok(()),
+            Err(Message::Own(message)) => Err(message),
+            Err(_) => unreachable!("what was sent comes back"),
+        }
+    }
+}
+
+impl<M> Clone for Handle<M> {
+    fn clone(&self) -> Self {
+        Handle {
+            id: self.id,
+            mailbox: Arc::clone(&self.mailbox),
+        }
+    }
+}
+
+/// The part of a connection that its reactor's other tasks see.
+pub struct Entry<P: Protocol> {
+    /// The connection as others reach it.
+    pub handle: Handle<P::Message>,
+    /// The host's address.
+    pub peer: SocketAddr,
+    /// The address that the host reached.
+    pub local: SocketAddr,
+    /// What is to be known of the listener that it came by.
+    pub port: P::Port,
+    /// What others are told of it.
+    pub about: RefCell<P::About>,
+    /// The number by which volumes know what it submits ([`weir_block::Token::owner`]).
+    pub owner: u32,
+    /// Where the time of its commands went.
+    pub latency: RefCell<Latency>,
+    pub(crate) in_flight: Cell<u32>,
+    pub(crate) bytes_received: Cell<u64>,
+    pub(crate) bytes_sent: Cell<u64>,
+    /// Number of its requests under way whose right was taken away, by the number of the export.
+    pub(crate) revoked: RefCell<BTreeMap<u32, u64>>,
+    /// Where it comes from, while it is half open.
+    pub(crate) half_open: Cell<Option<Source>>,
+    /// The generation of what it sees; 0: it is to look again.
+    pub(crate) seen: Cell<u64>,
+    /// Options that its socket is to get.
+    pub(crate) options: RefCell<Option<SocketOptions>>,
+    pub(crate) completions: Rc<Completions>,
+    /// How many commands volumes work for.
+    pub(crate) running: RefCell<Rc<Cell<u32>>>,
+}
+
+impl<P: Protocol> Entry<P> {
+    /// Tells whether no command is in flight but those that wait for events.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_flight.get() == 0 && self.running.borrow().get() == 0
+    }
+}

@@ -1,0 +1,256 @@
+//! What a protocol does with one connection: bytes in, requests out, completions in, bytes out.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::Weak;
+use std::time::Duration;
+
+use weir_block::{Completion, Completions, Volume};
+use weir_memory::{Gather, Segment, View};
+use weir_reactor::{Amount, Instant};
+
+use crate::account::Lack;
+use crate::protocol::Protocol;
+use crate::shard::Line;
+use crate::watch::{Awaited, Stall};
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum End {
+    /// The host closed it.
+    #[error("the host closed it")]
+    Closed,
+    /// The system gave it up.
+    #[error("the connection was lost: {0}")]
+    Lost(#[from] io::Error),
+    /// The host broke a rule of the protocol. It is told so, and given time to read it.
+    #[error("{0}")]
+    Broken(Box<dyn std::error::Error>),
+    /// The host said that it breaks the connection off.
+    #[error("{0}")]
+    BrokenOff(&'static str),
+    /// It was not established in time.
+    #[error("{0}")]
+    Handshake(&'static str),
+    /// The host was silent for too long.
+    #[error("the keep-alive timer expired")]
+    KeepAliveExpired,
+    /// The host did not move on.
+    #[error("{0} in time")]
+    Stalled(Stall),
+    /// What it belongs to ended in order.
+    #[error("{0}")]
+    Dismissed(&'static str),
+    /// The host left in order. It is given time to read its last answer.
+    #[error("the host disconnected")]
+    Disconnected,
+    /// Commands of it may take effect still, and nobody knows for how long.
+    #[error(
+        "a volume that is lost has not answered its commands, and cannot say yet that they take no effect any more"
+    )]
+    Unfenced,
+    /// Somebody here wants it.
+    #[error("{0}")]
+    Told(&'static str),
+}
+
+/// What [`Session::receive`] left undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// All input was taken.
+    Hungry,
+    /// A command waits for a slot or a buffer; the rest of the input is to be offered again.
+    Blocked,
+}
+
+/// What a session lacks at the end of a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wants {
+    /// It is to look again soon: for what it lacks nobody wakes it.
+    pub look_again: bool,
+    /// Its input is blocked for want of a buffer.
+    pub is_starved: bool,
+    /// For which reason the first of its commands waits.
+    pub lack: Option<Lack>,
+    /// It took something that others wait for.
+    pub had_its_turn: bool,
+}
+
+/// One connection of a protocol.
+///
+/// Each time that the connection's task runs it works in rounds. A round is: [begin](Session::begin), messages, completions, what was
+/// received, [act](Session::act), [prepare](Session::prepare), [submit](Session::submit), completions of what was done at once,
+/// [settle](Session::settle), [write](Session::write).
+pub trait Session: Sized + 'static {
+    /// Its protocol.
+    type Protocol: Protocol;
+    /// What of it moves to another reactor.
+    type Moving: Send + 'static;
+
+    /// The end of a connection that was not [established](Line::established) in time.
+    const HANDSHAKE_TIMEOUT: &'static str;
+
+    /// A session for a connection that was just accepted.
+    fn accepted(line: Line<Self::Protocol>) -> Self;
+
+    /// A session that was [moved](Session::move_out) here goes on; what it answers first goes to `out`.
+    fn moved_in(line: Line<Self::Protocol>, moving: Self::Moving, out: &mut Gather) -> Self;
+
+    /// A session on its way to another reactor is lost: that reactor stopped.
+    fn lost_on_the_way(shared: &<Self::Protocol as Protocol>::Shared, moving: Self::Moving);
+
+    /// Tells it the time.
+    fn set_now(&mut self, now: Instant);
+
+    /// Says whether it may take buffers of the pool, and room in the reactor's account, until the next round.
+    fn set_turns(&mut self, buffers: bool, bytes: bool);
+
+    /// Takes a message of the protocol.
+    ///
+    /// # Errors
+    /// The connection's end.
+    fn message(&mut self, message: <Self::Protocol as Protocol>::Message) -> Result<(), End>;
+
+    /// Takes over what its host may see now: what it may not do any more does not begin, and of what is under way of that
+    /// [`Session::revoked`] tells.
+    ///
+    /// # Errors
+    /// The reason for which the connection ends, when its host may not have it any more.
+    fn renew(&mut self) -> Result<(), &'static str>;
+
+    /// Tells the host what changed of what it sees. It was [renewed](Session::renew) just now.
+    fn announce(&mut self) {}
+
+    /// Tells the host that the front end shuts down.
+    fn shutting_down(&mut self) {}
+
+    /// Takes completions: this one, and what else waits.
+    fn completed(&mut self, first: Completion, others: &Completions);
+
+    /// Something was received.
+    fn heard(&mut self) {}
+
+    /// Takes bytes from the front of `input`.
+    ///
+    /// # Errors
+    /// The connection's end.
+    fn receive(&mut self, input: &mut View, out: &mut Gather) -> Result<Progress, End>;
+
+    /// Does what commands asked for that is no request of a volume.
+    ///
+    /// # Errors
+    /// The connection's end.
+    fn act(&mut self) -> Result<(), End> {
+        Ok(())
+    }
+
+    /// Looks for memory for commands that wait for some.
+    fn prepare(&mut self) {}
+
+    /// Hands the volumes their requests.
+    fn submit(&mut self);
+
+    /// Tells others what came of the round.
+    fn settle(&mut self) {}
+
+    /// Writes all answers that are ready.
+    fn write(&mut self, out: &mut Gather);
+
+    /// Returns what it lacks. `is_blocked`: its input is [blocked](Progress::Blocked).
+    fn wants(&mut self, is_blocked: bool) -> Wants;
+
+    /// Number of commands that it has.
+    fn in_flight(&self) -> u32;
+
+    /// Tells whether it takes more input. Not while it waits to be let in, or to be moved.
+    fn takes_input(&self) -> bool {
+        true
+    }
+
+    /// A segment into which input is to be received without a copy, and from which byte of it on; it comes back by
+    /// [`Session::received_directly`]. None: into the reactor's ring.
+    fn direct(&mut self) -> Option<(Segment, usize)> {
+        None
+    }
+
+    /// A segment comes back into which `count` bytes were received.
+    fn received_directly(&mut self, segment: Segment, count: usize) {
+        unreachable!("{count} bytes were received into {segment:?}, which was not lent");
+    }
+
+    /// How much to expect of the next receive into the ring. `last` is how many bytes came with the last one.
+    fn expects(&self, last: usize) -> Amount {
+        let _ = last;
+        Amount::Usual
+    }
+
+    /// What was written is being sent.
+    fn send_began(&mut self);
+
+    /// The send ended: what it held for that it gives back, and the commands are [recorded](Line::record).
+    fn send_ended(&mut self, now: Instant);
+
+    /// Bytes of data that are to leave, with the send that is under way or after it.
+    fn unsent_bytes(&self) -> u64;
+
+    /// The number of the message that has come in part, if one has.
+    fn arriving(&self) -> Option<u64> {
+        None
+    }
+
+    /// What the host was asked for and has not sent, for a look once in a period.
+    fn look_at_awaited(&mut self) -> Option<Awaited> {
+        None
+    }
+
+    /// For how long the host may be silent; none: for ever. It counts from when this changes.
+    fn keep_alive(&mut self) -> Option<Duration> {
+        None
+    }
+
+    /// Whether the host was heard since the last call.
+    fn take_traffic(&mut self) -> bool {
+        true
+    }
+
+    /// The reactor to which the connection is to be moved.
+    fn moves_to(&self) -> Option<usize> {
+        None
+    }
+
+    /// Takes out what moves. All that was written has been sent.
+    fn move_out(&mut self) -> Self::Moving;
+
+    /// Writes what is to be said at the end.
+    fn last_words(&mut self, end: &End, out: &mut Gather) {
+        let _ = end;
+        self.write(out);
+    }
+
+    /// Ends what it has under way as far as that can be done; its volumes keep the rest apart from what its host does next. It serves
+    /// no more. Called once, also after a panic in any other function.
+    fn give_up(&mut self);
+
+    /// Takes back what its host may not do any more, when it [serves no more](Session::give_up).
+    fn revoke(&mut self);
+
+    /// Number of requests under way whose right was taken away, by the number of the export; none: nothing changed.
+    fn revoked(&mut self) -> Option<BTreeMap<u32, u64>>;
+
+    /// Whether a command waits for this volume.
+    fn waits_for_volume(&self, volume: &Weak<dyn Volume>) -> bool;
+
+    /// Tells whether volumes work for it.
+    fn is_running(&self) -> bool;
+
+    /// The count of commands that volumes work for.
+    fn running(&self) -> Rc<Cell<u32>>;
+
+    /// Takes a completion after it [serves no more](Session::give_up).
+    fn discard(&mut self, completion: &Completion);
+
+    /// Nothing of it is under way any more.
+    fn ended(&mut self);
+}
