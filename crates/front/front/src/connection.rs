@@ -217,9 +217,9 @@ fn enter<P: Protocol>(
     }
 }
 
-fn start<S: Session>(connection: Connection<S>) {
+fn start<S: Session>(mut connection: Connection<S>) {
     let line = connection.line.clone();
-    *line.entry.running.borrow_mut() = connection.session.running();
+    *line.entry.running.borrow_mut() = connection.session.commands().shared_running();
     let reactor = line.shard.hub.reactor.clone();
     let life = live(line, Rc::new(RefCell::new(connection)));
     reactor.spawn(life).detach();
@@ -379,7 +379,8 @@ impl<S: Session> Connection<S> {
 
     /// One round of work; whether there may be more.
     fn round(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
-        self.session.set_now(self.now());
+        let now = self.now();
+        self.session.commands().set_now(now);
         let (hub, id) = (&self.line.shard.hub, self.line.entry.handle.id);
         self.session
             .set_turns(hub.turns.is_turn_of(id), hub.account_turns.is_turn_of(id));
@@ -408,7 +409,7 @@ impl<S: Session> Connection<S> {
 
     /// Has others see what is under way of what the host may not do any more.
     fn note_revoked(&mut self) {
-        if let Some(revoked) = self.session.revoked() {
+        if let Some(revoked) = self.session.commands().revoked() {
             *self.line.entry.revoked.borrow_mut() = revoked;
         }
     }
@@ -447,7 +448,7 @@ impl<S: Session> Connection<S> {
             }
             Message::End(reason) => return Err(End::Told(reason)),
             Message::Unfenced(volume) => {
-                if self.session.waits_for_volume(&volume) {
+                if self.session.commands().waits_for_volume(&volume) {
                     return Err(End::Unfenced);
                 }
             }
@@ -551,7 +552,7 @@ impl<S: Session> Connection<S> {
     fn after_commands(&mut self, context: &mut Context<'_>) -> bool {
         self.session.prepare();
         self.line.entry.completions.forget_waker();
-        self.session.submit();
+        self.session.commands().pump();
         let worked = self.take_completions(context);
         self.note_revoked();
         self.session.settle();
@@ -805,11 +806,15 @@ impl<S: Session> Connection<S> {
         if std::mem::replace(&mut self.is_given_up, true) {
             return;
         }
+        let announcement = self.session.announce_end();
+        self.session.commands().withdraw_all(&announcement);
+        drop(announcement);
         self.session.give_up();
         self.note_revoked();
         // Its last completions may have made room for requests of others, which nobody else would submit.
-        self.session.set_now(self.now());
-        self.session.submit();
+        let now = self.now();
+        self.session.commands().set_now(now);
+        self.session.commands().pump();
     }
 
     /// Sends what was written last, and lets the peer take it before the connection is closed.
@@ -863,7 +868,7 @@ impl<S: Session> Connection<S> {
 
     /// Waits for what runs when the connection is gone.
     fn poll_run_out(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        while self.session.is_running() {
+        while self.session.commands().running() > 0 {
             if let Poll::Ready(message) = self.line.entry.handle.mailbox.poll_next(context) {
                 self.message_too_late(message);
             } else if !self.take_late_completion(context) {
@@ -878,8 +883,11 @@ impl<S: Session> Connection<S> {
         let Poll::Ready(completion) = self.line.entry.completions.poll_pop(context) else {
             return false;
         };
-        self.session.set_now(self.now());
-        self.session.discard(&completion);
+        let now = self.now();
+        self.session.commands().set_now(now);
+        if let Some((attached, run)) = self.session.commands().discard(&completion) {
+            self.shard().record_lost(&attached, &run);
+        }
         self.note_revoked();
         self.shard().hub.pump_all();
         true

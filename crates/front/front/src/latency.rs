@@ -353,6 +353,12 @@ impl Course {
         self.spend(Stage::Queue, now);
     }
 
+    /// The number of its export.
+    #[must_use]
+    pub fn export(&self) -> u32 {
+        self.export
+    }
+
     /// Begins the course of a command that will ask nothing of a volume.
     pub fn forget(&mut self) {
         self.kind = None;
@@ -392,7 +398,7 @@ impl Run {
 
     /// The number of their export.
     pub fn export(&self) -> u32 {
-        self.course.export
+        self.course.export()
     }
 }
 

@@ -14,6 +14,7 @@
 mod accept;
 mod account;
 mod arrivals;
+mod commands;
 mod connection;
 mod counters;
 mod entry;
@@ -32,6 +33,7 @@ mod watches;
 
 pub use accept::ListenAt;
 pub use account::{Account, Charge, Lack};
+pub use commands::{AtVolume, Commands, Slot, broken_by_volume};
 pub use connection::{REACTOR_BYTES_MAX, connection_bytes_max};
 pub use counters::{ConnectionCounters, ConnectionCounts, Counter, IoCounters, IoTotals};
 pub use entry::{Entry, Handle, Message};

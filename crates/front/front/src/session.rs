@@ -1,17 +1,15 @@
 //! What a protocol does with one connection: bytes in, requests out, completions in, bytes out.
 
-use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::io;
-use std::rc::Rc;
-use std::sync::Weak;
+use std::sync::Arc;
 use std::time::Duration;
 
-use weir_block::{Completion, Completions, Volume};
+use weir_block::{Announcement, Completion, Completions};
 use weir_memory::{Gather, Segment, View};
 use weir_reactor::{Amount, Instant};
 
 use crate::account::Lack;
+use crate::commands::{Commands, Slot};
 use crate::protocol::Protocol;
 use crate::shard::Line;
 use crate::watch::{Awaited, Stall};
@@ -80,12 +78,14 @@ pub struct Wants {
 
 /// One connection of a protocol.
 ///
-/// Each time that the connection's task runs it works in rounds. A round is: [begin](Session::begin), messages, completions, what was
+/// Each time that the connection's task runs it works in rounds. A round is: messages, completions, what was
 /// received, [act](Session::act), [prepare](Session::prepare), [submit](Session::submit), completions of what was done at once,
 /// [settle](Session::settle), [write](Session::write).
 pub trait Session: Sized + 'static {
     /// Its protocol.
     type Protocol: Protocol;
+    /// A slot for one of its commands.
+    type Slot: Slot<Export = <Self::Protocol as Protocol>::Export>;
     /// What of it moves to another reactor.
     type Moving: Send + 'static;
 
@@ -101,8 +101,8 @@ pub trait Session: Sized + 'static {
     /// A session on its way to another reactor is lost: that reactor stopped.
     fn lost_on_the_way(shared: &<Self::Protocol as Protocol>::Shared, moving: Self::Moving);
 
-    /// Tells it the time.
-    fn set_now(&mut self, now: Instant);
+    /// Its commands, as far as volumes work for them.
+    fn commands(&mut self) -> &mut Commands<Self::Slot>;
 
     /// Says whether it may take buffers of the pool, and room in the reactor's account, until the next round.
     fn set_turns(&mut self, buffers: bool, bytes: bool);
@@ -114,7 +114,7 @@ pub trait Session: Sized + 'static {
     fn message(&mut self, message: <Self::Protocol as Protocol>::Message) -> Result<(), End>;
 
     /// Takes over what its host may see now: what it may not do any more does not begin, and of what is under way of that
-    /// [`Session::revoked`] tells.
+    /// [`Slot::is_revoked`] tells.
     ///
     /// # Errors
     /// The reason for which the connection ends, when its host may not have it any more.
@@ -148,9 +148,6 @@ pub trait Session: Sized + 'static {
 
     /// Looks for memory for commands that wait for some.
     fn prepare(&mut self) {}
-
-    /// Hands the volumes their requests.
-    fn submit(&mut self);
 
     /// Tells others what came of the round.
     fn settle(&mut self) {}
@@ -229,27 +226,18 @@ pub trait Session: Sized + 'static {
         self.write(out);
     }
 
-    /// Ends what it has under way as far as that can be done; its volumes keep the rest apart from what its host does next. It serves
-    /// no more. Called once, also after a panic in any other function.
+    /// The connection serves no more: nobody may start anything with it. What is returned is held until every volume's queue keeps
+    /// what it has left under way apart from what its host does next. Called once, also after a panic in any other function.
+    fn announce_end(&mut self) -> Announcement {
+        Arc::new(())
+    }
+
+    /// Lets go of all that it holds but what volumes have. Its [`Session::commands`] that volumes do not have yet were taken back.
     fn give_up(&mut self);
 
-    /// Takes back what its host may not do any more, when it [serves no more](Session::give_up).
+    /// Marks the commands that run and that its host may not have run any more ([`Slot::is_revoked`]); also when it
+    /// [serves no more](Session::announce_end).
     fn revoke(&mut self);
-
-    /// Number of requests under way whose right was taken away, by the number of the export; none: nothing changed.
-    fn revoked(&mut self) -> Option<BTreeMap<u32, u64>>;
-
-    /// Whether a command waits for this volume.
-    fn waits_for_volume(&self, volume: &Weak<dyn Volume>) -> bool;
-
-    /// Tells whether volumes work for it.
-    fn is_running(&self) -> bool;
-
-    /// The count of commands that volumes work for.
-    fn running(&self) -> Rc<Cell<u32>>;
-
-    /// Takes a completion after it [serves no more](Session::give_up).
-    fn discard(&mut self, completion: &Completion);
 
     /// Nothing of it is under way any more.
     fn ended(&mut self);

@@ -470,7 +470,7 @@ impl Framing {
         match queue.command(&capsule.sqe, payload, all_here, arrival, env) {
             Ok(Next::Skip) => {}
             Ok(Next::Fill(slot)) => self.place = Place::Capsule(slot),
-            Err(Stalled) if queue.is_fetching() && !queue.is_running() => {
+            Err(Stalled) if queue.is_fetching() && queue.requests_running() == 0 => {
                 // Nothing that could make room ends before data that lies behind this command in the stream.
                 let cqe = queue.refuse_without_slot(&capsule.sqe, Status::COMMAND_INTERRUPTED);
                 self.written.answers += 1;

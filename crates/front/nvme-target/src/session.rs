@@ -1,15 +1,13 @@
 //! One connection's session: its framing, its queue pair, and what its host sees.
 
-use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use weir_block::{Announcement, Completion, Completions, Volume};
+use weir_block::{Announcement, Completion, Completions};
 use weir_front::{
-    Awaited, Charge, End, Handle, IoCounters, IoTotals, Line, Progress, Protocol, Session, Shard,
-    Wants,
+    Awaited, Charge, Commands, End, Handle, IoCounters, IoTotals, Line, Progress, Protocol,
+    Session, Shard, Wants,
 };
 use weir_memory::{Gather, Segment, View};
 use weir_nvme::command::{Connect, ConnectData, ConnectResponse};
@@ -19,7 +17,7 @@ use weir_reactor::{Amount, Instant};
 use crate::config::TargetConfig;
 use crate::core::{
     AdminView, ConnectIdentity, ConnectRefusal, Controller, ControllerIdentity, ControllerKind,
-    DiscoveryLogs, Effect, Env, FLOW_CONTROL_OFF, QueueKind, QueuePair, SlotIndex,
+    DiscoveryLogs, Effect, Env, FLOW_CONTROL_OFF, QueueKind, QueuePair, Slot, SlotIndex,
     check_connect_data, check_connect_fields, flow_control_off,
 };
 use crate::framing::{DirectReturn, Framing, Received};
@@ -237,6 +235,7 @@ fn connect_response(granted: &Granted) -> Cqe {
 
 impl Session for NvmeSession {
     type Protocol = NvmeTcp;
+    type Slot = Slot;
     type Moving = Moving;
 
     const HANDSHAKE_TIMEOUT: &'static str = "its Connect did not come in time";
@@ -262,8 +261,8 @@ impl Session for NvmeSession {
         target.registry.queue_ended(&shared);
     }
 
-    fn set_now(&mut self, now: Instant) {
-        self.queue.set_now(now);
+    fn commands(&mut self) -> &mut Commands<Slot> {
+        self.queue.commands()
     }
 
     fn set_turns(&mut self, buffers: bool, bytes: bool) {
@@ -396,10 +395,6 @@ impl Session for NvmeSession {
         self.queue.restore_reserve(pool, reserve);
     }
 
-    fn submit(&mut self) {
-        self.queue.pump();
-    }
-
     fn settle(&mut self) {
         if self.queue.has_failures()
             && let Some(shared) = &self.scene.shared
@@ -526,9 +521,17 @@ impl Session for NvmeSession {
         }
     }
 
+    fn announce_end(&mut self) -> Announcement {
+        let (registry, entry) = (&self.scene.target().registry, &self.scene.line.entry);
+        match &entry.about.borrow().association {
+            Some((shared, 0)) => registry.end_controller(shared),
+            Some((shared, qid)) => return Arc::new(LostQueue::new(registry, shared, *qid)),
+            None => registry.forget_waiting(entry.handle.id),
+        }
+        Arc::new(())
+    }
+
     fn give_up(&mut self) {
-        let announcement = self.announce_end();
-        self.queue.withdraw_all(&announcement);
         let Scene {
             line, namespaces, ..
         } = &self.scene;
@@ -542,28 +545,6 @@ impl Session for NvmeSession {
 
     fn revoke(&mut self) {
         self.queue.revoke(&self.scene.seen().unwrap_or_default());
-    }
-
-    fn revoked(&mut self) -> Option<BTreeMap<u32, u64>> {
-        self.queue.has_revoked().then(|| self.queue.revoked())
-    }
-
-    fn waits_for_volume(&self, volume: &Weak<dyn Volume>) -> bool {
-        self.queue.waits_for_volume(volume)
-    }
-
-    fn is_running(&self) -> bool {
-        self.queue.is_running()
-    }
-
-    fn running(&self) -> Rc<Cell<u32>> {
-        self.queue.running()
-    }
-
-    fn discard(&mut self, completion: &Completion) {
-        if let Some((attached, run)) = self.queue.discard(completion) {
-            self.scene.shard().record_lost(&attached, &run);
-        }
     }
 
     fn ended(&mut self) {
@@ -600,17 +581,6 @@ impl NvmeSession {
             direct: None,
             told: None,
         }
-    }
-
-    /// The connection serves no more: nobody may start anything with it. What comes back is kept until all know what it left under way.
-    fn announce_end(&self) -> Announcement {
-        let (registry, entry) = (&self.scene.target().registry, &self.scene.line.entry);
-        match &entry.about.borrow().association {
-            Some((shared, 0)) => registry.end_controller(shared),
-            Some((shared, qid)) => return Arc::new(LostQueue::new(registry, shared, *qid)),
-            None => registry.forget_waiting(entry.handle.id),
-        }
-        Arc::new(())
     }
 
     fn abort_elsewhere(&mut self, slot: SlotIndex, sqid: u16, cid: u16) {

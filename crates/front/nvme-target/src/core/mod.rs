@@ -23,5 +23,5 @@ pub(crate) use controller::{AdminView, Controller, ControllerIdentity, Controlle
 pub(crate) use discovery::DiscoveryLogs;
 pub(crate) use error_log::ErrorLog;
 pub(crate) use queue_pair::{
-    Answer, Effect, Env, FLOW_CONTROL_OFF, Next, QueueKind, QueuePair, SlotIndex, Stalled,
+    Answer, Effect, Env, FLOW_CONTROL_OFF, Next, QueueKind, QueuePair, Slot, SlotIndex, Stalled,
 };

@@ -16,12 +16,10 @@ use weir_nvme::sgl::TcpData;
 use weir_nvme::sqe::Fuse;
 use weir_nvme::{Sqe, Status};
 
-use super::queue_pair::{
-    Env, QueuePair, Slot, SlotIndex, broken_by_volume, check_payload, status_of,
-};
+use super::queue_pair::{Env, QueuePair, Slot, SlotIndex, check_payload, status_of};
 use super::status::of_ana_state;
 use crate::namespaces::Attached;
-use weir_front::CommandKind;
+use weir_front::{CommandKind, broken_by_volume};
 
 /// Source ranges of one Copy at most (MSRC + 1).
 pub(crate) const COPY_RANGES_MAX: u16 = 128;
@@ -222,7 +220,7 @@ impl Slot {
         if let Err(error) = namespace.queue.ready() {
             return Err(status_of(error, weir_block::OperationKind::Flush, env));
         }
-        self.namespace = Some(Rc::clone(namespace));
+        self.at.attached = Some(Rc::clone(namespace));
         Ok(())
     }
 }
@@ -483,7 +481,7 @@ impl QueuePair {
         env: &Env<'_>,
     ) {
         let list = self.take_list(slot);
-        let namespace = self.slot(slot).namespace.clone().expect("it has one");
+        let namespace = self.slot(slot).at.attached.clone().expect("it has one");
         let geometry = namespace.geometry.get();
         let within =
             |range: DatasetManagementRange| geometry.contains(range.lba, u64::from(range.blocks));
@@ -505,7 +503,7 @@ impl QueuePair {
         loop {
             let running = self.requests_running();
             let entry = self.slot(slot);
-            if entry.outstanding > 0 && running >= DEALLOCATES_MAX {
+            if entry.at.outstanding() > 0 && running >= DEALLOCATES_MAX {
                 return;
             }
             let Work::Deallocating(ranges) = &mut entry.work else {
@@ -528,7 +526,7 @@ impl QueuePair {
                     let deallocate = Operation::Deallocate { lba, blocks };
                     self.submit(slot, CommandKind::Other, deallocate);
                 }
-                None if entry.outstanding > 0 => return,
+                None if entry.at.outstanding() > 0 => return,
                 None => break,
             }
         }
@@ -542,7 +540,7 @@ impl QueuePair {
     #[inline(never)]
     fn run_copy(&mut self, slot: SlotIndex, copy: CopyCommand, env: &Env<'_>) {
         let list = self.take_list(slot);
-        let namespace = self.slot(slot).namespace.clone().expect("it has one");
+        let namespace = self.slot(slot).at.attached.clone().expect("it has one");
         if let Err(status) = check_copy(&copy, &list, &namespace) {
             return self.finish(slot, status);
         }
@@ -687,7 +685,7 @@ impl QueuePair {
         if matches!(entry.work, Work::Copying(_) | Work::Deallocating(_)) {
             return self.step_completed(slot, completion, env);
         }
-        if entry.outstanding > 0 {
+        if entry.at.outstanding() > 0 {
             return;
         }
         let status = entry.status;
@@ -832,7 +830,7 @@ impl Slot {
     }
 
     fn block_shift(&self) -> u32 {
-        let namespace = self.namespace.as_ref().expect("it has one");
+        let namespace = self.at.attached.as_ref().expect("it has one");
         namespace.geometry.get().block_size.shift()
     }
 }

@@ -4,14 +4,12 @@
 //! [answers](QueuePair::answers), [data to ask for](QueuePair::next_fetch) and [effects](QueuePair::next_effect).
 //! What a command of an I/O queue does is in [`super::nvm`], of an admin queue in [`super::controller`].
 
-use std::cell::Cell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
 
-use weir_block::{
-    Announcement, Completion, Landing, Operation, OperationKind, Request, Token, Volume,
-    VolumeError,
+use weir_block::{Completion, Landing, Operation, OperationKind, Request, Token, VolumeError};
+use weir_front::{
+    Account, Arrival, AtVolume, Charge, CommandKind, Commands, IoCounters, Lack, Run, Runs, Stage,
 };
 use weir_memory::{Pool, Segment, Segments, View, Views, copy_views, segments_len, views_len};
 use weir_nvme::command::{Connect, ConnectData, FabricsCommand};
@@ -19,17 +17,14 @@ use weir_nvme::opcode::FABRICS_OPCODE;
 use weir_nvme::sgl::TcpData;
 use weir_nvme::sqe::Fuse;
 use weir_nvme::{Cqe, Sqe, Status};
-use weir_reactor::{Instant, SharedSection};
+use weir_reactor::Instant;
 
 use super::controller::{AdminOutcome, AdminView, Controller};
 use super::error_log::Failure;
 use super::nvm::{DEALLOCATES_MAX, Space, Work, data_of};
 use super::status::{of_ana_state, of_volume_error};
 use crate::namespaces::{Attached, Namespaces};
-use weir_front::IoCounters;
-use weir_front::VolumeQueue;
-use weir_front::{Account, Charge, Lack};
-use weir_front::{Arrival, CommandKind, Course, Run, Runs, Stage};
+use crate::snapshot::Namespace;
 
 /// Index of a command's slot; TCP uses it as the transfer tag.
 pub(crate) type SlotIndex = u16;
@@ -175,12 +170,11 @@ impl Submitted {
     }
 }
 
-pub(super) struct Slot {
-    generation: u32,
+pub(crate) struct Slot {
+    pub(super) at: AtVolume<Namespace>,
     phase: Phase,
     sqe: Submitted,
     pub(super) work: Work,
-    pub(super) namespace: Option<Rc<Attached>>,
     incoming: Incoming,
     /// Bytes that the host sends.
     pub(super) length: u32,
@@ -190,34 +184,47 @@ pub(super) struct Slot {
     held: u32,
     /// Whether its data is in the queue's reserve.
     pub(super) reserve: bool,
-    pub(super) outstanding: u32,
     pub(super) status: Status,
     pub(super) result: u64,
     pub(super) partner: Option<SlotIndex>,
     /// Why the host may not do this any more, where the right to it was taken away while it ran: no further request of it begins.
     pub(super) revoked: Option<Status>,
-    course: Course,
+}
+
+impl weir_front::Slot for Slot {
+    type Export = Namespace;
+
+    #[inline]
+    fn at_volume(&self) -> &AtVolume<Namespace> {
+        &self.at
+    }
+
+    #[inline]
+    fn at_volume_mut(&mut self) -> &mut AtVolume<Namespace> {
+        &mut self.at
+    }
+
+    fn is_revoked(&self) -> bool {
+        self.revoked.is_some()
+    }
 }
 
 impl Slot {
     fn new() -> Self {
         Slot {
-            generation: 0,
+            at: AtVolume::default(),
             phase: Phase::Free,
             sqe: Submitted::default(),
             work: Work::None,
-            namespace: None,
             incoming: Incoming::None,
             length: 0,
             buffer: 0,
             held: 0,
             reserve: false,
-            outstanding: 0,
             status: Status::SUCCESS,
             result: 0,
             partner: None,
             revoked: None,
-            course: Course::default(),
         }
     }
 
@@ -226,9 +233,8 @@ impl Slot {
     fn clear(&mut self) {
         assert_ne!(self.phase, Phase::Free, "a slot is released once");
         self.phase = Phase::Free;
-        self.generation = self.generation.wrapping_add(1);
+        self.at.clear();
         self.work = Work::None;
-        self.namespace = None;
         self.partner = None;
         self.reserve = false;
         self.incoming = Incoming::None;
@@ -261,15 +267,9 @@ impl Slot {
     #[inline(always)]
     fn find_landing(&self) -> Option<Landing> {
         match self.work.space() {
-            Space::Volume { lba, blocks } => Some(self.queue().landing(lba, blocks)),
+            Space::Volume { lba, blocks } => Some(self.at.queue().landing(lba, blocks)),
             Space::None | Space::Buffer => None,
         }
-    }
-
-    /// The queue of its namespace's volume.
-    fn queue(&self) -> &Rc<VolumeQueue> {
-        let namespace = self.namespace.as_ref();
-        &namespace.expect("requests go to a namespace").queue
     }
 }
 
@@ -286,8 +286,7 @@ enum Fused {
 pub(crate) struct QueuePair {
     pub(crate) kind: QueueKind,
     qid: u16,
-    owner: u32,
-    slots: Vec<Slot>,
+    slots: Commands<Slot>,
     free: Vec<SlotIndex>,
     /// By the low bits of a CID: the slot of the latest command with such a CID. A power of two of them, as many as slots at least.
     by_cid: Vec<SlotIndex>,
@@ -302,7 +301,6 @@ pub(crate) struct QueuePair {
     runs: Runs,
     effects: VecDeque<Effect>,
     failures: Vec<Failure>,
-    to_pump: Vec<Rc<VolumeQueue>>,
     fused: Fused,
     reserve: Option<Segment>,
     reserve_out: bool,
@@ -322,12 +320,6 @@ pub(crate) struct QueuePair {
     is_stalled_for_bytes: bool,
     /// Something was granted since somebody last asked.
     was_granted: bool,
-    /// Requests on volumes that have not ended; shared with whoever cleans up after a panic.
-    running: Rc<Cell<u32>>,
-    /// There may be requests under way whose right was taken away.
-    has_revoked: bool,
-    /// The time that it was told last.
-    now: Instant,
 }
 
 impl QueuePair {
@@ -336,8 +328,7 @@ impl QueuePair {
         let mut queue = QueuePair {
             kind: QueueKind::Unconnected,
             qid: 0,
-            owner,
-            slots: Vec::new(),
+            slots: Commands::new(owner),
             free: Vec::new(),
             by_cid: Vec::new(),
             to_fetch: VecDeque::new(),
@@ -348,7 +339,6 @@ impl QueuePair {
             runs: Runs::default(),
             effects: VecDeque::new(),
             failures: Vec::new(),
-            to_pump: Vec::new(),
             fused: Fused::None,
             reserve: None,
             reserve_out: false,
@@ -362,9 +352,6 @@ impl QueuePair {
             lack: Lack::Own,
             is_stalled_for_bytes: false,
             was_granted: false,
-            running: Rc::default(),
-            has_revoked: false,
-            now: Instant::default(),
         };
         queue.set_slots(1);
         queue
@@ -426,14 +413,14 @@ impl QueuePair {
         matches!(self.kind, QueueKind::Admin(_)) && self.charge.is_full_of_others()
     }
 
-    /// Tells the time, by which commands' courses are measured from here on.
-    pub(crate) fn set_now(&mut self, now: Instant) {
-        self.now = now;
-    }
-
     /// The time that it was told last.
     pub(crate) fn now(&self) -> Instant {
-        self.now
+        self.slots.now()
+    }
+
+    /// Its commands, as far as volumes work for them.
+    pub(crate) fn commands(&mut self) -> &mut Commands<Slot> {
+        &mut self.slots
     }
 
     /// Answers of a queue of so many entries that wait to be sent at worst.
@@ -456,7 +443,7 @@ impl QueuePair {
 
     fn set_slots(&mut self, slots: usize) {
         let from = self.slots.len();
-        self.slots.resize_with(slots.max(from), Slot::new);
+        self.slots.resize_with(slots, Slot::new);
         self.free
             .extend((from..self.slots.len()).rev().map(|slot| slot as SlotIndex));
         self.by_cid.resize(self.slots.len().next_power_of_two(), 0);
@@ -548,19 +535,9 @@ impl QueuePair {
         self.in_flight() - events
     }
 
-    /// Whether requests on volumes have not ended.
-    pub(crate) fn is_running(&self) -> bool {
-        self.running.get() > 0
-    }
-
-    /// The same as a number.
-    pub(super) fn requests_running(&self) -> u32 {
-        self.running.get()
-    }
-
-    /// How many requests on volumes have not ended.
-    pub(crate) fn running(&self) -> Rc<Cell<u32>> {
-        Rc::clone(&self.running)
+    /// Number of requests on volumes that have not ended.
+    pub(crate) fn requests_running(&self) -> u32 {
+        self.slots.running()
     }
 
     /// Takes a command in. `payload` is where its data is, or the status that refuses its data pointer; `all_here`: the
@@ -601,7 +578,7 @@ impl QueuePair {
                 phase = Phase::InCapsule;
             }
         }
-        let (by_cid, now) = (self.index_by_cid(sqe.cid), self.now);
+        let (by_cid, now) = (self.index_by_cid(sqe.cid), self.now());
         self.by_cid[by_cid] = slot;
         let (_, entry) = self.take_slot(sqe);
         entry.phase = phase;
@@ -609,7 +586,7 @@ impl QueuePair {
             TcpData::Transport { length } => length,
             TcpData::None | TcpData::InCapsule { .. } => 0,
         };
-        entry.course.begin(arrival, sqe.nsid, now);
+        entry.at.course.begin(arrival, sqe.nsid, now);
         if self.fused != Fused::None || sqe.fuse != Fuse::Normal {
             self.settle_fused(sqe, Some(slot));
             if self.slots[usize::from(slot)].phase == Phase::Free {
@@ -726,7 +703,7 @@ impl QueuePair {
     fn forget_plan(&mut self, slot: SlotIndex) {
         let entry = &mut self.slots[usize::from(slot)];
         entry.work = Work::None;
-        entry.namespace = None;
+        entry.at.attached = None;
     }
 
     #[inline]
@@ -769,7 +746,7 @@ impl QueuePair {
         entry.status = Status::SUCCESS;
         entry.revoked = None;
         entry.result = 0;
-        entry.course.forget();
+        entry.at.course.forget();
         (slot, entry)
     }
 
@@ -797,7 +774,7 @@ impl QueuePair {
         // What other connections receive into must not be held for as long as a host likes: until the rest of the data
         // comes, or the second half of a fused pair; nor behind requests that the volume has not taken.
         let soon = all_here && !entry.work.is_fused();
-        if soon && matches!(landing, Some(Landing::Anywhere)) && !entry.queue().is_held_up() {
+        if soon && matches!(landing, Some(Landing::Anywhere)) && !entry.at.queue().is_held_up() {
             entry.incoming = Incoming::AsReceived(Views::new());
             return true;
         }
@@ -903,9 +880,10 @@ impl QueuePair {
 
     /// Has the data of a command asked for, whose landing is there.
     fn fetch(&mut self, slot: SlotIndex) {
+        let now = self.now();
         let entry = &mut self.slots[usize::from(slot)];
         entry.phase = Phase::ToFetch;
-        entry.course.spend(Stage::Queue, self.now);
+        entry.at.course.spend(Stage::Queue, now);
         self.to_fetch.push_back(slot);
     }
 
@@ -1050,8 +1028,9 @@ impl QueuePair {
     /// All the data of a command is in its landing.
     pub(crate) fn filled(&mut self, slot: SlotIndex, env: &Env<'_>) {
         self.count_fetched(slot);
+        let now = self.now();
         let entry = &mut self.slots[usize::from(slot)];
-        entry.course.spend(Stage::WireIn, self.now);
+        entry.at.course.spend(Stage::WireIn, now);
         match entry.phase {
             Phase::Abandoned => self.release(slot),
             Phase::InCapsule if !entry.status.is_success() => {
@@ -1096,7 +1075,7 @@ impl QueuePair {
     pub(crate) fn let_go(&mut self, env: &Env<'_>) {
         for index in 0..self.slots.len() {
             let entry = &self.slots[index];
-            let Some(namespace) = &entry.namespace else {
+            let Some(namespace) = &entry.at.attached else {
                 continue;
             };
             // Of a pair that waits for its volume, the other half runs for both.
@@ -1109,12 +1088,11 @@ impl QueuePair {
             }
         }
         let revoked = self.revoke(env.namespaces);
-        for request in self.withdraw(&revoked) {
+        for request in self.slots.withdraw(&revoked) {
             let Request { token, operation } = request;
-            let now = self.now;
-            self.slot(token.slot as SlotIndex)
-                .course
-                .spend(Stage::Queue, now);
+            let now = self.now();
+            let entry = self.slot(token.slot as SlotIndex);
+            entry.at.course.spend(Stage::Queue, now);
             let result = Err(VolumeError::Cancelled);
             self.completed(
                 Completion {
@@ -1125,42 +1103,26 @@ impl QueuePair {
                 env,
             );
         }
-        self.end_early(&revoked);
+        self.slots.end_early(&revoked);
     }
 
     /// Marks the commands that run and would be refused now. Those that were not marked before.
-    pub(crate) fn revoke(&mut self, namespaces: &Namespaces) -> Vec<SlotIndex> {
+    pub(crate) fn revoke(&mut self, namespaces: &Namespaces) -> Vec<usize> {
         let mut revoked = Vec::new();
         for (index, entry) in self.slots.iter_mut().enumerate() {
-            let Some(namespace) = &entry.namespace else {
+            let Some(namespace) = &entry.at.attached else {
                 continue;
             };
             let is_new = entry.phase == Phase::Running && entry.revoked.is_none();
             let now = namespaces.get(entry.sqe.nsid);
             if is_new && let Some(status) = refusal_now(&entry.work, namespace, now) {
                 entry.revoked = Some(status);
-                revoked.push(index as SlotIndex);
+                revoked.push(index);
             }
         }
-        self.has_revoked |= !revoked.is_empty();
-        revoked
-    }
-
-    /// Set while requests may be under way whose right was taken away.
-    #[inline]
-    pub(crate) fn has_revoked(&self) -> bool {
-        self.has_revoked
-    }
-
-    /// Number of requests under way whose right was taken away, by NSID.
-    pub(crate) fn revoked(&mut self) -> BTreeMap<u32, u64> {
-        let mut revoked = BTreeMap::new();
-        for entry in &self.slots {
-            if entry.revoked.is_some() && entry.outstanding > 0 {
-                *revoked.entry(entry.sqe.nsid).or_default() += u64::from(entry.outstanding);
-            }
+        if !revoked.is_empty() {
+            self.slots.note_revoked();
         }
-        self.has_revoked = !revoked.is_empty();
         revoked
     }
 
@@ -1175,7 +1137,7 @@ impl QueuePair {
             return self.fail_with_partner(slot, status);
         }
         let entry = &mut self.slots[usize::from(slot)];
-        entry.namespace = None;
+        entry.at.attached = None;
         if is_arriving(entry) {
             entry.status = status;
         }
@@ -1301,35 +1263,7 @@ impl QueuePair {
     /// As [`QueuePair::submit`]. Where the operation is made right before, it is made in its place.
     #[inline(always)]
     pub(super) fn submit_now(&mut self, slot: SlotIndex, kind: CommandKind, operation: Operation) {
-        let entry = &mut self.slots[usize::from(slot)];
-        entry.course.ask(kind);
-        entry.course.spend(Stage::Queue, self.now);
-        let token = Token {
-            owner: self.owner,
-            slot: u32::from(slot),
-            generation: entry.generation,
-        };
-        entry.outstanding += 1;
-        let queue = entry.queue();
-        queue.push(Request { token, operation });
-        // Only what was handed on has an end that can be waited for.
-        self.running.set(self.running.get() + 1);
-        pump_later(&mut self.to_pump, queue);
-    }
-
-    /// Hands what was added since to the volumes: one batch each.
-    #[inline]
-    pub(crate) fn pump(&mut self) {
-        if !self.to_pump.is_empty() {
-            self.pump_all();
-        }
-    }
-
-    fn pump_all(&mut self) {
-        for queue in &self.to_pump {
-            queue.pump(self.now);
-        }
-        self.to_pump.clear();
+        self.slots.submit(usize::from(slot), kind, operation);
     }
 
     /// Starts a command that is neither a read nor a write.
@@ -1469,134 +1403,22 @@ impl QueuePair {
     /// early, so that the command counts as not aborted.
     fn abort_running(&mut self, slot: SlotIndex) -> bool {
         let entry = &self.slots[usize::from(slot)];
-        if entry.outstanding != 1 {
+        if entry.at.outstanding() != 1 {
             return false;
         }
-        let token = self.token_of(slot);
-        let queue = Rc::clone(&entry.namespace.as_ref().expect("it has a request").queue);
-        let Some(request) = queue.cancel(token) else {
+        let Some(operation) = self.slots.cancel(usize::from(slot)) else {
             return false;
         };
-        let entry = &mut self.slots[usize::from(slot)];
-        entry.outstanding = 0;
-        entry.course.spend(Stage::Queue, self.now);
-        self.running.set(self.running.get() - 1);
-        if let Some(data) = data_of(request.operation) {
+        if let Some(data) = data_of(operation) {
             self.recover_reserve(slot, data);
         }
         self.finish(slot, Status::COMMAND_ABORT_REQUESTED);
         true
     }
 
-    /// A request is not on a volume any more: the slot of its command.
-    #[inline]
-    fn request_ended(&mut self, token: Token) -> SlotIndex {
-        match self.slots.get_mut(token.slot as usize) {
-            Some(entry) if entry.generation == token.generation && entry.outstanding > 0 => {
-                entry.outstanding -= 1;
-            }
-            _ => broken_by_volume(token),
-        }
-        self.running.set(self.running.get() - 1);
-        token.slot as SlotIndex
-    }
-
-    /// The connection is lost: takes back what no volume has yet, and asks the volumes to end the rest early, and to keep it apart from
-    /// what the host does next. Each of their queues that has still to do so holds `announcement`.
-    pub(crate) fn withdraw_all(&mut self, announcement: &Announcement) {
-        let all: Vec<_> = (0..self.slots.len() as SlotIndex).collect();
-        for request in self.withdraw(&all) {
-            self.request_ended(request.token);
-        }
-        self.end_early(&all);
-        for queue in self.queues_of(&all) {
-            queue.abandon(self.owner, announcement);
-        }
-    }
-
-    /// The volumes' queues to which requests of these slots went that have not ended.
-    fn queues_of(&self, slots: &[SlotIndex]) -> Vec<&Rc<VolumeQueue>> {
-        let mut queues: Vec<&Rc<VolumeQueue>> = Vec::new();
-        for &slot in slots {
-            let entry = &self.slots[usize::from(slot)];
-            if entry.outstanding == 0 {
-                continue;
-            }
-            let queue = &entry.namespace.as_ref().expect("it has a request").queue;
-            if !queues.iter().any(|other| Rc::ptr_eq(other, queue)) {
-                queues.push(queue);
-            }
-        }
-        queues
-    }
-
-    /// Takes back the requests of these slots, which are in order, that no volume has yet.
-    fn withdraw(&self, slots: &[SlotIndex]) -> Vec<Request> {
-        let has_requests = |slot: &&SlotIndex| self.slots[usize::from(**slot)].outstanding > 0;
-        let slots_of = slots.iter().filter(has_requests);
-        let tokens: Vec<_> = slots_of.map(|&slot| self.token_of(slot)).collect();
-        let mut withdrawn = Vec::new();
-        for queue in self.queues_of(slots) {
-            queue.withdraw(|token| tokens.binary_search(&token).is_ok(), &mut withdrawn);
-        }
-        withdrawn
-    }
-
-    /// Asks the volumes to end early what they have of these slots.
-    fn end_early(&self, slots: &[SlotIndex]) {
-        for &slot in slots {
-            let entry = &self.slots[usize::from(slot)];
-            for _ in 0..entry.outstanding {
-                let namespace = entry.namespace.as_ref().expect("it has a request");
-                namespace.queue.end_early(self.token_of(slot));
-            }
-        }
-    }
-
-    fn token_of(&self, slot: SlotIndex) -> Token {
-        Token {
-            owner: self.owner,
-            slot: u32::from(slot),
-            generation: self.slots[usize::from(slot)].generation,
-        }
-    }
-
-    /// Whether a request has not ended that went to this volume.
-    pub(crate) fn waits_for_volume(&self, volume: &Weak<dyn Volume>) -> bool {
-        let is_of = |namespace: &Rc<Attached>| {
-            std::ptr::addr_eq(volume.as_ptr(), Arc::as_ptr(&namespace.export.volume))
-        };
-        let mut slots = self.slots.iter();
-        slots.any(|slot| slot.outstanding > 0 && slot.namespace.as_ref().is_some_and(is_of))
-    }
-
-    /// A request ended after the connection was lost: no host is told. Where it was the last of its command, returns the command's
-    /// course, and its namespace.
-    pub(crate) fn discard(&mut self, completion: &Completion) -> Option<(Rc<Attached>, Run)> {
-        let slot = self.request_ended(completion.token);
-        let entry = &mut self.slots[usize::from(slot)];
-        let namespace = entry.namespace.as_ref()?;
-        if let Some(taken) = namespace.queue.taken_late(completion.token) {
-            entry.course.spend(Stage::Queue, taken);
-        }
-        entry.course.spend(Stage::Volume, self.now);
-        namespace.queue.pump(self.now);
-        (entry.outstanding == 0).then(|| (Rc::clone(namespace), Run::of(&entry.course)))
-    }
-
     /// A request ended.
     pub(crate) fn completed(&mut self, completion: Completion, env: &Env<'_>) {
-        let slot = self.request_ended(completion.token);
-        let entry = &mut self.slots[usize::from(slot)];
-        // What waits in the volume's queue for room can go on now.
-        let queue = &entry.namespace.as_ref().expect("it had a request").queue;
-        if let Some(taken) = queue.taken_late(completion.token) {
-            entry.course.spend(Stage::Queue, taken);
-        }
-        entry.course.spend(Stage::Volume, self.now);
-        if queue.is_waiting() {
-            pump_later(&mut self.to_pump, queue);
-        }
+        let slot = self.slots.completed(completion.token) as SlotIndex;
         self.completed_nvm(slot, completion, env);
     }
 
@@ -1639,7 +1461,11 @@ impl QueuePair {
             false if connected => FLOW_CONTROL_OFF,
             false => 0,
         };
-        assert_eq!(entry.outstanding, 0, "a command ends after its requests");
+        assert_eq!(
+            entry.at.outstanding(),
+            0,
+            "a command ends after its requests"
+        );
         let mut cqe = Cqe::new(entry.sqe.cid, head, status).with_result(entry.result);
         // Before its Connect there is no controller, and no log to tell more in.
         if !status.is_success() && !matches!(self.kind, QueueKind::Unconnected) {
@@ -1654,7 +1480,7 @@ impl QueuePair {
             data,
             data_bytes: bytes,
         });
-        self.runs.add(&entry.course);
+        self.runs.add(&entry.at.course);
         let held = std::mem::take(&mut entry.held);
         if held > bytes {
             self.charge.give_back(u64::from(held - bytes));
@@ -1676,7 +1502,7 @@ impl QueuePair {
         match entry.phase {
             Phase::Fetching => {
                 entry.phase = Phase::Abandoned;
-                entry.namespace = None;
+                entry.at.attached = None;
                 self.abandoned += 1;
                 // The host may never send it: only the reserve, which is the queue's own, waits for that.
                 if !entry.reserve {
@@ -1744,14 +1570,6 @@ fn refusal_now(work: &Work, before: &Attached, now: Option<&Rc<Attached>>) -> Op
     let protected = work.writes() && now.is_read_only();
     of_ana_state(now.export.ana_state)
         .or_else(|| protected.then(|| Status::NAMESPACE_IS_WRITE_PROTECTED.with_do_not_retry()))
-}
-
-/// A volume completed what it was not given, or twice. It is not this connection's alone, whose own requests may never end now.
-#[cold]
-#[inline(never)]
-pub(super) fn broken_by_volume(token: Token) -> ! {
-    let _shared = SharedSection::enter();
-    panic!("a volume completed {token:?}, which is no request that it has");
 }
 
 /// The work of a Fabrics command on a queue of this kind, and the bytes that it brings.
@@ -1834,14 +1652,6 @@ fn freeze(mut segments: Segments) -> Views {
         views.extend(segments.into_iter().map(Segment::freeze));
     }
     views
-}
-
-/// Has a volume's queue pumped with the others that are to be.
-#[inline]
-fn pump_later(to_pump: &mut Vec<Rc<VolumeQueue>>, queue: &Rc<VolumeQueue>) {
-    if !to_pump.iter().any(|other| Rc::ptr_eq(other, queue)) {
-        to_pump.push(Rc::clone(queue));
-    }
 }
 
 /// The status for a failed request, with a retry delay for hosts that know it.

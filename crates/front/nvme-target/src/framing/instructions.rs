@@ -93,7 +93,7 @@ impl Pure {
     fn turn(&mut self, input: &View) {
         let mut input = input.clone();
         self.now = self.now + Duration::from_micros(10);
-        self.queue.set_now(self.now);
+        self.queue.commands().set_now(self.now);
         let env = Env {
             namespaces: &self.namespaces,
             pool: &self.pool,
@@ -107,14 +107,14 @@ impl Pure {
             .framing
             .receive(&mut input, &mut self.queue, &env, &mut self.out);
         assert_eq!(progress.expect("good PDUs"), Received::Hungry);
-        self.queue.pump();
+        self.queue.commands().pump();
         loop {
             let request = self.requests.borrow_mut().pop_front();
             let Some(request) = request else { break };
             let completion = done(request, &self.data);
             self.queue.completed(completion, &env);
         }
-        self.queue.pump();
+        self.queue.commands().pump();
         self.framing
             .write(&mut self.queue, &self.pool, &mut self.out);
     }

@@ -217,7 +217,7 @@ impl Bench {
             self.with_env(|framing, queue, out, env| framing.receive(input, queue, env, out))?;
         while self.queue.next_effect().is_some() {}
         self.queue.failures().for_each(drop);
-        self.queue.pump();
+        self.queue.commands().pump();
         Ok(progress)
     }
 
@@ -321,7 +321,7 @@ impl Bench {
             operation: done(request.operation),
         };
         self.with_env(|_, queue, _, env| queue.completed(completion, env));
-        self.queue.pump();
+        self.queue.commands().pump();
         true
     }
 }
@@ -702,7 +702,7 @@ impl Bench {
             operation,
         };
         self.with_env(|_, queue, _, env| queue.completed(completion, env));
-        self.queue.pump();
+        self.queue.commands().pump();
     }
 }
 
@@ -841,7 +841,7 @@ fn leave(bench: &mut Bench) -> Vec<u8> {
         framing.send_began(queue);
         queue.charge().give_back(framing.send_ended(|_| {}));
     });
-    bench.queue.pump();
+    bench.queue.commands().pump();
     let sent = bench.out.slices().flatten().copied().collect();
     bench.out.clear();
     sent

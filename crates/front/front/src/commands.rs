@@ -1,0 +1,359 @@
+//! The commands of one connection, as far as volumes work for them.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+
+use weir_block::{Announcement, Completion, Operation, Request, Token, Volume};
+use weir_reactor::{Instant, SharedSection};
+
+use crate::latency::{CommandKind, Course, Run, Stage};
+use crate::volumes::{Attached, Export, VolumeQueue};
+
+/// What a command has to do with volumes. It is a part of the protocol's own slot.
+pub struct AtVolume<E> {
+    generation: u32,
+    outstanding: u32,
+    /// What its requests go to.
+    pub attached: Option<Rc<Attached<E>>>,
+    /// How its time was spent.
+    pub course: Course,
+}
+
+impl<E> Default for AtVolume<E> {
+    fn default() -> Self {
+        AtVolume {
+            generation: 0,
+            outstanding: 0,
+            attached: None,
+            course: Course::default(),
+        }
+    }
+}
+
+impl<E> AtVolume<E> {
+    /// Number of its requests that have not ended.
+    #[inline]
+    #[must_use]
+    pub fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    /// Ends the command; the slot's next one is another.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+        self.attached = None;
+    }
+
+    /// The queue of its volume.
+    ///
+    /// # Panics
+    /// When it has none.
+    #[inline]
+    #[must_use]
+    pub fn queue(&self) -> &Rc<VolumeQueue> {
+        let attached = self.attached.as_ref();
+        &attached.expect("requests go to an export").queue
+    }
+}
+
+/// A slot for one command of a protocol.
+pub trait Slot {
+    /// What its requests go to.
+    type Export: Export;
+
+    /// Its part that has to do with volumes.
+    fn at_volume(&self) -> &AtVolume<Self::Export>;
+
+    /// The same, to be changed.
+    fn at_volume_mut(&mut self) -> &mut AtVolume<Self::Export>;
+
+    /// Tells whether the right to its command was taken away while volumes work for it.
+    fn is_revoked(&self) -> bool;
+}
+
+/// The slots of one connection, and the requests that their commands have at volumes.
+pub struct Commands<T> {
+    slots: Vec<T>,
+    owner: u32,
+    /// Requests that have not ended; shared with whoever looks whether the connection is idle.
+    running: Rc<Cell<u32>>,
+    /// Queues that have requests to be submitted.
+    to_pump: Vec<Rc<VolumeQueue>>,
+    /// There may be requests under way whose right was taken away.
+    has_revoked: bool,
+    now: Instant,
+}
+
+impl<T> Deref for Commands<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        &self.slots
+    }
+}
+
+impl<T> DerefMut for Commands<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.slots
+    }
+}
+
+impl<T: Slot> Commands<T> {
+    /// No slots yet. `owner` names the connection in the tokens of its requests ([`crate::Entry::owner`]).
+    #[must_use]
+    pub fn new(owner: u32) -> Self {
+        Commands {
+            slots: Vec::new(),
+            owner,
+            running: Rc::default(),
+            to_pump: Vec::new(),
+            has_revoked: false,
+            now: Instant::default(),
+        }
+    }
+
+    /// Makes it as many slots, where there are fewer.
+    pub fn resize_with(&mut self, slots: usize, new: impl FnMut() -> T) {
+        let slots = slots.max(self.slots.len());
+        self.slots.resize_with(slots, new);
+    }
+
+    /// Tells the time, by which commands' courses are measured from here on.
+    #[inline]
+    pub fn set_now(&mut self, now: Instant) {
+        self.now = now;
+    }
+
+    /// The time that it was told last.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Number of requests on volumes that have not ended.
+    #[inline]
+    #[must_use]
+    pub fn running(&self) -> u32 {
+        self.running.get()
+    }
+
+    pub(crate) fn shared_running(&self) -> Rc<Cell<u32>> {
+        Rc::clone(&self.running)
+    }
+
+    fn token_of(&self, slot: usize) -> Token {
+        Token {
+            owner: self.owner,
+            slot: slot as u32,
+            generation: self.slots[slot].at_volume().generation,
+        }
+    }
+
+    /// Adds a request of a command to what goes to its volume.
+    #[inline(always)]
+    pub fn submit(&mut self, slot: usize, kind: CommandKind, operation: Operation) {
+        let at = self.slots[slot].at_volume_mut();
+        at.course.ask(kind);
+        at.course.spend(Stage::Queue, self.now);
+        let token = Token {
+            owner: self.owner,
+            slot: slot as u32,
+            generation: at.generation,
+        };
+        at.outstanding += 1;
+        let queue = at.queue();
+        queue.push(Request { token, operation });
+        // Only what was handed on has an end that can be waited for.
+        self.running.set(self.running.get() + 1);
+        pump_later(&mut self.to_pump, queue);
+    }
+
+    /// Hands what was added since to the volumes: one batch each.
+    #[inline]
+    pub fn pump(&mut self) {
+        if !self.to_pump.is_empty() {
+            self.pump_all();
+        }
+    }
+
+    fn pump_all(&mut self) {
+        for queue in &self.to_pump {
+            queue.pump(self.now);
+        }
+        self.to_pump.clear();
+    }
+
+    /// A request is not on a volume any more: the slot of its command.
+    #[inline]
+    pub fn ended(&mut self, token: Token) -> usize {
+        let slot = token.slot as usize;
+        match self.slots.get_mut(slot).map(T::at_volume_mut) {
+            Some(at) if at.generation == token.generation && at.outstanding > 0 => {
+                at.outstanding -= 1;
+            }
+            _ => broken_by_volume(token),
+        }
+        self.running.set(self.running.get() - 1);
+        slot
+    }
+
+    /// A request ended: the slot of its command.
+    #[inline]
+    pub fn completed(&mut self, token: Token) -> usize {
+        let slot = self.ended(token);
+        let at = self.slots[slot].at_volume_mut();
+        // What waits in the volume's queue for room can go on now.
+        let queue = &at.attached.as_ref().expect("it had a request").queue;
+        if let Some(taken) = queue.taken_late(token) {
+            at.course.spend(Stage::Queue, taken);
+        }
+        at.course.spend(Stage::Volume, self.now);
+        if queue.is_waiting() {
+            pump_later(&mut self.to_pump, queue);
+        }
+        slot
+    }
+
+    /// Takes back the one request of a command that the volume does not have yet, or wishes that it end early.
+    pub fn cancel(&mut self, slot: usize) -> Option<Operation> {
+        let token = self.token_of(slot);
+        let queue = Rc::clone(self.slots[slot].at_volume().queue());
+        let request = queue.cancel(token)?;
+        self.ended(token);
+        let now = self.now;
+        let at = self.slots[slot].at_volume_mut();
+        at.course.spend(Stage::Queue, now);
+        Some(request.operation)
+    }
+
+    /// Takes back the requests of these slots, which are in order, that no volume has yet: each is to be [ended](Commands::ended).
+    #[must_use]
+    pub fn withdraw(&self, slots: &[usize]) -> Vec<Request> {
+        let has_requests = |slot: &&usize| self.slots[**slot].at_volume().outstanding > 0;
+        let slots_of = slots.iter().filter(has_requests);
+        let tokens: Vec<_> = slots_of.map(|&slot| self.token_of(slot)).collect();
+        let mut withdrawn = Vec::new();
+        for queue in self.queues_of(slots) {
+            queue.withdraw(|token| tokens.binary_search(&token).is_ok(), &mut withdrawn);
+        }
+        withdrawn
+    }
+
+    /// Asks the volumes to end early what they have of these slots.
+    pub fn end_early(&self, slots: &[usize]) {
+        for &slot in slots {
+            let at = self.slots[slot].at_volume();
+            for _ in 0..at.outstanding {
+                at.queue().end_early(self.token_of(slot));
+            }
+        }
+    }
+
+    /// The volumes' queues to which requests of these slots went that have not ended.
+    fn queues_of(&self, slots: &[usize]) -> Vec<&Rc<VolumeQueue>> {
+        let mut queues: Vec<&Rc<VolumeQueue>> = Vec::new();
+        for &slot in slots {
+            let at = self.slots[slot].at_volume();
+            if at.outstanding == 0 {
+                continue;
+            }
+            let queue = at.queue();
+            if !queues.iter().any(|other| Rc::ptr_eq(other, queue)) {
+                queues.push(queue);
+            }
+        }
+        queues
+    }
+
+    /// The connection is lost: takes back what no volume has yet, and asks the volumes to end the rest early, and to keep it apart from
+    /// what the host does next. Each of their queues that has still to do so holds `announcement`.
+    pub(crate) fn withdraw_all(&mut self, announcement: &Announcement) {
+        let all: Vec<_> = (0..self.slots.len()).collect();
+        for request in self.withdraw(&all) {
+            self.ended(request.token);
+        }
+        self.end_early(&all);
+        for queue in self.queues_of(&all) {
+            queue.abandon(self.owner, announcement);
+        }
+    }
+
+    /// A request ended after the connection was lost: no host is told. Where it was the last of its command, returns the command's
+    /// course, and its export.
+    #[expect(clippy::type_complexity, reason = "it is a pair")]
+    pub(crate) fn discard(
+        &mut self,
+        completion: &Completion,
+    ) -> Option<(Rc<Attached<T::Export>>, Run)> {
+        let slot = self.ended(completion.token);
+        let now = self.now;
+        let at = self.slots[slot].at_volume_mut();
+        let attached = at.attached.as_ref()?;
+        if let Some(taken) = attached.queue.taken_late(completion.token) {
+            at.course.spend(Stage::Queue, taken);
+        }
+        at.course.spend(Stage::Volume, now);
+        attached.queue.pump(now);
+        (at.outstanding == 0).then(|| (Rc::clone(attached), Run::of(&at.course)))
+    }
+
+    /// Whether a request has not ended that went to this volume.
+    pub(crate) fn waits_for_volume(&self, volume: &Weak<dyn Volume>) -> bool {
+        let waits = |slot: &T| {
+            let at = slot.at_volume();
+            let attached = at.attached.as_ref().filter(|_| at.outstanding > 0);
+            attached.is_some_and(|attached| {
+                std::ptr::addr_eq(volume.as_ptr(), Arc::as_ptr(attached.export.volume()))
+            })
+        };
+        self.slots.iter().any(waits)
+    }
+
+    /// The right to some commands was taken away: [`Slot::is_revoked`] tells of which.
+    pub fn note_revoked(&mut self) {
+        self.has_revoked = true;
+    }
+
+    /// Number of requests under way whose right was taken away, by the number of the export; none: there were none and are none.
+    pub(crate) fn revoked(&mut self) -> Option<BTreeMap<u32, u64>> {
+        if !self.has_revoked {
+            return None;
+        }
+        let mut revoked = BTreeMap::new();
+        for slot in &self.slots {
+            let at = slot.at_volume();
+            if slot.is_revoked() && at.outstanding > 0 {
+                let number = at.course.export();
+                *revoked.entry(number).or_default() += u64::from(at.outstanding);
+            }
+        }
+        self.has_revoked = !revoked.is_empty();
+        Some(revoked)
+    }
+}
+
+/// Has a volume's queue pumped with the others that are to be.
+#[inline]
+fn pump_later(to_pump: &mut Vec<Rc<VolumeQueue>>, queue: &Rc<VolumeQueue>) {
+    if !to_pump.iter().any(|other| Rc::ptr_eq(other, queue)) {
+        to_pump.push(Rc::clone(queue));
+    }
+}
+
+/// A volume completed what it was not given, or twice. It is not this connection's alone, whose own requests may never end now.
+///
+/// # Panics
+/// Always: the process ends.
+#[cold]
+#[inline(never)]
+pub fn broken_by_volume(token: Token) -> ! {
+    let _shared = SharedSection::enter();
+    panic!("a volume completed {token:?}, which is no request that it has");
+}
