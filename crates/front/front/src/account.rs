@@ -7,6 +7,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::Waker;
 
+use weir_block::Landing;
+use weir_memory::{Pool, Segments, segments_len};
+
 /// Bytes of data in flight on one reactor: data that hosts are to send, answers that they have not taken, and what
 /// commands copy, or have a volume read, without sending it.
 #[derive(Debug)]
@@ -61,9 +64,9 @@ impl Account {
     }
 }
 
-/// The reason for which the first of a queue's waiting commands waits.
+/// The reason for which the first of a connection's waiting commands waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lack {
+pub(crate) enum Lack {
     /// That commands of its own queue end.
     Own,
     /// Room in the account of all connections of the reactor.
@@ -72,77 +75,144 @@ pub enum Lack {
     Buffer,
 }
 
-/// Data in flight of one queue, as part of what all of its reactor have: of commands, and of answers until their send has ended.
-/// The queue takes room; its connection gives back what has left.
+/// Data in flight of one connection, as part of what all of its reactor have: of commands, and of answers until their send has
+/// ended. Commands take room, and what has left is given back. It knows whose turn it is to take something that there is too little of,
+/// and what was lacking last.
 #[derive(Debug)]
-pub struct Charge {
+pub struct Room {
     account: Rc<Account>,
-    bytes: Cell<u64>,
+    bytes: u64,
     bytes_max: u64,
     /// Bytes that a command may have when it is alone, though there is no room.
     bytes_alone: u32,
+    may_take_buffers: bool,
+    may_take_bytes: bool,
+    lack: Lack,
+    was_granted: bool,
 }
 
-impl Charge {
+impl Room {
     /// Bounded by what all in `account` have, and by `bytes_max` for itself. `bytes_alone` it may have in any case, so that it goes
     /// on however much others have.
-    pub fn new(account: &Rc<Account>, bytes_max: u64, bytes_alone: u32) -> Rc<Self> {
-        Rc::new(Charge {
+    #[must_use]
+    pub fn new(account: &Rc<Account>, bytes_max: u64, bytes_alone: u32) -> Self {
+        Room {
             account: Rc::clone(account),
-            bytes: Cell::new(0),
+            bytes: 0,
             bytes_max,
             bytes_alone,
-        })
+            may_take_buffers: true,
+            may_take_bytes: true,
+            lack: Lack::Own,
+            was_granted: false,
+        }
     }
 
-    /// Takes bytes for a command, where there is room. `is_its_turn`: it may take room in the account.
+    /// Says whether it may take buffers, and room in the account, from now on: whether nobody waited for some before.
+    pub fn set_turns(&mut self, buffers: bool, bytes: bool) {
+        self.may_take_buffers = buffers;
+        self.may_take_bytes = bytes;
+    }
+
+    /// Takes bytes for a command, where there is room.
     #[inline]
-    pub fn take(&self, bytes: u64, is_its_turn: bool) -> Result<(), Lack> {
-        let own = self.bytes.get();
-        if own > 0 && own + bytes > self.bytes_max {
-            return Err(Lack::Own);
+    pub fn take(&mut self, bytes: u64) -> bool {
+        if self.bytes > 0 && self.bytes + bytes > self.bytes_max {
+            self.lack = Lack::Own;
+            return false;
         }
-        if !(is_its_turn && self.account.take(bytes)) {
-            if own > 0 || bytes > u64::from(self.bytes_alone) {
-                return Err(Lack::Account);
+        if !(self.may_take_bytes && self.account.take(bytes)) {
+            if self.bytes > 0 || bytes > u64::from(self.bytes_alone) {
+                self.lack = Lack::Account;
+                return false;
             }
             self.account.add(bytes);
         }
-        self.bytes.set(own + bytes);
-        Ok(())
+        self.bytes += bytes;
+        true
     }
 
     /// Takes bytes that are there already, room or not.
-    pub fn add(&self, bytes: u64) {
-        self.bytes.set(self.bytes.get() + bytes);
+    pub fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
         self.account.add(bytes);
     }
 
     /// Gives back what was taken.
     #[inline]
-    pub fn give_back(&self, bytes: u64) {
-        let own = self.bytes.get();
-        debug_assert!(bytes <= own, "what is given back was taken");
-        self.bytes.set(own.saturating_sub(bytes));
+    pub fn give_back(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.bytes, "what is given back was taken");
+        self.bytes = self.bytes.saturating_sub(bytes);
         self.account.give_back(bytes);
     }
 
+    /// Tells whether it may take buffers now; if not, that is what it lacks.
+    #[inline]
+    pub fn may_take_buffers(&mut self) -> bool {
+        if !self.may_take_buffers {
+            self.lack = Lack::Buffer;
+        }
+        self.may_take_buffers
+    }
+
+    /// A place for so many bytes: the one that their volume wishes, else in the pool. None: there is none now.
+    ///
+    /// # Panics
+    /// When the volume's is not as long.
+    #[inline(always)]
+    pub fn place(&mut self, landing: Landing, bytes: usize, pool: &Pool) -> Option<Segments> {
+        match landing {
+            // Most often the volume has no wish.
+            Landing::Anywhere => {
+                if let Ok(segment) = pool.segment(bytes) {
+                    let mut segments = Segments::new();
+                    segments.push(segment);
+                    return Some(segments);
+                }
+            }
+            Landing::Ready(segments) => {
+                let length = segments_len(&segments);
+                assert_eq!(length, bytes, "a landing is as long as its range");
+                return Some(segments);
+            }
+            Landing::Wait => {}
+        }
+        self.lack = Lack::Buffer;
+        None
+    }
+
+    /// A command that waited, or one whose data comes with it, had what it lacked.
+    #[inline]
+    pub fn grant(&mut self) {
+        self.was_granted = true;
+    }
+
+    /// Tells whether one had since the last call.
+    pub(crate) fn take_grant(&mut self) -> bool {
+        std::mem::take(&mut self.was_granted)
+    }
+
+    /// What was lacking last.
+    pub(crate) fn lack(&self) -> Lack {
+        self.lack
+    }
+
     /// Tells whether there is no room for another byte beside what it has.
+    #[must_use]
     pub fn is_full(&self) -> bool {
-        let own = self.bytes.get();
-        own > 0 && (own >= self.bytes_max || self.account.is_full())
+        self.bytes > 0 && (self.bytes >= self.bytes_max || self.account.is_full())
     }
 
     /// Tells whether that is so because of what others have, who wake nobody when they give it back.
+    #[must_use]
     pub fn is_full_of_others(&self) -> bool {
-        let own = self.bytes.get();
-        own > 0 && own < self.bytes_max && self.account.is_full()
+        self.bytes > 0 && self.bytes < self.bytes_max && self.account.is_full()
     }
 }
 
-impl Drop for Charge {
+impl Drop for Room {
     fn drop(&mut self) {
-        self.account.give_back(self.bytes.get());
+        self.account.give_back(self.bytes);
     }
 }
 

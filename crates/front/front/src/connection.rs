@@ -383,6 +383,7 @@ impl<S: Session> Connection<S> {
         self.session.commands().set_now(now);
         let (hub, id) = (&self.line.shard.hub, self.line.entry.handle.id);
         self.session
+            .room()
             .set_turns(hub.turns.is_turn_of(id), hub.account_turns.is_turn_of(id));
         let mut worked = self.take_messages(context)?;
         if self.line.entry.seen.get() != self.shard().generation() {
@@ -566,6 +567,8 @@ impl<S: Session> Connection<S> {
     /// Waits among the others for what the reactor has too little of, or no longer.
     fn take_turns(&mut self, context: &Context<'_>) {
         let wants = self.session.wants(self.blocked);
+        let room = self.session.room();
+        let (lack, had_its_turn) = (wants.waits.then(|| room.lack()), room.take_grant());
         let (shard, id) = (&*self.line.shard, self.line.entry.handle.id);
         let hub = &shard.hub;
         if !wants.look_again {
@@ -576,10 +579,10 @@ impl<S: Session> Connection<S> {
         // Who has come to the front for buffers keeps that place while it waits for room in the account, but not the other way
         // round: those who lack no buffers are not to wait for them.
         let for_buffers = wants.is_starved
-            || wants.lack == Some(Lack::Buffer)
-            || wants.lack == Some(Lack::Account) && self.waits_for_buffers;
-        let for_bytes = wants.lack == Some(Lack::Account);
-        if wants.had_its_turn {
+            || lack == Some(Lack::Buffer)
+            || lack == Some(Lack::Account) && self.waits_for_buffers;
+        let for_bytes = lack == Some(Lack::Account);
+        if had_its_turn {
             // That was its turn: whoever wants all that there is has it no longer than others wait.
             hub.leave_turns(id);
             (self.waits_for_buffers, self.waits_for_bytes) = (false, false);
@@ -603,7 +606,7 @@ impl<S: Session> Connection<S> {
             hub.tell_of_waits(shard.index, shard.counters.buffer_waits.get());
         }
         (self.waits_for_buffers, self.waits_for_bytes) = (for_buffers, for_bytes);
-        let for_itself = wants.lack == Some(Lack::Own);
+        let for_itself = lack == Some(Lack::Own);
         if for_itself && !self.waits_for_itself {
             shard.counters.own_waits.add(1);
         }

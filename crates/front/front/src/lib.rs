@@ -32,7 +32,7 @@ mod watch;
 mod watches;
 
 pub use accept::ListenAt;
-pub use account::{Account, Charge, Lack};
+pub use account::{Account, Room};
 pub use commands::{AtVolume, Commands, Slot, broken_by_volume};
 pub use connection::{REACTOR_BYTES_MAX, connection_bytes_max};
 pub use counters::{ConnectionCounters, ConnectionCounts, Counter, IoCounters, IoTotals};

@@ -8,7 +8,7 @@ use weir_block::{Announcement, Completion, Completions};
 use weir_memory::{Gather, Segment, View};
 use weir_reactor::{Amount, Instant};
 
-use crate::account::Lack;
+use crate::account::Room;
 use crate::commands::{Commands, Slot};
 use crate::protocol::Protocol;
 use crate::shard::Line;
@@ -70,10 +70,8 @@ pub struct Wants {
     pub look_again: bool,
     /// Its input is blocked for want of a buffer.
     pub is_starved: bool,
-    /// For which reason the first of its commands waits.
-    pub lack: Option<Lack>,
-    /// It took something that others wait for.
-    pub had_its_turn: bool,
+    /// A command waits for room, or for a buffer.
+    pub waits: bool,
 }
 
 /// One connection of a protocol.
@@ -104,8 +102,8 @@ pub trait Session: Sized + 'static {
     /// Its commands, as far as volumes work for them.
     fn commands(&mut self) -> &mut Commands<Self::Slot>;
 
-    /// Says whether it may take buffers of the pool, and room in the reactor's account, until the next round.
-    fn set_turns(&mut self, buffers: bool, bytes: bool);
+    /// Its data in flight.
+    fn room(&mut self) -> &mut Room;
 
     /// Takes a message of the protocol.
     ///

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use weir_block::{Announcement, Completion, Completions};
 use weir_front::{
-    Awaited, Charge, Commands, End, Handle, IoCounters, IoTotals, Line, Progress, Protocol,
-    Session, Shard, Wants,
+    Awaited, Commands, End, Handle, IoCounters, IoTotals, Line, Progress, Protocol, Room, Session,
+    Shard, Wants,
 };
 use weir_memory::{Gather, Segment, View};
 use weir_nvme::command::{Connect, ConnectData, ConnectResponse};
@@ -210,8 +210,6 @@ pub(crate) struct NvmeSession {
     scene: Scene,
     framing: Framing,
     queue: QueuePair,
-    /// Data in flight of its queue.
-    charge: Rc<Charge>,
     connect: Option<(SlotIndex, Connect, Box<ConnectData>)>,
     moving: Option<(usize, Granted)>,
     /// Where the segment goes back to that is received into.
@@ -265,8 +263,8 @@ impl Session for NvmeSession {
         self.queue.commands()
     }
 
-    fn set_turns(&mut self, buffers: bool, bytes: bool) {
-        self.queue.set_turns(buffers, bytes);
+    fn room(&mut self) -> &mut Room {
+        self.queue.room()
     }
 
     fn message(&mut self, message: Message) -> Result<(), End> {
@@ -424,8 +422,7 @@ impl Session for NvmeSession {
             look_again,
             // A command for which there is no slot waits for its own queue, which is nobody else's affair.
             is_starved: is_starved && self.queue.has_room() && !self.queue.is_stalled_for_bytes(),
-            lack: self.queue.lack(),
-            had_its_turn: self.queue.take_grant(),
+            waits: self.queue.lacks_something(),
         }
     }
 
@@ -466,7 +463,7 @@ impl Session for NvmeSession {
             let attached = namespaces.get(run.export());
             line.record(run, attached.map(|attached| &**attached), now);
         });
-        self.charge.give_back(bytes);
+        self.queue.room().give_back(bytes);
     }
 
     fn unsent_bytes(&self) -> u64 {
@@ -566,7 +563,6 @@ impl NvmeSession {
         queue.bound_bytes(account, u64::from(bytes_max), config.in_capsule_bytes);
         NvmeSession {
             framing,
-            charge: Rc::clone(queue.charge()),
             queue,
             scene: Scene {
                 line,

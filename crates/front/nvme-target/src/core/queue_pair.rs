@@ -9,9 +9,9 @@ use std::rc::Rc;
 
 use weir_block::{Completion, Landing, Operation, OperationKind, Request, Token, VolumeError};
 use weir_front::{
-    Account, Arrival, AtVolume, Charge, CommandKind, Commands, IoCounters, Lack, Run, Runs, Stage,
+    Account, Arrival, AtVolume, CommandKind, Commands, IoCounters, Room, Run, Runs, Stage,
 };
-use weir_memory::{Pool, Segment, Segments, View, Views, copy_views, segments_len, views_len};
+use weir_memory::{Pool, Segment, Segments, View, Views, copy_views, views_len};
 use weir_nvme::command::{Connect, ConnectData, FabricsCommand};
 use weir_nvme::opcode::FABRICS_OPCODE;
 use weir_nvme::sgl::TcpData;
@@ -102,7 +102,7 @@ pub(crate) struct Answer {
     pub(crate) cqe: Cqe,
     /// Data for the host, before the entry.
     pub(crate) data: Views,
-    /// Bytes of `data`. They are in the queue's [`Charge`] until they have left.
+    /// Bytes of `data`. They are in the queue's [`Room`] until they have left.
     pub(crate) data_bytes: u32,
 }
 
@@ -240,29 +240,6 @@ impl Slot {
         self.incoming = Incoming::None;
     }
 
-    /// Finds a buffer for all the data that it brings, where there is one now: in the landing that its volume wishes, else in the
-    /// reactor's pool.
-    #[inline(always)]
-    fn find_buffer(&mut self, landing: Landing, env: &Env<'_>) -> bool {
-        self.incoming = match landing {
-            // Most often the volume has no wish.
-            Landing::Anywhere => match env.pool.segment(self.length as usize) {
-                Ok(segment) => Incoming::Landing(list_of(segment)),
-                Err(_) => return false,
-            },
-            Landing::Ready(segments) => {
-                assert_eq!(
-                    segments_len(&segments),
-                    self.length as usize,
-                    "a landing is as long as its range"
-                );
-                Incoming::Landing(segments)
-            }
-            Landing::Wait => return false,
-        };
-        true
-    }
-
     /// The place in which its volume wishes the data to be received. Data that is not for a volume is received into the pool.
     #[inline(always)]
     fn find_landing(&self) -> Option<Landing> {
@@ -310,16 +287,8 @@ pub(crate) struct QueuePair {
     head: u32,
     flow_control: bool,
     /// Its data in flight: of commands, and of answers until their send has ended.
-    charge: Rc<Charge>,
-    /// Whether it may take buffers: nobody waited for some before.
-    may_take_buffers: bool,
-    /// The same for room in the account.
-    may_take_bytes: bool,
-    /// What it lacked when it last waited.
-    lack: Lack,
+    room: Room,
     is_stalled_for_bytes: bool,
-    /// Something was granted since somebody last asked.
-    was_granted: bool,
 }
 
 impl QueuePair {
@@ -346,41 +315,26 @@ impl QueuePair {
             entries: 1,
             head: 0,
             flow_control: false,
-            charge: Charge::new(&Account::new(u64::MAX), u64::MAX, 0),
-            may_take_buffers: true,
-            may_take_bytes: true,
-            lack: Lack::Own,
+            room: Room::new(&Account::new(u64::MAX), u64::MAX, 0),
             is_stalled_for_bytes: false,
-            was_granted: false,
         };
         queue.set_slots(1);
         queue
     }
 
-    /// Bounds its data in flight from now on, before there is any; see [`Charge::new`].
+    /// Bounds its data in flight from now on, before there is any; see [`Room::new`].
     pub(crate) fn bound_bytes(&mut self, account: &Rc<Account>, bytes_max: u64, bytes_alone: u32) {
-        self.charge = Charge::new(account, bytes_max, bytes_alone);
+        self.room = Room::new(account, bytes_max, bytes_alone);
     }
 
     /// Its data in flight. Who sends its answers gives back their bytes when they have left.
-    pub(crate) fn charge(&self) -> &Rc<Charge> {
-        &self.charge
+    pub(crate) fn room(&mut self) -> &mut Room {
+        &mut self.room
     }
 
-    /// Whether it may take buffers, and room in the account, from now on.
-    pub(crate) fn set_turns(&mut self, buffers: bool, bytes: bool) {
-        self.may_take_buffers = buffers;
-        self.may_take_bytes = bytes;
-    }
-
-    /// Whether a command that waited, or one with data in its capsule, had what it lacked since the last call.
-    pub(crate) fn take_grant(&mut self) -> bool {
-        std::mem::take(&mut self.was_granted)
-    }
-
-    /// What commands wait for, where some do.
-    pub(crate) fn lack(&self) -> Option<Lack> {
-        (self.waits_for_buffer() || self.is_stalled_for_bytes).then_some(self.lack)
+    /// Tells whether commands wait for room, or for a buffer.
+    pub(crate) fn lacks_something(&self) -> bool {
+        self.waits_for_buffer() || self.is_stalled_for_bytes
     }
 
     /// Tells whether a command with data in its capsule, offered again and again, lacks room and no buffer.
@@ -393,24 +347,17 @@ impl QueuePair {
         self.is_stalled_for_bytes = false;
     }
 
-    /// Takes bytes for a command, where there is room.
-    #[inline]
-    fn take_bytes(&mut self, bytes: u64) -> bool {
-        let taken = self.charge.take(bytes, self.may_take_bytes);
-        taken.map_err(|lack| self.lack = lack).is_ok()
-    }
-
     /// Whether answers that were not sent are so long that an admin command, whose answer's length is not known before, may
     /// not be taken in. (Commands of I/O queues wait in their slots.)
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        matches!(self.kind, QueueKind::Admin(_)) && self.charge.is_full()
+        matches!(self.kind, QueueKind::Admin(_)) && self.room.is_full()
     }
 
     /// Tells whether that is so because of what other queues have.
     #[inline]
     pub(crate) fn is_full_of_others(&self) -> bool {
-        matches!(self.kind, QueueKind::Admin(_)) && self.charge.is_full_of_others()
+        matches!(self.kind, QueueKind::Admin(_)) && self.room.is_full_of_others()
     }
 
     /// The time that it was told last.
@@ -664,14 +611,11 @@ impl QueuePair {
             Work::Read { .. } => entry.buffer,
             _ => entry.verify_step_bytes(env),
         };
-        match self.charge.take(u64::from(bytes), self.may_take_bytes) {
-            Ok(()) => entry.held = bytes,
-            Err(lack) => {
-                self.lack = lack;
-                return false;
-            }
+        let taken = self.room.take(u64::from(bytes));
+        if taken {
+            entry.held = bytes;
         }
-        true
+        taken
     }
 
     /// Reads a command into its slot, which is not taken yet: what it does, and what it needs. Or the status that refuses it.
@@ -753,7 +697,7 @@ impl QueuePair {
     /// Finds room for the data in a capsule, or none: it is offered again.
     fn make_room(&mut self, slot: SlotIndex, all_here: bool, env: &Env<'_>) -> bool {
         let beside = self.slots[usize::from(slot)].work.copy_step_bytes(env);
-        self.is_stalled_for_bytes = beside > 0 && !self.take_bytes(u64::from(beside));
+        self.is_stalled_for_bytes = beside > 0 && !self.room.take(u64::from(beside));
         if self.is_stalled_for_bytes {
             return false;
         }
@@ -762,7 +706,7 @@ impl QueuePair {
             if found {
                 self.slots[usize::from(slot)].held = beside;
             } else {
-                self.charge.give_back(u64::from(beside));
+                self.room.give_back(u64::from(beside));
             }
         }
         found
@@ -778,9 +722,13 @@ impl QueuePair {
             entry.incoming = Incoming::AsReceived(Views::new());
             return true;
         }
-        if self.may_take_buffers && entry.find_buffer(landing.unwrap_or(Landing::Anywhere), env) {
-            self.was_granted = true;
-            return true;
+        if self.room.may_take_buffers() {
+            let landing = landing.unwrap_or(Landing::Anywhere);
+            if let Some(place) = self.room.place(landing, entry.length as usize, env.pool) {
+                entry.incoming = Incoming::Landing(place);
+                self.room.grant();
+                return true;
+            }
         }
         // There is none, or others wait: it has its reserve.
         self.take_reserve(slot)
@@ -795,30 +743,29 @@ impl QueuePair {
     /// a fused pair are asked for together, for each of them could have what the other, or another pair's, waits for.
     #[inline(always)]
     fn take_buffers(&mut self, slots: &[SlotIndex], env: &Env<'_>) -> bool {
-        if !self.may_take_buffers {
-            self.lack = Lack::Buffer;
+        if !self.room.may_take_buffers() {
             return false;
         }
         let first = &self.slots[usize::from(slots[0])];
         let length = first.length;
         let held = length + first.work.copy_step_bytes(env);
         let bytes = slots.len() as u64 * u64::from(held);
-        if !self.take_bytes(bytes) {
+        if !self.room.take(bytes) {
             return false;
         }
         for &slot in slots {
             let entry = &mut self.slots[usize::from(slot)];
             assert_eq!(entry.length, length, "halves of a pair are of one range");
             let landing = entry.find_landing().unwrap_or(Landing::Anywhere);
-            if !entry.find_buffer(landing, env) {
-                self.lack = Lack::Buffer;
-                self.charge.give_back(bytes);
+            let Some(place) = self.room.place(landing, length as usize, env.pool) else {
+                self.room.give_back(bytes);
                 for &slot in slots {
                     let entry = &mut self.slots[usize::from(slot)];
                     (entry.incoming, entry.held) = (Incoming::None, 0);
                 }
                 return false;
-            }
+            };
+            entry.incoming = Incoming::Landing(place);
             entry.held = held;
         }
         true
@@ -930,7 +877,7 @@ impl QueuePair {
                 self.waiting_for_buffer.rotate_right(1);
                 return;
             }
-            self.was_granted = true;
+            self.room.grant();
         }
     }
 
@@ -1483,10 +1430,10 @@ impl QueuePair {
         self.runs.add(&entry.at.course);
         let held = std::mem::take(&mut entry.held);
         if held > bytes {
-            self.charge.give_back(u64::from(held - bytes));
+            self.room.give_back(u64::from(held - bytes));
         } else if held < bytes {
             // Of an admin queue, which takes no command while it is full.
-            self.charge.add(u64::from(bytes - held));
+            self.room.add(u64::from(bytes - held));
         }
         if entry.phase == Phase::Running && !entry.reserve {
             entry.clear();

@@ -125,7 +125,7 @@ impl Pure {
         let sent = self
             .framing
             .send_ended(|run| self.latency.record(run, self.now));
-        self.queue.charge().give_back(sent);
+        self.queue.room().give_back(sent);
         let length = self.out.len();
         self.out.clear();
         length

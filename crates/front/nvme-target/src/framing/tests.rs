@@ -717,7 +717,7 @@ fn an_aborted_copy_leaves_nothing_of_a_volumes_as_the_reserve() {
     let used = |bench: &Bench| bench.pool.usage().used_bytes;
     let before = used(&bench);
     // Others have their turn at buffers: its list is received into the reserve.
-    bench.queue.set_turns(false, true);
+    bench.queue.room().set_turns(false, true);
     let mut input = bench.received(&copy_capsule(1));
     bench.round(&mut input).expect("a good host");
     assert_eq!(used(&bench), before, "the reserve");
@@ -839,7 +839,7 @@ fn leave(bench: &mut Bench) -> Vec<u8> {
         queue.retry_buffers(env);
         framing.write(queue, env.pool, out);
         framing.send_began(queue);
-        queue.charge().give_back(framing.send_ended(|_| {}));
+        queue.room().give_back(framing.send_ended(|_| {}));
     });
     bench.queue.commands().pump();
     let sent = bench.out.slices().flatten().copied().collect();
@@ -1029,7 +1029,7 @@ fn what_has_not_left_is_not_awaited() {
         .expect("a good host");
     assert_eq!(looked(&mut bench), None, "they are on their way");
     let left = bench.framing.send_ended(|_| {});
-    bench.queue.charge().give_back(left);
+    bench.queue.room().give_back(left);
     let two = Awaited {
         oldest: 1,
         held: 2 * 4096,
