@@ -9,13 +9,14 @@ use std::sync::{Arc, Weak};
 use weir_block::{Announcement, Completion, Operation, Request, Token, Volume};
 use weir_reactor::{Instant, SharedSection};
 
-use crate::latency::{CommandKind, Course, Run, Stage};
+use crate::latency::{CommandKind, Course, Run, Runs, Stage};
 use crate::volumes::{Attached, Export, VolumeQueue};
 
 /// What a command has to do with volumes. It is a part of the protocol's own slot.
 pub struct AtVolume<E> {
     generation: u32,
     outstanding: u32,
+    is_revoked: bool,
     /// What its requests go to.
     pub attached: Option<Rc<Attached<E>>>,
     /// How its time was spent.
@@ -27,6 +28,7 @@ impl<E> Default for AtVolume<E> {
         AtVolume {
             generation: 0,
             outstanding: 0,
+            is_revoked: false,
             attached: None,
             course: Course::default(),
         }
@@ -45,7 +47,15 @@ impl<E> AtVolume<E> {
     #[inline]
     pub fn clear(&mut self) {
         self.generation = self.generation.wrapping_add(1);
+        self.is_revoked = false;
         self.attached = None;
+    }
+
+    /// Tells whether the right to it was [taken away](Commands::revoke).
+    #[inline]
+    #[must_use]
+    pub fn is_revoked(&self) -> bool {
+        self.is_revoked
     }
 
     /// The queue of its volume.
@@ -70,9 +80,13 @@ pub trait Slot {
 
     /// The same, to be changed.
     fn at_volume_mut(&mut self) -> &mut AtVolume<Self::Export>;
+}
 
-    /// Tells whether the right to its command was taken away while volumes work for it.
-    fn is_revoked(&self) -> bool;
+/// Answers that leave together: bytes of their data, and their commands' courses.
+#[derive(Default)]
+struct Answered {
+    bytes: u64,
+    runs: Runs,
 }
 
 /// The slots of one connection, and the requests that their commands have at volumes.
@@ -85,6 +99,10 @@ pub struct Commands<T> {
     to_pump: Vec<Rc<VolumeQueue>>,
     /// There may be requests under way whose right was taken away.
     has_revoked: bool,
+    /// Since the last send began.
+    answered: Answered,
+    /// In the send that is under way.
+    leaving: Answered,
     now: Instant,
 }
 
@@ -114,6 +132,8 @@ impl<T: Slot> Commands<T> {
             running: Rc::default(),
             to_pump: Vec::new(),
             has_revoked: false,
+            answered: Answered::default(),
+            leaving: Answered::default(),
             now: Instant::default(),
         }
     }
@@ -221,6 +241,48 @@ impl<T: Slot> Commands<T> {
         slot
     }
 
+    /// A command has its answer, which is to be written before the next send: with so many bytes of data, which are in the
+    /// [`crate::Room`] until it has left.
+    #[inline]
+    pub fn answered(&mut self, slot: usize, bytes: u32) {
+        self.answered.bytes += u64::from(bytes);
+        self.answered.runs.add(&self.slots[slot].at_volume().course);
+    }
+
+    /// All that was answered is being sent.
+    #[inline]
+    pub fn send_began(&mut self) {
+        debug_assert!(self.leaving.runs.is_empty(), "one send at a time");
+        std::mem::swap(&mut self.answered, &mut self.leaving);
+    }
+
+    /// Ends a send: returns the bytes of the answers' data, and the courses of their commands, whose memory is to be
+    /// [kept](Commands::keep_runs).
+    #[inline]
+    #[must_use]
+    pub fn send_ended(&mut self) -> (u64, Runs) {
+        let Answered { bytes, runs } = std::mem::take(&mut self.leaving);
+        (bytes, runs)
+    }
+
+    /// Gives courses back that were drained, for the next send.
+    #[inline]
+    pub fn keep_runs(&mut self, runs: Runs) {
+        self.leaving.runs = runs;
+    }
+
+    /// Bytes of answers' data that have not left.
+    #[must_use]
+    pub fn unsent_bytes(&self) -> u64 {
+        self.answered.bytes + self.leaving.bytes
+    }
+
+    /// Takes out the courses of the commands whose answers have not left, and never will.
+    pub(crate) fn take_unsent(&mut self) -> [Runs; 2] {
+        let of = |answered: &mut Answered| std::mem::take(&mut answered.runs);
+        [of(&mut self.leaving), of(&mut self.answered)]
+    }
+
     /// Takes back the one request of a command that the volume does not have yet, or wishes that it end early.
     pub fn cancel(&mut self, slot: usize) -> Option<Operation> {
         let token = self.token_of(slot);
@@ -316,9 +378,10 @@ impl<T: Slot> Commands<T> {
         self.slots.iter().any(waits)
     }
 
-    /// The right to some commands was taken away: [`Slot::is_revoked`] tells of which.
-    pub fn note_revoked(&mut self) {
+    /// The right to a command was taken away while volumes work for it.
+    pub fn revoke(&mut self, slot: usize) {
         self.has_revoked = true;
+        self.slots[slot].at_volume_mut().is_revoked = true;
     }
 
     /// Number of requests under way whose right was taken away, by the number of the export; none: there were none and are none.
@@ -329,7 +392,7 @@ impl<T: Slot> Commands<T> {
         let mut revoked = BTreeMap::new();
         for slot in &self.slots {
             let at = slot.at_volume();
-            if slot.is_revoked() && at.outstanding > 0 {
+            if at.is_revoked && at.outstanding > 0 {
                 let number = at.course.export();
                 *revoked.entry(number).or_default() += u64::from(at.outstanding);
             }

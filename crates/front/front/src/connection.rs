@@ -680,7 +680,7 @@ impl<S: Session> Connection<S> {
             is_held_up: self.blocked || !self.session.takes_input(),
             was_held_up: std::mem::take(&mut self.was_blocked),
             sending: stream.is_sending().then_some(self.sends),
-            unsent: self.session.unsent_bytes(),
+            unsent: self.session.commands().unsent_bytes(),
             ..Standing::default()
         };
         if !standing.is_held_up {
@@ -706,8 +706,7 @@ impl<S: Session> Connection<S> {
             && let Poll::Ready((result, mut gather)) = stream.poll_sent(context)
         {
             result?;
-            let now = self.now();
-            self.session.send_ended(now);
+            self.sent();
             worked = true;
             if gather.slice_count() > PIECES_KEPT {
                 gather = Gather::new();
@@ -729,10 +728,25 @@ impl<S: Session> Connection<S> {
         Ok(worked)
     }
 
+    /// A send ended, and with it the commands whose answers it was.
+    fn sent(&mut self) {
+        let now = self.now();
+        self.session.send_ended();
+        let (bytes, mut runs) = self.session.commands().send_ended();
+        runs.drain(|run| {
+            let attached = self.session.attached(run.export());
+            self.line
+                .record(run, attached.map(|attached| &**attached), now);
+        });
+        self.session.commands().keep_runs(runs);
+        self.session.room().give_back(bytes);
+    }
+
     fn start_send(&mut self, gather: Gather) {
         self.sends += 1;
         self.watch_progress();
         self.session.send_began();
+        self.session.commands().send_began();
         let bytes = gather.len() as u64;
         let Line { shard, entry } = &self.line;
         shard.counters.bytes_sent.add(bytes);
@@ -812,6 +826,13 @@ impl<S: Session> Connection<S> {
         let announcement = self.session.announce_end();
         self.session.commands().withdraw_all(&announcement);
         drop(announcement);
+        for mut runs in self.session.commands().take_unsent() {
+            runs.drain(|run| {
+                if let Some(attached) = self.session.attached(run.export()) {
+                    self.line.shard.record_lost(attached, run);
+                }
+            });
+        }
         self.session.give_up();
         self.note_revoked();
         // Its last completions may have made room for requests of others, which nobody else would submit.

@@ -43,7 +43,7 @@ pub use latency::{Arrival, CommandKind, Course, Histogram, Latency, Run, Runs, S
 pub use limits::Limits;
 pub use parts::Parts;
 pub use protocol::Protocol;
-pub use session::{End, Progress, Session, Wants};
+pub use session::{End, ExportOf, Progress, Session, Wants};
 pub use shard::{ExportKey, Line, Shard};
 pub use shared::Shared;
 pub use volumes::{Attached, Export, VolumeQueue};

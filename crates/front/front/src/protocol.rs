@@ -28,8 +28,12 @@ pub trait Protocol: Sized + 'static {
     fn exports(snapshot: &Self::Snapshot) -> impl Iterator<Item = (&Self::Group, &[Self::Export])>;
 
     /// A message came to a connection that reads none any more: whoever waits for an answer has it.
-    fn decline(message: Self::Message);
+    fn decline(message: Self::Message) {
+        drop(message);
+    }
 
     /// Volumes have left commands unanswered: hosts that wait to come in are told why they cannot.
-    fn look_again(shared: &Self::Shared);
+    fn look_again(shared: &Self::Shared) {
+        let _ = shared;
+    }
 }

@@ -1,17 +1,19 @@
 //! What a protocol does with one connection: bytes in, requests out, completions in, bytes out.
 
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::{Announcement, Completion, Completions};
 use weir_memory::{Gather, Segment, View};
-use weir_reactor::{Amount, Instant};
+use weir_reactor::Amount;
 
 use crate::account::Room;
 use crate::commands::{Commands, Slot};
 use crate::protocol::Protocol;
 use crate::shard::Line;
+use crate::volumes::Attached;
 use crate::watch::{Awaited, Stall};
 
 /// Why a connection ended.
@@ -74,6 +76,9 @@ pub struct Wants {
     pub waits: bool,
 }
 
+/// What commands of a session go to.
+pub type ExportOf<S> = Rc<Attached<<<S as Session>::Protocol as Protocol>::Export>>;
+
 /// One connection of a protocol.
 ///
 /// Each time that the connection's task runs it works in rounds. A round is: messages, completions, what was
@@ -97,7 +102,9 @@ pub trait Session: Sized + 'static {
     fn moved_in(line: Line<Self::Protocol>, moving: Self::Moving, out: &mut Gather) -> Self;
 
     /// A session on its way to another reactor is lost: that reactor stopped.
-    fn lost_on_the_way(shared: &<Self::Protocol as Protocol>::Shared, moving: Self::Moving);
+    fn lost_on_the_way(shared: &<Self::Protocol as Protocol>::Shared, moving: Self::Moving) {
+        let _ = (shared, moving);
+    }
 
     /// Its commands, as far as volumes work for them.
     fn commands(&mut self) -> &mut Commands<Self::Slot>;
@@ -111,8 +118,8 @@ pub trait Session: Sized + 'static {
     /// The connection's end.
     fn message(&mut self, message: <Self::Protocol as Protocol>::Message) -> Result<(), End>;
 
-    /// Takes over what its host may see now: what it may not do any more does not begin, and of what is under way of that
-    /// [`Slot::is_revoked`] tells.
+    /// Takes over what its host may see now: what it may not do any more does not begin, and what is under way of that is
+    /// [revoked](Commands::revoke).
     ///
     /// # Errors
     /// The reason for which the connection ends, when its host may not have it any more.
@@ -161,7 +168,7 @@ pub trait Session: Sized + 'static {
 
     /// Tells whether it takes more input. Not while it waits to be let in, or to be moved.
     fn takes_input(&self) -> bool {
-        true
+        self.moves_to().is_none()
     }
 
     /// A segment into which input is to be received without a copy, and from which byte of it on; it comes back by
@@ -182,13 +189,13 @@ pub trait Session: Sized + 'static {
     }
 
     /// What was written is being sent.
-    fn send_began(&mut self);
+    fn send_began(&mut self) {}
 
-    /// The send ended: what it held for that it gives back, and the commands are [recorded](Line::record).
-    fn send_ended(&mut self, now: Instant);
+    /// The send ended.
+    fn send_ended(&mut self) {}
 
-    /// Bytes of data that are to leave, with the send that is under way or after it.
-    fn unsent_bytes(&self) -> u64;
+    /// The export of this number that its host sees.
+    fn attached(&self, number: u32) -> Option<&ExportOf<Self>>;
 
     /// The number of the message that has come in part, if one has.
     fn arriving(&self) -> Option<u64> {
@@ -230,13 +237,13 @@ pub trait Session: Sized + 'static {
         Arc::new(())
     }
 
-    /// Lets go of all that it holds but what volumes have. Its [`Session::commands`] that volumes do not have yet were taken back.
-    fn give_up(&mut self);
+    /// Lets go of what it holds but what volumes have. Its [`Session::commands`] that volumes do not have yet were taken back.
+    fn give_up(&mut self) {}
 
-    /// Marks the commands that run and that its host may not have run any more ([`Slot::is_revoked`]); also when it
+    /// Marks the commands that run and that its host may not have run any more ([`Commands::revoke`]); also when it
     /// [serves no more](Session::announce_end).
     fn revoke(&mut self);
 
     /// Nothing of it is under way any more.
-    fn ended(&mut self);
+    fn ended(&mut self) {}
 }

@@ -16,7 +16,7 @@ use weir_reactor::{Amount, Instant};
 use crate::config::{ADMIN_IN_CAPSULE_BYTES, TargetConfig};
 use crate::core::{Answer, Env, Next, QueuePair, SlotIndex, Stalled};
 use weir_front::Awaited;
-use weir_front::{Arrival, Run, Runs};
+use weir_front::{Arrival, Run};
 
 /// Where fields are in an H2CData header (NVMe/TCP Transport 1.0c, section 3.6.2.8).
 mod field {
@@ -111,14 +111,6 @@ pub(crate) struct DigestErrors {
     pub(crate) data: u64,
 }
 
-/// Answers that leave together.
-#[derive(Clone, Copy, Default)]
-struct Written {
-    answers: usize,
-    /// Bytes of their data.
-    bytes: u64,
-}
-
 /// Both directions of one connection.
 pub(crate) struct Framing {
     reader: Reader,
@@ -143,11 +135,10 @@ pub(crate) struct Framing {
     max_h2c_data: u32,
     max_c2h_data: u32,
     success_flag: bool,
-    /// The answers that were written since the last send began.
-    written: Written,
-    /// The answers in the send that is under way, and the courses of their commands.
-    sending: Written,
-    runs: Runs,
+    /// Answers that were written since the last send began.
+    written: usize,
+    /// Answers in the send that is under way.
+    sending: usize,
     /// Space in which a header is put together.
     header: [u8; HEADER_SIZE_MAX],
     pub(crate) digest_errors: DigestErrors,
@@ -173,9 +164,8 @@ impl Framing {
             max_h2c_data: config.mdts_bytes,
             max_c2h_data: config.max_c2h_data,
             success_flag: false,
-            written: Written::default(),
-            sending: Written::default(),
-            runs: Runs::default(),
+            written: 0,
+            sending: 0,
             header: [0; HEADER_SIZE_MAX],
             digest_errors: DigestErrors::default(),
         }
@@ -209,31 +199,20 @@ impl Framing {
             0,
             "answers are written before a send"
         );
-        debug_assert!(self.runs.is_empty(), "one send at a time");
         self.sending = std::mem::take(&mut self.written);
         self.asked_sending = self.asked;
-        if !queue.runs().is_empty() {
-            std::mem::swap(queue.runs(), &mut self.runs);
-        }
     }
 
-    /// Ends a send: yields the courses of the commands whose answers have left, and returns the bytes of their data.
-    pub(crate) fn send_ended(&mut self, each: impl FnMut(&Run)) -> u64 {
+    /// The send ended.
+    pub(crate) fn send_ended(&mut self) {
         self.asked_sent = self.asked_sending;
-        self.runs.drain(each);
-        std::mem::take(&mut self.sending).bytes
-    }
-
-    /// Ends the connection's record: yields the courses of the commands of `queue` whose answers have not left.
-    pub(crate) fn give_up(&mut self, queue: &mut QueuePair, mut each: impl FnMut(&Run)) {
-        self.runs.drain(&mut each);
-        queue.runs().drain(each);
+        self.sending = 0;
     }
 
     /// Whether so many answers wait to be sent that no command is taken until the host has read some. A host within its queue
     /// depth does not get here.
     pub(crate) fn is_backlogged(&self, queue: &QueuePair) -> bool {
-        let answers = self.written.answers + self.sending.answers + queue.answers_ready();
+        let answers = self.written + self.sending + queue.answers_ready();
         answers >= queue.answers_max() || queue.is_full()
     }
 
@@ -319,11 +298,6 @@ impl Framing {
         let begins = matches!(self.reader.wanted(), Wanted::Header(_)) && header.len() < length;
         let number = self.pdus + u64::from(begins);
         self.reader.is_inside_pdu().then_some(number)
-    }
-
-    /// Bytes of data that were written and have not left.
-    pub(crate) fn unsent_bytes(&self) -> u64 {
-        self.sending.bytes + self.written.bytes
     }
 
     /// What the host was asked for and still owes: of the R2Ts that have left, for others it cannot know of.
@@ -473,7 +447,7 @@ impl Framing {
             Err(Stalled) if queue.is_fetching() && queue.requests_running() == 0 => {
                 // Nothing that could make room ends before data that lies behind this command in the stream.
                 let cqe = queue.refuse_without_slot(&capsule.sqe, Status::COMMAND_INTERRUPTED);
-                self.written.answers += 1;
+                self.written += 1;
                 self.write_response(&cqe, out);
             }
             Err(Stalled) => {
@@ -606,13 +580,12 @@ impl Framing {
 
     #[inline]
     fn write_answer(&mut self, answer: &mut Answer, pool: &Pool, out: &mut Gather) {
-        self.written.answers += 1;
+        self.written += 1;
         let cqe = &answer.cqe;
         let has_data = answer.data_bytes > 0;
         let success =
             has_data && self.success_flag && cqe.status == Status::SUCCESS && cqe.result == 0;
         if has_data {
-            self.written.bytes += u64::from(answer.data_bytes);
             let data = &mut answer.data;
             self.write_data(cqe.cid, data, answer.data_bytes, success, out);
             if data.spilled() {

@@ -12,7 +12,7 @@ use weir_front::{
 use weir_memory::{Gather, Segment, View};
 use weir_nvme::command::{Connect, ConnectData, ConnectResponse};
 use weir_nvme::{Cqe, Nqn, Status};
-use weir_reactor::{Amount, Instant};
+use weir_reactor::Amount;
 
 use crate::config::TargetConfig;
 use crate::core::{
@@ -21,7 +21,7 @@ use crate::core::{
     check_connect_data, check_connect_fields, flow_control_off,
 };
 use crate::framing::{DirectReturn, Framing, Received};
-use crate::namespaces::Namespaces;
+use crate::namespaces::{Attached, Namespaces};
 use crate::registry::{LostQueue, Message, QueueGrant, Registry, Shared};
 use crate::snapshot::{Namespace, Snapshot, Subsystem};
 use crate::subsystems::{SubsystemCounters, Subsystems};
@@ -454,20 +454,12 @@ impl Session for NvmeSession {
         self.framing.send_began(&mut self.queue);
     }
 
-    /// A send ended, and with it the commands whose answers it was. The core has done with them since it gave their answers.
-    fn send_ended(&mut self, now: Instant) {
-        let Scene {
-            line, namespaces, ..
-        } = &self.scene;
-        let bytes = self.framing.send_ended(|run| {
-            let attached = namespaces.get(run.export());
-            line.record(run, attached.map(|attached| &**attached), now);
-        });
-        self.queue.room().give_back(bytes);
+    fn send_ended(&mut self) {
+        self.framing.send_ended();
     }
 
-    fn unsent_bytes(&self) -> u64 {
-        self.framing.unsent_bytes()
+    fn attached(&self, nsid: u32) -> Option<&Rc<Attached>> {
+        self.scene.namespaces.get(nsid)
     }
 
     fn arriving(&self) -> Option<u64> {
@@ -529,14 +521,6 @@ impl Session for NvmeSession {
     }
 
     fn give_up(&mut self) {
-        let Scene {
-            line, namespaces, ..
-        } = &self.scene;
-        self.framing.give_up(&mut self.queue, |run| {
-            if let Some(attached) = namespaces.get(run.export()) {
-                line.shard.record_lost(attached, run);
-            }
-        });
         self.scene.namespaces = Namespaces::default();
     }
 

@@ -8,9 +8,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use weir_block::{Completion, Landing, Operation, OperationKind, Request, Token, VolumeError};
-use weir_front::{
-    Account, Arrival, AtVolume, CommandKind, Commands, IoCounters, Room, Run, Runs, Stage,
-};
+use weir_front::{Account, Arrival, AtVolume, CommandKind, Commands, IoCounters, Room, Run, Stage};
 use weir_memory::{Pool, Segment, Segments, View, Views, copy_views, views_len};
 use weir_nvme::command::{Connect, ConnectData, FabricsCommand};
 use weir_nvme::opcode::FABRICS_OPCODE;
@@ -203,10 +201,6 @@ impl weir_front::Slot for Slot {
     fn at_volume_mut(&mut self) -> &mut AtVolume<Namespace> {
         &mut self.at
     }
-
-    fn is_revoked(&self) -> bool {
-        self.revoked.is_some()
-    }
 }
 
 impl Slot {
@@ -274,8 +268,6 @@ pub(crate) struct QueuePair {
     /// Those of them that were answered already: their hosts may never send it.
     abandoned: u32,
     answers: Vec<Answer>,
-    /// Courses of the commands that were answered since the last send.
-    runs: Runs,
     effects: VecDeque<Effect>,
     failures: Vec<Failure>,
     fused: Fused,
@@ -305,7 +297,6 @@ impl QueuePair {
             fetching: 0,
             abandoned: 0,
             answers: Vec::new(),
-            runs: Runs::default(),
             effects: VecDeque::new(),
             failures: Vec::new(),
             fused: Fused::None,
@@ -435,11 +426,6 @@ impl QueuePair {
     /// Answers that are ready to be sent, in order. Who writes them takes them out.
     pub(crate) fn answers(&mut self) -> &mut Vec<Answer> {
         &mut self.answers
-    }
-
-    /// Courses of the commands that were answered. Who sends the answers takes them out.
-    pub(crate) fn runs(&mut self) -> &mut Runs {
-        &mut self.runs
     }
 
     /// Tells whether there are answers, or data to ask for.
@@ -1067,8 +1053,8 @@ impl QueuePair {
                 revoked.push(index);
             }
         }
-        if !revoked.is_empty() {
-            self.slots.note_revoked();
+        for &slot in &revoked {
+            self.slots.revoke(slot);
         }
         revoked
     }
@@ -1427,7 +1413,8 @@ impl QueuePair {
             data,
             data_bytes: bytes,
         });
-        self.runs.add(&entry.at.course);
+        self.slots.answered(usize::from(slot), bytes);
+        let entry = &mut self.slots[usize::from(slot)];
         let held = std::mem::take(&mut entry.held);
         if held > bytes {
             self.room.give_back(u64::from(held - bytes));

@@ -122,9 +122,11 @@ impl Pure {
     /// A send that ends at once; how many bytes were sent.
     fn send(&mut self) -> usize {
         self.framing.send_began(&mut self.queue);
-        let sent = self
-            .framing
-            .send_ended(|run| self.latency.record(run, self.now));
+        self.queue.commands().send_began();
+        self.framing.send_ended();
+        let (sent, mut runs) = self.queue.commands().send_ended();
+        runs.drain(|run| self.latency.record(run, self.now));
+        self.queue.commands().keep_runs(runs);
         self.queue.room().give_back(sent);
         let length = self.out.len();
         self.out.clear();

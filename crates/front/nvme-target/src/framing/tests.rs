@@ -839,7 +839,10 @@ fn leave(bench: &mut Bench) -> Vec<u8> {
         queue.retry_buffers(env);
         framing.write(queue, env.pool, out);
         framing.send_began(queue);
-        queue.room().give_back(framing.send_ended(|_| {}));
+        queue.commands().send_began();
+        framing.send_ended();
+        let (left, _) = queue.commands().send_ended();
+        queue.room().give_back(left);
     });
     bench.queue.commands().pump();
     let sent = bench.out.slices().flatten().copied().collect();
@@ -1024,11 +1027,13 @@ fn what_has_not_left_is_not_awaited() {
     }
     assert_eq!(looked(&mut bench), None);
     bench.framing.send_began(&mut bench.queue);
+    bench.queue.commands().send_began();
     bench
         .feed(&by_request(NvmCommand::Write, 3, 8))
         .expect("a good host");
     assert_eq!(looked(&mut bench), None, "they are on their way");
-    let left = bench.framing.send_ended(|_| {});
+    bench.framing.send_ended();
+    let (left, _) = bench.queue.commands().send_ended();
     bench.queue.room().give_back(left);
     let two = Awaited {
         oldest: 1,
