@@ -266,7 +266,7 @@ async fn live<S: Session>(line: Line<S::Protocol>, connection: Rc<RefCell<Connec
     poll_fn(|context| connection.borrow_mut().poll_run_out(context)).await;
     drop(mailbox);
     shard.hub.router.remove(entry.owner);
-    shard.connections.borrow_mut().remove(&entry.handle.id);
+    shard.forget(entry);
     if !moved {
         connection.borrow_mut().session.ended();
         line.leave_half_open();

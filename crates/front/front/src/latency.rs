@@ -329,6 +329,17 @@ pub struct Arrival {
     pub whole: Instant,
 }
 
+impl Arrival {
+    /// All of it came at once.
+    #[must_use]
+    pub fn at(now: Instant) -> Self {
+        Arrival {
+            first: now,
+            whole: now,
+        }
+    }
+}
+
 impl Course {
     /// As `==`, for courses of one kind: without a branch for each part.
     #[inline]

@@ -116,7 +116,10 @@ pub trait Session: Sized + 'static {
     ///
     /// # Errors
     /// The connection's end.
-    fn message(&mut self, message: <Self::Protocol as Protocol>::Message) -> Result<(), End>;
+    fn message(&mut self, message: <Self::Protocol as Protocol>::Message) -> Result<(), End> {
+        drop(message);
+        Ok(())
+    }
 
     /// Takes over what its host may see now: what it may not do any more does not begin, and what is under way of that is
     /// [revoked](Commands::revoke).

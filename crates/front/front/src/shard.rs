@@ -160,6 +160,18 @@ impl<P: Protocol> Shard<P> {
         all
     }
 
+    /// A connection is here no more, or under another entry: it was moved to the reactor that it was on.
+    pub(crate) fn forget(&self, entry: &Rc<Entry<P>>) {
+        let mut connections = self.connections.borrow_mut();
+        let id = entry.handle.id;
+        if connections
+            .get(&id)
+            .is_some_and(|now| Rc::ptr_eq(now, entry))
+        {
+            connections.remove(&id);
+        }
+    }
+
     /// Sends a message to every connection here.
     pub(crate) fn tell_all(&self, message: impl Fn() -> Message<P::Message>) {
         for entry in self.connections.borrow().values() {

@@ -1,0 +1,4 @@
+//! Integration tests of weir-front.
+
+mod lines;
+mod runtime;
