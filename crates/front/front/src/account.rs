@@ -217,31 +217,32 @@ impl Drop for Room {
 }
 
 /// Connections that wait for something of which their reactor has no more, in order. While one waits no other takes any: else
-/// one whose commands take whatever comes back would have it all for good.
+/// one whose commands take whatever comes back would have it all for good. Each is known by its number among the users of the volume
+/// queues ([`crate::Entry::owner`]).
 #[derive(Default)]
 pub(crate) struct Turns {
-    waiting: RefCell<VecDeque<(u64, Waker)>>,
+    waiting: RefCell<VecDeque<(u32, Waker)>>,
 }
 
 impl Turns {
-    /// Whether connection `id` may take some.
+    /// Whether connection `owner` may take some.
     #[inline]
-    pub(crate) fn is_turn_of(&self, id: u64) -> bool {
+    pub(crate) fn is_turn_of(&self, owner: u32) -> bool {
         let waiting = self.waiting.borrow();
-        waiting.front().is_none_or(|(first, _)| *first == id)
+        waiting.front().is_none_or(|(first, _)| *first == owner)
     }
 
-    /// Has connection `id`, which does not wait yet, wait behind the others.
-    pub(crate) fn wait(&self, id: u64, waker: &Waker) {
+    /// Has connection `owner`, which does not wait yet, wait behind the others.
+    pub(crate) fn wait(&self, owner: u32, waker: &Waker) {
         let mut waiting = self.waiting.borrow_mut();
-        debug_assert!(waiting.iter().all(|(other, _)| *other != id));
-        waiting.push_back((id, waker.clone()));
+        debug_assert!(waiting.iter().all(|(other, _)| *other != owner));
+        waiting.push_back((owner, waker.clone()));
     }
 
-    /// Connection `id` waits no longer; the next one has its turn.
-    pub(crate) fn leave(&self, id: u64) {
+    /// Connection `owner` waits no longer; the next one has its turn.
+    pub(crate) fn leave(&self, owner: u32) {
         let mut waiting = self.waiting.borrow_mut();
-        let Some(index) = waiting.iter().position(|(other, _)| *other == id) else {
+        let Some(index) = waiting.iter().position(|(other, _)| *other == owner) else {
             return;
         };
         waiting.remove(index);
@@ -252,11 +253,11 @@ impl Turns {
         }
     }
 
-    /// Something may have come back: whose turn it is looks, unless that is connection `id` itself.
+    /// Something may have come back: whose turn it is looks, unless that is connection `owner` itself.
     #[inline]
-    pub(crate) fn look(&self, id: u64) {
+    pub(crate) fn look(&self, owner: u32) {
         if let Some((first, waker)) = self.waiting.borrow().front()
-            && *first != id
+            && *first != owner
         {
             waker.wake_by_ref();
         }

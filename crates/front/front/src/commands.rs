@@ -44,8 +44,12 @@ impl<E> AtVolume<E> {
     }
 
     /// Ends the command; the slot's next one is another.
+    ///
+    /// # Panics
+    /// When requests of it have not ended.
     #[inline]
     pub fn clear(&mut self) {
+        assert_eq!(self.outstanding, 0, "a command ends after its requests");
         self.generation = self.generation.wrapping_add(1);
         self.is_revoked = false;
         self.attached = None;
@@ -349,7 +353,6 @@ impl<T: Slot> Commands<T> {
 
     /// A request ended after the connection was lost: no host is told. Where it was the last of its command, returns the command's
     /// course, and its export.
-    #[expect(clippy::type_complexity, reason = "it is a pair")]
     pub(crate) fn discard(
         &mut self,
         completion: &Completion,

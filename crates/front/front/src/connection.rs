@@ -262,7 +262,7 @@ async fn live<S: Session>(line: Line<S::Protocol>, connection: Rc<RefCell<Connec
         connection.input = View::empty();
         connection.kept.set(0);
     }
-    shard.hub.leave_turns(entry.handle.id);
+    shard.hub.leave_turns(entry.owner);
     poll_fn(|context| connection.borrow_mut().poll_run_out(context)).await;
     drop(mailbox);
     shard.hub.router.remove(entry.owner);
@@ -381,10 +381,11 @@ impl<S: Session> Connection<S> {
     fn round(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
         let now = self.now();
         self.session.commands().set_now(now);
-        let (hub, id) = (&self.line.shard.hub, self.line.entry.handle.id);
-        self.session
-            .room()
-            .set_turns(hub.turns.is_turn_of(id), hub.account_turns.is_turn_of(id));
+        let (hub, owner) = (&self.line.shard.hub, self.line.entry.owner);
+        self.session.room().set_turns(
+            hub.turns.is_turn_of(owner),
+            hub.account_turns.is_turn_of(owner),
+        );
         let mut worked = self.take_messages(context)?;
         if self.line.entry.seen.get() != self.shard().generation() {
             self.renew().map_err(End::Told)?;
@@ -394,7 +395,7 @@ impl<S: Session> Connection<S> {
         self.process_input()?;
         self.act()?;
         worked |= self.after_commands(context);
-        self.poll_timers(context)?;
+        worked |= self.poll_timers(context)?;
         worked |= self.send(context)?;
         self.start_receiving();
         Ok(worked)
@@ -421,7 +422,9 @@ impl<S: Session> Connection<S> {
             self.session.revoke();
             self.note_revoked();
         }
-        decline::<S::Protocol>(message);
+        if let Message::Own(message) = message {
+            self.session.late_message(message);
+        }
     }
 
     fn take_messages(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
@@ -533,14 +536,14 @@ impl<S: Session> Connection<S> {
         if self.is_new && self.line.entry.half_open.get().is_none() {
             self.is_new = false;
             self.timer.clear();
-            self.set_options();
         }
+        self.set_options();
         Ok(())
     }
 
     /// Gives the socket the options that the session wants.
     fn set_options(&self) {
-        if let Some(options) = self.line.entry.options.take()
+        if let Some(options) = self.line.entry.take_options()
             && let Some(stream) = &self.stream
             && let Err(error) = stream.set_options(&options)
         {
@@ -558,7 +561,9 @@ impl<S: Session> Connection<S> {
         self.note_revoked();
         self.session.settle();
         self.line.entry.in_flight.set(self.session.in_flight());
-        self.follow_keep_alive();
+        if !self.is_new {
+            self.follow_keep_alive();
+        }
         self.session.write(&mut self.out);
         self.take_turns(context);
         worked
@@ -569,7 +574,7 @@ impl<S: Session> Connection<S> {
         let wants = self.session.wants(self.blocked);
         let room = self.session.room();
         let (lack, had_its_turn) = (wants.waits.then(|| room.lack()), room.take_grant());
-        let (shard, id) = (&*self.line.shard, self.line.entry.handle.id);
+        let (shard, owner) = (&*self.line.shard, self.line.entry.owner);
         let hub = &shard.hub;
         if !wants.look_again {
             self.retry.clear();
@@ -584,7 +589,7 @@ impl<S: Session> Connection<S> {
         let for_bytes = lack == Some(Lack::Account);
         if had_its_turn {
             // That was its turn: whoever wants all that there is has it no longer than others wait.
-            hub.leave_turns(id);
+            hub.leave_turns(owner);
             (self.waits_for_buffers, self.waits_for_bytes) = (false, false);
         }
         let begins = (
@@ -592,18 +597,18 @@ impl<S: Session> Connection<S> {
             for_bytes && !self.waits_for_bytes,
         );
         if begins.0 {
-            hub.turns.wait(id, context.waker());
+            hub.turns.wait(owner, context.waker());
         } else if !for_buffers && self.waits_for_buffers {
-            hub.turns.leave(id);
+            hub.turns.leave(owner);
         }
         if begins.1 {
-            hub.account_turns.wait(id, context.waker());
+            hub.account_turns.wait(owner, context.waker());
         } else if !for_bytes && self.waits_for_bytes {
-            hub.account_turns.leave(id);
+            hub.account_turns.leave(owner);
         }
         if begins != (false, false) {
             shard.counters.buffer_waits.add(1);
-            hub.tell_of_waits(shard.index, shard.counters.buffer_waits.get());
+            hub.count_wait(shard.index);
         }
         (self.waits_for_buffers, self.waits_for_bytes) = (for_buffers, for_bytes);
         let for_itself = lack == Some(Lack::Own);
@@ -613,8 +618,8 @@ impl<S: Session> Connection<S> {
         self.waits_for_itself = for_itself;
         shard.counters.bytes_in_flight.set(hub.account.used());
         // What came back here is another's whose turn it is.
-        hub.turns.look(id);
-        hub.account_turns.look(id);
+        hub.turns.look(owner);
+        hub.account_turns.look(owner);
     }
 
     /// Lets the host be silent for as long as the session says.
@@ -629,7 +634,9 @@ impl<S: Session> Connection<S> {
         }
     }
 
-    fn poll_timers(&mut self, context: &mut Context<'_>) -> Result<(), End> {
+    /// Looks at what is due; whether there may be more to do.
+    fn poll_timers(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+        let mut worked = false;
         while self.timer.poll_elapsed(context).is_ready() {
             let Some(timeout) = self.granted_keep_alive else {
                 return Err(End::Handshake(S::HANDSHAKE_TIMEOUT));
@@ -639,6 +646,7 @@ impl<S: Session> Connection<S> {
             }
             let deadline = self.now() + timeout;
             self.timer.set(deadline);
+            worked = true;
         }
         if self.retry.poll_elapsed(context).is_ready() {
             context.waker().wake_by_ref();
@@ -651,7 +659,7 @@ impl<S: Session> Connection<S> {
         if std::mem::take(&mut self.progress_is_new) {
             let _ = self.progress.poll_elapsed(context);
         }
-        Ok(())
+        Ok(worked)
     }
 
     /// Has the host's progress looked at from now on, until it has nothing to do.
@@ -784,8 +792,11 @@ impl<S: Session> Connection<S> {
     }
 
     /// The reactor to move to, once nothing is under way on the socket.
-    fn ready_to_move(&self) -> Option<usize> {
+    fn ready_to_move(&mut self) -> Option<usize> {
         let reactor = self.session.moves_to()?;
+        if self.session.commands().running() > 0 {
+            return None;
+        }
         let stream = self.stream.as_ref()?;
         let is_at_rest = !stream.is_receiving() && !stream.is_sending() && self.out.is_empty();
         is_at_rest.then_some(reactor)
@@ -794,6 +805,7 @@ impl<S: Session> Connection<S> {
     /// Hands the connection to the reactor that it belongs on.
     fn move_out(&mut self, reactor: usize) {
         let Line { shard, entry } = &self.line;
+        assert!(entry.half_open.get().is_none(), "it is established");
         let moving = Moving::<S> {
             stream: self.stream.take().expect("it is open").detach(),
             input: self.input.to_vec(),
@@ -810,7 +822,7 @@ impl<S: Session> Connection<S> {
         self.session.last_words(&end, &mut self.out);
         self.input = View::empty();
         self.kept.set(0);
-        self.shard().hub.leave_turns(self.line.entry.handle.id);
+        self.shard().hub.leave_turns(self.line.entry.owner);
         (self.waits_for_buffers, self.waits_for_bytes) = (false, false);
         self.give_up();
         let deadline = self.now() + LINGER;

@@ -95,7 +95,7 @@ counters! {
         buffer_waits,
         /// Times that a connection's commands had to wait for its own: as much of its data was in flight as may be.
         own_waits,
-        /// Bytes of data in flight now: what hosts were asked for, and what they were sent and have not taken.
+        /// Bytes of data in flight now, of all front ends on the reactor: what hosts were asked for, and what they were sent and have not taken.
         bytes_in_flight,
         /// Connections that were not established in time.
         handshake_timeouts,

@@ -16,7 +16,7 @@ use crate::protocol::Protocol;
 /// What others tell a connection.
 pub enum Message<M> {
     /// What it sees may have changed. The sender is used when nothing of what it saw before is held any more, but by commands
-    /// in flight; of those, the ones that may not run any more are in [`Entry::revoked`] by then.
+    /// in flight; of those, the ones that may not run any more are counted in the connection's entry by then.
     Look(Sender<()>),
     /// Every reactor has the new snapshot: tell the host what changed.
     Announce,
@@ -102,6 +102,13 @@ pub struct Entry<P: Protocol> {
 }
 
 impl<P: Protocol> Entry<P> {
+    /// Takes out the options that its socket is to get.
+    #[inline]
+    pub(crate) fn take_options(&self) -> Option<SocketOptions> {
+        let has_some = self.options.borrow().is_some();
+        has_some.then(|| self.options.take()).flatten()
+    }
+
     /// Tells whether no command is in flight but those that wait for events.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.get() == 0 && self.running.borrow().get() == 0

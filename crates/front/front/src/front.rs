@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use weir_block::Volume;
-use weir_reactor::{Reactor, Receiver, Remote, SocketOptions, SocketReport, oneshot};
+use weir_reactor::{Reactor, Receiver, SocketOptions, SocketReport, oneshot};
 
 use crate::accept::{self, ListenAt};
 use crate::counters::{ConnectionCounters, ConnectionCounts};
 use crate::entry::{Entry, Message};
-use crate::hub::{Hub, key_of};
+use crate::hub::{Hubs, key_of};
 use crate::latency::Latency;
 use crate::limits::Limits;
 use crate::parts::Parts;
@@ -111,6 +111,7 @@ pub struct Front<S: Session> {
     /// What all reactors share.
     pub shared: Arc<Shared<S::Protocol>>,
     parts: Arc<Parts<Shard<S::Protocol>>>,
+    hubs: Hubs,
     listeners: Arc<Mutex<Vec<ListenerEntry>>>,
 }
 
@@ -119,6 +120,7 @@ impl<S: Session> Clone for Front<S> {
         Front {
             shared: Arc::clone(&self.shared),
             parts: Arc::clone(&self.parts),
+            hubs: self.hubs.clone(),
             listeners: Arc::clone(&self.listeners),
         }
     }
@@ -162,36 +164,35 @@ fn announce<P: Protocol>(parts: &Parts<Shard<P>>) {
 }
 
 impl<S: Session> Front<S> {
-    /// A front end that serves nothing yet and listens nowhere.
+    /// A front end on the reactors of `hubs` that serves nothing yet and listens nowhere.
     ///
     /// # Errors
     /// [`FrontError::NoReactor`] or [`FrontError::Stopped`].
     pub async fn new(
-        reactors: Vec<Remote>,
+        hubs: &Hubs,
         limits: Limits,
         own: Arc<<S::Protocol as Protocol>::Shared>,
     ) -> Result<Self, FrontError> {
-        let first = reactors.first().ok_or(FrontError::NoReactor)?;
-        let started = first
-            .call(|reactor: Reactor| async move { reactor.now() })
-            .await
-            .map_err(|_| FrontError::Stopped { reactor: 0 })?;
-        let shared = Shared::new(limits, own, reactors.len(), started);
-        let parts = Parts::new(reactors.len());
-        for (index, remote) in reactors.iter().enumerate() {
+        let count = hubs.parts().count();
+        if count == 0 {
+            return Err(FrontError::NoReactor);
+        }
+        let stopped = |reactor| FrontError::Stopped { reactor };
+        let now = hubs.parts().ask(0, |hub| hub.reactor.now());
+        let started = now.await.ok_or(stopped(0))?;
+        let shared = Shared::new(limits, own, count, started);
+        let parts = Parts::new(count);
+        for reactor in 0..count {
             let (shared, parts) = (Arc::clone(&shared), Arc::clone(&parts));
-            let inbox = parts.inbox(index);
-            remote
-                .run(move |reactor| {
-                    let limits = &shared.limits;
-                    let depth = limits.volume_queue_depth;
-                    let hub = Hub::new(reactor, limits.bytes_in_flight, depth);
-                    let shard = Shard::new(index, hub, shared, parts);
-                    reactor.spawn(shard.run(inbox)).detach();
-                })
-                .map_err(|_| FrontError::Stopped { reactor: index })?;
+            let begun = hubs.parts().ask(reactor, move |hub| {
+                let inbox = parts.inbox(reactor);
+                let shard = Shard::new(reactor, Rc::clone(hub), shared, parts);
+                hub.reactor.spawn(shard.run(inbox)).detach();
+            });
+            begun.await.ok_or(stopped(reactor))?;
         }
         Ok(Front {
+            hubs: hubs.clone(),
             shared,
             parts,
             listeners: Arc::default(),

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::{Router, Volume};
-use weir_reactor::{Instant, Reactor};
+use weir_reactor::{Instant, Reactor, Remote};
 
 use crate::account::{Account, Turns};
+use crate::parts::{Inbox, Parts};
 use crate::volumes::VolumeQueue;
 
 /// How often it is told at most that commands wait for buffers.
@@ -21,7 +22,7 @@ pub(crate) fn key_of(volume: &Arc<dyn Volume>) -> VolumeKey {
     Arc::as_ptr(volume).cast::<()>() as usize
 }
 
-/// One reactor's volume queues and memory.
+/// One reactor's volume queues and memory. All front ends there have the same.
 pub struct Hub {
     /// The reactor.
     pub reactor: Reactor,
@@ -36,28 +37,42 @@ pub struct Hub {
     /// Bytes of input that connections keep outside of all pools.
     pub(crate) kept: Rc<Cell<usize>>,
     /// In the order in which they were first served: what a reactor does follows from what it was told, and not from where memory
-    /// lies. They live as long as an export or a command uses them.
+    /// lies. They live as long as an export or a command uses them; a volume
+    /// that is served again before its last command has ended has the same one.
     queues: RefCell<Vec<(VolumeKey, Weak<VolumeQueue>)>>,
     /// Requests in flight at most on each of them.
     depth: u32,
+    /// How often commands waited for memory.
+    waits: Cell<u64>,
     /// When it was last told that commands wait for buffers, and how often they had by then.
     told_of_waits: Cell<Option<(Instant, u64)>>,
+    /// Nobody has a handle any more.
+    is_left: Cell<bool>,
 }
 
 impl Hub {
-    /// A hub without volumes, for `bytes_in_flight` of data and queues of volumes that are `depth` deep.
-    pub(crate) fn new(reactor: &Reactor, bytes_in_flight: u64, depth: u32) -> Rc<Self> {
+    fn new(reactor: &Reactor, limits: &HubLimits) -> Rc<Self> {
         Rc::new(Hub {
             reactor: reactor.clone(),
             router: Router::new(),
-            account: Account::new(bytes_in_flight),
+            account: Account::new(limits.bytes_in_flight),
             turns: Turns::default(),
             account_turns: Turns::default(),
             kept: Rc::default(),
             queues: RefCell::default(),
-            depth,
+            depth: limits.volume_queue_depth,
+            waits: Cell::new(0),
             told_of_waits: Cell::new(None),
+            is_left: Cell::new(false),
         })
+    }
+
+    /// Does what is sent to it, until nobody has a handle any more, or the reactor stops.
+    async fn run(self: Rc<Self>, inbox: Inbox<Self>) {
+        while !self.is_left.get() {
+            let work = inbox.next().await;
+            work(&self);
+        }
     }
 
     /// The reactor's queue of a volume.
@@ -84,14 +99,16 @@ impl Hub {
         }
     }
 
-    /// Connection `id` waits for nothing any more.
-    pub(crate) fn leave_turns(&self, id: u64) {
-        self.turns.leave(id);
-        self.account_turns.leave(id);
+    /// A connection, which has this number among the users of the volume queues, waits for nothing any more.
+    pub(crate) fn leave_turns(&self, owner: u32) {
+        self.turns.leave(owner);
+        self.account_turns.leave(owner);
     }
 
-    /// Tells that commands wait for buffers, as they did `waits` times: the first time, and then now and then.
-    pub(crate) fn tell_of_waits(&self, index: usize, waits: u64) {
+    /// Counts that a connection's commands wait for memory, and tells of it: the first time, and then now and then.
+    pub(crate) fn count_wait(&self, index: usize) {
+        let waits = self.waits.get() + 1;
+        self.waits.set(waits);
         let now = self.reactor.now();
         let told = self.told_of_waits.get();
         if told.is_some_and(|(at, _)| now < at + TELL_AGAIN) {
@@ -107,5 +124,58 @@ impl Hub {
             in_flight = self.account.used(),
             "commands wait for memory: as much data is in flight on the reactor as may be, or all its buffers are in use (limits.memory)"
         );
+    }
+}
+
+/// What each hub may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HubLimits {
+    /// Data in flight of all connections of one reactor, in bytes.
+    pub bytes_in_flight: u64,
+    /// Requests in flight at most on one reactor's queue of one volume.
+    pub volume_queue_depth: u32,
+}
+
+impl Default for HubLimits {
+    fn default() -> Self {
+        HubLimits {
+            bytes_in_flight: 1 << 30,
+            volume_queue_depth: 512,
+        }
+    }
+}
+
+/// The hubs of a number of reactors, which all front ends there share. Clones are handles of the same ones.
+#[derive(Clone)]
+pub struct Hubs(Arc<Handles>);
+
+struct Handles(Arc<Parts<Hub>>);
+
+impl Drop for Handles {
+    fn drop(&mut self) {
+        self.0.tell_every(|hub| hub.is_left.set(true));
+    }
+}
+
+impl Hubs {
+    /// A hub on each of these reactors.
+    ///
+    /// # Errors
+    /// The index of a reactor that has stopped.
+    pub fn new(reactors: &[Remote], limits: &HubLimits) -> Result<Self, usize> {
+        let parts = Parts::new(reactors.len());
+        for (index, remote) in reactors.iter().enumerate() {
+            let (inbox, limits) = (parts.inbox(index), limits.clone());
+            let started = remote.run(move |reactor| {
+                let hub = Hub::new(reactor, &limits);
+                reactor.spawn(hub.run(inbox)).detach();
+            });
+            started.map_err(|_| index)?;
+        }
+        Ok(Hubs(Arc::new(Handles(parts))))
+    }
+
+    pub(crate) fn parts(&self) -> &Parts<Hub> {
+        &self.0.0
     }
 }

@@ -38,7 +38,7 @@ pub use connection::{REACTOR_BYTES_MAX, connection_bytes_max};
 pub use counters::{ConnectionCounters, ConnectionCounts, Counter, IoCounters, IoTotals};
 pub use entry::{Entry, Handle, Message};
 pub use front::{ConnectionState, Front, FrontError, FrontStats};
-pub use hub::Hub;
+pub use hub::{Hub, HubLimits, Hubs};
 pub use latency::{Arrival, CommandKind, Course, Histogram, Latency, Run, Runs, Stage, StageTimes};
 pub use limits::Limits;
 pub use parts::Parts;

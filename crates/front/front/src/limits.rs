@@ -17,12 +17,9 @@ pub struct Limits {
     /// For how long a connection may take from being accepted until it is established.
     pub handshake_timeout: Duration,
     /// How long a host may take to move on with what it began to send, was asked to send, or is sent. It has twice as long at
-    /// most; then its connection ends. [`crate::Watch`] says how much that is.
+    /// most; then its connection ends. By 16 KiB or by what is left, and by more where so much is held for it that it would take
+    /// longer than ten minutes.
     pub progress_timeout: Duration,
-    /// Data in flight of all connections of one reactor, in bytes.
-    pub bytes_in_flight: u64,
-    /// Requests in flight at most on one reactor's queue of one volume.
-    pub volume_queue_depth: u32,
 }
 
 impl Default for Limits {
@@ -33,8 +30,6 @@ impl Default for Limits {
             max_half_open_per_address: 64,
             handshake_timeout: Duration::from_secs(10),
             progress_timeout: Duration::from_secs(30),
-            bytes_in_flight: 1 << 30,
-            volume_queue_depth: 512,
         }
     }
 }

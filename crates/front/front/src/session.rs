@@ -81,8 +81,10 @@ pub type ExportOf<S> = Rc<Attached<<<S as Session>::Protocol as Protocol>::Expor
 
 /// One connection of a protocol.
 ///
+/// Numbers of exports are unique among all that one session may see, of whatever group.
+///
 /// Each time that the connection's task runs it works in rounds. A round is: messages, completions, what was
-/// received, [act](Session::act), [prepare](Session::prepare), [submit](Session::submit), completions of what was done at once,
+/// received, [act](Session::act), [prepare](Session::prepare), what it [submitted](Commands::submit) goes to the volumes, completions of what was done at once,
 /// [settle](Session::settle), [write](Session::write).
 pub trait Session: Sized + 'static {
     /// Its protocol.
@@ -119,6 +121,12 @@ pub trait Session: Sized + 'static {
     fn message(&mut self, message: <Self::Protocol as Protocol>::Message) -> Result<(), End> {
         drop(message);
         Ok(())
+    }
+
+    /// Takes a message of the protocol when it [serves no more](Session::announce_end), but something of it may be under way. Who
+    /// waits for an answer is not to have it before that has ended.
+    fn late_message(&mut self, message: <Self::Protocol as Protocol>::Message) {
+        Self::Protocol::decline(message);
     }
 
     /// Takes over what its host may see now: what it may not do any more does not begin, and what is under way of that is
@@ -210,17 +218,19 @@ pub trait Session: Sized + 'static {
         None
     }
 
-    /// For how long the host may be silent; none: for ever. It counts from when this changes.
+    /// For how long the host may be silent once it is [established](Line::established); none: for ever. It counts from when this
+    /// changes.
     fn keep_alive(&mut self) -> Option<Duration> {
         None
     }
 
-    /// Whether the host was heard since the last call.
+    /// Whether the host was heard since the last call. What this writes, such as a ping, is sent.
     fn take_traffic(&mut self) -> bool {
         true
     }
 
-    /// The reactor to which the connection is to be moved.
+    /// The reactor to which the connection is to be moved, now that it is [established](Line::established) and as soon as no volume works
+    /// for it.
     fn moves_to(&self) -> Option<usize> {
         None
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_front::Limits;
+use weir_front::{HubLimits, Limits};
 
 /// Bytes of a memory page as Identify counts them (CAP.MPSMIN is 0).
 pub(crate) const PAGE_BYTES: u32 = 4096;
@@ -238,6 +238,12 @@ impl TargetConfig {
             max_half_open_per_address: self.max_half_open_per_address,
             handshake_timeout: self.handshake_timeout,
             progress_timeout: self.progress_timeout,
+        }
+    }
+
+    /// What each reactor may have for it.
+    pub(crate) fn hub_limits(&self) -> HubLimits {
+        HubLimits {
             bytes_in_flight: self.bytes_in_flight,
             volume_queue_depth: self.volume_queue_depth,
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir_block::Volume;
 use weir_front::{
-    ConnectionCounts, ConnectionState, Front, FrontError, IoTotals, Latency, ListenAt,
+    ConnectionCounts, ConnectionState, Front, FrontError, Hubs, IoTotals, Latency, ListenAt,
 };
 use weir_nvme::Nqn;
 use weir_reactor::{Listener, Remote, SocketOptions, SocketReport};
@@ -179,13 +179,15 @@ impl Target {
     /// [`TargetError::Config`], [`FrontError::NoReactor`], or [`FrontError::Stopped`].
     pub async fn new(reactors: Vec<Remote>, config: TargetConfig) -> Result<Self, TargetError> {
         config.check()?;
+        let hubs = Hubs::new(&reactors, &config.hub_limits());
+        let hubs = hubs.map_err(|reactor| FrontError::Stopped { reactor })?;
         let limits = config.limits();
         let own = TargetShared {
             config,
             registry: Arc::new(Registry::new(reactors.len())),
             subsystems: Subsystems::default(),
         };
-        let front = Front::new(reactors, limits, Arc::new(own)).await?;
+        let front = Front::new(&hubs, limits, Arc::new(own)).await?;
         Ok(Target { front })
     }
 

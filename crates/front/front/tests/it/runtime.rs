@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::Volume;
-use weir_front::{Front, Limits, ListenAt};
+use weir_front::{Front, HubLimits, Hubs, Limits, ListenAt};
 use weir_memory::{Gather, View};
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
 use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
@@ -124,16 +124,19 @@ async fn serve(
     bytes_max: u64,
     exports: Vec<Exported>,
 ) -> (Front<LinesSession>, SocketAddr) {
-    serve_within(world, Limits::default(), bytes_max, exports).await
+    let hubs = Hubs::new(&world.remotes, &HubLimits::default()).expect("reactors run");
+    serve_on(world, &hubs, Limits::default(), bytes_max, exports).await
 }
 
-async fn serve_within(
+/// As [`serve`], on these hubs and within these limits.
+async fn serve_on(
     world: &World,
+    hubs: &Hubs,
     limits: Limits,
     bytes_max: u64,
     exports: Vec<Exported>,
 ) -> (Front<LinesSession>, SocketAddr) {
-    let front = Front::<LinesSession>::new(world.remotes.clone(), limits, Arc::new(bytes_max));
+    let front = Front::<LinesSession>::new(hubs, limits, Arc::new(bytes_max));
     let front = front.await.expect("it starts");
     let listening = front.add_listener(ListenAt {
         address: SocketAddr::new(world.ip, 0),
@@ -371,7 +374,8 @@ fn who_says_nothing_or_nonsense_is_put_out() {
             handshake_timeout: Duration::from_secs(1),
             ..Limits::default()
         };
-        let (front, address) = serve_within(&world, limits, 1 << 20, Vec::new()).await;
+        let hubs = Hubs::new(&world.remotes, &HubLimits::default()).expect("reactors run");
+        let (front, address) = serve_on(&world, &hubs, limits, 1 << 20, Vec::new()).await;
         let mut silent = Host::connect(&world, address).await;
         let mut confused = Host::connect(&world, address).await;
         confused.say("gibberish", &[]).await;
@@ -383,5 +387,47 @@ fn who_says_nothing_or_nonsense_is_put_out() {
             |of: fn(&weir_front::ConnectionCounts) -> u64| reactors.iter().map(of).sum::<u64>();
         assert_eq!(sum(|counts| counts.handshake_timeouts), 1);
         assert_eq!(sum(|counts| counts.terminated), 1);
+    });
+}
+
+#[test]
+fn front_ends_on_one_reactor_share_its_memory_and_its_volumes() {
+    everywhere(async |world: World| {
+        let limits = HubLimits {
+            bytes_in_flight: 2 * BLOCK as u64,
+            ..HubLimits::default()
+        };
+        let hubs = Hubs::new(&world.remotes, &limits).expect("reactors run");
+        let volume: Arc<dyn Volume> = memory();
+        let mut served = Vec::new();
+        for _ in 0..2 {
+            let exports = vec![exported(1, &volume, &["one"])];
+            served.push(serve_on(&world, &hubs, Limits::default(), 1 << 20, exports).await);
+        }
+        let [(first, first_at), (second, second_at)] = &served[..] else {
+            unreachable!("there are two");
+        };
+        let mut one = Host::on(&world, *first_at, "one", 1).await;
+        let mut other = Host::on(&world, *second_at, "one", 1).await;
+        one.say("offer 1 1 0", &[]).await;
+        one.expect("send 1").await;
+        other.say("offer 1 1 1", &[]).await;
+        other.expect("send 1").await;
+        other.say("offer 2 1 2", &[]).await;
+        let waits = || second.stats().reactors[1].buffer_waits;
+        eventually(&world, "a wait", async || waits() > 0).await;
+        one.say("bring 1", &[1; BLOCK]).await;
+        one.expect("done 1").await;
+        other.expect("send 2").await;
+        for tag in 1..=2 {
+            other.say(&format!("bring {tag}"), &[2; BLOCK]).await;
+            other.expect(&format!("done {tag}")).await;
+        }
+        other.say("read 3 1 0", &[]).await;
+        other.expect("data 3").await;
+        assert_eq!(other.block().await, [1; BLOCK]);
+        drop((one, other));
+        all_gone(&world, first).await;
+        all_gone(&world, second).await;
     });
 }
