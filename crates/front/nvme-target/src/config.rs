@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use weir_front::{HubLimits, Limits};
+use weir_nvme::identify::SglSupport;
+use weir_nvme::log::TransportType;
+use weir_nvme_core::{CoreConfig, PAGE_BYTES};
 
-/// Bytes of a memory page as Identify counts them (CAP.MPSMIN is 0).
-pub(crate) const PAGE_BYTES: u32 = 4096;
 /// In-capsule data that is accepted with every admin and Fabrics command (NVMe/TCP Transport 1.0, section 3.3.2.1).
 pub const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
 /// The longest in-capsule data that can be configured, in bytes.
@@ -249,9 +250,23 @@ impl TargetConfig {
         }
     }
 
-    /// MDTS as Identify Controller states it: a power of two of pages.
-    pub(crate) fn mdts(&self) -> u8 {
-        (self.mdts_bytes / PAGE_BYTES).trailing_zeros() as u8
+    /// The limits of its controllers, and what TCP is like.
+    pub(crate) fn core(&self) -> CoreConfig {
+        CoreConfig {
+            transport: TransportType::Tcp,
+            sgl_support: SglSupport::SUPPORTED
+                | SglSupport::OFFSET_ADDRESS
+                | SglSupport::TRANSPORT_DATA_BLOCK,
+            queue_depth: self.queue_depth,
+            io_queues_max: self.io_queues_max,
+            controllers_per_host_max: self.controllers_per_host_max,
+            controllers_max: self.controllers_max,
+            in_capsule_bytes: self.in_capsule_bytes,
+            admin_in_capsule_bytes: ADMIN_IN_CAPSULE_BYTES,
+            mdts_bytes: self.mdts_bytes,
+            keep_alive_min: self.keep_alive_min,
+            keep_alive_max: self.keep_alive_max,
+        }
     }
 }
 
@@ -260,10 +275,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_is_allowed_and_mdts_is_a_power_of_pages() {
+    fn the_default_is_allowed() {
         let config = TargetConfig::default();
         assert_eq!(config.check(), Ok(()));
-        assert_eq!(config.mdts(), 8);
     }
 
     #[test]

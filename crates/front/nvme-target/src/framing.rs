@@ -14,9 +14,9 @@ use weir_nvme::{Cqe, Status};
 use weir_reactor::{Amount, Instant};
 
 use crate::config::{ADMIN_IN_CAPSULE_BYTES, TargetConfig};
-use crate::core::{Answer, Env, Next, QueuePair, SlotIndex, Stalled};
 use weir_front::Awaited;
 use weir_front::{Arrival, Run};
+use weir_nvme_core::{Answer, Env, Fetch, Next, QueuePair, SlotIndex, Stalled};
 
 /// Where fields are in an H2CData header (NVMe/TCP Transport 1.0c, section 3.6.2.8).
 mod field {
@@ -548,8 +548,8 @@ impl Framing {
     }
 
     fn write_all(&mut self, queue: &mut QueuePair, pool: &Pool, out: &mut Gather) {
-        while let Some((slot, cid, length)) = queue.next_fetch() {
-            self.write_r2t(slot, cid, length, out);
+        while let Some(fetch) = queue.next_fetch() {
+            self.write_r2t(&fetch, out);
         }
         let answers = queue.answers();
         for answer in answers.iter_mut() {
@@ -558,8 +558,8 @@ impl Framing {
         answers.clear();
     }
 
-    fn write_r2t(&mut self, slot: SlotIndex, cid: u16, length: u32, out: &mut Gather) {
-        let index = usize::from(slot);
+    fn write_r2t(&mut self, fetch: &Fetch, out: &mut Gather) {
+        let index = usize::from(fetch.slot);
         if self.transfers.len() <= index {
             self.transfers.resize(index + 1, Transfer::default());
         }
@@ -569,10 +569,10 @@ impl Framing {
             ..Transfer::default()
         };
         let r2t = R2t {
-            cid,
-            transfer_tag: slot,
+            cid: fetch.cid,
+            transfer_tag: fetch.slot,
             offset: 0,
-            length,
+            length: fetch.length,
         };
         let written = self.writer.r2t(&mut self.header, &r2t);
         out.push_header(&self.header[..written]);
@@ -681,12 +681,12 @@ impl Framing {
 }
 
 /// Where a capsule's data is, or the status that refuses it: what its SGL says must be what the PDU holds.
-fn payload_of(capsule: &CapsuleCommand) -> Result<weir_nvme::sgl::TcpData, Status> {
-    use weir_nvme::sgl::TcpData;
+fn payload_of(capsule: &CapsuleCommand) -> Result<weir_nvme::sgl::Payload, Status> {
+    use weir_nvme::sgl::Payload;
     let payload = capsule.sqe.tcp_data().map_err(Status::with_do_not_retry)?;
     let in_pdu = match payload {
-        TcpData::InCapsule { length } => length,
-        TcpData::None | TcpData::Transport { .. } => 0,
+        Payload::InCapsule { length } => length,
+        Payload::None | Payload::Transport { .. } => 0,
     };
     if in_pdu == capsule.data_length {
         Ok(payload)

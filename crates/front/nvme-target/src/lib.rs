@@ -1,8 +1,7 @@
 //! The NVMe over TCP target: serves volumes as namespaces to NVMe hosts.
 //!
-//! * `core` does commands. It sees commands, segments, completions and the time; no socket, no PDU.
-//! * `framing` turns received bytes into commands and their data, and answers into PDUs.
-//! * `session` is both for one connection, as [`weir_front`] runs it; `registry` knows the controllers of all connections.
+//! * `framing` turns received bytes into commands of [`weir_nvme_core`] and their data, and answers into PDUs.
+//! * `session` is both for one connection, as [`weir_front`] runs it.
 //! * [`Target`] is the whole over several reactors; [`Snapshot`] says what it serves.
 //!
 //! Which commands, log pages and features are supported, and how the others are refused, is in `docs/nvme-conformance.md`.
@@ -10,14 +9,9 @@
 #![forbid(unsafe_code)]
 
 mod config;
-mod core;
 mod framing;
 mod memory;
-mod namespaces;
-mod registry;
 mod session;
-mod snapshot;
-mod subsystems;
 mod target;
 
 pub use config::{
@@ -25,13 +19,13 @@ pub use config::{
 };
 pub use memory::MemoryNeeds;
 pub use session::QueueInfo;
-pub use snapshot::{
-    Allowed, AnaState, ControllerModel, HostOptions, Namespace, Port, Snapshot, Subsystem,
-};
 pub use target::{
     Association, ConnectionInfo, ControllerInfo, ListenerConfig, Revoked, Target, TargetError,
     TargetStats,
 };
 pub use weir_front::{
     CommandKind, ConnectionCounts, FrontError, Histogram, IoTotals, Latency, Stage, StageTimes,
+};
+pub use weir_nvme_core::{
+    Allowed, AnaState, ControllerModel, HostOptions, Namespace, Port, Snapshot, Subsystem,
 };

@@ -2,12 +2,11 @@
 
 use weir_front::{REACTOR_BYTES_MAX, connection_bytes_max};
 use weir_memory::View;
+use weir_nvme_core::{Controller, DiscoveryLogs, QueuePair, Subsystem};
 
 use crate::config::TargetConfig;
-use crate::core::{Controller, DiscoveryLogs, QueuePair};
 use crate::framing::Framing;
 use crate::session::NvmeSession;
-use crate::snapshot::Subsystem;
 
 /// What hosts can make a target keep at worst, in bytes, beside the reactors' pools and receive buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

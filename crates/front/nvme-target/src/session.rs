@@ -12,19 +12,17 @@ use weir_front::{
 use weir_memory::{Gather, Segment, View};
 use weir_nvme::command::{Connect, ConnectData, ConnectResponse};
 use weir_nvme::{Cqe, Nqn, Status};
+use weir_nvme_core::{
+    AdminView, Attached, ConnectIdentity, ConnectRefusal, Controller, ControllerIdentity,
+    ControllerKind, CoreConfig, DiscoveryLogs, Effect, Env, FLOW_CONTROL_OFF, LostQueue, Message,
+    Namespace, Namespaces, QueueGrant, QueueKind, QueuePair, Registry, Shared, Slot, SlotIndex,
+    Snapshot, Subsystem, SubsystemCounters, Subsystems, check_connect_data, check_connect_fields,
+    flow_control_off,
+};
 use weir_reactor::Amount;
 
 use crate::config::TargetConfig;
-use crate::core::{
-    AdminView, ConnectIdentity, ConnectRefusal, Controller, ControllerIdentity, ControllerKind,
-    DiscoveryLogs, Effect, Env, FLOW_CONTROL_OFF, QueueKind, QueuePair, Slot, SlotIndex,
-    check_connect_data, check_connect_fields, flow_control_off,
-};
 use crate::framing::{DirectReturn, Framing, Received};
-use crate::namespaces::{Attached, Namespaces};
-use crate::registry::{LostQueue, Message, QueueGrant, Registry, Shared};
-use crate::snapshot::{Namespace, Snapshot, Subsystem};
-use crate::subsystems::{SubsystemCounters, Subsystems};
 
 /// NVMe over TCP.
 pub(crate) struct NvmeTcp;
@@ -32,6 +30,7 @@ pub(crate) struct NvmeTcp;
 /// What all reactors share of a target.
 pub(crate) struct TargetShared {
     pub(crate) config: TargetConfig,
+    pub(crate) core: CoreConfig,
     pub(crate) registry: Arc<Registry>,
     pub(crate) subsystems: Subsystems,
 }
@@ -166,7 +165,7 @@ impl Scene {
     }
 
     fn env<'a>(&'a self, admin: Option<&'a AdminView<'a>>) -> Env<'a> {
-        let config = self.config();
+        let config = &self.target().core;
         let counters = match &self.counters {
             Some(counters) => &counters.by_reactor[self.shard().index],
             None => &self.no_counters,
@@ -176,6 +175,7 @@ impl Scene {
             pool: self.shard().hub.reactor.pool(),
             transfer_bytes_max: config.mdts_bytes,
             in_capsule_bytes: config.in_capsule_bytes,
+            admin_in_capsule_bytes: config.admin_in_capsule_bytes,
             retry_delay: self
                 .shared
                 .as_ref()
@@ -194,7 +194,7 @@ impl Scene {
         };
         work(&AdminView {
             snapshot: &snapshot,
-            config: self.config(),
+            config: &self.target().core,
             local_address: self.line.entry.local,
             discovery: &shard.local,
             totals: &totals,
@@ -590,7 +590,7 @@ impl NvmeSession {
         let target = self.scene.target();
         let state = (
             controller.accepts_queues(),
-            controller.io_queues_granted(&target.config),
+            controller.io_queues_granted(&target.core),
         );
         shared.set_retry_delay(controller.retry_delay());
         if self.told != Some(state) {
@@ -629,7 +629,7 @@ impl NvmeSession {
         data: &ConnectData,
     ) -> Result<bool, ConnectRefusal> {
         let line = self.scene.line.clone();
-        check_connect_fields(connect, self.scene.config())?;
+        check_connect_fields(connect, &self.scene.target().core)?;
         let snapshot = line.shard.snapshot();
         let discovery_only = line.entry.port.discovery_only;
         let (identity, subsystem) = check_connect_data(connect, data, &snapshot, discovery_only)?;
@@ -673,7 +673,7 @@ impl NvmeSession {
             entry.local,
             reactor,
             entry.handle.clone(),
-            &target.config,
+            &target.core,
         )?;
         Ok((shared, reactor))
     }
@@ -792,7 +792,7 @@ impl NvmeSession {
             host_id: identity.host_id,
         };
         let timeout = connect.keep_alive_timeout_ms;
-        let mut controller = Controller::new(identity, timeout, self.scene.config());
+        let mut controller = Controller::new(identity, timeout, &self.scene.target().core);
         self.scene.with_view(&shared, |view| {
             controller.settle(&self.scene.namespaces, view);
         });

@@ -10,14 +10,11 @@ use weir_front::{
     ConnectionCounts, ConnectionState, Front, FrontError, Hubs, IoTotals, Latency, ListenAt,
 };
 use weir_nvme::Nqn;
+use weir_nvme_core::{ControllerKind, Registry, Shared, Snapshot, Subsystems};
 use weir_reactor::{Listener, Remote, SocketOptions, SocketReport};
 
 use crate::config::{ConfigError, TargetConfig};
-use crate::core::ControllerKind;
-use crate::registry::{Registry, Shared};
 use crate::session::{About, ListenerPort, NvmeSession, QueueInfo, TargetShared};
-use crate::snapshot::Snapshot;
-use crate::subsystems::Subsystems;
 
 /// What a target's owner asked for cannot be done.
 #[derive(Debug, thiserror::Error)]
@@ -183,6 +180,7 @@ impl Target {
         let hubs = hubs.map_err(|reactor| FrontError::Stopped { reactor })?;
         let limits = config.limits();
         let own = TargetShared {
+            core: config.core(),
             config,
             registry: Arc::new(Registry::new(reactors.len())),
             subsystems: Subsystems::default(),

@@ -152,12 +152,12 @@ impl SglDescriptor {
     /// section 3.3): SGL Descriptor Type Invalid, or Invalid SGL Segment Descriptor for a segment;
     /// SGL Offset Invalid for in-capsule data that does not start at offset 0. A data block by
     /// address with length 0 is no data.
-    pub fn tcp_data(&self) -> Result<TcpData, Status> {
+    pub fn tcp_data(&self) -> Result<Payload, Status> {
         match *self {
-            Self::DataBlock { length: 0, .. } => Ok(TcpData::None),
-            Self::InCapsule { offset: 0, length } => Ok(TcpData::InCapsule { length }),
+            Self::DataBlock { length: 0, .. } => Ok(Payload::None),
+            Self::InCapsule { offset: 0, length } => Ok(Payload::InCapsule { length }),
             Self::InCapsule { .. } => Err(Status::SGL_OFFSET_INVALID),
-            Self::Transport { length } => Ok(TcpData::Transport { length }),
+            Self::Transport { length } => Ok(Payload::Transport { length }),
             Self::DataBlock { .. } | Self::Keyed { .. } => Err(Status::SGL_DESCRIPTOR_TYPE_INVALID),
             Self::Other(raw) => Err(match raw[15] >> 4 {
                 descriptor_type::SEGMENT | descriptor_type::LAST_SEGMENT => {
@@ -171,7 +171,7 @@ impl SglDescriptor {
 
 /// Where a command's data is, on TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TcpData {
+pub enum Payload {
     /// The descriptor names no bytes.
     None,
     /// `length` bytes in the capsule; only towards the controller.
@@ -186,7 +186,7 @@ pub enum TcpData {
     },
 }
 
-impl TcpData {
+impl Payload {
     /// Bytes that the descriptor names.
     pub const fn length(self) -> u32 {
         match self {
@@ -272,13 +272,13 @@ mod tests {
             SglDescriptor::decode(&bytes).tcp_data()
         };
         assert_eq!(with_kind(0x00), Err(Status::SGL_DESCRIPTOR_TYPE_INVALID));
-        assert_eq!(with_kind(0x01), Ok(TcpData::InCapsule { length: 1 }));
+        assert_eq!(with_kind(0x01), Ok(Payload::InCapsule { length: 1 }));
         assert_eq!(with_kind(0x0a), Err(Status::SGL_DESCRIPTOR_TYPE_INVALID));
         assert_eq!(with_kind(0x10), Err(Status::SGL_DESCRIPTOR_TYPE_INVALID));
         assert_eq!(with_kind(0x20), Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR));
         assert_eq!(with_kind(0x31), Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR));
         assert_eq!(with_kind(0x40), Err(Status::SGL_DESCRIPTOR_TYPE_INVALID));
-        assert_eq!(with_kind(0x5a), Ok(TcpData::Transport { length: 1 }));
+        assert_eq!(with_kind(0x5a), Ok(Payload::Transport { length: 1 }));
         assert_eq!(with_kind(0x50), Err(Status::SGL_DESCRIPTOR_TYPE_INVALID));
         assert_eq!(with_kind(0xf0), Err(Status::SGL_DESCRIPTOR_TYPE_INVALID));
         assert_eq!(
@@ -289,9 +289,9 @@ mod tests {
             .tcp_data(),
             Err(Status::SGL_OFFSET_INVALID)
         );
-        assert_eq!(SglDescriptor::NONE.tcp_data(), Ok(TcpData::None));
+        assert_eq!(SglDescriptor::NONE.tcp_data(), Ok(Payload::None));
         let longest = SglDescriptor::Transport { length: u32::MAX };
-        assert_eq!(longest.tcp_data().map(TcpData::length), Ok(u32::MAX));
+        assert_eq!(longest.tcp_data().map(Payload::length), Ok(u32::MAX));
     }
 
     proptest! {

@@ -4,7 +4,7 @@
 //! This is the common form. [`crate::command`] turns it into a typed command and back.
 
 use crate::opcode::{DataDirection, FABRICS_OPCODE};
-use crate::sgl::{SglDescriptor, TcpData};
+use crate::sgl::{Payload, SglDescriptor};
 use crate::status::Status;
 use crate::wire::{get, put};
 
@@ -153,13 +153,13 @@ impl Sqe {
     /// or the reserved value (Fabrics uses SGLs only, NVMe Base 2.0c section 3.3.3.1), else as
     /// [`SglDescriptor::tcp_data`]. In-capsule data of a command that moves none towards the
     /// controller is refused with SGL Descriptor Type Invalid.
-    pub fn tcp_data(&self) -> Result<TcpData, Status> {
+    pub fn tcp_data(&self) -> Result<Payload, Status> {
         if self.data_transfer != DataTransfer::Sgl {
             return Err(Status::INVALID_FIELD_IN_COMMAND);
         }
         let data = self.sgl.tcp_data()?;
         let towards_controller = self.data_direction() == DataDirection::HostToController;
-        if matches!(data, TcpData::InCapsule { .. }) && !towards_controller {
+        if matches!(data, Payload::InCapsule { .. }) && !towards_controller {
             return Err(Status::SGL_DESCRIPTOR_TYPE_INVALID);
         }
         Ok(data)
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn data_is_found_or_refused() {
-        assert_eq!(write().tcp_data(), Ok(TcpData::InCapsule { length: 4096 }));
+        assert_eq!(write().tcp_data(), Ok(Payload::InCapsule { length: 4096 }));
         let prp = Sqe {
             data_transfer: DataTransfer::Prp,
             ..write()
@@ -254,7 +254,7 @@ mod tests {
             nsid: 0x01,
             ..write()
         };
-        assert_eq!(connect.tcp_data(), Ok(TcpData::InCapsule { length: 4096 }));
+        assert_eq!(connect.tcp_data(), Ok(Payload::InCapsule { length: 4096 }));
         let property_get = Sqe {
             opcode: 0x7f,
             nsid: 0x04,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use weir_nvme::command::{ConnectAttributes, FabricsCommand, NvmCommand};
 use weir_nvme::digest::Digest;
 use weir_nvme::opcode::DataDirection;
-use weir_nvme::sgl::{SglDescriptor, TcpData};
+use weir_nvme::sgl::{Payload, SglDescriptor};
 use weir_nvme::tcp::{
     Alignment, C2hData, DataPdu, Event, H2cData, HEADER_SIZE_MAX, InitializeRequest,
     InitializeResponse, Pdu, R2t, Reader, ReceiveParameters, Side, Writer,
@@ -502,7 +502,7 @@ impl Peer {
         let length = |index: &CommandIndex| {
             let sqe = &ledger.commands[*index].sqe;
             match sqe.tcp_data() {
-                Ok(TcpData::Transport { length }) if sqe.data_direction() == direction => {
+                Ok(Payload::Transport { length }) if sqe.data_direction() == direction => {
                     Some(length)
                 }
                 _ => None,

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use weir_nvme::command::{Connect, ConnectAttributes, FabricsCommand};
 use weir_nvme::opcode::NvmOpcode;
-use weir_nvme::sgl::TcpData;
+use weir_nvme::sgl::Payload;
 use weir_nvme::tcp::{
     CommonHeader, DigestOptions, InitializeRequest, InitializeResponse, PduFlags, PduType, R2t,
 };
@@ -260,7 +260,7 @@ impl Connection {
             admin::Answer::Never => {}
             admin::Answer::Data(bytes) => {
                 let room = match sqe.tcp_data() {
-                    Ok(TcpData::Transport { length }) => length as usize,
+                    Ok(Payload::Transport { length }) => length as usize,
                     _ => 0,
                 };
                 if room < bytes.len() {
@@ -321,7 +321,7 @@ impl Connection {
             (Err(status), _) | (_, Err(status)) => {
                 self.after = After::Answer(Cqe::new(sqe.cid, head, status.with_do_not_retry()));
             }
-            (Ok(length), Ok(TcpData::Transport { .. })) if data == 0 => {
+            (Ok(length), Ok(Payload::Transport { .. })) if data == 0 => {
                 self.outgoing.ready_to_transfer(&R2t {
                     cid: sqe.cid,
                     transfer_tag: sqe.cid,
@@ -329,7 +329,7 @@ impl Connection {
                     length,
                 });
             }
-            (Ok(length), Ok(TcpData::InCapsule { .. }))
+            (Ok(length), Ok(Payload::InCapsule { .. }))
                 if data == length as usize && length <= IN_CAPSULE_BYTES_MAX =>
             {
                 self.after = After::Written { cid: sqe.cid };

@@ -21,10 +21,10 @@ use weir_reactor::Instant;
 use super::tests::{BLOCK_BYTES, Requests, attached};
 use super::{Framing, Received};
 use crate::config::TargetConfig;
-use crate::core::{Env, QueueKind, QueuePair};
-use crate::namespaces::Namespaces;
 use weir_front::IoCounters;
 use weir_front::Latency;
+use weir_nvme_core::Namespaces;
+use weir_nvme_core::{Env, QueueKind, QueuePair};
 
 /// Commands that come with one receive, and leave with one send.
 const TOGETHER: u16 = 8;
@@ -99,6 +99,7 @@ impl Pure {
             pool: &self.pool,
             transfer_bytes_max: self.config.mdts_bytes,
             in_capsule_bytes: self.config.in_capsule_bytes,
+            admin_in_capsule_bytes: crate::config::ADMIN_IN_CAPSULE_BYTES,
             retry_delay: false,
             counters: &self.counters,
             admin: None,

@@ -21,11 +21,13 @@ use weir_nvme::{HostId, Nqn, Sqe};
 use weir_reactor::Reactor;
 
 use super::*;
-use crate::core::{AdminView, Controller, ControllerIdentity, ControllerKind, ErrorLog, QueueKind};
-use crate::namespaces::{Attached, Namespaces};
-use crate::snapshot::{Namespace, Snapshot};
 use weir_front::VolumeQueue;
 use weir_front::{IoCounters, IoTotals};
+use weir_nvme_core::{
+    AdminView, Controller, ControllerIdentity, ControllerKind, ErrorLog, QueueKind,
+};
+use weir_nvme_core::{Attached, Namespaces};
+use weir_nvme_core::{Namespace, Snapshot};
 
 const BLOCKS: u64 = 1024;
 pub(super) const BLOCK_BYTES: u32 = 512;
@@ -230,7 +232,7 @@ impl Bench {
             host_nqn: nqn("nqn.2024-01.org.weir:h"),
             host_id: HostId([1; 16]),
         };
-        let controller = Box::new(Controller::new(identity, 0, &self.config));
+        let controller = Box::new(Controller::new(identity, 0, &self.config.core()));
         let (kind, reserve) = if admin {
             (QueueKind::Admin(controller), None)
         } else {
@@ -247,9 +249,10 @@ impl Bench {
     ) -> R {
         let snapshot = Snapshot::default();
         let totals = IoTotals::default;
+        let limits = self.config.core();
         let view = AdminView {
             snapshot: &snapshot,
-            config: &self.config,
+            config: &limits,
             local_address: "10.0.0.1:4420".parse().expect("an address"),
             discovery: &RefCell::default(),
             totals: &totals,
@@ -262,6 +265,7 @@ impl Bench {
             pool: &self.pool,
             transfer_bytes_max: self.config.mdts_bytes,
             in_capsule_bytes: self.config.in_capsule_bytes,
+            admin_in_capsule_bytes: crate::config::ADMIN_IN_CAPSULE_BYTES,
             retry_delay: true,
             counters: &self.counters,
             admin: Some(&view),
@@ -599,7 +603,7 @@ fn a_connect_is_an_effect_and_nothing_is_read_behind_it() {
     let effect = bench.queue.next_effect().expect("an effect");
     assert!(matches!(
         effect,
-        crate::core::Effect::Connect { slot: 0, .. }
+        weir_nvme_core::Effect::Connect { slot: 0, .. }
     ));
     assert!(bench.queue.next_effect().is_none());
 }

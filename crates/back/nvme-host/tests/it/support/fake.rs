@@ -25,7 +25,7 @@ use weir_nvme::log::{
     AddressFamily, DiscoveryLogEntry, DiscoveryLogHeader, LogId, SubsystemType, TransportType,
 };
 use weir_nvme::property::{Capabilities, Configuration, Property, ShutdownNotification};
-use weir_nvme::sgl::TcpData;
+use weir_nvme::sgl::Payload;
 use weir_nvme::sqe::Fuse;
 use weir_nvme::tcp::{
     Alignment, C2hData, DataPdu, DigestOptions, Event, HEADER_SIZE_MAX, InitializeResponse, Pdu,
@@ -381,7 +381,7 @@ impl Peer {
     fn capsule(&mut self, sqe: Sqe, data_length: u32) {
         let data = sqe.tcp_data().expect("the initiator's SGLs are right");
         match data {
-            TcpData::InCapsule { length, .. } if length > 0 => {
+            Payload::InCapsule { length, .. } if length > 0 => {
                 assert_eq!(length, data_length);
                 let script = self.fake.script.borrow();
                 assert!(self.qid == 0 || sqe.is_fabrics() || length <= script.in_capsule_bytes);
@@ -391,7 +391,7 @@ impl Peer {
                     received: 0,
                 });
             }
-            TcpData::Transport { length }
+            Payload::Transport { length }
                 if length > 0
                     && sqe.data_direction()
                         == weir_nvme::opcode::DataDirection::HostToController =>

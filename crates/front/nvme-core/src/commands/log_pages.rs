@@ -8,8 +8,8 @@ use weir_nvme::command::GetLogPage;
 use weir_nvme::identify::{COMMAND_SET_NVM, NSID_ALL};
 use weir_nvme::log::{
     ANA_DESCRIPTOR_SIZE, ANA_HEADER_SIZE, AnaGroup, CommandEffects, CommandsSupportedAndEffects,
-    ErrorInformation, FirmwareSlot, LogId, SmartHealth, SupportedLogPages, TransportType,
-    encode_ana_log, encode_changed_namespaces, read_at,
+    ErrorInformation, FirmwareSlot, LogId, SmartHealth, SupportedLogPages, encode_ana_log,
+    encode_changed_namespaces, read_at,
 };
 use weir_nvme::opcode::{AdminOpcode, NvmOpcode};
 use weir_nvme::{Status, ascii};
@@ -186,7 +186,7 @@ fn error_information(view: &AdminView<'_>) -> Vec<u8> {
             lba: failure.lba,
             nsid: failure.nsid,
             vendor_log: 0,
-            transport_type: TransportType::Tcp,
+            transport_type: view.config.transport,
             command_specific: 0,
             transport_specific: 0,
         };

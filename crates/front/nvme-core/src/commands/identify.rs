@@ -11,7 +11,7 @@ use weir_nvme::identify::{
     FusedOperations, IDENTIFY_SIZE, IdentifyController, IdentifyNamespace, IndependentNamespace,
     LbaFormat, LogPageAttributes, MultipathCapabilities, NSID_ALL, NamespaceAttributes,
     NamespaceDescriptors, NamespaceFeatures, NamespaceStatus, OptionalFabricsCommands,
-    OptionalNvmCommands, SglSupport, VolatileCache, encode_namespace_list,
+    OptionalNvmCommands, VolatileCache, encode_namespace_list,
 };
 use weir_nvme::{Sqe, Status, ascii};
 
@@ -24,7 +24,7 @@ use crate::namespaces::{Attached, Namespaces};
 use crate::snapshot::{ControllerModel, Subsystem};
 
 /// ANA groups at most, and the largest group identifier.
-pub(crate) const ANA_GROUPS_MAX: u32 = 128;
+pub(super) const ANA_GROUPS_MAX: u32 = 128;
 /// Seconds that a change of ANA state may take (ANATT).
 const ANA_TRANSITION_SECONDS: u8 = 10;
 /// CRDT1: how long a host waits before it repeats an interrupted command, in units of 100 ms.
@@ -137,9 +137,7 @@ impl Controller {
             error_log_entries: (ErrorLog::ENTRIES - 1) as u8,
             keep_alive_granularity: 1,
             maximum_commands: view.config.queue_depth,
-            sgl_support: SglSupport::SUPPORTED
-                | SglSupport::OFFSET_ADDRESS
-                | SglSupport::TRANSPORT_DATA_BLOCK,
+            sgl_support: view.config.sgl_support,
             subsystem_nqn: self.identity.subsystem_nqn.to_field(),
             ..IdentifyController::default()
         }

@@ -19,48 +19,58 @@ use super::events::Events;
 use super::features::{self, Features};
 use super::nvm::Work;
 use super::queue_pair::{Env, SlotIndex};
-use crate::config::TargetConfig;
+use crate::config::CoreConfig;
 use crate::namespaces::Namespaces;
 use crate::snapshot::{AnaState, Snapshot};
 use weir_front::IoTotals;
 
 /// Aborts that are carried out at once (ACL + 1).
-pub(crate) const ABORTS_MAX: u8 = 8;
+pub(super) const ABORTS_MAX: u8 = 8;
 /// Granularity of the keep-alive timeout (KAS 1), in milliseconds.
 const KEEP_ALIVE_GRANULARITY_MS: u32 = 100;
 
 /// Which kind of controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ControllerKind {
+pub enum ControllerKind {
+    /// One with namespaces.
     Io,
+    /// One that tells where subsystems are.
     Discovery,
 }
 
 /// Who a controller is, and for whom.
 #[derive(Debug, Clone)]
-pub(crate) struct ControllerIdentity {
-    pub(crate) kind: ControllerKind,
-    pub(crate) id: u16,
-    pub(crate) subsystem_nqn: Nqn,
-    pub(crate) host_nqn: Nqn,
-    pub(crate) host_id: HostId,
+pub struct ControllerIdentity {
+    /// Its kind.
+    pub kind: ControllerKind,
+    /// Its identifier.
+    pub id: u16,
+    /// Its subsystem.
+    pub subsystem_nqn: Nqn,
+    /// Its host.
+    pub host_nqn: Nqn,
+    /// The host's identifier.
+    pub host_id: HostId,
 }
 
 /// What admin commands look at beyond their controller.
-pub(crate) struct AdminView<'a> {
-    pub(crate) snapshot: &'a Snapshot,
-    pub(crate) config: &'a TargetConfig,
+pub struct AdminView<'a> {
+    /// All that is served.
+    pub snapshot: &'a Snapshot,
+    /// Limits.
+    pub config: &'a CoreConfig,
     /// The address that the host reached.
-    pub(crate) local_address: SocketAddr,
+    pub local_address: SocketAddr,
     /// The reactor's discovery logs of the snapshot.
-    pub(crate) discovery: &'a RefCell<DiscoveryLogs>,
+    pub discovery: &'a RefCell<DiscoveryLogs>,
     /// What hosts did with the subsystem so far.
-    pub(crate) totals: &'a dyn Fn() -> IoTotals,
-    pub(crate) errors: &'a Mutex<ErrorLog>,
+    pub totals: &'a dyn Fn() -> IoTotals,
+    /// Commands that failed.
+    pub errors: &'a Mutex<ErrorLog>,
     /// I/O queues that the controller has now.
-    pub(crate) io_queues: u16,
+    pub io_queues: u16,
     /// For how long the target has been up.
-    pub(crate) up: Duration,
+    pub up: Duration,
 }
 
 /// What becomes of an admin command.
@@ -100,7 +110,7 @@ struct Seen {
 }
 
 /// The keep-alive timeout that is used for one that a host asks for: rounded up to the granularity, not below the minimum.
-pub(crate) fn keep_alive_used(asked_ms: u32, config: &TargetConfig) -> u32 {
+pub(super) fn keep_alive_used(asked_ms: u32, config: &CoreConfig) -> u32 {
     if asked_ms == 0 {
         return 0;
     }
@@ -112,7 +122,7 @@ pub(crate) fn keep_alive_used(asked_ms: u32, config: &TargetConfig) -> u32 {
 }
 
 /// One controller.
-pub(crate) struct Controller {
+pub struct Controller {
     pub(super) identity: ControllerIdentity,
     pub(super) configuration: Configuration,
     pub(super) status: ControllerStatus,
@@ -134,11 +144,8 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    pub(crate) fn new(
-        identity: ControllerIdentity,
-        keep_alive_ms: u32,
-        config: &TargetConfig,
-    ) -> Self {
+    /// A controller of an admin queue that was granted, with the keep-alive timeout that its Connect asked for, in milliseconds.
+    pub fn new(identity: ControllerIdentity, keep_alive_ms: u32, config: &CoreConfig) -> Self {
         Controller {
             identity,
             configuration: Configuration::default(),
@@ -160,7 +167,7 @@ impl Controller {
 
     /// Bytes that a controller takes at worst beside its queues: what it has seen of namespaces, its error log; lists grow to
     /// `slack` times what is in them.
-    pub(crate) fn memory_bytes(slack: usize) -> usize {
+    pub fn memory_bytes(slack: usize) -> usize {
         let namespaces = crate::snapshot::Subsystem::NAMESPACES_MAX as usize;
         let seen = size_of::<Seen>() + size_of::<(u32, AnaState)>() + 4 * size_of::<u32>();
         let errors = ErrorLog::ENTRIES * size_of::<(u64, super::error_log::Failure)>();
@@ -168,17 +175,17 @@ impl Controller {
     }
 
     /// The keep-alive timeout; none: it never expires.
-    pub(crate) fn keep_alive(&self) -> Option<Duration> {
+    pub fn keep_alive(&self) -> Option<Duration> {
         (self.keep_alive_ms > 0).then(|| Duration::from_millis(u64::from(self.keep_alive_ms)))
     }
 
     /// I/O queues that the host may make.
-    pub(crate) fn io_queues_granted(&self, config: &TargetConfig) -> u16 {
+    pub fn io_queues_granted(&self, config: &CoreConfig) -> u16 {
         self.features.io_queues.unwrap_or(config.io_queues_max)
     }
 
     /// Whether the host understands Command Retry Delay.
-    pub(crate) fn retry_delay(&self) -> bool {
+    pub fn retry_delay(&self) -> bool {
         self.features.host_behavior.advanced_command_retry == 1
     }
 
@@ -245,7 +252,7 @@ impl Controller {
     }
 
     /// An Abort of another queue's command was answered.
-    pub(crate) fn abort_ended(&mut self) {
+    pub fn abort_ended(&mut self) {
         self.aborts -= 1;
     }
 
@@ -263,12 +270,12 @@ impl Controller {
     }
 
     /// The whole subsystem is about to shut down.
-    pub(crate) fn shutting_down(&mut self) {
+    pub fn shutting_down(&mut self) {
         self.events.raise(EventType::NormalSubsystemShutdown);
     }
 
     /// Looks at what the host sees now and raises events for what changed since it last looked.
-    pub(crate) fn announce(&mut self, namespaces: &Namespaces, view: &AdminView<'_>) {
+    pub fn announce(&mut self, namespaces: &Namespaces, view: &AdminView<'_>) {
         match self.identity.kind {
             ControllerKind::Io => {
                 self.take_over(namespaces);
@@ -279,7 +286,7 @@ impl Controller {
     }
 
     /// The host sees these namespaces from now on. It may have looked at those before, so that what changes back is a change, too.
-    pub(crate) fn take_over(&mut self, namespaces: &Namespaces) {
+    pub fn take_over(&mut self, namespaces: &Namespaces) {
         if self.identity.kind == ControllerKind::Io {
             self.sees(seen(namespaces), ana_states(namespaces));
         }
@@ -325,7 +332,7 @@ impl Controller {
     }
 
     /// Takes what the host sees now as what it knows.
-    pub(crate) fn settle(&mut self, namespaces: &Namespaces, view: &AdminView<'_>) {
+    pub fn settle(&mut self, namespaces: &Namespaces, view: &AdminView<'_>) {
         match self.identity.kind {
             ControllerKind::Io => {
                 self.seen = seen(namespaces);
@@ -399,7 +406,7 @@ mod tests {
             host_nqn: Nqn::new("nqn.2026-01.org.example:host").expect("a name"),
             host_id: HostId([1; 16]),
         };
-        let mut controller = Controller::new(identity, 0, &TargetConfig::default());
+        let mut controller = Controller::new(identity, 0, &CoreConfig::example());
         controller.sees(vec![NAMESPACE], vec![(1, AnaState::Optimized)]);
         controller.announce_changes();
         controller.events.reset();

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use weir_nvme::command::ConnectData;
 use weir_nvme::log::{
     AddressFamily, DiscoveryLogEntry, DiscoveryLogHeader, EntryFlags, SecurityType, SubsystemType,
-    TransportRequirements, TransportType,
+    TransportRequirements,
 };
 use weir_nvme::{Nqn, nqn};
 
@@ -18,7 +18,7 @@ use super::controller::AdminView;
 use crate::snapshot::{ControllerModel, Port};
 
 /// A log as some hosts see it.
-pub(crate) struct DiscoveryLog {
+pub(super) struct DiscoveryLog {
     /// Which of the snapshot's subsystems they may connect to, by their order.
     allowed: Vec<u32>,
     /// The address that they reached.
@@ -29,7 +29,7 @@ pub(crate) struct DiscoveryLog {
 
 /// The logs of one reactor's snapshot.
 #[derive(Default)]
-pub(crate) struct DiscoveryLogs {
+pub struct DiscoveryLogs {
     /// Those that were built last are last.
     logs: VecDeque<Rc<DiscoveryLog>>,
     bytes: usize,
@@ -37,7 +37,7 @@ pub(crate) struct DiscoveryLogs {
 
 impl DiscoveryLogs {
     /// Bytes that are kept at most. One log may be longer: its length is that of the operator's lists. It is kept alone.
-    pub(crate) const BYTES_MAX: usize = 1 << 20;
+    pub const BYTES_MAX: usize = 1 << 20;
 
     /// The log for `host`.
     pub(super) fn of(&mut self, host: &Nqn, view: &AdminView<'_>) -> Rc<DiscoveryLog> {
@@ -121,7 +121,7 @@ impl DiscoveryLog {
 fn entry_of(port: &Port, view: &AdminView<'_>) -> DiscoveryLogEntry {
     let address = advertised(port.address, view.local_address);
     let mut entry = DiscoveryLogEntry {
-        transport_type: TransportType::Tcp,
+        transport_type: view.config.transport,
         address_family: match address {
             IpAddr::V4(_) => AddressFamily::Ipv4,
             IpAddr::V6(_) => AddressFamily::Ipv6,
@@ -157,7 +157,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::config::TargetConfig;
+    use crate::config::CoreConfig;
     use crate::snapshot::{Allowed, Snapshot, Subsystem};
     use weir_front::IoTotals;
 
@@ -191,7 +191,7 @@ mod tests {
         let discovery = RefCell::default();
         work(&AdminView {
             snapshot,
-            config: &TargetConfig::default(),
+            config: &CoreConfig::example(),
             local_address: address.parse().expect("an address"),
             discovery: &discovery,
             totals: &IoTotals::default,

@@ -9,12 +9,14 @@ use weir_nvme::Nqn;
 use crate::snapshot::Snapshot;
 
 /// Counts of one subsystem on every reactor.
-pub(crate) struct SubsystemCounters {
-    pub(crate) by_reactor: Box<[IoCounters]>,
+pub struct SubsystemCounters {
+    /// In the order of the reactors.
+    pub by_reactor: Box<[IoCounters]>,
 }
 
 impl SubsystemCounters {
-    pub(crate) fn totals(&self) -> IoTotals {
+    /// The sums over all reactors.
+    pub fn totals(&self) -> IoTotals {
         let mut totals = IoTotals::default();
         for counters in &self.by_reactor {
             totals.add(counters);
@@ -25,17 +27,17 @@ impl SubsystemCounters {
 
 /// The counts of all subsystems, those included that were removed.
 #[derive(Default)]
-pub(crate) struct Subsystems(Mutex<HashMap<Nqn, Arc<SubsystemCounters>>>);
+pub struct Subsystems(Mutex<HashMap<Nqn, Arc<SubsystemCounters>>>);
 
 impl Subsystems {
     /// The counts of one.
-    pub(crate) fn get(&self, nqn: &Nqn) -> Option<Arc<SubsystemCounters>> {
+    pub fn get(&self, nqn: &Nqn) -> Option<Arc<SubsystemCounters>> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(nqn).cloned()
     }
 
     /// Makes counters for those of a snapshot that are new.
-    pub(crate) fn add_new(&self, snapshot: &Snapshot, reactors: usize) {
+    pub fn add_new(&self, snapshot: &Snapshot, reactors: usize) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for subsystem in &snapshot.subsystems {
             all.entry(subsystem.nqn.clone()).or_insert_with(|| {
@@ -46,7 +48,7 @@ impl Subsystems {
     }
 
     /// The totals of all, in the order of their NQNs.
-    pub(crate) fn totals(&self) -> Vec<(Nqn, IoTotals)> {
+    pub fn totals(&self) -> Vec<(Nqn, IoTotals)> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut totals: Vec<_> = all
             .iter()

@@ -9,7 +9,7 @@ use crate::snapshot::AnaState;
 ///
 /// Do Not Retry is set where the same command would fail again. What may pass by itself is left to the host's retries: a lost
 /// volume, a full queue, a request that was cut off (after a fence: nothing of it can take effect any more).
-pub(crate) fn of_volume_error(error: VolumeError, kind: OperationKind) -> Status {
+pub(super) fn of_volume_error(error: VolumeError, kind: OperationKind) -> Status {
     let reads = matches!(
         kind,
         OperationKind::Read | OperationKind::Compare | OperationKind::Verify
@@ -31,7 +31,7 @@ pub(crate) fn of_volume_error(error: VolumeError, kind: OperationKind) -> Status
 }
 
 /// The status that refuses I/O in an ANA state; none where it is served.
-pub(crate) fn of_ana_state(state: AnaState) -> Option<Status> {
+pub(super) fn of_ana_state(state: AnaState) -> Option<Status> {
     match state {
         AnaState::Optimized | AnaState::NonOptimized => None,
         AnaState::Inaccessible => Some(Status::ASYMMETRIC_ACCESS_INACCESSIBLE),

@@ -3,7 +3,7 @@
 use weir_nvme::command::{Connect, ConnectAttributes, ConnectData, ConnectParameter};
 use weir_nvme::{HostId, Nqn, Status};
 
-use crate::config::TargetConfig;
+use crate::config::CoreConfig;
 use crate::snapshot::{ControllerModel, Snapshot, Subsystem};
 
 /// Entries of an admin queue at least (NVMe Base 2.0c, section 3.3.3.1: 0 is no queue).
@@ -11,14 +11,18 @@ const SQSIZE_MIN: u16 = 1;
 
 /// Why a Connect is refused: status and dword 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ConnectRefusal {
-    pub(crate) status: Status,
-    pub(crate) result: u32,
-    pub(crate) reason: &'static str,
+pub struct ConnectRefusal {
+    /// The status.
+    pub status: Status,
+    /// Dword 0 of the answer.
+    pub result: u32,
+    /// In words, for the log.
+    pub reason: &'static str,
 }
 
 impl ConnectRefusal {
-    pub(crate) fn parameter(parameter: ConnectParameter, reason: &'static str) -> Self {
+    /// A parameter of it is wrong.
+    pub fn parameter(parameter: ConnectParameter, reason: &'static str) -> Self {
         ConnectRefusal {
             status: Status::CONNECT_INVALID_PARAMETERS.with_do_not_retry(),
             result: parameter.to_result(),
@@ -26,7 +30,8 @@ impl ConnectRefusal {
         }
     }
 
-    pub(crate) fn status(status: Status, reason: &'static str) -> Self {
+    /// It is refused with this status.
+    pub fn status(status: Status, reason: &'static str) -> Self {
         ConnectRefusal {
             status,
             result: 0,
@@ -36,10 +41,7 @@ impl ConnectRefusal {
 }
 
 /// Checks the fields of the command itself.
-pub(crate) fn check_connect_fields(
-    connect: &Connect,
-    config: &TargetConfig,
-) -> Result<(), ConnectRefusal> {
+pub fn check_connect_fields(connect: &Connect, config: &CoreConfig) -> Result<(), ConnectRefusal> {
     if connect.record_format != Connect::RECORD_FORMAT {
         return Err(ConnectRefusal {
             status: Status::CONNECT_INCOMPATIBLE_FORMAT.with_do_not_retry(),
@@ -69,7 +71,7 @@ pub(crate) fn check_connect_fields(
 }
 
 /// Whether the host wants SQ flow control off.
-pub(crate) fn flow_control_off(connect: &Connect) -> bool {
+pub fn flow_control_off(connect: &Connect) -> bool {
     connect
         .attributes
         .contains(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL)
@@ -77,15 +79,19 @@ pub(crate) fn flow_control_off(connect: &Connect) -> bool {
 
 /// What the data of a Connect says, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ConnectIdentity {
-    pub(crate) host_nqn: Nqn,
-    pub(crate) host_id: HostId,
-    pub(crate) subsystem_nqn: Nqn,
-    pub(crate) controller_id: u16,
+pub struct ConnectIdentity {
+    /// The host.
+    pub host_nqn: Nqn,
+    /// The host's identifier.
+    pub host_id: HostId,
+    /// The subsystem.
+    pub subsystem_nqn: Nqn,
+    /// The controller; of an admin queue, the one that it asks for.
+    pub controller_id: u16,
 }
 
 /// Checks the data against what is served. A discovery controller has no subsystem.
-pub(crate) fn check_connect_data<'a>(
+pub fn check_connect_data<'a>(
     connect: &Connect,
     data: &ConnectData,
     snapshot: &'a Snapshot,

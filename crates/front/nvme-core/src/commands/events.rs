@@ -12,7 +12,7 @@ use weir_nvme::log::LogId;
 use super::queue_pair::SlotIndex;
 
 /// Asynchronous Event Requests outstanding at most (AERL + 1).
-pub(crate) const EVENT_REQUESTS_MAX: usize = 8;
+pub(super) const EVENT_REQUESTS_MAX: usize = 8;
 
 /// The events that Weir tells of.
 const EVENTS: [EventType; 4] = [

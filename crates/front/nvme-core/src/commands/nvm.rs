@@ -12,7 +12,7 @@ use weir_nvme::command::{
     dataset_management_ranges,
 };
 use weir_nvme::opcode::NvmOpcode;
-use weir_nvme::sgl::TcpData;
+use weir_nvme::sgl::Payload;
 use weir_nvme::sqe::Fuse;
 use weir_nvme::{Sqe, Status};
 
@@ -22,11 +22,11 @@ use crate::namespaces::Attached;
 use weir_front::{CommandKind, broken_by_volume};
 
 /// Source ranges of one Copy at most (MSRC + 1).
-pub(crate) const COPY_RANGES_MAX: u16 = 128;
+pub(super) const COPY_RANGES_MAX: u16 = 128;
 /// Bytes of one source range of a Copy at most (MSSRL).
-pub(crate) const COPY_RANGE_BYTES_MAX: u32 = 1 << 20;
+pub(super) const COPY_RANGE_BYTES_MAX: u32 = 1 << 20;
 /// Bytes of all source ranges of a Copy at most (MCL).
-pub(crate) const COPY_BYTES_MAX: u32 = 16 << 20;
+pub(super) const COPY_BYTES_MAX: u32 = 16 << 20;
 /// Bytes that a Copy moves at a time at most.
 const COPY_STEP_BYTES: u32 = 256 << 10;
 /// Requests of one connection that run before its Dataset Management commands have no more than one range each under way.
@@ -178,7 +178,7 @@ impl Slot {
     pub(super) fn plan_nvm(
         &mut self,
         sqe: &Sqe,
-        payload: TcpData,
+        payload: Payload,
         env: &Env<'_>,
     ) -> Result<(), Status> {
         let opcode = NvmOpcode::from_value(sqe.opcode);
@@ -244,7 +244,7 @@ struct Target<'a> {
 impl Target<'_> {
     /// The work of a command that is neither a read nor a write, and the bytes that it brings.
     #[inline(never)]
-    fn plan(&self, sqe: &Sqe, payload: TcpData) -> Result<(Work, u32), Status> {
+    fn plan(&self, sqe: &Sqe, payload: Payload) -> Result<(Work, u32), Status> {
         let work = match NvmCommand::parse(sqe).map_err(CommandError::status)? {
             NvmCommand::Flush => Work::Flush,
             NvmCommand::Read(_) | NvmCommand::Write(_) => unreachable!("planned without a command"),
@@ -286,9 +286,9 @@ impl Target<'_> {
     }
 
     #[inline]
-    fn read(&self, read: &Blocks, payload: TcpData) -> Result<Work, Status> {
+    fn read(&self, read: &Blocks, payload: Payload) -> Result<Work, Status> {
         let length = self.transfer(read)?;
-        if payload != (TcpData::Transport { length }) {
+        if payload != (Payload::Transport { length }) {
             return refuse(Status::DATA_SGL_LENGTH_INVALID);
         }
         Ok(Work::Read {
@@ -322,7 +322,7 @@ impl Target<'_> {
         Ok((Work::Compare { lba, blocks }, length))
     }
 
-    fn copy(&self, copy: CopyCommand, payload: TcpData) -> Result<(Work, u32), Status> {
+    fn copy(&self, copy: CopyCommand, payload: Payload) -> Result<(Work, u32), Status> {
         self.writable()?;
         if copy.descriptor_format != 0 || copy.directive_type != 0 {
             return refuse(Status::INVALID_FIELD_IN_COMMAND);
@@ -385,7 +385,7 @@ fn no_protection(protection_information: u8) -> Result<(), Status> {
 }
 
 /// The length of a list of ranges: hosts may send a longer buffer than the ranges need.
-fn list_length(payload: TcpData, needed: u32) -> Result<u32, Status> {
+fn list_length(payload: Payload, needed: u32) -> Result<u32, Status> {
     let length = payload.length();
     if length < needed || length > RANGE_LIST_BYTES_MAX.max(needed) {
         return refuse(Status::DATA_SGL_LENGTH_INVALID);
@@ -909,7 +909,7 @@ fn check_copy(copy: &CopyCommand, list: &View, namespace: &Attached) -> Result<(
 }
 
 /// DLFEAT: what deallocated blocks read as, and whether Write Zeroes may deallocate (NVM Command Set 1.0c, section 4.1.5.1).
-pub(crate) fn deallocate_features(read: DeallocatedRead) -> u8 {
+pub(super) fn deallocate_features(read: DeallocatedRead) -> u8 {
     const READS_ZEROES: u8 = 0b001;
     const WRITE_ZEROES_DEALLOCATES: u8 = 0b1000;
     match read {

@@ -12,7 +12,7 @@ use super::controller::{AdminOutcome, Controller};
 use super::queue_pair::SlotIndex;
 
 /// The version of the specification that controllers claim.
-pub(crate) const VERSION: Version = Version::V2_0;
+pub(super) const VERSION: Version = Version::V2_0;
 /// CAP.TO and CRTO.CRWMT: for how long enabling or a reset may take, in units of 500 ms.
 const READY_TIMEOUT_500MS: u8 = 30;
 
@@ -105,7 +105,7 @@ impl Controller {
     }
 
     /// The I/O queues have ended, as a reset or a shutdown asked. The Asynchronous Event Requests that a reset aborts.
-    pub(crate) fn queues_ended(&mut self) -> Vec<SlotIndex> {
+    pub fn queues_ended(&mut self) -> Vec<SlotIndex> {
         let shuts_down = self.configuration.shutdown() != ShutdownNotification::None;
         let disabled = !self.configuration.enabled();
         if disabled {
@@ -123,7 +123,7 @@ impl Controller {
     }
 
     /// Whether I/O queues may be made.
-    pub(crate) fn accepts_queues(&self) -> bool {
+    pub fn accepts_queues(&self) -> bool {
         self.status.ready()
             && self.configuration.enabled()
             && !self.status.fatal()

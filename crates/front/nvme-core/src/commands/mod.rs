@@ -16,12 +16,13 @@ mod properties;
 mod queue_pair;
 mod status;
 
-pub(crate) use connect::{
+pub use connect::{
     ConnectIdentity, ConnectRefusal, check_connect_data, check_connect_fields, flow_control_off,
 };
-pub(crate) use controller::{AdminView, Controller, ControllerIdentity, ControllerKind};
-pub(crate) use discovery::DiscoveryLogs;
-pub(crate) use error_log::ErrorLog;
-pub(crate) use queue_pair::{
-    Answer, Effect, Env, FLOW_CONTROL_OFF, Next, QueueKind, QueuePair, Slot, SlotIndex, Stalled,
+pub use controller::{AdminView, Controller, ControllerIdentity, ControllerKind};
+pub use discovery::DiscoveryLogs;
+pub use error_log::ErrorLog;
+pub use queue_pair::{
+    Answer, Effect, Env, FLOW_CONTROL_OFF, Fetch, Next, QueueKind, QueuePair, Slot, SlotIndex,
+    Stalled,
 };

@@ -13,8 +13,8 @@ use weir_nvme::command::{ConnectData, ConnectParameter};
 use weir_nvme::{HostId, Nqn, Status};
 use weir_reactor::SharedSection;
 
-use crate::config::TargetConfig;
-use crate::core::{ConnectIdentity, ConnectRefusal, ControllerKind, ErrorLog, SlotIndex};
+use crate::commands::{ConnectIdentity, ConnectRefusal, ControllerKind, ErrorLog, SlotIndex};
+use crate::config::CoreConfig;
 use crate::snapshot::{ControllerModel, Subsystem};
 
 /// Identifiers of discovery controllers.
@@ -22,15 +22,17 @@ const DISCOVERY_IDS: std::ops::RangeInclusive<u16> = 1..=0xffef;
 
 /// A host: name and identifier.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Host {
-    pub(crate) nqn: Nqn,
-    pub(crate) id: HostId,
+pub struct Host {
+    /// Its name.
+    pub nqn: Nqn,
+    /// Its identifier.
+    pub id: HostId,
 }
 
 impl Host {
     /// Returns the number by which volumes tell it from others. Were two hosts to have the same, one would wait for what the other's
     /// lost connections have left, and nothing else.
-    pub(crate) fn number(&self) -> HostNumber {
+    pub fn number(&self) -> HostNumber {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
         HostNumber(hasher.finish())
@@ -38,7 +40,7 @@ impl Host {
 }
 
 /// What connections tell one another.
-pub(crate) enum Message {
+pub enum Message {
     /// A Connect that waited may go on.
     Retry,
     /// The controller's I/O queues have ended.
@@ -47,50 +49,65 @@ pub(crate) enum Message {
     ControllerEnds,
     /// Abort a command of this I/O queue.
     Abort {
+        /// The command.
         cid: u16,
+        /// The Abort's slot at the admin queue.
         slot: SlotIndex,
+        /// The admin queue, which is told.
         admin: Handle<Message>,
     },
     /// An Abort that this admin queue asked for has its answer.
-    AbortEnded { slot: SlotIndex, aborted: bool },
+    AbortEnded {
+        /// The Abort.
+        slot: SlotIndex,
+        /// Whether the command was aborted.
+        aborted: bool,
+    },
 }
 
 /// What all reactors know of a controller.
-pub(crate) struct Shared {
-    pub(crate) id: u16,
-    pub(crate) kind: ControllerKind,
-    pub(crate) subsystem_nqn: Nqn,
-    pub(crate) host: Host,
+pub struct Shared {
+    /// Its identifier.
+    pub id: u16,
+    /// Its kind.
+    pub kind: ControllerKind,
+    /// Its subsystem.
+    pub subsystem_nqn: Nqn,
+    /// Its host.
+    pub host: Host,
     /// The address that its admin queue reached.
-    pub(crate) local_address: SocketAddr,
+    pub local_address: SocketAddr,
     /// The reactor of its admin queue.
-    pub(crate) reactor: usize,
+    pub reactor: usize,
     admin: Handle<Message>,
     /// A command came since the keep-alive timer last looked. A reactor that finds it set does not write it.
     traffic: AtomicBool,
     /// The host understands Command Retry Delay.
     retry_delay: AtomicBool,
-    pub(crate) errors: Mutex<ErrorLog>,
+    /// Commands of it that failed.
+    pub errors: Mutex<ErrorLog>,
 }
 
 impl Shared {
     /// A command of the controller arrived.
-    pub(crate) fn heard(&self) {
+    pub fn heard(&self) {
         if !self.traffic.load(Ordering::Relaxed) {
             self.traffic.store(true, Ordering::Relaxed);
         }
     }
 
     /// Whether a command arrived since the last call.
-    pub(crate) fn take_traffic(&self) -> bool {
+    pub fn take_traffic(&self) -> bool {
         self.traffic.swap(false, Ordering::Relaxed)
     }
 
-    pub(crate) fn retry_delay(&self) -> bool {
+    /// Tells whether its host understands Command Retry Delay.
+    pub fn retry_delay(&self) -> bool {
         self.retry_delay.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_retry_delay(&self, on: bool) {
+    /// Notes whether its host understands Command Retry Delay.
+    pub fn set_retry_delay(&self, on: bool) {
         self.retry_delay.store(on, Ordering::Relaxed);
     }
 }
@@ -129,7 +146,7 @@ type Key = (Nqn, u16);
 
 /// An I/O queue that is lost. Dropped when every queue of every volume knows what it may have left under way there: then the same
 /// host may have its next one.
-pub(crate) struct LostQueue {
+pub struct LostQueue {
     registry: Weak<Registry>,
     shared: Arc<Shared>,
     qid: u16,
@@ -137,7 +154,7 @@ pub(crate) struct LostQueue {
 
 impl LostQueue {
     /// Queue `qid` is lost from now on.
-    pub(crate) fn new(registry: &Arc<Registry>, shared: &Arc<Shared>, qid: u16) -> Self {
+    pub fn new(registry: &Arc<Registry>, shared: &Arc<Shared>, qid: u16) -> Self {
         registry.queue_ends(shared, qid);
         LostQueue {
             registry: Arc::downgrade(registry),
@@ -171,10 +188,12 @@ struct State {
 }
 
 /// What is to be done with the Connect of an I/O queue.
-pub(crate) enum QueueGrant {
+pub enum QueueGrant {
     /// The queue belongs on this reactor.
     Granted {
+        /// Its controller.
         controller: Arc<Shared>,
+        /// The reactor.
         reactor: usize,
     },
     /// Queues of the host are ending: [`Message::Retry`] comes when it is to be tried again.
@@ -182,7 +201,7 @@ pub(crate) enum QueueGrant {
 }
 
 /// All controllers.
-pub(crate) struct Registry {
+pub struct Registry {
     state: Mutex<State>,
 }
 
@@ -207,7 +226,8 @@ impl DerefMut for Locked<'_> {
 }
 
 impl Registry {
-    pub(crate) fn new(reactors: usize) -> Self {
+    /// No controllers, of a target on so many reactors.
+    pub fn new(reactors: usize) -> Self {
         let state = State {
             load: vec![0; reactors],
             ..State::default()
@@ -225,14 +245,14 @@ impl Registry {
     }
 
     /// Makes a controller for an admin queue.
-    pub(crate) fn create(
+    pub fn create(
         &self,
         identity: &ConnectIdentity,
         subsystem: Option<&Subsystem>,
         local_address: SocketAddr,
         reactor: usize,
         admin: Handle<Message>,
-        config: &TargetConfig,
+        config: &CoreConfig,
     ) -> Result<Arc<Shared>, ConnectRefusal> {
         let host = Host {
             nqn: identity.host_nqn.clone(),
@@ -284,7 +304,7 @@ impl Registry {
 
     /// Adds an I/O queue to a controller and chooses its reactor: that with the fewest of the controller's queues, and then the
     /// fewest of all.
-    pub(crate) fn add_queue(
+    pub fn add_queue(
         &self,
         identity: &ConnectIdentity,
         qid: u16,
@@ -345,7 +365,7 @@ impl Registry {
     }
 
     /// An admin queue tells what it allows.
-    pub(crate) fn set_state(&self, shared: &Shared, accepts_queues: bool, granted: u16) {
+    pub fn set_state(&self, shared: &Shared, accepts_queues: bool, granted: u16) {
         let mut state = self.lock();
         if let Some(controller) = state.controllers.get_mut(&key_of(shared)) {
             controller.accepts_queues = accepts_queues;
@@ -354,21 +374,21 @@ impl Registry {
     }
 
     /// I/O queues that a controller has.
-    pub(crate) fn io_queues(&self, shared: &Shared) -> u16 {
+    pub fn io_queues(&self, shared: &Shared) -> u16 {
         let state = self.lock();
         let controller = state.controllers.get(&key_of(shared));
         controller.map_or(0, |controller| controller.queues.len() as u16)
     }
 
     /// The connection of one of a controller's I/O queues.
-    pub(crate) fn queue(&self, shared: &Shared, qid: u16) -> Option<Handle<Message>> {
+    pub fn queue(&self, shared: &Shared, qid: u16) -> Option<Handle<Message>> {
         let state = self.lock();
         let queue = state.controllers.get(&key_of(shared))?.queues.get(&qid)?;
         Some(queue.connection.clone())
     }
 
     /// Ends a controller's I/O queues; its admin queue is told when they have: [`Message::QueuesEnded`].
-    pub(crate) fn end_queues(&self, shared: &Shared) {
+    pub fn end_queues(&self, shared: &Shared) {
         let mut state = self.lock();
         let Some(controller) = state.controllers.get_mut(&key_of(shared)) else {
             return;
@@ -380,7 +400,7 @@ impl Registry {
     }
 
     /// A controller ends with its admin queue.
-    pub(crate) fn end_controller(&self, shared: &Shared) {
+    pub fn end_controller(&self, shared: &Shared) {
         let mut state = self.lock();
         let key = key_of(shared);
         if let Some(controller) = state.controllers.get_mut(&key) {
@@ -418,7 +438,7 @@ impl Registry {
     }
 
     /// No request of an I/O queue that ended is under way any more.
-    pub(crate) fn queue_ended(&self, shared: &Shared) {
+    pub fn queue_ended(&self, shared: &Shared) {
         let mut state = self.lock();
         let key = key_of(shared);
         if let Some(at) = state.draining.iter().position(|one| one.is(shared)) {
@@ -436,7 +456,7 @@ impl Registry {
     }
 
     /// Has every Connect that waits tried again.
-    pub(crate) fn retry_waiting(&self) {
+    pub fn retry_waiting(&self) {
         let waiting = std::mem::take(&mut self.lock().waiting);
         for waiting in waiting {
             let _ = waiting.tell(Message::Retry);
@@ -444,14 +464,14 @@ impl Registry {
     }
 
     /// A connection waits no longer.
-    pub(crate) fn forget_waiting(&self, connection: u64) {
+    pub fn forget_waiting(&self, connection: u64) {
         self.lock()
             .waiting
             .retain(|waiting| waiting.id != connection);
     }
 
     /// Every controller, with how many I/O queues it has.
-    pub(crate) fn controllers(&self) -> Vec<(Arc<Shared>, Vec<u16>)> {
+    pub fn controllers(&self) -> Vec<(Arc<Shared>, Vec<u16>)> {
         let state = self.lock();
         let of = |controller: &Controller| {
             let queues = controller.queues.keys().copied().collect();

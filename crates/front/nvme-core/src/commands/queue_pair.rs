@@ -12,7 +12,7 @@ use weir_front::{Account, Arrival, AtVolume, CommandKind, Commands, IoCounters, 
 use weir_memory::{Pool, Segment, Segments, View, Views, copy_views, views_len};
 use weir_nvme::command::{Connect, ConnectData, FabricsCommand};
 use weir_nvme::opcode::FABRICS_OPCODE;
-use weir_nvme::sgl::TcpData;
+use weir_nvme::sgl::{Payload, SglDescriptor};
 use weir_nvme::sqe::Fuse;
 use weir_nvme::{Cqe, Sqe, Status};
 use weir_reactor::Instant;
@@ -25,37 +25,39 @@ use crate::namespaces::{Attached, Namespaces};
 use crate::snapshot::Namespace;
 
 /// Index of a command's slot; TCP uses it as the transfer tag.
-pub(crate) type SlotIndex = u16;
+pub type SlotIndex = u16;
 
 /// Slots of a queue beyond its depth. A host may reuse a tag at the success flag, a moment before its slot is free here.
 const SPARE_SLOTS: usize = 8;
 /// Answers that may always wait to be sent, however short the queue is.
 const UNSENT_ANSWERS: usize = 256;
 /// SQHD in the answer to a Connect whose wish for no SQ flow control is granted (NVMe Base 2.0c, section 6.3).
-pub(crate) const FLOW_CONTROL_OFF: u16 = 0xffff;
+pub const FLOW_CONTROL_OFF: u16 = 0xffff;
 /// Data that a Connect brings, in bytes.
 const CONNECT_DATA_BYTES: u32 = ConnectData::SIZE as u32;
 
 /// What the core may look at while it works on a command.
-pub(crate) struct Env<'a> {
+pub struct Env<'a> {
     /// What the host sees of its subsystem.
-    pub(crate) namespaces: &'a Namespaces,
+    pub namespaces: &'a Namespaces,
     /// Buffers for data that is not for a volume.
-    pub(crate) pool: &'a Pool,
+    pub pool: &'a Pool,
     /// The longest transfer (MDTS), in bytes.
-    pub(crate) transfer_bytes_max: u32,
+    pub transfer_bytes_max: u32,
     /// In-capsule data that I/O commands may bring, in bytes.
-    pub(crate) in_capsule_bytes: u32,
+    pub in_capsule_bytes: u32,
+    /// In-capsule data that admin and Fabrics commands may bring, in bytes.
+    pub admin_in_capsule_bytes: u32,
     /// Whether the host knows Command Retry Delay (ACRE of Host Behavior Support).
-    pub(crate) retry_delay: bool,
+    pub retry_delay: bool,
     /// Where I/O of this queue is counted.
-    pub(crate) counters: &'a IoCounters,
+    pub counters: &'a IoCounters,
     /// What admin commands look at; none on other queues.
-    pub(crate) admin: Option<&'a AdminView<'a>>,
+    pub admin: Option<&'a AdminView<'a>>,
 }
 
 /// What kind of queue it is.
-pub(crate) enum QueueKind {
+pub enum QueueKind {
     /// No Connect was answered yet.
     Unconnected,
     /// An admin queue and its controller.
@@ -66,7 +68,7 @@ pub(crate) enum QueueKind {
 
 /// What the transport does with the data that came along with a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
+pub enum Next {
     /// There is none, or it is of no use: it is skipped.
     Skip,
     /// It belongs into this slot's landing.
@@ -92,31 +94,53 @@ impl Incoming {
 
 /// No slot for the command, or no buffer for the data that comes with it: offer it again after a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stalled;
+pub struct Stalled;
 
 /// A command's answer. Its slot is free again.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) cqe: Cqe,
+pub struct Answer {
+    /// The completion queue entry.
+    pub cqe: Cqe,
+    /// The data pointer of its command: where a transport with memory of the host's puts the data.
+    pub sgl: SglDescriptor,
     /// Data for the host, before the entry.
-    pub(crate) data: Views,
+    pub data: Views,
     /// Bytes of `data`. They are in the queue's [`Room`] until they have left.
-    pub(crate) data_bytes: u32,
+    pub data_bytes: u32,
+}
+
+/// Data that is to be asked for, or to be fetched by a transport with memory of the host's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fetch {
+    /// The slot, whose landing it goes to.
+    pub slot: SlotIndex,
+    /// The command.
+    pub cid: u16,
+    /// The command's data pointer.
+    pub sgl: SglDescriptor,
+    /// Bytes.
+    pub length: u32,
 }
 
 /// Something that a command asks for beyond its queue pair.
 #[derive(Debug)]
-pub(crate) enum Effect {
+pub enum Effect {
     /// A Connect whose answer is [`QueuePair::answer_waiting`].
     Connect {
+        /// The command.
         slot: SlotIndex,
+        /// Its fields.
         connect: Connect,
+        /// Its data.
         data: Box<ConnectData>,
     },
     /// An Abort of a command of another queue; its answer is [`QueuePair::answer_waiting`].
     Abort {
+        /// The Abort.
         slot: SlotIndex,
+        /// The queue of the command that is to be aborted.
         sqid: u16,
+        /// That command.
         cid: u16,
     },
     /// The controller's I/O queues are to end; [`Controller::queues_ended`] is told when they have.
@@ -150,6 +174,7 @@ enum Phase {
 /// The fields that are kept of a command's submission queue entry.
 #[derive(Debug, Clone, Copy, Default)]
 struct Submitted {
+    sgl: SglDescriptor,
     cid: u16,
     opcode: u8,
     nsid: u32,
@@ -160,6 +185,7 @@ struct Submitted {
 impl Submitted {
     fn of(sqe: &Sqe) -> Self {
         Submitted {
+            sgl: sqe.sgl,
             cid: sqe.cid,
             opcode: sqe.opcode,
             nsid: sqe.nsid,
@@ -168,7 +194,8 @@ impl Submitted {
     }
 }
 
-pub(crate) struct Slot {
+/// A slot for one command.
+pub struct Slot {
     pub(super) at: AtVolume<Namespace>,
     phase: Phase,
     sqe: Submitted,
@@ -254,8 +281,9 @@ enum Fused {
 }
 
 /// One submission queue and its completion queue.
-pub(crate) struct QueuePair {
-    pub(crate) kind: QueueKind,
+pub struct QueuePair {
+    /// The kind of queue.
+    pub kind: QueueKind,
     qid: u16,
     slots: Commands<Slot>,
     free: Vec<SlotIndex>,
@@ -285,7 +313,7 @@ pub(crate) struct QueuePair {
 
 impl QueuePair {
     /// A queue pair before its Connect. `owner` names it in the tokens of its requests.
-    pub(crate) fn new(owner: u32) -> Self {
+    pub fn new(owner: u32) -> Self {
         let mut queue = QueuePair {
             kind: QueueKind::Unconnected,
             qid: 0,
@@ -314,60 +342,60 @@ impl QueuePair {
     }
 
     /// Bounds its data in flight from now on, before there is any; see [`Room::new`].
-    pub(crate) fn bound_bytes(&mut self, account: &Rc<Account>, bytes_max: u64, bytes_alone: u32) {
+    pub fn bound_bytes(&mut self, account: &Rc<Account>, bytes_max: u64, bytes_alone: u32) {
         self.room = Room::new(account, bytes_max, bytes_alone);
     }
 
     /// Its data in flight. Who sends its answers gives back their bytes when they have left.
-    pub(crate) fn room(&mut self) -> &mut Room {
+    pub fn room(&mut self) -> &mut Room {
         &mut self.room
     }
 
     /// Tells whether commands wait for room, or for a buffer.
-    pub(crate) fn lacks_something(&self) -> bool {
+    pub fn lacks_something(&self) -> bool {
         self.waits_for_buffer() || self.is_stalled_for_bytes
     }
 
     /// Tells whether a command with data in its capsule, offered again and again, lacks room and no buffer.
-    pub(crate) fn is_stalled_for_bytes(&self) -> bool {
+    pub fn is_stalled_for_bytes(&self) -> bool {
         self.is_stalled_for_bytes
     }
 
     /// The command that was [`Stalled`] is not offered for now, or never again.
-    pub(crate) fn forget_stalled(&mut self) {
+    pub fn forget_stalled(&mut self) {
         self.is_stalled_for_bytes = false;
     }
 
     /// Whether answers that were not sent are so long that an admin command, whose answer's length is not known before, may
     /// not be taken in. (Commands of I/O queues wait in their slots.)
     #[inline]
-    pub(crate) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         matches!(self.kind, QueueKind::Admin(_)) && self.room.is_full()
     }
 
     /// Tells whether that is so because of what other queues have.
     #[inline]
-    pub(crate) fn is_full_of_others(&self) -> bool {
+    pub fn is_full_of_others(&self) -> bool {
         matches!(self.kind, QueueKind::Admin(_)) && self.room.is_full_of_others()
     }
 
     /// The time that it was told last.
-    pub(crate) fn now(&self) -> Instant {
+    pub fn now(&self) -> Instant {
         self.slots.now()
     }
 
     /// Its commands, as far as volumes work for them.
-    pub(crate) fn commands(&mut self) -> &mut Commands<Slot> {
+    pub fn commands(&mut self) -> &mut Commands<Slot> {
         &mut self.slots
     }
 
     /// Answers of a queue of so many entries that wait to be sent at worst.
-    pub(crate) fn answers_bound(entries: usize) -> usize {
+    pub fn answers_bound(entries: usize) -> usize {
         (2 * (entries + SPARE_SLOTS)).max(UNSENT_ANSWERS)
     }
 
     /// Bytes that a queue of so many entries takes at worst, without data; lists grow to `slack` times what is in them.
-    pub(crate) fn memory_bytes(entries: usize, slack: usize) -> usize {
+    pub fn memory_bytes(entries: usize, slack: usize) -> usize {
         let slots = entries + SPARE_SLOTS;
         let answers = Self::answers_bound(entries);
         let indices = 4 * size_of::<SlotIndex>();
@@ -391,7 +419,7 @@ impl QueuePair {
 
     /// The Connect was granted: the queue has `entries` entries. `reserve` is a buffer for in-capsule data when there is no
     /// other.
-    pub(crate) fn connected(
+    pub fn connected(
         &mut self,
         kind: QueueKind,
         qid: u16,
@@ -411,7 +439,7 @@ impl QueuePair {
     }
 
     /// The controller of an admin queue.
-    pub(crate) fn controller(&mut self) -> Option<&mut Controller> {
+    pub fn controller(&mut self) -> Option<&mut Controller> {
         match &mut self.kind {
             QueueKind::Admin(controller) => Some(controller),
             QueueKind::Unconnected | QueueKind::Io => None,
@@ -419,48 +447,48 @@ impl QueuePair {
     }
 
     /// Whether a command can be taken in.
-    pub(crate) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         !self.free.is_empty()
     }
 
     /// Answers that are ready to be sent, in order. Who writes them takes them out.
-    pub(crate) fn answers(&mut self) -> &mut Vec<Answer> {
+    pub fn answers(&mut self) -> &mut Vec<Answer> {
         &mut self.answers
     }
 
     /// Tells whether there are answers, or data to ask for.
     #[inline]
-    pub(crate) fn has_output(&self) -> bool {
+    pub fn has_output(&self) -> bool {
         !(self.answers.is_empty() && self.to_fetch.is_empty())
     }
 
     /// Number of answers that are ready to be sent.
-    pub(crate) fn answers_ready(&self) -> usize {
+    pub fn answers_ready(&self) -> usize {
         self.answers.len()
     }
 
     /// Answers that may wait to be sent, wherever they are, before no more commands are taken in.
-    pub(crate) fn answers_max(&self) -> usize {
+    pub fn answers_max(&self) -> usize {
         (2 * self.slots.len()).max(UNSENT_ANSWERS)
     }
 
     /// Whether data was asked for that has not come.
-    pub(crate) fn is_fetching(&self) -> bool {
+    pub fn is_fetching(&self) -> bool {
         self.fetching > 0
     }
 
     /// Whether data was asked for that the host is likely to send next.
-    pub(crate) fn expects_data(&self) -> bool {
+    pub fn expects_data(&self) -> bool {
         self.fetching > self.abandoned
     }
 
     /// Commands in the queue.
-    pub(crate) fn in_flight(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
     /// Commands in the queue but for those that wait for events.
-    pub(crate) fn busy(&self) -> usize {
+    pub fn busy(&self) -> usize {
         let events = match &self.kind {
             QueueKind::Admin(controller) => controller.event_requests(),
             QueueKind::Unconnected | QueueKind::Io => 0,
@@ -469,16 +497,16 @@ impl QueuePair {
     }
 
     /// Number of requests on volumes that have not ended.
-    pub(crate) fn requests_running(&self) -> u32 {
+    pub fn requests_running(&self) -> u32 {
         self.slots.running()
     }
 
     /// Takes a command in. `payload` is where its data is, or the status that refuses its data pointer; `all_here`: the
     /// data in its capsule has arrived.
-    pub(crate) fn command(
+    pub fn command(
         &mut self,
         sqe: &Sqe,
-        payload: Result<TcpData, Status>,
+        payload: Result<Payload, Status>,
         all_here: bool,
         arrival: Arrival,
         env: &Env<'_>,
@@ -500,7 +528,7 @@ impl QueuePair {
         let mut phase = Phase::Running;
         if entry.length > 0 {
             phase = Phase::WaitsForBuffer;
-            if matches!(payload, TcpData::InCapsule { length: 1.. }) {
+            if matches!(payload, Payload::InCapsule { length: 1.. }) {
                 if !self.make_room(slot, all_here, env) {
                     self.forget_plan(slot);
                     if self.first_holds_reserve() && !self.is_stalled_for_bytes {
@@ -516,8 +544,8 @@ impl QueuePair {
         let (_, entry) = self.take_slot(sqe);
         entry.phase = phase;
         entry.buffer = match payload {
-            TcpData::Transport { length } => length,
-            TcpData::None | TcpData::InCapsule { .. } => 0,
+            Payload::Transport { length } => length,
+            Payload::None | Payload::InCapsule { .. } => 0,
         };
         entry.at.course.begin(arrival, sqe.nsid, now);
         if self.fused != Fused::None || sqe.fuse != Fuse::Normal {
@@ -610,7 +638,7 @@ impl QueuePair {
         &mut self,
         slot: SlotIndex,
         sqe: &Sqe,
-        payload: TcpData,
+        payload: Payload,
         env: &Env<'_>,
     ) -> Result<(), Status> {
         let entry = &mut self.slots[usize::from(slot)];
@@ -624,7 +652,7 @@ impl QueuePair {
                 } else {
                     return Err(Status::COMMAND_SEQUENCE_ERROR.with_do_not_retry());
                 };
-                check_payload(entry.length, payload, crate::config::ADMIN_IN_CAPSULE_BYTES)
+                check_payload(entry.length, payload, env.admin_in_capsule_bytes)
             }
         }
     }
@@ -645,7 +673,7 @@ impl QueuePair {
     }
 
     /// Answers a command without giving it a slot.
-    pub(crate) fn refuse_without_slot(&mut self, sqe: &Sqe, status: Status) -> Cqe {
+    pub fn refuse_without_slot(&mut self, sqe: &Sqe, status: Status) -> Cqe {
         self.advance_head();
         self.settle_fused(sqe, None);
         self.forget_stalled();
@@ -852,7 +880,7 @@ impl QueuePair {
     }
 
     /// Looks for buffers for the commands that wait for one, in their order.
-    pub(crate) fn retry_buffers(&mut self, env: &Env<'_>) {
+    pub fn retry_buffers(&mut self, env: &Env<'_>) {
         for _ in 0..self.waiting_for_buffer.len() {
             let Some(slot) = self.waiting_for_buffer.pop_front() else {
                 return;
@@ -868,12 +896,12 @@ impl QueuePair {
     }
 
     /// Whether a command waits for a buffer.
-    pub(crate) fn waits_for_buffer(&self) -> bool {
+    pub fn waits_for_buffer(&self) -> bool {
         !self.waiting_for_buffer.is_empty()
     }
 
     /// Where in its landing the data of a slot at `offset` goes: the rest of one segment. Empty: it is not kept.
-    pub(crate) fn landing_at(&mut self, slot: SlotIndex, offset: usize) -> &mut [u8] {
+    pub fn landing_at(&mut self, slot: SlotIndex, offset: usize) -> &mut [u8] {
         let Incoming::Landing(landing) = &mut self.slots[usize::from(slot)].incoming else {
             return &mut [];
         };
@@ -889,7 +917,7 @@ impl QueuePair {
     }
 
     /// Where the data of a slot is kept as it arrives, if it is.
-    pub(crate) fn received(&mut self, slot: SlotIndex) -> Option<&mut Views> {
+    pub fn received(&mut self, slot: SlotIndex) -> Option<&mut Views> {
         match &mut self.slots[usize::from(slot)].incoming {
             Incoming::AsReceived(views) => Some(views),
             Incoming::Landing(_) | Incoming::None => None,
@@ -898,7 +926,7 @@ impl QueuePair {
 
     /// Takes out the segment of a landing that `offset` is in, to be received into: the segment, its index and the offset in
     /// it. [`QueuePair::put_segment`] puts it back.
-    pub(crate) fn take_segment(
+    pub fn take_segment(
         &mut self,
         slot: SlotIndex,
         offset: usize,
@@ -923,7 +951,7 @@ impl QueuePair {
     }
 
     /// Puts a segment back that [`QueuePair::take_segment`] took out.
-    pub(crate) fn put_segment(&mut self, slot: SlotIndex, index: usize, segment: Segment) {
+    pub fn put_segment(&mut self, slot: SlotIndex, index: usize, segment: Segment) {
         // The command may have been given up meanwhile, and its buffer with it.
         if let Incoming::Landing(landing) = &mut self.slots[usize::from(slot)].incoming {
             if index == landing.len() {
@@ -934,32 +962,37 @@ impl QueuePair {
         }
     }
 
-    /// The next command whose data is to be asked for, and how long it is.
+    /// The next command whose data is to be asked for.
     #[inline]
-    pub(crate) fn next_fetch(&mut self) -> Option<(SlotIndex, u16, u32)> {
+    pub fn next_fetch(&mut self) -> Option<Fetch> {
         let slot = self.to_fetch.pop_front()?;
         let entry = &mut self.slots[usize::from(slot)];
         assert_eq!(entry.phase, Phase::ToFetch, "data is asked for once");
         entry.phase = Phase::Fetching;
         self.fetching += 1;
-        Some((slot, entry.sqe.cid, entry.length))
+        Some(Fetch {
+            slot,
+            cid: entry.sqe.cid,
+            sgl: entry.sqe.sgl,
+            length: entry.length,
+        })
     }
 
     /// The CID and length of data that was asked for under `slot`.
-    pub(crate) fn fetching(&self, slot: SlotIndex) -> Option<(u16, u32)> {
+    pub fn fetching(&self, slot: SlotIndex) -> Option<(u16, u32)> {
         let entry = self.slots.get(usize::from(slot))?;
         matches!(entry.phase, Phase::Fetching | Phase::Abandoned)
             .then_some((entry.sqe.cid, entry.length))
     }
 
     /// Whether data was asked for under `slot` that the host is to send: whose command was not answered meanwhile.
-    pub(crate) fn is_owed(&self, slot: SlotIndex) -> bool {
+    pub fn is_owed(&self, slot: SlotIndex) -> bool {
         let entry = self.slots.get(usize::from(slot));
         entry.is_some_and(|entry| entry.phase == Phase::Fetching)
     }
 
     /// All the data of a command is in its landing.
-    pub(crate) fn filled(&mut self, slot: SlotIndex, env: &Env<'_>) {
+    pub fn filled(&mut self, slot: SlotIndex, env: &Env<'_>) {
         self.count_fetched(slot);
         let now = self.now();
         let entry = &mut self.slots[usize::from(slot)];
@@ -991,7 +1024,7 @@ impl QueuePair {
     }
 
     /// The data of a command arrived damaged: it alone fails.
-    pub(crate) fn damaged(&mut self, slot: SlotIndex) {
+    pub fn damaged(&mut self, slot: SlotIndex) {
         self.count_fetched(slot);
         let entry = &mut self.slots[usize::from(slot)];
         if entry.phase == Phase::Abandoned {
@@ -1005,7 +1038,7 @@ impl QueuePair {
     /// What the host sees has changed. Commands that wait for the host, and that would be refused now, fail: by what it does not send
     /// a host must not keep a volume that was removed, and what comes late must not write where nothing is to be written any more.
     /// Those that run, and would be refused, begin no further request, and what of them has not begun on a volume is cancelled.
-    pub(crate) fn let_go(&mut self, env: &Env<'_>) {
+    pub fn let_go(&mut self, env: &Env<'_>) {
         for index in 0..self.slots.len() {
             let entry = &self.slots[index];
             let Some(namespace) = &entry.at.attached else {
@@ -1040,7 +1073,7 @@ impl QueuePair {
     }
 
     /// Marks the commands that run and would be refused now. Those that were not marked before.
-    pub(crate) fn revoke(&mut self, namespaces: &Namespaces) -> Vec<usize> {
+    pub fn revoke(&mut self, namespaces: &Namespaces) -> Vec<usize> {
         let mut revoked = Vec::new();
         for (index, entry) in self.slots.iter_mut().enumerate() {
             let Some(namespace) = &entry.at.attached else {
@@ -1278,7 +1311,7 @@ impl QueuePair {
     }
 
     /// Answers Asynchronous Event Requests with the events that there are.
-    pub(crate) fn deliver_events(&mut self) {
+    pub fn deliver_events(&mut self) {
         while let QueueKind::Admin(controller) = &mut self.kind
             && let Some((slot, event)) = controller.next_event()
         {
@@ -1288,7 +1321,7 @@ impl QueuePair {
     }
 
     /// Answers a command that waited for something outside.
-    pub(crate) fn answer_waiting(&mut self, slot: SlotIndex, status: Status, result: u64) {
+    pub fn answer_waiting(&mut self, slot: SlotIndex, status: Status, result: u64) {
         assert_eq!(
             self.slots[usize::from(slot)].phase,
             Phase::Waiting,
@@ -1299,7 +1332,7 @@ impl QueuePair {
     }
 
     /// Aborts the command with this CID where that can be done before it takes effect: whether it was.
-    pub(crate) fn abort(&mut self, cid: u16) -> bool {
+    pub fn abort(&mut self, cid: u16) -> bool {
         let found = self.slots.iter().position(|slot| {
             slot.sqe.cid == cid && !matches!(slot.phase, Phase::Free | Phase::Abandoned)
         });
@@ -1350,7 +1383,7 @@ impl QueuePair {
     }
 
     /// A request ended.
-    pub(crate) fn completed(&mut self, completion: Completion, env: &Env<'_>) {
+    pub fn completed(&mut self, completion: Completion, env: &Env<'_>) {
         let slot = self.slots.completed(completion.token) as SlotIndex;
         self.completed_nvm(slot, completion, env);
     }
@@ -1410,6 +1443,7 @@ impl QueuePair {
         }
         self.answers.push(Answer {
             cqe,
+            sgl: entry.sqe.sgl,
             data,
             data_bytes: bytes,
         });
@@ -1463,7 +1497,7 @@ impl QueuePair {
     }
 
     /// Makes sure that the reserve is there when it was lent for good: a volume may keep the memory that it was given.
-    pub(crate) fn restore_reserve(&mut self, pool: &Pool, bytes: usize) {
+    pub fn restore_reserve(&mut self, pool: &Pool, bytes: usize) {
         if !self.reserve_out || self.slots.iter().any(|slot| slot.reserve) {
             return;
         }
@@ -1475,22 +1509,22 @@ impl QueuePair {
     }
 
     /// The next thing to do beyond the queue.
-    pub(crate) fn next_effect(&mut self) -> Option<Effect> {
+    pub fn next_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
     /// The CID of a command in the queue.
-    pub(crate) fn cid_of(&self, slot: SlotIndex) -> u16 {
+    pub fn cid_of(&self, slot: SlotIndex) -> u16 {
         self.slots[usize::from(slot)].sqe.cid
     }
 
     /// Whether commands failed since [`QueuePair::failures`].
-    pub(crate) fn has_failures(&self) -> bool {
+    pub fn has_failures(&self) -> bool {
         !self.failures.is_empty()
     }
 
     /// Commands that failed since the last call.
-    pub(crate) fn failures(&mut self) -> std::vec::Drain<'_, Failure> {
+    pub fn failures(&mut self) -> std::vec::Drain<'_, Failure> {
         self.failures.drain(..)
     }
 }
@@ -1507,7 +1541,7 @@ fn refusal_now(work: &Work, before: &Attached, now: Option<&Rc<Attached>>) -> Op
 }
 
 /// The work of a Fabrics command on a queue of this kind, and the bytes that it brings.
-fn plan_fabrics(kind: &QueueKind, sqe: &Sqe, payload: TcpData) -> Result<(Work, u32), Status> {
+fn plan_fabrics(kind: &QueueKind, sqe: &Sqe, payload: Payload) -> Result<(Work, u32), Status> {
     let command = FabricsCommand::parse(sqe).map_err(weir_nvme::command::CommandError::status)?;
     let work = match (command, kind) {
         (FabricsCommand::Connect(connect), QueueKind::Unconnected) => {
@@ -1552,11 +1586,11 @@ fn failure_of(qid: u16, sqe: &Submitted, status: Status) -> Failure {
 /// Checks that the data pointer fits the bytes that the command needs.
 pub(super) fn check_payload(
     needed: u32,
-    payload: TcpData,
+    payload: Payload,
     in_capsule_max: u32,
 ) -> Result<(), Status> {
     let invalid_length = Err(Status::DATA_SGL_LENGTH_INVALID.with_do_not_retry());
-    if let TcpData::InCapsule { length } = payload
+    if let Payload::InCapsule { length } = payload
         && length > in_capsule_max
     {
         return invalid_length;
