@@ -6,8 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::engine::fake::FakeEngine;
+use crate::name::HostName;
 use crate::state::{
-    HostSpec, ListenerSpec, NamespacePatch, NamespaceSpec, NvmeChange, SubsystemPatch,
+    Host, HostSpec, ListenerSpec, NamespacePatch, NamespaceSpec, NvmeChange, SubsystemPatch,
     SubsystemSpec, Visibility,
 };
 use crate::store::FileStore;
@@ -114,7 +115,7 @@ impl Setup {
         let volumes: Vec<_> = state.volumes.keys().filter(open).cloned().collect();
         assert_eq!(self.engine.open_volumes(), volumes);
         let open = |address: &&ListenerAddress| !failures.listeners.contains_key(*address);
-        let listeners: Vec<_> = state.listeners.keys().filter(open).cloned().collect();
+        let listeners: Vec<_> = state.portals.keys().filter(open).cloned().collect();
         assert_eq!(self.engine.open_listeners(), listeners);
     }
 }
@@ -894,11 +895,21 @@ fn a_change_waits_for_what_it_took_away_and_says_what_has_not_ended() {
 
 #[test]
 fn changes_know_what_they_take_away() {
-    let takes = |change: Change| {
-        [("h", "s", 1), ("g", "s", 1), ("h", "t", 1), ("h", "s", 2)]
-            .map(|(host, subsystem, nsid)| change.takes_from(&nqn(host), &nqn(subsystem), nsid))
+    let host: HostName = "machine".parse().unwrap();
+    let machine = Host {
+        nqns: [nqn("h"), nqn("also-h")].into(),
+        ..Host::default()
     };
-    let (host, force) = (nqn("h"), true);
+    let before = State {
+        hosts: [(host.clone(), machine)].into(),
+        ..State::default()
+    };
+    let takes_of = |change: &Change, own: &str| {
+        let cases = [(own, "s", 1), ("g", "s", 1), (own, "t", 1), (own, "s", 2)];
+        cases.map(|(host, subsystem, nsid)| {
+            change.takes_from(&before, &nqn(host), &nqn(subsystem), nsid)
+        })
+    };
     let set_subsystem = |allow_any_host| {
         Change::Nvme(NvmeChange::SetSubsystem {
             nqn: nqn("s"),
@@ -921,12 +932,11 @@ fn changes_know_what_they_take_away() {
         visible_to: Some(Visibility::Hosts(BTreeSet::new())),
         ..nothing.clone()
     };
-    let nqn_of_host = host.clone();
     let cases = [
         (
             Change::RemoveHost {
-                nqn: nqn_of_host,
-                force,
+                name: host.clone(),
+                force: true,
             },
             [true, false, true, true],
         ),
@@ -942,7 +952,7 @@ fn changes_know_what_they_take_away() {
         (
             Change::Nvme(NvmeChange::RemoveSubsystem {
                 nqn: nqn("s"),
-                force,
+                force: true,
             }),
             [true, true, false, true],
         ),
@@ -954,6 +964,7 @@ fn changes_know_what_they_take_away() {
         (add_volume("a"), [false; 4]),
     ];
     for (change, expected) in cases {
-        assert_eq!(takes(change.clone()), expected, "{change}");
+        assert_eq!(takes_of(&change, "h"), expected, "{change}");
+        assert_eq!(takes_of(&change, "also-h"), expected, "{change}");
     }
 }

@@ -125,7 +125,7 @@ pub(super) async fn allow_host(
         .control
         .change(Change::Nvme(NvmeChange::AllowHost {
             nqn: nqn.clone(),
-            host,
+            host: host.into(),
         }))
         .await?;
     Ok(added(outcome.changed, view(&context, &nqn)?))
@@ -141,7 +141,10 @@ pub(super) async fn disallow_host(
 ) -> Result<StatusCode, ApiError> {
     context
         .control
-        .change(Change::Nvme(NvmeChange::DisallowHost { nqn, host }))
+        .change(Change::Nvme(NvmeChange::DisallowHost {
+            nqn,
+            host: host.into(),
+        }))
         .await?;
     Ok(StatusCode::NO_CONTENT)
 }

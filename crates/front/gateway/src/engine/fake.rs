@@ -13,7 +13,7 @@ use super::{
 };
 use crate::metrics::{Family, Kind};
 use crate::name::{ListenerAddress, Nqn, VolumeName};
-use crate::state::{Listener, State};
+use crate::state::{Portal, State};
 
 /// An engine without a data path.
 #[derive(Default)]
@@ -317,7 +317,7 @@ impl Engine for FakeEngine {
     fn open_listener<'a>(
         &'a self,
         address: &'a ListenerAddress,
-        _listener: &'a Listener,
+        _listener: &'a Portal,
     ) -> Reply<'a, ()> {
         let mut books = self.books();
         let in_use = books.takes_refusal();

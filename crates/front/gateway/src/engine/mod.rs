@@ -19,7 +19,7 @@ pub use weir_nvme_target::{CommandKind, Latency};
 
 use crate::metrics::Family;
 use crate::name::{ListenerAddress, Nqn, VolumeName};
-use crate::state::{Listener, State};
+use crate::state::{Portal, State};
 
 /// What an engine is asked comes back later.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, EngineError>> + Send + 'a>>;
@@ -69,7 +69,7 @@ pub trait Engine: Send + Sync {
     fn open_listener<'a>(
         &'a self,
         address: &'a ListenerAddress,
-        listener: &'a Listener,
+        listener: &'a Portal,
     ) -> Reply<'a, ()>;
 
     /// Stops listening at `address`. Connections that were accepted there stay.

@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    Host, Kind, Listener, ListenerKind, NvmeChange, SocketOptions, State, StateError, Volume,
+    Host, Kind, ListenerKind, NvmeChange, Portal, Protocol, SocketOptions, State, StateError,
+    Volume,
 };
-use crate::name::{ListenerAddress, Nqn, VolumeName};
+use crate::name::{HostName, ListenerAddress, Nqn, VolumeName};
 
 /// What a host to be registered should be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -73,7 +74,7 @@ pub enum Change {
         /// Its name.
         name: VolumeName,
     },
-    /// Registers a host.
+    /// Registers a host of one NQN, which is its name too.
     AddHost {
         /// Its NQN.
         nqn: Nqn,
@@ -82,15 +83,15 @@ pub enum Change {
     },
     /// Changes a host.
     SetHost {
-        /// Its NQN.
-        nqn: Nqn,
+        /// Its name.
+        name: HostName,
         /// What to change.
         patch: HostPatch,
     },
     /// Removes a host.
     RemoveHost {
-        /// Its NQN.
-        nqn: Nqn,
+        /// Its name.
+        name: HostName,
         /// Whether to remove what refers to it first.
         force: bool,
     },
@@ -125,11 +126,15 @@ pub enum Change {
 
 impl Change {
     /// Tells whether it takes the right to namespace `nsid` of `subsystem` from `host`, or took it before where it asks for what is
-    /// already so.
-    pub fn takes_from(&self, host: &Nqn, subsystem: &Nqn, nsid: u32) -> bool {
+    /// already so. `before` is the state that it changes.
+    pub fn takes_from(&self, before: &State, host: &Nqn, subsystem: &Nqn, nsid: u32) -> bool {
+        let is_host = |name: &HostName| {
+            let named = before.hosts.get(name);
+            named.is_some_and(|named| named.nqns.contains(host))
+        };
         match self {
-            Change::RemoveHost { nqn, .. } => nqn == host,
-            Change::Nvme(change) => change.takes_from(host, subsystem, nsid),
+            Change::RemoveHost { name, .. } => is_host(name),
+            Change::Nvme(change) => change.takes_from(is_host, subsystem, nsid),
             Change::AddVolume { .. }
             | Change::SetVolumeUrl { .. }
             | Change::RemoveVolume { .. }
@@ -189,25 +194,25 @@ impl State {
             }
             Change::RemoveVolume { name } => next.remove_volume(name)?,
             Change::AddHost { nqn, spec } => next.add_host(nqn, spec)?,
-            Change::SetHost { nqn, patch } => next.set_host(nqn, patch)?,
-            Change::RemoveHost { nqn, force } => next.remove_host(nqn, *force)?,
+            Change::SetHost { name, patch } => next.set_host(name, patch)?,
+            Change::RemoveHost { name, force } => next.remove_host(name, *force)?,
             Change::Nvme(change) => nsid = next.change_nvme(change, source)?,
             Change::AddListener { address, spec } => next.add_listener(address, spec)?,
             Change::SetListener { address, patch } => {
-                next.listener(address)?;
-                if let (Some(listener), Some(options)) =
-                    (next.listeners.get_mut(address), &patch.socket_options)
+                next.portal(address)?;
+                if let (Some(portal), Some(options)) =
+                    (next.portals.get_mut(address), &patch.socket_options)
                 {
-                    listener.socket_options = options.clone();
+                    portal.socket_options = options.clone();
                 }
             }
             Change::CountListener { address } => {
-                next.listener(address)?;
+                next.portal(address)?;
                 next.discovery_generation += 1;
             }
             Change::RemoveListener { address } => {
-                next.listener(address)?;
-                next.listeners.remove(address);
+                next.portal(address)?;
+                next.portals.remove(address);
             }
         }
         let changed = next != *self;
@@ -266,7 +271,8 @@ impl State {
     }
 
     fn add_host(&mut self, nqn: &Nqn, spec: &HostSpec) -> Result<(), StateError> {
-        if let Some(host) = self.hosts.get(nqn) {
+        let name = HostName::from(nqn.clone());
+        if let Some(host) = self.hosts.get(&name) {
             same(Kind::Host, nqn, "note", &host.note, spec.note.as_ref())?;
             let wanted = spec.socket_options.as_ref();
             return same(
@@ -283,33 +289,34 @@ impl State {
         }
         let spec = spec.clone();
         let host = Host {
+            nqns: [nqn.clone()].into(),
             note: spec.note.unwrap_or_default(),
             socket_options: spec.socket_options.unwrap_or_default(),
         };
-        self.hosts.insert(nqn.clone(), host);
+        self.hosts.insert(name, host);
         Ok(())
     }
 
-    fn set_host(&mut self, nqn: &Nqn, patch: &HostPatch) -> Result<(), StateError> {
-        let mut host = self.host(nqn)?.clone();
+    fn set_host(&mut self, name: &HostName, patch: &HostPatch) -> Result<(), StateError> {
+        let mut host = self.host(name)?.clone();
         host.note = patch.note.clone().unwrap_or(host.note);
         host.socket_options = patch.socket_options.clone().unwrap_or(host.socket_options);
-        self.hosts.insert(nqn.clone(), host);
+        self.hosts.insert(name.clone(), host);
         Ok(())
     }
 
-    fn remove_host(&mut self, nqn: &Nqn, force: bool) -> Result<(), StateError> {
-        self.host(nqn)?;
-        let users = self.users_of_host(nqn);
+    fn remove_host(&mut self, name: &HostName, force: bool) -> Result<(), StateError> {
+        self.host(name)?;
+        let users = self.users_of_host(name);
         if !users.is_empty() && !force {
             return Err(StateError::InUse {
                 kind: Kind::Host,
-                name: nqn.to_string(),
+                name: name.to_string(),
                 users,
             });
         }
-        self.hosts.remove(nqn);
-        self.forget_host(nqn);
+        self.hosts.remove(name);
+        self.forget_host(name);
         Ok(())
     }
 
@@ -318,14 +325,9 @@ impl State {
         address: &ListenerAddress,
         spec: &ListenerSpec,
     ) -> Result<(), StateError> {
-        if let Some(found) = self.listeners.get(address) {
-            same(
-                Kind::Listener,
-                address,
-                "kind",
-                &found.kind,
-                spec.kind.as_ref(),
-            )?;
+        if let Some(found) = self.portals.get(address) {
+            let Protocol::Nvme { kind } = found.protocol;
+            same(Kind::Listener, address, "kind", &kind, spec.kind.as_ref())?;
             let wanted = spec.socket_options.as_ref();
             return same(
                 Kind::Listener,
@@ -335,11 +337,12 @@ impl State {
                 wanted,
             );
         }
-        let listener = Listener {
-            kind: spec.kind.unwrap_or_default(),
+        let kind = spec.kind.unwrap_or_default();
+        let portal = Portal {
+            protocol: Protocol::Nvme { kind },
             socket_options: spec.socket_options.clone().unwrap_or_default(),
         };
-        self.listeners.insert(address.clone(), listener);
+        self.portals.insert(address.clone(), portal);
         Ok(())
     }
 }

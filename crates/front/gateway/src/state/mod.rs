@@ -12,7 +12,7 @@ mod qos;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -24,7 +24,7 @@ pub use self::nvme::{
     NamespaceSpec, NvmeChange, Subsystem, SubsystemPatch, SubsystemSpec, Visibility,
 };
 pub use self::qos::{Qos, QosLimit, QosLimitPatch, QosPatch};
-use crate::name::{ListenerAddress, Nqn, VolumeName};
+use crate::name::{HostName, ListenerAddress, Nqn, VolumeName};
 
 /// Most volumes in one state.
 pub const VOLUMES_MAX: usize = 4096;
@@ -32,15 +32,15 @@ pub const VOLUMES_MAX: usize = 4096;
 pub const HOSTS_MAX: usize = 4096;
 /// Most subsystems in one state.
 pub const SUBSYSTEMS_MAX: usize = 512;
-/// Most listeners in one state.
-pub const LISTENERS_MAX: usize = 64;
+/// Most portals in one state.
+pub const PORTALS_MAX: usize = 64;
 /// Longest volume URL, in bytes.
 pub const URL_LENGTH_MAX: usize = 4096;
 /// Longest note on a host, in bytes.
 pub const NOTE_LENGTH_MAX: usize = 256;
 
-/// Everything that changes live.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Everything that changes live. That of a gateway that was never told anything is the default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
     /// Counts the changes made to this state, ever.
@@ -50,12 +50,12 @@ pub struct State {
     pub discovery_generation: u64,
     /// The volumes by name.
     pub volumes: BTreeMap<VolumeName, Volume>,
-    /// The registered hosts by HOSTNQN.
-    pub hosts: BTreeMap<Nqn, Host>,
+    /// The registered hosts by name.
+    pub hosts: BTreeMap<HostName, Host>,
     /// The subsystems by NQN.
     pub subsystems: BTreeMap<Nqn, Subsystem>,
-    /// The listeners by address.
-    pub listeners: BTreeMap<ListenerAddress, Listener>,
+    /// The portals by address.
+    pub portals: BTreeMap<ListenerAddress, Portal>,
 }
 
 /// A volume that the gateway keeps open.
@@ -66,24 +66,37 @@ pub struct Volume {
     pub url: String,
 }
 
-/// A host that may be allowed to connect.
+/// A host: a machine that may be allowed to use what is served.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
+    /// The NQNs under which it connects; no two hosts share one.
+    pub nqns: BTreeSet<Nqn>,
     /// What the operator wants to remember about it.
     pub note: String,
-    /// Options of this host's connections; they go before the listener's.
+    /// Options of this host's connections; they go before the portal's.
     pub socket_options: SocketOptions,
 }
 
-/// A listener, known by its address.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// A portal: where hosts connect, known by its address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Listener {
-    /// What hosts may connect to there.
-    pub kind: ListenerKind,
+pub struct Portal {
+    /// What is spoken there.
+    pub protocol: Protocol,
     /// Options of the connections accepted there.
     pub socket_options: SocketOptions,
+}
+
+/// A protocol, with what a portal of it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Protocol {
+    /// NVMe/TCP: what the API calls a listener.
+    Nvme {
+        /// What hosts may connect to there.
+        kind: ListenerKind,
+    },
 }
 
 /// Options of TCP connections. What is not given is left to the system or to the next in line.
@@ -156,20 +169,6 @@ impl SocketOptions {
     }
 }
 
-impl Default for State {
-    /// The state of a gateway that was never told anything.
-    fn default() -> Self {
-        Self {
-            revision: 0,
-            discovery_generation: 0,
-            volumes: BTreeMap::new(),
-            hosts: BTreeMap::new(),
-            subsystems: BTreeMap::new(),
-            listeners: BTreeMap::new(),
-        }
-    }
-}
-
 impl State {
     /// Checks everything that must hold in any state, however it was made.
     ///
@@ -184,8 +183,8 @@ impl State {
             check_note(&host.note)?;
             host.socket_options.check()?;
         }
-        for listener in self.listeners.values() {
-            listener.socket_options.check()?;
+        for portal in self.portals.values() {
+            portal.socket_options.check()?;
         }
         for (nqn, subsystem) in &self.subsystems {
             self.check_subsystem(nqn, subsystem)?;
@@ -198,7 +197,7 @@ impl State {
             (Kind::Volume, self.volumes.len(), VOLUMES_MAX),
             (Kind::Host, self.hosts.len(), HOSTS_MAX),
             (Kind::Subsystem, self.subsystems.len(), SUBSYSTEMS_MAX),
-            (Kind::Listener, self.listeners.len(), LISTENERS_MAX),
+            (Kind::Listener, self.portals.len(), PORTALS_MAX),
         ];
         match counts.into_iter().find(|(_, count, limit)| count > limit) {
             Some((kind, _, limit)) => Err(StateError::LimitReached { kind, limit }),
@@ -215,22 +214,28 @@ impl State {
         self.volumes.get(name).ok_or_else(unknown)
     }
 
-    /// The host named `nqn`.
+    /// The host named `name`.
     ///
     /// # Errors
     /// There is none; the error knows the closest name.
-    pub fn host(&self, nqn: &Nqn) -> Result<&Host, StateError> {
-        let unknown = || StateError::unknown(Kind::Host, nqn, self.hosts.keys());
-        self.hosts.get(nqn).ok_or_else(unknown)
+    pub fn host(&self, name: &HostName) -> Result<&Host, StateError> {
+        let unknown = || StateError::unknown(Kind::Host, name, self.hosts.keys());
+        self.hosts.get(name).ok_or_else(unknown)
     }
 
-    /// The listener at `address`.
+    /// The NQNs of the hosts of these names.
+    pub fn nqns<'a>(&'a self, hosts: &'a BTreeSet<HostName>) -> impl Iterator<Item = &'a Nqn> {
+        let found = hosts.iter().filter_map(|name| self.hosts.get(name));
+        found.flat_map(|host| &host.nqns)
+    }
+
+    /// The portal at `address`.
     ///
     /// # Errors
     /// There is none; the error knows the closest address.
-    pub fn listener(&self, address: &ListenerAddress) -> Result<&Listener, StateError> {
-        let unknown = || StateError::unknown(Kind::Listener, address, self.listeners.keys());
-        self.listeners.get(address).ok_or_else(unknown)
+    pub fn portal(&self, address: &ListenerAddress) -> Result<&Portal, StateError> {
+        let unknown = || StateError::unknown(Kind::Listener, address, self.portals.keys());
+        self.portals.get(address).ok_or_else(unknown)
     }
 }
 

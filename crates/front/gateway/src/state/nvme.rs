@@ -8,8 +8,8 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::change::{random, same};
-use super::{Kind, Listener, Qos, QosPatch, Random, State, StateError};
-use crate::name::{Eui64, ListenerAddress, Model, Nguid, Nqn, Serial, VolumeName};
+use super::{Kind, Portal, Qos, QosPatch, Random, State, StateError};
+use crate::name::{Eui64, HostName, Model, Nguid, Nqn, Serial, VolumeName};
 
 /// Largest NSID and most namespaces of one subsystem: what Identify Controller reports as NN.
 pub const NSID_MAX: u32 = 1024;
@@ -29,7 +29,7 @@ pub struct Subsystem {
     /// Whether hosts that are not in `allowed_hosts` may connect.
     pub allow_any_host: bool,
     /// The hosts that may connect.
-    pub allowed_hosts: BTreeSet<Nqn>,
+    pub allowed_hosts: BTreeSet<HostName>,
     /// The controller IDs that this gateway gives out.
     pub controller_ids: ControllerIds,
     /// The ANA log page's change count (NVMe Base 2.0, ANA Log Page).
@@ -87,12 +87,12 @@ pub enum Visibility {
     #[default]
     All,
     /// These hosts only.
-    Hosts(BTreeSet<Nqn>),
+    Hosts(BTreeSet<HostName>),
 }
 
 impl Visibility {
     /// Whether `host` sees the namespace.
-    pub fn includes(&self, host: &Nqn) -> bool {
+    pub fn includes(&self, host: &HostName) -> bool {
         match self {
             Self::All => true,
             Self::Hosts(hosts) => hosts.contains(host),
@@ -218,14 +218,14 @@ pub enum NvmeChange {
         /// The subsystem.
         nqn: Nqn,
         /// The host.
-        host: Nqn,
+        host: HostName,
     },
     /// Takes an allowance back.
     DisallowHost {
         /// The subsystem.
         nqn: Nqn,
         /// The host.
-        host: Nqn,
+        host: HostName,
     },
     /// Adds a namespace to a subsystem.
     AddNamespace {
@@ -255,11 +255,16 @@ pub enum NvmeChange {
 }
 
 impl NvmeChange {
-    /// Tells whether it takes the right to namespace `nsid` of `subsystem` from `host`, or took it before where it asks for what is
+    /// Tells whether it takes the right to namespace `nsid` of `subsystem` from the host that `is_host` names, or took it before where it asks for what is
     /// already so.
-    pub(super) fn takes_from(&self, host: &Nqn, subsystem: &Nqn, nsid: u32) -> bool {
+    pub(super) fn takes_from(
+        &self,
+        is_host: impl Fn(&HostName) -> bool,
+        subsystem: &Nqn,
+        nsid: u32,
+    ) -> bool {
         match self {
-            Self::DisallowHost { nqn, host: other } => nqn == subsystem && other == host,
+            Self::DisallowHost { nqn, host } => nqn == subsystem && is_host(host),
             Self::SetSubsystem { nqn, patch } => {
                 nqn == subsystem && patch.allow_any_host == Some(false)
             }
@@ -335,7 +340,7 @@ impl State {
         Ok(())
     }
 
-    /// Checks that no two namespaces share an identifier and no two subsystems a serial number.
+    /// Checks that no two namespaces share an identifier, no two subsystems a serial number, and no two hosts an NQN.
     pub(super) fn check_identifiers(&self) -> Result<(), StateError> {
         let mut seen = BTreeMap::new();
         let mut claim = |field: &'static str, value: String, owner: String| match seen
@@ -348,6 +353,11 @@ impl State {
             }),
             None => Ok(()),
         };
+        for (name, host) in &self.hosts {
+            for nqn in &host.nqns {
+                claim("HOSTNQN", nqn.to_string(), format!("host {name}"))?;
+            }
+        }
         for (nqn, subsystem) in &self.subsystems {
             claim(
                 "serial",
@@ -449,27 +459,22 @@ impl State {
 
     /// Tells whether every host finds in `other`'s discovery log what it finds in this one's.
     pub(super) fn discovery_looks_like(&self, other: &Self) -> bool {
-        let subsystems = |state: &Self| {
-            let entry = |(nqn, subsystem): (&Nqn, &Subsystem)| {
-                (
-                    nqn.clone(),
-                    subsystem.allow_any_host,
-                    subsystem.allowed_hosts.clone(),
-                )
-            };
-            state.subsystems.iter().map(entry).collect::<Vec<_>>()
-        };
-        let listeners = |state: &Self| {
-            let entry = |(address, listener): (&ListenerAddress, &Listener)| {
-                (address.clone(), listener.kind)
-            };
-            state.listeners.iter().map(entry).collect::<Vec<_>>()
-        };
-        subsystems(self) == subsystems(other) && listeners(self) == listeners(other)
+        let (portals, others) = (self.portals.iter(), other.portals.iter());
+        let protocol = |(address, portal): (_, &Portal)| (address, portal.protocol);
+        self.discoverable().eq(other.discoverable())
+            && portals.map(protocol).eq(others.map(protocol))
+    }
+
+    /// Each subsystem, and the hosts that find it in the discovery log.
+    fn discoverable(&self) -> impl Iterator<Item = (&Nqn, bool, BTreeSet<&Nqn>)> {
+        self.subsystems.iter().map(|(nqn, subsystem)| {
+            let allowed = self.nqns(&subsystem.allowed_hosts).collect();
+            (nqn, subsystem.allow_any_host, allowed)
+        })
     }
 
     /// Takes `host` off every subsystem and namespace that names it.
-    pub(super) fn forget_host(&mut self, host: &Nqn) {
+    pub(super) fn forget_host(&mut self, host: &HostName) {
         for subsystem in self.subsystems.values_mut() {
             subsystem.allowed_hosts.remove(host);
             for namespace in subsystem.namespaces.values_mut() {
@@ -485,7 +490,7 @@ impl State {
         Ok(self.subsystems.get_mut(nqn).expect("it was just found"))
     }
 
-    pub(super) fn users_of_host(&self, host: &Nqn) -> Vec<String> {
+    pub(super) fn users_of_host(&self, host: &HostName) -> Vec<String> {
         let mut users = Vec::new();
         for (nqn, subsystem) in &self.subsystems {
             if subsystem.allowed_hosts.contains(host) {

@@ -183,7 +183,7 @@ fn what_is_in_use_stays() {
     let changes = [add_volume("a"), add_subsystem("s"), add_host("h")];
     let allow = Change::Nvme(NvmeChange::AllowHost {
         nqn: nqn("s"),
-        host: nqn("h"),
+        host: nqn("h").into(),
     });
     let state = applied(State::default(), &changes);
     let state = applied(state, &[add_namespace("s", None, "a"), allow]);
@@ -206,7 +206,7 @@ fn what_is_in_use_stays() {
         "in_use"
     );
     let host = |force| Change::RemoveHost {
-        nqn: nqn("h"),
+        name: nqn("h").into(),
         force,
     };
     assert_eq!(apply(&state, &host(false)).unwrap_err().code(), "in_use");
@@ -221,7 +221,7 @@ fn hosts_are_registered_before_they_are_allowed() {
     let state = applied(State::default(), &[add_subsystem("s")]);
     let allow = Change::Nvme(NvmeChange::AllowHost {
         nqn: nqn("s"),
-        host: nqn("h"),
+        host: nqn("h").into(),
     });
     let error = apply(&state, &allow).unwrap_err();
     assert_eq!(
@@ -230,7 +230,36 @@ fn hosts_are_registered_before_they_are_allowed() {
     );
     let state = applied(state, &[add_host("h"), allow]);
     let allowed = &state.subsystems[&nqn("s")].allowed_hosts;
-    assert!(allowed.iter().eq([&nqn("h")]));
+    assert!(state.nqns(allowed).eq([&nqn("h")]));
+}
+
+#[test]
+fn a_host_has_several_nqns_and_shares_none() {
+    let mut state = applied(State::default(), &[add_host("h"), add_host("other")]);
+    let named = HostName::from(nqn("h"));
+    let host = state.hosts.get_mut(&named).unwrap();
+    assert!(host.nqns.iter().eq([&nqn("h")]));
+    host.nqns.insert(nqn("also-h"));
+    state.check().unwrap();
+    let all = BTreeSet::from([named.clone(), nqn("other").into()]);
+    assert!(
+        state
+            .nqns(&all)
+            .eq([&nqn("also-h"), &nqn("h"), &nqn("other")])
+    );
+    state
+        .hosts
+        .get_mut(&named)
+        .unwrap()
+        .nqns
+        .insert(nqn("other"));
+    let error = state.check().unwrap_err().to_string();
+    let taken = format!(
+        "HOSTNQN {0} already belongs to host {1}",
+        nqn("other"),
+        nqn("h")
+    );
+    assert_eq!(error, taken);
 }
 
 #[test]
@@ -344,7 +373,7 @@ fn generations_count_what_hosts_can_see() {
         state,
         &[Change::Nvme(NvmeChange::AllowHost {
             nqn: nqn("s"),
-            host: nqn("h"),
+            host: nqn("h").into(),
         })],
     );
     assert_eq!(seen(&state), 2);
@@ -375,9 +404,15 @@ fn generations_count_what_hosts_can_see() {
 #[test]
 fn every_limit_is_reached_and_held() {
     let mut state = State::default();
-    for index in 0..LISTENERS_MAX as u16 {
+    for index in 0..PORTALS_MAX as u16 {
         let address = ListenerAddress::parse("*", index + 1).unwrap();
-        state.listeners.insert(address, Listener::default());
+        let portal = Portal {
+            protocol: Protocol::Nvme {
+                kind: ListenerKind::All,
+            },
+            socket_options: SocketOptions::default(),
+        };
+        state.portals.insert(address, portal);
     }
     state.check().unwrap();
     let address = "*:9999".parse().unwrap();
@@ -432,7 +467,8 @@ fn any_name() -> impl Strategy<Value = &'static str> {
 fn any_visibility() -> impl Strategy<Value = Visibility> {
     prop_oneof![
         Just(Visibility::All),
-        proptest::collection::btree_set(any_name().prop_map(nqn), 0..3).prop_map(Visibility::Hosts),
+        proptest::collection::btree_set(any_name().prop_map(|name| nqn(name).into()), 0..3)
+            .prop_map(Visibility::Hosts),
     ]
 }
 
@@ -455,14 +491,14 @@ fn any_change() -> impl Strategy<Value = Change> {
         any_name().prop_map(|name| Change::RemoveVolume { name: volume(name) }),
         any_name().prop_map(add_host),
         (any_name(), options()).prop_map(|(name, socket_options)| Change::SetHost {
-            nqn: nqn(name),
+            name: nqn(name).into(),
             patch: HostPatch {
                 note: None,
                 socket_options
             },
         }),
         (any_name(), any::<bool>()).prop_map(|(name, force)| Change::RemoveHost {
-            nqn: nqn(name),
+            name: nqn(name).into(),
             force
         }),
         (any_name(), proptest::option::of(any::<bool>())).prop_map(|(name, allow_any_host)| {
@@ -489,11 +525,11 @@ fn any_change() -> impl Strategy<Value = Change> {
         )),
         (any_name(), any_name()).prop_map(|(name, host)| Change::Nvme(NvmeChange::AllowHost {
             nqn: nqn(name),
-            host: nqn(host)
+            host: nqn(host).into()
         })),
         (any_name(), any_name()).prop_map(|(name, host)| Change::Nvme(NvmeChange::DisallowHost {
             nqn: nqn(name),
-            host: nqn(host)
+            host: nqn(host).into()
         })),
         (
             any_name(),

@@ -33,7 +33,7 @@ use crate::kinds;
 use crate::metrics::Family;
 use crate::name::{ListenerAddress, Nqn, VolumeName};
 use crate::serve::{EngineFuture, EngineStart};
-use crate::state::{Listener, State};
+use crate::state::{Portal, State};
 
 /// Longest time for a reactor's answer to a question that takes no time.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
@@ -394,7 +394,7 @@ impl Engine for ReactorEngine {
     fn open_listener<'a>(
         &'a self,
         address: &'a ListenerAddress,
-        listener: &'a Listener,
+        listener: &'a Portal,
     ) -> Reply<'a, ()> {
         Box::pin(self.listen(address, listener))
     }
