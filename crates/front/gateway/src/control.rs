@@ -24,9 +24,6 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use weir_volume::VolumeUrl;
-
-use crate::api::ceph::images_below;
 use crate::engine::{Engine, EngineError, Opening, Reply, RevokedReport};
 use crate::name::{ListenerAddress, VolumeName};
 use crate::state::{Change, Outcome, State, StateError};
@@ -733,25 +730,19 @@ impl Control {
 
     /// Has what is given up of an open volume opened again. What is lost otherwise comes back by itself.
     async fn open_gone(&self, name: &VolumeName) -> Result<(), ControlError> {
-        let fail = |reason: String| EngineError::OpenVolume {
-            name: name.clone(),
-            reason,
-            in_use: false,
-        };
         let url = self.state().volume(name)?.url.clone();
-        let url: VolumeUrl = url.parse().map_err(|error| fail(format!("{error}")))?;
-        if let Some(ceph) = self.engine.ceph() {
-            for image in images_below(&url).iter().map(ToString::to_string) {
-                let opened = tokio::time::timeout(OPEN_TIME_MAX, ceph.open_gone(&image));
-                let opened = opened.await;
-                let opened = opened.map_err(|_| unanswered(name, OPEN_TIME_MAX, SERVED_LATER))?;
-                opened.map_err(|error| fail(error.to_string()))?;
-            }
-        }
+        let opened = self.engine.reopen_volume(name, &url);
+        let opened = tokio::time::timeout(OPEN_TIME_MAX, opened).await;
+        opened.map_err(|_| unanswered(name, OPEN_TIME_MAX, SERVED_LATER))??;
         match self.engine.volume(name) {
             Some(report) if report.lost => {
                 let reason = "it is open, and lost: its medium cannot be reached, which is tried again by itself";
-                Err(fail(reason.to_owned()).into())
+                Err(EngineError::OpenVolume {
+                    name: name.clone(),
+                    reason: reason.to_owned(),
+                    in_use: false,
+                }
+                .into())
             }
             _ => Ok(()),
         }
