@@ -16,7 +16,7 @@ use weir_gateway::config::{Config, parse_duration};
 use weir_gateway::control::Control;
 use weir_gateway::engine::fake::FakeEngine;
 use weir_gateway::limits::Budget;
-use weir_gateway::name::{Eui64, ListenerAddress, Model, Nguid, Nqn, Serial, VolumeName};
+use weir_gateway::name::{Eui64, HostName, ListenerAddress, Model, Nguid, Nqn, Serial, VolumeName};
 use weir_gateway::state::State;
 use weir_gateway::store::{FileStore, Store, StoreError};
 
@@ -45,6 +45,7 @@ pub fn configuration(data: &[u8]) {
     survives!(
         VolumeName,
         Nqn,
+        HostName,
         Serial,
         Model,
         Nguid,
@@ -73,7 +74,8 @@ impl Drop for Folder {
     }
 }
 
-/// The state file. Where the first byte is odd, what follows is a state, in an envelope that is right.
+/// The state file. Where the first byte is odd, what follows is a state, in an envelope that is right: of format 1, 2 or 3 for `1`,
+/// `3` or `5`.
 pub fn state(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else {
         return;
@@ -83,7 +85,8 @@ pub fn state(data: &[u8]) {
             // What surrounds a state is no part of its checksum.
             let state = text(rest).trim();
             let sum = crc32c::crc32c(state.as_bytes());
-            format!("{{\"format\": 1, \"crc32c\": \"{sum:08x}\", \"state\": {state}}}\n")
+            let format = 1 + (first >> 1) % 3;
+            format!("{{\"format\": {format}, \"crc32c\": \"{sum:08x}\", \"state\": {state}}}\n")
                 .into_bytes()
         }
         _ => rest.to_vec(),
@@ -103,7 +106,10 @@ pub fn state(data: &[u8]) {
         Err(error) => assert!(
             matches!(
                 error,
-                StoreError::Damaged { .. } | StoreError::Newer { .. } | StoreError::Invalid { .. }
+                StoreError::Damaged { .. }
+                    | StoreError::Newer { .. }
+                    | StoreError::Unknown { .. }
+                    | StoreError::Invalid { .. }
             ),
             "{error}"
         ),

@@ -284,6 +284,8 @@ const STATES: &[&str] = &[
     "0{\"format\": 1, \"crc32c\": \"00000000\", \"state\": {}}",
     "1{\"revision\": 1, \"discovery_generation\": 1, \"volumes\": {}, \"hosts\": {}, \"subsystems\": {}, \"listeners\": {}}",
     "1{\"revision\": 3, \"discovery_generation\": 1, \"volumes\": {\"a\": {\"url\": \"mem:?size=1M\"}}, \"hosts\": {}, \"subsystems\": {}, \"listeners\": {}}",
+    "3{\"revision\": 1, \"discovery_generation\": 1, \"volumes\": {}, \"hosts\": {\"nqn.2026-01.a:h\": {\"note\": \"\", \"socket_options\": {}}}, \"subsystems\": {}, \"listeners\": {\"*:8009\": {\"kind\": \"discovery\", \"socket_options\": {}}}}",
+    "5{\"revision\": 1, \"discovery_generation\": 1, \"volumes\": {}, \"hosts\": {\"h\": {\"nqns\": [\"nqn.2026-01.a:h\"], \"note\": \"\", \"socket_options\": {}}}, \"subsystems\": {}, \"portals\": {\"*:4420\": {\"protocol\": {\"nvme\": {\"kind\": \"all\"}}, \"socket_options\": {}}}}",
 ];
 
 #[cfg(feature = "gateway")]

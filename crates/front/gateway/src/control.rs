@@ -24,9 +24,6 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use weir_volume::VolumeUrl;
-
-use crate::api::ceph::images_below;
 use crate::engine::{Engine, EngineError, Opening, Reply, RevokedReport};
 use crate::name::{ListenerAddress, VolumeName};
 use crate::state::{Change, Outcome, State, StateError};
@@ -223,6 +220,7 @@ fn is_in_place(saved: &Result<(), StoreError>) -> bool {
 
 /// What a change has come to.
 struct Carried {
+    before: Arc<State>,
     outcome: Outcome,
     /// The volumes that are not in the state any more, to be closed.
     removed: Vec<Busy>,
@@ -271,8 +269,8 @@ impl Control {
             .open_all(&state, deadline, began + START_TIME_MAX)
             .await;
         let engine = &control.engine;
-        for (address, listener) in &state.listeners {
-            let opened = when_free(deadline, || engine.open_listener(address, listener)).await;
+        for (address, portal) in &state.portals {
+            let opened = when_free(deadline, || engine.open_listener(address, portal)).await;
             control.note_listener(address, opened.as_ref().err());
         }
         engine.apply(state).await?;
@@ -336,18 +334,22 @@ impl Control {
         if !served {
             self.close(opened).await;
         }
-        let Carried { outcome, removed } = carried?;
+        let Carried {
+            before,
+            outcome,
+            removed,
+        } = carried?;
         self.close(removed).await;
-        self.end_revoked(change).await?;
+        self.end_revoked(change, &before).await?;
         Ok(outcome)
     }
 
-    /// Waits until nothing is under way any more that `change` has taken away. Others may change the state meanwhile.
-    async fn end_revoked(&self, change: &Change) -> Result<(), ControlError> {
+    /// Waits until nothing is under way any more that `change` has taken away from what `before` allowed. Others may change the state meanwhile.
+    async fn end_revoked(&self, change: &Change, before: &State) -> Result<(), ControlError> {
         let end = Instant::now() + REVOKED_TIME_MAX;
         loop {
             let mut revoked = self.engine.revoked().await?;
-            revoked.retain(|one| change.takes_from(&one.host, &one.subsystem, one.nsid));
+            revoked.retain(|one| change.takes_from(before, &one.host, &one.subsystem, one.nsid));
             if revoked.is_empty() {
                 return Ok(());
             }
@@ -380,7 +382,11 @@ impl Control {
         }
         let removed = self.claim_removed(&before, &next)?;
         if !outcome.changed {
-            return Ok(Carried { outcome, removed });
+            return Ok(Carried {
+                before,
+                outcome,
+                removed,
+            });
         }
         let listeners = self.listen_added(&before, &next).await?;
         let saved = keeper.save(&next).await;
@@ -400,7 +406,11 @@ impl Control {
         lock(&self.live).state = next.clone();
         self.forget_removed(&before, &next).await;
         tracing::info!(revision = next.revision, %change, "changed");
-        Ok(Carried { outcome, removed })
+        Ok(Carried {
+            before,
+            outcome,
+            removed,
+        })
     }
 
     async fn keeper(&self) -> Result<tokio::sync::MutexGuard<'_, Keeper>, ControlError> {
@@ -557,11 +567,11 @@ impl Control {
         next: &State,
     ) -> Result<Vec<ListenerAddress>, EngineError> {
         let mut opened = Vec::new();
-        for (address, listener) in &next.listeners {
-            if before.listeners.contains_key(address) {
+        for (address, portal) in &next.portals {
+            if before.portals.contains_key(address) {
                 continue;
             }
-            if let Err(error) = self.engine.open_listener(address, listener).await {
+            if let Err(error) = self.engine.open_listener(address, portal).await {
                 self.stop_listening(&opened).await;
                 return Err(error);
             }
@@ -581,9 +591,7 @@ impl Control {
     /// Stops listening where `before` did and `next` does not, and forgets what could not be opened of
     /// what is gone.
     async fn forget_removed(&self, before: &State, next: &State) {
-        let listeners = missing(before.listeners.keys(), |key| {
-            next.listeners.contains_key(key)
-        });
+        let listeners = missing(before.portals.keys(), |key| next.portals.contains_key(key));
         self.stop_listening(&listeners).await;
         let failures = &mut lock(&self.live).failures;
         failures
@@ -591,7 +599,7 @@ impl Control {
             .retain(|name, _| next.volumes.contains_key(name));
         failures
             .listeners
-            .retain(|address, _| next.listeners.contains_key(address));
+            .retain(|address, _| next.portals.contains_key(address));
     }
 
     /// Makes what was before `failed` the state again, here and in the store, under a revision of its
@@ -722,25 +730,19 @@ impl Control {
 
     /// Has what is given up of an open volume opened again. What is lost otherwise comes back by itself.
     async fn open_gone(&self, name: &VolumeName) -> Result<(), ControlError> {
-        let fail = |reason: String| EngineError::OpenVolume {
-            name: name.clone(),
-            reason,
-            in_use: false,
-        };
         let url = self.state().volume(name)?.url.clone();
-        let url: VolumeUrl = url.parse().map_err(|error| fail(format!("{error}")))?;
-        if let Some(ceph) = self.engine.ceph() {
-            for image in images_below(&url).iter().map(ToString::to_string) {
-                let opened = tokio::time::timeout(OPEN_TIME_MAX, ceph.open_gone(&image));
-                let opened = opened.await;
-                let opened = opened.map_err(|_| unanswered(name, OPEN_TIME_MAX, SERVED_LATER))?;
-                opened.map_err(|error| fail(error.to_string()))?;
-            }
-        }
+        let opened = self.engine.reopen_volume(name, &url);
+        let opened = tokio::time::timeout(OPEN_TIME_MAX, opened).await;
+        opened.map_err(|_| unanswered(name, OPEN_TIME_MAX, SERVED_LATER))??;
         match self.engine.volume(name) {
             Some(report) if report.lost => {
                 let reason = "it is open, and lost: its medium cannot be reached, which is tried again by itself";
-                Err(fail(reason.to_owned()).into())
+                Err(EngineError::OpenVolume {
+                    name: name.clone(),
+                    reason: reason.to_owned(),
+                    in_use: false,
+                }
+                .into())
             }
             _ => Ok(()),
         }
@@ -758,11 +760,11 @@ impl Control {
         to_the_end(async move {
             let mut keeper = control.keeper().await?;
             let state = control.state();
-            let listener = state.listener(&address)?;
+            let portal = state.portal(&address)?;
             if !control.failures().listeners.contains_key(&address) {
                 return Ok(());
             }
-            let opened = control.engine.open_listener(&address, listener).await;
+            let opened = control.engine.open_listener(&address, portal).await;
             control.note_listener(&address, opened.as_ref().err());
             opened?;
             // Hosts find it in the discovery log from now on, and the log's counter tells them.

@@ -6,9 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::engine::fake::FakeEngine;
+use crate::name::HostName;
 use crate::state::{
-    HostSpec, ListenerSpec, NamespacePatch, NamespaceSpec, SubsystemPatch, SubsystemSpec,
-    Visibility,
+    Host, HostSpec, ListenerSpec, NamespacePatch, NamespaceSpec, NvmeChange, SubsystemPatch,
+    SubsystemSpec, Visibility,
 };
 use crate::store::FileStore;
 
@@ -114,7 +115,7 @@ impl Setup {
         let volumes: Vec<_> = state.volumes.keys().filter(open).cloned().collect();
         assert_eq!(self.engine.open_volumes(), volumes);
         let open = |address: &&ListenerAddress| !failures.listeners.contains_key(*address);
-        let listeners: Vec<_> = state.listeners.keys().filter(open).cloned().collect();
+        let listeners: Vec<_> = state.portals.keys().filter(open).cloned().collect();
         assert_eq!(self.engine.open_listeners(), listeners);
     }
 }
@@ -143,10 +144,10 @@ fn nqn(name: &str) -> crate::name::Nqn {
 }
 
 fn add_subsystem(name: &str) -> Change {
-    Change::AddSubsystem {
+    Change::Nvme(NvmeChange::AddSubsystem {
         nqn: nqn(name),
         spec: SubsystemSpec::default(),
-    }
+    })
 }
 
 fn add_namespace(subsystem: &str, volume: &str) -> Change {
@@ -159,11 +160,11 @@ fn add_namespace(subsystem: &str, volume: &str) -> Change {
         visible_to: None,
         qos: None,
     };
-    Change::AddNamespace {
+    Change::Nvme(NvmeChange::AddNamespace {
         nqn: nqn(subsystem),
         nsid: None,
         spec,
-    }
+    })
 }
 
 #[test]
@@ -483,10 +484,10 @@ fn remove_volume(name: &str) -> Change {
 }
 
 fn remove_namespace(subsystem: &str, nsid: u32) -> Change {
-    Change::RemoveNamespace {
+    Change::Nvme(NvmeChange::RemoveNamespace {
         nqn: nqn(subsystem),
         nsid,
-    }
+    })
 }
 
 /// Waits until something is so.
@@ -759,15 +760,15 @@ fn any_attempt() -> impl Strategy<Value = Attempt> {
             name: name.parse().unwrap()
         }),
         name().prop_map(add_subsystem),
-        name().prop_map(|name| Change::RemoveSubsystem {
+        name().prop_map(|name| Change::Nvme(NvmeChange::RemoveSubsystem {
             nqn: nqn(name),
             force: true
-        }),
+        })),
         (name(), name()).prop_map(|(subsystem, volume)| add_namespace(subsystem, volume)),
-        name().prop_map(|name| Change::RemoveNamespace {
+        name().prop_map(|name| Change::Nvme(NvmeChange::RemoveNamespace {
             nqn: nqn(name),
             nsid: 1
-        }),
+        })),
         name().prop_map(|name| Change::AddHost {
             nqn: nqn(name),
             spec: HostSpec::default()
@@ -851,13 +852,15 @@ fn a_change_waits_for_what_it_took_away_and_says_what_has_not_ended() {
             change(first).await.unwrap();
         }
         change(add_namespace("s", "a")).await.unwrap();
-        let read_only = || Change::SetNamespace {
-            nqn: nqn("s"),
-            nsid: 1,
-            patch: NamespacePatch {
-                read_only: Some(true),
-                ..NamespacePatch::default()
-            },
+        let read_only = || {
+            Change::Nvme(NvmeChange::SetNamespace {
+                nqn: nqn("s"),
+                nsid: 1,
+                patch: NamespacePatch {
+                    read_only: Some(true),
+                    ..NamespacePatch::default()
+                },
+            })
         };
         let engine = setup.engine.clone();
         engine.set_revoked(vec![under_way("h", "s", 1), under_way("h", "t", 1)]);
@@ -892,19 +895,33 @@ fn a_change_waits_for_what_it_took_away_and_says_what_has_not_ended() {
 
 #[test]
 fn changes_know_what_they_take_away() {
-    let takes = |change: Change| {
-        [("h", "s", 1), ("g", "s", 1), ("h", "t", 1), ("h", "s", 2)]
-            .map(|(host, subsystem, nsid)| change.takes_from(&nqn(host), &nqn(subsystem), nsid))
+    let host: HostName = "machine".parse().unwrap();
+    let machine = Host {
+        nqns: [nqn("h"), nqn("also-h")].into(),
+        ..Host::default()
     };
-    let (host, force) = (nqn("h"), true);
-    let set_subsystem = |allow_any_host| Change::SetSubsystem {
-        nqn: nqn("s"),
-        patch: SubsystemPatch { allow_any_host },
+    let before = State {
+        hosts: [(host.clone(), machine)].into(),
+        ..State::default()
     };
-    let set_namespace = |patch| Change::SetNamespace {
-        nqn: nqn("s"),
-        nsid: 1,
-        patch,
+    let takes_of = |change: &Change, own: &str| {
+        let cases = [(own, "s", 1), ("g", "s", 1), (own, "t", 1), (own, "s", 2)];
+        cases.map(|(host, subsystem, nsid)| {
+            change.takes_from(&before, &nqn(host), &nqn(subsystem), nsid)
+        })
+    };
+    let set_subsystem = |allow_any_host| {
+        Change::Nvme(NvmeChange::SetSubsystem {
+            nqn: nqn("s"),
+            patch: SubsystemPatch { allow_any_host },
+        })
+    };
+    let set_namespace = |patch| {
+        Change::Nvme(NvmeChange::SetNamespace {
+            nqn: nqn("s"),
+            nsid: 1,
+            patch,
+        })
     };
     let nothing = NamespacePatch::default();
     let yes = |read_only| NamespacePatch {
@@ -915,29 +932,28 @@ fn changes_know_what_they_take_away() {
         visible_to: Some(Visibility::Hosts(BTreeSet::new())),
         ..nothing.clone()
     };
-    let nqn_of_host = host.clone();
     let cases = [
         (
             Change::RemoveHost {
-                nqn: nqn_of_host,
-                force,
+                name: host.clone(),
+                force: true,
             },
             [true, false, true, true],
         ),
         (
-            Change::DisallowHost {
+            Change::Nvme(NvmeChange::DisallowHost {
                 nqn: nqn("s"),
                 host,
-            },
+            }),
             [true, false, false, true],
         ),
         (set_subsystem(Some(false)), [true, true, false, true]),
         (set_subsystem(Some(true)), [false; 4]),
         (
-            Change::RemoveSubsystem {
+            Change::Nvme(NvmeChange::RemoveSubsystem {
                 nqn: nqn("s"),
-                force,
-            },
+                force: true,
+            }),
             [true, true, false, true],
         ),
         (set_namespace(yes(true)), [true, true, false, false]),
@@ -948,6 +964,7 @@ fn changes_know_what_they_take_away() {
         (add_volume("a"), [false; 4]),
     ];
     for (change, expected) in cases {
-        assert_eq!(takes(change.clone()), expected, "{change}");
+        assert_eq!(takes_of(&change, "h"), expected, "{change}");
+        assert_eq!(takes_of(&change, "also-h"), expected, "{change}");
     }
 }

@@ -286,8 +286,26 @@ impl Plan {
     /// # Errors
     /// As [`Plan::new`].
     pub fn here(config: &Config) -> Result<Self, LimitsError> {
-        let target = crate::engine::reactors::target_config(config);
+        let target = target_config(config);
         Self::new(config, &target, &Machine::here())
+    }
+}
+
+/// What the target is configured like, but for the numbers of connections and the bytes of all of them, which are planned.
+pub(crate) fn target_config(config: &Config) -> TargetConfig {
+    let (limits, transport) = (&config.limits, &config.transport);
+    TargetConfig {
+        max_half_open_per_address: limits.half_open_per_address,
+        controllers_max: limits.controllers,
+        bytes_in_flight_per_connection: limits.bytes_in_flight_per_connection,
+        handshake_timeout: limits.handshake_timeout,
+        progress_timeout: limits.progress_timeout,
+        queue_depth: limits.queue_depth,
+        io_queues_max: limits.io_queues,
+        controllers_per_host_max: limits.controllers_per_host,
+        in_capsule_bytes: transport.in_capsule_size,
+        mdts_bytes: transport.data_transfer_size_max,
+        ..TargetConfig::default()
     }
 }
 
@@ -590,7 +608,7 @@ mod tests {
     }
 
     fn plan(config: &Config, processors: u32, memory: u64) -> Result<Plan, LimitsError> {
-        let target = crate::engine::reactors::target_config(config);
+        let target = target_config(config);
         Plan::new(config, &target, &machine(processors, memory))
     }
 
@@ -627,7 +645,7 @@ mod tests {
                 for all_bytes in [memory / 11, 6 * GIB] {
                     let mut machine = machine(processors, memory);
                     machine.sockets.all_bytes = all_bytes;
-                    let target = crate::engine::reactors::target_config(&config);
+                    let target = target_config(&config);
                     let made = Plan::new(&config, &target, &machine);
                     if memory < 512 * MIB && processors > 1 {
                         continue;
@@ -664,7 +682,7 @@ mod tests {
             settings.push(config);
         }
         for config in settings {
-            let target = crate::engine::reactors::target_config(&config);
+            let target = target_config(&config);
             for group in [false, true] {
                 let mut before = (0, 0);
                 for step in 8..=20 * 32 {
@@ -791,7 +809,7 @@ mod tests {
         let config = Config::default();
         let mut group = machine(1, 512 * MIB);
         group.sockets.all_bytes = 6 * GIB;
-        let target = crate::engine::reactors::target_config(&config);
+        let target = target_config(&config);
         let plan = Plan::new(&config, &target, &group).unwrap();
         let given = u64::from(plan.socket_buffer.expect("they are given a size"));
         let sockets = plan

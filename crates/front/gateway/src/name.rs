@@ -156,6 +156,58 @@ impl fmt::Display for Nqn {
 
 text_forms!(Nqn);
 
+/// A host's name: 1 to 223 bytes without spaces and control characters. A host that was registered by an NQN is named like it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HostName(String);
+
+impl HostName {
+    /// Longest host name, in bytes: that of an NQN.
+    pub const LENGTH_MAX: usize = 223;
+}
+
+impl From<Nqn> for HostName {
+    fn from(nqn: Nqn) -> Self {
+        Self(nqn.to_string())
+    }
+}
+
+impl FromStr for HostName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let refuse = |problem: &str| Err(NameError::new("host name", text, problem));
+        if text.is_empty() || text.len() > Self::LENGTH_MAX {
+            return refuse("must have 1 to 223 bytes");
+        }
+        if text.chars().any(|c| c == ' ' || c.is_control()) {
+            return refuse("must not hold spaces or control characters");
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+text_forms!(HostName);
+
+/// The API has hosts of one NQN alone, under that name.
+impl utoipa::PartialSchema for HostName {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        Nqn::schema()
+    }
+}
+
+impl ToSchema for HostName {
+    fn name() -> std::borrow::Cow<'static, str> {
+        Nqn::name()
+    }
+}
+
 /// Checks the text of an Identify Controller string field: ASCII without control characters, at
 /// least one character, no space at the ends, at most `length_max` bytes.
 fn check_identify_text(kind: &'static str, text: &str, length_max: usize) -> Result<(), NameError> {

@@ -1,7 +1,6 @@
 //! The gateway from its start to its end: `weir serve`.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use crate::api::socket::{ControlSocket, SocketError};
 use crate::api::{self, About};
 use crate::config::{Config, Environment};
 use crate::control::{Control, ControlError};
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Engine, EngineError, EngineFuture, EngineStart, Started};
 use crate::inherited::{Inherited, InheritedError};
 use crate::limits::{self, LimitsError, Plan};
 use crate::log::{self, LogError};
@@ -22,23 +21,6 @@ use crate::store::{FileStore, Store, StoreError};
 
 /// How long requests to the API may take after the data path has ended.
 const API_END: Duration = Duration::from_secs(1);
-
-/// What an engine is started with.
-pub struct EngineStart<'a> {
-    /// The configuration.
-    pub config: &'a Config,
-    /// How to use the machine.
-    pub plan: Plan,
-    /// Listeners for hosts that the service manager handed over, with their names.
-    pub listeners: Vec<(String, std::net::TcpListener)>,
-}
-
-/// An engine that is starting.
-pub type EngineFuture<'a> = Pin<
-    Box<
-        dyn Future<Output = Result<Arc<dyn Engine>, Box<dyn std::error::Error + Send + Sync>>> + 'a,
-    >,
->;
 
 /// Why the gateway did not start, or did not end as it should.
 #[derive(Debug, thiserror::Error)]
@@ -158,17 +140,17 @@ pub fn serve(
             plan,
             listeners: inherited.listeners,
         };
-        let engine = factory(start).await.map_err(ServeError::Engine)?;
+        let started = factory(start).await.map_err(ServeError::Engine)?;
         tokio::spawn(rate_limit.clone().sum_up_forever());
         let drain = config.shutdown.drain;
-        run(engine, Box::new(store), &socket, about, drain).await
+        run(started, Box::new(store), &socket, about, drain).await
     });
     rate_limit.sum_up();
     result
 }
 
 async fn run(
-    engine: Arc<dyn Engine>,
+    Started { engine, ceph }: Started,
     store: Box<dyn Store>,
     socket: &ControlSocket,
     about: About,
@@ -181,7 +163,7 @@ async fn run(
     tokio::spawn(control.clone().retry_forever());
     tokio::spawn(feed_watchdog(engine));
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
-    let router = api::router(control.clone(), about);
+    let router = api::router_with_ceph(control.clone(), about, Some(ceph));
     let serving = socket.serve(router, async {
         // Dropping the sender ends it just as well.
         let _ = ended.await;

@@ -95,7 +95,7 @@ fn visibility(visible: Visible) -> Option<Visibility> {
         return Some(Visibility::All);
     }
     let hosts = visible.visible_to;
-    (!hosts.is_empty()).then(|| Visibility::Hosts(hosts.into_iter().collect()))
+    (!hosts.is_empty()).then(|| Visibility::Hosts(hosts.into_iter().map(Into::into).collect()))
 }
 
 /// The limits that are given; none where none is.

@@ -274,7 +274,7 @@ fn every_option_reaches_the_state() {
     );
     assert_eq!(namespace.eui64.to_string(), "0011223344556677");
     let host = &state.hosts[&HOST.parse().unwrap()].socket_options;
-    let listener = &state.listeners[&"[::1]:4444".parse().unwrap()].socket_options;
+    let listener = &state.portals[&"[::1]:4444".parse().unwrap()].socket_options;
     assert_eq!(host, listener);
     assert_eq!(
         (host.send_buffer, host.receive_buffer),
@@ -284,7 +284,7 @@ fn every_option_reaches_the_state() {
     assert_eq!((host.dscp, host.priority), (Some(10), Some(3)));
     assert!(
         state
-            .listeners
+            .portals
             .contains_key(&"gw.example.com:8009".parse().unwrap())
     );
     gateway.ok(&format!("host set {HOST} --dscp 20 --note x"));
@@ -296,7 +296,7 @@ fn every_option_reaches_the_state() {
         (Some(20), Some(3))
     );
     assert_eq!(host.note, "x");
-    let listener = &state.listeners[&"[::1]:4444".parse().unwrap()].socket_options;
+    let listener = &state.portals[&"[::1]:4444".parse().unwrap()].socket_options;
     assert_eq!((listener.dscp, listener.priority), (None, Some(1)));
 }
 

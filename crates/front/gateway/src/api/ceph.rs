@@ -11,6 +11,7 @@ use weir_rbd::{ClientReport, LibrbdTimes, RbdHost, Reason, Taken, VolumeReport};
 use weir_volume::VolumeUrl;
 
 use super::{ApiError, Context};
+use crate::kinds::images_below;
 use crate::metrics::{Family, Kind};
 use crate::name::{Nqn, VolumeName};
 
@@ -185,14 +186,6 @@ struct Image {
     writes_librbd_ns: u64,
 }
 
-/// The URLs of the images that a volume is made of: its own, or those of what it is made of.
-pub(crate) fn images_below(url: &VolumeUrl) -> Vec<VolumeUrl> {
-    match url.scheme() == weir_rbd::SCHEME {
-        true => vec![url.clone()],
-        false => url.nested().flat_map(|url| images_below(&url)).collect(),
-    }
-}
-
 /// What is known of the images that volumes are made of, whether they can be reached or not.
 fn reports(context: &Context, ceph: &RbdHost) -> Vec<Used> {
     // What is only read may be open more than once.
@@ -220,7 +213,7 @@ fn reports(context: &Context, ceph: &RbdHost) -> Vec<Used> {
 
 /// What is wrong with images now, by volume.
 pub(super) fn troubles(context: &Context) -> BTreeMap<VolumeName, String> {
-    let Some(ceph) = context.control.engine().ceph() else {
+    let Some(ceph) = context.ceph.as_ref() else {
         return BTreeMap::new();
     };
     let mut troubles: BTreeMap<VolumeName, Vec<String>> = BTreeMap::new();
@@ -228,7 +221,7 @@ pub(super) fn troubles(context: &Context) -> BTreeMap<VolumeName, String> {
         volume,
         part,
         report,
-    } in reports(context, &ceph)
+    } in reports(context, ceph)
     {
         let trouble = report.trouble.map(|trouble| match part {
             true => format!("{}: {trouble}", report.image),
@@ -491,10 +484,10 @@ fn client_view(client: ClientReport, images: &[Image]) -> CephClientView {
 
 /// What the gateway has of Ceph now.
 pub(super) async fn view(context: &Context) -> Result<CephView, ApiError> {
-    let Some(ceph) = context.control.engine().ceph() else {
+    let Some(ceph) = context.ceph.as_ref() else {
         return Ok(CephView::default());
     };
-    let images = images(context, &ceph).await?;
+    let images = images(context, ceph).await?;
     let clients = ceph.clients().into_iter();
     Ok(CephView {
         clients: clients.map(|client| client_view(client, &images)).collect(),
@@ -504,10 +497,10 @@ pub(super) async fn view(context: &Context) -> Result<CephView, ApiError> {
 
 /// The same for the metrics page; nothing where there is no Ceph.
 pub(super) async fn families(context: &Context) -> Result<Vec<Family>, ApiError> {
-    let Some(ceph) = context.control.engine().ceph() else {
+    let Some(ceph) = context.ceph.as_ref() else {
         return Ok(Vec::new());
     };
-    let (clients, images) = (ceph.clients(), images(context, &ceph).await?);
+    let (clients, images) = (ceph.clients(), images(context, ceph).await?);
     let mut all = Vec::new();
     if !clients.is_empty() {
         all.extend(client_families(&clients));
@@ -735,25 +728,6 @@ mod tests {
         assert!(told.text.contains("msgr-worker-1"), "{told:?}");
         let asked = CephOwnClient::from(&Reason::Asked);
         assert_eq!((&*asked.limit, asked.measured), ("asked", None));
-    }
-
-    #[test]
-    fn the_images_of_a_volume_are_found_however_deep_they_are() {
-        let of = |url: &VolumeUrl| -> Vec<String> {
-            let below = images_below(url).into_iter();
-            below.map(|url| url.to_string()).collect()
-        };
-        let rbd = |name| VolumeUrl::new("rbd", name).with("conf", "mem:x");
-        assert_eq!(of(&rbd("p/a")), [rbd("p/a").to_string()]);
-        let drive = VolumeUrl::new("ssd", "x").with("over", rbd("p/b"));
-        let set = VolumeUrl::new("stripe", "")
-            .with("member", rbd("p/a"))
-            .with("member", VolumeUrl::new("mem", "").with("size", "4M"))
-            .with("chunk", "128k")
-            .with("member", drive);
-        let both = [rbd("p/a").to_string(), rbd("p/b").to_string()];
-        assert_eq!(of(&set), both);
-        assert!(of(&VolumeUrl::new("file", "/srv/rbd:p/a")).is_empty());
     }
 
     #[test]

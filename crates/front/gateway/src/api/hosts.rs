@@ -8,13 +8,15 @@ use axum::response::IntoResponse;
 use super::input::{Body, Force, Names, Options};
 use super::views::HostView;
 use super::{ApiError, Context, Refusals, Shared, added};
-use crate::name::Nqn;
+use crate::name::{HostName, Nqn};
 use crate::state::{Change, HostPatch, HostSpec};
 
-fn view(context: &Context, nqn: &Nqn) -> Result<HostView, ApiError> {
+/// Hosts that are registered here have their NQN for a name.
+fn view(context: &Context, nqn: Nqn) -> Result<HostView, ApiError> {
+    let name = HostName::from(nqn);
     let state = context.control.state();
-    let host = state.host(nqn)?;
-    Ok(HostView::new(&state, nqn, host))
+    let host = state.host(&name)?;
+    Ok(HostView::new(&state, &name, host))
 }
 
 /// Lists the registered hosts.
@@ -26,7 +28,7 @@ pub(super) async fn list(State(context): Shared) -> Json<Vec<HostView>> {
         state
             .hosts
             .iter()
-            .map(|(nqn, host)| HostView::new(&state, nqn, host))
+            .map(|(name, host)| HostView::new(&state, name, host))
             .collect(),
     )
 }
@@ -38,7 +40,7 @@ pub(super) async fn show(
     State(context): Shared,
     Names(nqn): Names<Nqn>,
 ) -> Result<Json<HostView>, ApiError> {
-    view(&context, &nqn).map(Json)
+    view(&context, nqn).map(Json)
 }
 
 /// Registers a host.
@@ -57,7 +59,7 @@ pub(super) async fn add(
             spec,
         })
         .await?;
-    Ok(added(outcome.changed, view(&context, &nqn)?))
+    Ok(added(outcome.changed, view(&context, nqn)?))
 }
 
 /// Changes a host. Socket options hold for its connections from now on.
@@ -72,11 +74,11 @@ pub(super) async fn set(
     context
         .control
         .change(Change::SetHost {
-            nqn: nqn.clone(),
+            name: nqn.clone().into(),
             patch,
         })
         .await?;
-    view(&context, &nqn).map(Json)
+    view(&context, nqn).map(Json)
 }
 
 /// Removes a host. With force, it is taken off every subsystem and namespace that names it.
@@ -89,7 +91,10 @@ pub(super) async fn remove(
 ) -> Result<StatusCode, ApiError> {
     context
         .control
-        .change(Change::RemoveHost { nqn, force })
+        .change(Change::RemoveHost {
+            name: nqn.into(),
+            force,
+        })
         .await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -17,9 +17,9 @@ use utoipa::{IntoParams, ToSchema};
 use weir_rbd::{CephError, Credentials, ImageName, Images, NewImage, Options as ImageOptions};
 use weir_volume::VolumeUrl;
 
-use super::ceph::images_below;
 use super::input::{Body, Names, Options, SizeInput};
 use super::{ApiError, Context, Refusals, Shared, added};
+use crate::kinds::images_below;
 use crate::name::VolumeName;
 
 /// How long a call waits for the cluster.
@@ -313,7 +313,7 @@ async fn ask<T: Send + 'static>(
         Err(error.with_hint(Some(hint.to_owned())))
     };
     let credentials = cluster.credentials()?;
-    let Some(ceph) = context.control.engine().ceph() else {
+    let Some(ceph) = context.ceph.clone() else {
         let message = "this gateway has no data path that knows Ceph".to_owned();
         return refused("no_ceph", message, "see the gateway's log");
     };

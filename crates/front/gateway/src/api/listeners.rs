@@ -14,12 +14,12 @@ use crate::state::{Change, ListenerPatch, ListenerSpec};
 fn view(context: &Context, address: &ListenerAddress) -> Result<ListenerView, ApiError> {
     let control = &context.control;
     let (state, failures) = (control.state(), control.failures());
-    let listener = state.listener(address)?;
+    let portal = state.portal(address)?;
     Ok(ListenerView::new(
         &failures,
         &**control.engine(),
         address,
-        listener,
+        portal,
     ))
 }
 
@@ -29,8 +29,8 @@ fn view(context: &Context, address: &ListenerAddress) -> Result<ListenerView, Ap
 pub(super) async fn list(State(context): Shared) -> Json<Vec<ListenerView>> {
     let control = &context.control;
     let (state, failures, engine) = (control.state(), control.failures(), &**control.engine());
-    let view = |(address, listener)| ListenerView::new(&failures, engine, address, listener);
-    let views = state.listeners.iter().map(view);
+    let view = |(address, portal)| ListenerView::new(&failures, engine, address, portal);
+    let views = state.portals.iter().map(view);
     Json(views.chain(ListenerView::inherited(engine)).collect())
 }
 

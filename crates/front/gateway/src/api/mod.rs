@@ -31,6 +31,7 @@ use axum::{Json, Router};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+use weir_rbd::RbdHost;
 
 use self::error::{ApiError, Refusals};
 pub use self::input::SizeInput;
@@ -57,6 +58,7 @@ pub struct About {
 /// What every handler is given.
 struct Context {
     control: Arc<Control>,
+    ceph: Option<Arc<RbdHost>>,
     about: About,
     calls: images::Calls,
     told: ceph::Told,
@@ -151,8 +153,13 @@ pub fn open_api() -> String {
     text
 }
 
-/// The API's routes.
+/// The API's routes, of a gateway that knows no Ceph.
 pub fn router(control: Arc<Control>, about: About) -> Router {
+    router_with_ceph(control, about, None)
+}
+
+/// The API's routes. `ceph` is this gateway as a user of Ceph, where it is one.
+pub fn router_with_ceph(control: Arc<Control>, about: About, ceph: Option<Arc<RbdHost>>) -> Router {
     let description = open_api();
     let (router, _) = open_api_router().split_for_parts();
     let describe = move || {
@@ -166,6 +173,7 @@ pub fn router(control: Arc<Control>, about: About) -> Router {
         .layer(DefaultBodyLimit::max(BODY_LENGTH_MAX))
         .with_state(Arc::new(Context {
             control,
+            ceph,
             about,
             calls: images::Calls::default(),
             told: ceph::Told::default(),

@@ -277,7 +277,7 @@ fn own_families(context: &Context) -> Vec<Family> {
         gauge(
             "weir_listeners",
             "Listeners in the state.",
-            state.listeners.len(),
+            state.portals.len(),
         ),
         gauge(
             "weir_listeners_failed",

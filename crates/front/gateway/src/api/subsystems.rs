@@ -9,7 +9,9 @@ use super::input::{Body, Force, Names, Options};
 use super::views::{NamespaceView, SubsystemView};
 use super::{ApiError, Context, Refusals, Shared, added};
 use crate::name::Nqn;
-use crate::state::{Change, NamespacePatch, NamespaceSpec, SubsystemPatch, SubsystemSpec};
+use crate::state::{
+    Change, NamespacePatch, NamespaceSpec, NvmeChange, SubsystemPatch, SubsystemSpec,
+};
 
 fn view(context: &Context, nqn: &Nqn) -> Result<SubsystemView, ApiError> {
     let control = &context.control;
@@ -66,10 +68,10 @@ pub(super) async fn add(
 ) -> Result<impl IntoResponse, ApiError> {
     let outcome = context
         .control
-        .change(Change::AddSubsystem {
+        .change(Change::Nvme(NvmeChange::AddSubsystem {
             nqn: nqn.clone(),
             spec,
-        })
+        }))
         .await?;
     Ok(added(outcome.changed, view(&context, &nqn)?))
 }
@@ -86,10 +88,10 @@ pub(super) async fn set(
 ) -> Result<Json<SubsystemView>, ApiError> {
     context
         .control
-        .change(Change::SetSubsystem {
+        .change(Change::Nvme(NvmeChange::SetSubsystem {
             nqn: nqn.clone(),
             patch,
-        })
+        }))
         .await?;
     view(&context, &nqn).map(Json)
 }
@@ -105,7 +107,7 @@ pub(super) async fn remove(
 ) -> Result<StatusCode, ApiError> {
     context
         .control
-        .change(Change::RemoveSubsystem { nqn, force })
+        .change(Change::Nvme(NvmeChange::RemoveSubsystem { nqn, force }))
         .await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -121,10 +123,10 @@ pub(super) async fn allow_host(
 ) -> Result<impl IntoResponse, ApiError> {
     let outcome = context
         .control
-        .change(Change::AllowHost {
+        .change(Change::Nvme(NvmeChange::AllowHost {
             nqn: nqn.clone(),
-            host,
-        })
+            host: host.into(),
+        }))
         .await?;
     Ok(added(outcome.changed, view(&context, &nqn)?))
 }
@@ -139,7 +141,10 @@ pub(super) async fn disallow_host(
 ) -> Result<StatusCode, ApiError> {
     context
         .control
-        .change(Change::DisallowHost { nqn, host })
+        .change(Change::Nvme(NvmeChange::DisallowHost {
+            nqn,
+            host: host.into(),
+        }))
         .await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -166,11 +171,11 @@ pub(super) async fn add_any_namespace(
     Names(nqn): Names<Nqn>,
     Body(spec): Body<NamespaceSpec>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let change = Change::AddNamespace {
+    let change = Change::Nvme(NvmeChange::AddNamespace {
         nqn: nqn.clone(),
         nsid: None,
         spec,
-    };
+    });
     let outcome = context.control.change(change).await?;
     let nsid = outcome.nsid.expect("adding a namespace says which").get();
     Ok(added(
@@ -201,11 +206,11 @@ pub(super) async fn add_namespace(
     Names((nqn, nsid)): Names<(Nqn, u32)>,
     Body(spec): Body<NamespaceSpec>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let change = Change::AddNamespace {
+    let change = Change::Nvme(NvmeChange::AddNamespace {
         nqn: nqn.clone(),
         nsid: Some(nsid),
         spec,
-    };
+    });
     let outcome = context.control.change(change).await?;
     Ok(added(
         outcome.changed,
@@ -225,11 +230,11 @@ pub(super) async fn set_namespace(
 ) -> Result<Json<NamespaceView>, ApiError> {
     context
         .control
-        .change(Change::SetNamespace {
+        .change(Change::Nvme(NvmeChange::SetNamespace {
             nqn: nqn.clone(),
             nsid,
             patch,
-        })
+        }))
         .await?;
     namespace_view(&context, &nqn, nsid).map(Json)
 }
@@ -244,7 +249,7 @@ pub(super) async fn remove_namespace(
 ) -> Result<StatusCode, ApiError> {
     context
         .control
-        .change(Change::RemoveNamespace { nqn, nsid })
+        .change(Change::Nvme(NvmeChange::RemoveNamespace { nqn, nsid }))
         .await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -10,10 +10,10 @@ use super::ceph::CephView;
 use crate::control::Failures;
 use crate::engine::{Engine, ThrottledReport, VolumeReport};
 use crate::limits::Budget;
-use crate::name::{Eui64, ListenerAddress, Model, Nguid, Nqn, Serial, VolumeName};
+use crate::name::{Eui64, HostName, ListenerAddress, Model, Nguid, Nqn, Serial, VolumeName};
 use crate::state::{
-    ControllerIds, Host, Listener, ListenerKind, Namespace, Qos, SocketOptions, State, Subsystem,
-    Visibility, Volume,
+    ControllerIds, Host, ListenerKind, Namespace, Portal, Protocol, Qos, SocketOptions, State,
+    Subsystem, Visibility, Volume,
 };
 
 /// Whether a volume can be used.
@@ -97,7 +97,7 @@ pub struct SubsystemView {
     /// Whether any host may connect.
     pub allow_any_host: bool,
     /// The hosts that may connect.
-    pub allowed_hosts: Vec<Nqn>,
+    pub allowed_hosts: Vec<HostName>,
     /// The controller IDs that are given out.
     pub controller_ids: ControllerIds,
     /// Its namespaces.
@@ -179,7 +179,7 @@ impl NamespaceView {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HostView {
     /// Its NQN.
-    pub nqn: Nqn,
+    pub nqn: HostName,
     /// What to remember about it.
     pub note: String,
     /// Options of its connections.
@@ -189,10 +189,10 @@ pub struct HostView {
 }
 
 impl HostView {
-    pub(super) fn new(state: &State, nqn: &Nqn, host: &Host) -> Self {
-        let allows = |(_, subsystem): &(&Nqn, &Subsystem)| subsystem.allowed_hosts.contains(nqn);
+    pub(super) fn new(state: &State, name: &HostName, host: &Host) -> Self {
+        let allows = |(_, subsystem): &(&Nqn, &Subsystem)| subsystem.allowed_hosts.contains(name);
         Self {
-            nqn: nqn.clone(),
+            nqn: name.clone(),
             note: host.note.clone(),
             socket_options: host.socket_options.clone(),
             subsystems: state
@@ -242,15 +242,16 @@ impl ListenerView {
         failures: &Failures,
         engine: &dyn Engine,
         address: &ListenerAddress,
-        listener: &Listener,
+        portal: &Portal,
     ) -> Self {
         let mut reports = engine.listeners().into_iter();
         let report = reports.find(|report| report.address.as_ref() == Some(address));
+        let Protocol::Nvme { kind } = portal.protocol;
         Self {
             address: address.to_string(),
             inherited: false,
-            kind: listener.kind,
-            socket_options: listener.socket_options.clone(),
+            kind,
+            socket_options: portal.socket_options.clone(),
             status: match report {
                 Some(_) => ListenerStatus::Listening,
                 None => ListenerStatus::Failed,

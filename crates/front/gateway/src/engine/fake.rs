@@ -13,7 +13,7 @@ use super::{
 };
 use crate::metrics::{Family, Kind};
 use crate::name::{ListenerAddress, Nqn, VolumeName};
-use crate::state::{Listener, State};
+use crate::state::{Portal, State};
 
 /// An engine without a data path.
 #[derive(Default)]
@@ -310,14 +310,14 @@ impl Engine for FakeEngine {
         self.books().volumes.get(name).cloned()
     }
 
-    fn ceph(&self) -> Option<Arc<weir_rbd::RbdHost>> {
-        None
+    fn reopen_volume<'a>(&'a self, _name: &'a VolumeName, _url: &'a str) -> Reply<'a, ()> {
+        ready(Ok(()))
     }
 
     fn open_listener<'a>(
         &'a self,
         address: &'a ListenerAddress,
-        _listener: &'a Listener,
+        _listener: &'a Portal,
     ) -> Reply<'a, ()> {
         let mut books = self.books();
         let in_use = books.takes_refusal();

@@ -16,13 +16,38 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 pub use weir_nvme_target::{CommandKind, Latency};
+use weir_rbd::RbdHost;
 
+use crate::config::Config;
+use crate::limits::Plan;
 use crate::metrics::Family;
 use crate::name::{ListenerAddress, Nqn, VolumeName};
-use crate::state::{Listener, State};
+use crate::state::{Portal, State};
 
 /// What an engine is asked comes back later.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, EngineError>> + Send + 'a>>;
+
+/// What an engine is started with.
+pub struct EngineStart<'a> {
+    /// The configuration.
+    pub config: &'a Config,
+    /// How to use the machine.
+    pub plan: Plan,
+    /// Listeners for hosts that the service manager handed over, with their names.
+    pub listeners: Vec<(String, std::net::TcpListener)>,
+}
+
+/// An engine that was started.
+pub struct Started {
+    /// The engine.
+    pub engine: Arc<dyn Engine>,
+    /// The gateway as a user of Ceph, for what is not about a volume.
+    pub ceph: Arc<RbdHost>,
+}
+
+/// An engine that is starting.
+pub type EngineFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Started, Box<dyn std::error::Error + Send + Sync>>> + 'a>>;
 
 /// Whether a volume may be made where there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,14 +87,15 @@ pub trait Engine: Send + Sync {
     /// What an open volume is like; none if it is not open.
     fn volume(&self, name: &VolumeName) -> Option<VolumeReport>;
 
-    /// This gateway as a user of Ceph; none where the engine knows no Ceph.
-    fn ceph(&self) -> Option<Arc<weir_rbd::RbdHost>>;
+    /// Opens again what an open volume has given up, such as an image whose lock another gateway has taken. What is lost otherwise
+    /// comes back by itself. Its medium may never answer.
+    fn reopen_volume<'a>(&'a self, name: &'a VolumeName, url: &'a str) -> Reply<'a, ()>;
 
     /// Listens at `address`.
     fn open_listener<'a>(
         &'a self,
         address: &'a ListenerAddress,
-        listener: &'a Listener,
+        listener: &'a Portal,
     ) -> Reply<'a, ()>;
 
     /// Stops listening at `address`. Connections that were accepted there stay.

@@ -1,5 +1,7 @@
 //! Random sequences of changes keep the rules, and each rule refuses what breaks it.
 
+use std::num::NonZeroU32;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -46,10 +48,10 @@ fn add_volume(name: &str) -> Change {
 }
 
 fn add_subsystem(name: &str) -> Change {
-    Change::AddSubsystem {
+    Change::Nvme(NvmeChange::AddSubsystem {
         nqn: nqn(name),
         spec: SubsystemSpec::default(),
-    }
+    })
 }
 
 fn add_host(name: &str) -> Change {
@@ -72,11 +74,11 @@ fn namespace_spec(name: &str) -> NamespaceSpec {
 }
 
 fn add_namespace(subsystem: &str, nsid: Option<u32>, name: &str) -> Change {
-    Change::AddNamespace {
+    Change::Nvme(NvmeChange::AddNamespace {
         nqn: nqn(subsystem),
         nsid,
         spec: namespace_spec(name),
-    }
+    })
 }
 
 #[test]
@@ -94,10 +96,10 @@ fn adding_again_changes_nothing_and_differing_is_a_conflict() {
         allow_any_host: Some(true),
         ..Default::default()
     };
-    let other = Change::AddSubsystem {
+    let other = Change::Nvme(NvmeChange::AddSubsystem {
         nqn: nqn("s"),
         spec,
-    };
+    });
     let error = apply(&state, &other).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -129,11 +131,11 @@ fn namespaces_get_the_lowest_free_nsid_once() {
     assert_eq!((again.nsid, again.changed), (first.nsid, false));
     let mut spec = namespace_spec("b");
     spec.read_only = Some(true);
-    let other = Change::AddNamespace {
+    let other = Change::Nvme(NvmeChange::AddNamespace {
         nqn: nqn("s"),
         nsid: None,
         spec,
-    };
+    });
     let third = apply(&first.state, &other).unwrap();
     assert_eq!((third.nsid, third.changed), (NonZeroU32::new(3), true));
     for nsid in [0, NSID_MAX + 1, u32::MAX] {
@@ -154,22 +156,22 @@ fn identifiers_are_unique_and_stay() {
     assert_ne!(uuid, state.namespace(&nqn("t"), 1).unwrap().uuid);
     let mut spec = namespace_spec("a");
     spec.uuid = Some(uuid);
-    let copy = Change::AddNamespace {
+    let copy = Change::Nvme(NvmeChange::AddNamespace {
         nqn: nqn("t"),
         nsid: Some(9),
         spec,
-    };
+    });
     assert_eq!(apply(&state, &copy).unwrap_err().code(), "identifier_taken");
     let patch = NamespacePatch {
         read_only: Some(true),
         visible_to: None,
         qos: None,
     };
-    let set = Change::SetNamespace {
+    let set = Change::Nvme(NvmeChange::SetNamespace {
         nqn: nqn("s"),
         nsid: 1,
         patch,
-    };
+    });
     assert_eq!(
         applied(state, &[set]).namespace(&nqn("s"), 1).unwrap().uuid,
         uuid
@@ -179,10 +181,10 @@ fn identifiers_are_unique_and_stay() {
 #[test]
 fn what_is_in_use_stays() {
     let changes = [add_volume("a"), add_subsystem("s"), add_host("h")];
-    let allow = Change::AllowHost {
+    let allow = Change::Nvme(NvmeChange::AllowHost {
         nqn: nqn("s"),
-        host: nqn("h"),
-    };
+        host: nqn("h").into(),
+    });
     let state = applied(State::default(), &changes);
     let state = applied(state, &[add_namespace("s", None, "a"), allow]);
     let volume = Change::RemoveVolume { name: volume("a") };
@@ -193,16 +195,18 @@ fn what_is_in_use_stays() {
             .contains("namespace 1 of nqn.2026-01.com.example:s"),
         "{error}"
     );
-    let subsystem = |force| Change::RemoveSubsystem {
-        nqn: nqn("s"),
-        force,
+    let subsystem = |force| {
+        Change::Nvme(NvmeChange::RemoveSubsystem {
+            nqn: nqn("s"),
+            force,
+        })
     };
     assert_eq!(
         apply(&state, &subsystem(false)).unwrap_err().code(),
         "in_use"
     );
     let host = |force| Change::RemoveHost {
-        nqn: nqn("h"),
+        name: nqn("h").into(),
         force,
     };
     assert_eq!(apply(&state, &host(false)).unwrap_err().code(), "in_use");
@@ -215,29 +219,57 @@ fn what_is_in_use_stays() {
 #[test]
 fn hosts_are_registered_before_they_are_allowed() {
     let state = applied(State::default(), &[add_subsystem("s")]);
-    let allow = Change::AllowHost {
+    let allow = Change::Nvme(NvmeChange::AllowHost {
         nqn: nqn("s"),
-        host: nqn("h"),
-    };
+        host: nqn("h").into(),
+    });
     let error = apply(&state, &allow).unwrap_err();
     assert_eq!(
         error.hint().unwrap(),
         "register it first: weir host add nqn.2026-01.com.example:h"
     );
     let state = applied(state, &[add_host("h"), allow]);
-    assert!(state.admits(&nqn("s"), &nqn("h")));
-    assert!(!state.admits(&nqn("s"), &nqn("other")));
-    assert!(!state.admits(&nqn("other"), &nqn("h")));
+    let allowed = &state.subsystems[&nqn("s")].allowed_hosts;
+    assert!(state.nqns(allowed).eq([&nqn("h")]));
+}
+
+#[test]
+fn a_host_has_several_nqns_and_shares_none() {
+    let mut state = applied(State::default(), &[add_host("h"), add_host("other")]);
+    let named = HostName::from(nqn("h"));
+    let host = state.hosts.get_mut(&named).unwrap();
+    assert!(host.nqns.iter().eq([&nqn("h")]));
+    host.nqns.insert(nqn("also-h"));
+    state.check().unwrap();
+    let all = BTreeSet::from([named.clone(), nqn("other").into()]);
+    assert!(
+        state
+            .nqns(&all)
+            .eq([&nqn("also-h"), &nqn("h"), &nqn("other")])
+    );
+    state
+        .hosts
+        .get_mut(&named)
+        .unwrap()
+        .nqns
+        .insert(nqn("other"));
+    let error = state.check().unwrap_err().to_string();
+    let taken = format!(
+        "HOSTNQN {0} already belongs to host {1}",
+        nqn("other"),
+        nqn("h")
+    );
+    assert_eq!(error, taken);
 }
 
 #[test]
 fn the_discovery_subsystem_is_not_for_sale() {
     let discovery: Nqn = Nqn::DISCOVERY.parse().unwrap();
     let spec = SubsystemSpec::default();
-    let add = Change::AddSubsystem {
+    let add = Change::Nvme(NvmeChange::AddSubsystem {
         nqn: discovery.clone(),
         spec,
-    };
+    });
     assert_eq!(
         apply(&State::default(), &add).unwrap_err().code(),
         "invalid"
@@ -261,10 +293,10 @@ fn ranges_are_checked() {
             controller_ids,
             ..Default::default()
         };
-        let add = Change::AddSubsystem {
+        let add = Change::Nvme(NvmeChange::AddSubsystem {
             nqn: nqn("s"),
             spec,
-        };
+        });
         assert_eq!(
             apply(&State::default(), &add).unwrap_err().code(),
             "invalid"
@@ -339,10 +371,10 @@ fn generations_count_what_hosts_can_see() {
     assert_eq!(state.subsystems[&nqn("s")].ana_changes, 1);
     let state = applied(
         state,
-        &[Change::AllowHost {
+        &[Change::Nvme(NvmeChange::AllowHost {
             nqn: nqn("s"),
-            host: nqn("h"),
-        }],
+            host: nqn("h").into(),
+        })],
     );
     assert_eq!(seen(&state), 2);
     let address: ListenerAddress = "*:4420".parse().unwrap();
@@ -372,9 +404,15 @@ fn generations_count_what_hosts_can_see() {
 #[test]
 fn every_limit_is_reached_and_held() {
     let mut state = State::default();
-    for index in 0..LISTENERS_MAX as u16 {
+    for index in 0..PORTALS_MAX as u16 {
         let address = ListenerAddress::parse("*", index + 1).unwrap();
-        state.listeners.insert(address, Listener::default());
+        let portal = Portal {
+            protocol: Protocol::Nvme {
+                kind: ListenerKind::All,
+            },
+            socket_options: SocketOptions::default(),
+        };
+        state.portals.insert(address, portal);
     }
     state.check().unwrap();
     let address = "*:9999".parse().unwrap();
@@ -411,11 +449,11 @@ fn every_limit_is_reached_and_held() {
     state.check().unwrap();
     let mut spec = namespace_spec("a");
     spec.read_only = Some(true);
-    let one_more = Change::AddNamespace {
+    let one_more = Change::Nvme(NvmeChange::AddNamespace {
         nqn: nqn("s"),
         nsid: None,
         spec,
-    };
+    });
     assert_eq!(
         apply(&state, &one_more).unwrap_err().code(),
         "limit_reached"
@@ -429,7 +467,8 @@ fn any_name() -> impl Strategy<Value = &'static str> {
 fn any_visibility() -> impl Strategy<Value = Visibility> {
     prop_oneof![
         Just(Visibility::All),
-        proptest::collection::btree_set(any_name().prop_map(nqn), 0..3).prop_map(Visibility::Hosts),
+        proptest::collection::btree_set(any_name().prop_map(|name| nqn(name).into()), 0..3)
+            .prop_map(Visibility::Hosts),
     ]
 }
 
@@ -452,14 +491,14 @@ fn any_change() -> impl Strategy<Value = Change> {
         any_name().prop_map(|name| Change::RemoveVolume { name: volume(name) }),
         any_name().prop_map(add_host),
         (any_name(), options()).prop_map(|(name, socket_options)| Change::SetHost {
-            nqn: nqn(name),
+            name: nqn(name).into(),
             patch: HostPatch {
                 note: None,
                 socket_options
             },
         }),
         (any_name(), any::<bool>()).prop_map(|(name, force)| Change::RemoveHost {
-            nqn: nqn(name),
+            name: nqn(name).into(),
             force
         }),
         (any_name(), proptest::option::of(any::<bool>())).prop_map(|(name, allow_any_host)| {
@@ -467,29 +506,31 @@ fn any_change() -> impl Strategy<Value = Change> {
                 allow_any_host,
                 ..Default::default()
             };
-            Change::AddSubsystem {
+            Change::Nvme(NvmeChange::AddSubsystem {
                 nqn: nqn(name),
                 spec,
-            }
+            })
         }),
         (any_name(), proptest::option::of(any::<bool>())).prop_map(|(name, allow_any_host)| {
-            Change::SetSubsystem {
+            Change::Nvme(NvmeChange::SetSubsystem {
                 nqn: nqn(name),
                 patch: SubsystemPatch { allow_any_host },
+            })
+        }),
+        (any_name(), any::<bool>()).prop_map(|(name, force)| Change::Nvme(
+            NvmeChange::RemoveSubsystem {
+                nqn: nqn(name),
+                force
             }
-        }),
-        (any_name(), any::<bool>()).prop_map(|(name, force)| Change::RemoveSubsystem {
+        )),
+        (any_name(), any_name()).prop_map(|(name, host)| Change::Nvme(NvmeChange::AllowHost {
             nqn: nqn(name),
-            force
-        }),
-        (any_name(), any_name()).prop_map(|(name, host)| Change::AllowHost {
+            host: nqn(host).into()
+        })),
+        (any_name(), any_name()).prop_map(|(name, host)| Change::Nvme(NvmeChange::DisallowHost {
             nqn: nqn(name),
-            host: nqn(host)
-        }),
-        (any_name(), any_name()).prop_map(|(name, host)| Change::DisallowHost {
-            nqn: nqn(name),
-            host: nqn(host)
-        }),
+            host: nqn(host).into()
+        })),
         (
             any_name(),
             proptest::option::of(0_u32..5),
@@ -499,11 +540,11 @@ fn any_change() -> impl Strategy<Value = Change> {
             .prop_map(|(name, nsid, volume, visible_to)| {
                 let mut spec = namespace_spec(volume);
                 spec.visible_to = Some(visible_to);
-                Change::AddNamespace {
+                Change::Nvme(NvmeChange::AddNamespace {
                     nqn: nqn(name),
                     nsid,
                     spec,
-                }
+                })
             }),
         (any_name(), 0_u32..5, any::<bool>(), any_visibility()).prop_map(
             |(name, nsid, read_only, visible_to)| {
@@ -512,17 +553,17 @@ fn any_change() -> impl Strategy<Value = Change> {
                     visible_to: Some(visible_to),
                     qos: None,
                 };
-                Change::SetNamespace {
+                Change::Nvme(NvmeChange::SetNamespace {
                     nqn: nqn(name),
                     nsid,
                     patch,
-                }
+                })
             }
         ),
-        (any_name(), 0_u32..5).prop_map(|(name, nsid)| Change::RemoveNamespace {
+        (any_name(), 0_u32..5).prop_map(|(name, nsid)| Change::Nvme(NvmeChange::RemoveNamespace {
             nqn: nqn(name),
             nsid
-        }),
+        })),
         (address(), options()).prop_map(|(address, socket_options)| Change::AddListener {
             address,
             spec: ListenerSpec {

@@ -1,11 +1,23 @@
 //! The state in a local file.
 //!
 //! The file is JSON: `{"format": F, "crc32c": "XXXXXXXX", "state": {...}}`, where the checksum is
-//! that of the text of `state`, byte for byte. Beside it lie, by suffix:
+//! that of the text of `state`, byte for byte. This envelope is the same in every format, so that each version can name a format
+//! that is later than its own.
+//!
+//! A later version may add to a format what is left out where there is none of it. Format 3 has room of this kind for `targets` and
+//! `exports` beside `subsystems`, for `iqns` and `addresses` of a host, for protocols of a portal, and for `secrets`, which is to name
+//! the generation of a file that holds them. A version that finds in a sound file what it does not know refuses it and names it; one
+//! that finds none of it loads it. Only what a version would misread takes another format.
+//!
+//! Beside the file lie, by suffix:
 //!
 //! - `.lock`, locked by the gateway that uses the store, with its process number;
 //! - `.new`, the next state while it is written;
-//! - `.previous`, the state before the last change, for the case that the file is damaged.
+//! - `.previous`, the state before the last change, for the case that the file is damaged;
+//! - `.format-F`, the file as it was when it was last of the earlier format F: the way back to the version that wrote it.
+//!
+//! The first save over a file of an earlier format keeps that under its `.format-F` before all else: `.new` written with its bytes,
+//! synced, renamed, the directory synced. Later saves find the format of this version and leave it alone.
 //!
 //! The order of a save is: `.new` written, synced, the present file linked as `.previous`, `.new`
 //! renamed over the file, the directory synced. Up to the rename the old state is what a restart
@@ -21,15 +33,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::disk::{Disk, RealDisk};
 use super::{Store, StoreError};
 use crate::state::State;
 
 /// The format that this version writes.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Largest state file that is read, in bytes.
 const FILE_LENGTH_MAX: u64 = 512 * 1024 * 1024;
 
@@ -38,29 +50,54 @@ const LOCK_ATTEMPTS: u32 = 20;
 /// Time between two attempts at a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
-/// Turns a state of one format into one of the next.
-type Migration = fn(Value) -> Result<Value, String>;
+/// The members of a JSON object.
+type Members = serde_json::Map<String, Value>;
 
-/// The migrations in order: the first takes format 1 to 2. A change of the state's shape adds one.
-const MIGRATIONS: [Migration; FORMAT as usize - 1] = [add_limits];
+/// Turns a state of one format into one of the next.
+type Migration = fn(&mut Members) -> Result<(), String>;
+
+/// The migrations in order: the first takes format 1 to 2. A change of what the state means adds one.
+const MIGRATIONS: [Migration; FORMAT as usize - 1] = [add_limits, name_machines];
+
+/// Changes each member of the object `name`, which are objects themselves.
+fn each(
+    of: &mut Members,
+    name: &str,
+    mut change: impl FnMut(&str, &mut Members) -> Result<(), String>,
+) -> Result<(), String> {
+    let members = of.get_mut(name).and_then(Value::as_object_mut);
+    for (key, member) in members.ok_or_else(|| format!("it has no {name}"))? {
+        let members = member.as_object_mut();
+        let members = members.ok_or_else(|| format!("{key} of its {name} is none"))?;
+        change(key, members)?;
+    }
+    Ok(())
+}
 
 /// Format 2: a namespace has limits.
-fn add_limits(mut state: Value) -> Result<Value, String> {
-    let subsystems = state.get_mut("subsystems").and_then(Value::as_object_mut);
-    let subsystems = subsystems.ok_or("it has no subsystems")?;
-    for (nqn, subsystem) in subsystems {
-        let namespaces = subsystem
-            .get_mut("namespaces")
-            .and_then(Value::as_object_mut);
-        let namespaces = namespaces.ok_or_else(|| format!("{nqn} has no namespaces"))?;
-        for (nsid, namespace) in namespaces {
-            let namespace = namespace.as_object_mut();
-            let namespace =
-                namespace.ok_or_else(|| format!("namespace {nsid} of {nqn} is none"))?;
-            namespace.insert("qos".to_owned(), serde_json::json!({}));
-        }
-    }
-    Ok(state)
+fn add_limits(state: &mut Members) -> Result<(), String> {
+    each(state, "subsystems", |_, subsystem| {
+        each(subsystem, "namespaces", |_, namespace| {
+            namespace.insert("qos".to_owned(), json!({}));
+            Ok(())
+        })
+    })
+}
+
+/// Format 3: a host is a machine that has NQNs, and a listener a portal with a protocol.
+fn name_machines(state: &mut Members) -> Result<(), String> {
+    each(state, "hosts", |nqn, host| {
+        host.insert("nqns".to_owned(), json!([nqn]));
+        Ok(())
+    })?;
+    each(state, "listeners", |_, listener| {
+        let kind = listener.remove("kind");
+        listener.insert("protocol".to_owned(), json!({"nvme": {"kind": kind}}));
+        Ok(())
+    })?;
+    let portals = state.remove("listeners").unwrap_or_default();
+    state.insert("portals".to_owned(), portals);
+    Ok(())
 }
 
 /// What the file holds.
@@ -79,6 +116,8 @@ pub struct FileStore {
     disk: Box<dyn Disk>,
     /// Which revision is stored; none before loading.
     stored: Option<Option<u64>>,
+    /// Format and text of what was loaded, where the format is an earlier one: to be kept before the next save.
+    earlier: Option<(u32, String)>,
     _lock: File,
 }
 
@@ -98,6 +137,7 @@ impl FileStore {
             path,
             disk,
             stored: None,
+            earlier: None,
             _lock: lock,
         })
     }
@@ -154,7 +194,8 @@ impl FileStore {
             .map_err(|_| self.damaged("it is not text"))
     }
 
-    fn decode(&self, text: &str) -> Result<State, StoreError> {
+    /// The state that `text` holds, and the format that it had.
+    fn decode(&self, text: &str) -> Result<(u32, State), StoreError> {
         let envelope: Envelope<'_> =
             serde_json::from_str(text).map_err(|error| self.damaged(error.to_string()))?;
         if envelope.format > FORMAT {
@@ -170,17 +211,40 @@ impl FileStore {
             let reason = format!("its checksum is {found} and should be {}", envelope.crc32c);
             return Err(self.damaged(reason));
         }
-        let value = serde_json::from_str(envelope.state.get())
+        let mut members: Members = serde_json::from_str(envelope.state.get())
             .map_err(|error| self.damaged(error.to_string()))?;
-        let value =
-            migrate(value, envelope.format, &MIGRATIONS).map_err(|reason| self.damaged(reason))?;
-        let state: State =
-            serde_json::from_value(value).map_err(|error| self.damaged(error.to_string()))?;
+        migrate(&mut members, envelope.format, &MIGRATIONS)
+            .map_err(|reason| self.damaged(reason))?;
         let path = self.path.clone();
+        let state: State = match serde_json::from_value(Value::Object(members)) {
+            // What is sound and is not understood, another version wrote.
+            Err(source) if envelope.format == FORMAT => {
+                return Err(StoreError::Unknown { path, source });
+            }
+            read => read.map_err(|error| self.damaged(error.to_string()))?,
+        };
         state
             .check()
             .map_err(|source| StoreError::Invalid { path, source })?;
-        Ok(state)
+        Ok((envelope.format, state))
+    }
+
+    /// Keeps what was loaded of an earlier format beside the file, durably.
+    fn keep_earlier(&mut self) -> Result<(), StoreError> {
+        let Some((format, text)) = self.earlier.clone() else {
+            return Ok(());
+        };
+        let (new, kept) = (
+            self.beside(".new"),
+            self.beside(&format!(".format-{format}")),
+        );
+        self.write_new(&new, &text)?;
+        let renamed = self.disk.rename(&new, &kept);
+        let durable = renamed.and_then(|()| self.disk.sync_directory(directory_of(&self.path)));
+        durable.map_err(|error| self.system("keep the earlier format in", &kept, error))?;
+        tracing::info!(path = %kept.display(), "the state as the previous version had it is kept");
+        self.earlier = None;
+        Ok(())
     }
 
     /// Writes the new file beside the old one, durably.
@@ -202,7 +266,10 @@ impl FileStore {
 
 impl Store for FileStore {
     fn load(&mut self) -> Result<Option<State>, StoreError> {
-        let state = self.read()?.map(|text| self.decode(&text)).transpose()?;
+        let text = self.read()?;
+        let decoded = text.as_deref().map(|text| self.decode(text)).transpose()?;
+        let (format, state) = decoded.unzip();
+        self.earlier = format.filter(|format| *format < FORMAT).zip(text);
         self.stored = Some(state.as_ref().map(|state| state.revision));
         Ok(state)
     }
@@ -212,6 +279,7 @@ impl Store for FileStore {
         if found != expected {
             return Err(StoreError::Conflict { expected, found });
         }
+        self.keep_earlier()?;
         let (new, text) = (self.beside(".new"), encode(state));
         self.write_new(&new, &text)?;
         if found.is_some() {
@@ -259,14 +327,12 @@ fn encode(state: &State) -> String {
 }
 
 /// Takes a state of `format` to the format after the last of `migrations`.
-fn migrate(mut value: Value, format: u32, migrations: &[Migration]) -> Result<Value, String> {
+fn migrate(state: &mut Members, format: u32, migrations: &[Migration]) -> Result<(), String> {
     let done = (format as usize)
         .checked_sub(1)
         .ok_or("there is no format 0")?;
-    for migration in migrations.iter().skip(done) {
-        value = migration(value)?;
-    }
-    Ok(value)
+    let mut left = migrations.iter().skip(done);
+    left.try_for_each(|migration| migration(state))
 }
 
 /// Returns the directory that holds a file or directory.

@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use super::*;
+use crate::name::Nqn;
+use crate::state::{ListenerKind, Protocol, Visibility};
 
 fn state_of_revision(revision: u64) -> State {
     let mut state = State {
@@ -158,6 +160,8 @@ impl Disk for NotingDisk {
 
 /// Steps of one save, once there is a state: create, write, sync, link, rename, sync the directory.
 const STEPS: usize = 6;
+/// Steps before these where the file is of an earlier format: create, write, sync, rename, sync the directory.
+const KEEP_STEPS: usize = 5;
 const LINK_STEP: usize = 3;
 
 #[test]
@@ -286,23 +290,49 @@ fn every_changed_bit_is_noticed() {
 fn a_later_format_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.json");
-    fs::write(
-        &path,
-        "{\"format\": 3, \"crc32c\": \"00000000\", \"state\": {}}",
-    )
-    .unwrap();
-    let error = load(&path).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            StoreError::Newer {
-                format: 3,
-                known: 2,
-                ..
-            }
-        ),
-        "{error}"
+    let text = encode(&state_of_revision(2)).replace(
+        &format!("\"format\": {FORMAT}"),
+        &format!("\"format\": {}", FORMAT + 1),
     );
+    fs::write(&path, text).unwrap();
+    let error = load(&path).unwrap_err().to_string();
+    let expected = "state.json has format 4, and this version of Weir knows formats up to 3: use the version that wrote it, or a later one";
+    assert!(error.ends_with(expected), "{error}");
+}
+
+/// A file of `format` with this state.
+fn file_of(format: u32, state: &str) -> String {
+    let crc32c = checksum(state);
+    format!("{{\"format\": {format}, \"crc32c\": \"{crc32c}\", \"state\": {state}}}\n")
+}
+
+#[test]
+fn what_a_later_version_added_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.json");
+    let known = r#"{"revision": 1, "discovery_generation": 1, "volumes": {}, "subsystems": {},
+        "hosts": {"h": {"nqns": [], "note": "", "socket_options": {}}},
+        "portals": {"*:4420": {"protocol": {"nvme": {"kind": "all"}}, "socket_options": {}}}}"#;
+    fs::write(&path, file_of(FORMAT, known)).unwrap();
+    load(&path).unwrap();
+    for (from, to, name) in [
+        (r#""volumes""#, r#""targets": {}, "volumes""#, "targets"),
+        (r#""note""#, r#""iqns": [], "note""#, "iqns"),
+        (r#"{"nvme": {"kind": "all"}}"#, r#"{"iscsi": {}}"#, "iscsi"),
+        (r#""kind": "all""#, r#""kind": "all", "rdma": true"#, "rdma"),
+    ] {
+        let text = file_of(FORMAT, &known.replace(from, to));
+        fs::write(&path, &text).unwrap();
+        let error = load(&path).unwrap_err();
+        assert!(matches!(error, StoreError::Unknown { .. }), "{error}");
+        let error = error.to_string();
+        assert!(error.contains(&format!("`{name}`")), "{error}");
+        assert!(
+            error.ends_with("use the version that wrote it, or a later one"),
+            "{error}"
+        );
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
 }
 
 #[test]
@@ -320,72 +350,129 @@ fn a_state_that_breaks_a_rule_is_refused() {
 
 #[test]
 fn migrations_run_in_order_from_the_format_found() {
-    let first: Migration = |mut value| {
-        value["path"] = Value::from(format!("{}1", value["path"].as_str().unwrap()));
-        Ok(value)
+    fn mark(state: &mut Members, mark: &str) -> Result<(), String> {
+        let path = format!("{}{mark}", state["path"].as_str().unwrap());
+        state.insert("path".to_owned(), path.into());
+        Ok(())
+    }
+    let first: Migration = |state| mark(state, "1");
+    let second: Migration = |state| mark(state, "2");
+    let migrated = |format, migrations: &[Migration]| {
+        let mut state = Members::from_iter([("path".to_owned(), "-".into())]);
+        migrate(&mut state, format, migrations).map(|()| state["path"].clone())
     };
-    let second: Migration = |mut value| {
-        value["path"] = Value::from(format!("{}2", value["path"].as_str().unwrap()));
-        Ok(value)
-    };
-    let start = || serde_json::json!({"path": "-"});
-    let path = |format| migrate(start(), format, &[first, second]).unwrap()["path"].clone();
-    assert_eq!(path(1), "-12");
-    assert_eq!(path(2), "-2");
-    assert_eq!(path(3), "-");
-    assert!(migrate(start(), 0, &[first]).is_err());
+    assert_eq!(migrated(1, &[first, second]).unwrap(), "-12");
+    assert_eq!(migrated(2, &[first, second]).unwrap(), "-2");
+    assert_eq!(migrated(3, &[first, second]).unwrap(), "-");
+    assert!(migrated(0, &[first]).is_err());
     let fails: Migration = |_| Err("no".into());
-    assert_eq!(migrate(start(), 1, &[fails, second]), Err("no".into()));
+    assert_eq!(migrated(1, &[fails, second]), Err("no".into()));
 }
 
 #[test]
-fn a_state_without_limits_is_taken_over() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("state.json");
-    let text = r#"{"revision": 2, "discovery_generation": 1, "volumes": {"a": {"url": "mem:?size=1M"}}, "hosts": {},
-        "subsystems": {"nqn.2014-08.org.example:a": {"serial": "S", "model": "Weir", "allow_any_host": true, "allowed_hosts": [],
-        "controller_ids": {"min": 1, "max": 65519}, "ana_changes": 0, "namespaces": {"1": {"volume": "a",
-        "uuid": "11111111-2222-4333-8444-555555555555", "nguid": "11111111222243338444555555555555", "eui64": "1111111122224333",
-        "read_only": false, "ana_group": 1, "visible_to": "all"}}}}, "listeners": {}}"#;
-    let crc32c = checksum(text);
-    fs::write(
-        &path,
-        format!("{{\"format\": 1, \"crc32c\": \"{crc32c}\", \"state\": {text}}}\n"),
-    )
-    .unwrap();
-    let state = load(&path).unwrap().unwrap();
-    let (_, _, namespace) = state.namespaces().next().unwrap();
-    assert!(namespace.qos.is_empty());
-    // And what is saved from then on is read back.
-    let mut store = FileStore::open(&path).unwrap();
-    store.load().unwrap();
-    let mut limited = state.clone();
-    limited.revision += 1;
-    for namespace in limited
-        .subsystems
-        .values_mut()
-        .flat_map(|one| one.namespaces.values_mut())
-    {
-        namespace.qos.write_iops = Some(crate::state::QosLimit {
-            limit: 1000,
-            burst: 100,
-        });
+fn a_state_of_an_earlier_format_is_taken_over_and_kept() {
+    let state = |qos: &str| {
+        format!(
+            r#"{{"revision": 2, "discovery_generation": 1, "volumes": {{"a": {{"url": "mem:?size=1M"}}}},
+            "hosts": {{"nqn.2014-08.org.example:h": {{"note": "n", "socket_options": {{"dscp": 1}}}}}},
+            "subsystems": {{"nqn.2014-08.org.example:a": {{"serial": "S", "model": "Weir", "allow_any_host": false,
+            "allowed_hosts": ["nqn.2014-08.org.example:h"], "controller_ids": {{"min": 1, "max": 65519}}, "ana_changes": 0,
+            "namespaces": {{"1": {{"volume": "a", "uuid": "11111111-2222-4333-8444-555555555555",
+            "nguid": "11111111222243338444555555555555", "eui64": "1111111122224333", "read_only": false, "ana_group": 1,
+            {qos} "visible_to": {{"hosts": ["nqn.2014-08.org.example:h"]}}}}}}}}}},
+            "listeners": {{"*:8009": {{"kind": "discovery", "socket_options": {{}}}}}}}}"#
+        )
+    };
+    let limited = r#""qos": {"write_iops": {"limit": 1000, "burst": 100}},"#;
+    for (format, qos) in [(1, ""), (2, limited)] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state.json");
+        let earlier = file_of(format, &state(qos));
+        fs::write(&path, &earlier).unwrap();
+        let mut store = FileStore::open(&path).unwrap();
+        let mut state = store.load().unwrap().unwrap();
+        let (_, _, namespace) = state.namespaces().next().unwrap();
+        assert_eq!(namespace.qos.is_empty(), format == 1);
+        let nqn: Nqn = "nqn.2014-08.org.example:h".parse().unwrap();
+        let (name, host) = state.hosts.first_key_value().unwrap();
+        assert!(host.nqns.iter().eq([&nqn]), "{host:?}");
+        assert_eq!(
+            (host.note.as_str(), host.socket_options.dscp),
+            ("n", Some(1))
+        );
+        assert!(
+            state.subsystems[&"nqn.2014-08.org.example:a".parse().unwrap()]
+                .allowed_hosts
+                .iter()
+                .eq([name])
+        );
+        assert_eq!(
+            namespace.visible_to,
+            Visibility::Hosts([name.clone()].into())
+        );
+        let portal = &state.portals[&"*:8009".parse().unwrap()];
+        assert_eq!(
+            portal.protocol,
+            Protocol::Nvme {
+                kind: ListenerKind::Discovery
+            }
+        );
+        // Nothing is written before there is a change; from then on the file of the earlier format has its own name.
+        assert_eq!(fs::read_to_string(&path).unwrap(), earlier);
+        for _ in 0..3 {
+            let before = state.revision;
+            state.revision += 1;
+            store.save(&state, Some(before)).unwrap();
+            let kept = beside(&path, &format!(".format-{format}"));
+            assert_eq!(fs::read_to_string(&kept).unwrap(), earlier);
+        }
+        drop(store);
+        assert_eq!(load(&path).unwrap(), Some(state));
+        assert_eq!(
+            fs::read_dir(directory.path()).unwrap().count(),
+            4,
+            "the file, .lock, .previous and the kept one"
+        );
     }
-    store.save(&limited, Some(2)).unwrap();
-    drop(store);
-    assert_eq!(load(&path).unwrap(), Some(limited));
+}
+
+/// The file that the version before this one writes of a state without hosts and listeners.
+fn in_format_2(state: &State) -> String {
+    let text = serde_json::to_string(state).unwrap();
+    file_of(2, &text.replace("\"portals\"", "\"listeners\""))
+}
+
+/// Files of a state, and the steps of the first save over each.
+fn files_of(state: &State) -> [(String, usize); 2] {
+    [
+        (encode(state), STEPS),
+        (in_format_2(state), KEEP_STEPS + STEPS),
+    ]
+}
+
+/// Checks that the file `before` is there under one of its names, whole, where it is of an earlier format.
+fn check_way_back(path: &Path, before: &str) {
+    let kept = fs::read_to_string(beside(path, ".format-2"));
+    let is_earlier = before.starts_with("{\"format\": 2");
+    match kept {
+        Ok(kept) => assert!(is_earlier && kept == before),
+        Err(_) => assert!(!is_earlier || fs::read_to_string(path).unwrap() == before),
+    }
 }
 
 #[test]
 fn an_error_at_any_step_leaves_the_old_state_or_the_new() {
-    for failure in [Failure::Error, Failure::ErrorAfter] {
-        for at in 0..STEPS {
+    let (old, new) = (state_of_revision(10), state_of_revision(11));
+    for (before, steps) in files_of(&old) {
+        for (failure, at) in [Failure::Error, Failure::ErrorAfter]
+            .into_iter()
+            .flat_map(|failure| (0..steps).map(move |at| (failure, at)))
+        {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("state.json");
-            let (old, new) = (state_of_revision(10), state_of_revision(11));
+            fs::write(&path, &before).unwrap();
             let mut store = FileStore::open(&path).unwrap();
             store.load().unwrap();
-            store.save(&old, None).unwrap();
             store.disk = Box::new(FailingDisk {
                 at,
                 failure,
@@ -393,10 +480,11 @@ fn an_error_at_any_step_leaves_the_old_state_or_the_new() {
             });
             let saved = store.save(&new, Some(10));
             drop(store);
+            check_way_back(&path, &before);
             let found = load(&path).unwrap().unwrap();
-            let context = format!("{failure:?} at step {at}: {saved:?}");
+            let context = format!("{failure:?} at step {at} of {steps}: {saved:?}");
             match saved {
-                Ok(()) => assert_eq!((at, &found), (LINK_STEP, &new), "{context}"),
+                Ok(()) => assert_eq!((at + STEPS - steps, &found), (LINK_STEP, &new), "{context}"),
                 Err(StoreError::Uncertain { .. }) => assert_eq!(found, new, "{context}"),
                 Err(_) => assert_eq!(found, old, "{context}"),
             }
@@ -405,6 +493,7 @@ fn an_error_at_any_step_leaves_the_old_state_or_the_new() {
             let revision = store.load().unwrap().unwrap().revision;
             store.save(&state_of_revision(12), Some(revision)).unwrap();
             drop(store);
+            check_way_back(&path, &before);
             assert_eq!(
                 load(&path).unwrap(),
                 Some(state_of_revision(12)),
@@ -501,22 +590,23 @@ fn what_was_acknowledged_survives_kill_9() {
 
 #[test]
 fn death_at_any_step_leaves_a_whole_state() {
-    for step in 0..2 * STEPS {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("state.json");
-        let mut store = FileStore::open(&path).unwrap();
-        store.load().unwrap();
-        store.save(&state_of_revision(20), None).unwrap();
-        drop(store);
-        let acknowledged = watch_child(spawn_child(&path, Some(step)), None).max(20);
-        let found = load(&path).unwrap().unwrap();
-        assert_eq!(found, state_of_revision(found.revision), "step {step}");
-        let lost = found.revision < acknowledged;
-        assert!(
-            !lost,
-            "step {step}: {acknowledged} was acknowledged, {} found",
-            found.revision
-        );
-        assert!(found.revision <= acknowledged + 1, "step {step}");
+    for (before, steps) in files_of(&state_of_revision(20)) {
+        // A second save too.
+        for step in 0..steps + STEPS {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("state.json");
+            fs::write(&path, &before).unwrap();
+            let acknowledged = watch_child(spawn_child(&path, Some(step)), None).max(20);
+            check_way_back(&path, &before);
+            let found = load(&path).unwrap().unwrap();
+            assert_eq!(found, state_of_revision(found.revision), "step {step}");
+            let lost = found.revision < acknowledged;
+            assert!(
+                !lost,
+                "step {step}: {acknowledged} was acknowledged, {} found",
+                found.revision
+            );
+            assert!(found.revision <= acknowledged + 1, "step {step}");
+        }
     }
 }

@@ -89,6 +89,17 @@ pub enum StoreError {
         /// The latest format that this version knows.
         known: u32,
     },
+    /// The stored state is sound, and holds what this version does not know.
+    #[error(
+        "{} holds what this version of Weir does not know ({source}): use the version that wrote it, or \
+         a later one", path.display()
+    )]
+    Unknown {
+        /// The state file.
+        path: PathBuf,
+        /// The first of what is not known.
+        source: serde_json::Error,
+    },
     /// The stored state breaks a rule.
     #[error("{} holds a state that breaks a rule: {source}", path.display())]
     Invalid {

@@ -9,14 +9,14 @@ use weir_nvme_target::{FrontError, ListenerConfig};
 use super::ReactorEngine;
 use crate::engine::EngineError;
 use crate::name::{ListenerAddress, ListenerHost};
-use crate::state::{Listener, ListenerKind, SocketOptions, State};
+use crate::state::{ListenerKind, Portal, Protocol, SocketOptions, State};
 
 /// A listener that is open.
 pub(super) struct Bound {
     /// Where it listens.
     pub(super) addresses: Vec<SocketAddr>,
     /// What it is.
-    pub(super) listener: Listener,
+    pub(super) listener: Portal,
 }
 
 /// The sockets whose options are others in `state`; they are noted as set.
@@ -26,7 +26,7 @@ pub(super) fn changed_options(
 ) -> Vec<(SocketAddr, SocketOptions)> {
     let mut changed = Vec::new();
     for (address, bound) in bound {
-        let Some(wanted) = state.listeners.get(address) else {
+        let Some(wanted) = state.portals.get(address) else {
             continue;
         };
         if wanted.socket_options != bound.listener.socket_options {
@@ -54,7 +54,7 @@ impl ReactorEngine {
     pub(super) async fn listen(
         &self,
         address: &ListenerAddress,
-        listener: &Listener,
+        listener: &Portal,
     ) -> Result<(), EngineError> {
         let fail = |reason: String, in_use: bool| EngineError::Listen {
             address: address.clone(),
@@ -97,13 +97,14 @@ impl ReactorEngine {
         &self,
         host: &ListenerHost,
         address: SocketAddr,
-        listener: &Listener,
+        listener: &Portal,
     ) -> ListenerConfig {
+        let Protocol::Nvme { kind } = listener.protocol;
         let mut config = ListenerConfig::new(address);
         config.options = self.socket_options(&listener.socket_options);
         // `*` is both families; what is written as an IPv6 address is IPv6 alone.
         config.options.only_v6 = address.is_ipv6().then_some(*host != ListenerHost::Any);
-        config.discovery_only = listener.kind == ListenerKind::Discovery;
+        config.discovery_only = kind == ListenerKind::Discovery;
         config
     }
 

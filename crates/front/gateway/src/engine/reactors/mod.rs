@@ -25,15 +25,16 @@ use weir_reactor::{
 use weir_volume::{LimitedVolume, Registry};
 
 use super::{
-    ConnectionReport, Engine, EngineError, ListenerReport, Opening, QueueReport, ReactorReport,
-    Reply, RevokedReport, SocketReport, ThrottledReport, VolumeReport,
+    ConnectionReport, Engine, EngineError, EngineFuture, EngineStart, ListenerReport, Opening,
+    QueueReport, ReactorReport, Reply, RevokedReport, SocketReport, Started, ThrottledReport,
+    VolumeReport,
 };
 use crate::config::{Config, Environment};
 use crate::kinds;
+use crate::limits::target_config;
 use crate::metrics::Family;
 use crate::name::{ListenerAddress, Nqn, VolumeName};
-use crate::serve::{EngineFuture, EngineStart};
-use crate::state::{Listener, State};
+use crate::state::{Portal, State};
 
 /// Longest time for a reactor's answer to a question that takes no time.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
@@ -81,8 +82,10 @@ struct Books {
 /// Starts the engine. Where io_uring cannot be used, the error says why and how to mend it.
 pub fn start(start: EngineStart<'_>) -> EngineFuture<'_> {
     Box::pin(async move {
-        let engine: Arc<dyn Engine> = Arc::new(ReactorEngine::start(start).await?);
-        Ok(engine)
+        let engine = ReactorEngine::start(start).await?;
+        let ceph = engine.rbd.clone();
+        let engine = Arc::new(engine);
+        Ok(Started { engine, ceph })
     })
 }
 
@@ -295,24 +298,6 @@ fn start_reactors(
     (0..count).map(start).collect()
 }
 
-/// What the target is configured like, but for the numbers of connections and the bytes of all of them, which are planned.
-pub(crate) fn target_config(config: &Config) -> TargetConfig {
-    let (limits, transport) = (&config.limits, &config.transport);
-    TargetConfig {
-        max_half_open_per_address: limits.half_open_per_address,
-        controllers_max: limits.controllers,
-        bytes_in_flight_per_connection: limits.bytes_in_flight_per_connection,
-        handshake_timeout: limits.handshake_timeout,
-        progress_timeout: limits.progress_timeout,
-        queue_depth: limits.queue_depth,
-        io_queues_max: limits.io_queues,
-        controllers_per_host_max: limits.controllers_per_host,
-        in_capsule_bytes: transport.in_capsule_size,
-        mdts_bytes: transport.data_transfer_size_max,
-        ..TargetConfig::default()
-    }
-}
-
 /// What a target says of itself, as the control plane knows it.
 fn target_failure(error: FrontError) -> EngineError {
     match error {
@@ -387,14 +372,14 @@ impl Engine for ReactorEngine {
         self.books().volumes.get(name).map(volumes::Open::report)
     }
 
-    fn ceph(&self) -> Option<Arc<RbdHost>> {
-        Some(Arc::clone(&self.rbd))
+    fn reopen_volume<'a>(&'a self, name: &'a VolumeName, url: &'a str) -> Reply<'a, ()> {
+        Box::pin(self.reopen(name, url))
     }
 
     fn open_listener<'a>(
         &'a self,
         address: &'a ListenerAddress,
-        listener: &'a Listener,
+        listener: &'a Portal,
     ) -> Reply<'a, ()> {
         Box::pin(self.listen(address, listener))
     }

@@ -10,6 +10,7 @@ use weir_volume::{Access, Guard, GuardConfig, OpenError, VolumeUrl};
 
 use super::ReactorEngine;
 use crate::engine::{EngineError, Opening, VolumeReport};
+use crate::kinds::images_below;
 use crate::name::VolumeName;
 
 /// Longest time that closing waits for what is in flight, before and after cutting it off. Where cutting it off would cut others off,
@@ -115,6 +116,21 @@ impl ReactorEngine {
         self.books()
             .volumes
             .insert(name.clone(), Open::new(volume, notices));
+        Ok(())
+    }
+
+    /// Opens the images below a volume again that were given up.
+    pub(super) async fn reopen(&self, name: &VolumeName, url: &str) -> Result<(), EngineError> {
+        let fail = |reason: String| EngineError::OpenVolume {
+            name: name.clone(),
+            reason,
+            in_use: false,
+        };
+        let url: VolumeUrl = url.parse().map_err(|error| fail(format!("{error}")))?;
+        for image in images_below(&url) {
+            let opened = self.rbd.open_gone(&image.to_string()).await;
+            opened.map_err(|error| fail(error.to_string()))?;
+        }
         Ok(())
     }
 
