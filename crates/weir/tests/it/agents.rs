@@ -10,8 +10,8 @@ use serde_json::Value;
 use weir_lab::document::Body;
 
 use crate::common::agents::{
-    Agent, Running, SUBSYSTEM, bench, count, counted, counted_of, on_agents, requests, result,
-    said, served, token, until_agents_work, written,
+    Agent, Running, SUBSYSTEM, UNHURRIED_HERE, bench, count, counted, counted_of, on_agents,
+    requests, result, said, served, token, until_agents_work, written,
 };
 use crate::common::gateway::{WEIR, url};
 use crate::common::{by_night, catches, free_port, retry, until};
@@ -413,7 +413,7 @@ fn a_load_with_hot_blocks_is_one_load_on_several_agents() {
 fn an_agent_says_who_has_it_and_ends_when_it_is_told_to() {
     let folder = tempfile::tempdir().unwrap();
     let mut one = Agent::start(folder.path(), "one", &[]);
-    let long = ["null:?size=1G", "--queue-depth", "1", "--duration", "10m"];
+    let long = [UNHURRIED_HERE, "--queue-depth", "1", "--duration", "10m"];
     let mut first = bench(folder.path(), &[&one], &long)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -445,7 +445,7 @@ fn an_agent_says_who_has_it_and_ends_when_it_is_told_to() {
 fn an_interrupted_coordinator_stops_its_agents_and_tells_what_there_is() {
     let folder = tempfile::tempdir().unwrap();
     let one = Agent::start(folder.path(), "one", &[]);
-    let long = ["null:?size=1G", "--queue-depth", "1", "--duration", "10m"];
+    let long = [UNHURRIED_HERE, "--queue-depth", "1", "--duration", "10m"];
     let report = retry("it did something before the interrupt", |attempt| {
         let command = bench(folder.path(), &[&one], &long);
         let before = one.coordinators();
