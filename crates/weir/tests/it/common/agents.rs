@@ -268,7 +268,7 @@ pub(crate) fn written(file: &Path) -> Vec<usize> {
     let bytes = fs::read(file).unwrap();
     let blocks = bytes.chunks(4096).enumerate();
     blocks
-        .filter(|(_, block)| block.iter().any(|byte| *byte != 0))
+        .filter(|(_, block)| *block != [0; 4096])
         .map(|(place, _)| place)
         .collect()
 }
