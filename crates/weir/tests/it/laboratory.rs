@@ -7,7 +7,7 @@ use std::io::Read;
 use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use weir_lab::document::{Axis, Body, Comparison, Curve, Document, Metric, Verdict};
+use weir_lab::document::{Axis, Body, Comparison, Curve, Document, Metric, Run, Verdict};
 
 use crate::common::{catches, nightly, retry, until};
 
@@ -59,7 +59,8 @@ fn borrowed(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
 
-/// Tells whether a request ended in every run. A comparison does not need that.
+/// Tells whether a request ended in every run, and was in flight in its time: one that was due before a process was stopped until the end is sent, and ends,
+/// behind it. A comparison does not need that.
 fn is_whole(document: &Document) -> bool {
     let of_curves = match &document.body {
         Body::Comparison(_) => return true,
@@ -67,7 +68,8 @@ fn is_whole(document: &Document) -> bool {
         Body::Bench { .. } => true,
     };
     let runs = document.runs();
-    of_curves && runs.iter().all(|run| run.operations.requests() > 0)
+    let is_seen = |run: &&Run| run.operations.requests() > 0 && run.littles_law.is_some();
+    of_curves && runs.iter().all(is_seen)
 }
 
 /// A load whose result is stored, until something ended in each of its runs; what it prints beside that.
