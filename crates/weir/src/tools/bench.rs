@@ -33,6 +33,8 @@ use weir_lab::secret::without_in_text;
 
 /// The size of requests where nothing else is asked for.
 const REQUEST_BYTES: u64 = 4 << 10;
+/// The code of the caveat of a run at a rate that sleeps between its requests.
+const ASLEEP: &str = "asleep-between-requests";
 
 /// Drive volumes with load and measure them
 #[derive(Debug, clap::Args)]
@@ -210,9 +212,9 @@ pub(crate) fn run(arguments: BenchArguments, json: bool) -> anyhow::Result<ExitC
     let Some(queues) = arguments.queues.checked_mul(volumes) else {
         bail!("{volumes} times {} queues are too many", arguments.queues);
     };
-    let session = match arguments.rate {
-        None => Session::start_for(&arguments.reactors, queues, volumes)?,
-        Some(_) => Session::start_awake(&arguments.reactors, queues, volumes)?,
+    let session = match arguments.stays_awake() {
+        true => Session::start_awake(&arguments.reactors, queues, volumes)?,
+        false => Session::start_for(&arguments.reactors, queues, volumes)?,
     };
     // What is found wrong ends the load, and must not be taken for an interrupt of the user's.
     let stop = session.stop.within();
@@ -387,6 +389,23 @@ impl RequestArguments {
 }
 
 impl BenchArguments {
+    /// Tells whether reactors are to hold their processors between the requests of a rate. A run that checks blocks may last for days, so it sleeps,
+    /// and says so of its latencies.
+    fn stays_awake(&self) -> bool {
+        self.rate.is_some() && !self.verify
+    }
+
+    /// Says that latencies are not the volume's alone, where requests come at a rate and the reactors sleep between them.
+    fn of_sleep(&self) -> Option<document::Caveat> {
+        let sleeps = self.rate.is_some() && !self.stays_awake();
+        sleeps.then(|| {
+            document::Caveat::new(
+                ASLEEP,
+                "with --verify a run at a rate sleeps between requests, so its lag and its latencies include wake-ups; to measure the volume alone, leave out --verify",
+            )
+        })
+    }
+
     /// Has every volume checked.
     fn check(
         &self,
@@ -428,6 +447,7 @@ impl BenchArguments {
         document.caveats = convert::caveats(reports);
         let unsteady = document.runs().into_iter().find_map(convert::unsteady);
         document.caveats.extend(unsteady);
+        document.caveats.extend(self.of_sleep());
         document
     }
 

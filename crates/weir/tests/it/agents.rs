@@ -10,11 +10,11 @@ use serde_json::Value;
 use weir_lab::document::Body;
 
 use crate::common::agents::{
-    Agent, Running, SUBSYSTEM, bench, count, counted, counted_of, on_agents, requests, result,
-    said, served, token, until_agents_work, written,
+    Agent, Running, SUBSYSTEM, UNHURRIED_HERE, bench, count, counted, counted_of, on_agents,
+    requests, result, said, served, token, until_agents_work, written,
 };
 use crate::common::gateway::{WEIR, url};
-use crate::common::{by_night, catches, free_port, retry, until};
+use crate::common::{by_night, catches, free_port, nightly, retry, until};
 
 #[test]
 fn what_agents_measure_is_what_the_gateway_counts() {
@@ -31,13 +31,13 @@ fn what_agents_measure_is_what_the_gateway_counts() {
         "--read-percent",
         "70",
         "--rate",
-        "1501",
+        "3002",
         "--arrivals",
         "exponential",
         "--duration",
-        "2s",
+        "1s",
         "--interval",
-        "200ms",
+        "100ms",
         "--destroy-data",
         &url,
         "--output",
@@ -128,7 +128,7 @@ fn a_curve_and_a_comparison_are_of_all_agents_together() {
     };
     let hosts = ["--ramp", "0s", "--hosts", "2", "--no-refinement"];
 
-    let depths = ["--depths", "1,4", "--duration", "500ms"];
+    let depths = ["--depths", "1,4", "--duration", "300ms"];
     let depths = [&[&*url][..], &depths, &hosts].concat();
     retry("requests of each agent", |_| {
         let before = counted(&gateway, "read").unwrap_or_default();
@@ -164,16 +164,18 @@ fn a_curve_and_a_comparison_are_of_all_agents_together() {
         (served <= in_points + 40).then_some(())
     });
 
-    let rates = ["--rates", "50,100", "--maximum", "2000", "--duration", "1s"];
-    let document = measured("curve", &[&[&*url][..], &rates, &hosts].concat());
+    let time = if nightly() { "1s" } else { "400ms" };
+    let rates = ["--rates", "50,100", "--maximum", "2000", "--duration", time];
+    let one = ["--arrivals", "uniform", "--reactors", "1"];
+    let document = measured("curve", &[&[&*url][..], &rates, &one, &hosts].concat());
     for (run, rate) in document.runs().iter().zip([1000.0, 2000.0]) {
         assert_eq!(run.load.rate(), Some(rate), "of all together");
-        let due = (run.operations.requests() + run.unsent) as f64;
+        let due = (run.operations.requests() + run.unsent) as f64 / run.elapsed_seconds;
         assert!((0.8 * rate..1.2 * rate).contains(&due), "{due} of {rate}");
     }
 
-    let compared = ["--rounds", "4", "--queue-depth", "2", "--duration", "100ms"];
-    let compared = [&[&*url, &*url][..], &compared, &hosts[..4]].concat();
+    let compared = ["--rounds", "4", "--queue-depth", "2", "--duration", "50ms"];
+    let compared = [&[&*url, &*url][..], &compared, &one[2..], &hosts[..4]].concat();
     let document = measured("compare", &compared);
     let Body::Comparison(comparison) = &document.body else {
         panic!("no comparison: {:?}", document.body);
@@ -413,7 +415,7 @@ fn a_load_with_hot_blocks_is_one_load_on_several_agents() {
 fn an_agent_says_who_has_it_and_ends_when_it_is_told_to() {
     let folder = tempfile::tempdir().unwrap();
     let mut one = Agent::start(folder.path(), "one", &[]);
-    let long = ["null:?size=1G", "--queue-depth", "1", "--duration", "10m"];
+    let long = [UNHURRIED_HERE, "--queue-depth", "1", "--duration", "10m"];
     let mut first = bench(folder.path(), &[&one], &long)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -445,7 +447,7 @@ fn an_agent_says_who_has_it_and_ends_when_it_is_told_to() {
 fn an_interrupted_coordinator_stops_its_agents_and_tells_what_there_is() {
     let folder = tempfile::tempdir().unwrap();
     let one = Agent::start(folder.path(), "one", &[]);
-    let long = ["null:?size=1G", "--queue-depth", "1", "--duration", "10m"];
+    let long = [UNHURRIED_HERE, "--queue-depth", "1", "--duration", "10m"];
     let report = retry("it did something before the interrupt", |attempt| {
         let command = bench(folder.path(), &[&one], &long);
         let before = one.coordinators();

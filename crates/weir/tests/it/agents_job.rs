@@ -44,8 +44,8 @@ fn what_agents_make_of_a_job_file_is_what_the_gateway_counts() {
         folder.path(),
         &format!(
             r#"
-            duration = "500ms"
-            interval = "100ms"
+            duration = "250ms"
+            interval = "50ms"
             seed = 5
             [[phase]]
             name = "fill"
@@ -54,21 +54,21 @@ fn what_agents_make_of_a_job_file_is_what_the_gateway_counts() {
             volume = "{disk}"
             read = 0
             access = "sequential"
-            rate = 800
+            rate = 1600
             [[phase]]
             name = "work"
             [[phase.job]]
             name = "mixed"
             volume = "{disk}"
             read = 70
-            rate = 1202
+            rate = 2404
             arrivals = "exponential"
             hosts = 2
             [[phase.job]]
             name = "reads"
             volume = "{other}"
-            rate = 600
-            duration = "250ms"
+            rate = 1200
+            duration = "125ms"
             "#
         ),
     );
@@ -141,7 +141,7 @@ fn what_agents_make_of_a_job_file_is_what_the_gateway_counts() {
     // What all are asked for together.
     assert_eq!((writes.load.queues(), writes.load.hosts()), (2, 2));
     assert_eq!((mixed.load.queues(), mixed.load.hosts()), (4, 4));
-    assert_eq!(mixed.load.rate(), Some(1202.0));
+    assert_eq!(mixed.load.rate(), Some(2404.0));
     let page = fs::read_to_string(&page).unwrap();
     assert!(agents.iter().all(|agent| page.contains(&agent.address)));
 
@@ -215,10 +215,10 @@ fn under_way(folder: &Path, agents: &[&Agent]) -> (Gateway, Running) {
             interval = "100ms"
             [[phase]]
             name = "first"
-            duration = "500ms"
+            duration = "100ms"
             [[phase.job]]
             volume = "{disk}"
-            rate = 200
+            rate = 1000
             queue_depth = 127
             [[phase]]
             name = "second"

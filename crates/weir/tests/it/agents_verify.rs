@@ -13,7 +13,7 @@ use crate::common::agents::{
 };
 use crate::common::gateway::{Gateway, url};
 use crate::common::lies::{LIES, lying};
-use crate::common::{catches, free_port, nightly, retry, until};
+use crate::common::{catches, free_port, nightly, retry, sleeps_of_reactor, until};
 
 fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(output)))
@@ -170,6 +170,7 @@ fn an_honest_volume_raises_no_alarm() {
     let (gateway, urls) = serving(&[("disk", honest), ("other", "mem:?size=4M")]);
     let agents = ["one", "two", "three"].map(|name| Agent::start(folder.path(), name, &[]));
     let agents: Vec<_> = agents.iter().collect();
+    let duration = if nightly() { "1s" } else { "200ms" };
     for access in ["random", "sequential", "random:30", "stride:64k"] {
         let arguments = [
             &*urls[0],
@@ -190,7 +191,7 @@ fn an_honest_volume_raises_no_alarm() {
             "--queue-depth",
             "4",
             "--duration",
-            "1s",
+            duration,
             "--destroy-data",
             &urls[0],
             "--destroy-data",
@@ -228,6 +229,29 @@ fn an_honest_volume_raises_no_alarm() {
         assert_eq!(count(&report, "/errors"), 0);
     }
     assert!(counted(&gateway, "deallocate") > Some(0));
+}
+
+/// As a run here does, and the result of all says so.
+#[test]
+fn agents_that_verify_sleep_between_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_gateway, urls) = serving(&[("disk", "mem:?size=1M")]);
+    let agents = two_agents(folder.path());
+    let both: Vec<_> = agents.iter().collect();
+    let load = "--verify --read-percent 50 --rate 400 --duration 10m";
+    let arguments: Vec<_> = [&*urls[0]].into_iter().chain(load.split(' ')).collect();
+    let running = Running::start(bench(folder.path(), &both, &arguments));
+    until("each slept between requests", || {
+        let mut ids = agents.iter().map(|agent| agent.process.id());
+        catches(running.id(), Signal::INT) && ids.all(|id| sleeps_of_reactor(id) > 300)
+    });
+    running.signal(Signal::INT);
+    let output = running.output();
+    assert!(output.status.success(), "{}", said(&output));
+    let report = json(&output);
+    let told = report["caveats"].to_string();
+    assert!(told.contains("asleep-between-requests"), "{told}");
+    assert!(said(&output).contains("include wake-ups"));
 }
 
 #[test]
@@ -273,7 +297,7 @@ fn what_no_agent_can_have_for_itself_is_refused_with_a_way_out() {
 #[test]
 fn an_interrupt_loses_nothing_and_a_lost_agents_blocks_are_not_called_sound() {
     let folder = tempfile::tempdir().unwrap();
-    let (gateway, urls) = serving(&[("disk", "mem:?size=8M")]);
+    let (gateway, urls) = serving(&[("disk", "mem:?size=8M&rate=4000")]);
     let one = Agent::start(folder.path(), "one", &[]);
     let mut two = Agent::start(folder.path(), "two", &[]);
     // Both write, so that blocks of each can be compared.

@@ -58,6 +58,21 @@ pub(crate) fn catches(process: u32, signal: Signal) -> bool {
     mask.unwrap_or_default() & (1 << (signal.as_raw() - 1)) != 0
 }
 
+/// Counts how often the first reactor of a tool has slept; 0 before it is there.
+pub(crate) fn sleeps_of_reactor(process: u32) -> u64 {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else {
+        return 0;
+    };
+    let of_thread = |thread: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(thread.path().join("status")).ok()?;
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        let is_reactor = field("Name:")?.trim() == "weir-tool-0";
+        is_reactor.then(|| field("voluntary_ctxt_switches:")?.trim().parse().ok())?
+    };
+    let found = threads.flatten().find_map(of_thread);
+    found.unwrap_or_default()
+}
+
 /// A port of 127.0.0.1 that belongs to this process until it ends.
 ///
 /// A socket that never listens holds it: a gateway that allows the reuse of addresses, as Weir does, may listen there, again and

@@ -39,10 +39,10 @@ fn bench(url: &str, workload: &str, folder: &Path) -> Document {
 
 fn bench_once(url: &str, workload: &str, folder: &Path) -> Document {
     let output = Command::new(WEIR)
-        .args(["bench", url, "--workload", workload, "--duration", "200ms"])
+        .args(["bench", url, "--workload", workload, "--duration", "100ms"])
         .args([
             "--interval",
-            "50ms",
+            "25ms",
             "--queue-depth",
             "4",
             "--destroy-data",
@@ -107,7 +107,7 @@ fn check_page(browser: &Browser, run: &Run, folder: &Path) -> usize {
 #[test]
 fn every_named_workload_runs_everywhere_and_is_drawn() {
     let mut gateway = Gateway::started();
-    let remote = gateway.serve(NQN, "memory", "mem:?size=64M");
+    let remote = gateway.serve(NQN, "memory", "mem:?size=64M&rate=4000");
     let folder = tempfile::tempdir().expect("a folder");
     let image = folder.path().join("image");
     let made = std::fs::File::create(&image).and_then(|file| file.set_len(64 << 20));
@@ -115,7 +115,7 @@ fn every_named_workload_runs_everywhere_and_is_drawn() {
     let file = format!("file:{}", image.display());
     let browser = Browser::start();
     let mut longest = 0;
-    let volumes = ["mem:?size=64M", &*file, &*remote];
+    let volumes = ["mem:?size=64M&rate=4000", &*file, &*remote];
     for (place, workload) in workloads().into_iter().enumerate() {
         let chosen = match nightly() {
             true => &volumes[..],
@@ -150,7 +150,7 @@ fn every_named_workload_runs_everywhere_and_is_drawn() {
 fn settings_of_connections_are_swept_and_drawn_together() {
     let mut gateway = Gateway::started();
     let ports = [free_port(), free_port()];
-    gateway.ok("volume add memory mem:?size=64M");
+    gateway.ok("volume add memory mem:?size=64M&rate=4000");
     gateway.ok(&format!("subsystem add {NQN} --allow-any-host"));
     gateway.ok(&format!("namespace add {NQN} memory"));
     let listeners = ports.map(|port| format!("127.0.0.1:{port}"));
@@ -160,8 +160,8 @@ fn settings_of_connections_are_swept_and_drawn_together() {
     let remote = format!("nvme+tcp://{}/{NQN}?nsid=1&kato=300s", listeners[0]);
     let sweep = |more: &[&str]| {
         let mut command = Command::new(WEIR);
-        command.args(["curve", &remote, "--depths", "1,4", "-t", "100ms"]);
-        command.args(["--ramp", "20ms", "--no-refinement", "--rounds", "4"]);
+        command.args(["curve", &remote, "--depths", "1,4", "-t", "50ms"]);
+        command.args(["--ramp", "10ms", "--no-refinement", "--rounds", "4"]);
         command.args(["-o", "sweep.json", "--report", "sweep.html"]);
         let output = command.args(more).current_dir(folder.path()).output();
         output.expect("weir runs")
@@ -272,7 +272,7 @@ fn a_curve_and_a_comparison_draw_themselves() {
         Document::from_json(&stored).expect("a result")
     };
     let slow = "null:?size=1G&rate=2000&delay=2ms";
-    let short = ["-t", "100ms", "--ramp", "10ms", "--output"];
+    let short = ["-t", "50ms", "--ramp", "10ms", "--output"];
     let curve = ["curve.json", "--report", "curve.html"];
     let curve = [&["curve", slow, "--depths", "1..16"][..], &short, &curve].concat();
     retry("requests in every run", |_| {

@@ -18,9 +18,10 @@ const SUBSYSTEM: &str = "nqn.2026-01.com.example:s";
 const HOST: &str = "nqn.2026-01.com.example:host-1";
 const OTHER_HOST: &str = "nqn.2026-01.com.example:host-2";
 
-/// Serves a volume in memory, and returns the URL at which it is found.
+/// Serves a volume in memory, and returns the URL at which it is found. Its rate is enough for all that is looked for, and keeps a load that goes on
+/// without an end from taking all processors.
 fn serve_memory(gateway: &Gateway, size: &str) -> String {
-    gateway.serve(SUBSYSTEM, "memory", &format!("mem:?size={size}"))
+    gateway.serve(SUBSYSTEM, "memory", &format!("mem:?size={size}&rate=2000"))
 }
 
 #[test]
@@ -426,7 +427,7 @@ fn connections_of(gateway: &Gateway, host: &str) -> usize {
 #[test]
 fn a_host_that_may_no_longer_connect_is_disconnected_and_others_stay() {
     let gateway = Gateway::started();
-    gateway.ok("volume add memory mem:?size=64M");
+    gateway.ok("volume add memory mem:?size=64M&rate=2000");
     gateway.ok(&format!("subsystem add {SUBSYSTEM}"));
     gateway.ok(&format!("namespace add {SUBSYSTEM} memory"));
     for host in [HOST, OTHER_HOST] {

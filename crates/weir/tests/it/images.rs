@@ -493,7 +493,7 @@ fn a_volume_moves_to_a_client_of_its_own_under_load_and_status_tells_why() {
     let mut conf = std::fs::read_to_string(&ceph.conf).expect("it is there");
     conf.push_str("objecter inflight ops = 4\n");
     std::fs::write(&ceph.conf, conf).expect("it can be written to");
-    ceph.tell("latency_us 4000");
+    ceph.tell("latency_us 16000");
     gateway.ok(&format!("subsystem add {SUBSYSTEM} --allow-any-host"));
     for (image, volume) in [("a", "much"), ("b", "less")] {
         ceph.ok(&format!("create rbd/{image} --size 4M"));

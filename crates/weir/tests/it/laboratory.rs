@@ -7,7 +7,7 @@ use std::io::Read;
 use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use weir_lab::document::{Axis, Body, Comparison, Curve, Document, Metric, Verdict};
+use weir_lab::document::{Axis, Body, Comparison, Curve, Document, Metric, Run, Verdict};
 
 use crate::common::{catches, nightly, retry, until};
 
@@ -59,7 +59,8 @@ fn borrowed(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
 
-/// Tells whether a request ended in every run. A comparison does not need that.
+/// Tells whether a request ended in every run, and was in flight in its time: one that was due before a process was stopped until the end is sent, and ends,
+/// behind it. A comparison does not need that.
 fn is_whole(document: &Document) -> bool {
     let of_curves = match &document.body {
         Body::Comparison(_) => return true,
@@ -67,7 +68,8 @@ fn is_whole(document: &Document) -> bool {
         Body::Bench { .. } => true,
     };
     let runs = document.runs();
-    of_curves && runs.iter().all(|run| run.operations.requests() > 0)
+    let is_seen = |run: &&Run| run.operations.requests() > 0 && run.littles_law.is_some();
+    of_curves && runs.iter().all(is_seen)
 }
 
 /// A load whose result is stored, until something ended in each of its runs; what it prints beside that.
@@ -156,7 +158,7 @@ fn a_curve_by_depth_has_every_depth() {
 fn a_curve_by_rate_has_every_part_of_the_highest() {
     let rates = ["--rates", "20,60,100,120"];
     let uniform = ["--arrivals", "uniform", "--objective", "mean<15ms"];
-    let short = ["-t", "200ms", "--ramp", "20ms"];
+    let short = ["-t", "100ms", "--ramp", "20ms"];
     let arguments = [&["curve", SLOW][..], &short, &rates, &uniform].concat();
     let curve = curve(&arguments);
     assert_eq!(curve.axis, Axis::Rate);
@@ -207,7 +209,7 @@ fn check_comparison(comparison: &Comparison, rounds: usize) {
 
 #[test]
 fn a_comparison_says_what_its_rounds_say_and_finds_ten_times_as_much() {
-    let time = if nightly() { "1s" } else { "100ms" };
+    let time = if nightly() { "1s" } else { "50ms" };
     let stages = ["-d", "16", "-t", time, "--ramp", "20ms", "--rounds"];
     let (same, caveats) = comparison(&[&["compare", SLOW, SLOW][..], &stages, &["4"]].concat());
     check_comparison(&same, 4);
@@ -475,7 +477,7 @@ fn a_curve_ends_with_the_first_point_beyond_its_bound() {
 
 #[test]
 fn a_comparison_is_as_sure_as_asked_and_knows_the_link_that_it_is_told_of() {
-    let stages = ["-d", "8", "--rounds", "4", "-t", "80ms", "--ramp", "10ms"];
+    let stages = ["-d", "8", "--rounds", "4", "-t", "40ms", "--ramp", "10ms"];
     let faster = "null:?size=1G&rate=1600&delay=1ms";
     let compare =
         |more: &[&str]| comparison(&[&["compare", faster, SLOW][..], &stages, more].concat());

@@ -205,9 +205,9 @@ impl Control {
 
     /// Commands in flight of all connections.
     fn commands(&self) -> Result<u64, String> {
-        let output = weir(&self.socket, &["--json", "connection", "list"]);
-        let list: serde_json::Value = serde_json::from_slice(&output.stdout)
-            .map_err(|error| format!("connections: {error}"))?;
+        let list = self.page("/v1/connections")?;
+        let list: serde_json::Value =
+            serde_json::from_str(&list).map_err(|error| format!("connections: {error}"))?;
         let connections = list.as_array().ok_or("connections: no list")?;
         Ok(connections
             .iter()

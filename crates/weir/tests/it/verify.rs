@@ -4,11 +4,13 @@
 use std::cell::Cell;
 use std::process::{Command, Output, Stdio};
 
+use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::common::agents::Running;
 use crate::common::gateway::{Gateway, WEIR, url};
 use crate::common::lies::{LIES, lying};
-use crate::common::{free_port, retry};
+use crate::common::{catches, free_port, retry, sleeps_of_reactor, until};
 
 const SUBSYSTEM: &str = "nqn.2025-01.org.example:lies";
 /// The block lied about, and where what is misdirected goes to or comes from, of 256. Of load that goes from the first to the last, a place
@@ -138,6 +140,31 @@ fn load_that_verifies_finds_and_names_every_lie() {
     );
     assert_eq!(verdict["written_blocks"], 512);
     assert!(said(&output).contains("each as it should be"));
+}
+
+/// A reactor that holds its processor between the requests of a rate does not sleep. A run that checks blocks may last for days.
+#[test]
+fn load_that_verifies_sleeps_between_its_requests_and_says_so() {
+    let mut command = Command::new(WEIR);
+    command.args(["--json", "bench", "mem:?size=1M", "--verify"]);
+    command.args(["--read-percent", "50", "--rate", "200", "--duration", "10m"]);
+    let running = Running::start(command);
+    until("it slept between requests", || {
+        catches(running.id(), Signal::INT) && sleeps_of_reactor(running.id()) > 200
+    });
+    running.signal(Signal::INT);
+    let output = running.output();
+    assert!(output.status.success(), "{}", said(&output));
+    let report = json(&output);
+    let codes = report["caveats"].as_array().expect("a list").iter();
+    let codes: Vec<_> = codes.map(|of| of["code"].as_str().unwrap()).collect();
+    assert!(codes.contains(&"asleep-between-requests"), "{codes:?}");
+    assert_eq!(report["caveats"], report["result"]["caveats"]);
+    assert!(
+        said(&output).contains("its lag and its latencies include wake-ups"),
+        "{}",
+        said(&output)
+    );
 }
 
 /// The gateway's volume lies; the host says so.

@@ -16,7 +16,7 @@ use weir_load::workload::{Workload, check_apart};
 
 use self::verified::Verdict;
 use super::show::{Driven, Shown};
-use super::{BenchArguments, judge};
+use super::{ASLEEP, BenchArguments, judge};
 use crate::tools::agents::{self, With};
 use crate::tools::interrupt::end_on_interrupt;
 use crate::tools::laboratory::Usage;
@@ -105,7 +105,7 @@ fn measure(
     let open = Open::of_sides(&[urls], arguments.hosts, arguments.queues, usage);
     let mut open = Open {
         reactors: arguments.reactors.asked(),
-        by_rate: arguments.rate.is_some(),
+        by_rate: arguments.stays_awake(),
         ..open.context("these are too many queues")?
     };
     arguments.destroy.mark(&mut open);
@@ -189,7 +189,8 @@ impl Asked<'_> {
         let merged = &outcome.merged;
         let mut document = arguments.stored(self.workload, &driven, merged, self.started);
         // Those of the load are told with the names of the agents that they are about.
-        document.caveats.retain(|of| of.code == UNSTEADY);
+        let of_all = [UNSTEADY, ASLEEP];
+        document.caveats.retain(|of| of_all.contains(&&*of.code));
         arguments.watch(&mut document, self.watched, gateway_before);
         document.caveats.splice(0..0, agents::caveats(&outcome));
         if let Body::Bench { runs } = &mut document.body {
