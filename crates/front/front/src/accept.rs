@@ -102,7 +102,7 @@ fn waits_on<P: Protocol>(shard: &Shard<P>, one: &mut Waiting<P>, now: Instant) -
         tracing::warn!(
             peer = %one.stream.peer_address(), limit = limits.max_half_open,
             limit_per_address = limits.max_half_open_per_address,
-            "a connection was closed: too many before it are not connected to a queue yet"
+            "a connection was closed: it waited too long behind others that are not established yet"
         );
         shard.shared.admission.waits_no_longer(one.source);
         return false;

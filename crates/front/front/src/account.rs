@@ -75,9 +75,8 @@ pub(crate) enum Lack {
     Buffer,
 }
 
-/// Data in flight of one connection, as part of what all of its reactor have: of commands, and of answers until their send has
-/// ended. Commands take room, and what has left is given back. It knows whose turn it is to take something that there is too little of,
-/// and what was lacking last.
+/// Data in flight of one connection, as a part of its reactor's [`Account`]. Commands take room. Answers keep it until their send
+/// has ended. It knows whether this connection may take what is scarce, and what was lacking last.
 #[derive(Debug)]
 pub struct Room {
     account: Rc<Account>,
@@ -92,8 +91,8 @@ pub struct Room {
 }
 
 impl Room {
-    /// Bounded by what all in `account` have, and by `bytes_max` for itself. `bytes_alone` it may have in any case, so that it goes
-    /// on however much others have.
+    /// Creates a room of at most `bytes_max` bytes within `account`. A connection with nothing in flight may take up to `bytes_alone`
+    /// bytes even when the account is full, so that it always makes progress.
     #[must_use]
     pub fn new(account: &Rc<Account>, bytes_max: u64, bytes_alone: u32) -> Self {
         Room {
@@ -108,7 +107,7 @@ impl Room {
         }
     }
 
-    /// Says whether it may take buffers, and room in the account, from now on: whether nobody waited for some before.
+    /// Sets whether it may take buffers, and room in the account. It may not while a connection waits that came before it.
     pub fn set_turns(&mut self, buffers: bool, bytes: bool) {
         self.may_take_buffers = buffers;
         self.may_take_bytes = bytes;
@@ -203,7 +202,7 @@ impl Room {
         self.bytes > 0 && (self.bytes >= self.bytes_max || self.account.is_full())
     }
 
-    /// Tells whether that is so because of what others have, who wake nobody when they give it back.
+    /// Tells whether [`Room::is_full`] holds only because of other connections. They wake nobody when they give room back.
     #[must_use]
     pub fn is_full_of_others(&self) -> bool {
         self.bytes > 0 && self.bytes < self.bytes_max && self.account.is_full()

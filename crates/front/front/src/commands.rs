@@ -214,35 +214,30 @@ impl<T: Slot> Commands<T> {
         self.to_pump.clear();
     }
 
-    /// A request is not on a volume any more: the slot of its command.
+    /// Notes that a request has left its volume. Returns the slot of its command.
     #[inline]
     pub fn ended(&mut self, token: Token) -> usize {
-        let slot = token.slot as usize;
-        match self.slots.get_mut(slot).map(T::at_volume_mut) {
-            Some(at) if at.generation == token.generation && at.outstanding > 0 => {
-                at.outstanding -= 1;
-            }
-            _ => broken_by_volume(token),
-        }
         self.running.set(self.running.get() - 1);
-        slot
+        end_one(&mut self.slots, token);
+        token.slot as usize
     }
 
-    /// A request ended: the slot of its command.
+    /// Notes that a volume completed a request, and when. Returns the slot of its command.
     #[inline]
     pub fn completed(&mut self, token: Token) -> usize {
-        let slot = self.ended(token);
-        let at = self.slots[slot].at_volume_mut();
+        let now = self.now;
+        self.running.set(self.running.get() - 1);
+        let at = end_one(&mut self.slots, token);
         // What waits in the volume's queue for room can go on now.
         let queue = &at.attached.as_ref().expect("it had a request").queue;
         if let Some(taken) = queue.taken_late(token) {
             at.course.spend(Stage::Queue, taken);
         }
-        at.course.spend(Stage::Volume, self.now);
+        at.course.spend(Stage::Volume, now);
         if queue.is_waiting() {
             pump_later(&mut self.to_pump, queue);
         }
-        slot
+        token.slot as usize
     }
 
     /// A command has its answer, which is to be written before the next send: with so many bytes of data, which are in the
@@ -405,6 +400,18 @@ impl<T: Slot> Commands<T> {
     }
 }
 
+/// A request of one of these slots ended.
+#[inline(always)]
+fn end_one<T: Slot>(slots: &mut [T], token: Token) -> &mut AtVolume<T::Export> {
+    match slots.get_mut(token.slot as usize).map(T::at_volume_mut) {
+        Some(at) if at.generation == token.generation && at.outstanding > 0 => {
+            at.outstanding -= 1;
+            at
+        }
+        _ => broken_by_volume(token),
+    }
+}
+
 /// Has a volume's queue pumped with the others that are to be.
 #[inline]
 fn pump_later(to_pump: &mut Vec<Rc<VolumeQueue>>, queue: &Rc<VolumeQueue>) {
@@ -413,7 +420,8 @@ fn pump_later(to_pump: &mut Vec<Rc<VolumeQueue>>, queue: &Rc<VolumeQueue>) {
     }
 }
 
-/// A volume completed what it was not given, or twice. It is not this connection's alone, whose own requests may never end now.
+/// Ends the process: a volume completed a request that it does not have. Other connections use the volume too, and their requests
+/// may never end now, so ending this connection is not enough.
 ///
 /// # Panics
 /// Always: the process ends.

@@ -297,8 +297,8 @@ fn log_end<P: Protocol>(shard: &Shard<P>, entry: &Entry<P>, end: &End) {
     }
 }
 
-/// Closes the mailbox of a connection when it is dropped, be it with the reactor: nobody reads messages any more, and who waits
-/// for an answer has it.
+/// Closes the mailbox of a connection when it is dropped, also when the reactor stops. Messages that are left are declined, so
+/// that no sender waits for ever.
 struct OpenMailbox<P: Protocol>(Option<Rc<Entry<P>>>);
 
 impl<P: Protocol> Drop for OpenMailbox<P> {
@@ -581,14 +581,14 @@ impl<S: Session> Connection<S> {
         } else if self.retry.deadline().is_none() {
             self.retry.set(hub.reactor.now() + BUFFER_RETRY);
         }
-        // Who has come to the front for buffers keeps that place while it waits for room in the account, but not the other way
-        // round: those who lack no buffers are not to wait for them.
+        // A connection at the front for buffers keeps that place while it waits for room in the account. The reverse does not hold:
+        // a connection that lacks no buffer must not wait for one.
         let for_buffers = wants.is_starved
             || lack == Some(Lack::Buffer)
             || lack == Some(Lack::Account) && self.waits_for_buffers;
         let for_bytes = lack == Some(Lack::Account);
         if had_its_turn {
-            // That was its turn: whoever wants all that there is has it no longer than others wait.
+            // A grant ends this connection's turn, so a greedy one cannot starve the rest.
             hub.leave_turns(owner);
             (self.waits_for_buffers, self.waits_for_bytes) = (false, false);
         }
@@ -704,7 +704,7 @@ impl<S: Session> Connection<S> {
         standing
     }
 
-    /// Sends all that is ready; whether a send ended.
+    /// Sends all that is ready. Returns whether a send ended or began: then there may be more to do.
     fn send(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
         let Some(stream) = &self.stream else {
             return Ok(false);

@@ -56,9 +56,9 @@ counters! {
     IoCounters,
     /// What hosts did with a group of exports since the front end started.
     IoTotals {
-        /// Commands that ended well and read: Read, Compare and Verify.
+        /// Commands that succeeded and read or checked data (NVMe: Read, Compare, Verify).
         reads,
-        /// Write commands that ended well.
+        /// Commands that succeeded and wrote (NVMe: Write, Write Zeroes).
         writes,
         /// Other commands that ended well.
         other_commands,
@@ -91,17 +91,17 @@ counters! {
         over_half_open,
         /// Hosts that were refused because there were as many sessions (NVMe: controllers) as there may be, of the host or in all.
         over_sessions,
-        /// Times that a connection's commands had to wait for buffers that others had.
+        /// Times that a connection's commands had to wait for buffers, or for room in the reactor's account, that others had.
         buffer_waits,
-        /// Times that a connection's commands had to wait for its own: as much of its data was in flight as may be.
+        /// Times that a connection's commands had to wait because it had reached its own limit of data in flight.
         own_waits,
-        /// Bytes of data in flight now, of all front ends on the reactor: what hosts were asked for, and what they were sent and have not taken.
+        /// Bytes of data in flight now, of all front ends on the reactor: asked for and not received, or sent and not taken.
         bytes_in_flight,
         /// Connections that were not established in time.
         handshake_timeouts,
-        /// Hosts that were silent for longer than they may be.
+        /// Connections whose host was silent for too long.
         keep_alive_expiries,
-        /// Connections that broke a rule of the transport.
+        /// Connections that broke a rule of the protocol.
         terminated,
         /// Connections that the system gave up: a reset, or a peer that is gone.
         lost,

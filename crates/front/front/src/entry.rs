@@ -13,10 +13,10 @@ use crate::arrivals::Source;
 use crate::latency::Latency;
 use crate::protocol::Protocol;
 
-/// What others tell a connection.
+/// Messages from other tasks to a connection.
 pub enum Message<M> {
-    /// What it sees may have changed. The sender is used when nothing of what it saw before is held any more, but by commands
-    /// in flight; of those, the ones that may not run any more are counted in the connection's entry by then.
+    /// Take over what the host sees now. The sender is used when only commands in flight still hold what the host saw before. Those
+    /// that may no longer run are counted in the connection's entry by then.
     Look(Sender<()>),
     /// Every reactor has the new snapshot: tell the host what changed.
     Announce,
@@ -97,7 +97,7 @@ pub struct Entry<P: Protocol> {
     /// Options that its socket is to get.
     pub(crate) options: RefCell<Option<SocketOptions>>,
     pub(crate) completions: Rc<Completions>,
-    /// How many commands volumes work for.
+    /// Number of requests on volumes that have not ended; shared with the session's commands.
     pub(crate) running: RefCell<Rc<Cell<u32>>>,
 }
 
@@ -109,7 +109,7 @@ impl<P: Protocol> Entry<P> {
         has_some.then(|| self.options.take()).flatten()
     }
 
-    /// Tells whether no command is in flight but those that wait for events.
+    /// Tells whether no command is in flight. Those that [`Session::in_flight`](crate::Session::in_flight) leaves out do not count.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.get() == 0 && self.running.borrow().get() == 0
     }

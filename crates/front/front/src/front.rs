@@ -33,10 +33,10 @@ const DRAIN_POLL: Duration = Duration::from_millis(5);
 #[derive(Debug, thiserror::Error)]
 pub enum FrontError {
     /// There is no reactor to run on.
-    #[error("a target needs at least one reactor")]
+    #[error("a front end needs at least one reactor")]
     NoReactor,
     /// A reactor has stopped, and with it this part of the front end.
-    #[error("reactor {reactor} of the target has stopped")]
+    #[error("reactor {reactor} of the front end has stopped")]
     Stopped {
         /// Index of the reactor among the front end's.
         reactor: usize,
@@ -205,10 +205,10 @@ impl<S: Session> Front<S> {
         self.parts.count()
     }
 
-    /// Serves `snapshot` from now on, in place of the one before. Done when every reactor has it; then hosts are told what
-    /// changed for them. A volume that is served no more is held only by what is in flight on it. What hosts may do no more does
-    /// not begin any more; what of it is under way is in [`Front::revoked`] until it has ended. Calls are to be made one after
-    /// another.
+    /// Serves `snapshot` from now on, in place of the one before. Returns when every reactor and every connection has taken it over;
+    /// then hosts are told what changed for them. A volume that is no longer served is held only by its requests in flight. Commands
+    /// that their host may no longer run do not begin. [`Front::revoked`] counts their requests under way until these have ended.
+    /// Calls must be made one after another.
     ///
     /// # Errors
     /// [`FrontError::Stopped`].
@@ -410,7 +410,7 @@ impl<S: Session> Front<S> {
     pub async fn disconnect(&self, id: u64) -> Result<(), FrontError> {
         let end = move |shard: &Rc<Shard<S::Protocol>>| {
             let connections = shard.connections.borrow();
-            let end = Message::End("it was ended by command");
+            let end = Message::End("the operator disconnected it");
             connections
                 .get(&id)
                 .is_some_and(|entry| entry.handle.mailbox.send(end).is_ok())
@@ -476,7 +476,7 @@ async fn drain_and_close<P: Protocol>(
         reactor.sleep(DRAIN_POLL).await;
     }
     parts.tell_every(|shard| {
-        shard.tell_all(|| Message::End("the target shuts down"));
+        shard.tell_all(|| Message::End("the front end shuts down"));
     });
     let give_up = reactor.now() + drain.max(CLOSE_TIME);
     let connections = || shared.admission.connections();
@@ -492,7 +492,7 @@ async fn drain_and_close<P: Protocol>(
     }
 }
 
-/// Whether no command is in flight but those that wait for events.
+/// Tells whether no connection has commands in flight, on any reactor that runs.
 async fn is_drained<P: Protocol>(parts: &Parts<Shard<P>>) -> bool {
     let is_idle = |shard: &Rc<Shard<P>>| {
         let connections = shard.connections.borrow();

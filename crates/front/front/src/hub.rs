@@ -36,9 +36,8 @@ pub struct Hub {
     pub(crate) account_turns: Turns,
     /// Bytes of input that connections keep outside of all pools.
     pub(crate) kept: Rc<Cell<usize>>,
-    /// In the order in which they were first served: what a reactor does follows from what it was told, and not from where memory
-    /// lies. They live as long as an export or a command uses them; a volume
-    /// that is served again before its last command has ended has the same one.
+    /// Queues of volumes, in the order in which they were first served, so that no reactor depends on memory addresses. A queue lives
+    /// as long as an export or a command uses it. A volume that is served again before its last command has ended keeps its queue.
     queues: RefCell<Vec<(VolumeKey, Weak<VolumeQueue>)>>,
     /// Requests in flight at most on each of them.
     depth: u32,

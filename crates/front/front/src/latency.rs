@@ -1,8 +1,8 @@
 //! Where commands spend their time: histograms by stage.
 //!
-//! A command's [`Course`] is kept in its slot and adds up, stage by stage, the differences of the times that the core is told,
-//! once per turn of the reactor's loop. It leaves the slot with the answer. When the send with the answer has ended the course is
-//! recorded, by reactor and without sharing. Nothing here reads a clock, and nothing is allocated but at the first command of a kind.
+//! A command's [`Course`] is kept in its slot. It adds up the time spent in each stage, from the time of the reactor's loop, which
+//! is read once per turn. It leaves the slot with the answer. When the send of the answer has ended, the reactor records the
+//! course by itself. Nothing here reads a clock. A histogram is allocated at the first command of its kind.
 
 use weir_reactor::Instant;
 
@@ -152,12 +152,12 @@ impl Histogram {
 
 const LAST_BUCKET: usize = BUCKETS - 1;
 
-/// A part of a command's way through the target.
+/// A stage of a command's way through the front end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// From the turn of the loop in which its first byte was seen until all of it was there, its data included.
+    /// Receiving: from the turn of the loop that saw its first byte until all of it was there, its data included.
     WireIn,
-    /// Waiting in the target: for a slot, for a buffer, and until the volume took its request.
+    /// Waiting in the front end: for a slot, for a buffer, and until the volume took its request.
     Queue,
     /// Until its last request on the volume ended.
     Volume,
@@ -200,7 +200,7 @@ pub struct StageTimes {
     stages: [Histogram; Stage::ALL.len()],
 }
 
-/// What one kind of command takes for a connection or a namespace on one reactor.
+/// Bound on the memory that one kind of command takes, for a connection or an export on one reactor.
 const _: () = assert!(size_of::<StageTimes>() < 5300);
 
 impl StageTimes {
@@ -229,7 +229,7 @@ impl StageTimes {
     }
 }
 
-/// Where the commands of a connection or a namespace spent their time. A kind of command that did not occur takes no memory.
+/// Times of the commands of a connection or an export, by kind. A kind that did not occur takes no memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Latency {
     kinds: [Option<Box<StageTimes>>; CommandKind::ALL.len()],
@@ -320,12 +320,12 @@ pub struct Course {
     kind: Option<CommandKind>,
 }
 
-/// When a command came.
+/// Arrival times of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// The first byte.
+    /// Arrival of its first byte.
     pub first: Instant,
-    /// The whole capsule but for its data.
+    /// Arrival of the whole command, without its data.
     pub whole: Instant,
 }
 
@@ -370,7 +370,7 @@ impl Course {
         self.export
     }
 
-    /// Begins the course of a command that will ask nothing of a volume.
+    /// Clears the kind: the course is not recorded until [`Course::ask`] is called.
     pub fn forget(&mut self) {
         self.kind = None;
     }

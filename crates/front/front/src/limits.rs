@@ -14,11 +14,11 @@ pub struct Limits {
     /// Of these, those of one address (of one /64 with IPv6) at most. With those that wait, an address has a quarter of
     /// `max_connections` at most; further ones are closed when they arrive.
     pub max_half_open_per_address: u32,
-    /// For how long a connection may take from being accepted until it is established.
+    /// Longest time from accepting a connection until it is established.
     pub handshake_timeout: Duration,
-    /// How long a host may take to move on with what it began to send, was asked to send, or is sent. It has twice as long at
-    /// most; then its connection ends. By 16 KiB or by what is left, and by more where so much is held for it that it would take
-    /// longer than ten minutes.
+    /// Time in which a host must make progress with a message that it began, data that it was asked for, or data that it is sent.
+    /// Progress is 16 KiB, or the rest if that is less. Where so much is held for the host that this would take longer than ten
+    /// minutes, more must move. A connection without progress ends after one to two of these times.
     pub progress_timeout: Duration,
 }
 

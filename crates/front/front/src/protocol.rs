@@ -7,27 +7,27 @@ use crate::volumes::Export;
 
 /// The types of a protocol, and what of it concerns no single connection.
 pub trait Protocol: Sized + 'static {
-    /// What connections tell one another.
+    /// Messages between connections.
     type Message: Send + 'static;
-    /// What has exports under their numbers: an NVMe subsystem, an iSCSI target.
+    /// Owner of numbered exports: an NVMe subsystem, an iSCSI target.
     type Group: Clone + Debug + Ord + Hash + Send + Sync + 'static;
-    /// A namespace, a LUN, a file of an export.
+    /// One export: a namespace, a LUN, a file.
     type Export: Export;
     /// All that is served.
     type Snapshot: Default + Send + Sync + 'static;
-    /// What all reactors share of it.
+    /// State of the protocol that all reactors share.
     type Shared: Send + Sync + 'static;
-    /// What one reactor makes of a snapshot for all its connections, when one needs it.
+    /// Data that one reactor derives from a snapshot for all its connections, when first needed.
     type Local: Default + 'static;
-    /// What a connection is told of the listener that it came by.
+    /// Properties of the listener that a connection came by.
     type Port: Clone + Send + 'static;
-    /// What others are told of a connection.
+    /// Description of a connection, for others.
     type About: Clone + Default + Send + 'static;
 
     /// Yields the groups of a snapshot with their exports.
     fn exports(snapshot: &Self::Snapshot) -> impl Iterator<Item = (&Self::Group, &[Self::Export])>;
 
-    /// A message came to a connection that reads none any more: whoever waits for an answer has it.
+    /// Refuses a message to a connection that reads none any more. A sender that waits for an answer gets it here.
     fn decline(message: Self::Message) {
         drop(message);
     }

@@ -46,12 +46,12 @@ pub enum End {
     /// The host left in order. It is given time to read its last answer.
     #[error("the host disconnected")]
     Disconnected,
-    /// Commands of it may take effect still, and nobody knows for how long.
+    /// Commands that a lost volume has not answered may still take effect, for a time that nobody knows.
     #[error(
-        "a volume that is lost has not answered its commands, and cannot say yet that they take no effect any more"
+        "a lost volume has not answered commands of this connection, and they may still take effect"
     )]
     Unfenced,
-    /// Somebody here wants it.
+    /// This side ends it: on request, at a shutdown, or because the host lost its right.
     #[error("{0}")]
     Told(&'static str),
 }
@@ -123,8 +123,8 @@ pub trait Session: Sized + 'static {
         Ok(())
     }
 
-    /// Takes a message of the protocol when it [serves no more](Session::announce_end), but something of it may be under way. Who
-    /// waits for an answer is not to have it before that has ended.
+    /// Takes a message of the protocol after [`Session::announce_end`], while requests may be under way. A sender that waits for an
+    /// answer must not get it before these have ended.
     fn late_message(&mut self, message: <Self::Protocol as Protocol>::Message) {
         Self::Protocol::decline(message);
     }
@@ -174,7 +174,7 @@ pub trait Session: Sized + 'static {
     /// Returns what it lacks. `is_blocked`: its input is [blocked](Progress::Blocked).
     fn wants(&mut self, is_blocked: bool) -> Wants;
 
-    /// Number of commands that it has.
+    /// Number of commands in flight. Leaves out those that only wait for an event and may stay open at a shutdown.
     fn in_flight(&self) -> u32;
 
     /// Tells whether it takes more input. Not while it waits to be let in, or to be moved.
@@ -244,13 +244,13 @@ pub trait Session: Sized + 'static {
         self.write(out);
     }
 
-    /// The connection serves no more: nobody may start anything with it. What is returned is held until every volume's queue keeps
-    /// what it has left under way apart from what its host does next. Called once, also after a panic in any other function.
+    /// Notes that the connection serves no more: nobody may start anything with it. The returned value is dropped when every queue of
+    /// a volume keeps the requests left under way apart from what the host does next. Called once, also after a panic elsewhere.
     fn announce_end(&mut self) -> Announcement {
         Arc::new(())
     }
 
-    /// Lets go of what it holds but what volumes have. Its [`Session::commands`] that volumes do not have yet were taken back.
+    /// Drops what the session holds, except what volumes have. Requests that no volume had were taken back before.
     fn give_up(&mut self) {}
 
     /// Marks the commands that run and that its host may not have run any more ([`Commands::revoke`]); also when it

@@ -1,8 +1,8 @@
-//! Whether a host keeps up: what it has begun to send, what it was asked for and what it is sent must move on.
+//! Finds hosts that make no progress with a message that they began, data that they were asked for, or data that they are sent.
 //!
-//! A connection that has any of these looks once in a period, and ends when the same thing was there the last time and has
-//! hardly moved since: the more it holds, the more must move, so that nothing is held for much longer than [`HELD_MAX`]. Nothing
-//! is counted for a command, no clock is read here, and a host is given at least one period and at most two.
+//! A connection with any of these is checked once in a period. It ends when the same thing was there at the check before and has
+//! hardly moved since. The more it holds, the more must move, so nothing is held for much longer than [`HELD_MAX`]. No command
+//! is counted and no clock is read here. A host has at least one period and at most two.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ pub(crate) const HELD_MAX: Duration = Duration::from_secs(600);
 /// Data that was asked for and has not come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Awaited {
-    /// Which R2T asked for the oldest of it.
+    /// Number of the request that asked for the oldest of it (NVMe/TCP: the R2T).
     pub oldest: u32,
     /// Bytes of the buffers that wait for it.
     pub held: u64,
-    /// Bytes that have not come; all of a PDU that is arriving are among them.
+    /// Bytes that have not come, with all bytes of a message that is arriving.
     pub left: u64,
-    /// Of what was there at the look before, so many have not come; none of a PDU that is arriving is among them.
+    /// Bytes that were missing at the look before and still are, without those of a message that is arriving.
     pub left_of_last: u64,
-    /// Whether the PDU that is arriving is of it.
+    /// A message that is arriving belongs to it.
     pub is_arriving: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Standing {
     pub is_held_up: bool,
     /// At some time since the last look it did not.
     pub was_held_up: bool,
-    /// Which PDU has come in part.
+    /// Number of the message that has come in part.
     pub arriving: Option<u64>,
     /// What was asked for.
     pub awaited: Option<Awaited>,
@@ -59,7 +59,7 @@ impl Standing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Stall {
     /// The rest of a message that had begun to come.
-    #[error("the rest of a PDU did not come")]
+    #[error("the rest of a message did not come")]
     Arriving,
     /// Data that the host was asked for.
     #[error("data that was asked for did not come")]
@@ -109,18 +109,18 @@ impl Watch {
         if now.was_held_up || before.is_held_up {
             return Ok(());
         }
-        let same_pdu = now.arriving.is_some() && now.arriving == before.arriving;
+        let same_message = now.arriving.is_some() && now.arriving == before.arriving;
         let is_of_awaited = now.awaited.is_some_and(|awaited| awaited.is_arriving);
         let held = before.awaited.map_or(0, |awaited| awaited.held);
-        if same_pdu {
+        if same_message {
             let least = self.least(if is_of_awaited { held } else { 0 });
             if now.received.saturating_sub(before.received) < least {
                 return Err(Stall::Arriving);
             }
         }
         if let (Some(now), Some(before)) = (now.awaited, before.awaited)
-            // A PDU that is long on its way was looked at above.
-            && !(same_pdu && is_of_awaited)
+            // A message that arrives for longer than a period was checked above.
+            && !(same_message && is_of_awaited)
             && before.left.saturating_sub(now.left_of_last) < self.least(held).min(before.left)
         {
             return Err(Stall::Awaited);

@@ -36,7 +36,7 @@ pub struct CoreConfig {
 }
 
 impl CoreConfig {
-    /// MDTS as Identify Controller states it: a power of two of pages.
+    /// MDTS of Identify Controller: the longest transfer in pages, as the exponent of a power of two.
     pub(crate) fn mdts(&self) -> u8 {
         (self.mdts_bytes / PAGE_BYTES).trailing_zeros() as u8
     }

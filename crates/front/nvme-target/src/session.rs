@@ -236,7 +236,7 @@ impl Session for NvmeSession {
     type Slot = Slot;
     type Moving = Moving;
 
-    const HANDSHAKE_TIMEOUT: &'static str = "its Connect did not come in time";
+    const HANDSHAKE_TIMEOUT: &'static str = "its Connect was not granted in time";
 
     fn accepted(line: Line<NvmeTcp>) -> Self {
         let framing = Framing::new(&line.shard.shared.own.config);
@@ -411,7 +411,7 @@ impl Session for NvmeSession {
     }
 
     fn wants(&mut self, is_blocked: bool) -> Wants {
-        // The end of a send ends a backlog; for buffers, and for room that others have in the account, one has to look.
+        // The end of a send clears a backlog and wakes this task. Nothing wakes it for buffers or for room of others: it retries.
         let is_starved = is_blocked && !self.framing.is_backlogged(&self.queue);
         let is_full = is_blocked && self.queue.is_full_of_others();
         let look_again = is_starved || is_full || self.queue.waits_for_buffer();

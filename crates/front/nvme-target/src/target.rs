@@ -193,10 +193,10 @@ impl Target {
         &self.front.shared.own
     }
 
-    /// Serves `snapshot` from now on, in place of the one before. Done when every reactor has it; then hosts are told what
-    /// changed for them. A volume that is served no more is held only by what is in flight on it. What hosts may do no more does
-    /// not begin any more; what of it is under way is in [`Target::revoked`] until it has ended. Calls are to be made one after
-    /// another.
+    /// Serves `snapshot` from now on, in place of the one before. Returns when every reactor and every connection has taken it over;
+    /// then hosts are told what changed for them. A volume that is no longer served is held only by its requests in flight. Commands
+    /// that their host may no longer run do not begin. [`Target::revoked`] counts their requests under way until these have ended.
+    /// Calls must be made one after another.
     ///
     /// # Errors
     /// [`FrontError::Stopped`].

@@ -179,9 +179,10 @@ impl State {
         for (name, volume) in &self.volumes {
             check_url(name, &volume.url)?;
         }
-        for host in self.hosts.values() {
+        for (name, host) in &self.hosts {
             check_note(&host.note)?;
             host.socket_options.check()?;
+            nvme::check_host(name, &host.nqns)?;
         }
         for portal in self.portals.values() {
             portal.socket_options.check()?;

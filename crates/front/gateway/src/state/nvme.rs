@@ -670,3 +670,22 @@ fn valid_nsid(nsid: u32) -> Result<NonZeroU32, StateError> {
         _ => Err(StateError::NsidOutOfRange { nsid }),
     }
 }
+
+/// Checks the NQNs of a host. Where its name is an NQN it is one of them: an operator who names a host by an NQN means the machine that
+/// connects with it.
+pub(super) fn check_host(name: &HostName, nqns: &BTreeSet<Nqn>) -> Result<(), StateError> {
+    let text = name.to_string();
+    if let Ok(nqn) = text.parse::<Nqn>()
+        && !nqns.contains(&nqn)
+    {
+        let problem = "is called by an NQN that is none of its own";
+        return Err(StateError::invalid(format!("host {name}"), problem));
+    }
+    match nqns.iter().find(|nqn| nqn.is_discovery()) {
+        Some(nqn) => {
+            let problem = "is the discovery subsystem's, not a host's";
+            Err(StateError::invalid(format!("host NQN {nqn}"), problem))
+        }
+        None => Ok(()),
+    }
+}

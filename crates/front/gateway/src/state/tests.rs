@@ -263,6 +263,19 @@ fn a_host_has_several_nqns_and_shares_none() {
 }
 
 #[test]
+fn a_host_that_is_called_by_an_nqn_connects_with_it() {
+    let mut state = applied(State::default(), &[add_host("h")]);
+    let host = state.hosts.get_mut(&HostName::from(nqn("h"))).unwrap();
+    host.nqns = [nqn("another")].into();
+    let error = state.check().unwrap_err().to_string();
+    assert!(error.contains("an NQN that is none of its own"), "{error}");
+    let host = state.hosts.get_mut(&HostName::from(nqn("h"))).unwrap();
+    host.nqns = [nqn("h"), Nqn::DISCOVERY.parse().unwrap()].into();
+    let error = state.check().unwrap_err().to_string();
+    assert!(error.contains("the discovery subsystem's"), "{error}");
+}
+
+#[test]
 fn the_discovery_subsystem_is_not_for_sale() {
     let discovery: Nqn = Nqn::DISCOVERY.parse().unwrap();
     let spec = SubsystemSpec::default();

@@ -66,9 +66,9 @@ fn each(
     mut change: impl FnMut(&str, &mut Members) -> Result<(), String>,
 ) -> Result<(), String> {
     let members = of.get_mut(name).and_then(Value::as_object_mut);
-    for (key, member) in members.ok_or_else(|| format!("it has no {name}"))? {
+    for (key, member) in members.ok_or_else(|| format!("it has no object '{name}'"))? {
         let members = member.as_object_mut();
-        let members = members.ok_or_else(|| format!("{key} of its {name} is none"))?;
+        let members = members.ok_or_else(|| format!("'{key}' in '{name}' is not an object"))?;
         change(key, members)?;
     }
     Ok(())
@@ -239,10 +239,17 @@ impl FileStore {
             self.beside(&format!(".format-{format}")),
         );
         self.write_new(&new, &text)?;
-        let renamed = self.disk.rename(&new, &kept);
+        // One that was kept before is not lost for that of another time.
+        let is_another = std::fs::read(&kept).is_ok_and(|before| before != text.as_bytes());
+        let aside = self.beside(&format!(".format-{format}.previous"));
+        let moved = match is_another {
+            true => self.disk.rename(&kept, &aside),
+            false => Ok(()),
+        };
+        let renamed = moved.and_then(|()| self.disk.rename(&new, &kept));
         let durable = renamed.and_then(|()| self.disk.sync_directory(directory_of(&self.path)));
         durable.map_err(|error| self.system("keep the earlier format in", &kept, error))?;
-        tracing::info!(path = %kept.display(), "the state as the previous version had it is kept");
+        tracing::info!(path = %kept.display(), "kept the state file of the earlier format");
         self.earlier = None;
         Ok(())
     }

@@ -461,6 +461,23 @@ fn check_way_back(path: &Path, before: &str) {
 }
 
 #[test]
+fn what_was_kept_before_is_not_lost_for_another_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.json");
+    let texts = [10, 20].map(|revision| in_format_2(&state_of_revision(revision)));
+    for text in &texts {
+        fs::write(&path, text).unwrap();
+        let mut store = FileStore::open(&path).unwrap();
+        let revision = store.load().unwrap().unwrap().revision;
+        let next = state_of_revision(revision + 1);
+        store.save(&next, Some(revision)).unwrap();
+    }
+    let kept = |suffix| fs::read_to_string(beside(&path, suffix)).unwrap();
+    assert_eq!(kept(".format-2.previous"), texts[0]);
+    assert_eq!(kept(".format-2"), texts[1]);
+}
+
+#[test]
 fn an_error_at_any_step_leaves_the_old_state_or_the_new() {
     let (old, new) = (state_of_revision(10), state_of_revision(11));
     for (before, steps) in files_of(&old) {

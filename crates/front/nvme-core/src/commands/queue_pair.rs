@@ -109,7 +109,7 @@ pub struct Answer {
     pub data_bytes: u32,
 }
 
-/// Data that is to be asked for, or to be fetched by a transport with memory of the host's.
+/// Data of a command that the transport must ask for, or fetch if it can access the host's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fetch {
     /// The slot, whose landing it goes to.
@@ -250,7 +250,7 @@ impl Slot {
     }
 
     /// Makes it free.
-    #[inline]
+    #[inline(always)]
     fn clear(&mut self) {
         assert_ne!(self.phase, Phase::Free, "a slot is released once");
         self.phase = Phase::Free;
@@ -503,6 +503,7 @@ impl QueuePair {
 
     /// Takes a command in. `payload` is where its data is, or the status that refuses its data pointer; `all_here`: the
     /// data in its capsule has arrived.
+    #[inline(always)]
     pub fn command(
         &mut self,
         sqe: &Sqe,
@@ -587,6 +588,7 @@ impl QueuePair {
 
     /// Sets a command going that does not wait for data in its capsule. One that needs room waits behind those of its queue that
     /// do, for short ones could take what comes back before there is enough for a long one.
+    #[inline]
     fn begin(&mut self, slot: SlotIndex, phase: Phase, fuse: Fuse, env: &Env<'_>) {
         match phase {
             Phase::Running if !self.may_begin(slot, env) => self.wait_for_buffer(slot),
@@ -658,6 +660,7 @@ impl QueuePair {
     }
 
     /// The command whose plan is in this slot does not get it.
+    #[inline]
     fn forget_plan(&mut self, slot: SlotIndex) {
         let entry = &mut self.slots[usize::from(slot)];
         entry.work = Work::None;
@@ -709,6 +712,7 @@ impl QueuePair {
     }
 
     /// Finds room for the data in a capsule, or none: it is offered again.
+    #[inline]
     fn make_room(&mut self, slot: SlotIndex, all_here: bool, env: &Env<'_>) -> bool {
         let beside = self.slots[usize::from(slot)].work.copy_step_bytes(env);
         self.is_stalled_for_bytes = beside > 0 && !self.room.take(u64::from(beside));
@@ -726,6 +730,7 @@ impl QueuePair {
         found
     }
 
+    #[inline]
     fn find_room(&mut self, slot: SlotIndex, all_here: bool, env: &Env<'_>) -> bool {
         let entry = &mut self.slots[usize::from(slot)];
         let landing = entry.find_landing();
@@ -840,6 +845,7 @@ impl QueuePair {
     }
 
     /// Has the data of a command asked for, whose landing is there.
+    #[inline]
     fn fetch(&mut self, slot: SlotIndex) {
         let now = self.now();
         let entry = &mut self.slots[usize::from(slot)];
@@ -901,6 +907,7 @@ impl QueuePair {
     }
 
     /// Where in its landing the data of a slot at `offset` goes: the rest of one segment. Empty: it is not kept.
+    #[inline]
     pub fn landing_at(&mut self, slot: SlotIndex, offset: usize) -> &mut [u8] {
         let Incoming::Landing(landing) = &mut self.slots[usize::from(slot)].incoming else {
             return &mut [];
@@ -917,6 +924,7 @@ impl QueuePair {
     }
 
     /// Where the data of a slot is kept as it arrives, if it is.
+    #[inline]
     pub fn received(&mut self, slot: SlotIndex) -> Option<&mut Views> {
         match &mut self.slots[usize::from(slot)].incoming {
             Incoming::AsReceived(views) => Some(views),
@@ -926,6 +934,7 @@ impl QueuePair {
 
     /// Takes out the segment of a landing that `offset` is in, to be received into: the segment, its index and the offset in
     /// it. [`QueuePair::put_segment`] puts it back.
+    #[inline]
     pub fn take_segment(
         &mut self,
         slot: SlotIndex,
@@ -951,6 +960,7 @@ impl QueuePair {
     }
 
     /// Puts a segment back that [`QueuePair::take_segment`] took out.
+    #[inline]
     pub fn put_segment(&mut self, slot: SlotIndex, index: usize, segment: Segment) {
         // The command may have been given up meanwhile, and its buffer with it.
         if let Incoming::Landing(landing) = &mut self.slots[usize::from(slot)].incoming {
@@ -979,6 +989,7 @@ impl QueuePair {
     }
 
     /// The CID and length of data that was asked for under `slot`.
+    #[inline]
     pub fn fetching(&self, slot: SlotIndex) -> Option<(u16, u32)> {
         let entry = self.slots.get(usize::from(slot))?;
         matches!(entry.phase, Phase::Fetching | Phase::Abandoned)
@@ -992,6 +1003,7 @@ impl QueuePair {
     }
 
     /// All the data of a command is in its landing.
+    #[inline]
     pub fn filled(&mut self, slot: SlotIndex, env: &Env<'_>) {
         self.count_fetched(slot);
         let now = self.now();
@@ -1017,6 +1029,7 @@ impl QueuePair {
         }
     }
 
+    #[inline]
     fn count_fetched(&mut self, slot: SlotIndex) {
         let phase = self.slots[usize::from(slot)].phase;
         self.fetching -= u32::from(matches!(phase, Phase::Fetching | Phase::Abandoned));
@@ -1420,6 +1433,7 @@ impl QueuePair {
     /// As [`QueuePair::finish`], with data for the host, of so many bytes.
     #[inline]
     pub(super) fn finish_with(&mut self, slot: SlotIndex, status: Status, data: Views, bytes: u32) {
+        self.slots.answered(usize::from(slot), bytes);
         let entry = &mut self.slots[usize::from(slot)];
         let connected = matches!(entry.work, Work::Connect(_)) && status.is_success();
         let head = match self.flow_control {
@@ -1447,8 +1461,6 @@ impl QueuePair {
             data,
             data_bytes: bytes,
         });
-        self.slots.answered(usize::from(slot), bytes);
-        let entry = &mut self.slots[usize::from(slot)];
         let held = std::mem::take(&mut entry.held);
         if held > bytes {
             self.room.give_back(u64::from(held - bytes));

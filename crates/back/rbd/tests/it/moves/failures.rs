@@ -36,20 +36,20 @@ impl Served {
         })
     }
 
-    /// Opens a queue in which nothing is under way. It is closed when the sender is dropped.
-    fn idle(&self) -> weir_reactor::Sender<()> {
+    /// Opens a queue in which nothing is under way, unless the volume is lost by now. It is closed when the sender is dropped.
+    fn idle(&self) -> Result<weir_reactor::Sender<()>, VolumeError> {
         let volume = Arc::clone(self.volume());
         let (sender, end) = weir_reactor::oneshot();
         self.harness.run(1, move |reactor| async move {
-            let client = Client::open(&volume, &reactor, 1);
-            drop(volume);
+            let sink = weir_block::Completions::new();
+            let queue = volume.open_queue(&reactor, 1, sink)?;
             let task = async move {
                 end.await;
-                drop(client);
+                drop(queue);
             };
             reactor.spawn(task).detach();
-        });
-        sender
+            Ok(sender)
+        })
     }
 
     fn opens_queues(&self) -> Result<(), VolumeError> {
@@ -71,7 +71,7 @@ fn a_cluster_that_is_silent_for_too_long_on_the_way_loses_the_volume_for_as_long
             let events = Arc::new(Events::default());
             let watcher: Arc<dyn Watcher> = events.clone();
             served.volume().watch(Arc::downgrade(&watcher));
-            let idle = is_idle.then(|| served.idle());
+            let idle = is_idle.then(|| served.idle().unwrap());
             served.cluster.tell(&format!("{hangs} on"));
             let moved = served.begin_move();
             until("it hangs", || served.cluster.ask(waits) == 1);
