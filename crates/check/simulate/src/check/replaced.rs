@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use weir_block::OperationKind;
+
 use super::{Check, Violation};
 use crate::journal::{Execution, History, Op, Order};
 
@@ -19,15 +21,16 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
             continue;
         };
         let over = execution.over.unwrap_or(Order::MAX);
-        let replaces = |other: &&Op| {
+        let replaces = |(before, other): &(usize, &Op)| {
             let ended = other.ended.map_or(Order::MAX, |ended| ended.order);
             is_over_another_path(op, other)
                 && overlaps(execution, other)
                 && other.succeeded()
                 && ended < over
                 && history.time(other.asked) > lost
+                && did_something(history, before + 1, other)
         };
-        if let Some(later) = history.ops.iter().find(replaces) {
+        if let Some((_, later)) = history.ops.iter().enumerate().find(replaces) {
             let message = format!(
                 "{op} lost its path at {:.6}, {later} was acknowledged, and execution {number} went on: {execution:?}",
                 lost.as_secs_f64()
@@ -52,6 +55,12 @@ fn lost_at(history: &History, op: &Op, execution: &Execution) -> Option<Duration
         }
     }
     lost
+}
+
+/// Whether a command did anything. A Deallocate is a hint: one that fills no block of the medium has no effect, and waits for none.
+fn did_something(history: &History, number: usize, op: &Op) -> bool {
+    let is_its = |execution: &Execution| execution.of.is_some_and(|of| of as usize == number);
+    op.ask.kind != OperationKind::Deallocate || history.executions.values().any(is_its)
 }
 
 fn is_over_another_path(op: &Op, other: &Op) -> bool {

@@ -722,7 +722,7 @@ fn a_silent_volume_that_holds_others_up_is_found() {
 fn a_write_over_a_path_that_was_replaced_is_found() {
     let second = Duration::from_secs(1);
     // When the execution over path 0 ends, when that path's connection does, and over which path the host goes on.
-    let found = |over: u32, lost: Option<u32>, (path, lba): (usize, u64)| {
+    let found_of = |over: u32, lost: Option<u32>, (path, lba): (usize, u64), kind, begins| {
         let mut story = Story::default();
         story.0.connections.push(Connection {
             host: 0,
@@ -743,9 +743,13 @@ fn a_write_over_a_path_that_was_replaced_is_found() {
             if time == 5 {
                 let ask = Ask {
                     path,
-                    ..Story::ask(OperationKind::Write, lba, 1)
+                    ..Story::ask(kind, lba, 1)
                 };
                 later = history.ask(now, ask);
+                if begins {
+                    let begun = history.begin(now, Some(later), 0, kind, (lba, 1));
+                    history.over(now, begun, true);
+                }
             }
             if time == 6 {
                 history.end(now, later, Ok(()), Vec::new());
@@ -758,7 +762,12 @@ fn a_write_over_a_path_that_was_replaced_is_found() {
         let found = all(&Plan::of(0), &[PROMISE], history);
         found.iter().any(|one| one.check == Check::ReplacedPath)
     };
+    let found = |over, lost, at| found_of(over, lost, at, OperationKind::Write, false);
     assert!(found(8, Some(3), (1, 1)));
+    // A hint that has no effect waits for nothing.
+    let deallocate = OperationKind::Deallocate;
+    assert!(!found_of(8, Some(3), (1, 1), deallocate, false));
+    assert!(found_of(8, Some(3), (1, 1), deallocate, true));
     // It ended before; the path was there, or was lost later; it is the same one; it is of other blocks.
     assert!(!found(4, Some(3), (1, 1)));
     assert!(!found(8, None, (1, 1)));
