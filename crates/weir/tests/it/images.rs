@@ -817,7 +817,7 @@ fn what_cannot_be_fenced_ends_its_connections_and_queues_are_refused_until_it_is
     ceph.tell("monitors down");
     ceph.tell("hang write");
     until("its connection ends", || {
-        log("connection ended: a volume that is lost has not answered its commands")
+        log("connection ended: a lost volume has not answered commands of this connection")
     });
     let refused =
         "Connect refused: commands that a volume has left unanswered may take effect still";
