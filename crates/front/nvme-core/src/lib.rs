@@ -14,7 +14,6 @@ mod config;
 mod namespaces;
 mod registry;
 mod snapshot;
-mod subsystems;
 
 pub use commands::{
     AdminView, Answer, ConnectIdentity, ConnectRefusal, Controller, ControllerIdentity,
@@ -28,4 +27,3 @@ pub use registry::{Host, LostQueue, Message, QueueGrant, Registry, Shared};
 pub use snapshot::{
     Allowed, AnaState, ControllerModel, HostOptions, Namespace, Port, Snapshot, Subsystem,
 };
-pub use subsystems::{SubsystemCounters, Subsystems};

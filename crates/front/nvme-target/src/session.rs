@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use weir_block::{Announcement, Completion, Completions};
 use weir_front::{
-    Awaited, Commands, End, Handle, IoCounters, IoTotals, Line, Progress, Protocol, Room, Session,
-    Shard, Wants,
+    Awaited, Commands, End, GroupCounters, Groups, Handle, IoCounters, IoTotals, Line, Progress,
+    Protocol, Room, Session, Shard, Wants,
 };
 use weir_memory::{Gather, Segment, View};
 use weir_nvme::command::{Connect, ConnectData, ConnectResponse};
@@ -16,8 +16,7 @@ use weir_nvme_core::{
     AdminView, Attached, ConnectIdentity, ConnectRefusal, Controller, ControllerIdentity,
     ControllerKind, CoreConfig, DiscoveryLogs, Effect, Env, FLOW_CONTROL_OFF, LostQueue, Message,
     Namespace, Namespaces, QueueGrant, QueueKind, QueuePair, Registry, Shared, Slot, SlotIndex,
-    Snapshot, Subsystem, SubsystemCounters, Subsystems, check_connect_data, check_connect_fields,
-    flow_control_off,
+    Snapshot, Subsystem, check_connect_data, check_connect_fields, flow_control_off,
 };
 use weir_reactor::Amount;
 
@@ -32,7 +31,7 @@ pub(crate) struct TargetShared {
     pub(crate) config: TargetConfig,
     pub(crate) core: CoreConfig,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) subsystems: Subsystems,
+    pub(crate) subsystems: Groups<Nqn>,
 }
 
 /// What others are told of a connection.
@@ -108,7 +107,7 @@ struct Granted {
 struct Scene {
     line: Line<NvmeTcp>,
     namespaces: Namespaces,
-    counters: Option<Arc<SubsystemCounters>>,
+    counters: Option<Arc<GroupCounters>>,
     shared: Option<Arc<Shared>>,
     is_admin: bool,
     no_counters: IoCounters,

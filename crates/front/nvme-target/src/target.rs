@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use weir_block::Volume;
 use weir_front::{
-    ConnectionCounts, ConnectionState, Front, FrontError, Hubs, IoTotals, Latency, ListenAt,
+    ConnectionCounts, ConnectionState, Front, FrontError, Groups, Hubs, IoTotals, Latency, ListenAt,
 };
 use weir_nvme::Nqn;
-use weir_nvme_core::{ControllerKind, Registry, Shared, Snapshot, Subsystems};
+use weir_nvme_core::{ControllerKind, Registry, Shared, Snapshot};
 use weir_reactor::{Listener, Remote, SocketOptions, SocketReport};
 
 use crate::config::{ConfigError, TargetConfig};
@@ -183,7 +183,7 @@ impl Target {
             core: config.core(),
             config,
             registry: Arc::new(Registry::new(reactors.len())),
-            subsystems: Subsystems::default(),
+            subsystems: Groups::default(),
         };
         let front = Front::new(&hubs, limits, Arc::new(own)).await?;
         Ok(Target { front })
@@ -202,7 +202,9 @@ impl Target {
     /// [`FrontError::Stopped`].
     pub async fn apply(&self, snapshot: Snapshot) -> Result<(), FrontError> {
         let reactors = self.front.reactors();
-        self.own().subsystems.add_new(&snapshot, reactors);
+        let subsystems = snapshot.subsystems.iter();
+        let names = subsystems.map(|subsystem| &subsystem.nqn);
+        self.own().subsystems.add_new(names, reactors);
         self.front.apply(Arc::new(snapshot)).await
     }
 
