@@ -9,7 +9,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_block::size::Size;
-use weir_nvme_target::{MemoryNeeds, TargetConfig};
+use weir_front::MemoryNeeds;
+use weir_nvme_target::TargetConfig;
 use weir_reactor::linux::ReceiveBuffers;
 use weir_reactor::linux::limits::{SocketMemory, machine_memory, memory_limit, socket_memory};
 
@@ -484,8 +485,8 @@ impl Draft<'_> {
             ),
             part(
                 "controllers",
-                controllers * needs.controller_bytes,
-                format!("{controllers} x {}", Size(needs.controller_bytes)),
+                controllers * needs.session_bytes,
+                format!("{controllers} x {}", Size(needs.session_bytes)),
             ),
             part(
                 "data_in_flight",

@@ -169,44 +169,50 @@ fn of_reactors(reports: &[ReactorReport]) -> Vec<Family> {
     families("reactor", &rows, COLUMNS)
 }
 
+/// Counters of one reactor.
+struct ReactorCounts {
+    connections: ConnectionCounts,
+    bytes_in_flight: u64,
+}
+
 fn of_target(stats: &TargetStats) -> Vec<Family> {
     use Kind::{Counter, Gauge};
-    const REACTOR: &[Column<ConnectionCounts>] = &[
+    const REACTOR: &[Column<ReactorCounts>] = &[
         (
             "weir_connections_accepted_total",
             Counter,
             "Connections that were accepted.",
-            |row| row.accepted.into(),
+            |row| row.connections.accepted.into(),
         ),
         (
             "weir_connects_refused_total",
             Counter,
             "Connects that were refused.",
-            |row| row.refused.into(),
+            |row| row.connections.refused.into(),
         ),
         (
             "weir_handshake_timeouts_total",
             Counter,
             "Connections whose Connect did not come in time.",
-            |row| row.handshake_timeouts.into(),
+            |row| row.connections.handshake_timeouts.into(),
         ),
         (
             "weir_keep_alive_expiries_total",
             Counter,
             "Controllers that fell silent.",
-            |row| row.keep_alive_expiries.into(),
+            |row| row.connections.keep_alive_expiries.into(),
         ),
         (
             "weir_connections_terminated_total",
             Counter,
             "Connections that broke a rule of the transport.",
-            |row| row.terminated.into(),
+            |row| row.connections.terminated.into(),
         ),
         (
             "weir_connections_lost_total",
             Counter,
             "Connections that the system gave up: a reset, or a host that is gone.",
-            |row| row.lost.into(),
+            |row| row.connections.lost.into(),
         ),
         (
             "weir_data_in_flight_bytes",
@@ -218,49 +224,49 @@ fn of_target(stats: &TargetStats) -> Vec<Family> {
             "weir_stalled_pdus_total",
             Counter,
             "Connections ended because the rest of a PDU did not come in time.",
-            |row| row.stalled_arriving.into(),
+            |row| row.connections.stalled_arriving.into(),
         ),
         (
             "weir_stalled_transfers_total",
             Counter,
             "Connections ended because data that was asked for did not come in time.",
-            |row| row.stalled_awaited.into(),
+            |row| row.connections.stalled_awaited.into(),
         ),
         (
             "weir_stalled_sends_total",
             Counter,
             "Connections ended because the host did not take in time what it was sent.",
-            |row| row.stalled_sending.into(),
+            |row| row.connections.stalled_sending.into(),
         ),
         (
             "weir_data_digest_errors_total",
             Counter,
             "PDUs whose data was damaged on its way.",
-            |row| row.data_digest_errors.into(),
+            |row| row.connections.data_digest_errors.into(),
         ),
         (
             "weir_connection_panics_total",
             Counter,
             "Connections that ended by a broken invariant: a defect.",
-            |row| row.panics.into(),
+            |row| row.connections.panics.into(),
         ),
         (
             "weir_received_bytes_total",
             Counter,
             "Bytes received from hosts.",
-            |row| row.bytes_received.into(),
+            |row| row.connections.bytes_received.into(),
         ),
         (
             "weir_sent_bytes_total",
             Counter,
             "Bytes sent to hosts.",
-            |row| row.bytes_sent.into(),
+            |row| row.connections.bytes_sent.into(),
         ),
         (
             "weir_sends_total",
             Counter,
             "Sends; each may carry many PDUs.",
-            |row| row.sends.into(),
+            |row| row.connections.sends.into(),
         ),
     ];
     const SUBSYSTEM: &[Column<IoTotals>] = &[
@@ -307,8 +313,15 @@ fn of_target(stats: &TargetStats) -> Vec<Family> {
             |row| row.failed_commands.into(),
         ),
     ];
-    let reactors = stats.reactors.iter().enumerate();
-    let reactors: Vec<_> = reactors.map(|(id, row)| (id.to_string(), *row)).collect();
+    let reactors = stats.reactors.iter().zip(&stats.bytes_in_flight);
+    let of_reactor = |(id, (connections, bytes_in_flight)): (usize, (&ConnectionCounts, &u64))| {
+        let counts = ReactorCounts {
+            connections: *connections,
+            bytes_in_flight: *bytes_in_flight,
+        };
+        (id.to_string(), counts)
+    };
+    let reactors: Vec<_> = reactors.enumerate().map(of_reactor).collect();
     let subsystems: Vec<_> = stats
         .subsystems
         .iter()
