@@ -240,6 +240,14 @@ fn subsystems_hosts_and_visibility() {
             (&json!("all"), &json!(true))
         );
         assert_eq!(set["uuid"], added["uuid"]);
+        let nameless = json!({"visible_to": {"hosts": ["not-an-nqn"]}});
+        let answer = api.patch(&namespace, nameless).await;
+        answer.refused(400, "invalid", "visible_to");
+        let nameless = json!({"volume": "a", "visible_to": {"hosts": ["not-an-nqn"]}});
+        let answer = api.put(&namespace, nameless.clone()).await;
+        answer.refused(400, "invalid", "visible_to");
+        let answer = api.post(&format!("{SUBSYSTEM}/namespaces"), nameless).await;
+        answer.refused(400, "invalid", "not-an-nqn");
         api.delete(&host)
             .await
             .refused(409, "in_use", "subsystem nqn.2026-01");
