@@ -95,8 +95,6 @@ pub enum Change {
         /// Whether to remove what refers to it first.
         force: bool,
     },
-    /// Changes what NVMe serves.
-    Nvme(NvmeChange),
     /// Adds a listener.
     AddListener {
         /// Where it listens.
@@ -122,6 +120,9 @@ pub enum Change {
         /// Where it listens.
         address: ListenerAddress,
     },
+    /// Changes what NVMe serves.
+    #[serde(untagged)]
+    Nvme(NvmeChange),
 }
 
 impl Change {
