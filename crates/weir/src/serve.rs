@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use weir_gateway::config::{Config, Environment};
+use weir_gateway::engine::reactors::memory_needs;
 use weir_gateway::limits::{self, Plan};
 use weir_gateway::privileges::Identity;
 use weir_gateway::serve;
@@ -45,7 +46,7 @@ fn read(path: Option<&Path>) -> Result<Config, Failure> {
 /// Says what the configuration comes to on this machine.
 fn check(config: &Config, json: bool) -> Result<String, Failure> {
     let fail = |error: limits::LimitsError| Failure::new(error.to_string());
-    let plan = Plan::here(config).map_err(fail)?;
+    let plan = Plan::here(config, memory_needs(config)).map_err(fail)?;
     if let Some(user) = &config.user {
         Identity::find(user, config.group.as_deref())
             .map_err(|error| Failure::new(error.to_string()))?;

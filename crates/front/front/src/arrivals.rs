@@ -3,8 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::hub::Common;
 use crate::limits::Limits;
 
 /// Share of all connections that those of one source may have that are half open or wait, and that all may have that wait to be
@@ -85,13 +86,23 @@ pub(crate) enum Arrival {
 }
 
 /// The count of all connections of a front end, on every reactor.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Admission {
+    /// Counts of all front ends on the same hubs: the limit of connections is theirs.
+    common: Arc<Common>,
     connections: AtomicU32,
     arrivals: Mutex<Arrivals>,
 }
 
 impl Admission {
+    pub(crate) fn new(common: Arc<Common>) -> Self {
+        Admission {
+            common,
+            connections: AtomicU32::new(0),
+            arrivals: Mutex::default(),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Arrivals> {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,10 +118,10 @@ impl Admission {
     }
 
     /// Counts a connection that was accepted, and says what becomes of it. All reactors count under one lock: else each of
-    /// them could have the last place.
+    /// them could have the last half-open place.
     pub(crate) fn arrive(&self, source: Source, limits: &Limits) -> Arrival {
         let mut arrivals = self.lock();
-        if self.connections() >= limits.max_connections {
+        if self.common.connections.load(Ordering::Relaxed) >= limits.max_connections {
             return Arrival::Full;
         }
         let newcomers_max = (limits.max_connections / NEWCOMERS_SHARE).max(1);
@@ -120,17 +131,31 @@ impl Admission {
         if of_source.half_open + of_source.waiting >= newcomers_max {
             return Arrival::RefuseSource;
         }
-        if is_first && arrivals.may_serve(source, limits) {
-            arrivals.change(source, |newcomers| newcomers.half_open += 1);
-            self.connections.fetch_add(1, Ordering::Relaxed);
-            return Arrival::Serve;
-        }
-        if arrivals.all.waiting >= newcomers_max {
+        let is_served = is_first && arrivals.may_serve(source, limits);
+        if !is_served && arrivals.all.waiting >= newcomers_max {
             return Arrival::RefuseAny;
         }
+        // Another front end may have taken the last place meanwhile.
+        if !self.enter(limits.max_connections) {
+            return Arrival::Full;
+        }
+        if is_served {
+            arrivals.change(source, |newcomers| newcomers.half_open += 1);
+            return Arrival::Serve;
+        }
         arrivals.change(source, |newcomers| newcomers.waiting += 1);
-        self.connections.fetch_add(1, Ordering::Relaxed);
         Arrival::Wait
+    }
+
+    /// Counts one more connection, unless all front ends together have `most`.
+    fn enter(&self, most: u32) -> bool {
+        let one_more = |all| (all < most).then_some(all + 1);
+        let all = &self.common.connections;
+        let entered = all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        if entered.is_ok() {
+            self.connections.fetch_add(1, Ordering::Relaxed);
+        }
+        entered.is_ok()
     }
 
     /// Takes those out of `waiting` that may be served now; they are counted as half open.
@@ -179,6 +204,7 @@ impl Admission {
     /// A connection is gone.
     pub(crate) fn connection_ended(&self) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
+        self.common.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -194,15 +220,18 @@ mod tests {
             max_connections: MOST,
             ..Limits::default()
         };
-        let admission = Admission::default();
+        // Two front ends have the places together.
+        let common = Arc::<Common>::default();
+        let both = [(); 2].map(|()| Admission::new(Arc::clone(&common)));
         std::thread::scope(|scope| {
             for number in 0..REACTORS {
-                let (admission, limits) = (&admission, &limits);
+                let (admission, limits) = (&both[usize::from(number % 2)], &limits);
+                let common = &common;
                 scope.spawn(move || {
                     let source = Source(IpAddr::from([192, 0, 2, number]));
                     for _ in 0..100_000 {
                         if let Arrival::Serve = admission.arrive(source, limits) {
-                            let now = admission.connections();
+                            let now = common.connections.load(Ordering::Relaxed);
                             admission.half_open_ended(source);
                             admission.connection_ended();
                             assert!(now <= MOST, "{now} connections");

@@ -274,7 +274,7 @@ async fn live<S: Session>(line: Line<S::Protocol>, connection: Rc<RefCell<Connec
     }
     // Its data is in flight no more.
     drop(connection);
-    shard.counters.bytes_in_flight.set(shard.hub.account.used());
+    shard.hub.count_in_flight();
 }
 
 fn log_end<P: Protocol>(shard: &Shard<P>, entry: &Entry<P>, end: &End) {
@@ -616,7 +616,7 @@ impl<S: Session> Connection<S> {
             shard.counters.own_waits.add(1);
         }
         self.waits_for_itself = for_itself;
-        shard.counters.bytes_in_flight.set(hub.account.used());
+        hub.count_in_flight();
         // What came back here is another's whose turn it is.
         hub.turns.look(owner);
         hub.account_turns.look(owner);

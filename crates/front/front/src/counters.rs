@@ -48,6 +48,12 @@ macro_rules! counters {
                 $(self.$name += counters.$name.get();)*
             }
         }
+
+        impl std::ops::AddAssign for $values {
+            fn add_assign(&mut self, other: $values) {
+                $(self.$name += other.$name;)*
+            }
+        }
     };
 }
 
@@ -95,8 +101,6 @@ counters! {
         buffer_waits,
         /// Times that a connection's commands had to wait because it had reached its own limit of data in flight.
         own_waits,
-        /// Bytes of data in flight now, of all front ends on the reactor: asked for and not received, or sent and not taken.
-        bytes_in_flight,
         /// Connections that were not established in time.
         handshake_timeouts,
         /// Connections whose host was silent for too long.

@@ -67,7 +67,7 @@ pub enum FrontError {
 /// A connection as it is now.
 #[derive(Debug, Clone)]
 pub struct ConnectionState<A> {
-    /// Its number, unique while the front end lives.
+    /// Its number, unique among all front ends on the same hubs.
     pub id: u64,
     /// Index of its reactor among the front end's.
     pub reactor: usize,
@@ -98,6 +98,8 @@ pub struct FrontStats {
     pub waiting: u32,
     /// By reactor.
     pub reactors: Vec<ConnectionCounts>,
+    /// Data in flight now, as [`Hubs::bytes_in_flight`].
+    pub bytes_in_flight: Vec<u64>,
 }
 
 struct ListenerEntry {
@@ -173,14 +175,14 @@ impl<S: Session> Front<S> {
         limits: Limits,
         own: Arc<<S::Protocol as Protocol>::Shared>,
     ) -> Result<Self, FrontError> {
-        let count = hubs.parts().count();
+        let count = hubs.reactors();
         if count == 0 {
             return Err(FrontError::NoReactor);
         }
         let stopped = |reactor| FrontError::Stopped { reactor };
         let now = hubs.parts().ask(0, |hub| hub.reactor.now());
         let started = now.await.ok_or(stopped(0))?;
-        let shared = Shared::new(limits, own, count, started);
+        let shared = Shared::new(limits, own, hubs, started);
         let parts = Parts::new(count);
         for reactor in 0..count {
             let (shared, parts) = (Arc::clone(&shared), Arc::clone(&parts));
@@ -436,6 +438,7 @@ impl<S: Session> Front<S> {
             half_open: newcomers.half_open,
             waiting: newcomers.waiting,
             reactors: self.shared.counters.iter().map(counts).collect(),
+            bytes_in_flight: self.hubs.bytes_in_flight(),
         }
     }
 

@@ -3,12 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use weir_block::{Router, Volume};
 use weir_reactor::{Instant, Reactor, Remote};
 
 use crate::account::{Account, Turns};
+use crate::counters::Counter;
 use crate::parts::{Inbox, Parts};
 use crate::volumes::VolumeQueue;
 
@@ -34,6 +36,8 @@ pub struct Hub {
     pub(crate) turns: Turns,
     /// Whose turn it is to take room in the account.
     pub(crate) account_turns: Turns,
+    /// Bytes of the account, for other threads to read.
+    in_flight: Arc<InFlight>,
     /// Bytes of input that connections keep outside of all pools.
     pub(crate) kept: Rc<Cell<usize>>,
     /// Queues of volumes, in the order in which they were first served, so that no reactor depends on memory addresses. A queue lives
@@ -50,13 +54,14 @@ pub struct Hub {
 }
 
 impl Hub {
-    fn new(reactor: &Reactor, limits: &HubLimits) -> Rc<Self> {
+    fn new(reactor: &Reactor, limits: &HubLimits, in_flight: Arc<InFlight>) -> Rc<Self> {
         Rc::new(Hub {
             reactor: reactor.clone(),
             router: Router::new(),
             account: Account::new(limits.bytes_in_flight),
             turns: Turns::default(),
             account_turns: Turns::default(),
+            in_flight,
             kept: Rc::default(),
             queues: RefCell::default(),
             depth: limits.volume_queue_depth,
@@ -104,6 +109,11 @@ impl Hub {
         self.account_turns.leave(owner);
     }
 
+    /// Publishes how much data is in flight.
+    pub(crate) fn count_in_flight(&self) {
+        self.in_flight.0.set(self.account.used());
+    }
+
     /// Counts that a connection's commands wait for memory, and tells of it: the first time, and then now and then.
     pub(crate) fn count_wait(&self, index: usize) {
         let waits = self.waits.get() + 1;
@@ -125,6 +135,11 @@ impl Hub {
         );
     }
 }
+
+/// Data in flight on one reactor, in bytes; on a cache line of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct InFlight(Counter);
 
 /// What each hub may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,11 +163,34 @@ impl Default for HubLimits {
 #[derive(Clone)]
 pub struct Hubs(Arc<Handles>);
 
-struct Handles(Arc<Parts<Hub>>);
+struct Handles {
+    parts: Arc<Parts<Hub>>,
+    /// By reactor.
+    in_flight: Vec<Arc<InFlight>>,
+    common: Arc<Common>,
+}
+
+/// Counts that all front ends on the hubs have together.
+#[derive(Debug)]
+pub(crate) struct Common {
+    /// Number of the next connection or listener.
+    pub(crate) next_id: AtomicU64,
+    /// Connections now.
+    pub(crate) connections: AtomicU32,
+}
+
+impl Default for Common {
+    fn default() -> Self {
+        Common {
+            next_id: AtomicU64::new(1),
+            connections: AtomicU32::new(0),
+        }
+    }
+}
 
 impl Drop for Handles {
     fn drop(&mut self) {
-        self.0.tell_every(|hub| hub.is_left.set(true));
+        self.parts.tell_every(|hub| hub.is_left.set(true));
     }
 }
 
@@ -163,18 +201,42 @@ impl Hubs {
     /// The index of a reactor that has stopped.
     pub fn new(reactors: &[Remote], limits: &HubLimits) -> Result<Self, usize> {
         let parts = Parts::new(reactors.len());
+        let mut in_flight = Vec::new();
         for (index, remote) in reactors.iter().enumerate() {
             let (inbox, limits) = (parts.inbox(index), limits.clone());
+            let counted = Arc::<InFlight>::default();
+            in_flight.push(Arc::clone(&counted));
             let started = remote.run(move |reactor| {
-                let hub = Hub::new(reactor, &limits);
+                let hub = Hub::new(reactor, &limits, counted);
                 reactor.spawn(hub.run(inbox)).detach();
             });
             started.map_err(|_| index)?;
         }
-        Ok(Hubs(Arc::new(Handles(parts))))
+        Ok(Hubs(Arc::new(Handles {
+            parts,
+            in_flight,
+            common: Arc::default(),
+        })))
+    }
+
+    /// Number of reactors.
+    #[must_use]
+    pub fn reactors(&self) -> usize {
+        self.parts().count()
+    }
+
+    /// Data in flight now on each reactor, of all front ends, in bytes: asked for and not received, or sent and not taken.
+    #[must_use]
+    pub fn bytes_in_flight(&self) -> Vec<u64> {
+        let used = |of: &Arc<InFlight>| of.0.get();
+        self.0.in_flight.iter().map(used).collect()
     }
 
     pub(crate) fn parts(&self) -> &Parts<Hub> {
-        &self.0.0
+        &self.0.parts
+    }
+
+    pub(crate) fn common(&self) -> Arc<Common> {
+        Arc::clone(&self.0.common)
     }
 }

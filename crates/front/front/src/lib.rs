@@ -42,7 +42,7 @@ pub use front::{ConnectionState, Front, FrontError, FrontStats};
 pub use groups::{GroupCounters, Groups};
 pub use hub::{Hub, HubLimits, Hubs};
 pub use latency::{Arrival, CommandKind, Course, Histogram, Latency, Run, Runs, Stage, StageTimes};
-pub use limits::Limits;
+pub use limits::{Limits, MemoryNeeds};
 pub use parts::Parts;
 pub use protocol::Protocol;
 pub use session::{End, ExportOf, Progress, Session, Wants};

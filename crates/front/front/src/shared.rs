@@ -1,12 +1,13 @@
 //! What all reactors share of a front end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use weir_reactor::Instant;
 
 use crate::arrivals::Admission;
 use crate::counters::ConnectionCounters;
+use crate::hub::{Common, Hubs};
 use crate::limits::Limits;
 use crate::protocol::Protocol;
 use crate::watches::Watches;
@@ -24,14 +25,14 @@ pub struct Shared<P: Protocol> {
     /// What happened to its connections, by reactor.
     pub counters: Vec<Arc<ConnectionCounters>>,
     pub(crate) admission: Admission,
-    next_id: AtomicU64,
+    common: Arc<Common>,
 }
 
 impl<P: Protocol> Shared<P> {
     pub(crate) fn new(
         limits: Limits,
         own: Arc<P::Shared>,
-        reactors: usize,
+        hubs: &Hubs,
         started: Instant,
     ) -> Arc<Self> {
         Arc::new(Shared {
@@ -40,15 +41,15 @@ impl<P: Protocol> Shared<P> {
             started,
             watches: Watches::default(),
             counters: std::iter::repeat_with(Arc::default)
-                .take(reactors)
+                .take(hubs.reactors())
                 .collect(),
-            admission: Admission::default(),
-            next_id: AtomicU64::new(1),
+            admission: Admission::new(hubs.common()),
+            common: hubs.common(),
         })
     }
 
-    /// A number that nothing of this front end had before.
+    /// A number that no connection or listener on the same hubs had before.
     pub(crate) fn next_id(&self) -> u64 {
-        self.next_id.fetch_add(1, Ordering::Relaxed)
+        self.common.next_id.fetch_add(1, Ordering::Relaxed)
     }
 }

@@ -349,7 +349,7 @@ impl Control {
         let end = Instant::now() + REVOKED_TIME_MAX;
         loop {
             let mut revoked = self.engine.revoked().await?;
-            revoked.retain(|one| change.takes_from(before, &one.host, &one.subsystem, one.nsid));
+            revoked.retain(|one| change.takes_from(before, &one.host, &one.export));
             if revoked.is_empty() {
                 return Ok(());
             }

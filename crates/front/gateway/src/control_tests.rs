@@ -8,8 +8,8 @@ use super::*;
 use crate::engine::fake::FakeEngine;
 use crate::name::HostName;
 use crate::state::{
-    Host, HostSpec, ListenerSpec, NamespacePatch, NamespaceSpec, NvmeChange, SubsystemPatch,
-    SubsystemSpec, Visibility,
+    ExportName, Host, HostSpec, InitiatorName, ListenerSpec, NamespacePatch, NamespaceSpec,
+    NvmeChange, SubsystemPatch, SubsystemSpec, Visibility,
 };
 use crate::store::FileStore;
 
@@ -834,11 +834,17 @@ fn a_file_keeps_what_was_acknowledged() {
     });
 }
 
-fn under_way(host: &str, subsystem: &str, nsid: u32) -> RevokedReport {
-    RevokedReport {
-        host: nqn(host),
+fn namespace(subsystem: &str, nsid: u32) -> ExportName {
+    ExportName::Namespace {
         subsystem: nqn(subsystem),
         nsid,
+    }
+}
+
+fn under_way(host: &str, subsystem: &str, nsid: u32) -> RevokedReport {
+    RevokedReport {
+        host: InitiatorName::Nqn(nqn(host)),
+        export: namespace(subsystem, nsid),
         requests: 3,
     }
 }
@@ -907,7 +913,8 @@ fn changes_know_what_they_take_away() {
     let takes_of = |change: &Change, own: &str| {
         let cases = [(own, "s", 1), ("g", "s", 1), (own, "t", 1), (own, "s", 2)];
         cases.map(|(host, subsystem, nsid)| {
-            change.takes_from(&before, &nqn(host), &nqn(subsystem), nsid)
+            let host = InitiatorName::Nqn(nqn(host));
+            change.takes_from(&before, &host, &namespace(subsystem, nsid))
         })
     };
     let set_subsystem = |allow_any_host| {

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_block::size::Size;
-use weir_nvme_target::{MemoryNeeds, TargetConfig};
+use weir_front::MemoryNeeds;
 use weir_reactor::linux::ReceiveBuffers;
 use weir_reactor::linux::limits::{SocketMemory, machine_memory, memory_limit, socket_memory};
 
@@ -228,19 +228,19 @@ struct Draft<'a> {
 }
 
 impl Plan {
-    /// Plans for a machine. `target` is what the target is configured like, but for the number of connections.
+    /// Plans for a machine. `needs` is what the front ends keep.
     ///
     /// # Errors
     /// What is configured does not fit; the error has the numbers and the way out.
     pub fn new(
         config: &Config,
-        target: &TargetConfig,
+        needs: MemoryNeeds,
         machine: &Machine,
     ) -> Result<Self, LimitsError> {
         let draft = |buffers: u64, with_lent: bool| Draft {
             config,
             machine,
-            needs: target.memory_needs(),
+            needs,
             reactors: u64::from(config.reactors.min(machine.processors.max(1))),
             buffers,
             with_lent,
@@ -285,27 +285,8 @@ impl Plan {
     ///
     /// # Errors
     /// As [`Plan::new`].
-    pub fn here(config: &Config) -> Result<Self, LimitsError> {
-        let target = target_config(config);
-        Self::new(config, &target, &Machine::here())
-    }
-}
-
-/// What the target is configured like, but for the numbers of connections and the bytes of all of them, which are planned.
-pub(crate) fn target_config(config: &Config) -> TargetConfig {
-    let (limits, transport) = (&config.limits, &config.transport);
-    TargetConfig {
-        max_half_open_per_address: limits.half_open_per_address,
-        controllers_max: limits.controllers,
-        bytes_in_flight_per_connection: limits.bytes_in_flight_per_connection,
-        handshake_timeout: limits.handshake_timeout,
-        progress_timeout: limits.progress_timeout,
-        queue_depth: limits.queue_depth,
-        io_queues_max: limits.io_queues,
-        controllers_per_host_max: limits.controllers_per_host,
-        in_capsule_bytes: transport.in_capsule_size,
-        mdts_bytes: transport.data_transfer_size_max,
-        ..TargetConfig::default()
+    pub fn here(config: &Config, needs: MemoryNeeds) -> Result<Self, LimitsError> {
+        Self::new(config, needs, &Machine::here())
     }
 }
 
@@ -484,8 +465,8 @@ impl Draft<'_> {
             ),
             part(
                 "controllers",
-                controllers * needs.controller_bytes,
-                format!("{controllers} x {}", Size(needs.controller_bytes)),
+                controllers * needs.session_bytes,
+                format!("{controllers} x {}", Size(needs.session_bytes)),
             ),
             part(
                 "data_in_flight",
@@ -591,6 +572,7 @@ pub fn open_files_warning(connections: u32, allowed: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::reactors::memory_needs;
 
     const GIB: u64 = 1 << 30;
     const MIB: u64 = 1 << 20;
@@ -608,8 +590,8 @@ mod tests {
     }
 
     fn plan(config: &Config, processors: u32, memory: u64) -> Result<Plan, LimitsError> {
-        let target = target_config(config);
-        Plan::new(config, &target, &machine(processors, memory))
+        let needs = memory_needs(config);
+        Plan::new(config, needs, &machine(processors, memory))
     }
 
     #[test]
@@ -645,8 +627,8 @@ mod tests {
                 for all_bytes in [memory / 11, 6 * GIB] {
                     let mut machine = machine(processors, memory);
                     machine.sockets.all_bytes = all_bytes;
-                    let target = target_config(&config);
-                    let made = Plan::new(&config, &target, &machine);
+                    let needs = memory_needs(&config);
+                    let made = Plan::new(&config, needs, &machine);
                     if memory < 512 * MIB && processors > 1 {
                         continue;
                     }
@@ -682,7 +664,7 @@ mod tests {
             settings.push(config);
         }
         for config in settings {
-            let target = target_config(&config);
+            let needs = memory_needs(&config);
             for group in [false, true] {
                 let mut before = (0, 0);
                 for step in 8..=20 * 32 {
@@ -692,7 +674,7 @@ mod tests {
                     if group {
                         machine.sockets.all_bytes = 6 * GIB;
                     }
-                    let Ok(made) = Plan::new(&config, &target, &machine) else {
+                    let Ok(made) = Plan::new(&config, needs, &machine) else {
                         assert_eq!(before.1, 0, "{memory} is refused and {} is not", before.0);
                         continue;
                     };
@@ -809,8 +791,8 @@ mod tests {
         let config = Config::default();
         let mut group = machine(1, 512 * MIB);
         group.sockets.all_bytes = 6 * GIB;
-        let target = target_config(&config);
-        let plan = Plan::new(&config, &target, &group).unwrap();
+        let needs = memory_needs(&config);
+        let plan = Plan::new(&config, needs, &group).unwrap();
         let given = u64::from(plan.socket_buffer.expect("they are given a size"));
         let sockets = plan
             .budget

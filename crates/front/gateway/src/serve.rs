@@ -12,6 +12,7 @@ use crate::api::socket::{ControlSocket, SocketError};
 use crate::api::{self, About};
 use crate::config::{Config, Environment};
 use crate::control::{Control, ControlError};
+use crate::engine::reactors::memory_needs;
 use crate::engine::{Engine, EngineError, EngineFuture, EngineStart, Started};
 use crate::inherited::{Inherited, InheritedError};
 use crate::limits::{self, LimitsError, Plan};
@@ -78,7 +79,7 @@ pub fn serve(
     let filter = std::env::var(log::VARIABLE).ok();
     let rate_limit = log::begin(&config.log, filter.as_deref())?;
     let files = raise_descriptor_limit().map_err(system("raise the limit on open files"))?;
-    let plan = Plan::here(config)?;
+    let plan = Plan::here(config, memory_needs(config))?;
     if let Some(warning) = limits::open_files_warning(plan.connections, files.now) {
         tracing::warn!("{warning}");
     }

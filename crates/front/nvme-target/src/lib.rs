@@ -17,7 +17,6 @@ mod target;
 pub use config::{
     ADMIN_IN_CAPSULE_BYTES, ConfigError, IN_CAPSULE_BYTES_MAX, TRANSFER_BYTES_MAX, TargetConfig,
 };
-pub use memory::MemoryNeeds;
 pub use session::QueueInfo;
 pub use target::{
     Association, ConnectionInfo, ControllerInfo, ListenerConfig, Revoked, Target, TargetError,

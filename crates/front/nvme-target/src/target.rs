@@ -159,6 +159,8 @@ pub struct TargetStats {
     pub controllers: u32,
     /// By reactor.
     pub reactors: Vec<ConnectionCounts>,
+    /// Data in flight now, by reactor, as [`Hubs::bytes_in_flight`].
+    pub bytes_in_flight: Vec<u64>,
     /// By subsystem, those included that were removed.
     pub subsystems: Vec<(Nqn, IoTotals)>,
 }
@@ -170,22 +172,31 @@ pub struct Target {
 }
 
 impl Target {
-    /// A target that serves nothing yet and listens nowhere.
+    /// A target on hubs of its own, as [`Target::on`].
+    ///
+    /// # Errors
+    /// As [`Target::on`].
+    pub async fn new(reactors: Vec<Remote>, config: TargetConfig) -> Result<Self, TargetError> {
+        let hubs = Hubs::new(&reactors, &config.hub_limits());
+        let hubs = hubs.map_err(|reactor| FrontError::Stopped { reactor })?;
+        Self::on(&hubs, config).await
+    }
+
+    /// A target that serves nothing yet and listens nowhere. Other front ends may be on the same hubs. Their limits hold in place
+    /// of the configuration's `bytes_in_flight` and `volume_queue_depth`.
     ///
     /// # Errors
     /// [`TargetError::Config`], [`FrontError::NoReactor`], or [`FrontError::Stopped`].
-    pub async fn new(reactors: Vec<Remote>, config: TargetConfig) -> Result<Self, TargetError> {
+    pub async fn on(hubs: &Hubs, config: TargetConfig) -> Result<Self, TargetError> {
         config.check()?;
-        let hubs = Hubs::new(&reactors, &config.hub_limits());
-        let hubs = hubs.map_err(|reactor| FrontError::Stopped { reactor })?;
         let limits = config.limits();
         let own = TargetShared {
             core: config.core(),
             config,
-            registry: Arc::new(Registry::new(reactors.len())),
+            registry: Arc::new(Registry::new(hubs.reactors())),
             subsystems: Groups::default(),
         };
-        let front = Front::new(&hubs, limits, Arc::new(own)).await?;
+        let front = Front::new(hubs, limits, Arc::new(own)).await?;
         Ok(Target { front })
     }
 
@@ -338,6 +349,7 @@ impl Target {
             waiting: stats.waiting,
             controllers: self.own().registry.controllers().len() as u32,
             reactors: stats.reactors,
+            bytes_in_flight: stats.bytes_in_flight,
             subsystems: self.own().subsystems.totals(),
         }
     }

@@ -11,6 +11,7 @@ use weir_gateway::api::{self, About};
 use weir_gateway::control::Control;
 use weir_gateway::engine::fake::FakeEngine;
 use weir_gateway::engine::{CommandKind, ConnectionReport, Latency, QueueReport, SocketReport};
+use weir_gateway::state::ExportName;
 use weir_gateway::store::FileStore;
 
 const SUBSYSTEM: &str = "nqn.2026-01.com.example:s";
@@ -569,10 +570,11 @@ fn latencies_are_tables() {
     let mut latency = Latency::default();
     latency.add(CommandKind::Read, [0, 640, 81_920, 2_000], 7);
     latency.add(CommandKind::Other, [0, 0, 12_000_000, 0], 1);
-    let nqn = SUBSYSTEM.parse().unwrap();
-    gateway
-        .engine
-        .set_namespace_latency(&nqn, 1, latency.clone());
+    let export = ExportName::Namespace {
+        subsystem: SUBSYSTEM.parse().unwrap(),
+        nsid: 1,
+    };
+    gateway.engine.set_export_latency(export, latency.clone());
     gateway.engine.set_connection_latency(7, latency);
     gateway.engine.set_connection_latency(8, Latency::default());
     let words = |text: &str| -> Vec<Vec<String>> {

@@ -222,8 +222,7 @@ async fn eventually(world: &World, what: &str, mut holds: impl AsyncFnMut() -> b
 /// Nothing is in flight any more, and nobody is connected.
 async fn all_gone(world: &World, front: &Front<LinesSession>) {
     eventually(world, "the end", async || front.stats().connections == 0).await;
-    let held = |counts: &weir_front::ConnectionCounts| counts.bytes_in_flight;
-    let all = || front.stats().reactors.iter().map(held).sum::<u64>();
+    let all = || front.stats().bytes_in_flight.iter().sum::<u64>();
     eventually(world, "an empty account", async || all() == 0).await;
     assert_eq!(front.stats().half_open, 0);
     assert!(front.revoked().await.is_empty());
@@ -428,6 +427,49 @@ fn front_ends_on_one_reactor_share_its_memory_and_its_volumes() {
         assert_eq!(other.block().await, [1; BLOCK]);
         drop((one, other));
         all_gone(&world, first).await;
+        all_gone(&world, second).await;
+    });
+}
+
+#[test]
+fn front_ends_on_one_reactor_share_the_limit_of_connections_and_their_numbers() {
+    everywhere(async |world: World| {
+        let hubs = Hubs::new(&world.remotes, &HubLimits::default()).expect("reactors run");
+        let limits = Limits {
+            max_connections: 2,
+            ..Limits::default()
+        };
+        let volume: Arc<dyn Volume> = memory();
+        let mut served = Vec::new();
+        for _ in 0..2 {
+            let exports = vec![exported(1, &volume, &["one"])];
+            served.push(serve_on(&world, &hubs, limits.clone(), 1 << 20, exports).await);
+        }
+        let [(first, first_at), (second, second_at)] = &served[..] else {
+            unreachable!("there are two");
+        };
+        let one = Host::on(&world, *first_at, "one", 0).await;
+        let other = Host::on(&world, *second_at, "one", 0).await;
+        let (first_id, second_id) = (
+            first.connections().await[0].id,
+            second.connections().await[0].id,
+        );
+        assert_ne!(first_id, second_id);
+        for (front, at) in &served {
+            let mut third = Host::connect(&world, *at).await;
+            assert_eq!(third.line().await, None, "there are two");
+            let full: u64 = front
+                .stats()
+                .reactors
+                .iter()
+                .map(|of| of.over_connections)
+                .sum();
+            assert_eq!(full, 1);
+        }
+        drop(one);
+        all_gone(&world, first).await;
+        let again = Host::on(&world, *second_at, "one", 0).await;
+        drop((other, again));
         all_gone(&world, second).await;
     });
 }

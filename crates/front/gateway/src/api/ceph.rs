@@ -6,14 +6,15 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use weir_nvme_target::{CommandKind, Latency, Stage};
+use weir_front::{CommandKind, Latency, Stage};
 use weir_rbd::{ClientReport, LibrbdTimes, RbdHost, Reason, Taken, VolumeReport};
 use weir_volume::VolumeUrl;
 
 use super::{ApiError, Context};
 use crate::kinds::images_below;
 use crate::metrics::{Family, Kind};
-use crate::name::{Nqn, VolumeName};
+use crate::name::VolumeName;
+use crate::state::ExportName;
 
 /// A client of a Ceph cluster, which images share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -243,15 +244,17 @@ async fn images(context: &Context, ceph: &RbdHost) -> Result<Vec<Image>, ApiErro
         return Ok(Vec::new());
     }
     let engine = context.control.engine();
-    let latencies = engine.namespace_latencies(None).await?;
+    let latencies = engine.export_latencies(None).await?;
     let state = context.control.state();
     let names = names(&used);
     let image = |(used, name): (Used, String)| {
         let own: BTreeMap<_, _> = state
-            .users_of(&used.volume)
-            .map(|(nqn, nsid)| (nqn.clone(), nsid.get()))
-            .filter(|_| !used.part)
-            .filter_map(|namespace| latencies.get(&namespace).map(|own| (namespace, own)))
+            .exports()
+            .filter(|export| !used.part && *export.volume == used.volume)
+            .filter_map(|export| {
+                let own = latencies.get(&export.name)?;
+                Some((export.name, own))
+            })
             .collect();
         let mut latency = Latency::default();
         own.values().for_each(|own| latency.merge(own));
@@ -260,9 +263,9 @@ async fn images(context: &Context, ceph: &RbdHost) -> Result<Vec<Image>, ApiErro
             if used.part {
                 return 0;
             }
-            let commands = |(namespace, own): (&Namespace, &&Latency)| {
+            let commands = |(export, own): (&ExportName, &&Latency)| {
                 let commands = own.kind(kind).map_or(0, |times| times.count());
-                (namespace.clone(), commands)
+                (export.clone(), commands)
             };
             let commands = own.iter().map(commands).collect();
             context
@@ -338,24 +341,21 @@ fn split(latency: &Latency, kind: CommandKind, librbd_ns: u64) -> Option<TimeSpl
     })
 }
 
-/// A namespace: its subsystem and its number there.
-type Namespace = (Nqn, u32);
-
 /// What was said of images before.
 ///
-/// librbd's times are those of a volume since it was opened, and commands' those of the namespaces that there are. The time in the gateway
-/// itself is their difference: so it must be known what librbd took for namespaces that are gone. And as librbd's part is counted a moment
+/// librbd's times are those of a volume since it was opened, and commands' those of the exports that there are. The time in the gateway
+/// itself is their difference: so it must be known what librbd took for exports that are gone. And as librbd's part is counted a moment
 /// before the rest, the difference may fall a little; a counter must not, or its reader takes it for one that began anew.
 #[derive(Default)]
 pub(super) struct Told(Mutex<BTreeMap<(VolumeName, CommandKind), ToldLast>>);
 
 #[derive(Default)]
 struct ToldLast {
-    /// Of each namespace.
-    commands: BTreeMap<Namespace, u64>,
+    /// Of each export.
+    commands: BTreeMap<ExportName, u64>,
     /// What librbd had taken in all.
     librbd_ns: u64,
-    /// What of it was for namespaces that are gone.
+    /// What of it was for exports that are gone.
     gone_ns: u64,
     /// What the metrics page said: of how many commands, and how long.
     page: (u64, u64),
@@ -372,13 +372,13 @@ impl Told {
         of(told.entry((volume.clone(), kind)).or_default())
     }
 
-    /// What librbd took for the namespaces that there are, of all that it took. A namespace that is gone, or began anew with fewer
+    /// What librbd took for the exports that there are, of all that it took. An export that is gone, or began anew with fewer
     /// commands than it had, takes with it as large a part as it had of the commands.
     fn librbd_ns(
         &self,
         volume: &VolumeName,
         kind: CommandKind,
-        commands: BTreeMap<Namespace, u64>,
+        commands: BTreeMap<ExportName, u64>,
         librbd_ns: u64,
     ) -> u64 {
         self.with(volume, kind, |last| {
@@ -387,8 +387,8 @@ impl Told {
                 (last.librbd_ns, last.gone_ns) = (0, 0);
             }
             let before: u64 = last.commands.values().sum();
-            let is_gone = |(namespace, had): &(&Namespace, &u64)| {
-                commands.get(*namespace).is_none_or(|has| has < *had)
+            let is_gone = |(export, had): &(&ExportName, &u64)| {
+                commands.get(*export).is_none_or(|has| has < *had)
             };
             let gone: u64 = last
                 .commands
@@ -406,7 +406,7 @@ impl Told {
         })
     }
 
-    /// What the metrics page tells of a time. With fewer commands than before, those of a namespace that is gone are missing: it does begin
+    /// What the metrics page tells of a time. With fewer commands than before, those of an export that is gone are missing: it does begin
     /// anew.
     fn never_less(
         &self,
@@ -691,9 +691,12 @@ mod tests {
     #[test]
     fn what_librbd_took_for_namespaces_that_are_gone_is_not_taken_from_the_others() {
         let (told, volume) = (Told::default(), "v".parse().expect("a name"));
-        let nqn: Nqn = "nqn.2026-01.com.example:a".parse().expect("a name");
+        let nqn: crate::name::Nqn = "nqn.2026-01.com.example:a".parse().expect("a name");
         let look = |namespaces: &[(u32, u64)], librbd_ns| {
-            let of = |&(nsid, commands): &(u32, u64)| ((nqn.clone(), nsid), commands);
+            let of = |&(nsid, commands): &(u32, u64)| {
+                let subsystem = nqn.clone();
+                (ExportName::Namespace { subsystem, nsid }, commands)
+            };
             let commands = namespaces.iter().map(of).collect();
             told.librbd_ns(&volume, CommandKind::Read, commands, librbd_ns)
         };

@@ -8,12 +8,13 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use weir_nvme_target::{CommandKind, Histogram, Latency, Stage, StageTimes};
+use weir_front::{CommandKind, Histogram, Latency, Stage, StageTimes};
 
 use super::input::{Names, Options};
 use super::{ApiError, Refusals, Shared};
 use crate::engine::{EngineError, Reply};
 use crate::name::Nqn;
+use crate::state::ExportName;
 
 /// Longest interval that can be looked at, in seconds.
 pub const INTERVAL_SECONDS_MAX: u32 = 60;
@@ -155,7 +156,7 @@ async fn over<'a, K: Ord>(
     Ok(all)
 }
 
-fn of_namespace((subsystem, nsid): (Nqn, u32), latency: &Latency) -> NamespaceLatency {
+fn of_namespace(subsystem: Nqn, nsid: u32, latency: &Latency) -> NamespaceLatency {
     NamespaceLatency {
         subsystem,
         nsid,
@@ -179,9 +180,12 @@ pub(super) async fn namespaces(
     Options(interval): Options<Over>,
 ) -> Result<Json<Vec<NamespaceLatency>>, ApiError> {
     let engine = context.control.engine();
-    let all = over(interval, || engine.namespace_latencies(None)).await?;
-    let view = |(key, latency): (_, Latency)| of_namespace(key, &latency);
-    Ok(Json(all.into_iter().map(view).collect()))
+    let all = over(interval, || engine.export_latencies(None)).await?;
+    let view = |(export, latency): (ExportName, Latency)| {
+        let (nqn, nsid) = export.namespace()?;
+        Some(of_namespace(nqn, nsid, &latency))
+    };
+    Ok(Json(all.into_iter().filter_map(view).collect()))
 }
 
 /// Lists where the time of connections' commands went.
@@ -210,11 +214,15 @@ pub(super) async fn namespace(
 ) -> Result<Json<NamespaceLatency>, ApiError> {
     let control = &context.control;
     control.state().namespace(&nqn, nsid)?;
-    let key = (nqn, nsid);
-    let ask = || control.engine().namespace_latencies(Some(key.clone()));
+    let export = ExportName::Namespace {
+        subsystem: nqn.clone(),
+        nsid,
+    };
+    let ask = || control.engine().export_latencies(Some(export.clone()));
     // It is not among what is served while its volume is not open.
-    let latency = over(interval, ask).await?.remove(&key).unwrap_or_default();
-    Ok(Json(of_namespace(key, &latency)))
+    let latency = over(interval, ask).await?.remove(&export);
+    let latency = latency.unwrap_or_default();
+    Ok(Json(of_namespace(nqn, nsid, &latency)))
 }
 
 /// Shows where the time of a connection's commands went.

@@ -14,7 +14,7 @@ use crate::engine::{ConnectionReport, EngineError, ReactorReport, RevokedReport,
 use crate::limits;
 use crate::metrics::{self, Family, Kind};
 use crate::name::Nqn;
-use crate::state::{Namespace, QosLimit, State};
+use crate::state::{ExportName, Namespace, QosLimit, State};
 
 /// Lists the connections.
 #[utoipa::path(get, path = "/v1/connections", tag = "running",
@@ -99,12 +99,19 @@ fn limited(state: &State) -> impl Iterator<Item = (&Nqn, NonZeroU32, &Namespace)
         .filter(|(_, _, namespace)| !namespace.qos.is_empty())
 }
 
+fn export(nqn: &Nqn, nsid: NonZeroU32) -> ExportName {
+    ExportName::Namespace {
+        subsystem: nqn.clone(),
+        nsid: nsid.get(),
+    }
+}
+
 /// What waited for the limits of all namespaces that have some.
 fn throttled(context: &Context) -> ThrottledReport {
     let (state, engine) = (context.control.state(), context.control.engine());
     let mut sum = ThrottledReport::default();
     for (nqn, nsid, _) in limited(&state) {
-        let throttled = engine.throttled(nqn, nsid.get()).unwrap_or_default();
+        let throttled = engine.throttled(&export(nqn, nsid)).unwrap_or_default();
         sum.requests += throttled.requests;
         sum.waited_ns += throttled.waited_ns;
         sum.waiting += throttled.waiting;
@@ -151,7 +158,7 @@ fn limit_families(context: &Context) -> Vec<Family> {
             limits.add(with(), limit);
             bursts.add(with(), burst);
         }
-        let throttled = engine.throttled(nqn, nsid.get()).unwrap_or_default();
+        let throttled = engine.throttled(&export(nqn, nsid)).unwrap_or_default();
         requests.add(labels, throttled.requests);
         seconds.add(labels, throttled.waited_ns as f64 / 1e9);
         waiting.add(labels, throttled.waiting);

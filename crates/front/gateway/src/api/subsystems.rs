@@ -8,9 +8,9 @@ use axum::response::IntoResponse;
 use super::input::{Body, Force, Names, Options};
 use super::views::{NamespaceView, SubsystemView};
 use super::{ApiError, Context, Refusals, Shared, added};
-use crate::name::Nqn;
+use crate::name::{HostName, Nqn};
 use crate::state::{
-    Change, NamespacePatch, NamespaceSpec, NvmeChange, SubsystemPatch, SubsystemSpec,
+    Change, NamespacePatch, NamespaceSpec, NvmeChange, SubsystemPatch, SubsystemSpec, Visibility,
 };
 
 fn view(context: &Context, nqn: &Nqn) -> Result<SubsystemView, ApiError> {
@@ -32,6 +32,22 @@ fn namespace_view(context: &Context, nqn: &Nqn, nsid: u32) -> Result<NamespaceVi
         nsid,
         namespace,
     ))
+}
+
+/// Refuses names that no host can have here: the API knows hosts by their NQNs.
+fn check_visible_to(context: &Context, visible_to: Option<&Visibility>) -> Result<(), ApiError> {
+    let Some(Visibility::Hosts(hosts)) = visible_to else {
+        return Ok(());
+    };
+    let state = context.control.state();
+    let is_new = |name: &&HostName| !state.hosts.contains_key(*name);
+    for name in hosts.iter().filter(is_new) {
+        name.to_string().parse::<Nqn>().map_err(|error| {
+            let message = format!("visible_to: {error}");
+            ApiError::new(StatusCode::BAD_REQUEST, "invalid", message)
+        })?;
+    }
+    Ok(())
 }
 
 /// Lists the subsystems.
@@ -171,6 +187,7 @@ pub(super) async fn add_any_namespace(
     Names(nqn): Names<Nqn>,
     Body(spec): Body<NamespaceSpec>,
 ) -> Result<impl IntoResponse, ApiError> {
+    check_visible_to(&context, spec.visible_to.as_ref())?;
     let change = Change::Nvme(NvmeChange::AddNamespace {
         nqn: nqn.clone(),
         nsid: None,
@@ -206,6 +223,7 @@ pub(super) async fn add_namespace(
     Names((nqn, nsid)): Names<(Nqn, u32)>,
     Body(spec): Body<NamespaceSpec>,
 ) -> Result<impl IntoResponse, ApiError> {
+    check_visible_to(&context, spec.visible_to.as_ref())?;
     let change = Change::Nvme(NvmeChange::AddNamespace {
         nqn: nqn.clone(),
         nsid: Some(nsid),
@@ -228,6 +246,7 @@ pub(super) async fn set_namespace(
     Names((nqn, nsid)): Names<(Nqn, u32)>,
     Body(patch): Body<NamespacePatch>,
 ) -> Result<Json<NamespaceView>, ApiError> {
+    check_visible_to(&context, patch.visible_to.as_ref())?;
     context
         .control
         .change(Change::Nvme(NvmeChange::SetNamespace {

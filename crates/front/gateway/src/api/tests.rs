@@ -12,6 +12,7 @@ use super::socket::ControlSocket;
 use super::*;
 use crate::engine::fake::FakeEngine;
 use crate::engine::{CommandKind, ConnectionReport, Latency, QueueReport, RevokedReport};
+use crate::state::{ExportName, InitiatorName};
 use crate::store::FileStore;
 use weir_testing::exposition::assert_scrapes;
 
@@ -239,6 +240,14 @@ fn subsystems_hosts_and_visibility() {
             (&json!("all"), &json!(true))
         );
         assert_eq!(set["uuid"], added["uuid"]);
+        let nameless = json!({"visible_to": {"hosts": ["not-an-nqn"]}});
+        let answer = api.patch(&namespace, nameless).await;
+        answer.refused(400, "invalid", "visible_to");
+        let nameless = json!({"volume": "a", "visible_to": {"hosts": ["not-an-nqn"]}});
+        let answer = api.put(&namespace, nameless.clone()).await;
+        answer.refused(400, "invalid", "visible_to");
+        let answer = api.post(&format!("{SUBSYSTEM}/namespaces"), nameless).await;
+        answer.refused(400, "invalid", "not-an-nqn");
         api.delete(&host)
             .await
             .refused(409, "in_use", "subsystem nqn.2026-01");
@@ -295,7 +304,8 @@ fn limits_of_a_namespace_are_set_one_by_one() {
             waited_ns: 5_000_000,
             waiting: 1,
         };
-        engine.set_throttled(&nqn, 1, waited);
+        let subsystem = nqn;
+        engine.set_throttled(ExportName::Namespace { subsystem, nsid: 1 }, waited);
         let status = api.get("/v1/status").await.expect(200);
         assert_eq!(
             (
@@ -675,7 +685,11 @@ fn latencies_of_namespaces_and_connections() {
         let path = format!("{path}/latency");
         let nothing = json!({"subsystem": nqn, "nsid": 1, "commands": []});
         assert_eq!(api.get(&path).await.expect(200), nothing);
-        engine.set_namespace_latency(&nqn, 1, reads([0, 1_000, 64_000, 3_000], 10));
+        let export = ExportName::Namespace {
+            subsystem: nqn.clone(),
+            nsid: 1,
+        };
+        engine.set_export_latency(export, reads([0, 1_000, 64_000, 3_000], 10));
         engine.set_connection_latency(7, Latency::default());
         let shown = api.get(&path).await.expect(200);
         let of = &shown["commands"][0];
@@ -819,9 +833,11 @@ fn what_was_taken_away_and_has_not_ended_is_told_and_shown() {
             .await
             .expect(201);
         engine.set_revoked(vec![RevokedReport {
-            host: HOST.parse().unwrap(),
-            subsystem: "nqn.2026-01.com.example:s".parse().unwrap(),
-            nsid: 1,
+            host: InitiatorName::Nqn(HOST.parse().unwrap()),
+            export: ExportName::Namespace {
+                subsystem: "nqn.2026-01.com.example:s".parse().unwrap(),
+                nsid: 1,
+            },
             requests: 7,
         }]);
         let read_only = json!({"read_only": true});

@@ -12,8 +12,8 @@ use crate::engine::{Engine, ThrottledReport, VolumeReport};
 use crate::limits::Budget;
 use crate::name::{Eui64, HostName, ListenerAddress, Model, Nguid, Nqn, Serial, VolumeName};
 use crate::state::{
-    ControllerIds, Host, ListenerKind, Namespace, Portal, Protocol, Qos, SocketOptions, State,
-    Subsystem, Visibility, Volume,
+    ControllerIds, ExportName, Host, ListenerKind, Namespace, Portal, Protocol, Qos, SocketOptions,
+    State, Subsystem, Visibility, Volume,
 };
 
 /// Whether a volume can be used.
@@ -157,6 +157,10 @@ pub struct NamespaceView {
 impl NamespaceView {
     pub(super) fn new(engine: &dyn Engine, nqn: &Nqn, nsid: u32, namespace: &Namespace) -> Self {
         let report = engine.volume(&namespace.volume);
+        let export = ExportName::Namespace {
+            subsystem: nqn.clone(),
+            nsid,
+        };
         Self {
             subsystem: nqn.clone(),
             nsid,
@@ -168,7 +172,7 @@ impl NamespaceView {
             ana_group: namespace.ana_group,
             visible_to: namespace.visible_to.clone(),
             qos: namespace.qos,
-            throttled: engine.throttled(nqn, nsid),
+            throttled: engine.throttled(&export),
             online: report.as_ref().is_some_and(|report| !report.lost),
             size_bytes: report.map(|report| report.size_bytes),
         }

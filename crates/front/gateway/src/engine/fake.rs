@@ -12,8 +12,8 @@ use super::{
     RevokedReport, ThrottledReport, VolumeReport,
 };
 use crate::metrics::{Family, Kind};
-use crate::name::{ListenerAddress, Nqn, VolumeName};
-use crate::state::{Portal, State};
+use crate::name::{ListenerAddress, VolumeName};
+use crate::state::{ExportName, Portal, State};
 
 /// An engine without a data path.
 #[derive(Default)]
@@ -28,9 +28,9 @@ struct Books {
     volumes: BTreeMap<VolumeName, VolumeReport>,
     listeners: BTreeSet<ListenerAddress>,
     connections: Vec<ConnectionReport>,
-    namespace_latencies: BTreeMap<(Nqn, u32), Latency>,
+    export_latencies: BTreeMap<ExportName, Latency>,
     connection_latencies: BTreeMap<u64, Latency>,
-    throttled: BTreeMap<(Nqn, u32), ThrottledReport>,
+    throttled: BTreeMap<ExportName, ThrottledReport>,
     revoked: Vec<RevokedReport>,
     applied: Option<Arc<State>>,
     failing_urls: BTreeSet<String>,
@@ -135,10 +135,9 @@ impl FakeEngine {
         self.books().connections.push(connection);
     }
 
-    /// Pretends that this is where the time of a namespace's commands went.
-    pub fn set_namespace_latency(&self, nqn: &Nqn, nsid: u32, latency: Latency) {
-        let key = (nqn.clone(), nsid);
-        self.books().namespace_latencies.insert(key, latency);
+    /// Pretends that this is where the time of an export's commands went.
+    pub fn set_export_latency(&self, export: ExportName, latency: Latency) {
+        self.books().export_latencies.insert(export, latency);
     }
 
     /// Pretends that this is where the time of a connection's commands went.
@@ -146,10 +145,9 @@ impl FakeEngine {
         self.books().connection_latencies.insert(id, latency);
     }
 
-    /// Pretends that this much waited for a namespace's limits.
-    pub fn set_throttled(&self, nqn: &Nqn, nsid: u32, throttled: ThrottledReport) {
-        let key = (nqn.clone(), nsid);
-        self.books().throttled.insert(key, throttled);
+    /// Pretends that this much waited for an export's limits.
+    pub fn set_throttled(&self, export: ExportName, throttled: ThrottledReport) {
+        self.books().throttled.insert(export, throttled);
     }
 
     /// The state that was applied last.
@@ -284,7 +282,7 @@ impl Engine for FakeEngine {
         let used = books
             .applied
             .as_ref()
-            .is_some_and(|state| state.users_of(name).next().is_some());
+            .is_some_and(|state| state.exports().any(|export| export.volume == name));
         assert!(!used, "volume {name} is closed while it is served");
         books.volumes.remove(name);
         ready(Ok(()))
@@ -408,17 +406,17 @@ impl Engine for FakeEngine {
         ready(Ok(vec![report(0), report(1)]))
     }
 
-    fn namespace_latencies(
+    fn export_latencies(
         &self,
-        only: Option<(Nqn, u32)>,
-    ) -> Reply<'_, BTreeMap<(Nqn, u32), Latency>> {
-        let mut all = self.books().namespace_latencies.clone();
+        only: Option<ExportName>,
+    ) -> Reply<'_, BTreeMap<ExportName, Latency>> {
+        let mut all = self.books().export_latencies.clone();
         all.retain(|key, _| only.as_ref().is_none_or(|only| only == key));
         ready(Ok(all))
     }
 
-    fn throttled(&self, nqn: &Nqn, nsid: u32) -> Option<ThrottledReport> {
-        self.books().throttled.get(&(nqn.clone(), nsid)).copied()
+    fn throttled(&self, export: &ExportName) -> Option<ThrottledReport> {
+        self.books().throttled.get(export).copied()
     }
 
     fn connection_latencies(&self, only: Option<u64>) -> Reply<'_, BTreeMap<u64, Latency>> {

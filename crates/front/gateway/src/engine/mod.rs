@@ -15,14 +15,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-pub use weir_nvme_target::{CommandKind, Latency};
+pub use weir_front::{CommandKind, Latency};
 use weir_rbd::RbdHost;
 
 use crate::config::Config;
 use crate::limits::Plan;
 use crate::metrics::Family;
 use crate::name::{ListenerAddress, Nqn, VolumeName};
-use crate::state::{Portal, State};
+use crate::state::{ExportName, InitiatorName, Portal, State};
 
 /// What an engine is asked comes back later.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, EngineError>> + Send + 'a>>;
@@ -105,15 +105,15 @@ pub trait Engine: Send + Sync {
     fn listeners(&self) -> Vec<ListenerReport>;
 
     /// Serves `state` from now on. Done when every reactor has it, and hosts have been or are being
-    /// told what changed for them. Namespaces whose volume is not open are not ready. What hosts may
+    /// told what changed for them. Exports whose volume is not open are not ready. What hosts may
     /// do no more does not begin any more; what of it is under way is [`Engine::revoked`].
     fn apply(&self, state: Arc<State>) -> Reply<'_, ()>;
 
     /// The requests that are under way though their hosts may not do this any more.
     fn revoked(&self) -> Reply<'_, Vec<RevokedReport>>;
 
-    /// What waited for a namespace's limits since it is served; none if it is not served.
-    fn throttled(&self, nqn: &Nqn, nsid: u32) -> Option<ThrottledReport>;
+    /// What waited for an export's limits since it is served; none if it is not served.
+    fn throttled(&self, export: &ExportName) -> Option<ThrottledReport>;
 
     /// The connections at this moment.
     fn connections(&self) -> Reply<'_, Vec<ConnectionReport>>;
@@ -124,12 +124,12 @@ pub trait Engine: Send + Sync {
     /// The reactors and how busy they are.
     fn reactors(&self) -> Reply<'_, Vec<ReactorReport>>;
 
-    /// Where the time of namespaces' commands went since they are served, by subsystem and NSID: of
-    /// one namespace or of all. Namespaces that are not served are not among them.
-    fn namespace_latencies(
+    /// Where the time of exports' commands went since they are served: of one export or of all. Exports that are not served are
+    /// not among them.
+    fn export_latencies(
         &self,
-        only: Option<(Nqn, u32)>,
-    ) -> Reply<'_, BTreeMap<(Nqn, u32), Latency>>;
+        only: Option<ExportName>,
+    ) -> Reply<'_, BTreeMap<ExportName, Latency>>;
 
     /// Where the time of connections' commands went: of one connection or of all.
     fn connection_latencies(&self, only: Option<u64>) -> Reply<'_, BTreeMap<u64, Latency>>;
@@ -175,11 +175,9 @@ pub struct ThrottledReport {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevokedReport {
     /// The host.
-    pub host: Nqn,
-    /// The subsystem.
-    pub subsystem: Nqn,
-    /// The namespace that they came for, which may be gone or another one by now.
-    pub nsid: u32,
+    pub host: InitiatorName,
+    /// The export that they came for, which may be gone or another one by now.
+    pub export: ExportName,
     /// Number of requests.
     pub requests: u64,
 }
@@ -188,14 +186,10 @@ impl std::fmt::Display for RevokedReport {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
             host,
-            subsystem,
-            nsid,
+            export,
             requests,
         } = self;
-        write!(
-            formatter,
-            "{requests} of host {host} on namespace {nsid} of subsystem {subsystem}"
-        )
+        write!(formatter, "{requests} of host {host} on {export}")
     }
 }
 

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    Host, Kind, ListenerKind, NvmeChange, Portal, Protocol, SocketOptions, State, StateError,
-    Volume,
+    ExportName, Host, InitiatorName, Kind, ListenerKind, NvmeChange, Portal, Protocol,
+    SocketOptions, State, StateError, Volume,
 };
 use crate::name::{HostName, ListenerAddress, Nqn, VolumeName};
 
@@ -95,8 +95,6 @@ pub enum Change {
         /// Whether to remove what refers to it first.
         force: bool,
     },
-    /// Changes what NVMe serves.
-    Nvme(NvmeChange),
     /// Adds a listener.
     AddListener {
         /// Where it listens.
@@ -122,19 +120,19 @@ pub enum Change {
         /// Where it listens.
         address: ListenerAddress,
     },
+    /// Changes what NVMe serves.
+    #[serde(untagged)]
+    Nvme(NvmeChange),
 }
 
 impl Change {
-    /// Tells whether it takes the right to namespace `nsid` of `subsystem` from `host`, or took it before where it asks for what is
-    /// already so. `before` is the state that it changes.
-    pub fn takes_from(&self, before: &State, host: &Nqn, subsystem: &Nqn, nsid: u32) -> bool {
-        let is_host = |name: &HostName| {
-            let named = before.hosts.get(name);
-            named.is_some_and(|named| named.nqns.contains(host))
-        };
+    /// Tells whether it takes the right to `export` from `host`, or took it before where it asks for what is already so. `before` is
+    /// the state that it changes.
+    pub fn takes_from(&self, before: &State, host: &InitiatorName, export: &ExportName) -> bool {
+        let is_host = |name: &HostName| before.hosts.get(name).is_some_and(|named| named.is(host));
         match self {
             Change::RemoveHost { name, .. } => is_host(name),
-            Change::Nvme(change) => change.takes_from(is_host, subsystem, nsid),
+            Change::Nvme(change) => change.takes_from(is_host, export),
             Change::AddVolume { .. }
             | Change::SetVolumeUrl { .. }
             | Change::RemoveVolume { .. }

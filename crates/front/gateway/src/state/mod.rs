@@ -7,6 +7,7 @@
 
 mod change;
 mod error;
+mod export;
 mod nvme;
 mod qos;
 #[cfg(test)]
@@ -19,6 +20,7 @@ use utoipa::ToSchema;
 
 pub use self::change::{Change, HostPatch, HostSpec, ListenerPatch, ListenerSpec, Outcome, Random};
 pub use self::error::{Kind, StateError};
+pub use self::export::{Export, ExportName, InitiatorName};
 pub use self::nvme::{
     ANA_GROUP, CONTROLLER_ID_MAX, ControllerIds, ListenerKind, NSID_MAX, Namespace, NamespacePatch,
     NamespaceSpec, NvmeChange, Subsystem, SubsystemPatch, SubsystemSpec, Visibility,

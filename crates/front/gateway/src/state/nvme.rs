@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::change::{random, same};
-use super::{Kind, Portal, Qos, QosPatch, Random, State, StateError};
+use super::{ExportName, Kind, Portal, Qos, QosPatch, Random, State, StateError};
 use crate::name::{Eui64, HostName, Model, Nguid, Nqn, Serial, VolumeName};
 
 /// Largest NSID and most namespaces of one subsystem: what Identify Controller reports as NN.
@@ -255,14 +255,14 @@ pub enum NvmeChange {
 }
 
 impl NvmeChange {
-    /// Tells whether it takes the right to namespace `nsid` of `subsystem` from the host that `is_host` names, or took it before where it asks for what is
+    /// Tells whether it takes the right to `export` from the host that `is_host` names, or took it before where it asks for what is
     /// already so.
     pub(super) fn takes_from(
         &self,
         is_host: impl Fn(&HostName) -> bool,
-        subsystem: &Nqn,
-        nsid: u32,
+        export: &ExportName,
     ) -> bool {
+        let ExportName::Namespace { subsystem, nsid } = export;
         match self {
             Self::DisallowHost { nqn, host } => nqn == subsystem && is_host(host),
             Self::SetSubsystem { nqn, patch } => {
@@ -275,9 +275,9 @@ impl NvmeChange {
                 patch,
             } => {
                 let takes = patch.read_only == Some(true) || patch.visible_to.is_some();
-                nqn == subsystem && *other == nsid && takes
+                nqn == subsystem && other == nsid && takes
             }
-            Self::RemoveNamespace { nqn, nsid: other } => nqn == subsystem && *other == nsid,
+            Self::RemoveNamespace { nqn, nsid: other } => nqn == subsystem && other == nsid,
             Self::AddSubsystem { .. } | Self::AllowHost { .. } | Self::AddNamespace { .. } => false,
         }
     }

@@ -625,3 +625,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_change_is_told_by_its_own_name_whatever_its_protocol() {
+    let remove = Change::Nvme(NvmeChange::RemoveNamespace {
+        nqn: nqn("s"),
+        nsid: 1,
+    });
+    let expected = format!(
+        r#"{{"remove_namespace":{{"nqn":"{}","nsid":1}}}}"#,
+        nqn("s")
+    );
+    assert_eq!(remove.to_string(), expected);
+}

@@ -374,7 +374,7 @@ fn data_in_flight_of_a_connection_is_bounded_and_nothing_is_lost() {
         1,
         config,
         |reactor, target, address, _| async move {
-            let in_flight = || target.stats().reactors[0].bytes_in_flight;
+            let in_flight = || target.stats().bytes_in_flight[0];
             let (admin, id) =
                 admin_queue(&reactor, address, SUBSYSTEM, HostOptions::default()).await;
             let by_r2t = HostOptions {
@@ -459,7 +459,7 @@ fn what_verifies_and_copies_move_is_bounded() {
         let (target, address) = serve(remotes, config, &[], server).await;
         let applied = target.apply(snapshot(2, vec![subsystem], address)).await;
         applied.expect("applied");
-        let in_flight = || target.stats().reactors[0].bytes_in_flight;
+        let in_flight = || target.stats().bytes_in_flight[0];
         let options = HostOptions::default();
         let (admin, id) = admin_queue(&reactor, address, SUBSYSTEM, options).await;
         let by_r2t = HostOptions {
@@ -576,7 +576,7 @@ fn a_copy_that_is_refused_for_want_of_room_holds_nobody_up() {
             let (cqe, _) = queue.nvm(copy, 1, &list, 0).await;
             assert!(cqe.status.is_success(), "{:?}", cqe.status);
             eventually(&reactor, "the end of the last send", async || {
-                target.stats().reactors[0].bytes_in_flight == 0
+                target.stats().bytes_in_flight[0] == 0
             })
             .await;
             drop(admin);
@@ -621,7 +621,7 @@ fn an_admin_command_goes_on_when_others_have_made_room() {
                 let cid = queue.submit(sqe, &pattern(1, length), 0).await;
                 writes.push((cid.expect("connected"), queue.receive_r2t().await));
             }
-            assert!(target.stats().reactors[0].bytes_in_flight > MOST as u64);
+            assert!(target.stats().bytes_in_flight[0] > MOST as u64);
 
             let identify = Identify::new(Cns::Controller, 0);
             let identify = AdminCommand::Identify(identify).sqe(0, SglDescriptor::NONE);
@@ -1164,8 +1164,7 @@ fn bounds_hold(seed: u64) {
             let stats = target.stats();
             let left = (stats.half_open, stats.waiting, stats.controllers);
             assert_eq!(left, (0, 0, 0));
-            let in_flight = stats.reactors.iter().map(|one| one.bytes_in_flight);
-            assert_eq!(in_flight.sum::<u64>(), 0);
+            assert_eq!(stats.bytes_in_flight.iter().sum::<u64>(), 0);
             let panics: u64 = stats.reactors.iter().map(|reactor| reactor.panics).sum();
             assert_eq!(panics, 0);
             for remote in &remotes {
@@ -1181,11 +1180,11 @@ async fn check_bounds(target: &Target, remotes: &[Remote], bounds: &TargetConfig
     assert!(stats.connections <= bounds.max_connections, "{stats:?}");
     assert!(stats.half_open <= bounds.max_half_open, "{stats:?}");
     assert!(stats.controllers <= bounds.controllers_max, "{stats:?}");
-    for counts in &stats.reactors {
+    for in_flight in &stats.bytes_in_flight {
         // Each admin queue may have one answer beyond it, and each other one a short read.
         let alone = u64::from(bounds.max_connections) * u64::from(bounds.in_capsule_bytes);
         let most = bounds.bytes_in_flight + alone;
-        assert!(counts.bytes_in_flight <= most, "{counts:?}");
+        assert!(*in_flight <= most, "{stats:?}");
     }
     for remote in remotes {
         let usage = remote.call(|reactor| async move { reactor.pool().usage() });

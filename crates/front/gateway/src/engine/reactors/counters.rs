@@ -1,17 +1,14 @@
-//! What reactors, target and volumes count, as metrics.
+//! What reactors, front ends and volumes count, as metrics.
 
-use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::{OperationKind, Volume};
-use weir_nvme::Nqn;
-use weir_nvme_target::{
-    CommandKind, ConnectionCounts, Histogram, IoTotals, Latency, Stage, TargetStats,
-};
+use weir_front::{CommandKind, ConnectionCounts, FrontStats, Histogram, Latency, Stage};
 use weir_volume::{KINDS, VolumeStatistics};
 
+use super::front_end::Counts;
 use super::volumes::Open;
 use super::{ANSWER_TIME_MAX, ReactorEngine};
 use crate::engine::{EngineError, ReactorReport};
@@ -26,10 +23,12 @@ const STAGE_POWERS: [u32; 10] = [12, 14, 16, 18, 20, 22, 24, 26, 28, 30];
 impl ReactorEngine {
     pub(super) async fn count(&self) -> Result<Vec<Family>, EngineError> {
         let mut families = of_reactors(&self.ask_reactors().await?);
-        let stats = self.target.stats();
-        families.extend(of_target(&stats));
-        families.push(of_limits(&stats));
-        families.push(of_stages(&self.target.subsystem_latencies().await));
+        let counts = self.front_ends.counts().await;
+        let reactors = by_reactor(&counts, &self.hubs.bytes_in_flight());
+        families.extend(of_connections(&counts, &reactors));
+        families.extend(of_groups(&counts));
+        families.push(of_limits(&reactors));
+        families.push(of_stages(&counts));
         let (names, guards): (Vec<_>, Vec<_>) = {
             let volumes = &self.books().volumes;
             let of_volume =
@@ -41,7 +40,7 @@ impl ReactorEngine {
                 .iter()
                 .map(|guard| guard.clone() as Arc<dyn Volume>)
                 .collect();
-            self.target.volume_latencies(&counted).await
+            self.front_ends.volume_latencies(&counted).await
         };
         let mut volumes = Vec::new();
         for ((name, guard), latency) in names.into_iter().zip(guards).zip(latencies) {
@@ -62,7 +61,7 @@ impl ReactorEngine {
 }
 
 /// One counter or gauge, by what its number is taken from.
-type Column<T> = (&'static str, Kind, &'static str, fn(&T) -> Value);
+pub(super) type Column<T> = (&'static str, Kind, &'static str, fn(&T) -> Value);
 
 /// A family for each column, with a sample for each row.
 fn families<T>(label: &'static str, rows: &[(String, T)], columns: &[Column<T>]) -> Vec<Family> {
@@ -169,44 +168,69 @@ fn of_reactors(reports: &[ReactorReport]) -> Vec<Family> {
     families("reactor", &rows, COLUMNS)
 }
 
-fn of_target(stats: &TargetStats) -> Vec<Family> {
+/// Counters of one reactor, of all front ends there.
+struct ReactorCounts {
+    connections: ConnectionCounts,
+    bytes_in_flight: u64,
+}
+
+/// Adds up what front ends counted on each reactor.
+fn by_reactor(counts: &[Counts], bytes_in_flight: &[u64]) -> Vec<(String, ReactorCounts)> {
+    let of_reactor = |(index, bytes_in_flight): (usize, &u64)| {
+        let mut connections = ConnectionCounts::default();
+        for of in counts
+            .iter()
+            .filter_map(|front| front.stats.reactors.get(index))
+        {
+            connections += *of;
+        }
+        let counts = ReactorCounts {
+            connections,
+            bytes_in_flight: *bytes_in_flight,
+        };
+        (index.to_string(), counts)
+    };
+    bytes_in_flight.iter().enumerate().map(of_reactor).collect()
+}
+
+fn of_connections(counts: &[Counts], reactors: &[(String, ReactorCounts)]) -> Vec<Family> {
     use Kind::{Counter, Gauge};
-    const REACTOR: &[Column<ConnectionCounts>] = &[
+    const REACTOR: &[Column<ReactorCounts>] = &[
         (
             "weir_connections_accepted_total",
             Counter,
             "Connections that were accepted.",
-            |row| row.accepted.into(),
+            |row| row.connections.accepted.into(),
         ),
         (
             "weir_connects_refused_total",
             Counter,
             "Connects that were refused.",
-            |row| row.refused.into(),
+            |row| row.connections.refused.into(),
         ),
         (
             "weir_handshake_timeouts_total",
             Counter,
             "Connections whose Connect did not come in time.",
-            |row| row.handshake_timeouts.into(),
+            |row| row.connections.handshake_timeouts.into(),
         ),
         (
             "weir_keep_alive_expiries_total",
             Counter,
             "Controllers that fell silent.",
-            |row| row.keep_alive_expiries.into(),
+            |row| row.connections.keep_alive_expiries.into(),
         ),
         (
             "weir_connections_terminated_total",
             Counter,
             "Connections that broke a rule of the transport.",
-            |row| row.terminated.into(),
+            |row| row.connections.terminated.into(),
         ),
         (
             "weir_connections_lost_total",
             Counter,
             "Connections that the system gave up: a reset, or a host that is gone.",
-            |row| row.lost.into(),
+            |row| row.connections.lost.into(),
         ),
         (
             "weir_data_in_flight_bytes",
@@ -218,120 +242,79 @@ fn of_target(stats: &TargetStats) -> Vec<Family> {
             "weir_stalled_pdus_total",
             Counter,
             "Connections ended because the rest of a PDU did not come in time.",
-            |row| row.stalled_arriving.into(),
+            |row| row.connections.stalled_arriving.into(),
         ),
         (
             "weir_stalled_transfers_total",
             Counter,
             "Connections ended because data that was asked for did not come in time.",
-            |row| row.stalled_awaited.into(),
+            |row| row.connections.stalled_awaited.into(),
         ),
         (
             "weir_stalled_sends_total",
             Counter,
             "Connections ended because the host did not take in time what it was sent.",
-            |row| row.stalled_sending.into(),
+            |row| row.connections.stalled_sending.into(),
         ),
         (
             "weir_data_digest_errors_total",
             Counter,
             "PDUs whose data was damaged on its way.",
-            |row| row.data_digest_errors.into(),
+            |row| row.connections.data_digest_errors.into(),
         ),
         (
             "weir_connection_panics_total",
             Counter,
             "Connections that ended by a broken invariant: a defect.",
-            |row| row.panics.into(),
+            |row| row.connections.panics.into(),
         ),
         (
             "weir_received_bytes_total",
             Counter,
             "Bytes received from hosts.",
-            |row| row.bytes_received.into(),
+            |row| row.connections.bytes_received.into(),
         ),
         (
             "weir_sent_bytes_total",
             Counter,
             "Bytes sent to hosts.",
-            |row| row.bytes_sent.into(),
+            |row| row.connections.bytes_sent.into(),
         ),
         (
             "weir_sends_total",
             Counter,
             "Sends; each may carry many PDUs.",
-            |row| row.sends.into(),
+            |row| row.connections.sends.into(),
         ),
     ];
-    const SUBSYSTEM: &[Column<IoTotals>] = &[
-        (
-            "weir_subsystem_reads_total",
-            Counter,
-            "Read, Compare and Verify commands that ended well.",
-            |row| row.reads.into(),
-        ),
-        (
-            "weir_subsystem_writes_total",
-            Counter,
-            "Write commands that ended well.",
-            |row| row.writes.into(),
-        ),
-        (
-            "weir_subsystem_other_commands_total",
-            Counter,
-            "Other I/O commands that ended well.",
-            |row| row.other_commands.into(),
-        ),
-        (
-            "weir_subsystem_read_bytes_total",
-            Counter,
-            "Bytes read by hosts.",
-            |row| row.bytes_read.into(),
-        ),
-        (
-            "weir_subsystem_written_bytes_total",
-            Counter,
-            "Bytes written by hosts.",
-            |row| row.bytes_written.into(),
-        ),
-        (
-            "weir_subsystem_media_errors_total",
-            Counter,
-            "Commands that failed because a medium did.",
-            |row| row.media_errors.into(),
-        ),
-        (
-            "weir_subsystem_failed_commands_total",
-            Counter,
-            "Commands that failed for any reason.",
-            |row| row.failed_commands.into(),
-        ),
-    ];
-    let reactors = stats.reactors.iter().enumerate();
-    let reactors: Vec<_> = reactors.map(|(id, row)| (id.to_string(), *row)).collect();
-    let subsystems: Vec<_> = stats
-        .subsystems
-        .iter()
-        .map(|(nqn, row)| (nqn.as_str().to_owned(), *row))
-        .collect();
-    let gauge = |name, help, value| Family::single(name, Gauge, help, Value::from(value));
+    let sum = |of: fn(&FrontStats) -> u32| counts.iter().map(|front| of(&front.stats)).sum::<u32>();
+    let gauge = |name, help, value: u32| Family::single(name, Gauge, help, Value::from(value));
     let mut all = vec![
-        gauge("weir_connections", "Connections.", stats.connections),
+        gauge("weir_connections", "Connections.", sum(|of| of.connections)),
         gauge(
             "weir_half_open_connections",
             "Connections without a Connect.",
-            stats.half_open,
+            sum(|of| of.half_open),
         ),
         gauge(
             "weir_waiting_connections",
             "Connections that wait to be served: too many are half open.",
-            stats.waiting,
+            sum(|of| of.waiting),
         ),
-        gauge("weir_controllers", "Controllers.", stats.controllers),
     ];
-    all.extend(families("reactor", &reactors, REACTOR));
-    all.extend(families("subsystem", &subsystems, SUBSYSTEM));
+    all.extend(counts.iter().map(|front| {
+        let (name, help) = front.names.sessions;
+        gauge(name, help, front.sessions)
+    }));
+    all.extend(families("reactor", reactors, REACTOR));
     all
+}
+
+/// Commands by group of exports, with each protocol's own names.
+fn of_groups(counts: &[Counts]) -> Vec<Family> {
+    let of_each =
+        |front: &Counts| families(front.names.group, &front.groups, front.names.group_columns);
+    counts.iter().flat_map(of_each).collect()
 }
 
 fn operation(kind: OperationKind) -> &'static str {
@@ -348,7 +331,7 @@ fn operation(kind: OperationKind) -> &'static str {
 }
 
 /// How often each limit was met.
-fn of_limits(stats: &TargetStats) -> Family {
+fn of_limits(reactors: &[(String, ReactorCounts)]) -> Family {
     type Count = fn(&ConnectionCounts) -> u64;
     const LIMITS: [(&str, Count); 6] = [
         ("connections", |row| row.over_connections),
@@ -363,33 +346,34 @@ fn of_limits(stats: &TargetStats) -> Family {
         Kind::Counter,
         "Connections closed, Connects refused and commands held up by a limit of the configuration, by limit.",
     );
-    for (index, reactor) in stats.reactors.iter().enumerate() {
+    for (name, reactor) in reactors {
         for (limit, count) in LIMITS {
-            let reactor_name = index.to_string();
-            family.add(
-                [("reactor", reactor_name.as_str()), ("limit", limit)],
-                count(reactor),
-            );
+            let labels = [("reactor", name.as_str()), ("limit", limit)];
+            family.add(labels, count(&reactor.connections));
         }
     }
     family
 }
 
-/// Where commands spent their time: 15 series at most for each subsystem, however many namespaces and connections.
-fn of_stages(subsystems: &BTreeMap<Nqn, Latency>) -> Family {
+/// Where commands spent their time: 15 series at most for each group, however many exports and connections.
+fn of_stages(counts: &[Counts]) -> Family {
     let mut family = Family::new(
         "weir_command_seconds",
         Kind::Histogram,
         "Time that commands spent in the gateway, by subsystem, kind of command and stage.",
     );
-    for (nqn, latency) in subsystems {
+    let groups = counts.iter().flat_map(|front| {
+        let label = front.names.group;
+        front.latencies.iter().map(move |of| (label, of))
+    });
+    for (label, (group, latency)) in groups {
         for kind in CommandKind::ALL {
             let Some(times) = latency.kind(kind) else {
                 continue;
             };
             for stage in Stage::ALL {
                 let labels = [
-                    ("subsystem", nqn.as_str()),
+                    (label, group.as_str()),
                     ("command", command(kind)),
                     ("stage", stage_name(stage)),
                 ];
@@ -436,7 +420,7 @@ struct VolumeCounts {
     name: String,
     block_bytes: u64,
     statistics: VolumeStatistics,
-    /// Of the namespaces that serve it, or did.
+    /// Of the exports that serve it, or did.
     latency: Latency,
 }
 

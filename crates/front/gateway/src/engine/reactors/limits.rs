@@ -1,4 +1,4 @@
-//! Volumes as namespaces serve them: each under its own limits.
+//! Volumes as they are served: at each export under its own limits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,18 +26,18 @@ impl Changes {
     }
 }
 
-/// Has a served volume for each namespace of `state` whose volume is open, under its limits. One that was there before stays, so
+/// Has a served volume for each export of `state` whose volume is open, under its limits. One that was there before stays, so
 /// that commands in flight do.
 pub(super) fn take_over(books: &mut Books, state: &State) -> Changes {
     let mut before = std::mem::take(&mut books.served);
     let (mut served, mut changes) = (BTreeMap::new(), Vec::new());
-    for (nqn, nsid, namespace) in state.namespaces() {
-        let Some(open) = books.volumes.get(&namespace.volume) else {
+    for export in state.exports() {
+        let Some(open) = books.volumes.get(export.volume) else {
             continue;
         };
-        let (key, limits) = ((nqn.clone(), nsid.get()), namespace.qos.limits());
+        let limits = export.qos.limits();
         let kept = before
-            .remove(&key)
+            .remove(&export.name)
             .filter(|kept| Arc::ptr_eq(kept.guard(), &open.guard));
         let volume = match kept {
             Some(kept) if kept.limits() != limits => {
@@ -49,7 +49,7 @@ pub(super) fn take_over(books: &mut Books, state: &State) -> Changes {
             Some(kept) => kept,
             None => LimitedVolume::new(open.guard.clone(), limits),
         };
-        served.insert(key, volume);
+        served.insert(export.name, volume);
     }
     books.served = served;
     Changes(changes)

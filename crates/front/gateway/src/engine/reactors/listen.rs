@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use weir_nvme_target::{FrontError, ListenerConfig};
+use weir_front::{FrontError, ListenAt};
 
-use super::ReactorEngine;
+use super::{INHERITED, ReactorEngine};
 use crate::engine::EngineError;
 use crate::name::{ListenerAddress, ListenerHost};
-use crate::state::{ListenerKind, Portal, Protocol, SocketOptions, State};
+use crate::state::{Portal, Protocol, SocketOptions, State};
 
 /// A listener that is open.
 pub(super) struct Bound {
@@ -23,7 +23,7 @@ pub(super) struct Bound {
 pub(super) fn changed_options(
     bound: &mut BTreeMap<ListenerAddress, Bound>,
     state: &State,
-) -> Vec<(SocketAddr, SocketOptions)> {
+) -> Vec<(Protocol, SocketAddr, SocketOptions)> {
     let mut changed = Vec::new();
     for (address, bound) in bound {
         let Some(wanted) = state.portals.get(address) else {
@@ -31,7 +31,9 @@ pub(super) fn changed_options(
         };
         if wanted.socket_options != bound.listener.socket_options {
             bound.listener.socket_options = wanted.socket_options.clone();
-            let options = |address: &SocketAddr| (*address, wanted.socket_options.clone());
+            let protocol = wanted.protocol;
+            let options =
+                |address: &SocketAddr| (protocol, *address, wanted.socket_options.clone());
             changed.extend(bound.addresses.iter().map(options));
         }
     }
@@ -41,7 +43,7 @@ pub(super) fn changed_options(
 impl ReactorEngine {
     /// The options as sockets have them.
     pub(super) fn socket_options(&self, options: &SocketOptions) -> weir_reactor::SocketOptions {
-        let given = super::snapshot::socket_options(options);
+        let given = socket_options(options);
         weir_reactor::SocketOptions {
             user_timeout: Some(self.user_timeout),
             keep_alive: Some(self.keep_alive),
@@ -68,13 +70,14 @@ impl ReactorEngine {
         let mut addresses = Vec::new();
         for wanted in wanted {
             match self
-                .target
-                .add_listener(self.listener_config(address.host(), wanted, listener))
+                .front_ends
+                .of(listener.protocol)
+                .listen(self.listen_at(address.host(), wanted, listener))
                 .await
             {
                 Ok(bound) => addresses.push(bound),
                 Err(error) => {
-                    self.close_all(&addresses).await;
+                    self.close_all(listener.protocol, &addresses).await;
                     return Err(match error {
                         FrontError::Listen { error, .. } => {
                             let in_use = error.kind() == io::ErrorKind::AddrInUse;
@@ -93,24 +96,27 @@ impl ReactorEngine {
         Ok(())
     }
 
-    fn listener_config(
+    fn listen_at(
         &self,
         host: &ListenerHost,
         address: SocketAddr,
         listener: &Portal,
-    ) -> ListenerConfig {
-        let Protocol::Nvme { kind } = listener.protocol;
-        let mut config = ListenerConfig::new(address);
-        config.options = self.socket_options(&listener.socket_options);
+    ) -> ListenAt<Protocol> {
+        let mut options = self.socket_options(&listener.socket_options);
         // `*` is both families; what is written as an IPv6 address is IPv6 alone.
-        config.options.only_v6 = address.is_ipv6().then_some(*host != ListenerHost::Any);
-        config.discovery_only = kind == ListenerKind::Discovery;
-        config
+        options.only_v6 = address.is_ipv6().then_some(*host != ListenerHost::Any);
+        ListenAt {
+            address,
+            options,
+            port: listener.protocol,
+            inherited: None,
+        }
     }
 
-    async fn close_all(&self, addresses: &[SocketAddr]) {
+    async fn close_all(&self, protocol: Protocol, addresses: &[SocketAddr]) {
+        let front = self.front_ends.of(protocol);
         for address in addresses {
-            if let Err(error) = self.target.remove_listener(*address).await {
+            if let Err(error) = front.stop_listening(*address).await {
                 tracing::warn!(%address, %error, "a listener stays open");
             }
         }
@@ -143,13 +149,28 @@ impl ReactorEngine {
         listener: std::net::TcpListener,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let listener = self.system.adopt_listener(listener.into())?;
-        let mut config = ListenerConfig::new(listener.address());
-        config.options = self.socket_options(&SocketOptions::default());
-        config.inherited = Some(listener);
-        let address = self.target.add_listener(config).await?;
+        let at = ListenAt {
+            address: listener.address(),
+            options: self.socket_options(&SocketOptions::default()),
+            port: INHERITED,
+            inherited: Some(listener),
+        };
+        let address = self.front_ends.of(INHERITED).listen(at).await?;
         tracing::info!(name, %address, "inherited a listener");
         self.books().inherited.push((name, address));
         Ok(())
+    }
+}
+
+/// The options that are given, as sockets have them.
+pub(super) fn socket_options(options: &SocketOptions) -> weir_reactor::SocketOptions {
+    weir_reactor::SocketOptions {
+        send_buffer: options.send_buffer,
+        receive_buffer: options.receive_buffer,
+        congestion_control: options.congestion_control.clone(),
+        dscp: options.dscp,
+        priority: options.priority.map(u32::from),
+        ..Default::default()
     }
 }
 

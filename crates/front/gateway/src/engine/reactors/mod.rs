@@ -1,13 +1,14 @@
-//! The engine that serves: reactors on io_uring, volumes behind guards, an NVMe/TCP target.
+//! The engine that serves: reactors on io_uring, volumes behind guards, a front end for each protocol.
 //!
 //! What is here only carries the control plane's wishes to those who do the work, and their answers
 //! back. It runs on the control thread; what may block goes to a thread of its own.
 
 mod counters;
+mod front_end;
 mod identity;
 mod limits;
 mod listen;
-mod snapshot;
+mod nvme;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -15,8 +16,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use weir_front::{FrontError, HubLimits, Hubs, Latency, MemoryNeeds};
 use weir_nvme_host::NvmeHost;
-use weir_nvme_target::{ConnectionInfo, FrontError, Latency, Target, TargetConfig};
 use weir_rbd::RbdHost;
 use weir_reactor::linux::{Feature, FeatureState, LinuxConfig, LinuxSystem};
 use weir_reactor::{
@@ -24,17 +25,21 @@ use weir_reactor::{
 };
 use weir_volume::{LimitedVolume, Registry};
 
+use self::front_end::{FrontEndKind, FrontEnds, Served, memory_needs_of};
 use super::{
     ConnectionReport, Engine, EngineError, EngineFuture, EngineStart, ListenerReport, Opening,
-    QueueReport, ReactorReport, Reply, RevokedReport, SocketReport, Started, ThrottledReport,
-    VolumeReport,
+    ReactorReport, Reply, RevokedReport, Started, ThrottledReport, VolumeReport,
 };
 use crate::config::{Config, Environment};
 use crate::kinds;
-use crate::limits::target_config;
 use crate::metrics::Family;
-use crate::name::{ListenerAddress, Nqn, VolumeName};
-use crate::state::{Portal, State};
+use crate::name::{ListenerAddress, VolumeName};
+use crate::state::{ExportName, Portal, Protocol, State};
+
+/// The front ends that the engine is built with.
+const FRONT_ENDS: [FrontEndKind; 1] = [nvme::KIND];
+/// The protocol at listeners that the service manager hands over.
+const INHERITED: Protocol = nvme::PROTOCOL;
 
 /// Longest time for a reactor's answer to a question that takes no time.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
@@ -50,7 +55,8 @@ pub struct ReactorEngine {
     host: Arc<NvmeHost>,
     /// This gateway as a user of Ceph, for `rbd:` volumes.
     rbd: Arc<RbdHost>,
-    target: Target,
+    hubs: Hubs,
+    front_ends: FrontEnds,
     user_timeout: Duration,
     keep_alive: Duration,
     /// Buffers of each socket where its listener says nothing.
@@ -70,13 +76,36 @@ struct Running {
 #[derive(Default)]
 struct Books {
     volumes: BTreeMap<VolumeName, volumes::Open>,
-    /// The open volumes as namespaces serve them.
-    served: BTreeMap<(Nqn, u32), Arc<LimitedVolume>>,
+    /// The open volumes as front ends serve them.
+    served: BTreeMap<ExportName, Arc<LimitedVolume>>,
     listeners: BTreeMap<ListenerAddress, listen::Bound>,
     inherited: Vec<(String, SocketAddr)>,
     /// The state that is served.
     state: Option<Arc<State>>,
     next_reactor: usize,
+}
+
+impl Books {
+    /// Every socket that listens; those of the state come first.
+    fn sockets(&self) -> Vec<(SocketAddr, Protocol)> {
+        let own = self.listeners.values().flat_map(|bound| {
+            let protocol = bound.listener.protocol;
+            bound
+                .addresses
+                .iter()
+                .map(move |address| (*address, protocol))
+        });
+        let inherited = self
+            .inherited
+            .iter()
+            .map(|(_, address)| (*address, INHERITED));
+        own.chain(inherited).collect()
+    }
+}
+
+/// Memory that hosts can make all front ends keep.
+pub fn memory_needs(config: &Config) -> MemoryNeeds {
+    memory_needs_of(&FRONT_ENDS, config)
 }
 
 /// Starts the engine. Where io_uring cannot be used, the error says why and how to mend it.
@@ -110,16 +139,13 @@ impl ReactorEngine {
             .iter()
             .map(|running| running.remote.clone())
             .collect();
-        let target_config = TargetConfig {
-            max_connections: plan.connections,
-            max_half_open: plan.half_open_connections,
-            max_half_open_per_address: plan.half_open_per_address,
-            io_queues_max: plan.io_queues,
+        let limits = HubLimits {
             bytes_in_flight: plan.pool_bytes,
-            bytes_in_flight_per_connection: plan.bytes_in_flight_per_connection,
-            ..target_config(config)
+            ..HubLimits::default()
         };
-        let target = Target::new(remotes, target_config).await?;
+        let hubs = Hubs::new(&remotes, &limits);
+        let hubs = hubs.map_err(|reactor| FrontError::Stopped { reactor })?;
+        let front_ends = FrontEnds::start(&FRONT_ENDS, &hubs, config, &plan).await?;
         let host = NvmeHost::new(identity::of_this_machine(&*system)?, reactors_u16);
         let state = config.state_path(&Environment::of_this_process());
         let identity = identity::of_this_gateway(&*system, &state)?;
@@ -130,7 +156,8 @@ impl ReactorEngine {
             registry: kinds::registry(&host, &rbd),
             host,
             rbd,
-            target,
+            hubs,
+            front_ends,
             user_timeout: config.transport.user_timeout,
             keep_alive: config.transport.keep_alive,
             socket_buffer: plan.socket_buffer,
@@ -161,24 +188,30 @@ impl ReactorEngine {
 
     /// Serves `state` with what is open now.
     async fn serve(&self, state: Arc<State>) -> Result<(), EngineError> {
-        let (snapshot, options, limits) = {
+        let (served, options, limits) = {
             let mut books = self.books();
             books.state = Some(state.clone());
             let options = listen::changed_options(&mut books.listeners, &state);
             let limits = limits::take_over(&mut books, &state);
-            (snapshot::of(&state, &books), options, limits)
+            let served = Served {
+                state,
+                exports: books.served.clone(),
+                sockets: books.sockets(),
+            };
+            (served, options, limits)
         };
-        for (address, options) in options {
+        for (protocol, address, options) in options {
             let options = self.socket_options(&options);
-            let result = self.target.set_listener_options(address, options).await;
-            result.map_err(target_failure)?;
+            let front = self.front_ends.of(protocol);
+            let result = front.set_options(address, options).await;
+            result.map_err(front_failure)?;
         }
         limits.in_force().await?;
-        self.target.apply(snapshot).await.map_err(target_failure)
+        self.front_ends.apply(&served).await.map_err(front_failure)
     }
 
     async fn ask_reactors(&self) -> Result<Vec<ReactorReport>, EngineError> {
-        let connections = self.target.connections().await;
+        let connections = self.front_ends.connections().await;
         let mut reports = Vec::new();
         for (index, running) in self.reactors.iter().enumerate() {
             let id = running.remote.id().0;
@@ -191,7 +224,7 @@ impl ReactorEngine {
             };
             let own = connections
                 .iter()
-                .filter(|connection| connection.reactor == index);
+                .filter(|connection| connection.reactor as usize == index);
             reports.push(ReactorReport {
                 id,
                 processor: running.processor.map(|processor| processor as u32),
@@ -214,10 +247,10 @@ impl ReactorEngine {
         Ok(reports)
     }
 
-    /// Ends the target, the connections to other targets and the reactors, in this order.
+    /// Ends the front ends, the connections to other targets and the reactors, in this order.
     async fn end(&self, drain: Duration) -> Result<(), EngineError> {
         let time = drain + END_TIME_MAX;
-        if tokio::time::timeout(time, self.target.shutdown(drain))
+        if tokio::time::timeout(time, self.front_ends.shutdown(drain))
             .await
             .is_err()
         {
@@ -298,49 +331,14 @@ fn start_reactors(
     (0..count).map(start).collect()
 }
 
-/// What a target says of itself, as the control plane knows it.
-fn target_failure(error: FrontError) -> EngineError {
+/// What a front end says of itself, as the control plane knows it.
+fn front_failure(error: FrontError) -> EngineError {
     match error {
         FrontError::Stopped { reactor } => EngineError::ReactorLost { id: reactor as u32 },
         FrontError::NoConnection { id } => EngineError::UnknownConnection { id },
         other => EngineError::Failed {
             reason: other.to_string(),
         },
-    }
-}
-
-fn connection_report(info: ConnectionInfo) -> ConnectionReport {
-    let queue = info.association.zip(info.queue);
-    let queue = queue.map(|(association, agreed)| QueueReport {
-        host: association.host_nqn.into(),
-        subsystem: association.subsystem_nqn.into(),
-        controller_id: association.controller_id,
-        queue_id: association.qid,
-        queue_depth: agreed.entries,
-        flow_control: agreed.flow_control,
-        header_digest: agreed.header_digest,
-        data_digest: agreed.data_digest,
-    });
-    let socket = info.socket.map(|report| SocketReport {
-        send_buffer: report.send_buffer,
-        receive_buffer: report.receive_buffer,
-        congestion_control: report.congestion_control,
-        dscp: report.dscp,
-        priority: report.priority,
-        round_trip_us: report.round_trip.as_micros() as u64,
-        retransmits: report.retransmits,
-        congestion_window: report.congestion_window,
-    });
-    ConnectionReport {
-        id: info.id,
-        peer: info.peer,
-        local: info.local,
-        reactor: info.reactor as u32,
-        queue,
-        in_flight: info.in_flight,
-        received_bytes: info.bytes_received,
-        sent_bytes: info.bytes_sent,
-        socket,
     }
 }
 
@@ -386,12 +384,13 @@ impl Engine for ReactorEngine {
 
     fn close_listener<'a>(&'a self, address: &'a ListenerAddress) -> Reply<'a, ()> {
         Box::pin(async move {
-            let bound = self.books().listeners.remove(address);
-            for address in bound.map(|bound| bound.addresses).unwrap_or_default() {
-                self.target
-                    .remove_listener(address)
-                    .await
-                    .map_err(target_failure)?;
+            let Some(bound) = self.books().listeners.remove(address) else {
+                return Ok(());
+            };
+            for address in bound.addresses {
+                let front = self.front_ends.of(bound.listener.protocol);
+                let closed = front.stop_listening(address).await;
+                closed.map_err(front_failure)?;
             }
             Ok(())
         })
@@ -423,21 +422,12 @@ impl Engine for ReactorEngine {
     }
 
     fn revoked(&self) -> Reply<'_, Vec<RevokedReport>> {
-        Box::pin(async {
-            let revoked = self.target.revoked().await.into_iter();
-            let report = |(of, requests): (weir_nvme_target::Revoked, u64)| RevokedReport {
-                host: of.host_nqn.into(),
-                subsystem: of.subsystem_nqn.into(),
-                nsid: of.nsid,
-                requests,
-            };
-            Ok(revoked.map(report).collect())
-        })
+        Box::pin(async { Ok(self.front_ends.revoked().await) })
     }
 
-    fn throttled(&self, nqn: &Nqn, nsid: u32) -> Option<ThrottledReport> {
+    fn throttled(&self, export: &ExportName) -> Option<ThrottledReport> {
         let books = self.books();
-        let throttled = books.served.get(&(nqn.clone(), nsid))?.throttled();
+        let throttled = books.served.get(export)?.throttled();
         Some(ThrottledReport {
             requests: throttled.requests,
             waited_ns: throttled.waited_ns,
@@ -446,36 +436,26 @@ impl Engine for ReactorEngine {
     }
 
     fn connections(&self) -> Reply<'_, Vec<ConnectionReport>> {
-        Box::pin(async {
-            let connections = self.target.connections().await;
-            Ok(connections.into_iter().map(connection_report).collect())
-        })
+        Box::pin(async { Ok(self.front_ends.connections().await) })
     }
 
     fn disconnect(&self, id: u64) -> Reply<'_, ()> {
-        Box::pin(async move { self.target.disconnect(id).await.map_err(target_failure) })
+        Box::pin(async move { self.front_ends.disconnect(id).await.map_err(front_failure) })
     }
 
     fn reactors(&self) -> Reply<'_, Vec<ReactorReport>> {
         Box::pin(self.ask_reactors())
     }
 
-    fn namespace_latencies(
+    fn export_latencies(
         &self,
-        only: Option<(Nqn, u32)>,
-    ) -> Reply<'_, BTreeMap<(Nqn, u32), Latency>> {
-        let only = only.map(|(nqn, nsid)| (nqn.wire().clone(), nsid));
-        Box::pin(async {
-            let all = self.target.namespace_latencies(only).await;
-            let named = all
-                .into_iter()
-                .map(|((nqn, nsid), latency)| ((Nqn::from(nqn), nsid), latency));
-            Ok(named.collect())
-        })
+        only: Option<ExportName>,
+    ) -> Reply<'_, BTreeMap<ExportName, Latency>> {
+        Box::pin(async { Ok(self.front_ends.export_latencies(only).await) })
     }
 
     fn connection_latencies(&self, only: Option<u64>) -> Reply<'_, BTreeMap<u64, Latency>> {
-        Box::pin(async move { Ok(self.target.connection_latencies(only).await) })
+        Box::pin(async move { Ok(self.front_ends.connection_latencies(only).await) })
     }
 
     fn counters(&self) -> Reply<'_, Vec<Family>> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use weir_block::{ResizeError, Volume, VolumeEvent, Watcher};
 use weir_reactor::oneshot;
 use weir_volume::{Access, Guard, GuardConfig, OpenError, VolumeUrl};
@@ -119,7 +120,7 @@ impl ReactorEngine {
         Ok(())
     }
 
-    /// Opens the images below a volume again that were given up.
+    /// Opens the images below a volume again that were given up, all at the same time: one that does not answer keeps no other.
     pub(super) async fn reopen(&self, name: &VolumeName, url: &str) -> Result<(), EngineError> {
         let fail = |reason: String| EngineError::OpenVolume {
             name: name.clone(),
@@ -127,11 +128,16 @@ impl ReactorEngine {
             in_use: false,
         };
         let url: VolumeUrl = url.parse().map_err(|error| fail(format!("{error}")))?;
-        for image in images_below(&url) {
-            let opened = self.rbd.open_gone(&image.to_string()).await;
-            opened.map_err(|error| fail(error.to_string()))?;
+        let open = |image: VolumeUrl| {
+            let (rbd, image) = (self.rbd.clone(), image.to_string());
+            async move { rbd.open_gone(&image).await }
+        };
+        let errors = all_at_once(images_below(&url).into_iter().map(open)).await;
+        if errors.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let reasons: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        Err(fail(reasons.join("; ")))
     }
 
     pub(super) async fn close(&self, name: &VolumeName) -> Result<(), EngineError> {
@@ -212,6 +218,18 @@ impl ReactorEngine {
     }
 }
 
+/// Does all of this at the same time, each to its end. Yields the errors.
+async fn all_at_once<E: Send + 'static>(
+    work: impl Iterator<Item = impl Future<Output = Result<(), E>> + Send + 'static>,
+) -> Vec<E> {
+    let done: JoinSet<_> = work.collect();
+    done.join_all()
+        .await
+        .into_iter()
+        .filter_map(Result::err)
+        .collect()
+}
+
 /// The URL with another value of its own `size=`; the same URL where it has none. A nested URL is
 /// escaped, so that its parameters are not mistaken for this one's.
 fn with_size(url: &str, size_bytes: u64) -> String {
@@ -228,7 +246,31 @@ fn with_size(url: &str, size_bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::with_size;
+    use std::time::Duration;
+
+    use super::{all_at_once, with_size};
+
+    #[test]
+    fn one_that_does_not_answer_keeps_no_other_from_its_end() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (sender, mut second) = tokio::sync::oneshot::channel();
+            let answer = |sender: Option<tokio::sync::oneshot::Sender<()>>| async move {
+                match sender {
+                    Some(sender) => sender.send(()).map_err(|()| "nobody waits"),
+                    None => std::future::pending().await,
+                }
+            };
+            let work = [None, Some(sender)].into_iter().map(answer);
+            let all = tokio::time::timeout(Duration::from_secs(40), all_at_once(work));
+            all.await.expect_err("the first does not answer");
+            assert_eq!(second.try_recv(), Ok(()));
+        });
+    }
 
     #[test]
     fn a_url_is_given_its_new_size() {
