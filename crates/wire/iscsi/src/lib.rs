@@ -1,0 +1,18 @@
+//! iSCSI wire types: PDUs, framing, text keys and their negotiation, login and CHAP.
+//!
+//! Structures and state machines over bytes: no sockets, no clock, no random numbers, no allocation on the data path. A CDB, a LUN and a
+//! status are bytes here; their meaning is SCSI's.
+//!
+//! Sections cited are those of RFC 7143, unless another document is named.
+#![forbid(unsafe_code)]
+
+pub mod pdu;
+pub mod reader;
+pub mod serial;
+pub mod status;
+mod wire;
+pub mod writer;
+
+pub use pdu::{Cid, Isid, Itt, Pdu, Side, Tsih, Ttt};
+pub use serial::{CommandWindow, Serial};
+pub use status::LoginStatus;
