@@ -26,6 +26,11 @@ impl Ttt {
 pub struct IttSpace(u32);
 
 impl IttSpace {
+    /// Begins with `first`.
+    pub const fn starting_at(first: Itt) -> Self {
+        Self(first.0)
+    }
+
     /// The next tag. An initiator with tasks that live for 2^32 others must skip theirs.
     pub const fn take(&mut self) -> Itt {
         let tag = Itt(self.0);
