@@ -50,7 +50,7 @@ pub enum NegotiationError {
         key: Key,
     },
     /// The value that holds, as nothing else is agreed, is beyond what this side takes.
-    #[error("{key}={value} holds, and this side takes {limit} at most or at least")]
+    #[error("{key}={value} holds, which is beyond this side's {limit}")]
     Unfit {
         /// The key.
         key: Key,
@@ -380,4 +380,4 @@ const fn digest_name(digest: bool) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
