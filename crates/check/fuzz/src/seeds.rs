@@ -32,6 +32,8 @@ pub fn seeds() -> Vec<Seed> {
     add(&mut seeds, "commands", commands());
     add(&mut seeds, "structures", structures());
     add(&mut seeds, "ranges", ranges());
+    add(&mut seeds, "iscsi_pdu", crate::iscsi::pdu_seeds());
+    add(&mut seeds, "iscsi_login", crate::iscsi::login_seeds());
     add(&mut seeds, "names", lines(NAMES));
     add(&mut seeds, "url", lines(URLS));
     add(&mut seeds, "label", labels());
