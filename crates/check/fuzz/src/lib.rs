@@ -9,6 +9,7 @@
 mod control;
 mod conversation;
 mod initiator;
+mod iscsi;
 mod seeds;
 mod text;
 mod wire;
@@ -17,6 +18,7 @@ mod wire;
 pub use control::{api, configuration, state};
 pub use conversation::{conversation, seeds as conversation_seeds};
 pub use initiator::initiator;
+pub use iscsi::{iscsi_login, iscsi_pdu};
 pub use seeds::{Seed, seeds};
 pub use text::{label, names, url};
 pub use wire::{commands, pdu, ranges, structures};
@@ -32,6 +34,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("commands", commands),
     ("structures", structures),
     ("ranges", ranges),
+    ("iscsi_pdu", iscsi_pdu),
+    ("iscsi_login", iscsi_login),
     ("names", names),
     ("url", url),
     ("label", label),

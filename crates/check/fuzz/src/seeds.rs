@@ -1,10 +1,10 @@
 //! Inputs to begin with, for every target: good ones, from which a fuzzer finds the bad ones.
 
+use weir_digest::Digest;
 use weir_nvme::command::{
     AdminCommand, Blocks, Connect, ConnectData, CopyRange, DatasetManagementRange, FabricsCommand,
     GetFeatures, GetLogPage, Identify, NvmCommand, PropertyGet, PropertySize, WriteZeroes,
 };
-use weir_nvme::digest::Digest;
 use weir_nvme::feature::FeatureId;
 use weir_nvme::identify::{
     Cns, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceDescriptors,
@@ -32,6 +32,8 @@ pub fn seeds() -> Vec<Seed> {
     add(&mut seeds, "commands", commands());
     add(&mut seeds, "structures", structures());
     add(&mut seeds, "ranges", ranges());
+    add(&mut seeds, "iscsi_pdu", crate::iscsi::pdu_seeds());
+    add(&mut seeds, "iscsi_login", crate::iscsi::login_seeds());
     add(&mut seeds, "names", lines(NAMES));
     add(&mut seeds, "url", lines(URLS));
     add(&mut seeds, "label", labels());
