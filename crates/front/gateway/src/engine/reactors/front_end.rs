@@ -152,6 +152,11 @@ impl FrontEnds {
         Ok(Self(all))
     }
 
+    /// Tells whether there is a front end whose portals are of this protocol.
+    pub(super) fn speak(&self, protocol: Protocol) -> bool {
+        self.0.iter().any(|front| front.speaks(protocol))
+    }
+
     /// The front end whose portals are of this protocol.
     pub(super) fn of(&self, protocol: Protocol) -> &dyn FrontEnd {
         let found = self.0.iter().find(|front| front.speaks(protocol));

@@ -9,7 +9,7 @@ use weir_front::{FrontError, ListenAt};
 use super::{INHERITED, ReactorEngine};
 use crate::engine::EngineError;
 use crate::name::{ListenerAddress, ListenerHost};
-use crate::state::{Portal, Protocol, SocketOptions, State};
+use crate::state::{Portal, Protocol, ProtocolName, SocketOptions, State};
 
 /// A listener that is open.
 pub(super) struct Bound {
@@ -63,6 +63,13 @@ impl ReactorEngine {
             reason,
             in_use,
         };
+        if !self.front_ends.speak(listener.protocol) {
+            let protocol = ProtocolName::from(listener.protocol);
+            return Err(fail(
+                format!("this version does not serve {protocol}"),
+                false,
+            ));
+        }
         let wanted = self
             .addresses_of(address)
             .await

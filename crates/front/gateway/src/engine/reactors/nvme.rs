@@ -129,9 +129,7 @@ struct NvmeTcp {
 
 impl FrontEnd for NvmeTcp {
     fn speaks(&self, protocol: Protocol) -> bool {
-        match protocol {
-            Protocol::Nvme { .. } => true,
-        }
+        matches!(protocol, Protocol::Nvme { .. })
     }
 
     fn apply<'a>(&'a self, served: &'a Served) -> Answer<'a, Result<(), FrontError>> {
@@ -306,19 +304,20 @@ fn wire(state: &State, hosts: &BTreeSet<HostName>) -> BTreeSet<weir_nvme::Nqn> {
     state.nqns(hosts).map(|nqn| nqn.wire().clone()).collect()
 }
 
-/// Every socket that listens is a port of the discovery log.
+/// Every socket of NVMe that listens is a port of the discovery log.
 fn ports(sockets: &[(SocketAddr, Protocol)]) -> Vec<Port> {
+    let own = |(_, protocol): &&(SocketAddr, Protocol)| matches!(protocol, Protocol::Nvme { .. });
     let port = |(&(address, protocol), id)| Port {
         address,
         id,
         discovery_only: is_discovery(protocol),
     };
-    sockets.iter().zip(1..).map(port).collect()
+    sockets.iter().filter(own).zip(1..).map(port).collect()
 }
 
 fn is_discovery(protocol: Protocol) -> bool {
-    let Protocol::Nvme { kind } = protocol;
-    kind == ListenerKind::Discovery
+    let kind = ListenerKind::Discovery;
+    protocol == Protocol::Nvme { kind }
 }
 
 fn connection_report(info: ConnectionInfo) -> ConnectionReport {
@@ -349,6 +348,7 @@ fn connection_report(info: ConnectionInfo) -> ConnectionReport {
         local: info.local,
         reactor: info.reactor as u32,
         queue,
+        session: None,
         in_flight: info.in_flight,
         received_bytes: info.bytes_received,
         sent_bytes: info.bytes_sent,
