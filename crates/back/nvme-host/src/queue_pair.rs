@@ -8,8 +8,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 
+use weir_digest::digest_of_parts;
 use weir_memory::{Gather, View, Views, slice_views, views_len};
-use weir_nvme::digest::digest_of_parts;
 use weir_nvme::tcp::{
     Alignment, C2hData, DataDigest, DataPdu, DigestOptions, Event, FramingError, H2cData,
     HEADER_SIZE_MAX, InitializeRequest, InitializeResponse, Pdu, R2t, Reader, ReceiveParameters,
@@ -660,8 +660,8 @@ mod tests {
     use std::cell::RefCell;
 
     use proptest::prelude::*;
+    use weir_digest::Digest;
     use weir_memory::Segment;
-    use weir_nvme::digest::Digest;
     use weir_nvme::tcp::FatalErrorStatus;
 
     use super::*;

@@ -1,10 +1,10 @@
 //! Inputs to begin with, for every target: good ones, from which a fuzzer finds the bad ones.
 
+use weir_digest::Digest;
 use weir_nvme::command::{
     AdminCommand, Blocks, Connect, ConnectData, CopyRange, DatasetManagementRange, FabricsCommand,
     GetFeatures, GetLogPage, Identify, NvmCommand, PropertyGet, PropertySize, WriteZeroes,
 };
-use weir_nvme::digest::Digest;
 use weir_nvme::feature::FeatureId;
 use weir_nvme::identify::{
     Cns, IdentifyController, IdentifyNamespace, LbaFormat, NamespaceDescriptors,

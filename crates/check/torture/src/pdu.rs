@@ -2,7 +2,7 @@
 //!
 //! Sections cited are those of NVMe/TCP Transport 1.0c.
 
-use weir_nvme::digest::{DIGEST_LENGTH, Digest};
+use weir_digest::{DIGEST_LENGTH, Digest};
 use weir_nvme::tcp::{
     C2hData, CommonHeader, FatalErrorStatus, H2cData, InitializeResponse, PduType, R2t,
 };

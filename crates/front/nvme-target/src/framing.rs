@@ -3,8 +3,8 @@
 //! It knows which bytes it wants next and into which segment; it sees no socket. What the PDUs' own rules are is in
 //! `weir_nvme::tcp`; here is what holds between PDUs: transfers that were asked for, and where their data goes.
 
+use weir_digest::{DIGEST_LENGTH, digest_of_parts};
 use weir_memory::{Gather, Pool, Segment, View, Views};
-use weir_nvme::digest::{DIGEST_LENGTH, digest_of_parts};
 use weir_nvme::tcp::{
     C2hData, CapsuleCommand, DigestOptions, Event, FramingError, H2cData, HEADER_SIZE_MAX,
     InitializeRequest, InitializeResponse, Pdu, R2t, Reader, ReceiveParameters, Side,

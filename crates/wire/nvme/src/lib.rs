@@ -1,4 +1,4 @@
-//! NVMe and NVMe-oF wire types, TCP framing and digests.
+//! NVMe and NVMe-oF wire types and TCP framing.
 //!
 //! Structures, enumerations and state machines over bytes: no sockets, no clock, no allocation on
 //! the data path. What a command does is not decided here; what its bytes mean is.
@@ -9,7 +9,6 @@
 
 pub mod command;
 pub mod cqe;
-pub mod digest;
 pub mod event;
 pub mod feature;
 pub mod identify;

@@ -6,9 +6,9 @@
 
 use std::cell::Cell;
 
+use weir_digest::Digest;
 use weir_memory::{Gather, View, Views};
 use weir_nvme::command::{Blocks, NvmCommand};
-use weir_nvme::digest::Digest;
 use weir_nvme::tcp::{
     Alignment, C2hData, DigestOptions, HEADER_SIZE_MAX, InitializeResponse, R2t, Writer,
 };

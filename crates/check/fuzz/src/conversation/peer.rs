@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+use weir_digest::Digest;
 use weir_nvme::command::{ConnectAttributes, FabricsCommand, NvmCommand};
-use weir_nvme::digest::Digest;
 use weir_nvme::opcode::DataDirection;
 use weir_nvme::sgl::{Payload, SglDescriptor};
 use weir_nvme::tcp::{

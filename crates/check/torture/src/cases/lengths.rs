@@ -1,8 +1,8 @@
 //! Groups 5 and 6: alignment, padding and PDO; PLEN, HLEN and digest flags.
 
+use weir_digest::Digest;
 use weir_nvme::Status;
 use weir_nvme::command::{ConnectData, FabricsCommand, PropertyGet, PropertySize};
-use weir_nvme::digest::Digest;
 use weir_nvme::property::Property;
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::tcp::FatalErrorStatus::{InvalidPduHeaderField, LimitExceeded};

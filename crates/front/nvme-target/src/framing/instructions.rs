@@ -9,9 +9,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_block::{Completion, Operation, ReadBuffers, Request};
+use weir_digest::Digest;
 use weir_memory::{Gather, Pool, View};
 use weir_nvme::command::{Blocks, NvmCommand};
-use weir_nvme::digest::Digest;
 use weir_nvme::sgl::SglDescriptor;
 use weir_nvme::tcp::{
     Alignment, DigestOptions, H2cData, HEADER_SIZE_MAX, InitializeRequest, Writer,

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::Volume;
+use weir_digest::Digest;
 use weir_memory::{Gather, View};
 use weir_nvme::command::{
     AdminCommand, Connect, ConnectAttributes, ConnectData, FabricsCommand, Identify, NvmCommand,
     PropertyGet, PropertySet, PropertySize,
 };
-use weir_nvme::digest::Digest;
 use weir_nvme::identify::{Cns, IdentifyController};
 use weir_nvme::property::{Configuration, Property};
 use weir_nvme::sgl::SglDescriptor;

@@ -4,13 +4,13 @@
 //! Of several wrong fields the one nearest to the start of the header is named. Reserved flags,
 //! and PDO of a PDU that has no data, are ignored: peers differ in them.
 
-use crate::digest::DIGEST_LENGTH;
 use crate::tcp::pdu::{
     Alignment, COMMAND_HEADER, CommonHeader, DATA_HEADER, FatalErrorStatus, INITIALIZE_HEADER,
     PduFlags, PduType, R2T_HEADER, RESPONSE_HEADER, TERMINATION_HEADER, TERMINATION_SIZE_MAX,
     offset,
 };
 use thiserror::Error;
+use weir_digest::DIGEST_LENGTH;
 
 /// Which end of the connection receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -5,7 +5,6 @@
 //! says which bytes are data, and the caller has them where it wants them.
 
 use crate::cqe::Cqe;
-use crate::digest::{DIGEST_LENGTH, Digest};
 use crate::sqe::Sqe;
 use crate::tcp::layout::{
     CloseReason, FramingError, Layout, ReceiveParameters, Side, Termination, is_termination,
@@ -16,6 +15,7 @@ use crate::tcp::pdu::{
     TerminationRequest, offset,
 };
 use crate::wire::{array_at, get};
+use weir_digest::{DIGEST_LENGTH, Digest};
 
 /// Room for the longest header with its digest: a termination request with what it carries.
 const BUFFER_SIZE: usize = TERMINATION_SIZE_MAX;

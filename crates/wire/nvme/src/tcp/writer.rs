@@ -2,7 +2,6 @@
 //! follow from the caller's own memory, so that nothing is copied here.
 
 use crate::cqe::Cqe;
-use crate::digest::{DIGEST_LENGTH, Digest};
 use crate::sqe::Sqe;
 use crate::tcp::layout::{Side, Termination};
 use crate::tcp::pdu::{
@@ -11,6 +10,7 @@ use crate::tcp::pdu::{
     TERMINATION_SIZE_MAX,
 };
 use crate::wire::put;
+use weir_digest::{DIGEST_LENGTH, Digest};
 
 /// Most bytes that a header takes with its digest and padding, at any alignment.
 pub const HEADER_SIZE_MAX: usize = 144;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use weir_digest::Digest;
 use weir_memory::{Gather, Segment};
 use weir_nvme::command::{
     AdminCommand, ConnectData, ConnectResponse, DatasetManagementRange, FabricsCommand, NvmCommand,
@@ -31,7 +32,7 @@ use weir_nvme::tcp::{
     Alignment, C2hData, DataPdu, DigestOptions, Event, HEADER_SIZE_MAX, InitializeResponse, Pdu,
     R2t, Reader, ReceiveParameters, Side, Writer,
 };
-use weir_nvme::{Cqe, Nqn, Sqe, Status, digest::Digest};
+use weir_nvme::{Cqe, Nqn, Sqe, Status};
 use weir_reactor::{Amount, Reactor, ReceiveInto, Received, SocketOptions, TcpListener, TcpStream};
 
 /// The subsystem that the fake is.

@@ -1,8 +1,11 @@
-//! Header and data digests of NVMe/TCP: CRC32C (NVMe/TCP Transport 1.0c section 3.3).
+//! CRC32C, the header and data digest of NVMe/TCP (NVMe/TCP Transport 1.0c section 3.3) and of iSCSI (RFC 7143 section 13.1).
+//! Knows neither protocol's PDUs.
 //!
 //! The `crc-fast` crate picks the machine's instructions where they exist (x86-64 CRC32 together with carry-less multiplication,
 //! with AVX-512 in one instruction for several lanes; arm64 likewise) and a portable table otherwise, so that every machine
 //! gets the same value.
+
+#![forbid(unsafe_code)]
 
 use crc_fast::CrcAlgorithm;
 
@@ -15,16 +18,19 @@ pub struct Digest(u32);
 
 impl Digest {
     /// The digest of no bytes.
+    #[inline]
     pub const fn new() -> Self {
         Self(0)
     }
 
     /// The digest of `bytes` alone.
+    #[inline]
     pub fn of(bytes: &[u8]) -> Self {
         Self(crc_fast::crc32_iscsi(bytes))
     }
 
     /// Goes on with `bytes`, which follow those given before.
+    #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
         if self.0 == 0 {
             // Nothing yet, or what goes on in the same way.
@@ -39,17 +45,20 @@ impl Digest {
     }
 
     /// The value so far.
+    #[inline]
     pub const fn value(self) -> u32 {
         self.0
     }
 
     /// The four bytes that go on the wire.
+    #[inline]
     pub const fn to_bytes(self) -> [u8; DIGEST_LENGTH] {
         self.0.to_le_bytes()
     }
 }
 
 /// The data digest of a gather list.
+#[inline]
 pub fn digest_of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Digest {
     let mut digest = Digest::new();
     for part in parts {
