@@ -749,7 +749,6 @@ impl Framing {
             Answer::Management { itt, response } => {
                 let response = TaskManagementResponse {
                     response: *response,
-                    additional: 0,
                     itt: *itt,
                     serials: now,
                     data_length: 0,

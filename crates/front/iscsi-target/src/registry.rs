@@ -43,8 +43,6 @@ pub(crate) enum Message {
     },
     /// A reset that this session asked for has reached all sessions.
     ResetEnded { number: u32 },
-    /// A target was reset so that all its sessions end (TARGET COLD RESET).
-    ColdReset,
 }
 
 /// Held by everybody who must still do a reset. The session that asked for it is told when the last one has.

@@ -22,7 +22,7 @@ use crate::device;
 use crate::framing::{DirectReturn, Framing, ReceiveError, Received};
 use crate::iscsi::SessionInfo;
 use crate::login::{self, Granted, Login, LoginStep};
-use crate::registry::{Grant, LostSession, Message, Registry, ResetWait, number_of};
+use crate::registry::{LostSession, Message, Registry, ResetWait, number_of};
 use crate::scene::Scene;
 use crate::served::{Lun, Snapshot};
 use crate::task::{Answer, Task};

@@ -107,7 +107,6 @@ impl Outcome {
 }
 
 /// A slot for one SCSI command.
-#[derive(Default)]
 pub(crate) struct Task {
     pub(crate) at: AtVolume<Lun>,
     pub(crate) phase: Phase,
@@ -151,6 +150,39 @@ pub(crate) struct Task {
     pub(crate) outcome: Option<Outcome>,
     /// How often the slot was used before.
     pub(crate) uses: u16,
+}
+
+impl Default for Task {
+    fn default() -> Self {
+        Task {
+            at: AtVolume::default(),
+            phase: Phase::Free,
+            itt: Itt::RESERVED,
+            lun: 0,
+            number: None,
+            attribute: TaskAttribute::Simple,
+            cdb: [0; 16],
+            order: 0,
+            expected: 0,
+            reads: false,
+            writes: false,
+            work: Work::None,
+            brings: 0,
+            wanted: 0,
+            received: 0,
+            incoming: Incoming::Nowhere,
+            is_unsolicited: false,
+            unsolicited_max: 0,
+            is_damaged: false,
+            asked: 0,
+            r2ts: 0,
+            outstanding: 0,
+            sequence_end: 0,
+            held: 0,
+            outcome: None,
+            uses: 0,
+        }
+    }
 }
 
 impl Slot for Task {

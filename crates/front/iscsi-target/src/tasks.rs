@@ -626,6 +626,7 @@ impl Tasks {
 
     /// Begins to run a task, or to ask for its data. False: there is no room.
     fn try_on(&mut self, slot: SlotIndex, scene: &Scene) -> bool {
+        let now = self.slots.now();
         let Tasks { slots, room, .. } = self;
         let task = &mut slots[usize::from(slot)];
         if task.received >= task.wanted {
@@ -634,8 +635,6 @@ impl Tasks {
                 return false;
             }
             task.held += bytes;
-            let now = slots.now();
-            let task = &mut slots[usize::from(slot)];
             task.phase = Phase::Running;
             task.at.course.spend(Stage::WireIn, now);
             device::run(self, slot, scene);
@@ -646,9 +645,9 @@ impl Tasks {
             return false;
         }
         task.phase = Phase::Filling;
+        task.at.course.spend(Stage::Queue, now);
         task.asked = task.received;
         task.sequence_end = (task.received + self.agreed.max_burst).min(task.wanted);
-        task.at.course.spend(Stage::Queue, self.slots.now());
         self.ask(slot);
         true
     }
@@ -837,6 +836,11 @@ impl Tasks {
             _ => TaskResponse::Complete,
         };
         self.begin_function(AskedBy::Initiator(itt), tasks.left, others, response)
+    }
+
+    /// Ends all tasks without an answer.
+    pub(crate) fn abort_all(&mut self, scene: &Scene) {
+        self.abort(Extent::All, scene);
     }
 
     /// Ends tasks because another session reset their logical unit.

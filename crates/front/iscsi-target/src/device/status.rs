@@ -30,7 +30,7 @@ pub(super) fn of_volume_error(error: VolumeError, operation: &Operation) -> Outc
         VolumeError::Medium => Sense::write_error(lba),
         VolumeError::Lost => Sense::becoming_ready(),
         VolumeError::TimedOut | VolumeError::Cancelled => {
-            Sense::aborted_command(AdditionalSense::COMMAND_TIMEOUT_DURING_PROCESSING)
+            Sense::aborted_command(AdditionalSense::LOGICAL_UNIT_COMMUNICATION_TIME_OUT)
         }
         VolumeError::Busy => return Outcome::status(Status::Busy),
     })

@@ -84,8 +84,8 @@ pub(crate) enum Work {
     /// Its data says what to copy.
     CopyList,
     Copying(Box<Copying>),
-    /// Its data are mode pages.
-    ModeSelect(super::mode::Select),
+
+
 }
 
 /// A copy that is under way.
@@ -250,12 +250,6 @@ fn run_other(tasks: &mut Tasks, slot: SlotIndex, scene: &Scene) {
             return repeat(tasks, slot, (lba, blocks), &block, true, scene);
         }
         Work::Unmap => return super::unmap::begin(tasks, slot, scene),
-        Work::CopyList => return super::copy::begin(tasks, slot, scene),
-        Work::ModeSelect(select) => {
-            let data = bytes_of(&task.take_data());
-            let outcome = super::mode::select(task, select, &data, scene);
-            return tasks.finish(slot, outcome, scene);
-        }
         ref other => unreachable!("{other:?} does not begin so"),
     };
     tasks.submit(slot, CommandKind::Other, operation);
@@ -488,7 +482,6 @@ fn go_on(tasks: &mut Tasks, slot: SlotIndex, operation: Operation, scene: &Scene
         Work::Verify { lba, blocks } => return verify_step(tasks, slot, lba, blocks, scene),
         Work::Repeat { .. } => return repeat_step(tasks, slot, scene),
         Work::Unmapping(_) => return super::unmap::go_on(tasks, slot, scene),
-        Work::Copying(_) => return super::copy::go_on(tasks, slot, operation, scene),
         Work::WriteVerify {
             lba,
             blocks,
