@@ -15,9 +15,9 @@ use weir_nvme_target::{
 
 use super::counters::Column;
 use super::front_end::{Answer, Counts, FrontEnd, FrontEndKind, MetricNames, Served, Starting};
-use super::listen::socket_options;
+use super::listen::{Socket, socket_options, socket_report};
 use crate::config::Config;
-use crate::engine::{ConnectionReport, QueueReport, RevokedReport, SocketReport};
+use crate::engine::{ConnectionReport, QueueReport, RevokedReport};
 use crate::limits::Plan;
 use crate::metrics::Kind::Counter;
 use crate::name::{HostName, Nqn};
@@ -305,12 +305,12 @@ fn wire(state: &State, hosts: &BTreeSet<HostName>) -> BTreeSet<weir_nvme::Nqn> {
 }
 
 /// Every socket of NVMe that listens is a port of the discovery log.
-fn ports(sockets: &[(SocketAddr, Protocol)]) -> Vec<Port> {
-    let own = |(_, protocol): &&(SocketAddr, Protocol)| matches!(protocol, Protocol::Nvme { .. });
-    let port = |(&(address, protocol), id)| Port {
-        address,
+fn ports(sockets: &[Socket]) -> Vec<Port> {
+    let own = |socket: &&Socket| matches!(socket.protocol, Protocol::Nvme { .. });
+    let port = |(socket, id): (&Socket, _)| Port {
+        address: socket.address,
         id,
-        discovery_only: is_discovery(protocol),
+        discovery_only: is_discovery(socket.protocol),
     };
     sockets.iter().filter(own).zip(1..).map(port).collect()
 }
@@ -332,16 +332,6 @@ fn connection_report(info: ConnectionInfo) -> ConnectionReport {
         header_digest: agreed.header_digest,
         data_digest: agreed.data_digest,
     });
-    let socket = info.socket.map(|report| SocketReport {
-        send_buffer: report.send_buffer,
-        receive_buffer: report.receive_buffer,
-        congestion_control: report.congestion_control,
-        dscp: report.dscp,
-        priority: report.priority,
-        round_trip_us: report.round_trip.as_micros() as u64,
-        retransmits: report.retransmits,
-        congestion_window: report.congestion_window,
-    });
     ConnectionReport {
         id: info.id,
         peer: info.peer,
@@ -352,7 +342,7 @@ fn connection_report(info: ConnectionInfo) -> ConnectionReport {
         in_flight: info.in_flight,
         received_bytes: info.bytes_received,
         sent_bytes: info.bytes_sent,
-        socket,
+        socket: info.socket.map(socket_report),
     }
 }
 
