@@ -103,6 +103,9 @@ pub enum ChapError {
         /// CHAP_N.
         name: String,
     },
+    /// Both directions have the same secret, so that neither proves anything.
+    #[error("the secrets of initiator and target are the same; give the target another")]
+    SameSecret,
     /// The peer sent this side's own challenge back.
     #[error("the peer sent this side's own challenge back")]
     Reflected,

@@ -131,8 +131,8 @@ enum Security {
     Algorithm,
     /// The response was sent, and perhaps a challenge.
     Response(Option<Challenge>),
-    /// Nothing is left.
-    Done,
+    /// Nothing is left. By CHAP, where it is set.
+    Done(bool),
 }
 
 /// An initiator's side of one connection's login.
@@ -243,7 +243,9 @@ impl InitiatorLogin {
         }
         self.outgoing.add(answers.bytes());
         let transit = match (self.stage, &self.security) {
-            (Stage::Security, Security::Response(_) | Security::Done) => Some(Stage::Operational),
+            (Stage::Security, Security::Response(_) | Security::Done(_)) => {
+                Some(Stage::Operational)
+            }
             (Stage::Security, _) => None,
             _ => Some(Stage::FullFeature),
         };
@@ -292,7 +294,7 @@ impl InitiatorLogin {
             .chap
             .as_ref()
             .is_some_and(|chap| chap.target.is_some());
-        if wants_proof && !matches!(self.security, Security::Done) {
+        if wants_proof && !matches!(self.security, Security::Done(true)) {
             return Err(InitiatorLoginError::TargetNotAuthenticated);
         }
         Ok(())
@@ -330,15 +332,16 @@ impl InitiatorLogin {
         answers: &mut TextWriter,
     ) -> Result<(), InitiatorLoginError> {
         let chap = self.settings.chap.as_ref();
-        let state = core::mem::replace(&mut self.security, Security::Done);
+        let state = core::mem::replace(&mut self.security, Security::Done(false));
         self.security = match (state, chap) {
             (Security::Method, chap) => choose_method(text, chap, answers)?,
             (Security::Algorithm, Some(chap)) => answer_challenge(text, chap, random, answers)?,
             (Security::Response(challenge), Some(chap)) => {
                 judge_target(text, chap, challenge)?;
-                Security::Done
+                Security::Done(true)
             }
-            _ => Security::Done,
+            (done @ Security::Done(_), _) => done,
+            (Security::Algorithm | Security::Response(_), None) => unreachable!("CHAP was offered"),
         };
         Ok(())
     }
@@ -359,11 +362,14 @@ impl InitiatorLogin {
             cmd_sn: settings.cmd_sn,
             stat_sn: self.exp_stat_sn,
             max_cmd_sn: response.serials.max_cmd_sn,
-            user: settings
-                .chap
-                .as_ref()
-                .map(|chap| chap.initiator.name.clone()),
+            user: self.user(),
         })))
+    }
+
+    /// CHAP_N, where the target asked for it.
+    fn user(&self) -> Option<String> {
+        let chap = self.settings.chap.as_ref()?;
+        matches!(self.security, Security::Done(true)).then(|| chap.initiator.name.clone())
     }
 
     fn request(&mut self, transit: Option<Stage>) -> Request {
@@ -418,7 +424,7 @@ fn choose_method(
             answers.push(Key::ChapAlgorithm.name(), algorithm_list(&chap.algorithms));
             Ok(Security::Algorithm)
         }
-        ("None", None | Some(InitiatorChap { target: None, .. })) => Ok(Security::Done),
+        ("None", None | Some(InitiatorChap { target: None, .. })) => Ok(Security::Done(false)),
         (chosen, _) => Err(InitiatorLoginError::WrongMethod {
             chosen: chosen.to_owned(),
         }),
@@ -440,6 +446,11 @@ fn answer_challenge(
             offered: chosen.to_owned(),
             allowed: algorithm_list(&chap.algorithms),
         })?;
+    if let Some(target) = &chap.target
+        && target.secret.is_same(&chap.initiator.secret)
+    {
+        return Err(ChapError::SameSecret.into());
+    }
     let theirs = read_challenge(text, algorithm)?;
     let response = theirs.response(&chap.initiator.secret);
     push_response(answers, &chap.initiator.name, &response);

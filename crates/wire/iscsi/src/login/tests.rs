@@ -237,8 +237,9 @@ fn chap_of_one_way_and_of_both() {
 #[test]
 fn an_initiator_that_can_but_need_not() {
     let mut surroundings = Surroundings::open();
-    let (_, target) = both(run_with(normal(), Some(initiator_chap(false)), &mut surroundings).0);
-    assert_eq!(target.user, None);
+    let (initiator, target) =
+        both(run_with(normal(), Some(initiator_chap(false)), &mut surroundings).0);
+    assert_eq!((initiator.user, target.user), (None, None));
 }
 
 /// Status, and what the target says of it.
@@ -311,6 +312,25 @@ fn authentication_that_cannot_be_is_refused() {
     let mut surroundings = Surroundings::new(chap(false, &ChapAlgorithm::ALL), Offer::default());
     let (_, error) = refused(run_with(normal(), Some(initiator_chap(true)), &mut surroundings).0);
     assert_eq!(error, LoginError::Chap(ChapError::NoTargetSecret));
+}
+
+#[test]
+fn one_secret_for_both_directions_is_refused() {
+    let shared = || Some(credentials("disk1", "secret of the host"));
+    let mut ours = initiator_chap(true);
+    let Authentication::Chap(mut theirs) = chap(true, &ChapAlgorithm::ALL) else {
+        unreachable!("CHAP is required")
+    };
+    theirs.target = shared();
+    let theirs = Authentication::Chap(theirs);
+    let mut surroundings = Surroundings::new(theirs, Offer::default());
+    let (_, error) = refused(run_with(normal(), Some(ours.clone()), &mut surroundings).0);
+    assert_eq!(error, LoginError::Chap(ChapError::SameSecret));
+    ours.target = shared();
+    match run_with(normal(), Some(ours), &mut surroundings).0 {
+        End::InitiatorFailed(error) => assert_eq!(error, ChapError::SameSecret.into()),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

@@ -173,6 +173,9 @@ fn answer_response(
             return Err(ChapError::Reflected.into());
         }
         let target = chap.target.as_ref().ok_or(ChapError::NoTargetSecret)?;
+        if target.secret.is_same(&chap.initiator.secret) {
+            return Err(ChapError::SameSecret.into());
+        }
         push_response(answers, &target.name, &theirs.response(&target.secret));
     }
     Ok(name.to_owned())
