@@ -24,13 +24,11 @@ impl Digest {
     }
 
     /// The digest of `bytes` alone.
-    #[inline]
     pub fn of(bytes: &[u8]) -> Self {
         Self(crc_fast::crc32_iscsi(bytes))
     }
 
     /// Goes on with `bytes`, which follow those given before.
-    #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
         if self.0 == 0 {
             // Nothing yet, or what goes on in the same way.
