@@ -103,6 +103,10 @@ pub(crate) const IMMEDIATE: u8 = 0x40;
 pub(crate) const FINAL: u8 = 0x80;
 /// The C bit of byte 1 of text and login PDUs (section 11.10.2).
 pub(crate) const CONTINUE: u8 = 0x40;
+/// CSG in byte 1 of login PDUs (section 11.12.3).
+pub(crate) const CURRENT_STAGE: u8 = 0x0c;
+/// NSG in byte 1 of login PDUs (section 11.12.3).
+pub(crate) const NEXT_STAGE: u8 = 0x03;
 
 /// Where the common fields of a header are (section 11.2.1).
 pub(crate) mod offset {
