@@ -108,7 +108,7 @@ pub(crate) const CURRENT_STAGE: u8 = 0x0c;
 /// NSG in byte 1 of login PDUs (section 11.12.3).
 pub(crate) const NEXT_STAGE: u8 = 0x03;
 
-/// Where the common fields of a header are (section 11.2.1).
+/// Offsets of the common fields of a header (section 11.2.1).
 pub(crate) mod offset {
     pub(crate) const FLAGS: usize = 1;
     pub(crate) const TOTAL_AHS_LENGTH: usize = 4;

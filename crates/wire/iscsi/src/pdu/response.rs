@@ -50,9 +50,9 @@ pub enum Residual {
     /// As many as expected.
     #[default]
     None,
-    /// So many bytes were not transferred, as more were there than expected.
+    /// Number of bytes that were there and not transferred, for they were more than expected.
     Overflow(u32),
-    /// So many bytes were expected and not transferred.
+    /// Number of bytes that were expected and not transferred.
     Underflow(u32),
 }
 
