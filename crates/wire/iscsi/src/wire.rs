@@ -1,7 +1,10 @@
 //! Big-endian fields at stated byte offsets. Judges no value: the modules that know a field's meaning do.
 
-use crate::pdu::{BasicHeader, Cid, Isid, Itt, Tsih, Ttt};
-use crate::serial::Serial;
+/// Bytes of a Basic Header Segment (section 11.2.1).
+pub const BASIC_HEADER_SIZE: usize = 48;
+
+/// A Basic Header Segment's bytes.
+pub type BasicHeader = [u8; BASIC_HEADER_SIZE];
 
 /// The 16-bit field at `offset`.
 #[inline]
@@ -102,20 +105,20 @@ integer_fields!(u8, u16, u32, u64);
 /// Fields that are another one under a name of their own.
 macro_rules! named_fields {
     ($($name:ident),*) => {$(
-        impl Field for $name {
+        impl $crate::wire::Field for $name {
             #[inline]
-            fn get(bytes: &BasicHeader, offset: usize) -> Self {
-                Self(Field::get(bytes, offset))
+            fn get(bytes: &$crate::wire::BasicHeader, offset: usize) -> Self {
+                Self($crate::wire::Field::get(bytes, offset))
             }
 
             #[inline]
-            fn put(&self, bytes: &mut BasicHeader, offset: usize) {
-                self.0.put(bytes, offset);
+            fn put(&self, bytes: &mut $crate::wire::BasicHeader, offset: usize) {
+                $crate::wire::Field::put(&self.0, bytes, offset);
             }
         }
     )*};
 }
-named_fields!(Serial, Itt, Ttt, Tsih, Cid, Isid);
+pub(crate) use named_fields;
 
 impl Field for [u8; 6] {
     fn get(bytes: &BasicHeader, offset: usize) -> Self {
@@ -185,68 +188,15 @@ macro_rules! open_enum {
 
         impl $crate::wire::Field for $name {
             #[inline]
-            fn get(bytes: &$crate::pdu::BasicHeader, offset: usize) -> Self {
+            fn get(bytes: &$crate::wire::BasicHeader, offset: usize) -> Self {
                 Self::from_value($crate::wire::Field::get(bytes, offset))
             }
 
             #[inline]
-            fn put(&self, bytes: &mut $crate::pdu::BasicHeader, offset: usize) {
-                self.value().put(bytes, offset);
+            fn put(&self, bytes: &mut $crate::wire::BasicHeader, offset: usize) {
+                $crate::wire::Field::put(&self.value(), bytes, offset);
             }
         }
     };
 }
 pub(crate) use open_enum;
-
-/// Defines a header that is nothing but its fields: each with its offset, and with its bits where it is a part of a byte. `with` sets what
-/// is the same in all of them.
-macro_rules! header {
-    (
-        $(#[$meta:meta])*
-        pub struct $name:ident $(, with |$bytes:ident| $fixed:expr,)? {
-            $( $(#[$field_meta:meta])* $field:ident: $type:ty [$offset:expr $(, $mask:expr)?], )*
-        }
-    ) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub struct $name {
-            $( $(#[$field_meta])* pub $field: $type, )*
-            /// Bytes of the data segment, without padding.
-            pub data_length: u32,
-        }
-
-        impl $name {
-            /// Reads a header.
-            #[inline]
-            pub fn read(bytes: &$crate::pdu::BasicHeader) -> Self {
-                Self {
-                    $( $field: $crate::wire::header!(@get bytes, $offset $(, $mask)?), )*
-                    data_length: $crate::pdu::CommonHeader::read(bytes).data_length,
-                }
-            }
-        }
-
-        impl $crate::pdu::sealed::Sealed for $name {}
-        impl $crate::pdu::Header for $name {
-            const OPCODE: $crate::pdu::Opcode = $crate::pdu::Opcode::$name;
-
-            #[inline]
-            fn put(&self, bytes: &mut $crate::pdu::BasicHeader) {
-                $( let $bytes = &mut *bytes; $fixed; )?
-                $( $crate::wire::header!(@put self.$field, bytes, $offset $(, $mask)?); )*
-            }
-
-            #[inline]
-            fn data_length(&self) -> u32 {
-                self.data_length
-            }
-        }
-    };
-    (@get $bytes:expr, $offset:expr) => { $crate::wire::Field::get($bytes, $offset) };
-    (@get $bytes:expr, $offset:expr, $mask:expr) => { $crate::wire::get_bits($bytes, $offset, $mask) };
-    (@put $value:expr, $bytes:expr, $offset:expr) => { $crate::wire::Field::put(&$value, $bytes, $offset) };
-    (@put $value:expr, $bytes:expr, $offset:expr, $mask:expr) => {
-        $crate::wire::put_bits(&$value, $bytes, $offset, $mask)
-    };
-}
-pub(crate) use header;

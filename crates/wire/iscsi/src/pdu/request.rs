@@ -5,7 +5,7 @@ use super::{
     IMMEDIATE, Isid, Itt, NEXT_STAGE, Opcode, Stage, Tsih, Ttt, offset, sealed::Sealed,
 };
 use crate::serial::Serial;
-use crate::wire::{array_at, get_u32, get_u64, header, open_enum, put};
+use crate::wire::{array_at, get_u32, get_u64, open_enum, put};
 
 open_enum! {
     /// ATTR of a SCSI Command: the task attribute (section 11.3.1).

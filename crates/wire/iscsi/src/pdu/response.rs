@@ -7,7 +7,7 @@ use super::{
 };
 use crate::serial::Serial;
 use crate::status::LoginStatus;
-use crate::wire::{Field, get_u32, get_u64, header, open_enum, put};
+use crate::wire::{Field, get_u32, get_u64, open_enum, put};
 
 /// StatSN, ExpCmdSN and MaxCmdSN, which nearly every response has (section 11.2.1, and 4.2.2 for their meaning).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
