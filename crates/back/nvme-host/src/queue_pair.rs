@@ -8,12 +8,12 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use weir_digest::digest_of_parts;
+use weir_digest::{DataDigest, digest_of_parts};
 use weir_memory::{Gather, View, Views, slice_views, views_len};
 use weir_nvme::tcp::{
-    Alignment, C2hData, DataDigest, DataPdu, DigestOptions, Event, FramingError, H2cData,
-    HEADER_SIZE_MAX, InitializeRequest, InitializeResponse, Pdu, R2t, Reader, ReceiveParameters,
-    Side, TERMINATION_SIZE_MAX, Termination, TerminationRequest, Writer, encode_termination,
+    Alignment, C2hData, DataPdu, DigestOptions, Event, FramingError, H2cData, HEADER_SIZE_MAX,
+    InitializeRequest, InitializeResponse, Pdu, R2t, Reader, ReceiveParameters, Side,
+    TERMINATION_SIZE_MAX, Termination, TerminationRequest, Writer, encode_termination,
 };
 use weir_nvme::{Cqe, SglDescriptor, Sqe, Status};
 

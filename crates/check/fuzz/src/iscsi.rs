@@ -17,28 +17,12 @@ use weir_iscsi::text::answer_text;
 use weir_iscsi::writer::{FULL_HEADER_SIZE_MAX, TRAILER_SIZE_MAX, Writer};
 use weir_iscsi::{Cid, Isid, Itt, Name, Pdu, Serial, Side, Tsih};
 
+use crate::readers::{read_everyhow, stream_reader};
+
 /// Data in a PDU of the full feature phase, in bytes.
 const MAXIMUM_DATA: u32 = 8192;
 
-/// What a reader made of a stream: its events with the data of each PDU joined, and how it ended.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Reading {
-    events: Vec<Event>,
-    data: Vec<u8>,
-    error: Option<FramingError>,
-}
-
-/// How bytes are handed to a reader.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pieces {
-    Whole,
-    /// In pieces, by this seed.
-    Cut(u64),
-    /// In pieces, and data past the reader.
-    Direct(u64),
-}
-
-/// Side and digests by the bits of a byte; whether the login is over.
+/// Side and digests by the bits of a byte, and the login's end.
 const INITIATOR: u8 = 1;
 const HEADER_DIGEST: u8 = 2;
 const DATA_DIGEST: u8 = 4;
@@ -52,7 +36,13 @@ fn parameters(flags: u8) -> ReceiveParameters {
     }
 }
 
-fn reader(flags: u8) -> Reader {
+struct OneSide {
+    reader: Reader,
+}
+
+stream_reader!(OneSide, Event, FramingError, Wanted, |_side, _event| {});
+
+fn reader(flags: u8) -> OneSide {
     let side = match flags & INITIATOR {
         0 => Side::Target,
         _ => Side::Initiator,
@@ -61,7 +51,7 @@ fn reader(flags: u8) -> Reader {
     if flags & LOGIN == 0 {
         reader.establish(parameters(flags));
     }
-    reader
+    OneSide { reader }
 }
 
 /// The PDU reader, either side, with any digests, in and after the login: what it reads does not depend on where the bytes are cut nor
@@ -72,11 +62,7 @@ pub fn iscsi_pdu(data: &[u8]) {
     let Some(([flags, cuts], bytes)) = data.split_first_chunk() else {
         return;
     };
-    let whole = read(bytes, *flags, Pieces::Whole);
-    let seed = u64::from(*cuts);
-    for pieces in [Pieces::Cut(seed), Pieces::Direct(seed)] {
-        assert_eq!(read(bytes, *flags, pieces), whole, "{pieces:?}");
-    }
+    let whole = read_everyhow(bytes, *cuts, || reader(*flags));
     for event in &whole.events {
         if let Event::Pdu(pdu) = event {
             check_written(pdu);
@@ -86,68 +72,6 @@ pub fn iscsi_pdu(data: &[u8]) {
     let mut agreed = Parameters::default();
     if answer_text(&whole.data, &mut agreed).is_ok() {
         assert!(agreed.peer_max_recv_data_segment_length >= 512);
-    }
-}
-
-fn read(bytes: &[u8], flags: u8, pieces: Pieces) -> Reading {
-    let mut reader = reader(flags);
-    let mut reading = Reading::default();
-    let mut seed = match pieces {
-        Pieces::Whole => 0,
-        Pieces::Cut(seed) | Pieces::Direct(seed) => seed,
-    };
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        seed = seed
-            .wrapping_mul(0x5851_f42d_4c95_7f2d)
-            .wrapping_add(0x1405_7b7e_f767_814f);
-        let length = match pieces {
-            Pieces::Whole => rest.len(),
-            _ => (1 + (seed >> 33) as usize % 90).min(rest.len()),
-        };
-        let (mut piece, after) = rest.split_at(length);
-        rest = after;
-        if let (Pieces::Direct(_), Wanted::Data(left)) = (pieces, reader.wanted()) {
-            let (direct, back) = piece.split_at(piece.len().min(left as usize));
-            piece = back;
-            reading.data.extend_from_slice(direct);
-            if reader.has_data_digest() {
-                reader.data_received(direct);
-            } else {
-                reader.data_received_unseen(direct.len());
-            }
-        }
-        if !feed(&mut reader, piece, &mut reading) {
-            return reading;
-        }
-    }
-    reading
-}
-
-/// Feeds one piece; false: the stream is at its end.
-fn feed(reader: &mut Reader, mut piece: &[u8], reading: &mut Reading) -> bool {
-    loop {
-        let fed = match reader.feed(piece) {
-            Ok(fed) => fed,
-            Err(error) => {
-                reading.error = Some(error);
-                assert_eq!(reader.feed(&[]), Err(error), "an error is final");
-                return false;
-            }
-        };
-        let (taken, rest) = piece.split_at(fed.consumed);
-        piece = rest;
-        match fed.event {
-            None => {
-                assert!(piece.is_empty(), "all is taken where nothing is found");
-                return true;
-            }
-            Some(Event::Data { .. }) => {
-                assert!(!taken.is_empty(), "data is of bytes");
-                reading.data.extend_from_slice(taken);
-            }
-            Some(event) => reading.events.push(event),
-        }
     }
 }
 

@@ -10,6 +10,7 @@ mod control;
 mod conversation;
 mod initiator;
 mod iscsi;
+mod readers;
 mod seeds;
 mod text;
 mod wire;

@@ -19,26 +19,21 @@ use weir_nvme::tcp::{
 };
 use weir_nvme::{Cqe, SglDescriptor, Sqe};
 
+use crate::readers::{read_everyhow, stream_reader};
+
 /// Data in capsules, and in data PDUs, of what the reader target reads, in bytes.
 const MAXIMUM_DATA: u32 = 8192;
 
-/// What a reader made of a stream: its events with the data of each PDU joined, and how it ended.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Reading {
-    events: Vec<Event>,
-    data: Vec<u8>,
-    error: Option<FramingError>,
+struct OneSide {
+    reader: Reader,
+    parameters: ReceiveParameters,
 }
 
-/// How bytes are handed to a reader.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pieces {
-    Whole,
-    /// In pieces, by this seed.
-    Cut(u64),
-    /// In pieces, and data past the reader.
-    Direct(u64),
-}
+stream_reader!(OneSide, Event, FramingError, Wanted, |side, event| {
+    if let Event::Pdu(Pdu::InitializeRequest(_) | Pdu::InitializeResponse(_)) = event {
+        side.reader.establish(side.parameters);
+    }
+});
 
 /// The PDU reader, either side, with any digests and alignment: what it reads does not depend on where the bytes are cut nor
 /// on how its data is received, and every PDU is read again as it is written.
@@ -70,87 +65,13 @@ pub fn pdu(data: &[u8]) {
         _ => Vec::new(),
     };
     bytes.extend_from_slice(stream);
-    let whole = read(&bytes, side, parameters, Pieces::Whole);
-    for pieces in [
-        Pieces::Cut(u64::from(*cuts)),
-        Pieces::Direct(u64::from(*cuts)),
-    ] {
-        assert_eq!(read(&bytes, side, parameters, pieces), whole, "{pieces:?}");
-    }
+    let whole = read_everyhow(&bytes, *cuts, || OneSide {
+        reader: Reader::new(side),
+        parameters,
+    });
     for event in &whole.events {
         if let Event::Pdu(pdu) = event {
             check_written(pdu, side, parameters);
-        }
-    }
-}
-
-fn read(bytes: &[u8], side: Side, parameters: ReceiveParameters, pieces: Pieces) -> Reading {
-    let mut reader = Reader::new(side);
-    let mut reading = Reading::default();
-    let mut seed = match pieces {
-        Pieces::Whole => 0,
-        Pieces::Cut(seed) | Pieces::Direct(seed) => seed,
-    };
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        seed = seed
-            .wrapping_mul(0x5851_f42d_4c95_7f2d)
-            .wrapping_add(0x1405_7b7e_f767_814f);
-        let length = match pieces {
-            Pieces::Whole => rest.len(),
-            _ => (1 + (seed >> 33) as usize % 90).min(rest.len()),
-        };
-        let (mut piece, after) = rest.split_at(length);
-        rest = after;
-        if let (Pieces::Direct(_), Wanted::Data(left)) = (pieces, reader.wanted()) {
-            let (direct, back) = piece.split_at(piece.len().min(left as usize));
-            piece = back;
-            reading.data.extend_from_slice(direct);
-            match reader.has_data_digest() {
-                true => reader.data_received(direct),
-                false => reader.data_received_unseen(direct.len()),
-            }
-        }
-        if !feed(&mut reader, piece, parameters, &mut reading) {
-            return reading;
-        }
-    }
-    reading
-}
-
-/// Feeds one piece; false: the stream is at its end.
-fn feed(
-    reader: &mut Reader,
-    mut piece: &[u8],
-    parameters: ReceiveParameters,
-    reading: &mut Reading,
-) -> bool {
-    loop {
-        let fed = match reader.feed(piece) {
-            Ok(fed) => fed,
-            Err(error) => {
-                reading.error = Some(error);
-                assert_eq!(reader.feed(&[]), Err(error), "an error is final");
-                return false;
-            }
-        };
-        let (taken, rest) = piece.split_at(fed.consumed);
-        piece = rest;
-        match fed.event {
-            None => {
-                assert!(piece.is_empty(), "all is taken where nothing is found");
-                return true;
-            }
-            Some(Event::Data { .. }) => {
-                assert!(!taken.is_empty(), "data is of bytes");
-                reading.data.extend_from_slice(taken);
-            }
-            Some(event) => {
-                reading.events.push(event);
-                if let Event::Pdu(Pdu::InitializeRequest(_) | Pdu::InitializeResponse(_)) = event {
-                    reader.establish(parameters);
-                }
-            }
         }
     }
 }

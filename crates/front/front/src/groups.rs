@@ -1,4 +1,4 @@
-//! What hosts did with each group of exports: an NVMe subsystem, an iSCSI target.
+//! Counts of the commands of each group of exports: an NVMe subsystem, an iSCSI target.
 
 use std::collections::HashMap;
 use std::hash::Hash;

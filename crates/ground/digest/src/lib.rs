@@ -55,6 +55,41 @@ impl Digest {
     }
 }
 
+/// The verdict of a data digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataDigest {
+    /// Data digests are not enabled.
+    Absent,
+    /// The data is what was sent.
+    Matches,
+    /// The data was damaged on its way.
+    Differs {
+        /// Digest that was received.
+        received: u32,
+        /// Digest of the data that was received.
+        computed: u32,
+    },
+}
+
+impl DataDigest {
+    /// Judges data with this digest by the one that came with it.
+    #[inline]
+    pub fn judge(computed: Digest, received: [u8; DIGEST_LENGTH]) -> Self {
+        let (received, computed) = (u32::from_le_bytes(received), computed.value());
+        if received == computed {
+            DataDigest::Matches
+        } else {
+            DataDigest::Differs { received, computed }
+        }
+    }
+
+    /// Returns whether the data may be used.
+    #[inline]
+    pub const fn is_good(self) -> bool {
+        !matches!(self, Self::Differs { .. })
+    }
+}
+
 /// The data digest of a gather list.
 #[inline]
 pub fn digest_of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Digest {

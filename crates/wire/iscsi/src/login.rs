@@ -50,7 +50,7 @@ pub struct LoggedIn {
     pub tsih: Tsih,
     /// Connection ID.
     pub cid: Cid,
-    /// What was agreed.
+    /// Values that were agreed.
     pub parameters: Parameters,
     /// CmdSN of the session's first command.
     pub cmd_sn: Serial,
@@ -86,9 +86,9 @@ pub enum ChapError {
     /// No algorithm that both sides have.
     #[error("no CHAP algorithm of CHAP_A={offered} is allowed; allowed are {allowed}")]
     NoAlgorithm {
-        /// What the peer offered or chose.
+        /// Algorithms that the peer offered or chose.
         offered: String,
-        /// What this side allows.
+        /// Algorithms that this side allows.
         allowed: String,
     },
     /// A key is missing.

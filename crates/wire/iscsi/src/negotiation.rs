@@ -32,7 +32,7 @@ pub enum NegotiationError {
         key: Key,
         /// The answer.
         value: String,
-        /// What was proposed.
+        /// The proposal.
         proposed: String,
     },
     /// A declared value that cannot be.
@@ -56,7 +56,7 @@ pub enum NegotiationError {
         key: Key,
         /// The value that holds.
         value: String,
-        /// What this side offers.
+        /// Offer of this side.
         limit: String,
     },
 }
@@ -102,7 +102,7 @@ impl Negotiator {
         self.offer = offer;
     }
 
-    /// What is agreed so far; the defaults where nothing is.
+    /// Values agreed so far; the defaults where nothing is.
     pub const fn parameters(&self) -> &Parameters {
         &self.parameters
     }
@@ -166,7 +166,7 @@ impl Negotiator {
         }
     }
 
-    /// What both sides agreed, at the end.
+    /// Values that both sides agreed on, at the end.
     ///
     /// # Errors
     /// A value that holds is not within what this side offers.

@@ -2,6 +2,58 @@
 //!
 //! Reading a header ignores what is reserved; the two fields that are lengths are checked by the [`reader`](crate::reader).
 
+/// Defines a header that is nothing but its fields: each with its offset, and with its bits where it is a part of a byte. `with` sets what
+/// is the same in all of them.
+macro_rules! header {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident $(, with |$bytes:ident| $fixed:expr,)? {
+            $( $(#[$field_meta:meta])* $field:ident: $type:ty [$offset:expr $(, $mask:expr)?], )*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct $name {
+            $( $(#[$field_meta])* pub $field: $type, )*
+            /// Bytes of the data segment, without padding.
+            pub data_length: u32,
+        }
+
+        impl $name {
+            /// Reads a header.
+            #[inline]
+            pub fn read(bytes: &$crate::pdu::BasicHeader) -> Self {
+                Self {
+                    $( $field: header!(@get bytes, $offset $(, $mask)?), )*
+                    data_length: $crate::pdu::CommonHeader::read(bytes).data_length,
+                }
+            }
+        }
+
+        impl $crate::pdu::sealed::Sealed for $name {}
+        impl $crate::pdu::Header for $name {
+            const OPCODE: $crate::pdu::Opcode = $crate::pdu::Opcode::$name;
+
+            #[inline]
+            fn put(&self, bytes: &mut $crate::pdu::BasicHeader) {
+                $( let $bytes = &mut *bytes; $fixed; )?
+                $( header!(@put self.$field, bytes, $offset $(, $mask)?); )*
+            }
+
+            #[inline]
+            fn data_length(&self) -> u32 {
+                self.data_length
+            }
+        }
+    };
+    (@get $bytes:expr, $offset:expr) => { $crate::wire::Field::get($bytes, $offset) };
+    (@get $bytes:expr, $offset:expr, $mask:expr) => { $crate::wire::get_bits($bytes, $offset, $mask) };
+    (@put $value:expr, $bytes:expr, $offset:expr) => { $crate::wire::Field::put(&$value, $bytes, $offset) };
+    (@put $value:expr, $bytes:expr, $offset:expr, $mask:expr) => {
+        $crate::wire::put_bits(&$value, $bytes, $offset, $mask)
+    };
+}
+
 mod additional;
 mod request;
 mod response;
@@ -22,13 +74,8 @@ pub use response::{
 };
 pub use tags::{Cid, Isid, IsidFormat, Itt, IttSpace, Stage, Tsih, Ttt};
 
+pub use crate::wire::{BASIC_HEADER_SIZE, BasicHeader};
 use crate::wire::{get_u24, get_u32, open_enum};
-
-/// Bytes of a Basic Header Segment (section 11.2.1).
-pub const BASIC_HEADER_SIZE: usize = 48;
-
-/// A Basic Header Segment's bytes.
-pub type BasicHeader = [u8; BASIC_HEADER_SIZE];
 
 /// Most bytes of the Additional Header Segments together: TotalAHSLength has eight bits and counts words (section 11.2.1.5).
 pub const ADDITIONAL_HEADERS_SIZE_MAX: usize = 255 * 4;
@@ -103,8 +150,12 @@ pub(crate) const IMMEDIATE: u8 = 0x40;
 pub(crate) const FINAL: u8 = 0x80;
 /// The C bit of byte 1 of text and login PDUs (section 11.10.2).
 pub(crate) const CONTINUE: u8 = 0x40;
+/// CSG in byte 1 of login PDUs (section 11.12.3).
+pub(crate) const CURRENT_STAGE: u8 = 0x0c;
+/// NSG in byte 1 of login PDUs (section 11.12.3).
+pub(crate) const NEXT_STAGE: u8 = 0x03;
 
-/// Where the common fields of a header are (section 11.2.1).
+/// Offsets of the common fields of a header (section 11.2.1).
 pub(crate) mod offset {
     pub(crate) const FLAGS: usize = 1;
     pub(crate) const TOTAL_AHS_LENGTH: usize = 4;

@@ -10,7 +10,7 @@ use crate::pdu::{
 use crate::wire::array_at;
 use crate::writer::padding_length;
 use thiserror::Error;
-use weir_digest::{DIGEST_LENGTH, Digest};
+use weir_digest::{DIGEST_LENGTH, DataDigest, Digest};
 
 /// Room for the longest header with its digest.
 const BUFFER_SIZE: usize = BASIC_HEADER_SIZE + ADDITIONAL_HEADERS_SIZE_MAX + DIGEST_LENGTH;
@@ -18,7 +18,7 @@ const BUFFER_SIZE: usize = BASIC_HEADER_SIZE + ADDITIONAL_HEADERS_SIZE_MAX + DIG
 /// Bytes of data that a PDU may have during login: the default of MaxRecvDataSegmentLength (section 13.12).
 pub const LOGIN_DATA_SEGMENT_MAX: u32 = 8192;
 
-/// What a reader found.
+/// Event of a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A header, checked. Where [`Pdu::data_length`] is not 0 its data comes next.
@@ -30,44 +30,21 @@ pub enum Event {
     },
     /// All data of the last PDU was received, with its padding. Not sent for a PDU without data.
     DataEnd {
-        /// What its digest says. A wrong data digest concerns this PDU alone.
+        /// Verdict of its digest. A wrong data digest concerns this PDU alone.
         digest: DataDigest,
     },
 }
 
-/// What a data digest says of the data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DataDigest {
-    /// Data digests are not enabled.
-    Absent,
-    /// The data is what was sent.
-    Matches,
-    /// The data was damaged on its way.
-    Differs {
-        /// Digest that was received.
-        received: u32,
-        /// Digest of the data that was received.
-        computed: u32,
-    },
-}
-
-impl DataDigest {
-    /// Returns whether the data may be used.
-    pub const fn is_good(self) -> bool {
-        !matches!(self, Self::Differs { .. })
-    }
-}
-
-/// What [`Reader::feed`] did.
+/// Result of [`Reader::feed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fed {
     /// Bytes taken from the start of the input.
     pub consumed: usize,
-    /// What was found; `None` when all input was taken and nothing is complete.
+    /// The event; `None` when all input was taken and nothing is complete.
     pub event: Option<Event>,
 }
 
-/// What the next bytes are, for a caller that receives them to a place of its choice.
+/// Meaning of the next bytes, for a caller that receives them to a place of its choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     /// Header or header digest: at least this many more bytes.
@@ -80,7 +57,7 @@ pub enum Wanted {
     Event,
 }
 
-/// What is agreed for the PDUs that are read.
+/// Parameters agreed for the PDUs that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiveParameters {
     /// HeaderDigest is CRC32C.
@@ -259,7 +236,7 @@ impl Reader {
         AdditionalHeaders::new(self.header().get(BASIC_HEADER_SIZE..).unwrap_or_default())
     }
 
-    /// What the next bytes are.
+    /// Meaning of the next bytes.
     #[inline]
     pub fn wanted(&self) -> Wanted {
         match self.stage {
@@ -564,13 +541,7 @@ impl Reader {
         if !self.has_data_digest() {
             return DataDigest::Absent;
         }
-        let received = u32::from_le_bytes(digest);
-        let computed = self.data_digest.value();
-        if received == computed {
-            DataDigest::Matches
-        } else {
-            DataDigest::Differs { received, computed }
-        }
+        DataDigest::judge(self.data_digest, digest)
     }
 
     fn end_data(&mut self, digest: DataDigest) -> Event {
@@ -636,7 +607,7 @@ fn check_digest(header: &[u8], received: [u8; DIGEST_LENGTH]) -> Result<(), Fram
     }
 }
 
-/// How a step ended.
+/// End of a step.
 enum Step {
     Event(Event),
     /// All input was taken.

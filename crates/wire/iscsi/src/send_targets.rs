@@ -1,4 +1,4 @@
-//! What answers SendTargets: the targets and where they are (RFC 7143 section 13.3 and appendix C).
+//! The answer to SendTargets: the targets and where they are (RFC 7143 section 13.3 and appendix C).
 
 use crate::names::{Name, NameError};
 use core::fmt;

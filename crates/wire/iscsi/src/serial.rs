@@ -1,5 +1,6 @@
 //! Serial number arithmetic, and the window of commands that a target accepts (RFC 7143 sections 4.2.2.1 and 4.2.2, RFC 1982).
 
+use crate::wire::named_fields;
 use core::fmt;
 
 /// A CmdSN, StatSN, DataSN or R2TSN: 32 bits that wrap around (RFC 7143 section 4.2.2.1).
@@ -7,6 +8,8 @@ use core::fmt;
 /// It has no `Ord`: of two numbers that are 2^31 apart neither is first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Serial(pub u32);
+
+named_fields!(Serial);
 
 impl Serial {
     /// The number after this one.

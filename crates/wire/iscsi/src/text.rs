@@ -32,7 +32,7 @@ pub enum TextRequestError {
     SendTargets(#[from] NameError),
 }
 
-/// What comes of a text.
+/// Result of a text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TextAnswer {
     /// The targets that are asked for, which the caller answers.

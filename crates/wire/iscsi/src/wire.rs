@@ -1,4 +1,10 @@
-//! Big-endian fields at stated byte offsets, and open enumerations. Judges no value: the modules that know a field's meaning do.
+//! Big-endian fields at stated byte offsets. Judges no value: the modules that know a field's meaning do.
+
+/// Bytes of a Basic Header Segment (section 11.2.1).
+pub const BASIC_HEADER_SIZE: usize = 48;
+
+/// A Basic Header Segment's bytes.
+pub type BasicHeader = [u8; BASIC_HEADER_SIZE];
 
 /// The 16-bit field at `offset`.
 #[inline]
@@ -39,59 +45,156 @@ pub(crate) fn put(bytes: &mut [u8], offset: usize, field: &[u8]) {
     bytes[offset..offset + field.len()].copy_from_slice(field);
 }
 
-/// Defines an enumeration that keeps the values which it does not know.
+/// A field of a header: bytes from an offset on.
+pub(crate) trait Field {
+    /// Reads it.
+    fn get(bytes: &BasicHeader, offset: usize) -> Self;
+    /// Writes it.
+    fn put(&self, bytes: &mut BasicHeader, offset: usize);
+}
+
+/// A field of a header that is a part of a byte.
+pub(crate) trait Bits {
+    /// Reads it, moved to the lowest bits.
+    fn from_bits(bits: u8) -> Self;
+    /// Its value, in the lowest bits.
+    fn bits(&self) -> u8;
+}
+
+impl Bits for bool {
+    #[inline]
+    fn from_bits(bits: u8) -> Self {
+        bits != 0
+    }
+
+    #[inline]
+    fn bits(&self) -> u8 {
+        u8::from(*self)
+    }
+}
+
+/// Reads the bits of `mask`, of the byte at `offset`.
+#[inline]
+pub(crate) fn get_bits<T: Bits>(bytes: &BasicHeader, offset: usize, mask: u8) -> T {
+    T::from_bits((bytes[offset] & mask) >> mask.trailing_zeros())
+}
+
+/// Adds to the bits of `mask`, of the byte at `offset`.
+#[inline]
+pub(crate) fn put_bits<T: Bits>(value: &T, bytes: &mut BasicHeader, offset: usize, mask: u8) {
+    bytes[offset] |= value.bits() << mask.trailing_zeros() & mask;
+}
+
+macro_rules! integer_fields {
+    ($($integer:ty),*) => {$(
+        impl Field for $integer {
+            #[inline]
+            fn get(bytes: &BasicHeader, offset: usize) -> Self {
+                Self::from_be_bytes(array_at(bytes, offset))
+            }
+
+            #[inline]
+            fn put(&self, bytes: &mut BasicHeader, offset: usize) {
+                put(bytes, offset, &self.to_be_bytes());
+            }
+        }
+    )*};
+}
+integer_fields!(u8, u16, u32, u64);
+
+/// Fields that are another one under a name of their own.
+macro_rules! named_fields {
+    ($($name:ident),*) => {$(
+        impl $crate::wire::Field for $name {
+            #[inline]
+            fn get(bytes: &$crate::wire::BasicHeader, offset: usize) -> Self {
+                Self($crate::wire::Field::get(bytes, offset))
+            }
+
+            #[inline]
+            fn put(&self, bytes: &mut $crate::wire::BasicHeader, offset: usize) {
+                $crate::wire::Field::put(&self.0, bytes, offset);
+            }
+        }
+    )*};
+}
+pub(crate) use named_fields;
+
+impl Field for [u8; 6] {
+    fn get(bytes: &BasicHeader, offset: usize) -> Self {
+        array_at(bytes, offset)
+    }
+
+    fn put(&self, bytes: &mut BasicHeader, offset: usize) {
+        put(bytes, offset, self);
+    }
+}
+
+impl Field for [u16; 3] {
+    fn get(bytes: &BasicHeader, offset: usize) -> Self {
+        [0, 2, 4].map(|more| get_u16(bytes, offset + more))
+    }
+
+    fn put(&self, bytes: &mut BasicHeader, offset: usize) {
+        for (index, value) in self.iter().enumerate() {
+            value.put(bytes, offset + 2 * index);
+        }
+    }
+}
+
+/// Defines an enumeration that keeps the values which it does not know, as a field of headers: whole, or a part of a byte.
 macro_rules! open_enum {
     (
         $(#[$meta:meta])*
-        pub enum $name:ident: $integer:ty {
-            $( $(#[$variant_meta:meta])* $variant:ident = $value:literal => $text:literal, )*
-        }
+        pub enum $name:ident: u8 { $( $variants:tt )* }
     ) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum $name {
-            $( $(#[$variant_meta])* $variant, )*
-            /// A value that is reserved, vendor specific or not known here.
-            Other($integer),
+        $crate::wire::open_enum! {
+            @field
+            $(#[$meta])*
+            pub enum $name: u8 { $( $variants )* }
         }
 
-        impl $name {
-            /// Every value that has a name.
-            pub const NAMED: &[Self] = &[$( Self::$variant ),*];
-
-            /// The value's name in the specification; `None` where it has none here.
-            pub const fn name(self) -> Option<&'static str> {
-                match self {
-                    $( Self::$variant => Some($text), )*
-                    Self::Other(_) => None,
-                }
+        impl $crate::wire::Bits for $name {
+            #[inline]
+            fn from_bits(bits: u8) -> Self {
+                Self::from_value(bits)
             }
 
-            /// The value on the wire.
             #[inline]
-            pub const fn value(self) -> $integer {
-                match self {
-                    $( Self::$variant => $value, )*
-                    Self::Other(value) => value,
-                }
-            }
-
-            /// The meaning of a value from the wire.
-            #[inline]
-            pub const fn from_value(value: $integer) -> Self {
-                match value {
-                    $( $value => Self::$variant, )*
-                    value => Self::Other(value),
-                }
+            fn bits(&self) -> u8 {
+                self.value()
             }
         }
+    };
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident: $integer:ident { $( $variants:tt )* }
+    ) => {
+        $crate::wire::open_enum! {
+            @field
+            $(#[$meta])*
+            pub enum $name: $integer { $( $variants )* }
+        }
+    };
+    (
+        @field
+        $(#[$meta:meta])*
+        pub enum $name:ident: $integer:ident { $( $variants:tt )* }
+    ) => {
+        weir_open_enum::open_enum! {
+            $(#[$meta])*
+            pub enum $name: $integer { $( $variants )* }
+        }
 
-        impl core::fmt::Display for $name {
-            fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                match self.name() {
-                    Some(name) => formatter.write_str(name),
-                    None => write!(formatter, "{:#x}", self.value()),
-                }
+        impl $crate::wire::Field for $name {
+            #[inline]
+            fn get(bytes: &$crate::wire::BasicHeader, offset: usize) -> Self {
+                Self::from_value($crate::wire::Field::get(bytes, offset))
+            }
+
+            #[inline]
+            fn put(&self, bytes: &mut $crate::wire::BasicHeader, offset: usize) {
+                $crate::wire::Field::put(&self.value(), bytes, offset);
             }
         }
     };

@@ -257,49 +257,15 @@ macro_rules! wire_struct {
 }
 pub(crate) use wire_struct;
 
-/// Defines an enumeration that keeps the values which it does not know.
+/// Defines an enumeration that keeps the values which it does not know, as a field of structures.
 macro_rules! open_enum {
     (
         $(#[$meta:meta])*
-        pub enum $name:ident: $integer:ty {
-            $( $(#[$variant_meta:meta])* $variant:ident = $value:literal => $text:literal, )*
-        }
+        pub enum $name:ident: $integer:ident { $( $variants:tt )* }
     ) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum $name {
-            $( $(#[$variant_meta])* $variant, )*
-            /// A value that is reserved, vendor specific or not known here.
-            Other($integer),
-        }
-
-        impl $name {
-            /// Every value that has a name.
-            pub const NAMED: &[Self] = &[$( Self::$variant ),*];
-
-            /// The value's name in the specification; `None` where it has none here.
-            pub const fn name(self) -> Option<&'static str> {
-                match self {
-                    $( Self::$variant => Some($text), )*
-                    Self::Other(_) => None,
-                }
-            }
-
-            /// The value on the wire.
-            pub const fn value(self) -> $integer {
-                match self {
-                    $( Self::$variant => $value, )*
-                    Self::Other(value) => value,
-                }
-            }
-
-            /// The meaning of a value from the wire.
-            pub const fn from_value(value: $integer) -> Self {
-                match value {
-                    $( $value => Self::$variant, )*
-                    value => Self::Other(value),
-                }
-            }
+        weir_open_enum::open_enum! {
+            $(#[$meta])*
+            pub enum $name: $integer { $( $variants )* }
         }
 
         impl From<$integer> for $name {
@@ -311,15 +277,6 @@ macro_rules! open_enum {
         impl From<$name> for $integer {
             fn from(value: $name) -> Self {
                 value.value()
-            }
-        }
-
-        impl core::fmt::Display for $name {
-            fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                match self.name() {
-                    Some(name) => formatter.write_str(name),
-                    None => write!(formatter, "{:#x}", self.value()),
-                }
             }
         }
 

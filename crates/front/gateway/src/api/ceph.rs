@@ -355,7 +355,7 @@ struct ToldLast {
     commands: BTreeMap<ExportName, u64>,
     /// What librbd had taken in all.
     librbd_ns: u64,
-    /// What of it was for exports that are gone.
+    /// The part of it that was for exports that are gone.
     gone_ns: u64,
     /// What the metrics page said: of how many commands, and how long.
     page: (u64, u64),
@@ -372,7 +372,7 @@ impl Told {
         of(told.entry((volume.clone(), kind)).or_default())
     }
 
-    /// What librbd took for the exports that there are, of all that it took. An export that is gone, or began anew with fewer
+    /// Time that librbd took for the exports that there are, of all that it took. An export that is gone, or began anew with fewer
     /// commands than it had, takes with it as large a part as it had of the commands.
     fn librbd_ns(
         &self,
@@ -406,7 +406,7 @@ impl Told {
         })
     }
 
-    /// What the metrics page tells of a time. With fewer commands than before, those of an export that is gone are missing: it does begin
+    /// A time as the metrics page tells it. With fewer commands than before, those of an export that is gone are missing: it does begin
     /// anew.
     fn never_less(
         &self,

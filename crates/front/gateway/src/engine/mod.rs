@@ -112,7 +112,7 @@ pub trait Engine: Send + Sync {
     /// The requests that are under way though their hosts may not do this any more.
     fn revoked(&self) -> Reply<'_, Vec<RevokedReport>>;
 
-    /// What waited for an export's limits since it is served; none if it is not served.
+    /// Requests that waited for an export's limits since it is served; none if it is not served.
     fn throttled(&self, export: &ExportName) -> Option<ThrottledReport>;
 
     /// The connections at this moment.
@@ -124,7 +124,7 @@ pub trait Engine: Send + Sync {
     /// The reactors and how busy they are.
     fn reactors(&self) -> Reply<'_, Vec<ReactorReport>>;
 
-    /// Where the time of exports' commands went since they are served: of one export or of all. Exports that are not served are
+    /// Times of exports' commands since they are served: of one export or of all. Exports that are not served are
     /// not among them.
     fn export_latencies(
         &self,

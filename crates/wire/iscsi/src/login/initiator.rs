@@ -19,7 +19,7 @@ const RESPONSES_MAX: u32 = 64;
 /// Most bytes of one exchange's text.
 const TEXT_MAX: usize = 16 * 1024;
 
-/// How an initiator proves who it is.
+/// Credentials by which an initiator proves who it is.
 #[derive(Debug, Clone)]
 pub struct InitiatorChap {
     /// Name and secret of this initiator.
@@ -30,7 +30,7 @@ pub struct InitiatorChap {
     pub algorithms: Vec<ChapAlgorithm>,
 }
 
-/// What an initiator logs in with.
+/// Settings of a login.
 #[derive(Debug, Clone)]
 pub struct InitiatorSettings {
     /// InitiatorName.
@@ -51,11 +51,11 @@ pub struct InitiatorSettings {
     pub cmd_sn: Serial,
     /// CHAP; without it the initiator offers none.
     pub chap: Option<InitiatorChap>,
-    /// What this side offers in the negotiation.
+    /// Offer of this side in the negotiation.
     pub offer: Offer,
 }
 
-/// What comes after a response.
+/// Next step after a response.
 #[derive(Debug)]
 pub enum InitiatorStep {
     /// The request is sent, and another response awaited.
@@ -99,7 +99,7 @@ pub enum InitiatorLoginError {
     /// The target chose a method that was not offered, or none.
     #[error("the target chose AuthMethod={chosen}, which was not offered")]
     WrongMethod {
-        /// What it chose.
+        /// The method that it chose.
         chosen: String,
     },
     /// The target did not prove who it is.
@@ -122,7 +122,7 @@ pub enum InitiatorLoginError {
     NoHandle,
 }
 
-/// What of CHAP was done.
+/// Progress of CHAP.
 #[derive(Debug)]
 enum Security {
     /// AuthMethod was offered.

@@ -35,7 +35,7 @@ impl Default for LoginLimits {
     }
 }
 
-/// What an initiator says of itself in its first request, which is not proven yet.
+/// Identity that an initiator claims in its first request, which is not proven yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim<'a> {
     /// InitiatorName.
@@ -52,12 +52,12 @@ pub struct Claim<'a> {
     pub cid: Cid,
 }
 
-/// How an initiator may go on.
+/// Terms on which an initiator may go on.
 #[derive(Debug, Clone)]
 pub struct Admission {
-    /// How it must prove who it is.
+    /// Proof of its identity that it must give.
     pub authentication: Authentication,
-    /// What this side offers in the negotiation.
+    /// Offer of this side in the negotiation.
     pub offer: Offer,
     /// TargetPortalGroupTag of the portal that the connection came to.
     pub portal_group: u16,
@@ -65,7 +65,7 @@ pub struct Admission {
     pub target_alias: Option<String>,
 }
 
-/// What a login asks of its surroundings.
+/// Surroundings of a login, which answer its questions.
 pub trait LoginEnvironment {
     /// Judges a first request: whether the initiator may log in there, and how. For a TSIH that is not 0 it says, too, whether there is
     /// such a session ([`Refusal::SessionDoesNotExist`]) and whether it takes another connection ([`Refusal::TooManyConnections`]).
@@ -78,7 +78,7 @@ pub trait LoginEnvironment {
     fn random(&mut self, bytes: &mut [u8]);
 }
 
-/// What comes after a request.
+/// Next step after a request.
 #[derive(Debug)]
 pub enum TargetStep {
     /// The response is sent, and another request awaited.
@@ -89,7 +89,7 @@ pub enum TargetStep {
     Refused {
         /// The response.
         response: Response,
-        /// What was wrong.
+        /// The error.
         error: LoginError,
     },
 }

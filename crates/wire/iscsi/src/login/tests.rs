@@ -124,7 +124,7 @@ fn normal() -> SessionType {
     SessionType::Normal(name(TARGET))
 }
 
-/// How a login of both sides ended.
+/// The end of a login of both sides.
 #[derive(Debug)]
 enum End {
     Both(Box<LoggedIn>, Box<LoggedIn>),
@@ -429,7 +429,7 @@ fn refusal(step: TargetStep) -> (LoginStatus, LoginError) {
     }
 }
 
-/// What open-iscsi sends, with its keys; the answers are those that it expects.
+/// A login of open-iscsi, with its keys; the answers are those that it expects.
 #[test]
 fn a_linux_host_logs_in() {
     let mut target = target();

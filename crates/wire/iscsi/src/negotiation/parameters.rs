@@ -35,7 +35,7 @@ macro_rules! booleans {
     };
 }
 
-/// What one side wants of a digest.
+/// Policy of one side for a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum DigestPolicy {
     /// None.
@@ -69,7 +69,7 @@ impl DigestPolicy {
     }
 }
 
-/// What one side offers in a negotiation: its wishes and its limits.
+/// Offer of one side in a negotiation: its wishes and its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
     /// HeaderDigest.
@@ -190,7 +190,7 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    /// What the reader of this side's connection must know.
+    /// Parameters for the reader of this side's connection.
     pub const fn receive(&self) -> ReceiveParameters {
         ReceiveParameters {
             header_digest: self.header_digest,

@@ -8,7 +8,7 @@ fn target(offer: Offer) -> Negotiator {
     Negotiator::new(Side::Target, offer)
 }
 
-/// What a target with this offer answers to `key=value`, and what it then has.
+/// The answer of a target with this offer to `key=value`, and its parameters then.
 #[track_caller]
 fn answer(offer: Offer, key: Key, value: &str) -> (String, Parameters) {
     let mut negotiator = target(offer);

@@ -23,7 +23,7 @@ pub enum AdditionalHeader<'a> {
     Other {
         /// AHSType.
         ahs_type: u8,
-        /// What follows AHSType.
+        /// The bytes after AHSType.
         bytes: &'a [u8],
     },
 }
@@ -113,7 +113,7 @@ impl<'a> Iterator for AdditionalHeaders<'a> {
     }
 }
 
-/// What the Additional Header Segments of a command are, without their bytes.
+/// Summary of the Additional Header Segments of a command, without their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AdditionalSummary {
     /// Bytes of the CDB after its first 16; 0 for none.

@@ -1,11 +1,11 @@
 //! Headers from the initiator to the target (RFC 7143 sections 11.3, 11.5, 11.7, 11.10, 11.12, 11.14, 11.16 and 11.18).
 
 use super::{
-    AdditionalSummary, BasicHeader, CONTINUE, Cid, CommonHeader, FINAL, Header, IMMEDIATE, Isid,
-    Itt, Opcode, Stage, Tsih, Ttt, offset, sealed::Sealed,
+    AdditionalSummary, BasicHeader, CONTINUE, CURRENT_STAGE, Cid, CommonHeader, FINAL, Header,
+    IMMEDIATE, Isid, Itt, NEXT_STAGE, Opcode, Stage, Tsih, Ttt, offset, sealed::Sealed,
 };
 use crate::serial::Serial;
-use crate::wire::{array_at, get_u16, get_u32, get_u64, open_enum, put};
+use crate::wire::{array_at, get_u32, get_u64, open_enum, put};
 
 open_enum! {
     /// ATTR of a SCSI Command: the task attribute (section 11.3.1).
@@ -137,269 +137,99 @@ open_enum! {
     }
 }
 
-/// Task Management Function Request (section 11.5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TaskManagementRequest {
-    /// I.
-    pub immediate: bool,
-    /// Function.
-    pub function: TaskFunction,
-    /// Logical Unit Number, for the functions that have one.
-    pub lun: u64,
-    /// Initiator Task Tag of this request.
-    pub itt: Itt,
-    /// Referenced Task Tag, of ABORT TASK, TASK REASSIGN and QUERY TASK.
-    pub referenced: Itt,
-    /// CmdSN.
-    pub cmd_sn: Serial,
-    /// ExpStatSN.
-    pub exp_stat_sn: Serial,
-    /// RefCmdSN: the CmdSN of the referenced task.
-    pub ref_cmd_sn: Serial,
-    /// ExpDataSN, of TASK REASSIGN.
-    pub exp_data_sn: Serial,
-    /// Bytes of data, which this PDU should not have.
-    pub data_length: u32,
-}
-
-impl TaskManagementRequest {
-    /// Reads a header.
-    pub fn read(bytes: &BasicHeader) -> Self {
-        let common = CommonHeader::read(bytes);
-        Self {
-            immediate: common.immediate,
-            function: TaskFunction::from_value(bytes[offset::FLAGS] & !FINAL),
-            lun: get_u64(bytes, offset::LUN),
-            itt: common.itt,
-            referenced: Itt(get_u32(bytes, 20)),
-            cmd_sn: Serial(get_u32(bytes, offset::CMD_SN)),
-            exp_stat_sn: Serial(get_u32(bytes, offset::EXP_STAT_SN)),
-            ref_cmd_sn: Serial(get_u32(bytes, 32)),
-            exp_data_sn: Serial(get_u32(bytes, 36)),
-            data_length: common.data_length,
-        }
+header! {
+    /// Task Management Function Request (section 11.5).
+    pub struct TaskManagementRequest, with |bytes| bytes[offset::FLAGS] = FINAL, {
+        /// I.
+        immediate: bool [0, IMMEDIATE],
+        /// Function.
+        function: TaskFunction [offset::FLAGS, !FINAL],
+        /// Logical Unit Number, for the functions that have one.
+        lun: u64 [offset::LUN],
+        /// Initiator Task Tag of this request.
+        itt: Itt [offset::ITT],
+        /// Referenced Task Tag, of ABORT TASK, TASK REASSIGN and QUERY TASK.
+        referenced: Itt [20],
+        /// CmdSN.
+        cmd_sn: Serial [offset::CMD_SN],
+        /// ExpStatSN.
+        exp_stat_sn: Serial [offset::EXP_STAT_SN],
+        /// RefCmdSN: the CmdSN of the referenced task.
+        ref_cmd_sn: Serial [32],
+        /// ExpDataSN, of TASK REASSIGN.
+        exp_data_sn: Serial [36],
     }
 }
 
-impl Sealed for TaskManagementRequest {}
-impl Header for TaskManagementRequest {
-    const OPCODE: Opcode = Opcode::TaskManagementRequest;
-
-    fn put(&self, bytes: &mut BasicHeader) {
-        put_immediate(bytes, self.immediate);
-        bytes[offset::FLAGS] = FINAL | self.function.value();
-        put(bytes, offset::LUN, &self.lun.to_be_bytes());
-        put_u32(bytes, offset::ITT, self.itt.0);
-        put_u32(bytes, 20, self.referenced.0);
-        put_u32(bytes, offset::CMD_SN, self.cmd_sn.0);
-        put_u32(bytes, offset::EXP_STAT_SN, self.exp_stat_sn.0);
-        put_u32(bytes, 32, self.ref_cmd_sn.0);
-        put_u32(bytes, 36, self.exp_data_sn.0);
-    }
-
-    fn data_length(&self) -> u32 {
-        self.data_length
-    }
-}
-
-/// SCSI Data-Out (section 11.7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DataOut {
-    /// F: the last of its sequence: of the unsolicited data, or of an R2T.
-    pub is_final: bool,
-    /// Logical Unit Number, where the transfer tag is not reserved.
-    pub lun: u64,
-    /// Initiator Task Tag of the command.
-    pub itt: Itt,
-    /// Target Transfer Tag of the R2T; reserved for unsolicited data.
-    pub ttt: Ttt,
-    /// ExpStatSN.
-    pub exp_stat_sn: Serial,
-    /// DataSN: the PDU's number in its sequence, from 0.
-    pub data_sn: Serial,
-    /// Buffer Offset in bytes from the start of the command's data.
-    pub buffer_offset: u32,
-    /// Bytes of data.
-    pub data_length: u32,
-}
-
-impl DataOut {
-    /// Reads a header.
-    #[inline]
-    pub fn read(bytes: &BasicHeader) -> Self {
-        let common = CommonHeader::read(bytes);
-        Self {
-            is_final: bytes[offset::FLAGS] & FINAL != 0,
-            lun: get_u64(bytes, offset::LUN),
-            itt: common.itt,
-            ttt: Ttt(get_u32(bytes, offset::TTT)),
-            exp_stat_sn: Serial(get_u32(bytes, offset::EXP_STAT_SN)),
-            data_sn: Serial(get_u32(bytes, 36)),
-            buffer_offset: get_u32(bytes, 40),
-            data_length: common.data_length,
-        }
+header! {
+    /// SCSI Data-Out (section 11.7).
+    pub struct DataOut {
+        /// F: the last of its sequence: of the unsolicited data, or of an R2T.
+        is_final: bool [offset::FLAGS, FINAL],
+        /// Logical Unit Number, where the transfer tag is not reserved.
+        lun: u64 [offset::LUN],
+        /// Initiator Task Tag of the command.
+        itt: Itt [offset::ITT],
+        /// Target Transfer Tag of the R2T; reserved for unsolicited data.
+        ttt: Ttt [offset::TTT],
+        /// ExpStatSN.
+        exp_stat_sn: Serial [offset::EXP_STAT_SN],
+        /// DataSN: the PDU's number in its sequence, from 0.
+        data_sn: Serial [36],
+        /// Buffer Offset in bytes from the start of the command's data.
+        buffer_offset: u32 [40],
     }
 }
 
-impl Sealed for DataOut {}
-impl Header for DataOut {
-    const OPCODE: Opcode = Opcode::DataOut;
-
-    #[inline]
-    fn put(&self, bytes: &mut BasicHeader) {
-        bytes[offset::FLAGS] = when(self.is_final, FINAL);
-        put(bytes, offset::LUN, &self.lun.to_be_bytes());
-        put_u32(bytes, offset::ITT, self.itt.0);
-        put_u32(bytes, offset::TTT, self.ttt.0);
-        put_u32(bytes, offset::EXP_STAT_SN, self.exp_stat_sn.0);
-        put_u32(bytes, 36, self.data_sn.0);
-        put_u32(bytes, 40, self.buffer_offset);
-    }
-
-    #[inline]
-    fn data_length(&self) -> u32 {
-        self.data_length
-    }
-}
-
-/// Text Request (section 11.10).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TextRequest {
-    /// I.
-    pub immediate: bool,
-    /// F: the last of the initiator's text.
-    pub is_final: bool,
-    /// C: the text is not complete in this PDU.
-    pub continues: bool,
-    /// Logical Unit Number that came with the transfer tag.
-    pub lun: u64,
-    /// Initiator Task Tag.
-    pub itt: Itt,
-    /// Target Transfer Tag of the last response; reserved at the start.
-    pub ttt: Ttt,
-    /// CmdSN.
-    pub cmd_sn: Serial,
-    /// ExpStatSN.
-    pub exp_stat_sn: Serial,
-    /// Bytes of text.
-    pub data_length: u32,
-}
-
-impl TextRequest {
-    /// Reads a header.
-    pub fn read(bytes: &BasicHeader) -> Self {
-        let common = CommonHeader::read(bytes);
-        Self {
-            immediate: common.immediate,
-            is_final: bytes[offset::FLAGS] & FINAL != 0,
-            continues: bytes[offset::FLAGS] & CONTINUE != 0,
-            lun: get_u64(bytes, offset::LUN),
-            itt: common.itt,
-            ttt: Ttt(get_u32(bytes, offset::TTT)),
-            cmd_sn: Serial(get_u32(bytes, offset::CMD_SN)),
-            exp_stat_sn: Serial(get_u32(bytes, offset::EXP_STAT_SN)),
-            data_length: common.data_length,
-        }
+header! {
+    /// Text Request (section 11.10).
+    pub struct TextRequest {
+        /// I.
+        immediate: bool [0, IMMEDIATE],
+        /// F: the last of the initiator's text.
+        is_final: bool [offset::FLAGS, FINAL],
+        /// C: the text is not complete in this PDU.
+        continues: bool [offset::FLAGS, CONTINUE],
+        /// Logical Unit Number that came with the transfer tag.
+        lun: u64 [offset::LUN],
+        /// Initiator Task Tag.
+        itt: Itt [offset::ITT],
+        /// Target Transfer Tag of the last response; reserved at the start.
+        ttt: Ttt [offset::TTT],
+        /// CmdSN.
+        cmd_sn: Serial [offset::CMD_SN],
+        /// ExpStatSN.
+        exp_stat_sn: Serial [offset::EXP_STAT_SN],
     }
 }
 
-impl Sealed for TextRequest {}
-impl Header for TextRequest {
-    const OPCODE: Opcode = Opcode::TextRequest;
-
-    fn put(&self, bytes: &mut BasicHeader) {
-        put_immediate(bytes, self.immediate);
-        bytes[offset::FLAGS] = when(self.is_final, FINAL) | when(self.continues, CONTINUE);
-        put(bytes, offset::LUN, &self.lun.to_be_bytes());
-        put_u32(bytes, offset::ITT, self.itt.0);
-        put_u32(bytes, offset::TTT, self.ttt.0);
-        put_u32(bytes, offset::CMD_SN, self.cmd_sn.0);
-        put_u32(bytes, offset::EXP_STAT_SN, self.exp_stat_sn.0);
-    }
-
-    fn data_length(&self) -> u32 {
-        self.data_length
-    }
-}
-
-/// Login Request (section 11.12). It is always immediate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LoginRequest {
-    /// T: the initiator is ready to go on to the next stage.
-    pub transit: bool,
-    /// C: the text is not complete in this PDU.
-    pub continues: bool,
-    /// CSG: the current stage.
-    pub current_stage: Stage,
-    /// NSG: the next stage, where `transit` is set.
-    pub next_stage: Stage,
-    /// Version-max.
-    pub version_max: u8,
-    /// Version-min.
-    pub version_min: u8,
-    /// Initiator Session ID.
-    pub isid: Isid,
-    /// Target Session Identifying Handle; 0 for a new session.
-    pub tsih: Tsih,
-    /// Initiator Task Tag, the same in all requests of a login.
-    pub itt: Itt,
-    /// Connection ID.
-    pub cid: Cid,
-    /// CmdSN.
-    pub cmd_sn: Serial,
-    /// ExpStatSN.
-    pub exp_stat_sn: Serial,
-    /// Bytes of text.
-    pub data_length: u32,
-}
-
-impl LoginRequest {
-    /// Reads a header.
-    pub fn read(bytes: &BasicHeader) -> Self {
-        let common = CommonHeader::read(bytes);
-        let flags = bytes[offset::FLAGS];
-        Self {
-            transit: flags & FINAL != 0,
-            continues: flags & CONTINUE != 0,
-            current_stage: Stage::from_value(flags >> 2 & 3),
-            next_stage: Stage::from_value(flags & 3),
-            version_max: bytes[2],
-            version_min: bytes[3],
-            isid: Isid(array_at(bytes, 8)),
-            tsih: Tsih(get_u16(bytes, 14)),
-            itt: common.itt,
-            cid: Cid(get_u16(bytes, 20)),
-            cmd_sn: Serial(get_u32(bytes, offset::CMD_SN)),
-            exp_stat_sn: Serial(get_u32(bytes, offset::EXP_STAT_SN)),
-            data_length: common.data_length,
-        }
-    }
-}
-
-impl Sealed for LoginRequest {}
-impl Header for LoginRequest {
-    const OPCODE: Opcode = Opcode::LoginRequest;
-
-    fn put(&self, bytes: &mut BasicHeader) {
-        put_immediate(bytes, true);
-        bytes[offset::FLAGS] = login_flags(
-            self.transit,
-            self.continues,
-            self.current_stage,
-            self.next_stage,
-        );
-        bytes[2] = self.version_max;
-        bytes[3] = self.version_min;
-        put(bytes, 8, &self.isid.0);
-        put(bytes, 14, &self.tsih.0.to_be_bytes());
-        put_u32(bytes, offset::ITT, self.itt.0);
-        put(bytes, 20, &self.cid.0.to_be_bytes());
-        put_u32(bytes, offset::CMD_SN, self.cmd_sn.0);
-        put_u32(bytes, offset::EXP_STAT_SN, self.exp_stat_sn.0);
-    }
-
-    fn data_length(&self) -> u32 {
-        self.data_length
+header! {
+    /// Login Request (section 11.12). It is always immediate.
+    pub struct LoginRequest, with |bytes| bytes[0] |= IMMEDIATE, {
+        /// T: the initiator is ready to go on to the next stage.
+        transit: bool [offset::FLAGS, FINAL],
+        /// C: the text is not complete in this PDU.
+        continues: bool [offset::FLAGS, CONTINUE],
+        /// CSG: the current stage.
+        current_stage: Stage [offset::FLAGS, CURRENT_STAGE],
+        /// NSG: the next stage, where `transit` is set.
+        next_stage: Stage [offset::FLAGS, NEXT_STAGE],
+        /// Version-max.
+        version_max: u8 [2],
+        /// Version-min.
+        version_min: u8 [3],
+        /// Initiator Session ID.
+        isid: Isid [8],
+        /// Target Session Identifying Handle; 0 for a new session.
+        tsih: Tsih [14],
+        /// Initiator Task Tag, the same in all requests of a login.
+        itt: Itt [offset::ITT],
+        /// Connection ID.
+        cid: Cid [20],
+        /// CmdSN.
+        cmd_sn: Serial [offset::CMD_SN],
+        /// ExpStatSN.
+        exp_stat_sn: Serial [offset::EXP_STAT_SN],
     }
 }
 
@@ -415,56 +245,21 @@ open_enum! {
     }
 }
 
-/// Logout Request (section 11.14).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogoutRequest {
-    /// I.
-    pub immediate: bool,
-    /// Reason.
-    pub reason: LogoutReason,
-    /// Initiator Task Tag.
-    pub itt: Itt,
-    /// Connection that is closed; reserved where the session is.
-    pub cid: Cid,
-    /// CmdSN.
-    pub cmd_sn: Serial,
-    /// ExpStatSN.
-    pub exp_stat_sn: Serial,
-    /// Bytes of data, which this PDU should not have.
-    pub data_length: u32,
-}
-
-impl LogoutRequest {
-    /// Reads a header.
-    pub fn read(bytes: &BasicHeader) -> Self {
-        let common = CommonHeader::read(bytes);
-        Self {
-            immediate: common.immediate,
-            reason: LogoutReason::from_value(bytes[offset::FLAGS] & !FINAL),
-            itt: common.itt,
-            cid: Cid(get_u16(bytes, 20)),
-            cmd_sn: Serial(get_u32(bytes, offset::CMD_SN)),
-            exp_stat_sn: Serial(get_u32(bytes, offset::EXP_STAT_SN)),
-            data_length: common.data_length,
-        }
-    }
-}
-
-impl Sealed for LogoutRequest {}
-impl Header for LogoutRequest {
-    const OPCODE: Opcode = Opcode::LogoutRequest;
-
-    fn put(&self, bytes: &mut BasicHeader) {
-        put_immediate(bytes, self.immediate);
-        bytes[offset::FLAGS] = FINAL | self.reason.value();
-        put_u32(bytes, offset::ITT, self.itt.0);
-        put(bytes, 20, &self.cid.0.to_be_bytes());
-        put_u32(bytes, offset::CMD_SN, self.cmd_sn.0);
-        put_u32(bytes, offset::EXP_STAT_SN, self.exp_stat_sn.0);
-    }
-
-    fn data_length(&self) -> u32 {
-        self.data_length
+header! {
+    /// Logout Request (section 11.14).
+    pub struct LogoutRequest, with |bytes| bytes[offset::FLAGS] = FINAL, {
+        /// I.
+        immediate: bool [0, IMMEDIATE],
+        /// Reason.
+        reason: LogoutReason [offset::FLAGS, !FINAL],
+        /// Initiator Task Tag.
+        itt: Itt [offset::ITT],
+        /// Connection that is closed; reserved where the session is.
+        cid: Cid [20],
+        /// CmdSN.
+        cmd_sn: Serial [offset::CMD_SN],
+        /// ExpStatSN.
+        exp_stat_sn: Serial [offset::EXP_STAT_SN],
     }
 }
 
@@ -482,114 +277,41 @@ open_enum! {
     }
 }
 
-/// SNACK Request (section 11.16). At error recovery level 0 a target rejects it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Snack {
-    /// Type.
-    pub snack_type: SnackType,
-    /// Logical Unit Number.
-    pub lun: u64,
-    /// Initiator Task Tag.
-    pub itt: Itt,
-    /// Target Transfer Tag, or SNACK Tag.
-    pub ttt: Ttt,
-    /// ExpStatSN.
-    pub exp_stat_sn: Serial,
-    /// BegRun: first DataSN, R2TSN or StatSN.
-    pub begin: Serial,
-    /// RunLength: how many; 0 for all from the first on.
-    pub length: u32,
-    /// Bytes of data, which this PDU should not have.
-    pub data_length: u32,
-}
-
-impl Snack {
-    /// Reads a header.
-    pub fn read(bytes: &BasicHeader) -> Self {
-        let common = CommonHeader::read(bytes);
-        Self {
-            snack_type: SnackType::from_value(bytes[offset::FLAGS] & 0x0f),
-            lun: get_u64(bytes, offset::LUN),
-            itt: common.itt,
-            ttt: Ttt(get_u32(bytes, offset::TTT)),
-            exp_stat_sn: Serial(get_u32(bytes, offset::EXP_STAT_SN)),
-            begin: Serial(get_u32(bytes, 40)),
-            length: get_u32(bytes, 44),
-            data_length: common.data_length,
-        }
+header! {
+    /// SNACK Request (section 11.16). At error recovery level 0 a target rejects it.
+    pub struct Snack, with |bytes| bytes[offset::FLAGS] = FINAL, {
+        /// Type.
+        snack_type: SnackType [offset::FLAGS, 0x0f],
+        /// Logical Unit Number.
+        lun: u64 [offset::LUN],
+        /// Initiator Task Tag.
+        itt: Itt [offset::ITT],
+        /// Target Transfer Tag, or SNACK Tag.
+        ttt: Ttt [offset::TTT],
+        /// ExpStatSN.
+        exp_stat_sn: Serial [offset::EXP_STAT_SN],
+        /// BegRun: first DataSN, R2TSN or StatSN.
+        begin: Serial [40],
+        /// RunLength: how many; 0 for all from the first on.
+        length: u32 [44],
     }
 }
 
-impl Sealed for Snack {}
-impl Header for Snack {
-    const OPCODE: Opcode = Opcode::Snack;
-
-    fn put(&self, bytes: &mut BasicHeader) {
-        bytes[offset::FLAGS] = FINAL | self.snack_type.value() & 0x0f;
-        put(bytes, offset::LUN, &self.lun.to_be_bytes());
-        put_u32(bytes, offset::ITT, self.itt.0);
-        put_u32(bytes, offset::TTT, self.ttt.0);
-        put_u32(bytes, offset::EXP_STAT_SN, self.exp_stat_sn.0);
-        put_u32(bytes, 40, self.begin.0);
-        put_u32(bytes, 44, self.length);
-    }
-
-    fn data_length(&self) -> u32 {
-        self.data_length
-    }
-}
-
-/// NOP-Out (section 11.18).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NopOut {
-    /// I.
-    pub immediate: bool,
-    /// Logical Unit Number that came with the transfer tag.
-    pub lun: u64,
-    /// Initiator Task Tag; reserved where no answer is wanted.
-    pub itt: Itt,
-    /// Target Transfer Tag of the NOP-In that this answers; reserved otherwise.
-    pub ttt: Ttt,
-    /// CmdSN.
-    pub cmd_sn: Serial,
-    /// ExpStatSN.
-    pub exp_stat_sn: Serial,
-    /// Bytes of ping data.
-    pub data_length: u32,
-}
-
-impl NopOut {
-    /// Reads a header.
-    pub fn read(bytes: &BasicHeader) -> Self {
-        let common = CommonHeader::read(bytes);
-        Self {
-            immediate: common.immediate,
-            lun: get_u64(bytes, offset::LUN),
-            itt: common.itt,
-            ttt: Ttt(get_u32(bytes, offset::TTT)),
-            cmd_sn: Serial(get_u32(bytes, offset::CMD_SN)),
-            exp_stat_sn: Serial(get_u32(bytes, offset::EXP_STAT_SN)),
-            data_length: common.data_length,
-        }
-    }
-}
-
-impl Sealed for NopOut {}
-impl Header for NopOut {
-    const OPCODE: Opcode = Opcode::NopOut;
-
-    fn put(&self, bytes: &mut BasicHeader) {
-        put_immediate(bytes, self.immediate);
-        bytes[offset::FLAGS] = FINAL;
-        put(bytes, offset::LUN, &self.lun.to_be_bytes());
-        put_u32(bytes, offset::ITT, self.itt.0);
-        put_u32(bytes, offset::TTT, self.ttt.0);
-        put_u32(bytes, offset::CMD_SN, self.cmd_sn.0);
-        put_u32(bytes, offset::EXP_STAT_SN, self.exp_stat_sn.0);
-    }
-
-    fn data_length(&self) -> u32 {
-        self.data_length
+header! {
+    /// NOP-Out (section 11.18).
+    pub struct NopOut, with |bytes| bytes[offset::FLAGS] = FINAL, {
+        /// I.
+        immediate: bool [0, IMMEDIATE],
+        /// Logical Unit Number that came with the transfer tag.
+        lun: u64 [offset::LUN],
+        /// Initiator Task Tag; reserved where no answer is wanted.
+        itt: Itt [offset::ITT],
+        /// Target Transfer Tag of the NOP-In that this answers; reserved otherwise.
+        ttt: Ttt [offset::TTT],
+        /// CmdSN.
+        cmd_sn: Serial [offset::CMD_SN],
+        /// ExpStatSN.
+        exp_stat_sn: Serial [offset::EXP_STAT_SN],
     }
 }
 
@@ -602,11 +324,6 @@ pub(super) const fn when(set: bool, flag: u8) -> u8 {
 #[inline]
 pub(super) fn put_u32(bytes: &mut [u8], offset: usize, value: u32) {
     put(bytes, offset, &value.to_be_bytes());
-}
-
-/// Byte 1 of the login PDUs (section 11.12.1 to 11.12.3).
-pub(super) const fn login_flags(transit: bool, continues: bool, csg: Stage, nsg: Stage) -> u8 {
-    when(transit, FINAL) | when(continues, CONTINUE) | (csg.value() & 3) << 2 | nsg.value() & 3
 }
 
 #[inline]

@@ -1,13 +1,13 @@
 //! Headers from the target to the initiator (RFC 7143 sections 11.4, 11.6 to 11.9, 11.11, 11.13, 11.15, 11.17 and 11.19).
 
-use super::request::{login_flags, put_u32, when};
+use super::request::{put_u32, when};
 use super::{
-    BasicHeader, CONTINUE, CommonHeader, FINAL, Header, Isid, Itt, Opcode, Stage, Tsih, Ttt,
-    offset, sealed::Sealed,
+    BasicHeader, CONTINUE, CURRENT_STAGE, CommonHeader, FINAL, Header, Isid, Itt, NEXT_STAGE,
+    Opcode, Stage, Tsih, Ttt, offset, sealed::Sealed,
 };
 use crate::serial::Serial;
 use crate::status::LoginStatus;
-use crate::wire::{array_at, get_u16, get_u32, get_u64, open_enum, put};
+use crate::wire::{Field, get_u32, get_u64, open_enum, put};
 
 /// StatSN, ExpCmdSN and MaxCmdSN, which nearly every response has (section 11.2.1, and 4.2.2 for their meaning).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,22 +20,28 @@ pub struct ResponseSerials {
     pub max_cmd_sn: Serial,
 }
 
-impl ResponseSerials {
+impl Field for ResponseSerials {
     #[inline]
-    fn read(bytes: &BasicHeader) -> Self {
+    fn get(bytes: &BasicHeader, offset: usize) -> Self {
         Self {
-            stat_sn: Serial(get_u32(bytes, offset::STAT_SN)),
-            exp_cmd_sn: Serial(get_u32(bytes, offset::EXP_CMD_SN)),
-            max_cmd_sn: Serial(get_u32(bytes, offset::MAX_CMD_SN)),
+            stat_sn: Field::get(bytes, offset),
+            exp_cmd_sn: Field::get(bytes, offset + 4),
+            max_cmd_sn: Field::get(bytes, offset + 8),
         }
     }
 
     #[inline]
-    fn put(&self, bytes: &mut BasicHeader) {
-        put_u32(bytes, offset::STAT_SN, self.stat_sn.0);
-        put_u32(bytes, offset::EXP_CMD_SN, self.exp_cmd_sn.0);
-        put_u32(bytes, offset::MAX_CMD_SN, self.max_cmd_sn.0);
+    fn put(&self, bytes: &mut BasicHeader, offset: usize) {
+        self.stat_sn.put(bytes, offset);
+        self.exp_cmd_sn.put(bytes, offset + 4);
+        self.max_cmd_sn.put(bytes, offset + 8);
     }
+}
+
+/// Sets what PDUs have that answer no task: F, and the reserved Initiator Task Tag.
+fn no_task(bytes: &mut BasicHeader) {
+    bytes[offset::FLAGS] = FINAL;
+    Itt::RESERVED.put(bytes, offset::ITT);
 }
 
 /// Bytes that were transferred less, or would have been more, than the initiator expected (sections 11.4.1 and 11.4.5).
@@ -44,9 +50,9 @@ pub enum Residual {
     /// As many as expected.
     #[default]
     None,
-    /// So many bytes were not transferred, as more were there than expected.
+    /// Number of bytes that were there and not transferred, for they were more than expected.
     Overflow(u32),
-    /// So many bytes were expected and not transferred.
+    /// Number of bytes that were expected and not transferred.
     Underflow(u32),
 }
 
@@ -147,7 +153,7 @@ impl ScsiResponse {
             status: bytes[3],
             itt: common.itt,
             snack_tag: get_u32(bytes, 20),
-            serials: ResponseSerials::read(bytes),
+            serials: Field::get(bytes, offset::STAT_SN),
             exp_data_sn: Serial(get_u32(bytes, 36)),
             read_residual: Residual::read(
                 has(READ_OVERFLOW),
@@ -173,7 +179,7 @@ impl Header for ScsiResponse {
         bytes[3] = self.status;
         put_u32(bytes, offset::ITT, self.itt.0);
         put_u32(bytes, 20, self.snack_tag);
-        self.serials.put(bytes);
+        self.serials.put(bytes, offset::STAT_SN);
         put_u32(bytes, 36, self.exp_data_sn.0);
         put_u32(bytes, 40, self.read_residual.count());
         put_u32(bytes, 44, self.residual.count());
@@ -223,45 +229,15 @@ open_enum! {
     }
 }
 
-/// Task Management Function Response (section 11.6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TaskManagementResponse {
-    /// Response.
-    pub response: TaskResponse,
-    /// Initiator Task Tag of the request.
-    pub itt: Itt,
-    /// StatSN, ExpCmdSN and MaxCmdSN.
-    pub serials: ResponseSerials,
-    /// Bytes of data, which this PDU should not have.
-    pub data_length: u32,
-}
-
-impl TaskManagementResponse {
-    /// Reads a header.
-    pub fn read(bytes: &BasicHeader) -> Self {
-        let common = CommonHeader::read(bytes);
-        Self {
-            response: TaskResponse::from_value(bytes[2]),
-            itt: common.itt,
-            serials: ResponseSerials::read(bytes),
-            data_length: common.data_length,
-        }
-    }
-}
-
-impl Sealed for TaskManagementResponse {}
-impl Header for TaskManagementResponse {
-    const OPCODE: Opcode = Opcode::TaskManagementResponse;
-
-    fn put(&self, bytes: &mut BasicHeader) {
-        bytes[offset::FLAGS] = FINAL;
-        bytes[2] = self.response.value();
-        put_u32(bytes, offset::ITT, self.itt.0);
-        self.serials.put(bytes);
-    }
-
-    fn data_length(&self) -> u32 {
-        self.data_length
+header! {
+    /// Task Management Function Response (section 11.6).
+    pub struct TaskManagementResponse, with |bytes| bytes[offset::FLAGS] = FINAL, {
+        /// Response.
+        response: TaskResponse [2],
+        /// Initiator Task Tag of the request.
+        itt: Itt [offset::ITT],
+        /// StatSN, ExpCmdSN and MaxCmdSN.
+        serials: ResponseSerials [offset::STAT_SN],
     }
 }
 
@@ -363,64 +339,23 @@ impl Header for DataIn {
     }
 }
 
-/// Ready To Transfer (section 11.8). Its StatSN is the next, which it does not use up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct R2t {
-    /// Logical Unit Number.
-    pub lun: u64,
-    /// Initiator Task Tag.
-    pub itt: Itt,
-    /// Target Transfer Tag, which Data-Out brings back.
-    pub ttt: Ttt,
-    /// StatSN, ExpCmdSN and MaxCmdSN.
-    pub serials: ResponseSerials,
-    /// R2TSN: the R2T's number among those of its command, from 0.
-    pub r2t_sn: Serial,
-    /// Buffer Offset in bytes from the start of the command's data.
-    pub buffer_offset: u32,
-    /// Desired Data Transfer Length in bytes; never 0.
-    pub desired_length: u32,
-    /// Bytes of data, which this PDU should not have.
-    pub data_length: u32,
-}
-
-impl R2t {
-    /// Reads a header.
-    #[inline]
-    pub fn read(bytes: &BasicHeader) -> Self {
-        let common = CommonHeader::read(bytes);
-        Self {
-            lun: get_u64(bytes, offset::LUN),
-            itt: common.itt,
-            ttt: Ttt(get_u32(bytes, offset::TTT)),
-            serials: ResponseSerials::read(bytes),
-            r2t_sn: Serial(get_u32(bytes, 36)),
-            buffer_offset: get_u32(bytes, 40),
-            desired_length: get_u32(bytes, 44),
-            data_length: common.data_length,
-        }
-    }
-}
-
-impl Sealed for R2t {}
-impl Header for R2t {
-    const OPCODE: Opcode = Opcode::R2t;
-
-    #[inline]
-    fn put(&self, bytes: &mut BasicHeader) {
-        bytes[offset::FLAGS] = FINAL;
-        put(bytes, offset::LUN, &self.lun.to_be_bytes());
-        put_u32(bytes, offset::ITT, self.itt.0);
-        put_u32(bytes, offset::TTT, self.ttt.0);
-        self.serials.put(bytes);
-        put_u32(bytes, 36, self.r2t_sn.0);
-        put_u32(bytes, 40, self.buffer_offset);
-        put_u32(bytes, 44, self.desired_length);
-    }
-
-    #[inline]
-    fn data_length(&self) -> u32 {
-        self.data_length
+header! {
+    /// Ready To Transfer (section 11.8). Its StatSN is the next, which it does not use up.
+    pub struct R2t, with |bytes| bytes[offset::FLAGS] = FINAL, {
+        /// Logical Unit Number.
+        lun: u64 [offset::LUN],
+        /// Initiator Task Tag.
+        itt: Itt [offset::ITT],
+        /// Target Transfer Tag, which Data-Out brings back.
+        ttt: Ttt [offset::TTT],
+        /// StatSN, ExpCmdSN and MaxCmdSN.
+        serials: ResponseSerials [offset::STAT_SN],
+        /// R2TSN: the R2T's number among those of its command, from 0.
+        r2t_sn: Serial [36],
+        /// Buffer Offset in bytes from the start of the command's data.
+        buffer_offset: u32 [40],
+        /// Desired Data Transfer Length in bytes; never 0.
+        desired_length: u32 [44],
     }
 }
 
@@ -444,183 +379,65 @@ open_enum! {
     }
 }
 
-/// Asynchronous Message (section 11.9).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AsyncMessage {
-    /// Logical Unit Number, for the events that have one.
-    pub lun: u64,
-    /// StatSN, ExpCmdSN and MaxCmdSN.
-    pub serials: ResponseSerials,
-    /// AsyncEvent.
-    pub event: AsyncEvent,
-    /// AsyncVCode.
-    pub vendor_code: u8,
-    /// Parameter1 to Parameter3.
-    pub parameters: [u16; 3],
-    /// Bytes of data: sense data and event data.
-    pub data_length: u32,
-}
-
-impl AsyncMessage {
-    /// Reads a header.
-    pub fn read(bytes: &BasicHeader) -> Self {
-        Self {
-            lun: get_u64(bytes, offset::LUN),
-            serials: ResponseSerials::read(bytes),
-            event: AsyncEvent::from_value(bytes[36]),
-            vendor_code: bytes[37],
-            parameters: [38, 40, 42].map(|offset| get_u16(bytes, offset)),
-            data_length: CommonHeader::read(bytes).data_length,
-        }
+header! {
+    /// Asynchronous Message (section 11.9).
+    pub struct AsyncMessage, with |bytes| no_task(bytes), {
+        /// Logical Unit Number, for the events that have one.
+        lun: u64 [offset::LUN],
+        /// StatSN, ExpCmdSN and MaxCmdSN.
+        serials: ResponseSerials [offset::STAT_SN],
+        /// AsyncEvent.
+        event: AsyncEvent [36],
+        /// AsyncVCode.
+        vendor_code: u8 [37],
+        /// Parameter1 to Parameter3.
+        parameters: [u16; 3] [38],
     }
 }
 
-impl Sealed for AsyncMessage {}
-impl Header for AsyncMessage {
-    const OPCODE: Opcode = Opcode::AsyncMessage;
-
-    fn put(&self, bytes: &mut BasicHeader) {
-        bytes[offset::FLAGS] = FINAL;
-        put(bytes, offset::LUN, &self.lun.to_be_bytes());
-        put_u32(bytes, offset::ITT, Itt::RESERVED.0);
-        self.serials.put(bytes);
-        bytes[36] = self.event.value();
-        bytes[37] = self.vendor_code;
-        for (index, parameter) in self.parameters.iter().enumerate() {
-            put(bytes, 38 + 2 * index, &parameter.to_be_bytes());
-        }
-    }
-
-    fn data_length(&self) -> u32 {
-        self.data_length
+header! {
+    /// Text Response (section 11.11).
+    pub struct TextResponse {
+        /// F: the exchange of text is complete.
+        is_final: bool [offset::FLAGS, FINAL],
+        /// C: the text is not complete in this PDU.
+        continues: bool [offset::FLAGS, CONTINUE],
+        /// Logical Unit Number, which the initiator brings back.
+        lun: u64 [offset::LUN],
+        /// Initiator Task Tag of the request.
+        itt: Itt [offset::ITT],
+        /// Target Transfer Tag, which the next request brings back; reserved with `is_final`.
+        ttt: Ttt [offset::TTT],
+        /// StatSN, ExpCmdSN and MaxCmdSN.
+        serials: ResponseSerials [offset::STAT_SN],
     }
 }
 
-/// Text Response (section 11.11).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TextResponse {
-    /// F: the exchange of text is complete.
-    pub is_final: bool,
-    /// C: the text is not complete in this PDU.
-    pub continues: bool,
-    /// Logical Unit Number, which the initiator brings back.
-    pub lun: u64,
-    /// Initiator Task Tag of the request.
-    pub itt: Itt,
-    /// Target Transfer Tag, which the next request brings back; reserved with `is_final`.
-    pub ttt: Ttt,
-    /// StatSN, ExpCmdSN and MaxCmdSN.
-    pub serials: ResponseSerials,
-    /// Bytes of text.
-    pub data_length: u32,
-}
-
-impl TextResponse {
-    /// Reads a header.
-    pub fn read(bytes: &BasicHeader) -> Self {
-        let common = CommonHeader::read(bytes);
-        Self {
-            is_final: bytes[offset::FLAGS] & FINAL != 0,
-            continues: bytes[offset::FLAGS] & CONTINUE != 0,
-            lun: get_u64(bytes, offset::LUN),
-            itt: common.itt,
-            ttt: Ttt(get_u32(bytes, offset::TTT)),
-            serials: ResponseSerials::read(bytes),
-            data_length: common.data_length,
-        }
-    }
-}
-
-impl Sealed for TextResponse {}
-impl Header for TextResponse {
-    const OPCODE: Opcode = Opcode::TextResponse;
-
-    fn put(&self, bytes: &mut BasicHeader) {
-        bytes[offset::FLAGS] = when(self.is_final, FINAL) | when(self.continues, CONTINUE);
-        put(bytes, offset::LUN, &self.lun.to_be_bytes());
-        put_u32(bytes, offset::ITT, self.itt.0);
-        put_u32(bytes, offset::TTT, self.ttt.0);
-        self.serials.put(bytes);
-    }
-
-    fn data_length(&self) -> u32 {
-        self.data_length
-    }
-}
-
-/// Login Response (section 11.13).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LoginResponse {
-    /// T: the target goes on to the next stage.
-    pub transit: bool,
-    /// C: the text is not complete in this PDU.
-    pub continues: bool,
-    /// CSG: the current stage.
-    pub current_stage: Stage,
-    /// NSG: the next stage, where `transit` is set.
-    pub next_stage: Stage,
-    /// Version-max.
-    pub version_max: u8,
-    /// Version-active.
-    pub version_active: u8,
-    /// Initiator Session ID of the request.
-    pub isid: Isid,
-    /// Target Session Identifying Handle: that of the session in the last response, of the request before.
-    pub tsih: Tsih,
-    /// Initiator Task Tag of the request.
-    pub itt: Itt,
-    /// StatSN, ExpCmdSN and MaxCmdSN.
-    pub serials: ResponseSerials,
-    /// Status-Class and Status-Detail.
-    pub status: LoginStatus,
-    /// Bytes of text.
-    pub data_length: u32,
-}
-
-impl LoginResponse {
-    /// Reads a header.
-    pub fn read(bytes: &BasicHeader) -> Self {
-        let common = CommonHeader::read(bytes);
-        let flags = bytes[offset::FLAGS];
-        Self {
-            transit: flags & FINAL != 0,
-            continues: flags & CONTINUE != 0,
-            current_stage: Stage::from_value(flags >> 2 & 3),
-            next_stage: Stage::from_value(flags & 3),
-            version_max: bytes[2],
-            version_active: bytes[3],
-            isid: Isid(array_at(bytes, 8)),
-            tsih: Tsih(get_u16(bytes, 14)),
-            itt: common.itt,
-            serials: ResponseSerials::read(bytes),
-            status: LoginStatus::from_value(get_u16(bytes, 36)),
-            data_length: common.data_length,
-        }
-    }
-}
-
-impl Sealed for LoginResponse {}
-impl Header for LoginResponse {
-    const OPCODE: Opcode = Opcode::LoginResponse;
-
-    fn put(&self, bytes: &mut BasicHeader) {
-        bytes[offset::FLAGS] = login_flags(
-            self.transit,
-            self.continues,
-            self.current_stage,
-            self.next_stage,
-        );
-        bytes[2] = self.version_max;
-        bytes[3] = self.version_active;
-        put(bytes, 8, &self.isid.0);
-        put(bytes, 14, &self.tsih.0.to_be_bytes());
-        put_u32(bytes, offset::ITT, self.itt.0);
-        self.serials.put(bytes);
-        put(bytes, 36, &self.status.value().to_be_bytes());
-    }
-
-    fn data_length(&self) -> u32 {
-        self.data_length
+header! {
+    /// Login Response (section 11.13).
+    pub struct LoginResponse {
+        /// T: the target goes on to the next stage.
+        transit: bool [offset::FLAGS, FINAL],
+        /// C: the text is not complete in this PDU.
+        continues: bool [offset::FLAGS, CONTINUE],
+        /// CSG: the current stage.
+        current_stage: Stage [offset::FLAGS, CURRENT_STAGE],
+        /// NSG: the next stage, where `transit` is set.
+        next_stage: Stage [offset::FLAGS, NEXT_STAGE],
+        /// Version-max.
+        version_max: u8 [2],
+        /// Version-active.
+        version_active: u8 [3],
+        /// Initiator Session ID of the request.
+        isid: Isid [8],
+        /// Target Session Identifying Handle: that of the session in the last response, of the request before.
+        tsih: Tsih [14],
+        /// Initiator Task Tag of the request.
+        itt: Itt [offset::ITT],
+        /// StatSN, ExpCmdSN and MaxCmdSN.
+        serials: ResponseSerials [offset::STAT_SN],
+        /// Status-Class and Status-Detail.
+        status: LoginStatus [36],
     }
 }
 
@@ -638,53 +455,19 @@ open_enum! {
     }
 }
 
-/// Logout Response (section 11.15).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogoutResponse {
-    /// Response.
-    pub response: LogoutResponseCode,
-    /// Initiator Task Tag of the request.
-    pub itt: Itt,
-    /// StatSN, ExpCmdSN and MaxCmdSN.
-    pub serials: ResponseSerials,
-    /// Time2Wait in seconds.
-    pub time_to_wait: u16,
-    /// Time2Retain in seconds.
-    pub time_to_retain: u16,
-    /// Bytes of data, which this PDU should not have.
-    pub data_length: u32,
-}
-
-impl LogoutResponse {
-    /// Reads a header.
-    pub fn read(bytes: &BasicHeader) -> Self {
-        let common = CommonHeader::read(bytes);
-        Self {
-            response: LogoutResponseCode::from_value(bytes[2]),
-            itt: common.itt,
-            serials: ResponseSerials::read(bytes),
-            time_to_wait: get_u16(bytes, 40),
-            time_to_retain: get_u16(bytes, 42),
-            data_length: common.data_length,
-        }
-    }
-}
-
-impl Sealed for LogoutResponse {}
-impl Header for LogoutResponse {
-    const OPCODE: Opcode = Opcode::LogoutResponse;
-
-    fn put(&self, bytes: &mut BasicHeader) {
-        bytes[offset::FLAGS] = FINAL;
-        bytes[2] = self.response.value();
-        put_u32(bytes, offset::ITT, self.itt.0);
-        self.serials.put(bytes);
-        put(bytes, 40, &self.time_to_wait.to_be_bytes());
-        put(bytes, 42, &self.time_to_retain.to_be_bytes());
-    }
-
-    fn data_length(&self) -> u32 {
-        self.data_length
+header! {
+    /// Logout Response (section 11.15).
+    pub struct LogoutResponse, with |bytes| bytes[offset::FLAGS] = FINAL, {
+        /// Response.
+        response: LogoutResponseCode [2],
+        /// Initiator Task Tag of the request.
+        itt: Itt [offset::ITT],
+        /// StatSN, ExpCmdSN and MaxCmdSN.
+        serials: ResponseSerials [offset::STAT_SN],
+        /// Time2Wait in seconds.
+        time_to_wait: u16 [40],
+        /// Time2Retain in seconds.
+        time_to_retain: u16 [42],
     }
 }
 
@@ -716,90 +499,28 @@ open_enum! {
     }
 }
 
-/// Reject (section 11.17). Its data is the header that was rejected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reject {
-    /// Reason.
-    pub reason: RejectReason,
-    /// StatSN, ExpCmdSN and MaxCmdSN.
-    pub serials: ResponseSerials,
-    /// DataSN or R2TSN: the next of the rejected command's, where the reason is a protocol error or a SNACK.
-    pub data_sn: Serial,
-    /// Bytes of data: the rejected header with its Additional Header Segments.
-    pub data_length: u32,
-}
-
-impl Reject {
-    /// Reads a header.
-    pub fn read(bytes: &BasicHeader) -> Self {
-        Self {
-            reason: RejectReason::from_value(bytes[2]),
-            serials: ResponseSerials::read(bytes),
-            data_sn: Serial(get_u32(bytes, 36)),
-            data_length: CommonHeader::read(bytes).data_length,
-        }
+header! {
+    /// Reject (section 11.17). Its data is the header that was rejected.
+    pub struct Reject, with |bytes| no_task(bytes), {
+        /// Reason.
+        reason: RejectReason [2],
+        /// StatSN, ExpCmdSN and MaxCmdSN.
+        serials: ResponseSerials [offset::STAT_SN],
+        /// DataSN or R2TSN: the next of the rejected command's, where the reason is a protocol error or a SNACK.
+        data_sn: Serial [36],
     }
 }
 
-impl Sealed for Reject {}
-impl Header for Reject {
-    const OPCODE: Opcode = Opcode::Reject;
-
-    fn put(&self, bytes: &mut BasicHeader) {
-        bytes[offset::FLAGS] = FINAL;
-        bytes[2] = self.reason.value();
-        put_u32(bytes, offset::ITT, Itt::RESERVED.0);
-        self.serials.put(bytes);
-        put_u32(bytes, 36, self.data_sn.0);
-    }
-
-    fn data_length(&self) -> u32 {
-        self.data_length
-    }
-}
-
-/// NOP-In (section 11.19).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NopIn {
-    /// Logical Unit Number, with a transfer tag.
-    pub lun: u64,
-    /// Initiator Task Tag of the NOP-Out that this answers; reserved otherwise.
-    pub itt: Itt,
-    /// Target Transfer Tag, which the answer brings back; reserved where none is wanted.
-    pub ttt: Ttt,
-    /// StatSN, ExpCmdSN and MaxCmdSN. StatSN is used up only where this answers a NOP-Out.
-    pub serials: ResponseSerials,
-    /// Bytes of ping data.
-    pub data_length: u32,
-}
-
-impl NopIn {
-    /// Reads a header.
-    pub fn read(bytes: &BasicHeader) -> Self {
-        let common = CommonHeader::read(bytes);
-        Self {
-            lun: get_u64(bytes, offset::LUN),
-            itt: common.itt,
-            ttt: Ttt(get_u32(bytes, offset::TTT)),
-            serials: ResponseSerials::read(bytes),
-            data_length: common.data_length,
-        }
-    }
-}
-
-impl Sealed for NopIn {}
-impl Header for NopIn {
-    const OPCODE: Opcode = Opcode::NopIn;
-
-    fn put(&self, bytes: &mut BasicHeader) {
-        bytes[offset::FLAGS] = FINAL;
-        put(bytes, offset::LUN, &self.lun.to_be_bytes());
-        put_u32(bytes, offset::ITT, self.itt.0);
-        put_u32(bytes, offset::TTT, self.ttt.0);
-        self.serials.put(bytes);
-    }
-
-    fn data_length(&self) -> u32 {
-        self.data_length
+header! {
+    /// NOP-In (section 11.19).
+    pub struct NopIn, with |bytes| bytes[offset::FLAGS] = FINAL, {
+        /// Logical Unit Number, with a transfer tag.
+        lun: u64 [offset::LUN],
+        /// Initiator Task Tag of the NOP-Out that this answers; reserved otherwise.
+        itt: Itt [offset::ITT],
+        /// Target Transfer Tag, which the answer brings back; reserved where none is wanted.
+        ttt: Ttt [offset::TTT],
+        /// StatSN, ExpCmdSN and MaxCmdSN. StatSN is used up only where this answers a NOP-Out.
+        serials: ResponseSerials [offset::STAT_SN],
     }
 }

@@ -1,6 +1,6 @@
 //! Tags and identifiers of sessions, connections and tasks.
 
-use crate::wire::open_enum;
+use crate::wire::{named_fields, open_enum};
 use core::fmt;
 
 /// Initiator Task Tag: an initiator's name for a task (RFC 7143 section 11.2.1.8).
@@ -112,6 +112,8 @@ impl fmt::Display for IsidFormat {
         }
     }
 }
+
+named_fields!(Itt, Ttt, Tsih, Cid, Isid);
 
 macro_rules! display_tag {
     ($($tag:ident $format:literal),*) => {$(

@@ -60,7 +60,7 @@ fn write(writer: &Writer, sent: &Sent) -> Vec<u8> {
     bytes
 }
 
-/// What was read, with the data in one piece.
+/// A PDU or an end that was read, with the data in one piece.
 #[derive(Debug, Clone, PartialEq)]
 enum Seen {
     Pdu(Pdu),
@@ -232,7 +232,7 @@ fn requests() -> impl Strategy<Value = Vec<Sent>> {
 }
 
 proptest! {
-    /// What was sent is read, in pieces of any size, and so is data that lands elsewhere.
+    /// Reads what was sent, in pieces of any size, and data that lands elsewhere.
     #[test]
     fn pieces_make_no_difference(
         sent in requests(),

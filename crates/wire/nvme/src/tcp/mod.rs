@@ -17,5 +17,5 @@ pub use pdu::{
     InitializeRequest, InitializeResponse, MAXIMUM_H2C_DATA_MIN, PDU_FORMAT_VERSION, Pdu, PduFlags,
     PduType, R2t, TERMINATION_DATA_MAX, TERMINATION_SIZE_MAX, TerminationRequest,
 };
-pub use reader::{DataDigest, DataPdu, Event, Fed, Reader, Wanted};
+pub use reader::{DataPdu, Event, Fed, Reader, Wanted};
 pub use writer::{HEADER_SIZE_MAX, Writer, encode_termination};

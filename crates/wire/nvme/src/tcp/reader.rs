@@ -15,7 +15,7 @@ use crate::tcp::pdu::{
     TerminationRequest, offset,
 };
 use crate::wire::{array_at, get};
-use weir_digest::{DIGEST_LENGTH, Digest};
+use weir_digest::{DIGEST_LENGTH, DataDigest, Digest};
 
 /// Room for the longest header with its digest: a termination request with what it carries.
 const BUFFER_SIZE: usize = TERMINATION_SIZE_MAX;
@@ -52,29 +52,6 @@ pub enum DataPdu {
     H2cData(H2cData),
     /// Data to the host.
     C2hData(C2hData),
-}
-
-/// What a data digest says of the data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DataDigest {
-    /// Data digests are not enabled.
-    Absent,
-    /// The data is what was sent.
-    Matches,
-    /// The data was damaged on its way.
-    Differs {
-        /// Digest that was received.
-        received: u32,
-        /// Digest of the data that was received.
-        computed: u32,
-    },
-}
-
-impl DataDigest {
-    /// Whether the data may be used.
-    pub const fn is_good(self) -> bool {
-        !matches!(self, Self::Differs { .. })
-    }
 }
 
 /// What [`Reader::feed`] did.
@@ -564,13 +541,7 @@ impl Reader {
             };
             return (taken, Step::More);
         }
-        let received = u32::from_le_bytes(digest);
-        let computed = self.data_digest.value();
-        let verdict = if received == computed {
-            DataDigest::Matches
-        } else {
-            DataDigest::Differs { received, computed }
-        };
+        let verdict = DataDigest::judge(self.data_digest, digest);
         (taken, Step::Event(self.end_data(verdict)))
     }
 

@@ -1,4 +1,4 @@
-//! What reactors, front ends and volumes count, as metrics.
+//! Counts of reactors, front ends and volumes, as metrics.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -355,7 +355,7 @@ fn of_limits(reactors: &[(String, ReactorCounts)]) -> Family {
     family
 }
 
-/// Where commands spent their time: 15 series at most for each group, however many exports and connections.
+/// Times of commands by stage: 15 series at most for each group, however many exports and connections.
 fn of_stages(counts: &[Counts]) -> Family {
     let mut family = Family::new(
         "weir_command_seconds",

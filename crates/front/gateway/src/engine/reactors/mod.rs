@@ -334,7 +334,7 @@ fn start_reactors(
     (0..count).map(start).collect()
 }
 
-/// What a front end says of itself, as the control plane knows it.
+/// An error of a front end, as the control plane knows it.
 fn front_failure(error: FrontError) -> EngineError {
     match error {
         FrontError::Stopped { reactor } => EngineError::ReactorLost { id: reactor as u32 },

@@ -71,7 +71,7 @@ impl Refusal {
     }
 }
 
-/// What was wrong with a login.
+/// Error of a login.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LoginError {
     /// The first request has no InitiatorName.
@@ -85,7 +85,7 @@ pub enum LoginError {
     Name {
         /// The key.
         key: Key,
-        /// What is wrong with its value.
+        /// Error in its value.
         #[source]
         error: NameError,
     },
@@ -103,7 +103,7 @@ pub enum LoginError {
         /// Version-max.
         maximum: u8,
     },
-    /// What is served here refuses the initiator.
+    /// The initiator is refused by the rules of what is served.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The initiator must prove who it is, and skipped that or would not.
@@ -112,9 +112,9 @@ pub enum LoginError {
     /// The initiator offers only methods that are not allowed.
     #[error("no method of AuthMethod={offered} is allowed; allowed is {allowed}")]
     NoMethod {
-        /// What the initiator offers.
+        /// Methods that the initiator offers.
         offered: String,
-        /// What is allowed.
+        /// Method that is allowed.
         allowed: &'static str,
     },
     /// CHAP failed.

@@ -8,7 +8,7 @@ use crate::login::{
 };
 use crate::negotiation::Key;
 
-/// How an initiator must prove who it is.
+/// Proof of identity that an initiator must give.
 #[derive(Debug, Clone)]
 pub enum Authentication {
     /// It need not.
