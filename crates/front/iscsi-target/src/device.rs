@@ -25,7 +25,11 @@ pub(crate) fn lun_number(lun: u64) -> Option<u16> {
     }
 }
 
-pub(crate) fn plan(task: &mut Task, scene: &Scene, attentions: &mut Attentions) -> Result<(), Outcome> {
+pub(crate) fn plan(
+    task: &mut Task,
+    scene: &Scene,
+    attentions: &mut Attentions,
+) -> Result<(), Outcome> {
     let _ = (task, scene, attentions);
     Err(Outcome::check(NO_SUCH_LUN))
 }

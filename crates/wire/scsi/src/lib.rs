@@ -8,13 +8,16 @@
 #![forbid(unsafe_code)]
 
 pub mod capacity;
+pub mod cdb;
 pub mod lun;
+pub mod opcodes;
 pub mod ports;
 pub mod sense;
 pub mod task;
 pub mod unmap;
 mod wire;
 
+pub use cdb::Command;
 pub use lun::Lun;
 pub use sense::{AdditionalSense, Sense, SenseKey, Status};
 pub use wire::{TooShort, text_field, truncate};

@@ -1,6 +1,5 @@
 //! REPORT TARGET PORT GROUPS data (SPC-4 section 6.37).
 
-
 use crate::wire::{TooShort, at_least, bit, flag, length_32, put, u16_at, u32_at};
 
 const GROUP_LENGTH: usize = 8;

@@ -1,6 +1,5 @@
 //! UNMAP parameter list (SBC-3 section 5.28.2).
 
-
 use crate::sense::Sense;
 use crate::wire::{length_16, put, u16_at, u32_at, u64_at};
 use thiserror::Error;

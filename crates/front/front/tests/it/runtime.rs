@@ -134,9 +134,13 @@ impl Host {
 
 /// Nothing is in flight any more, and nobody is connected.
 async fn all_gone(world: &World, front: &Front<LinesSession>) {
-    world.eventually("the end", async || front.stats().connections == 0).await;
+    world
+        .eventually("the end", async || front.stats().connections == 0)
+        .await;
     let all = || front.stats().bytes_in_flight.iter().sum::<u64>();
-    world.eventually("an empty account", async || all() == 0).await;
+    world
+        .eventually("an empty account", async || all() == 0)
+        .await;
     assert_eq!(front.stats().half_open, 0);
     assert!(front.revoked().await.is_empty());
 }
@@ -252,10 +256,9 @@ fn a_right_that_is_lost_under_load_ends_what_waits_and_is_told_of_what_runs() {
         host.expect("fail 90 no such block").await;
         host.say("write 91 2 0", &[9; BLOCK]).await;
         host.expect("done 91").await;
-        world.eventually("nothing revoked", async || {
-            front.revoked().await.is_empty()
-        })
-        .await;
+        world
+            .eventually("nothing revoked", async || front.revoked().await.is_empty())
+            .await;
         drop(host);
         all_gone(&world, &front).await;
     });

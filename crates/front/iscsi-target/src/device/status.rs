@@ -43,7 +43,9 @@ mod tests {
     use super::*;
 
     fn key(error: VolumeError, operation: &Operation) -> Option<SenseKey> {
-        of_volume_error(error, operation).sense.map(|sense| sense.key)
+        of_volume_error(error, operation)
+            .sense
+            .map(|sense| sense.key)
     }
 
     #[test]
@@ -66,7 +68,10 @@ mod tests {
     fn what_may_pass_is_left_to_retries() {
         let flush = Operation::Flush;
         assert_eq!(key(VolumeError::Lost, &flush), Some(SenseKey::NotReady));
-        assert_eq!(key(VolumeError::TimedOut, &flush), Some(SenseKey::AbortedCommand));
+        assert_eq!(
+            key(VolumeError::TimedOut, &flush),
+            Some(SenseKey::AbortedCommand)
+        );
         let busy = of_volume_error(VolumeError::Busy, &flush);
         assert_eq!((busy.status, busy.sense), (Status::Busy, None));
     }

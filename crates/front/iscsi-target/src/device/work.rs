@@ -84,8 +84,6 @@ pub(crate) enum Work {
     /// Its data says what to copy.
     CopyList,
     Copying(Box<Copying>),
-
-
 }
 
 /// A copy that is under way.
@@ -367,12 +365,7 @@ fn repeat_step(tasks: &mut Tasks, slot: SlotIndex, scene: &Scene) {
 
 /// A request of a task ended.
 #[inline]
-pub(crate) fn completed(
-    tasks: &mut Tasks,
-    slot: SlotIndex,
-    completion: Completion,
-    scene: &Scene,
-) {
+pub(crate) fn completed(tasks: &mut Tasks, slot: SlotIndex, completion: Completion, scene: &Scene) {
     let is_good = completion.result.is_ok();
     match tasks.task(slot).work {
         Work::Read { .. } if is_good => read_completed(tasks, slot, completion, scene),
