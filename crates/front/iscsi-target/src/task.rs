@@ -106,6 +106,12 @@ impl Outcome {
     }
 }
 
+impl From<Sense> for Outcome {
+    fn from(sense: Sense) -> Self {
+        Outcome::check(sense)
+    }
+}
+
 /// A slot for one SCSI command.
 pub(crate) struct Task {
     pub(crate) at: AtVolume<Lun>,

@@ -17,10 +17,10 @@ use weir_reactor::Instant;
 use weir_scsi::sense::{AdditionalSense, Sense, Status};
 
 use crate::attention::Attentions;
-use crate::device;
+use crate::device::{self, Work};
 use crate::login::FIRST_WINDOW;
 use crate::registry::ResetWait;
-use crate::scene::Scene;
+use crate::scene::{AttachedLun, Scene};
 use crate::task::{Answer, Incoming, Outcome, Phase, SlotIndex, Task, slot_of};
 
 /// Slots for immediate commands, which the window does not count.
@@ -766,7 +766,7 @@ impl Tasks {
         task.held = 0;
         task.incoming = Incoming::Nowhere;
         task.outcome = None;
-        task.work = device::Work::None;
+        task.work = Work::None;
         task.is_unsolicited = false;
         task.phase = Phase::Free;
         task.uses = task.uses.wrapping_add(1);
@@ -1141,10 +1141,15 @@ impl Task {
         let Some(attached) = &self.at.attached else {
             return true;
         };
-        let now = self.number.and_then(|number| scene.lun(number));
-        now.is_some_and(|now| {
-            let is_same = Rc::ptr_eq(&now.queue, &attached.queue);
-            is_same && (!self.work.modifies() || !now.is_read_only())
-        })
+        let may = |before: &AttachedLun, modifies: bool| {
+            scene.lun(before.export.number).is_some_and(|now| {
+                let is_same = Rc::ptr_eq(&now.queue, &before.queue);
+                is_same && (!modifies || !now.is_read_only())
+            })
+        };
+        match &self.work {
+            Work::Copying(copying) => copying.may_go_on(may),
+            work => may(attached, work.modifies()),
+        }
     }
 }

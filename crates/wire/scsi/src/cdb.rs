@@ -222,10 +222,8 @@ pub enum Command {
     },
     /// SYNCHRONIZE CACHE (10) and (16).
     SynchronizeCache {
-        /// LOGICAL BLOCK ADDRESS.
+        /// The blocks. None at all: all up to the end of the medium.
         extent: Extent,
-        /// IMMED: it is answered at once.
-        immediate: bool,
     },
     /// UNMAP.
     Unmap {
@@ -422,8 +420,12 @@ impl Command {
             opcode::VERIFY_12 => Self::verify(cdb, extent_12(cdb))?,
             opcode::VERIFY_16 => Self::verify(cdb, extent_16(cdb))?,
             opcode::COMPARE_AND_WRITE => Self::compare_and_write(cdb)?,
-            opcode::SYNCHRONIZE_CACHE_10 => Self::synchronize_cache(cdb, extent_10(cdb)),
-            opcode::SYNCHRONIZE_CACHE_16 => Self::synchronize_cache(cdb, extent_16(cdb)),
+            opcode::SYNCHRONIZE_CACHE_10 => Self::SynchronizeCache {
+                extent: extent_10(cdb),
+            },
+            opcode::SYNCHRONIZE_CACHE_16 => Self::SynchronizeCache {
+                extent: extent_16(cdb),
+            },
             opcode::UNMAP => Self::unmap(cdb)?,
             opcode::WRITE_SAME_10 => Self::write_same(cdb, extent_10(cdb), false)?,
             opcode::WRITE_SAME_16 => Self::write_same(cdb, extent_16(cdb), bit(cdb[1], 0))?,
@@ -458,11 +460,6 @@ impl Command {
             },
             fua: bit(cdb[1], 3),
         })
-    }
-
-    fn synchronize_cache(cdb: &Cdb, extent: Extent) -> Self {
-        let immediate = bit(cdb[1], 1);
-        Self::SynchronizeCache { extent, immediate }
     }
 
     fn unmap(cdb: &Cdb) -> Result<Self, CdbError> {

@@ -9,6 +9,7 @@
 
 pub mod capacity;
 pub mod cdb;
+pub mod copy;
 pub mod lun;
 pub mod opcodes;
 pub mod ports;

@@ -64,10 +64,7 @@ pub const SUPPORTED: &[Supported] = &[
     plain(opcode::WRITE_10, &[0xf8, A, A, A, A, 0, A, A, C]),
     plain(opcode::WRITE_AND_VERIFY_10, &[0xf6, A, A, A, A, 0, A, A, C]),
     plain(opcode::VERIFY_10, &[0xf6, A, A, A, A, 0, A, A, C]),
-    plain(
-        opcode::SYNCHRONIZE_CACHE_10,
-        &[0x02, A, A, A, A, 0, A, A, C],
-    ),
+    plain(opcode::SYNCHRONIZE_CACHE_10, &[0, A, A, A, A, 0, A, A, C]),
     plain(opcode::WRITE_SAME_10, &[0xf8, A, A, A, A, 0, A, A, C]),
     plain(opcode::UNMAP, &[0x01, 0, 0, 0, 0, 0, A, A, C]),
     plain(opcode::MODE_SELECT_10, &[0x11, 0, 0, 0, 0, 0, A, A, C]),
@@ -104,7 +101,7 @@ pub const SUPPORTED: &[Supported] = &[
     ),
     plain(
         opcode::SYNCHRONIZE_CACHE_16,
-        &[0x02, A, A, A, A, A, A, A, A, A, A, A, A, 0, C],
+        &[0, A, A, A, A, A, A, A, A, A, A, A, A, 0, C],
     ),
     plain(
         opcode::WRITE_SAME_16,

@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use weir_block::{Geometry, Operation};
 use weir_front::CommandKind;
 use weir_scsi::sense::{FieldPointer, Sense};
-use weir_scsi::unmap::{UnmapDescriptor, UnmapList};
+use weir_scsi::unmap::{
+    UNMAP_DESCRIPTOR_LENGTH, UNMAP_HEADER_LENGTH, UnmapDescriptor, UnmapList,
+};
 
 use super::work::{REQUESTS_MAX, Work, bytes_of};
 use crate::scene::Scene;
@@ -14,6 +16,10 @@ use crate::tasks::Tasks;
 
 /// Ranges of one command at most, as the block limits page says.
 pub(super) const RANGES_MAX: u32 = 256;
+
+/// The longest list, in bytes.
+pub(super) const LIST_BYTES_MAX: u32 =
+    UNMAP_HEADER_LENGTH as u32 + RANGES_MAX * UNMAP_DESCRIPTOR_LENGTH as u32;
 
 /// Begins with a list that has come.
 pub(super) fn begin(tasks: &mut Tasks, slot: SlotIndex, scene: &Scene) {

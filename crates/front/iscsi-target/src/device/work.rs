@@ -1,15 +1,16 @@
 //! What a command does on its volume, step by step.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 
 use weir_block::{Completion, Operation, OperationKind, ReadBuffers, VolumeError};
 use weir_front::{CommandKind, broken_by_volume};
 use weir_memory::{Pool, Segment, View, Views, slice_views, views_len};
+use weir_scsi::sense::{AdditionalSense, Sense};
 use weir_scsi::unmap::UnmapDescriptor;
 
+use super::copy::Copying;
 use super::status::of_volume_error;
-use crate::scene::{AttachedLun, Scene};
+use crate::scene::Scene;
 use crate::task::{Outcome, SlotIndex, Task};
 use crate::tasks::Tasks;
 
@@ -86,34 +87,6 @@ pub(crate) enum Work {
     Copying(Box<Copying>),
 }
 
-/// A copy that is under way.
-#[derive(Debug)]
-pub(crate) struct Copying {
-    pub(crate) segments: VecDeque<CopySegment>,
-    /// Blocks of the step that is under way.
-    pub(crate) step: u32,
-}
-
-/// Blocks to be copied.
-pub(crate) struct CopySegment {
-    pub(crate) source: Rc<AttachedLun>,
-    pub(crate) source_lba: u64,
-    pub(crate) destination: Rc<AttachedLun>,
-    pub(crate) destination_lba: u64,
-    pub(crate) blocks: u64,
-}
-
-impl std::fmt::Debug for CopySegment {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("CopySegment")
-            .field("source_lba", &self.source_lba)
-            .field("destination_lba", &self.destination_lba)
-            .field("blocks", &self.blocks)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Work {
     /// The blocks that all data of the command is for.
     #[inline]
@@ -123,6 +96,21 @@ impl Work {
                 Some((lba, blocks))
             }
             _ => None,
+        }
+    }
+
+    /// Tells whether it is about no block at all, so that there is nothing to be done.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        match *self {
+            Work::Read { blocks, .. }
+            | Work::Write { blocks, .. }
+            | Work::WriteVerify { blocks, .. }
+            | Work::Verify { blocks, .. }
+            | Work::Compare { blocks, .. }
+            | Work::CompareWrite { blocks, .. } => blocks == 0,
+            Work::CompareSame { blocks, .. } => blocks == 0,
+            _ => false,
         }
     }
 
@@ -164,14 +152,14 @@ impl Task {
         let bytes = match work {
             Work::Verify { blocks, .. } | Work::WriteVerify { blocks, .. } => u64::from(*blocks),
             Work::WriteSame { blocks, .. } | Work::CompareSame { blocks, .. } => *blocks,
-            Work::CopyList => return STEP_BYTES,
+            Work::CopyList => return super::copy::ROOM_BYTES,
             _ => return 0,
         };
         (bytes << self.block_shift()).min(STEP_BYTES.into()) as u32
     }
 
     /// Blocks of one step.
-    fn step_blocks(&self) -> u32 {
+    pub(super) fn step_blocks(&self) -> u32 {
         (STEP_BYTES >> self.block_shift()).max(1)
     }
 }
@@ -248,6 +236,16 @@ fn run_other(tasks: &mut Tasks, slot: SlotIndex, scene: &Scene) {
             return repeat(tasks, slot, (lba, blocks), &block, true, scene);
         }
         Work::Unmap => return super::unmap::begin(tasks, slot, scene),
+        Work::CopyList => return super::copy::begin(tasks, slot, scene),
+        Work::ModeSelect { is_long } => {
+            let list = bytes_of(&task.take_data());
+            let lun = task.at.attached.clone().expect("it has one");
+            let outcome = match super::describe::mode_select(&list, is_long, &lun) {
+                Ok(()) => Outcome::good(),
+                Err(sense) => sense.into(),
+            };
+            return tasks.finish(slot, outcome, scene);
+        }
         ref other => unreachable!("{other:?} does not begin so"),
     };
     tasks.submit(slot, CommandKind::Other, operation);
@@ -406,10 +404,16 @@ fn read_completed(tasks: &mut Tasks, slot: SlotIndex, completion: Completion, sc
 #[inline(never)]
 fn other_completed(tasks: &mut Tasks, slot: SlotIndex, completion: Completion, scene: &Scene) {
     let Completion {
-        result, operation, ..
+        token,
+        result,
+        operation,
     } = completion;
     let task = tasks.task(slot);
     let kind = operation.kind();
+    if matches!(task.work, Work::Copying(_)) && kind == OperationKind::Read && result.is_ok() {
+        super::copy::keep(task, operation, token);
+        return part_ended(tasks, slot, kind, None, scene);
+    }
     if let Err(error) = result
         && !(kind == OperationKind::Deallocate && error == VolumeError::Unsupported)
     {
@@ -417,6 +421,18 @@ fn other_completed(tasks: &mut Tasks, slot: SlotIndex, completion: Completion, s
         // Others of it may be under way. The first that failed is told.
         task.outcome.get_or_insert(outcome);
     }
+    part_ended(tasks, slot, kind, Some(operation), scene);
+}
+
+/// Goes on when all requests of a task that were under way have ended.
+fn part_ended(
+    tasks: &mut Tasks,
+    slot: SlotIndex,
+    kind: OperationKind,
+    operation: Option<Operation>,
+    scene: &Scene,
+) {
+    let task = tasks.task(slot);
     if task.at.is_revoked() && task.outcome.is_none() && !task.is_done_with(kind) {
         task.outcome = Some(Outcome::check(super::NO_SUCH_LUN));
     }
@@ -437,11 +453,7 @@ impl Task {
             Work::Verify { blocks, .. } => *blocks == 0,
             Work::Repeat { blocks, .. } => *blocks == 0,
             Work::Unmapping(ranges) => ranges.is_empty(),
-            Work::Copying(copying) => {
-                copying.segments.len() == 1
-                    && kind == OperationKind::Write
-                    && copying.segments[0].blocks == u64::from(copying.step)
-            }
+            Work::Copying(copying) => copying.is_done(),
             _ => true,
         }
     }
@@ -457,6 +469,9 @@ fn failed(task: &Task, error: VolumeError, operation: &Operation, scene: &Scene)
     if task.at.is_revoked() && error == VolumeError::Cancelled {
         return Outcome::check(super::NO_SUCH_LUN);
     }
+    if matches!(task.work, Work::Copying(_)) {
+        return Sense::copy_aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE).into();
+    }
     let mut error = error;
     if let (Work::Repeat { first, .. }, VolumeError::Miscompare { offset }, Some((lba, _))) =
         (&task.work, &mut error, operation.range())
@@ -468,19 +483,20 @@ fn failed(task: &Task, error: VolumeError, operation: &Operation, scene: &Scene)
 }
 
 /// Does the next step of a task whose last request ended well, or ends it.
-fn go_on(tasks: &mut Tasks, slot: SlotIndex, operation: Operation, scene: &Scene) {
+fn go_on(tasks: &mut Tasks, slot: SlotIndex, operation: Option<Operation>, scene: &Scene) {
     let counters = scene.counters();
     let task = tasks.task(slot);
     match task.work {
         Work::Verify { lba, blocks } => return verify_step(tasks, slot, lba, blocks, scene),
         Work::Repeat { .. } => return repeat_step(tasks, slot, scene),
         Work::Unmapping(_) => return super::unmap::go_on(tasks, slot, scene),
+        Work::Copying(_) => return super::copy::go_on(tasks, slot, scene),
         Work::WriteVerify {
             lba,
             blocks,
             compares,
         } => {
-            if let Operation::Write { data, .. } = operation {
+            if let Some(Operation::Write { data, .. }) = operation {
                 counters.bytes_written.add(task.wanted.into());
                 let next = match compares {
                     true => Operation::Compare { lba, blocks, data },

@@ -137,10 +137,7 @@ fn commands_of_blocks_and_no_transfer_length() {
     );
     assert_eq!(
         parsed(&[opcode::SYNCHRONIZE_CACHE_10, 0x02, 1, 2, 3, 4, 0, 5, 6]),
-        Command::SynchronizeCache {
-            extent: NARROW,
-            immediate: true
-        }
+        Command::SynchronizeCache { extent: NARROW }
     );
     assert_eq!(
         parsed(&[opcode::UNMAP, 0, 0, 0, 0, 0, 0, 0x12, 0x34]),
