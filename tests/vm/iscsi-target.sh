@@ -41,9 +41,10 @@ weir_iscsi_create() {
     weir lun add $IQN two --lun 1 &&
     weir lun add $IQN three --lun 2 &&
     weir target add $IQN_CLOSED &&
-    weir host add $INITIATOR --chap-user $CHAP_USER --chap-secret $CHAP_SECRET &&
-    weir target set $IQN_CLOSED --chap-user $CHAP_TARGET_USER --chap-secret $CHAP_TARGET_SECRET &&
-    weir target allow-host $IQN_CLOSED $INITIATOR &&
+    weir host add $INITIATOR &&
+    weir target allow $IQN_CLOSED $INITIATOR &&
+    WEIR_CHAP_SECRET=$CHAP_SECRET WEIR_CHAP_MUTUAL_SECRET=$CHAP_TARGET_SECRET \
+        weir target chap $IQN_CLOSED --user $CHAP_USER --mutual-user $CHAP_TARGET_USER &&
     weir lun add $IQN_CLOSED closed --lun 0 &&
     weir target add $IQN_SLOW --allow-any-host &&
     weir lun add $IQN_SLOW slow --lun 0 &&
