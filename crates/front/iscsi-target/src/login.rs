@@ -16,14 +16,11 @@ use weir_digest::Digest;
 use weir_memory::Gather;
 
 use crate::config::{IscsiConfig, PORTAL_GROUP};
-use crate::iscsi::SessionInfo;
+use crate::protocol::{IscsiProtocol, SessionInfo};
 use crate::registry::{Grant, Nexus, Shared};
 use crate::scene::Scene;
 use crate::served::{Authentication, Credentials, Target};
-use crate::session::IscsiProtocol;
-
-/// Commands that may come before the first answer.
-pub(crate) const FIRST_WINDOW: u32 = 1;
+use crate::tasks::FIRST_WINDOW;
 
 /// What became of a request.
 pub(crate) enum LoginStep {

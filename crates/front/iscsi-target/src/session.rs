@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use weir_block::{Announcement, Completion, Completions};
 use weir_front::{
-    Attached, Awaited, Commands, End, Groups, Line, Progress, Protocol, Room, Session, Wants,
+    Attached, Awaited, Commands, End, Line, Progress, Room, Session, Wants,
 };
-use weir_iscsi::names::Name;
 use weir_iscsi::pdu::{
     Itt, LogoutReason, LogoutRequest, LogoutResponseCode, NopOut, Pdu, RejectReason,
     TaskFunction, TaskManagementRequest, TaskResponse, TextRequest,
@@ -17,58 +16,16 @@ use weir_memory::{Gather, Segment, View};
 use weir_reactor::Amount;
 use weir_scsi::sense::AdditionalSense;
 
-use crate::config::IscsiConfig;
 use crate::device;
 use crate::framing::{DirectReturn, Framing, ReceiveError, Received};
-use crate::iscsi::SessionInfo;
 use crate::login::{self, Granted, Login, LoginStep};
-use crate::registry::{LostSession, Message, Registry, ResetWait, number_of};
+use crate::protocol::{About, IscsiProtocol, IscsiShared};
+use crate::registry::{LostSession, Message, ResetWait, number_of};
 use crate::scene::Scene;
-use crate::served::{Lun, Snapshot};
+use crate::served::Lun;
 use crate::task::{Answer, Task};
 use crate::tasks::{Agreed, Extent, Tasks};
 use crate::text::Texts;
-
-/// iSCSI.
-pub(crate) struct IscsiProtocol;
-
-/// What all reactors share.
-pub(crate) struct IscsiShared {
-    pub(crate) config: IscsiConfig,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) groups: Groups<Name>,
-}
-
-/// What others are told of a connection.
-#[derive(Clone, Default)]
-pub(crate) struct About {
-    /// Its session; none before the login has ended.
-    pub(crate) session: Option<Arc<SessionInfo>>,
-}
-
-/// What a connection is told of its listener: nothing.
-#[derive(Clone)]
-pub(crate) struct ListenerPort;
-
-impl Protocol for IscsiProtocol {
-    type Message = Message;
-    type Group = Name;
-    type Export = Lun;
-    type Snapshot = Snapshot;
-    type Shared = IscsiShared;
-    type Local = ();
-    type Port = ListenerPort;
-    type About = About;
-
-    fn exports(snapshot: &Snapshot) -> impl Iterator<Item = (&Name, &[Lun])> {
-        let targets = snapshot.targets.iter();
-        targets.map(|target| (&target.name, &target.luns[..]))
-    }
-
-    fn look_again(shared: &IscsiShared) {
-        shared.registry.retry_waiting();
-    }
-}
 
 /// How far a connection has come.
 enum Stage {

@@ -18,11 +18,12 @@ use weir_scsi::sense::{AdditionalSense, Sense, Status};
 
 use crate::attention::Attentions;
 use crate::device;
-use crate::login::FIRST_WINDOW;
 use crate::registry::ResetWait;
 use crate::scene::Scene;
 use crate::task::{Answer, Incoming, Outcome, Phase, SlotIndex, Task, slot_of};
 
+/// Commands that may come before the first answer.
+pub(crate) const FIRST_WINDOW: u32 = 1;
 /// Slots for immediate commands, which the window does not count.
 const SPARE_SLOTS: usize = 8;
 /// Commands that an idle initiator may send at once.
