@@ -150,15 +150,69 @@ mod tests {
         let default = IscsiConfig::default();
         default.check().expect("the defaults are allowed");
         let broken = [
-            ("receive_segment_bytes", IscsiConfig { receive_segment_bytes: 511, ..default.clone() }),
-            ("max_burst_bytes", IscsiConfig { max_burst_bytes: 1 << 24, ..default.clone() }),
-            ("first_burst_bytes", IscsiConfig { first_burst_bytes: 2 << 20, ..default.clone() }),
-            ("transfer_bytes_max", IscsiConfig { transfer_bytes_max: 0, ..default.clone() }),
-            ("bytes_in_flight_per_session", IscsiConfig { bytes_in_flight_per_session: 1 << 20, ..default.clone() }),
-            ("commands_max", IscsiConfig { commands_max: 0, ..default.clone() }),
-            ("outstanding_r2t", IscsiConfig { outstanding_r2t: 65, ..default.clone() }),
-            ("sessions_max", IscsiConfig { sessions_max: 0, ..default.clone() }),
-            ("nop_interval", IscsiConfig { nop_interval: Duration::ZERO, ..default.clone() }),
+            (
+                "receive_segment_bytes",
+                IscsiConfig {
+                    receive_segment_bytes: 511,
+                    ..default.clone()
+                },
+            ),
+            (
+                "max_burst_bytes",
+                IscsiConfig {
+                    max_burst_bytes: 1 << 24,
+                    ..default.clone()
+                },
+            ),
+            (
+                "first_burst_bytes",
+                IscsiConfig {
+                    first_burst_bytes: 2 << 20,
+                    ..default.clone()
+                },
+            ),
+            (
+                "transfer_bytes_max",
+                IscsiConfig {
+                    transfer_bytes_max: 0,
+                    ..default.clone()
+                },
+            ),
+            (
+                "bytes_in_flight_per_session",
+                IscsiConfig {
+                    bytes_in_flight_per_session: 1 << 20,
+                    ..default.clone()
+                },
+            ),
+            (
+                "commands_max",
+                IscsiConfig {
+                    commands_max: 0,
+                    ..default.clone()
+                },
+            ),
+            (
+                "outstanding_r2t",
+                IscsiConfig {
+                    outstanding_r2t: 65,
+                    ..default.clone()
+                },
+            ),
+            (
+                "sessions_max",
+                IscsiConfig {
+                    sessions_max: 0,
+                    ..default.clone()
+                },
+            ),
+            (
+                "nop_interval",
+                IscsiConfig {
+                    nop_interval: Duration::ZERO,
+                    ..default.clone()
+                },
+            ),
         ];
         for (field, config) in broken {
             let error = config.check().expect_err(field);

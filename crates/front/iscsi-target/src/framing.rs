@@ -3,17 +3,16 @@
 //! It knows which bytes it wants next and into which segment; it sees no socket. What a PDU's own rules are is in `weir_iscsi`; here
 //! is what holds between PDUs: the numbers of commands and answers, and where data goes.
 
+use weir_digest::{DIGEST_LENGTH, Digest, digest_of_parts};
 use weir_front::{Arrival, Awaited};
 use weir_iscsi::pdu::{
     AsyncEvent, AsyncMessage, BASIC_HEADER_SIZE, DataIn, DataInStatus, DataOut, Header, Itt,
-    LogoutResponse, NopIn, Pdu, R2t, Reject, RejectReason, Residual, ResponseCode,
-    ResponseSerials, ScsiCommand, ScsiResponse, Side, TaskManagementResponse, TextResponse, Ttt,
-    sense_prefix,
+    LogoutResponse, NopIn, Pdu, R2t, Reject, RejectReason, Residual, ResponseCode, ResponseSerials,
+    ScsiCommand, ScsiResponse, Side, TaskManagementResponse, TextResponse, Ttt, sense_prefix,
 };
 use weir_iscsi::reader::{Event, FramingError, Reader, ReceiveParameters, Wanted};
 use weir_iscsi::serial::{CommandOrder, Serial};
 use weir_iscsi::writer::{HEADER_SIZE_MAX, TRAILER_SIZE_MAX, Writer, padding_length};
-use weir_digest::{DIGEST_LENGTH, Digest, digest_of_parts};
 use weir_memory::{Gather, Pool, Segment, View, Views};
 use weir_reactor::{Amount, Instant};
 use weir_scsi::sense::{Sense, SenseFormat, Status};

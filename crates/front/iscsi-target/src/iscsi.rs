@@ -82,7 +82,10 @@ impl From<ConnectionState<About>> for ConnectionInfo {
             reactor: state.reactor,
             peer: state.peer,
             local: state.local,
-            session: state.about.session.map(|session| SessionInfo::clone(&session)),
+            session: state
+                .about
+                .session
+                .map(|session| SessionInfo::clone(&session)),
             in_flight: state.in_flight,
             bytes_received: state.bytes_received,
             bytes_sent: state.bytes_sent,

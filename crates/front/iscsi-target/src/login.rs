@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use weir_digest::Digest;
 use weir_front::Line;
 use weir_iscsi::chap::{self, ChapAlgorithm};
 use weir_iscsi::login::{
@@ -12,7 +13,6 @@ use weir_iscsi::negotiation::{Offer, Parameters};
 use weir_iscsi::pdu::{LoginRequest, Tsih};
 use weir_iscsi::serial::Serial;
 use weir_iscsi::writer::{HEADER_SIZE_MAX, TRAILER_SIZE_MAX, Writer};
-use weir_digest::Digest;
 use weir_memory::Gather;
 
 use crate::config::{IscsiConfig, PORTAL_GROUP};

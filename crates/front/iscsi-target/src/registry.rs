@@ -192,8 +192,7 @@ impl Registry {
                 let _ = session.handle.tell(Message::Reinstated);
                 is_ending = true;
             }
-            is_ending |=
-                session.is_ending && session.shared.nexus.initiator == nexus.initiator;
+            is_ending |= session.is_ending && session.shared.nexus.initiator == nexus.initiator;
         }
         let draining = state.draining.get(&nexus.initiator).copied();
         // One that is lost again and again does not leave more behind than it may have.
@@ -210,7 +209,9 @@ impl Registry {
         };
         let own = state.sessions.values().filter(of_nexus).count();
         if own >= config.sessions_per_initiator_max as usize {
-            return Grant::Full("the initiator has as many sessions with the target as it may have");
+            return Grant::Full(
+                "the initiator has as many sessions with the target as it may have",
+            );
         }
         let Some(tsih) = state.next_tsih() else {
             return Grant::Full("there are as many sessions as there are numbers for");
@@ -277,8 +278,7 @@ impl Registry {
     pub(crate) fn others(&self, shared: &Shared) -> Vec<Handle<Message>> {
         let state = self.lock();
         let is_other = |session: &&Session| {
-            session.shared.nexus.target == shared.nexus.target
-                && session.shared.tsih != shared.tsih
+            session.shared.nexus.target == shared.nexus.target && session.shared.tsih != shared.tsih
         };
         let others = state.sessions.values().filter(is_other);
         others.map(|session| session.handle.clone()).collect()

@@ -5,12 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::{Announcement, Completion, Completions};
-use weir_front::{
-    Attached, Awaited, Commands, End, Line, Progress, Room, Session, Wants,
-};
+use weir_front::{Attached, Awaited, Commands, End, Line, Progress, Room, Session, Wants};
 use weir_iscsi::pdu::{
-    Itt, LogoutReason, LogoutRequest, LogoutResponseCode, NopOut, Pdu, RejectReason,
-    TaskFunction, TaskManagementRequest, TaskResponse, TextRequest,
+    Itt, LogoutReason, LogoutRequest, LogoutResponseCode, NopOut, Pdu, RejectReason, TaskFunction,
+    TaskManagementRequest, TaskResponse, TextRequest,
 };
 use weir_memory::{Gather, Segment, View};
 use weir_reactor::Amount;
@@ -167,12 +165,8 @@ impl IscsiSession {
         *entry.about.borrow_mut() = about;
         self.tasks.begin(granted.cmd_sn, commands_max, agreed);
         let receive = parameters.receive();
-        self.framing.establish(
-            granted.stat_sn,
-            receive,
-            send_segment,
-            agreed.max_burst,
-        );
+        self.framing
+            .establish(granted.stat_sn, receive, send_segment, agreed.max_burst);
         self.scene.enter(info, granted.shared);
         self.stage = Stage::Open;
         // The next round renews what it sees, or ends it.
@@ -291,9 +285,7 @@ impl IscsiSession {
         let others = line.shard.shared.own.registry.others(shared);
         let extent = lun.map_or(Extent::All, Extent::Lun);
         let has_others = !others.is_empty();
-        let number = self
-            .tasks
-            .end_for_initiator(itt, extent, has_others, scene);
+        let number = self.tasks.end_for_initiator(itt, extent, has_others, scene);
         if has_others {
             let wait = Arc::new(ResetWait {
                 asked_by: line.entry.handle.clone(),
@@ -413,11 +405,13 @@ impl Session for IscsiSession {
             return;
         };
         let now = self.sees();
-        let is_same = |one: &Told, other: &Told| {
-            (one.number, one.identity) == (other.number, other.identity)
-        };
+        let is_same =
+            |one: &Told, other: &Told| (one.number, one.identity) == (other.number, other.identity);
         let luns_changed = told.len() != now.len()
-            || told.iter().zip(&now).any(|(one, other)| !is_same(one, other));
+            || told
+                .iter()
+                .zip(&now)
+                .any(|(one, other)| !is_same(one, other));
         for lun in &now {
             let before = told.iter().find(|before| is_same(before, lun));
             if luns_changed {

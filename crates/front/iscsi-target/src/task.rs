@@ -244,10 +244,7 @@ pub(crate) enum Answer {
     /// A ping.
     Ping,
     /// The end of a task management function.
-    Management {
-        itt: Itt,
-        response: TaskResponse,
-    },
+    Management { itt: Itt, response: TaskResponse },
     /// An answer to a text request: as much as fits.
     Text {
         itt: Itt,

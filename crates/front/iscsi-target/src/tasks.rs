@@ -12,8 +12,8 @@ use weir_block::{Completion, Landing, Request};
 use weir_front::{Arrival, Awaited, CommandKind, Commands, Room, Stage};
 use weir_iscsi::pdu::{DataOut, Itt, Residual, ScsiCommand, TaskAttribute, TaskResponse, Ttt};
 use weir_iscsi::serial::{CommandOrder, CommandWindow, Serial};
-use weir_reactor::Instant;
 use weir_memory::{Pool, Segment, Segments, View, Views, slice_views, views_len};
+use weir_reactor::Instant;
 use weir_scsi::sense::{AdditionalSense, Sense, Status};
 
 use crate::attention::Attentions;
@@ -47,11 +47,15 @@ pub(crate) enum Next {
 /// A rule of the protocol was broken, so that what follows makes no sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TaskError {
-    #[error("the initiator sent data with a command that takes none so (ImmediateData, FirstBurstLength, the W bit)")]
+    #[error(
+        "the initiator sent data with a command that takes none so (ImmediateData, FirstBurstLength, the W bit)"
+    )]
     ImmediateData,
     #[error("the initiator announced data that it may not send unasked (InitialR2T)")]
     Unsolicited,
-    #[error("a Data-Out begins at byte {offset} of its command's data, and byte {expected} is the next")]
+    #[error(
+        "a Data-Out begins at byte {offset} of its command's data, and byte {expected} is the next"
+    )]
     Offset { offset: u32, expected: u32 },
     #[error("a Data-Out has more data than may come: up to byte {end} of {allowed}")]
     TooMuch { end: u32, allowed: u32 },
@@ -84,9 +88,7 @@ enum AskedBy {
     /// The initiator.
     Initiator(Itt),
     /// Another session's reset.
-    Other {
-        _wait: Arc<ResetWait>,
-    },
+    Other { _wait: Arc<ResetWait> },
 }
 
 /// A task management function that is under way.
@@ -173,7 +175,8 @@ impl Tasks {
         let slots = commands_max + SPARE_SLOTS;
         let request = size_of::<Request>() + 2 * size_of::<weir_block::Token>();
         let requests = (slots + device::REQUESTS_MAX as usize) * request;
-        let answers = Self::answers_bound(commands_max) * (size_of::<Answer>() + size_of::<weir_front::Run>());
+        let answers = Self::answers_bound(commands_max)
+            * (size_of::<Answer>() + size_of::<weir_front::Run>());
         slots * (size_of::<Task>() + 3 * size_of::<SlotIndex>()) + slack * (requests + answers)
     }
 
@@ -465,7 +468,8 @@ impl Tasks {
     }
 
     fn unsolicited_slot(&self, itt: Itt) -> Option<SlotIndex> {
-        let is_it = |task: &Task| task.itt == itt && task.is_unsolicited && task.phase != Phase::Free;
+        let is_it =
+            |task: &Task| task.itt == itt && task.is_unsolicited && task.phase != Phase::Free;
         let found = self.slots.iter().position(is_it);
         found.map(|slot| slot as SlotIndex)
     }
@@ -845,12 +849,7 @@ impl Tasks {
     }
 
     /// Ends tasks because another session reset their logical unit.
-    pub(crate) fn end_for_other(
-        &mut self,
-        extent: Extent,
-        wait: Arc<ResetWait>,
-        scene: &Scene,
-    ) {
+    pub(crate) fn end_for_other(&mut self, extent: Extent, wait: Arc<ResetWait>, scene: &Scene) {
         let tasks = self.abort(extent, scene);
         let asked_by = AskedBy::Other { _wait: wait };
         let response = TaskResponse::Complete;

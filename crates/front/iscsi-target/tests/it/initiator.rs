@@ -271,7 +271,10 @@ impl Initiator {
         let mut pdu: Option<Pdu> = None;
         let mut data = Vec::new();
         loop {
-            let fed = self.reader.feed(&self.input).expect("the target's PDUs are right");
+            let fed = self
+                .reader
+                .feed(&self.input)
+                .expect("the target's PDUs are right");
             if let Some(Event::Data { .. }) = fed.event {
                 data.extend_from_slice(&self.input[..fed.consumed]);
             }
@@ -341,7 +344,10 @@ impl Initiator {
     }
 
     fn count_answer(&mut self, stat_sn: Serial) {
-        assert_eq!(stat_sn, self.exp_stat_sn, "answers are numbered without a gap");
+        assert_eq!(
+            stat_sn, self.exp_stat_sn,
+            "answers are numbered without a gap"
+        );
         self.exp_stat_sn = stat_sn.next();
     }
 
