@@ -588,7 +588,6 @@ impl Tasks {
             task.sequence_end = (sequence_end + max_burst).min(task.wanted);
         }
         match task.phase {
-            Phase::Aborted if task.at.outstanding() == 0 => self.release(slot, scene),
             Phase::Aborted | Phase::Barred => {}
             _ => self.go_on(slot, scene),
         }
@@ -716,7 +715,7 @@ impl Tasks {
     fn request_ended(&mut self, slot: SlotIndex, completion: Completion, scene: &Scene) {
         let task = &self.slots[usize::from(slot)];
         if task.phase == Phase::Aborted {
-            if task.at.outstanding() == 0 && !task.is_unsolicited {
+            if task.at.outstanding() == 0 {
                 self.release(slot, scene);
             }
             return;
@@ -928,8 +927,7 @@ impl Tasks {
         for &slot in &slots {
             let task = &self.slots[usize::from(slot)];
             // Unless it went with another one.
-            let is_over = task.at.outstanding() == 0 && !task.is_unsolicited;
-            if task.phase == Phase::Aborted && is_over {
+            if task.phase == Phase::Aborted && task.at.outstanding() == 0 {
                 self.release(slot, scene);
             }
         }
@@ -957,6 +955,8 @@ impl Tasks {
         let task = &mut self.slots[index];
         task.incoming = Incoming::Nowhere;
         task.outstanding = 0;
+        // Initiators stop sending data of what they abort; where it comes nevertheless, it is skipped.
+        task.is_unsolicited = false;
     }
 
     /// What the initiator sees has changed. Tasks on what it may not use any more end, and those that run begin no further request.
