@@ -7,8 +7,8 @@ use std::time::Duration;
 use weir_block::{Announcement, Completion, Completions};
 use weir_front::{Attached, Awaited, Commands, End, Line, Progress, Room, Session, Wants};
 use weir_iscsi::pdu::{
-    Itt, LogoutReason, LogoutRequest, LogoutResponseCode, NopOut, Pdu, RejectReason, TaskFunction,
-    TaskManagementRequest, TaskResponse, TextRequest,
+    Cid, Itt, LogoutReason, LogoutRequest, LogoutResponseCode, NopOut, Pdu, RejectReason,
+    TaskFunction, TaskManagementRequest, TaskResponse, TextRequest,
 };
 use weir_memory::{Gather, Segment, View};
 use weir_reactor::Amount;
@@ -57,6 +57,8 @@ pub(crate) struct IscsiSession {
     framing: Framing,
     tasks: Tasks,
     stage: Stage,
+    /// What the initiator calls its connection.
+    cid: Cid,
     texts: Texts,
     /// What the initiator knows of its logical units; none before it has seen any.
     told: Option<Vec<Told>>,
@@ -84,6 +86,7 @@ impl IscsiSession {
             framing: Framing::new(),
             scene: Scene::new(line),
             stage,
+            cid: Cid(0),
             texts: Texts::default(),
             told: None,
             was_heard: true,
@@ -168,6 +171,7 @@ impl IscsiSession {
         self.framing
             .establish(granted.stat_sn, receive, send_segment, agreed.max_burst);
         self.scene.enter(info, granted.shared);
+        self.cid = granted.cid;
         self.stage = Stage::Open;
         // The next round renews what it sees, or ends it.
         self.scene.line.look_again();
@@ -198,6 +202,9 @@ impl IscsiSession {
         }
         match pdu {
             Pdu::NopOut(nop) => self.nop_out(&nop, data),
+            Pdu::TaskManagementRequest(_) if self.scene.target().is_none() => {
+                self.reject(RejectReason::CommandNotSupported);
+            }
             Pdu::TaskManagementRequest(request) => self.manage(&request),
             Pdu::TextRequest(request) => self.text(&request, data),
             Pdu::LogoutRequest(request) => self.log_out(&request),
@@ -233,8 +240,14 @@ impl IscsiSession {
 
     fn log_out(&mut self, request: &LogoutRequest) {
         let itt = request.itt;
-        if request.reason == LogoutReason::RemoveForRecovery {
-            let response = LogoutResponseCode::RecoveryNotSupported;
+        let refused = match request.reason {
+            LogoutReason::CloseSession => None,
+            LogoutReason::CloseConnection if request.cid == self.cid => None,
+            LogoutReason::CloseConnection => Some(LogoutResponseCode::CidNotFound),
+            LogoutReason::RemoveForRecovery => Some(LogoutResponseCode::RecoveryNotSupported),
+            _ => return self.reject(RejectReason::InvalidPduField),
+        };
+        if let Some(response) = refused {
             return self.tasks.push(Answer::Logout { itt, response });
         }
         self.tasks.abort_all(&self.scene);
