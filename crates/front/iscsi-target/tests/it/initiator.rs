@@ -207,21 +207,8 @@ impl Initiator {
         address: SocketAddr,
         settings: InitiatorSettings,
     ) -> Result<Self, InitiatorLoginError> {
-        let options = SocketOptions::default();
-        let stream = TcpStream::connect(&world.reactor, address, &options).await;
+        let mut initiator = Self::connect(world, address).await;
         let mut login = InitiatorLogin::new(settings);
-        let mut initiator = Initiator {
-            stream: stream.expect("it connects"),
-            reader: Reader::new(Side::Initiator),
-            writer: Writer::default(),
-            input: View::empty(),
-            agreed: nobody(),
-            cmd_sn: Serial(0),
-            last_itt: 1,
-            max_cmd_sn: Serial(0),
-            exp_stat_sn: Serial(0),
-            send_segment: 0,
-        };
         let mut request = login.start();
         loop {
             initiator.send(&request.header, &request.text).await;
@@ -237,6 +224,24 @@ impl Initiator {
                     return Ok(initiator);
                 }
             }
+        }
+    }
+
+    /// A connection without a login.
+    pub(crate) async fn connect(world: &World, address: SocketAddr) -> Self {
+        let options = SocketOptions::default();
+        let stream = TcpStream::connect(&world.reactor, address, &options).await;
+        Initiator {
+            stream: stream.expect("it connects"),
+            reader: Reader::new(Side::Initiator),
+            writer: Writer::default(),
+            input: View::empty(),
+            agreed: nobody(),
+            cmd_sn: Serial(0),
+            last_itt: 1,
+            max_cmd_sn: Serial(0),
+            exp_stat_sn: Serial(0),
+            send_segment: 0,
         }
     }
 
@@ -263,6 +268,13 @@ impl Initiator {
             gather.push_header(&trailer[..written]);
         }
         // It may have been closed: whoever waits for an answer finds out.
+        let _ = self.stream.send(gather).await;
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
+        let mut gather = Gather::new();
+        gather.push_view(View::copy_of(bytes));
         let _ = self.stream.send(gather).await;
     }
 

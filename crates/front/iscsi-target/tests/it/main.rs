@@ -1,6 +1,4 @@
 //! The iSCSI target with a small initiator, in the simulator and over sockets.
 
-mod commands;
 mod initiator;
 mod login;
-mod transfers;
