@@ -106,7 +106,11 @@ fn plan_other(
             descriptor,
             allocation_length,
         }) => {
-            let data = pending_sense(descriptor, task.number.filter(|_| lun.is_some()), attentions);
+            let data = pending_sense(
+                descriptor,
+                task.number.filter(|_| lun.is_some()),
+                attentions,
+            );
             return Err(answer(data, allocation_length));
         }
         _ => {}

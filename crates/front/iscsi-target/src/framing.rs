@@ -334,6 +334,13 @@ impl Framing {
         if !Self::is_next(command.cmd_sn, command.immediate, tasks)? {
             return Ok(());
         }
+        if scene.target().is_none() {
+            // A discovery session takes none (RFC 7143, section 4.3).
+            let reason = RejectReason::CommandNotSupported;
+            let header = self.rejected_header();
+            tasks.push(Answer::Reject { reason, header });
+            return Ok(());
+        }
         let length = command.data_length;
         let all_here = length > 0 && self.is_whole(length, following);
         let next = tasks.command(command, all_here, arrival, scene)?;

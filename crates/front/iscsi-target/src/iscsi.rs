@@ -10,13 +10,13 @@ use weir_front::{
     ConnectionCounts, ConnectionState, Front, FrontError, Groups, Hubs, IoTotals, Latency, ListenAt,
 };
 use weir_iscsi::names::Name;
-use weir_iscsi::pdu::{Isid, Tsih};
 use weir_reactor::{Listener, SocketOptions, SocketReport};
 
 use crate::config::{ConfigError, IscsiConfig};
+use crate::protocol::{About, IscsiShared, ListenerPort, SessionInfo};
 use crate::registry::Registry;
 use crate::served::Snapshot;
-use crate::session::{About, IscsiSession, IscsiShared, ListenerPort};
+use crate::session::IscsiSession;
 
 /// What the front end's owner asked for cannot be done.
 #[derive(Debug, thiserror::Error)]
@@ -73,27 +73,6 @@ pub struct ConnectionInfo {
     pub bytes_sent: u64,
     /// What the system says of the socket.
     pub socket: Option<SocketReport>,
-}
-
-/// A session.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionInfo {
-    /// The initiator.
-    pub initiator: Name,
-    /// What the initiator calls itself for people (InitiatorAlias).
-    pub alias: Option<String>,
-    /// The initiator's part of the session's identity.
-    pub isid: Isid,
-    /// The target. None: a discovery session.
-    pub target: Option<Name>,
-    /// The number that the session was given; 0 of a discovery session.
-    pub tsih: Tsih,
-    /// Under which name the initiator proved itself (CHAP).
-    pub user: Option<String>,
-    /// Whether headers have digests.
-    pub header_digest: bool,
-    /// Whether data has digests.
-    pub data_digest: bool,
 }
 
 impl From<ConnectionState<About>> for ConnectionInfo {

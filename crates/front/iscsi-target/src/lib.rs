@@ -17,6 +17,7 @@ mod framing;
 mod iscsi;
 mod login;
 mod memory;
+mod protocol;
 mod registry;
 mod scene;
 mod served;
@@ -26,7 +27,6 @@ mod tasks;
 mod text;
 
 pub use config::{ConfigError, IscsiConfig, PORTAL_GROUP, TRANSFER_BYTES_MAX};
-pub use iscsi::{
-    ConnectionInfo, Iscsi, IscsiError, IscsiStats, ListenerConfig, Revoked, SessionInfo,
-};
+pub use iscsi::{ConnectionInfo, Iscsi, IscsiError, IscsiStats, ListenerConfig, Revoked};
+pub use protocol::SessionInfo;
 pub use served::{Allowed, Authentication, Credentials, Lun, Portal, Snapshot, Target};

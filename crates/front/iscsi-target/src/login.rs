@@ -10,20 +10,17 @@ use weir_iscsi::login::{
     LoginLimits, Refusal, Response, SessionType, TargetLogin, TargetStep,
 };
 use weir_iscsi::negotiation::{Offer, Parameters};
-use weir_iscsi::pdu::{LoginRequest, Tsih};
+use weir_iscsi::pdu::{Cid, LoginRequest, Tsih};
 use weir_iscsi::serial::Serial;
 use weir_iscsi::writer::{HEADER_SIZE_MAX, TRAILER_SIZE_MAX, Writer};
 use weir_memory::Gather;
 
 use crate::config::{IscsiConfig, PORTAL_GROUP};
-use crate::iscsi::SessionInfo;
+use crate::protocol::{IscsiProtocol, SessionInfo};
 use crate::registry::{Grant, Nexus, Shared};
 use crate::scene::Scene;
 use crate::served::{Authentication, Credentials, Target};
-use crate::session::IscsiProtocol;
-
-/// Commands that may come before the first answer.
-pub(crate) const FIRST_WINDOW: u32 = 1;
+use crate::tasks::FIRST_WINDOW;
 
 /// What became of a request.
 pub(crate) enum LoginStep {
@@ -43,6 +40,8 @@ pub(crate) struct Granted {
     /// The session; none of a discovery session.
     pub(crate) shared: Option<Arc<Shared>>,
     pub(crate) parameters: Parameters,
+    /// The connection as the initiator calls it.
+    pub(crate) cid: Cid,
     pub(crate) cmd_sn: Serial,
     pub(crate) stat_sn: Serial,
     /// Answers that are not written yet.
@@ -140,6 +139,7 @@ impl Login {
 
     fn grant(&mut self, agreed: LoggedIn, shared: Option<Arc<Shared>>, tsih: Tsih) -> LoginStep {
         let answer = self.machine.accept(tsih);
+        let is_discovery = agreed.session == SessionType::Discovery;
         let info = SessionInfo {
             initiator: agreed.initiator,
             alias: agreed.initiator_alias,
@@ -148,7 +148,7 @@ impl Login {
                 SessionType::Normal(target) => Some(target),
                 SessionType::Discovery => None,
             },
-            tsih,
+            tsih: if is_discovery { Tsih::NONE } else { tsih },
             user: agreed.user,
             header_digest: agreed.parameters.header_digest,
             data_digest: agreed.parameters.data_digest,
@@ -159,6 +159,7 @@ impl Login {
             info: Arc::new(info),
             shared,
             parameters: agreed.parameters,
+            cid: agreed.cid,
             cmd_sn: agreed.cmd_sn,
             stat_sn,
             answers: std::mem::take(&mut self.answers),

@@ -8,10 +8,9 @@ use weir_iscsi::names::Name;
 use weir_memory::Pool;
 
 use crate::config::IscsiConfig;
-use crate::iscsi::SessionInfo;
+use crate::protocol::{IscsiProtocol, SessionInfo};
 use crate::registry::Shared;
 use crate::served::Lun;
-use crate::session::IscsiProtocol;
 
 /// A logical unit on one reactor.
 pub(crate) type AttachedLun = Attached<Lun>;

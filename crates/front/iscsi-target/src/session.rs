@@ -5,70 +5,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::{Announcement, Completion, Completions};
-use weir_front::{
-    Attached, Awaited, Commands, End, Groups, Line, Progress, Protocol, Room, Session, Wants,
-};
-use weir_iscsi::names::Name;
+use weir_front::{Attached, Awaited, Commands, End, Line, Progress, Room, Session, Wants};
 use weir_iscsi::pdu::{
-    Itt, LogoutReason, LogoutRequest, LogoutResponseCode, NopOut, Pdu, RejectReason, TaskFunction,
-    TaskManagementRequest, TaskResponse, TextRequest,
+    Cid, Itt, LogoutReason, LogoutRequest, LogoutResponseCode, NopOut, Pdu, RejectReason,
+    TaskFunction, TaskManagementRequest, TaskResponse, TextRequest,
 };
 use weir_memory::{Gather, Segment, View};
 use weir_reactor::Amount;
 use weir_scsi::sense::AdditionalSense;
 
-use crate::config::IscsiConfig;
 use crate::device;
 use crate::framing::{DirectReturn, Framing, ReceiveError, Received};
-use crate::iscsi::SessionInfo;
 use crate::login::{self, Granted, Login, LoginStep};
-use crate::registry::{LostSession, Message, Registry, ResetWait, number_of};
+use crate::protocol::{About, IscsiProtocol, IscsiShared};
+use crate::registry::{LostSession, Message, ResetWait, number_of};
 use crate::scene::Scene;
-use crate::served::{Lun, Snapshot};
+use crate::served::Lun;
 use crate::task::{Answer, Task};
 use crate::tasks::{Agreed, Extent, Tasks};
 use crate::text::Texts;
-
-/// iSCSI.
-pub(crate) struct IscsiProtocol;
-
-/// What all reactors share.
-pub(crate) struct IscsiShared {
-    pub(crate) config: IscsiConfig,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) groups: Groups<Name>,
-}
-
-/// What others are told of a connection.
-#[derive(Clone, Default)]
-pub(crate) struct About {
-    /// Its session; none before the login has ended.
-    pub(crate) session: Option<Arc<SessionInfo>>,
-}
-
-/// What a connection is told of its listener: nothing.
-#[derive(Clone)]
-pub(crate) struct ListenerPort;
-
-impl Protocol for IscsiProtocol {
-    type Message = Message;
-    type Group = Name;
-    type Export = Lun;
-    type Snapshot = Snapshot;
-    type Shared = IscsiShared;
-    type Local = ();
-    type Port = ListenerPort;
-    type About = About;
-
-    fn exports(snapshot: &Snapshot) -> impl Iterator<Item = (&Name, &[Lun])> {
-        let targets = snapshot.targets.iter();
-        targets.map(|target| (&target.name, &target.luns[..]))
-    }
-
-    fn look_again(shared: &IscsiShared) {
-        shared.registry.retry_waiting();
-    }
-}
 
 /// How far a connection has come.
 enum Stage {
@@ -102,6 +57,8 @@ pub(crate) struct IscsiSession {
     framing: Framing,
     tasks: Tasks,
     stage: Stage,
+    /// What the initiator calls its connection.
+    cid: Cid,
     texts: Texts,
     /// What the initiator knows of its logical units; none before it has seen any.
     told: Option<Vec<Told>>,
@@ -129,6 +86,7 @@ impl IscsiSession {
             framing: Framing::new(),
             scene: Scene::new(line),
             stage,
+            cid: Cid(0),
             texts: Texts::default(),
             told: None,
             was_heard: true,
@@ -213,6 +171,7 @@ impl IscsiSession {
         self.framing
             .establish(granted.stat_sn, receive, send_segment, agreed.max_burst);
         self.scene.enter(info, granted.shared);
+        self.cid = granted.cid;
         self.stage = Stage::Open;
         // The next round renews what it sees, or ends it.
         self.scene.line.look_again();
@@ -243,6 +202,9 @@ impl IscsiSession {
         }
         match pdu {
             Pdu::NopOut(nop) => self.nop_out(&nop, data),
+            Pdu::TaskManagementRequest(_) if self.scene.target().is_none() => {
+                self.reject(RejectReason::CommandNotSupported);
+            }
             Pdu::TaskManagementRequest(request) => self.manage(&request),
             Pdu::TextRequest(request) => self.text(&request, data),
             Pdu::LogoutRequest(request) => self.log_out(&request),
@@ -278,8 +240,14 @@ impl IscsiSession {
 
     fn log_out(&mut self, request: &LogoutRequest) {
         let itt = request.itt;
-        if request.reason == LogoutReason::RemoveForRecovery {
-            let response = LogoutResponseCode::RecoveryNotSupported;
+        let refused = match request.reason {
+            LogoutReason::CloseSession => None,
+            LogoutReason::CloseConnection if request.cid == self.cid => None,
+            LogoutReason::CloseConnection => Some(LogoutResponseCode::CidNotFound),
+            LogoutReason::RemoveForRecovery => Some(LogoutResponseCode::RecoveryNotSupported),
+            _ => return self.reject(RejectReason::InvalidPduField),
+        };
+        if let Some(response) = refused {
             return self.tasks.push(Answer::Logout { itt, response });
         }
         self.tasks.abort_all(&self.scene);

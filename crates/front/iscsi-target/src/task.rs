@@ -28,7 +28,7 @@ pub(crate) enum Phase {
     Running,
     /// Its answer is known. What the initiator sends unasked is not all here yet.
     Swallowing,
-    /// It was aborted, and has no answer: the volume still has requests of it, or unsolicited data is still to come.
+    /// It was aborted, and has no answer: the volume still has requests of it.
     Aborted,
 }
 

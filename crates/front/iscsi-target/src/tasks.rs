@@ -18,11 +18,12 @@ use weir_scsi::sense::{AdditionalSense, Sense, Status};
 
 use crate::attention::Attentions;
 use crate::device::{self, Work};
-use crate::login::FIRST_WINDOW;
 use crate::registry::ResetWait;
 use crate::scene::{AttachedLun, Scene};
 use crate::task::{Answer, Incoming, Outcome, Phase, SlotIndex, Task, slot_of};
 
+/// Commands that may come before the first answer.
+pub(crate) const FIRST_WINDOW: u32 = 1;
 /// Slots for immediate commands, which the window does not count.
 const SPARE_SLOTS: usize = 8;
 /// Commands that an idle initiator may send at once.
@@ -587,7 +588,6 @@ impl Tasks {
             task.sequence_end = (sequence_end + max_burst).min(task.wanted);
         }
         match task.phase {
-            Phase::Aborted if task.at.outstanding() == 0 => self.release(slot, scene),
             Phase::Aborted | Phase::Barred => {}
             _ => self.go_on(slot, scene),
         }
@@ -715,7 +715,7 @@ impl Tasks {
     fn request_ended(&mut self, slot: SlotIndex, completion: Completion, scene: &Scene) {
         let task = &self.slots[usize::from(slot)];
         if task.phase == Phase::Aborted {
-            if task.at.outstanding() == 0 && !task.is_unsolicited {
+            if task.at.outstanding() == 0 {
                 self.release(slot, scene);
             }
             return;
@@ -927,8 +927,7 @@ impl Tasks {
         for &slot in &slots {
             let task = &self.slots[usize::from(slot)];
             // Unless it went with another one.
-            let is_over = task.at.outstanding() == 0 && !task.is_unsolicited;
-            if task.phase == Phase::Aborted && is_over {
+            if task.phase == Phase::Aborted && task.at.outstanding() == 0 {
                 self.release(slot, scene);
             }
         }
@@ -956,6 +955,8 @@ impl Tasks {
         let task = &mut self.slots[index];
         task.incoming = Incoming::Nowhere;
         task.outstanding = 0;
+        // Initiators stop sending data of what they abort; where it comes nevertheless, it is skipped.
+        task.is_unsolicited = false;
     }
 
     /// What the initiator sees has changed. Tasks on what it may not use any more end, and those that run begin no further request.

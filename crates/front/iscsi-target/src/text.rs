@@ -70,7 +70,9 @@ impl Texts {
         if !has_more {
             self.answer = None;
         }
-        Ok(self.part(request, text, !has_more, has_more))
+        // An initiator that has more to say is not answered that all is said (RFC 7143, section 11.11.1).
+        let is_final = request.is_final && !has_more;
+        Ok(self.part(request, text, is_final, has_more))
     }
 
     fn part(

@@ -10,12 +10,15 @@
 pub mod capacity;
 pub mod cdb;
 pub mod copy;
+pub mod inquiry;
 pub mod lun;
+pub mod mode;
 pub mod opcodes;
 pub mod ports;
 pub mod sense;
 pub mod task;
 pub mod unmap;
+pub mod vpd;
 mod wire;
 
 pub use cdb::Command;

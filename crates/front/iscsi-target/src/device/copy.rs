@@ -66,9 +66,9 @@ impl Copying {
 
     /// Tells whether every logical unit of the copy may still be used so.
     pub(crate) fn may_go_on(&self, may: impl Fn(&AttachedLun, bool) -> bool) -> bool {
-        self.segments.iter().all(|segment| {
-            may(&segment.source, false) && may(&segment.destination, true)
-        })
+        self.segments
+            .iter()
+            .all(|segment| may(&segment.source, false) && may(&segment.destination, true))
     }
 }
 
@@ -187,7 +187,12 @@ pub(super) fn go_on(tasks: &mut Tasks, slot: SlotIndex, scene: &Scene) {
     let Work::Copying(copying) = &mut task.work else {
         unreachable!("a copy in progress")
     };
-    if copying.read.is_empty() && copying.segments.front().is_some_and(|first| first.blocks == 0) {
+    if copying.read.is_empty()
+        && copying
+            .segments
+            .front()
+            .is_some_and(|first| first.blocks == 0)
+    {
         // Its last blocks were written.
         copying.segments.pop_front();
     }
@@ -221,7 +226,10 @@ pub(super) fn go_on(tasks: &mut Tasks, slot: SlotIndex, scene: &Scene) {
     let (source_lba, destination_lba) = (segment.source_lba, segment.destination_lba);
     task.at.attached = Some(Rc::clone(&segment.destination));
     let blocks_of = |data: &Views| (weir_memory::views_len(data) >> shift) as u32;
-    let all: u64 = read.iter().map(|(_, data)| u64::from(blocks_of(data))).sum();
+    let all: u64 = read
+        .iter()
+        .map(|(_, data)| u64::from(blocks_of(data)))
+        .sum();
     segment.source_lba += all;
     segment.destination_lba += all;
     segment.blocks -= all;

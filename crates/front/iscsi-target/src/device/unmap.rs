@@ -5,9 +5,7 @@ use std::collections::VecDeque;
 use weir_block::{Geometry, Operation};
 use weir_front::CommandKind;
 use weir_scsi::sense::{FieldPointer, Sense};
-use weir_scsi::unmap::{
-    UNMAP_DESCRIPTOR_LENGTH, UNMAP_HEADER_LENGTH, UnmapDescriptor, UnmapList,
-};
+use weir_scsi::unmap::{UNMAP_DESCRIPTOR_LENGTH, UNMAP_HEADER_LENGTH, UnmapDescriptor, UnmapList};
 
 use super::work::{REQUESTS_MAX, Work, bytes_of};
 use crate::scene::Scene;

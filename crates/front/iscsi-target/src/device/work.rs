@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use weir_block::{Completion, Operation, OperationKind, ReadBuffers, VolumeError};
 use weir_front::{CommandKind, broken_by_volume};
-use weir_memory::{Pool, Segment, View, Views, slice_views, views_len};
+use weir_memory::{Pool, Segment, View, Views, views_len};
 use weir_scsi::sense::{AdditionalSense, Sense};
 use weir_scsi::unmap::UnmapDescriptor;
 
@@ -82,6 +82,10 @@ pub(crate) enum Work {
     Unmap,
     /// Ranges whose deallocation has not begun.
     Unmapping(VecDeque<UnmapDescriptor>),
+    /// Its data is a list of mode pages.
+    ModeSelect {
+        is_long: bool,
+    },
     /// Its data says what to copy.
     CopyList,
     Copying(Box<Copying>),

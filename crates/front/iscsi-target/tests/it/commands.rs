@@ -47,7 +47,9 @@ fn page(code: u8) -> Command<'static> {
 fn inquiry_says_what_there_is_and_what_is_not() {
     everywhere(|world| async move {
         let mut initiator = logged_in(&world).await;
-        let data = initiator.run(&ask(&[opcode::INQUIRY, 0, 0, 0, 96], 96)).await;
+        let data = initiator
+            .run(&ask(&[opcode::INQUIRY, 0, 0, 0, 96], 96))
+            .await;
         assert_eq!(data.residual, Residual::None);
         let inquiry = Inquiry::parse(&data.good()).expect("inquiry data");
         assert_eq!(inquiry.peripheral, Peripheral::BLOCK_DEVICE);
@@ -62,10 +64,14 @@ fn inquiry_says_what_there_is_and_what_is_not() {
         let inquiry = Inquiry::parse(&data).expect("inquiry data");
         assert_eq!(inquiry.peripheral, Peripheral::ABSENT);
         // Less than there is, and more than is wanted.
-        let cut = initiator.run(&ask(&[opcode::INQUIRY, 0, 0, 0, 5], 255)).await;
+        let cut = initiator
+            .run(&ask(&[opcode::INQUIRY, 0, 0, 0, 5], 255))
+            .await;
         assert_eq!(cut.residual, Residual::Underflow(250));
         assert_eq!(cut.good().len(), 5);
-        let cut = initiator.run(&ask(&[opcode::INQUIRY, 0, 0, 0, 36], 8)).await;
+        let cut = initiator
+            .run(&ask(&[opcode::INQUIRY, 0, 0, 0, 36], 8))
+            .await;
         assert_eq!(cut.residual, Residual::Overflow(28));
         assert_eq!(cut.good().len(), 8);
     });
@@ -76,7 +82,10 @@ fn every_page_that_is_listed_is_there() {
     simulated(|world| async move {
         let mut initiator = logged_in(&world).await;
         let list = initiator.run(&page(0x00)).await.good();
-        assert_eq!(list[4..], [0x00, 0x80, 0x83, 0x86, 0x87, 0x88, 0xb0, 0xb1, 0xb2]);
+        assert_eq!(
+            list[4..],
+            [0x00, 0x80, 0x83, 0x86, 0x87, 0x88, 0xb0, 0xb1, 0xb2]
+        );
         for &code in &list[4..] {
             let data = initiator.run(&page(code)).await.good();
             assert_eq!(data[1], code);
@@ -122,7 +131,10 @@ fn every_length_of_reads_and_writes_means_the_same_blocks() {
             (&[opcode::WRITE_6, 0, 0, 3, 2], 3),
             (&[opcode::WRITE_10, 0, 0, 0, 0, 5, 0, 0, 2], 5),
             (&[opcode::WRITE_12, 8, 0, 0, 0, 7, 0, 0, 0, 2], 7),
-            (&[opcode::WRITE_16, 8, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 2], 9),
+            (
+                &[opcode::WRITE_16, 8, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 2],
+                9,
+            ),
         ];
         for (seed, (cdb, lba)) in writes.into_iter().enumerate() {
             let data = pattern(2 * BLOCK, seed as u8);
@@ -151,7 +163,10 @@ fn every_length_of_reads_and_writes_means_the_same_blocks() {
 fn blocks_beyond_the_end_are_refused() {
     simulated(|world| async move {
         let mut initiator = logged_in(&world).await;
-        let data = initiator.run(&ask(&[opcode::READ_CAPACITY_10], 8)).await.good();
+        let data = initiator
+            .run(&ask(&[opcode::READ_CAPACITY_10], 8))
+            .await
+            .good();
         let short = Capacity::parse_10(&data).expect("a capacity");
         let mut cdb = [0; 16];
         (cdb[0], cdb[1], cdb[13]) = (opcode::SERVICE_ACTION_IN_16, 0x10, 32);
@@ -166,7 +181,10 @@ fn blocks_beyond_the_end_are_refused() {
             assert_eq!(sense.additional, out, "{lba} {blocks}");
         }
         let data = pattern(BLOCK, 1);
-        assert_eq!(initiator.run(&write(1024, &data)).await.sense().additional, out);
+        assert_eq!(
+            initiator.run(&write(1024, &data)).await.sense().additional,
+            out
+        );
         // No blocks are none too many, and more than a transfer may have are too many.
         initiator.run(&read(1024, 0)).await.good();
         let long = Command {
@@ -221,21 +239,45 @@ fn verifies_compare() {
     simulated(|world| async move {
         let mut initiator = logged_in(&world).await;
         let data = pattern(3 * BLOCK, 9);
-        initiator.run(&bring(&[opcode::WRITE_AND_VERIFY_16, 2], 0, 3, &data)).await.good();
-        initiator.run(&Command::new(&[opcode::VERIFY_10, 0, 0, 0, 0, 0, 0, 4, 0])).await.good();
-        initiator.run(&bring(&[opcode::VERIFY_16, 2], 0, 3, &data)).await.good();
+        initiator
+            .run(&bring(&[opcode::WRITE_AND_VERIFY_16, 2], 0, 3, &data))
+            .await
+            .good();
+        initiator
+            .run(&Command::new(&[opcode::VERIFY_10, 0, 0, 0, 0, 0, 0, 4, 0]))
+            .await
+            .good();
+        initiator
+            .run(&bring(&[opcode::VERIFY_16, 2], 0, 3, &data))
+            .await
+            .good();
         let mut other = data.clone();
         other[BLOCK + 17] ^= 1;
-        let sense = initiator.run(&bring(&[opcode::VERIFY_16, 2], 0, 3, &other)).await.sense();
+        let sense = initiator
+            .run(&bring(&[opcode::VERIFY_16, 2], 0, 3, &other))
+            .await
+            .sense();
         let place = BLOCK as u64 + 17;
         assert_eq!(sense, Sense::miscompare(place));
         // One block against each of many.
         let block = pattern(BLOCK, 10);
-        initiator.run(&bring(&[opcode::WRITE_SAME_16], 100, 300, &block)).await.good();
-        initiator.run(&bring(&[opcode::VERIFY_16, 6], 100, 300, &block)).await.good();
+        initiator
+            .run(&bring(&[opcode::WRITE_SAME_16], 100, 300, &block))
+            .await
+            .good();
+        initiator
+            .run(&bring(&[opcode::VERIFY_16, 6], 100, 300, &block))
+            .await
+            .good();
         initiator.run(&write(350, &data)).await.good();
-        let sense = initiator.run(&bring(&[opcode::VERIFY_16, 6], 100, 300, &block)).await.sense();
-        assert_eq!(sense.additional, AdditionalSense::MISCOMPARE_DURING_VERIFY_OPERATION);
+        let sense = initiator
+            .run(&bring(&[opcode::VERIFY_16, 6], 100, 300, &block))
+            .await
+            .sense();
+        assert_eq!(
+            sense.additional,
+            AdditionalSense::MISCOMPARE_DURING_VERIFY_OPERATION
+        );
         let expected = 250 * BLOCK as u64 + first_difference(&data, &block);
         assert_eq!(sense.information, Some(expected));
     });
@@ -268,15 +310,28 @@ fn write_same_and_unmap_reach_all_their_blocks() {
     simulated(|world| async move {
         let mut initiator = logged_in(&world).await;
         let block = pattern(BLOCK, 12);
-        initiator.run(&bring(&[opcode::WRITE_SAME_16], 10, 200, &block)).await.good();
+        initiator
+            .run(&bring(&[opcode::WRITE_SAME_16], 10, 200, &block))
+            .await
+            .good();
         let data = initiator.run(&read(9, 202)).await.good();
         assert!(data[..BLOCK].iter().all(|&byte| byte == 0));
-        assert!(data[BLOCK..201 * BLOCK].chunks(BLOCK).all(|one| one == block));
+        assert!(
+            data[BLOCK..201 * BLOCK]
+                .chunks(BLOCK)
+                .all(|one| one == block)
+        );
         assert!(data[201 * BLOCK..].iter().all(|&byte| byte == 0));
         // Zeroes that come (UNMAP), and zeroes that do not (NDOB).
         let zeroes = vec![0; BLOCK];
-        initiator.run(&bring(&[opcode::WRITE_SAME_16, 8], 10, 50, &zeroes)).await.good();
-        initiator.run(&bring(&[opcode::WRITE_SAME_16, 1], 60, 50, &[])).await.good();
+        initiator
+            .run(&bring(&[opcode::WRITE_SAME_16, 8], 10, 50, &zeroes))
+            .await
+            .good();
+        initiator
+            .run(&bring(&[opcode::WRITE_SAME_16, 1], 60, 50, &[]))
+            .await
+            .good();
         let ranges = [(110, 20), (140, 10), (160, 0)];
         let ranges = ranges.map(|(lba, blocks)| UnmapDescriptor { lba, blocks });
         let list = unmap_list(&ranges);
@@ -286,18 +341,27 @@ fn write_same_and_unmap_reach_all_their_blocks() {
         let data = initiator.run(&read(10, 200)).await.good();
         for (index, one) in data.chunks(BLOCK).enumerate() {
             let is_zero = matches!(index, 0..120 | 130..140);
-            assert!(one == if is_zero { &zeroes } else { &block }, "block {index}");
+            assert!(
+                one == if is_zero { &zeroes } else { &block },
+                "block {index}"
+            );
         }
         // No blocks, too many, and a range beyond the end, of which nothing is done.
         for blocks in [0, u32::MAX] {
-            let sense = initiator.run(&bring(&[opcode::WRITE_SAME_16], 0, blocks, &block)).await.sense();
+            let sense = initiator
+                .run(&bring(&[opcode::WRITE_SAME_16], 0, blocks, &block))
+                .await
+                .sense();
             assert_eq!(sense.additional, AdditionalSense::INVALID_FIELD_IN_CDB);
         }
         let ranges = [(150, 1), (1024, 1)].map(|(lba, blocks)| UnmapDescriptor { lba, blocks });
         let list = unmap_list(&ranges);
         (unmap.cdb[8], unmap.data) = (list.len() as u8, &list);
         let sense = initiator.run(&unmap).await.sense();
-        assert_eq!(sense.additional, AdditionalSense::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE);
+        assert_eq!(
+            sense.additional,
+            AdditionalSense::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE
+        );
         assert!(initiator.run(&read(150, 1)).await.good() == block);
     });
 }
@@ -373,9 +437,15 @@ fn blocks_are_copied_among_units_that_the_initiator_sees() {
         command.data = &bytes;
         let sense = initiator.run(&command).await.sense();
         assert_eq!(sense.key, SenseKey::CopyAborted);
-        assert_eq!(sense.additional, AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE);
+        assert_eq!(
+            sense.additional,
+            AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE
+        );
         // No list copies nothing.
-        initiator.run(&Command::new(&[opcode::THIRD_PARTY_COPY_OUT])).await.good();
+        initiator
+            .run(&Command::new(&[opcode::THIRD_PARTY_COPY_OUT]))
+            .await
+            .good();
         let mut cdb = [0; 16];
         (cdb[0], cdb[1], cdb[13]) = (opcode::THIRD_PARTY_COPY_IN, 3, 64);
         let data = initiator.run(&ask(&cdb, 64)).await.good();
@@ -407,8 +477,18 @@ fn what_is_read_only_is_not_written_by_any_command() {
             let sense = initiator.run(&command).await.sense();
             assert_eq!(sense, Sense::write_protected(), "{:x?}", command.cdb);
         }
-        assert!(initiator.run(&read(0, 2)).await.good().iter().all(|&byte| byte == 0));
-        let mode = initiator.run(&ask(&[opcode::MODE_SENSE_6, 0, 0x3f, 0, 255], 255)).await.good();
+        assert!(
+            initiator
+                .run(&read(0, 2))
+                .await
+                .good()
+                .iter()
+                .all(|&byte| byte == 0)
+        );
+        let mode = initiator
+            .run(&ask(&[opcode::MODE_SENSE_6, 0, 0x3f, 0, 255], 255))
+            .await
+            .good();
         assert_eq!(mode[2] & 0x80, 0x80, "WP");
     });
 }
@@ -425,7 +505,10 @@ fn what_changed_is_told_once_before_anything_else() {
         });
         iscsi.apply(more).await.expect("it serves");
         // These are answered all the same, and take nothing away.
-        initiator.run(&ask(&[opcode::INQUIRY, 0, 0, 0, 36], 36)).await.good();
+        initiator
+            .run(&ask(&[opcode::INQUIRY, 0, 0, 0, 36], 36))
+            .await
+            .good();
         let sense = initiator.run(&read(0, 1)).await.sense();
         let changed = AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED;
         assert_eq!(sense, Sense::unit_attention(changed));
@@ -475,11 +558,26 @@ fn every_command_that_is_listed_is_there() {
 fn a_disk_that_one_host_stops_goes_on_for_others() {
     simulated(|world| async move {
         let mut initiator = logged_in(&world).await;
-        initiator.run(&Command::new(&[opcode::TEST_UNIT_READY])).await.good();
-        initiator.run(&Command::new(&[opcode::START_STOP_UNIT])).await.good();
-        initiator.run(&Command::new(&[opcode::TEST_UNIT_READY])).await.good();
-        initiator.run(&Command::new(&[opcode::SYNCHRONIZE_CACHE_10])).await.good();
+        initiator
+            .run(&Command::new(&[opcode::TEST_UNIT_READY]))
+            .await
+            .good();
+        initiator
+            .run(&Command::new(&[opcode::START_STOP_UNIT]))
+            .await
+            .good();
+        initiator
+            .run(&Command::new(&[opcode::TEST_UNIT_READY]))
+            .await
+            .good();
+        initiator
+            .run(&Command::new(&[opcode::SYNCHRONIZE_CACHE_10]))
+            .await
+            .good();
         let eject = Command::new(&[opcode::START_STOP_UNIT, 0, 0, 0, 2]);
-        assert_eq!(initiator.run(&eject).await.sense().key, SenseKey::IllegalRequest);
+        assert_eq!(
+            initiator.run(&eject).await.sense().key,
+            SenseKey::IllegalRequest
+        );
     });
 }

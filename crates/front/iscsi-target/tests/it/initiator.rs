@@ -207,21 +207,8 @@ impl Initiator {
         address: SocketAddr,
         settings: InitiatorSettings,
     ) -> Result<Self, InitiatorLoginError> {
-        let options = SocketOptions::default();
-        let stream = TcpStream::connect(&world.reactor, address, &options).await;
+        let mut initiator = Self::connect(world, address).await;
         let mut login = InitiatorLogin::new(settings);
-        let mut initiator = Initiator {
-            stream: stream.expect("it connects"),
-            reader: Reader::new(Side::Initiator),
-            writer: Writer::default(),
-            input: View::empty(),
-            agreed: nobody(),
-            cmd_sn: Serial(0),
-            last_itt: 1,
-            max_cmd_sn: Serial(0),
-            exp_stat_sn: Serial(0),
-            send_segment: 0,
-        };
         let mut request = login.start();
         loop {
             initiator.send(&request.header, &request.text).await;
@@ -237,6 +224,24 @@ impl Initiator {
                     return Ok(initiator);
                 }
             }
+        }
+    }
+
+    /// A connection without a login.
+    pub(crate) async fn connect(world: &World, address: SocketAddr) -> Self {
+        let options = SocketOptions::default();
+        let stream = TcpStream::connect(&world.reactor, address, &options).await;
+        Initiator {
+            stream: stream.expect("it connects"),
+            reader: Reader::new(Side::Initiator),
+            writer: Writer::default(),
+            input: View::empty(),
+            agreed: nobody(),
+            cmd_sn: Serial(0),
+            last_itt: 1,
+            max_cmd_sn: Serial(0),
+            exp_stat_sn: Serial(0),
+            send_segment: 0,
         }
     }
 
@@ -266,12 +271,22 @@ impl Initiator {
         let _ = self.stream.send(gather).await;
     }
 
+    /// Sends bytes as they are.
+    pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
+        let mut gather = Gather::new();
+        gather.push_view(View::copy_of(bytes));
+        let _ = self.stream.send(gather).await;
+    }
+
     /// The next PDU with its data; none: the connection has ended.
     pub(crate) async fn receive(&mut self) -> Option<(Pdu, Vec<u8>)> {
         let mut pdu: Option<Pdu> = None;
         let mut data = Vec::new();
         loop {
-            let fed = self.reader.feed(&self.input).expect("the target's PDUs are right");
+            let fed = self
+                .reader
+                .feed(&self.input)
+                .expect("the target's PDUs are right");
             if let Some(Event::Data { .. }) = fed.event {
                 data.extend_from_slice(&self.input[..fed.consumed]);
             }
@@ -341,7 +356,10 @@ impl Initiator {
     }
 
     fn count_answer(&mut self, stat_sn: Serial) {
-        assert_eq!(stat_sn, self.exp_stat_sn, "answers are numbered without a gap");
+        assert_eq!(
+            stat_sn, self.exp_stat_sn,
+            "answers are numbered without a gap"
+        );
         self.exp_stat_sn = stat_sn.next();
     }
 

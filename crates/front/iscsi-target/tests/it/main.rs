@@ -3,4 +3,3 @@
 mod commands;
 mod initiator;
 mod login;
-mod transfers;
