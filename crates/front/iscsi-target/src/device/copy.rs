@@ -126,6 +126,11 @@ fn resolve(target: &CopyTarget<'_>, scene: &Scene) -> Result<Rc<AttachedLun>, Se
     let lun = lun.ok_or(Sense::copy_aborted(
         AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE,
     ))?;
+    if lun.queue.ready().is_err() {
+        return Err(Sense::copy_aborted(
+            AdditionalSense::THIRD_PARTY_DEVICE_FAILURE,
+        ));
+    }
     if target.block_length != lun.geometry.get().block_size.bytes() {
         return Err(Sense::illegal_request(
             AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST,

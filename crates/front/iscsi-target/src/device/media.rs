@@ -2,10 +2,11 @@
 
 use std::rc::Rc;
 
-use weir_block::{DeallocatedRead, Geometry};
+use weir_block::{DeallocatedRead, Geometry, Operation};
 use weir_scsi::cdb::{ByteCheck, Command, Extent, WriteSame, cdb_length, opcode};
 use weir_scsi::sense::{AdditionalSense, FieldPointer, Sense};
 
+use super::status::of_volume_error;
 use super::unmap::LIST_BYTES_MAX;
 use super::work::Work;
 use crate::scene::{AttachedLun, Scene};
@@ -223,6 +224,9 @@ pub(super) fn assign(
     }
     if work.is_empty() {
         return Err(Outcome::good());
+    }
+    if let Err(error) = lun.queue.ready() {
+        return Err(of_volume_error(error, &Operation::Flush));
     }
     task.wanted = brings;
     task.work = work;
