@@ -117,9 +117,8 @@ impl Login {
             target: target.clone(),
         };
         let own = &scene.line.shard.shared.own;
-        let alias = agreed.initiator_alias.as_deref();
         let handle = &scene.line.entry.handle;
-        match own.registry.enter(&nexus, alias, handle, &own.config) {
+        match own.registry.enter(&nexus, handle, &own.config) {
             Grant::Granted(shared) => {
                 let tsih = shared.tsih;
                 self.grant(*agreed, Some(shared), tsih)

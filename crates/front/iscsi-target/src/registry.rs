@@ -64,7 +64,6 @@ impl Drop for ResetWait {
 pub(crate) struct Shared {
     pub(crate) tsih: Tsih,
     pub(crate) nexus: Nexus,
-    pub(crate) alias: Option<String>,
     pub(crate) reactor: usize,
 }
 
@@ -181,7 +180,6 @@ impl Registry {
     pub(crate) fn enter(
         &self,
         nexus: &Nexus,
-        alias: Option<&str>,
         handle: &Handle<Message>,
         config: &IscsiConfig,
     ) -> Grant {
@@ -220,7 +218,6 @@ impl Registry {
         let shared = Arc::new(Shared {
             tsih: Tsih(tsih),
             nexus: nexus.clone(),
-            alias: alias.map(str::to_owned),
             reactor,
         });
         state.load[reactor] += 1;

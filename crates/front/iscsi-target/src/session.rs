@@ -96,10 +96,6 @@ impl IscsiSession {
         }
     }
 
-    fn line(&self) -> &Line<IscsiProtocol> {
-        &self.scene.line
-    }
-
     /// The login goes on with a request that has come whole.
     fn login(&mut self, step: impl FnOnce(&mut Login, &Scene) -> LoginStep) -> Result<(), End> {
         let Stage::Login(login) = &mut self.stage else {

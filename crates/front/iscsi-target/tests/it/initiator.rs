@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use weir_block::Volume;
-use weir_digest::{Digest, digest_of_parts};
+use weir_digest::Digest;
 use weir_front::{HubLimits, Hubs};
 use weir_iscsi::login::{
     InitiatorChap, InitiatorLogin, InitiatorLoginError, InitiatorSettings, InitiatorStep, LoggedIn,
@@ -474,6 +474,11 @@ impl Initiator {
         assert_eq!(nop.itt, itt);
         self.count_answer(nop.serials.stat_sn);
         data
+    }
+
+    /// Tells whether the window admits another command.
+    pub(crate) fn may_begin(&self) -> bool {
+        self.cmd_sn.0.wrapping_sub(self.max_cmd_sn.0) as i32 <= 0
     }
 
     pub(crate) fn next_numbers(&mut self) -> (Serial, Serial) {

@@ -3,3 +3,4 @@
 mod commands;
 mod initiator;
 mod login;
+mod transfers;
