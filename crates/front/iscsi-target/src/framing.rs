@@ -18,7 +18,7 @@ use weir_reactor::{Amount, Instant};
 use weir_scsi::sense::{Sense, SenseFormat, Status};
 
 use crate::scene::Scene;
-use crate::task::{Answer, SlotIndex};
+use crate::tasks::task::{Answer, SlotIndex};
 use crate::tasks::{Next, TaskError, Tasks};
 
 /// Data that is left of a PDU before it is worth receiving it straight into its segment.

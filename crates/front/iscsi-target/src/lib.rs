@@ -2,7 +2,7 @@
 //!
 //! * `login` lets an initiator in; `registry` knows the sessions of all reactors.
 //! * `framing` turns received bytes into PDUs and their data, and answers into PDUs.
-//! * `tasks` has the commands of a session: their order, their data, their ends. `device` is what they do.
+//! * `tasks` has the commands of a session: their order, their data, their ends. `tasks::device` is what they do.
 //! * `session` is all of it for one connection, as [`weir_front`] runs it.
 //! * [`Iscsi`] is the whole over several reactors; [`Snapshot`] says what it serves.
 //!
@@ -12,7 +12,6 @@
 
 mod attention;
 mod config;
-mod device;
 mod framing;
 mod iscsi;
 mod login;
@@ -22,7 +21,6 @@ mod registry;
 mod scene;
 mod served;
 mod session;
-mod task;
 mod tasks;
 mod text;
 

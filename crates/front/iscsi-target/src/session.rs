@@ -14,14 +14,14 @@ use weir_memory::{Gather, Segment, View};
 use weir_reactor::Amount;
 use weir_scsi::sense::AdditionalSense;
 
-use crate::device;
 use crate::framing::{DirectReturn, Framing, ReceiveError, Received};
 use crate::login::{self, Granted, Login, LoginStep};
 use crate::protocol::{About, IscsiProtocol, IscsiShared};
 use crate::registry::{LostSession, Message, ResetWait, number_of};
 use crate::scene::Scene;
 use crate::served::Lun;
-use crate::task::{Answer, Task};
+use crate::tasks::device;
+use crate::tasks::task::{Answer, Task};
 use crate::tasks::{Agreed, Extent, Tasks};
 use crate::text::Texts;
 

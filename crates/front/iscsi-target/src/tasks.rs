@@ -4,6 +4,9 @@
 //! initiator may send unasked. So what comes can always be taken in, and the connection is always read. What a command needs beside
 //! that, room for what it reads or for data that it asks for, it waits for, in turn.
 
+pub(crate) mod device;
+pub(crate) mod task;
+
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,10 +20,10 @@ use weir_reactor::Instant;
 use weir_scsi::sense::{AdditionalSense, Sense, Status};
 
 use crate::attention::Attentions;
-use crate::device::{self, Work};
 use crate::registry::ResetWait;
 use crate::scene::{AttachedLun, Scene};
-use crate::task::{Answer, Incoming, Outcome, Phase, SlotIndex, Task, slot_of};
+use crate::tasks::device::Work;
+use crate::tasks::task::{Answer, Incoming, Outcome, Phase, SlotIndex, Task, slot_of};
 
 /// Commands that may come before the first answer.
 pub(crate) const FIRST_WINDOW: u32 = 1;

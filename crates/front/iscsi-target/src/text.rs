@@ -12,7 +12,7 @@ use weir_memory::View;
 use crate::config::PORTAL_GROUP;
 use crate::scene::Scene;
 use crate::served::Snapshot;
-use crate::task::Answer;
+use crate::tasks::task::Answer;
 
 /// Text of one request at most, in bytes.
 const REQUEST_BYTES_MAX: usize = 4096;

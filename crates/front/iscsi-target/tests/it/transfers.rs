@@ -49,7 +49,7 @@ fn slowly(delay: &str) -> Snapshot {
 fn data_comes_with_its_command_and_behind_it_and_as_it_is_asked_for() {
     everywhere(|world| async move {
         let mut initiator = with(&world, IscsiConfig::default(), |_| {}).await;
-        let agreed = initiator.agreed.parameters.clone();
+        let agreed = initiator.agreed.parameters;
         assert!(agreed.immediate_data && !agreed.initial_r2t);
         let first_burst = agreed.first_burst_length as usize;
         // All with the command; a part with it; a part behind it unasked; and nothing before it is asked for.

@@ -7,8 +7,8 @@ use weir_iscsi::pdu::{
 use weir_memory::{Segment, Segments, View, Views, views_len};
 use weir_scsi::sense::{Sense, Status};
 
-use crate::device::Work;
 use crate::served::Lun;
+use crate::tasks::device::Work;
 
 /// Index of a task's slot.
 pub(crate) type SlotIndex = u16;

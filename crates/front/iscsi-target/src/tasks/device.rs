@@ -22,7 +22,7 @@ pub(crate) use work::{REQUESTS_MAX, Work, completed, run};
 
 use crate::attention::Attentions;
 use crate::scene::{AttachedLun, Scene};
-use crate::task::{Outcome, Task};
+use crate::tasks::task::{Outcome, Task};
 
 /// What commands for a logical unit are answered that is not there.
 pub(crate) const NO_SUCH_LUN: Sense = Sense::unit_not_supported();

@@ -10,7 +10,7 @@ use super::status::of_volume_error;
 use super::unmap::LIST_BYTES_MAX;
 use super::work::Work;
 use crate::scene::{AttachedLun, Scene};
-use crate::task::{Outcome, Task};
+use crate::tasks::task::{Outcome, Task};
 
 /// Bytes that one WRITE SAME writes, or one range of an UNMAP has, at most: what takes longer has hosts reset the logical unit.
 const RANGE_BYTES_MAX: u64 = 1 << 30;

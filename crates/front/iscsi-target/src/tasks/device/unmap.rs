@@ -9,8 +9,8 @@ use weir_scsi::unmap::{UNMAP_DESCRIPTOR_LENGTH, UNMAP_HEADER_LENGTH, UnmapDescri
 
 use super::work::{REQUESTS_MAX, Work, bytes_of};
 use crate::scene::Scene;
-use crate::task::{Outcome, SlotIndex};
 use crate::tasks::Tasks;
+use crate::tasks::task::{Outcome, SlotIndex};
 
 /// Ranges of one command at most, as the block limits page says.
 pub(super) const RANGES_MAX: u32 = 256;

@@ -11,8 +11,8 @@ use weir_scsi::unmap::UnmapDescriptor;
 use super::copy::Copying;
 use super::status::of_volume_error;
 use crate::scene::Scene;
-use crate::task::{Outcome, SlotIndex, Task};
 use crate::tasks::Tasks;
+use crate::tasks::task::{Outcome, SlotIndex, Task};
 
 /// Requests of one UNMAP under way at most.
 pub(crate) const REQUESTS_MAX: u32 = 8;

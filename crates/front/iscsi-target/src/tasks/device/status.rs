@@ -3,7 +3,7 @@
 use weir_block::{Operation, OperationKind, VolumeError};
 use weir_scsi::sense::{AdditionalSense, Sense, SenseKey, Status};
 
-use crate::task::Outcome;
+use crate::tasks::task::Outcome;
 
 /// The outcome of a command whose request on a volume failed.
 ///

@@ -12,8 +12,8 @@ use weir_scsi::sense::{AdditionalSense, Sense};
 use super::describe;
 use super::work::{REQUESTS_MAX, STEP_BYTES, Work, bytes_of};
 use crate::scene::{AttachedLun, Scene};
-use crate::task::{Outcome, SlotIndex, Task};
 use crate::tasks::Tasks;
+use crate::tasks::task::{Outcome, SlotIndex, Task};
 
 const BOUNDS: CopyBounds = CopyBounds {
     targets: 16,
