@@ -276,8 +276,19 @@ impl Tasks {
     }
 
     /// A numbered PDU came. Returns how it stands to the window.
+    ///
+    /// Linux keeps the widest window that it was told over a new login, whatever that login says, and sends as many commands at once.
+    /// So the next number is taken in beyond the window too, as long as there is room for it.
     pub(crate) fn arrives(&mut self, number: Serial) -> CommandOrder {
-        let order = self.window.order(number);
+        let mut order = self.window.order(number);
+        if order == CommandOrder::Outside && number == self.window.expected() {
+            let bytes = u64::from(self.agreed.unsolicited());
+            if self.free.len() > SPARE_SLOTS && (bytes == 0 || self.room.take(bytes)) {
+                self.reserved += 1;
+                self.window.open(1);
+                order = CommandOrder::Next;
+            }
+        }
         if order == CommandOrder::Next {
             self.window.advance();
             if self.reserved > 0 {

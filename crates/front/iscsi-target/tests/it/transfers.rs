@@ -330,3 +330,25 @@ fn a_logical_unit_that_goes_takes_its_commands_with_it() {
         assert_eq!(sense.additional, absent);
     });
 }
+
+/// As Linux does after a new login: it keeps the window of the one before.
+#[test]
+fn commands_that_come_in_order_are_taken_in_beyond_the_window() {
+    everywhere(|world| async move {
+        let (_iscsi, address) = serve(&world, IscsiConfig::default(), slowly("1ms")).await;
+        let mut initiator = Initiator::login(&world, address).await;
+        let mut wanted = std::collections::BTreeSet::new();
+        for lba in 0..100 {
+            wanted.insert(initiator.begin_command(&read(lba, 1)).await.0);
+        }
+        while !wanted.is_empty() {
+            let (pdu, _) = initiator.receive().await.expect("an answer");
+            let Pdu::DataIn(data) = pdu else {
+                panic!("{pdu:?} was not expected")
+            };
+            let end = data.status.expect("it is the last of its command");
+            initiator.answered(end.stat_sn);
+            assert!(wanted.remove(&data.itt.0));
+        }
+    });
+}
