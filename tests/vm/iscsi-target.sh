@@ -9,6 +9,7 @@
 # $IQN_CLOSED, with LUN 0 of $THREE_MIB, is for $INITIATOR and its secrets alone.
 # $IQN_SLOW, open to any host, has a LUN 0 whose reads and writes take seconds.
 # All three have each of the portals. The files lie in $STORE, as in target.sh.
+# Weir serves the volume of LUN 0 over NVMe/TCP too, as namespace 1 of $NQN.
 
 ISCSI_PORT=3260
 IQN=iqn.2026-01.org.example:open
@@ -48,6 +49,9 @@ weir_iscsi_create() {
     weir lun add $IQN_CLOSED closed --lun 0 &&
     weir target add $IQN_SLOW --allow-any-host &&
     weir lun add $IQN_SLOW slow --lun 0 &&
+    weir subsystem add $NQN --allow-any-host &&
+    weir namespace add $NQN one --nsid 1 &&
+    weir listener add $ADDRESS:$PORT &&
     for address in "${PORTALS[@]}"; do
         weir listener add --protocol iscsi "$address:$ISCSI_PORT" || return
     done

@@ -1,5 +1,8 @@
 //! READ CAPACITY data (SBC-3 sections 5.15 and 5.16).
 
+#[cfg(test)]
+mod tests;
+
 use crate::wire::{TooShort, at_least, bit, flag, put, u16_at, u32_at, u64_at};
 
 /// Bytes of READ CAPACITY (10) data.

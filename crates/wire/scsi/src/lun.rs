@@ -3,6 +3,9 @@
 //! Units are numbered on one level. Numbers below 256 are written in peripheral device addressing,
 //! as initiators expect, and others in flat space addressing; either is read for any number.
 
+#[cfg(test)]
+mod tests;
+
 use crate::wire::{TooShort, array_at, at_least, length_32, put, u32_at};
 use thiserror::Error;
 

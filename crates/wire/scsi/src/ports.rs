@@ -1,5 +1,8 @@
 //! REPORT TARGET PORT GROUPS data (SPC-4 section 6.37).
 
+#[cfg(test)]
+mod tests;
+
 use crate::wire::{TooShort, at_least, bit, flag, length_32, put, u16_at, u32_at};
 
 const GROUP_LENGTH: usize = 8;

@@ -5,6 +5,8 @@
 
 mod codes;
 mod data;
+#[cfg(test)]
+mod tests;
 
 use thiserror::Error;
 

@@ -1,5 +1,8 @@
 //! REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS data (SPC-4 section 6.36).
 
+#[cfg(test)]
+mod tests;
+
 use crate::wire::{TooShort, at_least, bit, flag, put, u32_at};
 
 /// Bytes of the basic format.

@@ -1,5 +1,8 @@
 //! UNMAP parameter list (SBC-3 section 5.28.2).
 
+#[cfg(test)]
+mod tests;
+
 use crate::sense::Sense;
 use crate::wire::{length_16, put, u16_at, u32_at, u64_at};
 use thiserror::Error;
