@@ -3,59 +3,30 @@
 #[cfg(test)]
 mod tests;
 
+use weir_open_enum::open_enum;
+
 use crate::wire::{TooShort, at_least, bit, flag, length_32, put, u16_at, u32_at};
 
 const GROUP_LENGTH: usize = 8;
 const PORT_LENGTH: usize = 4;
 
-/// ASYMMETRIC ACCESS STATE (SPC-4 table 319).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AccessState {
-    /// 0h.
-    ActiveOptimized,
-    /// 1h.
-    ActiveNonOptimized,
-    /// 2h.
-    Standby,
-    /// 3h.
-    Unavailable,
-    /// 4h.
-    LogicalBlockDependent,
-    /// Eh.
-    Offline,
-    /// Fh.
-    Transitioning,
-    /// A reserved value.
-    Other(u8),
-}
-
-impl AccessState {
-    /// Value on the wire, four bits.
-    pub const fn value(self) -> u8 {
-        match self {
-            Self::ActiveOptimized => 0x0,
-            Self::ActiveNonOptimized => 0x1,
-            Self::Standby => 0x2,
-            Self::Unavailable => 0x3,
-            Self::LogicalBlockDependent => 0x4,
-            Self::Offline => 0xe,
-            Self::Transitioning => 0xf,
-            Self::Other(value) => value & 0xf,
-        }
-    }
-
-    /// Meaning of the low four bits of a byte.
-    pub const fn from_low_bits(byte: u8) -> Self {
-        match byte & 0xf {
-            0x0 => Self::ActiveOptimized,
-            0x1 => Self::ActiveNonOptimized,
-            0x2 => Self::Standby,
-            0x3 => Self::Unavailable,
-            0x4 => Self::LogicalBlockDependent,
-            0xe => Self::Offline,
-            0xf => Self::Transitioning,
-            value => Self::Other(value),
-        }
+open_enum! {
+    /// ASYMMETRIC ACCESS STATE (SPC-4 table 319), four bits.
+    pub enum AccessState: u8 {
+        /// The group is the one to use.
+        ActiveOptimized = 0x0 => "active/optimized",
+        /// The group can be used, and another is better.
+        ActiveNonOptimized = 0x1 => "active/non-optimized",
+        /// Media cannot be accessed through the group.
+        Standby = 0x2 => "standby",
+        /// Nothing but questions about the unit is answered.
+        Unavailable = 0x3 => "unavailable",
+        /// It depends on the block.
+        LogicalBlockDependent = 0x4 => "logical block dependent",
+        /// The ports cannot be reached.
+        Offline = 0xe => "offline",
+        /// The state changes just now.
+        Transitioning = 0xf => "transitioning",
     }
 }
 
@@ -102,37 +73,15 @@ impl SupportedStates {
     }
 }
 
-/// STATUS CODE of a group: why its state is as it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum StateChange {
-    /// 00h: no status available.
-    #[default]
-    None,
-    /// 01h: SET TARGET PORT GROUPS has changed it.
-    Explicit,
-    /// 02h: the target has changed it.
-    Implicit,
-    /// A reserved value.
-    Other(u8),
-}
-
-impl StateChange {
-    const fn value(self) -> u8 {
-        match self {
-            Self::None => 0,
-            Self::Explicit => 1,
-            Self::Implicit => 2,
-            Self::Other(value) => value,
-        }
-    }
-
-    const fn from_value(value: u8) -> Self {
-        match value {
-            0 => Self::None,
-            1 => Self::Explicit,
-            2 => Self::Implicit,
-            value => Self::Other(value),
-        }
+open_enum! {
+    /// STATUS CODE of a group: why its state is as it is.
+    pub enum StateChange: u8 {
+        /// No status available.
+        None = 0x00 => "no status available",
+        /// SET TARGET PORT GROUPS has changed it.
+        Explicit = 0x01 => "altered by SET TARGET PORT GROUPS",
+        /// The target has changed it.
+        Implicit = 0x02 => "altered by implicit asymmetric access",
     }
 }
 
@@ -178,7 +127,7 @@ pub fn report_groups(groups: &[PortGroup], format: GroupsFormat) -> Vec<u8> {
         let ports = &group.ports[..group.ports.len().min(usize::from(u8::MAX))];
         let [high, low] = group.group.to_be_bytes();
         data.extend([
-            flag(group.preferred, 7) | group.state.value(),
+            flag(group.preferred, 7) | group.state.value() & 0xf,
             group.supported.encode(),
             high,
             low,
@@ -215,7 +164,7 @@ pub fn parse_groups(bytes: &[u8], extended: bool) -> Result<Vec<PortGroup>, TooS
         };
         groups.push(PortGroup {
             group: u16_at(head, 2),
-            state: AccessState::from_low_bits(head[0]),
+            state: AccessState::from_value(head[0] & 0xf),
             preferred: bit(head[0], 7),
             supported: SupportedStates::decode(head[1]),
             change: StateChange::from_value(head[5]),

@@ -9,62 +9,30 @@ mod data;
 mod tests;
 
 use thiserror::Error;
+use weir_open_enum::open_enum;
 
 pub use codes::AdditionalSense;
 pub use data::{SENSE_LENGTH_MAX, SenseBytes, SenseFormat};
 
-/// Status of a command (SAM-5 section 5.3.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Status {
-    /// 00h: the command has succeeded.
-    Good,
-    /// 02h: the command has failed, or the unit has something to say; sense data says what.
-    CheckCondition,
-    /// 04h: PRE-FETCH has found room for all blocks.
-    ConditionMet,
-    /// 08h: the command can be tried again later.
-    Busy,
-    /// 18h: a reservation forbids the command.
-    ReservationConflict,
-    /// 28h: there is no room for another command.
-    TaskSetFull,
-    /// 30h: an auto contingent allegiance exists.
-    AcaActive,
-    /// 40h: another initiator has aborted the command.
-    TaskAborted,
-    /// A value that is reserved, obsolete or not known here.
-    Other(u8),
-}
-
-impl Status {
-    /// Value on the wire.
-    pub const fn value(self) -> u8 {
-        match self {
-            Self::Good => 0x00,
-            Self::CheckCondition => 0x02,
-            Self::ConditionMet => 0x04,
-            Self::Busy => 0x08,
-            Self::ReservationConflict => 0x18,
-            Self::TaskSetFull => 0x28,
-            Self::AcaActive => 0x30,
-            Self::TaskAborted => 0x40,
-            Self::Other(value) => value,
-        }
-    }
-
-    /// Meaning of a value from the wire.
-    pub const fn from_value(value: u8) -> Self {
-        match value {
-            0x00 => Self::Good,
-            0x02 => Self::CheckCondition,
-            0x04 => Self::ConditionMet,
-            0x08 => Self::Busy,
-            0x18 => Self::ReservationConflict,
-            0x28 => Self::TaskSetFull,
-            0x30 => Self::AcaActive,
-            0x40 => Self::TaskAborted,
-            value => Self::Other(value),
-        }
+open_enum! {
+    /// Status of a command (SAM-5 section 5.3.1).
+    pub enum Status: u8 {
+        /// The command has succeeded.
+        Good = 0x00 => "GOOD",
+        /// The command has failed, or the unit has something to say; sense data says what.
+        CheckCondition = 0x02 => "CHECK CONDITION",
+        /// PRE-FETCH has found room for all blocks.
+        ConditionMet = 0x04 => "CONDITION MET",
+        /// The command can be tried again later.
+        Busy = 0x08 => "BUSY",
+        /// A reservation forbids the command.
+        ReservationConflict = 0x18 => "RESERVATION CONFLICT",
+        /// There is no room for another command.
+        TaskSetFull = 0x28 => "TASK SET FULL",
+        /// An auto contingent allegiance exists.
+        AcaActive = 0x30 => "ACA ACTIVE",
+        /// Another initiator has aborted the command.
+        TaskAborted = 0x40 => "TASK ABORTED",
     }
 }
 

@@ -43,7 +43,7 @@ fn groups_that_are_cut_are_left_out() {
 proptest! {
     #[test]
     fn states_come_back(byte: u8, change: u8) {
-        prop_assert_eq!(AccessState::from_low_bits(byte).value(), byte & 0xf);
+        prop_assert_eq!(AccessState::from_value(byte).value(), byte);
         prop_assert_eq!(StateChange::from_value(change).value(), change);
         let states = SupportedStates::decode(byte);
         prop_assert_eq!(states.encode(), byte & !0x20);
