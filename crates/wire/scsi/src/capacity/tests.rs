@@ -1,3 +1,5 @@
+//! Tests of READ CAPACITY data.
+
 use proptest::prelude::*;
 
 use super::*;

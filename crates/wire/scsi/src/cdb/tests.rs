@@ -1,3 +1,5 @@
+//! Tests of CDBs.
+
 use proptest::prelude::*;
 
 use super::*;

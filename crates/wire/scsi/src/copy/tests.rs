@@ -1,3 +1,5 @@
+//! Tests of copy lists and operating parameters.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of INQUIRY data.
+
 use super::*;
 
 fn inquiry() -> Inquiry {

@@ -1,3 +1,5 @@
+//! Tests of LUNs and their lists.
+
 use proptest::prelude::*;
 
 use super::*;

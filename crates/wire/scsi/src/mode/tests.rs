@@ -1,3 +1,5 @@
+//! Tests of mode parameters.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of the list of commands.
+
 use super::*;
 use crate::cdb::{CDB_LENGTH_MAX, CdbError, Command};
 

@@ -1,3 +1,5 @@
+//! Tests of target port groups.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of sense data.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of task management functions.
+
 use proptest::prelude::*;
 
 use super::*;

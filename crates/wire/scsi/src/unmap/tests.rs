@@ -1,3 +1,5 @@
+//! Tests of UNMAP lists.
+
 use proptest::prelude::*;
 
 use super::*;

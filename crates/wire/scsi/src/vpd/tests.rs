@@ -1,3 +1,5 @@
+//! Tests of vital product data.
+
 use proptest::prelude::*;
 
 use super::*;
