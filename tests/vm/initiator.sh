@@ -140,3 +140,53 @@ fio_verified() {
     fio --name=verify --filename="$device" --allow_file_create=0 --rw=randwrite --direct=1 --ioengine=libaio \
         --verify=crc32c --verify_fatal=1 --randseed="${SEED:-1}" "$@"
 }
+
+# files_survive MKFS FSCK ATTACH DETACH [ATTACH'S ARG...]: files written to a file system are there when the host comes
+# back to it. ATTACH sets `device`.
+files_survive() {
+    local make=$1 check=$2 attach=$3 detach=$4 device i sums
+    shift 4
+    $attach "$@"
+    $make "$device"
+    mkdir -p /mnt/host
+    mount "$device" /mnt/host
+    mkdir -p /mnt/host/a/b
+    for i in 1 511 512 4097 65536 999999 4194304; do
+        pattern "/mnt/host/a/file-$i" "$i"
+        dd if="/mnt/host/a/file-$i" of="/mnt/host/a/b/copy-$i" bs=37k conv=fsync status=none
+    done
+    fio --name=mapped --directory=/mnt/host/a --rw=randwrite --bsrange=512-64k --bs_unaligned=1 \
+        --size=2M --ioengine=psync --fsync=16 --verify=crc32c --verify_fatal=1 --randseed=1
+    sync
+    sums=$(mktemp)
+    (cd /mnt/host && find . -type f -exec sha256sum {} +) >"$sums"
+    [ "$(wc -l <"$sums")" -ge 15 ] || fail "not every file was written"
+    umount /mnt/host
+    $detach
+    $attach "$@"
+    $check "$device"
+    mount -o ro "$device" /mnt/host
+    (cd /mnt/host && sha256sum --quiet -c "$sums")
+    umount /mnt/host
+}
+
+# blocks_at_most COUNT FILE: of 512 bytes.
+blocks_at_most() { [ "$(stat -c %b "$2")" -lt "$1" ]; }
+
+# space_is_returned DEVICE FILE: what fstrim gives back on a file system there is gone from the file that the device lies on.
+space_is_returned() {
+    local before
+    mkfs.ext4 -q -F "$1"
+    mkdir -p /mnt/host
+    # Else the kernel writes inode tables meanwhile, and the store grows.
+    mount -o noinit_itable "$1" /mnt/host
+    pattern /mnt/host/file 16777216
+    sync
+    before=$(stat -c %b "$2")
+    rm /mnt/host/file
+    sync
+    fstrim -v /mnt/host
+    umount /mnt/host
+    # At least half of the file's 32768 went back to the store.
+    eventually 60 blocks_at_most $((before - 16384)) "$2"
+}

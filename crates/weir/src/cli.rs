@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use uuid::Uuid;
 use weir_gateway::name::{
-    Eui64, ListenerAddress, Model, NameError, Nguid, Nqn, Serial, VolumeName,
+    Advertised, Eui64, HostName, IscsiName, ListenerAddress, Model, NameError, Nguid, Nqn, Serial,
+    VolumeName,
 };
-use weir_gateway::state::{ControllerIds, SocketOptions};
+use weir_gateway::state::{ControllerIds, ProtocolName, SocketOptions};
 use weir_rbd::ImageName;
 
 use crate::tools::{
@@ -60,6 +61,12 @@ pub(crate) enum Command {
     /// Volumes as namespaces of a subsystem
     #[command(subcommand)]
     Namespace(NamespaceCommand),
+    /// How it is served: iSCSI targets, and which hosts may log in
+    #[command(subcommand)]
+    Target(TargetCommand),
+    /// Volumes as logical units of a target
+    #[command(subcommand)]
+    Lun(LunCommand),
     /// The hosts that may be allowed
     #[command(subcommand)]
     Host(HostCommand),
@@ -69,6 +76,9 @@ pub(crate) enum Command {
     /// The connections of this moment
     #[command(subcommand)]
     Connection(ConnectionCommand),
+    /// The iSCSI sessions of this moment
+    #[command(subcommand)]
+    Session(SessionCommand),
     /// Where the time of hosts' commands went: on the wire, in queues, in the volume
     Latency(LatencyArguments),
     /// The threads that serve
@@ -126,7 +136,7 @@ pub(crate) enum VolumeCommand {
         /// What it is, such as 'file:/srv/images?size=10G'
         url: String,
     },
-    /// Remove a volume that no namespace serves; its data stays
+    /// Remove a volume that is neither a namespace nor a LUN; its data stays
     Remove {
         /// Its name
         name: VolumeName,
@@ -397,15 +407,15 @@ pub(crate) enum SubsystemCommand {
     AllowHost {
         /// The subsystem's NQN
         nqn: Nqn,
-        /// The host's NQN
-        host: Nqn,
+        /// The host's name, its NQN unless it was given another one
+        host: HostName,
     },
     /// Take an allowance back; the host's controllers here are ended
     DisallowHost {
         /// The subsystem's NQN
         nqn: Nqn,
-        /// The host's NQN
-        host: Nqn,
+        /// The host's name, its NQN unless it was given another one
+        host: HostName,
     },
     /// Let any host connect, or only the allowed ones
     AllowAnyHost {
@@ -483,7 +493,7 @@ pub(crate) struct NamespaceAdd {
     pub(crate) limits: LimitArgs,
 }
 
-/// Limits of a namespace. Bursts are a tenth of their limit unless given, and at least a hundredth.
+/// Limits of a namespace or a LUN. Bursts are a tenth of their limit unless given, and at least a hundredth.
 #[derive(Debug, Args)]
 pub(crate) struct LimitArgs {
     /// Reads a second; 0: no limit
@@ -524,14 +534,14 @@ pub(crate) struct LimitArgs {
     pub(crate) total_bandwidth_burst: Option<u64>,
 }
 
-/// Who sees a namespace.
+/// Who sees a namespace or a LUN.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub(crate) struct Visible {
     /// Let only these registered hosts see it; may be given several times
-    #[arg(long, value_name = "HOSTNQN")]
-    pub(crate) visible_to: Vec<Nqn>,
-    /// Let every host of the subsystem see it
+    #[arg(long, value_name = "HOST")]
+    pub(crate) visible_to: Vec<HostName>,
+    /// Let every host that may connect see it
     #[arg(long)]
     pub(crate) visible_to_all: bool,
 }
@@ -542,13 +552,21 @@ pub(crate) enum HostCommand {
     List,
     /// Show a host
     Show {
-        /// Its NQN
-        nqn: Nqn,
+        /// Its name
+        #[arg(value_parser = parse_host)]
+        name: HostName,
     },
     /// Register a host
     Add {
-        /// Its NQN, as in /etc/nvme/hostnqn
-        nqn: Nqn,
+        /// Its NQN, as in /etc/nvme/hostnqn; its iSCSI name, as in /etc/iscsi/initiatorname.iscsi; or any name, with --nqn or --iqn
+        #[arg(value_parser = parse_host)]
+        name: HostName,
+        /// An NQN under which it connects [default: its name, where that is one]; may be given several times
+        #[arg(long)]
+        nqn: Vec<Nqn>,
+        /// An iSCSI name under which it logs in [default: its name, where that is one]; may be given several times
+        #[arg(long)]
+        iqn: Vec<IscsiName>,
         /// What to remember about it
         #[arg(long)]
         note: Option<String>,
@@ -557,8 +575,15 @@ pub(crate) enum HostCommand {
     },
     /// Change a host; socket options hold for its next connections
     Set {
-        /// Its NQN
-        nqn: Nqn,
+        /// Its name
+        #[arg(value_parser = parse_host)]
+        name: HostName,
+        /// An NQN under which it connects, in place of those that it has; may be given several times
+        #[arg(long)]
+        nqn: Vec<Nqn>,
+        /// An iSCSI name under which it logs in, in place of those that it has; may be given several times
+        #[arg(long)]
+        iqn: Vec<IscsiName>,
         /// What to remember about it
         #[arg(long)]
         note: Option<String>,
@@ -570,9 +595,10 @@ pub(crate) enum HostCommand {
     },
     /// Remove a host
     Remove {
-        /// Its NQN
-        nqn: Nqn,
-        /// Take it off every subsystem and namespace that names it
+        /// Its name
+        #[arg(value_parser = parse_host)]
+        name: HostName,
+        /// Take it off every subsystem, namespace, target and LUN that names it
         #[arg(long)]
         force: bool,
     },
@@ -590,11 +616,17 @@ pub(crate) enum ListenerCommand {
     /// Add a listener
     Add {
         /// ADDRESS, an IPv6 address in brackets, NAME or * for all addresses, and :PORT [default port: 4420, or 8009
-        /// with --discovery]
+        /// with --discovery, or 3260 with --protocol iscsi]
         address: String,
-        /// Serve discovery only
+        /// What is spoken there [default: nvme]
+        #[arg(long, value_name = "nvme|iscsi", value_parser = parse_protocol)]
+        protocol: Option<ProtocolName>,
+        /// Serve NVMe's discovery only
         #[arg(long)]
         discovery: bool,
+        /// Where iSCSI hosts are told to connect, where that is not this address, as behind a NAT
+        #[arg(long, value_name = "HOST:PORT")]
+        advertise: Option<Advertised>,
         #[command(flatten)]
         socket_options: SocketOptionArgs,
     },
@@ -671,12 +703,160 @@ pub(crate) enum ConnectionCommand {
     },
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum TargetCommand {
+    /// List the targets
+    List,
+    /// Show a target
+    Show {
+        /// Its name
+        iqn: IscsiName,
+    },
+    /// Add a target
+    Add {
+        /// Its name, such as iqn.2026-01.com.example:storage
+        iqn: IscsiName,
+        /// A description for people, which hosts are shown
+        #[arg(long)]
+        alias: Option<String>,
+        /// Let any host log in
+        #[arg(long)]
+        allow_any_host: bool,
+    },
+    /// Change a target
+    Set {
+        /// Its name
+        iqn: IscsiName,
+        /// A description for people, which hosts are shown; "" for none
+        #[arg(long)]
+        alias: Option<String>,
+        /// Let any host log in, or only the allowed ones
+        #[arg(long, value_name = "on|off", value_parser = parse_switch)]
+        allow_any_host: Option<bool>,
+    },
+    /// Remove a target; the volumes of its LUNs stay
+    Remove {
+        /// Its name
+        iqn: IscsiName,
+        /// Remove its LUNs with it
+        #[arg(long)]
+        force: bool,
+    },
+    /// Allow a registered host to log in
+    Allow {
+        /// The target's name
+        iqn: IscsiName,
+        /// The host's name
+        host: HostName,
+    },
+    /// Take an allowance back; the host's sessions here are ended
+    Deny {
+        /// The target's name
+        iqn: IscsiName,
+        /// The host's name
+        host: HostName,
+    },
+    /// Say what is to be proved at login (CHAP); sessions that there are stay
+    Chap(ChapArguments),
+}
+
+/// What is to be proved at a target's login. Secrets come from files, from standard input or from the environment, never from the
+/// command line, which every user of the machine can see.
+#[derive(Debug, Args)]
+pub(crate) struct ChapArguments {
+    /// The target's name
+    pub(crate) iqn: IscsiName,
+    /// Ask for no proof any more
+    #[arg(long, conflicts_with_all = ["user", "secret_file", "mutual_user", "mutual_secret_file"])]
+    pub(crate) none: bool,
+    /// The name that initiators give
+    #[arg(long, required_unless_present = "none")]
+    pub(crate) user: Option<String>,
+    /// The file whose first line is the secret, 12 to 255 bytes; - for standard input [default: the variable
+    /// WEIR_CHAP_SECRET]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret_file: Option<PathBuf>,
+    /// The name that the target gives to initiators that ask it for proof
+    #[arg(long, value_name = "USER")]
+    pub(crate) mutual_user: Option<String>,
+    /// The file whose first line is the target's own secret, another one; - for standard input [default: the variable
+    /// WEIR_CHAP_MUTUAL_SECRET]
+    #[arg(long, value_name = "FILE", requires = "mutual_user")]
+    pub(crate) mutual_secret_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LunCommand {
+    /// List the LUNs of one target or of all
+    List {
+        /// The target's name
+        iqn: Option<IscsiName>,
+    },
+    /// Show a LUN
+    Show {
+        /// The target's name
+        iqn: IscsiName,
+        /// Its number
+        lun: u16,
+    },
+    /// Serve a volume as a LUN
+    Add {
+        /// The target's name
+        iqn: IscsiName,
+        /// The volume's name
+        volume: VolumeName,
+        /// Its number [default: the lowest that is free, from 0 on]
+        #[arg(long)]
+        lun: Option<u16>,
+        /// Let hosts only read it
+        #[arg(long)]
+        read_only: bool,
+        #[command(flatten)]
+        visible: Visible,
+        #[command(flatten)]
+        limits: LimitArgs,
+    },
+    /// Change a LUN; hosts that are logged in are told
+    Set {
+        /// The target's name
+        iqn: IscsiName,
+        /// Its number
+        lun: u16,
+        /// Whether hosts may only read it
+        #[arg(long, value_name = "on|off", value_parser = parse_switch)]
+        read_only: Option<bool>,
+        #[command(flatten)]
+        visible: Visible,
+        #[command(flatten)]
+        limits: LimitArgs,
+    },
+    /// Remove a LUN; its volume stays
+    Remove {
+        /// The target's name
+        iqn: IscsiName,
+        /// Its number
+        lun: u16,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionCommand {
+    /// List the sessions; `weir connection` shows and ends the connection of each
+    List,
+}
+
 /// Whose times to show: by default those of every namespace.
 #[derive(Debug, Args)]
 pub(crate) struct LatencyArguments {
     /// Those of one namespace
     #[arg(long, num_args = 2, value_names = ["NQN", "NSID"], group = "of")]
     pub(crate) namespace: Vec<String>,
+    /// Those of one LUN
+    #[arg(long, num_args = 2, value_names = ["IQN", "LUN"], group = "of")]
+    pub(crate) lun: Vec<String>,
+    /// Those of every LUN
+    #[arg(long, group = "of")]
+    pub(crate) luns: bool,
     /// Those of one connection
     #[arg(long, value_name = "ID", group = "of")]
     pub(crate) connection: Option<u64>,
@@ -722,12 +902,31 @@ fn parse_controller_ids(text: &str) -> Result<ControllerIds, &'static str> {
     })
 }
 
+fn parse_protocol(text: &str) -> Result<ProtocolName, &'static str> {
+    match text {
+        "nvme" => Ok(ProtocolName::Nvme),
+        "iscsi" => Ok(ProtocolName::Iscsi),
+        _ => Err("write nvme or iscsi"),
+    }
+}
+
+/// Reads a host's name. One that begins like an NQN or an iSCSI name must be one.
+fn parse_host(text: &str) -> Result<HostName, NameError> {
+    let name: HostName = text.parse()?;
+    name.own_name()?;
+    Ok(name)
+}
+
 /// Reads a listener's address, whose port may be left out.
-pub(crate) fn listener_address(text: &str, discovery: bool) -> Result<ListenerAddress, NameError> {
-    let port = if discovery {
-        ListenerAddress::DISCOVERY_PORT
-    } else {
-        ListenerAddress::IO_PORT
+pub(crate) fn listener_address(
+    text: &str,
+    protocol: ProtocolName,
+    discovery: bool,
+) -> Result<ListenerAddress, NameError> {
+    let port = match (protocol, discovery) {
+        (ProtocolName::Iscsi, _) => ListenerAddress::ISCSI_PORT,
+        (ProtocolName::Nvme, true) => ListenerAddress::DISCOVERY_PORT,
+        (ProtocolName::Nvme, false) => ListenerAddress::IO_PORT,
     };
     ListenerAddress::parse(text, port)
 }

@@ -11,6 +11,7 @@ mod conversation;
 mod initiator;
 mod iscsi;
 mod readers;
+mod scsi;
 mod seeds;
 mod text;
 mod wire;
@@ -20,6 +21,7 @@ pub use control::{api, configuration, state};
 pub use conversation::{conversation, seeds as conversation_seeds};
 pub use initiator::initiator;
 pub use iscsi::{iscsi_login, iscsi_pdu};
+pub use scsi::scsi;
 pub use seeds::{Seed, seeds};
 pub use text::{label, names, url};
 pub use wire::{commands, pdu, ranges, structures};
@@ -37,6 +39,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("ranges", ranges),
     ("iscsi_pdu", iscsi_pdu),
     ("iscsi_login", iscsi_login),
+    ("scsi", scsi),
     ("names", names),
     ("url", url),
     ("label", label),

@@ -38,6 +38,12 @@ impl Account {
         self.used.get() >= self.limit
     }
 
+    /// Tells whether half of it is taken. What is only kept for commands that may come stops there, so that those that came find room.
+    #[inline]
+    pub fn is_half_full(&self) -> bool {
+        self.used.get() >= self.limit / 2
+    }
+
     /// Takes `bytes`, where there is room; what is longer than the limit itself has room alone.
     #[inline]
     pub fn take(&self, bytes: u64) -> bool {

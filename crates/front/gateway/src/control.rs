@@ -610,6 +610,10 @@ impl Control {
         if failed.discovery_generation != before.discovery_generation {
             again.discovery_generation = failed.discovery_generation + 1;
         }
+        if failed.secrets.generation != before.secrets.generation {
+            // The failed ones have a file of their generation already, which is not to be another's.
+            again.secrets.set_generation(again.revision);
+        }
         let again = Arc::new(again);
         if let Err(error) = keeper.save(&again).await {
             tracing::error!(%error, "a change that failed stays in the store until the next one");

@@ -8,8 +8,9 @@ use super::*;
 use crate::engine::fake::FakeEngine;
 use crate::name::HostName;
 use crate::state::{
-    ExportName, Host, HostSpec, InitiatorName, ListenerSpec, NamespacePatch, NamespaceSpec,
-    NvmeChange, SubsystemPatch, SubsystemSpec, Visibility,
+    Chap, Credentials, ExportName, Host, HostSpec, InitiatorName, IscsiChange, ListenerSpec,
+    NamespacePatch, NamespaceSpec, NvmeChange, Secret, SubsystemPatch, SubsystemSpec, TargetSpec,
+    Visibility,
 };
 use crate::store::FileStore;
 
@@ -231,6 +232,53 @@ fn what_cannot_be_applied_is_rolled_back_in_store_and_engine() {
             "reactors may have seen the failed revision"
         );
         assert!(after.discovery_generation > before.discovery_generation);
+    });
+}
+
+fn chap(secret: &str) -> Change {
+    let secret = Secret::new("secret", secret.to_owned()).unwrap();
+    let initiator = Credentials {
+        user: "u".to_owned(),
+        secret,
+    };
+    Change::Iscsi(IscsiChange::SetChap {
+        target: "iqn.2026-01.com.example:t".parse().unwrap(),
+        chap: Some(Chap {
+            initiator,
+            target: None,
+        }),
+    })
+}
+
+#[test]
+fn secrets_of_a_change_that_fails_are_rolled_back_and_their_generation_is_no_other_s() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.json");
+    let kept = run(async {
+        let store = Box::new(FileStore::open(&path).unwrap());
+        let engine = Arc::new(FakeEngine::new());
+        let control = Control::start(engine.clone(), store).await.unwrap();
+        let add = Change::Iscsi(IscsiChange::AddTarget {
+            target: "iqn.2026-01.com.example:t".parse().unwrap(),
+            spec: TargetSpec::default(),
+        });
+        for change in [add, chap("a secret of one")] {
+            control.change(change).await.unwrap();
+        }
+        let before = control.state();
+        engine.fail_applies(1);
+        assert!(control.change(chap("a secret of two")).await.is_err());
+        let after = control.state();
+        assert_eq!(after.secrets.chap, before.secrets.chap);
+        let failed = before.revision + 1;
+        assert_eq!(after.secrets.generation, Some(failed + 1));
+        assert_eq!(engine.applied().unwrap(), after);
+        after
+    });
+    run(async {
+        let store = Box::new(FileStore::open(&path).unwrap());
+        let control = Control::start(Arc::new(FakeEngine::new()), store).await;
+        assert_eq!(control.unwrap().state(), kept);
     });
 }
 
@@ -770,7 +818,7 @@ fn any_attempt() -> impl Strategy<Value = Attempt> {
             nsid: 1
         })),
         name().prop_map(|name| Change::AddHost {
-            nqn: nqn(name),
+            name: nqn(name).into(),
             spec: HostSpec::default()
         }),
         (1_u16..3).prop_map(add_listener),

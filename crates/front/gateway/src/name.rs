@@ -156,19 +156,108 @@ impl fmt::Display for Nqn {
 
 text_forms!(Nqn);
 
-/// A host's name: 1 to 223 bytes without spaces and control characters. A host that was registered by an NQN is named like it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// The name of an iSCSI target or initiator: iqn., eui. or naa. (RFC 7143, 4.2.7), in lower case, as names are compared.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, example = "iqn.2026-01.com.example:vm-images")]
+pub struct IscsiName(weir_iscsi::names::Name);
+
+impl IscsiName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// The name as the protocol crates have it.
+    pub fn wire(&self) -> &weir_iscsi::names::Name {
+        &self.0
+    }
+}
+
+impl From<weir_iscsi::names::Name> for IscsiName {
+    fn from(name: weir_iscsi::names::Name) -> Self {
+        Self(name)
+    }
+}
+
+impl FromStr for IscsiName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        use weir_iscsi::names::NameError as Wrong;
+        text.parse().map(Self).map_err(|error: Wrong| {
+            let problem = match error {
+                Wrong::TooLong { .. } => "must have at most 223 bytes",
+                Wrong::Character { .. } => "may hold only letters, digits, '-', '.', ':' and '_'",
+                Wrong::Eui => "must have 16 hexadecimal digits after eui.",
+                Wrong::Naa => "must have 16 or 32 hexadecimal digits after naa.",
+                Wrong::UnknownFormat | Wrong::Date | Wrong::Authority => {
+                    "must have the form iqn.YYYY-MM.REVERSED.DOMAIN:NAME, such as \
+                     iqn.2026-01.com.example:storage, or eui.DIGITS or naa.DIGITS"
+                }
+            };
+            NameError::new("iSCSI name", text, problem)
+        })
+    }
+}
+
+impl fmt::Display for IscsiName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.0.as_str())
+    }
+}
+
+text_forms!(IscsiName);
+
+/// A host's name: 1 to 223 bytes without spaces and control characters. A host that was registered by an NQN or an iSCSI name is named
+/// like it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, example = "nqn.2026-01.com.example:rack-7")]
 pub struct HostName(String);
 
 impl HostName {
     /// Longest host name, in bytes: that of an NQN.
     pub const LENGTH_MAX: usize = 223;
+
+    /// The NQN or iSCSI name that it is, if it is one.
+    ///
+    /// # Errors
+    /// It begins like one, and is none.
+    pub fn own_name(&self) -> Result<Option<OwnName>, NameError> {
+        let text = self.0.as_str();
+        if text.starts_with("nqn.") {
+            return Ok(Some(OwnName::Nqn(text.parse()?)));
+        }
+        let lower = text.to_ascii_lowercase();
+        if ["iqn.", "eui.", "naa."]
+            .iter()
+            .any(|format| lower.starts_with(format))
+        {
+            return Ok(Some(OwnName::Iscsi(text.parse()?)));
+        }
+        Ok(None)
+    }
+}
+
+/// A name under which a host connects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OwnName {
+    /// That of an NVMe host.
+    Nqn(Nqn),
+    /// That of an iSCSI initiator.
+    Iscsi(IscsiName),
 }
 
 impl From<Nqn> for HostName {
     fn from(nqn: Nqn) -> Self {
         Self(nqn.to_string())
+    }
+}
+
+impl From<IscsiName> for HostName {
+    fn from(name: IscsiName) -> Self {
+        Self(name.to_string())
     }
 }
 
@@ -194,19 +283,6 @@ impl fmt::Display for HostName {
 }
 
 text_forms!(HostName);
-
-/// The API has hosts of one NQN alone, under that name.
-impl utoipa::PartialSchema for HostName {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        Nqn::schema()
-    }
-}
-
-impl ToSchema for HostName {
-    fn name() -> std::borrow::Cow<'static, str> {
-        Nqn::name()
-    }
-}
 
 /// Checks the text of an Identify Controller string field: ASCII without control characters, at
 /// least one character, no space at the ends, at most `length_max` bytes.
@@ -457,6 +533,8 @@ impl ListenerAddress {
     pub const IO_PORT: u16 = 4420;
     /// The IANA port of NVMe/TCP discovery controllers (NVMe/TCP 1.0, 3.1.1).
     pub const DISCOVERY_PORT: u16 = 8009;
+    /// The IANA port of iSCSI targets (RFC 7143, 14).
+    pub const ISCSI_PORT: u16 = 3260;
     const KIND: &'static str = "listener address";
 
     /// The address part.
@@ -593,6 +671,38 @@ impl utoipa::PartialSchema for ListenerAddress {
 
 impl ToSchema for ListenerAddress {}
 
+/// Where hosts reach a portal, as they are told: `ADDRESS:PORT`, `[IPV6]:PORT` or `NAME:PORT`, where that is not its own address.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, example = "198.51.100.7:3260")]
+pub struct Advertised(ListenerAddress);
+
+impl FromStr for Advertised {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let address: ListenerAddress = text.parse()?;
+        let is_wildcard = match address.host() {
+            ListenerHost::Any => true,
+            ListenerHost::Address(address) => address.is_unspecified(),
+            ListenerHost::Name(_) => false,
+        };
+        if is_wildcard {
+            let problem = "must be one that hosts can connect to, not a wildcard";
+            return Err(NameError::new("advertised address", text, problem));
+        }
+        Ok(Self(address))
+    }
+}
+
+impl fmt::Display for Advertised {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+text_forms!(Advertised);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -625,6 +735,58 @@ mod tests {
             assert!(bad.parse::<Nqn>().is_err(), "{bad:?} was accepted");
         }
         assert!("nqn.2026-01.com.example:a b".parse::<Nqn>().is_err());
+    }
+
+    #[test]
+    fn iscsi_names() {
+        for good in [
+            "iqn.2026-01.com.example:a",
+            "eui.02004567a425678d",
+            "naa.52004567ba64678d",
+        ] {
+            assert_eq!(good.parse::<IscsiName>().unwrap().as_str(), good);
+        }
+        let name: IscsiName = "IQN.2026-01.com.Example:A".parse().unwrap();
+        assert_eq!(name.as_str(), "iqn.2026-01.com.example:a");
+        let long = format!("iqn.2026-01.com.example:{}", "x".repeat(200));
+        let bad = [
+            "",
+            "nqn.2026-01.com.example:a",
+            "iqn.2026-13.com.example:a",
+            "eui.1",
+            "iqn.2026-01.a b",
+            &long,
+        ];
+        for bad in bad {
+            let error = bad.parse::<IscsiName>().unwrap_err();
+            assert!(error.to_string().starts_with("iSCSI name"), "{error}");
+        }
+    }
+
+    #[test]
+    fn host_names_may_be_names_of_protocols() {
+        let of = |text: &str| text.parse::<HostName>().unwrap().own_name();
+        assert_eq!(of("rack-7"), Ok(None));
+        let nqn = "nqn.2026-01.com.example:a";
+        assert_eq!(of(nqn), Ok(Some(OwnName::Nqn(nqn.parse().unwrap()))));
+        let iqn = OwnName::Iscsi("iqn.2026-01.com.example:a".parse().unwrap());
+        assert_eq!(of("iqn.2026-01.com.example:A"), Ok(Some(iqn)));
+        assert!(of("nqn.2026-13.com.example:a").is_err());
+        assert!(of("iqn.2026-13.com.example:a").is_err());
+    }
+
+    #[test]
+    fn what_is_advertised_can_be_connected_to() {
+        for good in [
+            "198.51.100.7:3260",
+            "[2001:db8::1]:3260",
+            "gw.example.com:3260",
+        ] {
+            assert_eq!(good.parse::<Advertised>().unwrap().to_string(), good);
+        }
+        for bad in ["*:3260", "0.0.0.0:3260", "[::]:3260", "198.51.100.7", ""] {
+            assert!(bad.parse::<Advertised>().is_err(), "{bad:?} was accepted");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `weir connection`.
 
 use weir_block::size::Size;
-use weir_gateway::engine::{ConnectionReport, QueueReport, SocketReport};
+use weir_gateway::engine::{ConnectionReport, QueueReport, SessionReport, SocketReport};
 
 use super::Asked;
 use crate::cli::ConnectionCommand;
@@ -24,7 +24,15 @@ pub(crate) fn run(asked: &Asked, command: ConnectionCommand) -> Result<String, F
 
 fn list(views: Vec<ConnectionReport>) -> String {
     let row = |view: &ConnectionReport| {
-        let queue = view.queue.as_ref();
+        let (queue, session) = (view.queue.as_ref(), view.session.as_ref());
+        let digests = match (queue, session) {
+            (Some(queue), _) => Some(digests(queue.header_digest, queue.data_digest)),
+            (_, Some(session)) => Some(digests(session.header_digest, session.data_digest)),
+            _ => None,
+        };
+        let host = queue.map(|queue| queue.host.to_string());
+        let subsystem = queue.map(|queue| queue.subsystem.to_string());
+        let target = session.map(|session| or_dash(session.target.as_ref()));
         [
             view.id.to_string(),
             view.peer.to_string(),
@@ -33,9 +41,9 @@ fn list(views: Vec<ConnectionReport>) -> String {
             or_dash(queue.map(|queue| queue.queue_id)),
             view.in_flight.to_string(),
             or_dash(queue.map(|queue| queue.queue_depth)),
-            or_dash(queue.map(digests)),
-            or_dash(queue.map(|queue| &queue.host)),
-            or_dash(queue.map(|queue| &queue.subsystem)),
+            or_dash(digests),
+            or_dash(host.or(session.map(|session| session.initiator.to_string()))),
+            or_dash(subsystem.or(target)),
         ]
     };
     let rows: Vec<_> = views.iter().map(row).collect();
@@ -49,13 +57,14 @@ fn list(views: Vec<ConnectionReport>) -> String {
         "DEPTH",
         "DIGESTS",
         "HOST",
-        "SUBSYSTEM",
+        "SUBSYSTEM OR TARGET",
     ];
     table(heading, &rows)
 }
 
-fn digests(queue: &QueueReport) -> &'static str {
-    match (queue.header_digest, queue.data_digest) {
+/// What has digests.
+pub(super) fn digests(header: bool, data: bool) -> &'static str {
+    match (header, data) {
         (false, false) => "none",
         (true, false) => "header",
         (false, true) => "data",
@@ -64,12 +73,30 @@ fn digests(queue: &QueueReport) -> &'static str {
 }
 
 fn show(view: ConnectionReport) -> String {
-    let queue = view.queue.as_ref();
     let mut pairs = vec![
         ("id", view.id.to_string()),
         ("peer", view.peer.to_string()),
         ("local", view.local.to_string()),
         ("reactor", view.reactor.to_string()),
+    ];
+    match &view.session {
+        Some(session) => pairs.extend(session_pairs(session)),
+        None => pairs.extend(queue_pairs(view.queue.as_ref())),
+    }
+    pairs.extend([
+        ("in flight", view.in_flight.to_string()),
+        ("received", Size(view.received_bytes).to_string()),
+        ("sent", Size(view.sent_bytes).to_string()),
+    ]);
+    if let Some(socket) = &view.socket {
+        pairs.extend(socket_pairs(socket));
+    }
+    values(&pairs)
+}
+
+fn queue_pairs(queue: Option<&QueueReport>) -> [(&'static str, String); 7] {
+    let has = |queue: &QueueReport| digests(queue.header_digest, queue.data_digest);
+    [
         ("host", or_dash(queue.map(|queue| &queue.host))),
         ("subsystem", or_dash(queue.map(|queue| &queue.subsystem))),
         (
@@ -82,15 +109,23 @@ fn show(view: ConnectionReport) -> String {
             "flow control",
             or_dash(queue.map(|queue| yes(queue.flow_control))),
         ),
-        ("digests", or_dash(queue.map(digests))),
-        ("in flight", view.in_flight.to_string()),
-        ("received", Size(view.received_bytes).to_string()),
-        ("sent", Size(view.sent_bytes).to_string()),
-    ];
-    if let Some(socket) = &view.socket {
-        pairs.extend(socket_pairs(socket));
-    }
-    values(&pairs)
+        ("digests", or_dash(queue.map(has))),
+    ]
+}
+
+fn session_pairs(session: &SessionReport) -> [(&'static str, String); 7] {
+    [
+        ("initiator", session.initiator.to_string()),
+        ("alias", or_dash(session.alias.as_ref())),
+        ("ISID", session.isid.clone()),
+        ("target", or_dash(session.target.as_ref())),
+        ("TSIH", session.tsih.to_string()),
+        ("user", or_dash(session.user.as_ref())),
+        (
+            "digests",
+            digests(session.header_digest, session.data_digest).to_owned(),
+        ),
+    ]
 }
 
 fn socket_pairs(socket: &SocketReport) -> [(&'static str, String); 8] {

@@ -1,7 +1,7 @@
 //! `weir latency`.
 
 use weir_gateway::api::latency::{
-    Command, CommandTimes, ConnectionLatency, NamespaceLatency, Times,
+    Command, CommandTimes, ConnectionLatency, LunLatency, NamespaceLatency, Times,
 };
 
 use super::Asked;
@@ -17,6 +17,8 @@ const HEADING: [&str; 8] = [
 pub(crate) fn run(asked: &Asked, arguments: LatencyArguments) -> Result<String, Failure> {
     let LatencyArguments {
         namespace,
+        lun,
+        luns,
         connection,
         connections,
         interval,
@@ -30,6 +32,14 @@ pub(crate) fn run(asked: &Asked, arguments: LatencyArguments) -> Result<String, 
     if connections {
         return asked.show(&get("/v1/latency/connections")?, of_connections);
     }
+    if luns {
+        return asked.show(&get("/v1/latency/luns")?, of_luns);
+    }
+    if let [iqn, lun] = &lun[..] {
+        let path = format!("/v1/iscsi/targets/{}/luns", segment(iqn));
+        let answer = get(&format!("{path}/{}/latency", segment(lun)))?;
+        return asked.show(&answer, |view| of_luns(vec![view]));
+    }
     if let [nqn, nsid] = &namespace[..] {
         let path = format!("/v1/subsystems/{}/namespaces", segment(nqn));
         let answer = get(&format!("{path}/{}/latency", segment(nsid)))?;
@@ -39,29 +49,37 @@ pub(crate) fn run(asked: &Asked, arguments: LatencyArguments) -> Result<String, 
 }
 
 fn of_namespaces(views: Vec<NamespaceLatency>) -> String {
+    let of = |view: NamespaceLatency| {
+        let names = [view.subsystem.to_string(), view.nsid.to_string()];
+        (names, view.commands)
+    };
+    of_exports("SUBSYSTEM", "NSID", views.into_iter().map(of))
+}
+
+fn of_luns(views: Vec<LunLatency>) -> String {
+    let of = |view: LunLatency| {
+        let names = [view.target.to_string(), view.lun.to_string()];
+        (names, view.commands)
+    };
+    of_exports("TARGET", "LUN", views.into_iter().map(of))
+}
+
+/// The rows of what a group serves, by names of group and member.
+fn of_exports(
+    group: &'static str,
+    member: &'static str,
+    views: impl Iterator<Item = ([String; 2], Vec<CommandTimes>)>,
+) -> String {
     let [command, count, stage, mean, p50, p99, p999, max] = HEADING;
     let heading = [
-        "SUBSYSTEM",
-        "NSID",
-        command,
-        count,
-        stage,
-        mean,
-        p50,
-        p99,
-        p999,
-        max,
+        group, member, command, count, stage, mean, p50, p99, p999, max,
     ];
     let rows: Vec<_> = views
-        .iter()
-        .flat_map(|view| {
-            let names = [view.subsystem.to_string(), view.nsid.to_string()];
-            rows(names, &view.commands)
-        })
-        .map(|([subsystem, nsid], rest)| {
+        .flat_map(|(names, commands)| rows(names, &commands))
+        .map(|([group, member], rest)| {
             let [command, count, stage, mean, p50, p99, p999, max] = rest;
             [
-                subsystem, nsid, command, count, stage, mean, p50, p99, p999, max,
+                group, member, command, count, stage, mean, p50, p99, p999, max,
             ]
         })
         .collect();

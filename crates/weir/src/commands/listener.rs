@@ -2,7 +2,7 @@
 
 use weir_gateway::api::views::{ListenerStatus, ListenerView};
 use weir_gateway::name::ListenerAddress;
-use weir_gateway::state::{ListenerKind, ListenerPatch, ListenerSpec};
+use weir_gateway::state::{ListenerKind, ListenerPatch, ListenerSpec, ProtocolName};
 
 use super::{Asked, merged, socket_options};
 use crate::cli::{ListenerCommand, listener_address};
@@ -22,14 +22,18 @@ pub(crate) fn run(asked: &Asked, command: ListenerCommand) -> Result<String, Fai
         ListenerCommand::Show { address } => asked.show(&client.get(&path(&address))?, show),
         ListenerCommand::Add {
             address,
+            protocol,
             discovery,
+            advertise,
             socket_options,
         } => {
-            let address = listener_address(&address, discovery)
+            let address = listener_address(&address, protocol.unwrap_or_default(), discovery)
                 .map_err(|error| Failure::new(error.to_string()))?;
             let kind = discovery.then_some(ListenerKind::Discovery);
             let spec = ListenerSpec {
+                protocol,
                 kind,
+                advertise,
                 socket_options: socket_options.given(),
             };
             let answer = client.put(&path(&address), &spec)?;
@@ -75,12 +79,20 @@ fn status(view: &ListenerView) -> String {
     .to_owned()
 }
 
+/// What hosts find there.
+fn serves(view: &ListenerView) -> String {
+    match (view.protocol, view.kind) {
+        (ProtocolName::Nvme, Some(kind)) => kind.to_string(),
+        (protocol, _) => protocol.to_string(),
+    }
+}
+
 fn list(views: Vec<ListenerView>) -> String {
     let row = |view: &ListenerView| {
         let bound: Vec<_> = view.bound.iter().map(ToString::to_string).collect();
         [
             view.address.clone(),
-            view.kind.to_string(),
+            serves(view),
             status(view),
             bound.join(", "),
         ]
@@ -96,13 +108,17 @@ fn list(views: Vec<ListenerView>) -> String {
 fn show(view: ListenerView) -> String {
     let mut pairs = vec![
         ("address", view.address.clone()),
-        ("serves", view.kind.to_string()),
+        ("protocol", view.protocol.to_string()),
+        ("serves", serves(&view)),
         ("status", status(&view)),
     ];
     if let Some(reason) = &view.reason {
         pairs.push(("reason", reason.clone()));
     }
     pairs.push(("bound", lines(&view.bound)));
+    if let Some(advertise) = &view.advertise {
+        pairs.push(("advertised as", advertise.to_string()));
+    }
     pairs.push(("socket options", socket_options(&view.socket_options)));
     values(&pairs)
 }

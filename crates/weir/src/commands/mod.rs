@@ -5,10 +5,13 @@ pub(crate) mod host;
 pub(crate) mod image;
 pub(crate) mod latency;
 pub(crate) mod listener;
+pub(crate) mod lun;
 pub(crate) mod namespace;
 pub(crate) mod reactor;
+pub(crate) mod session;
 pub(crate) mod status;
 pub(crate) mod subsystem;
+pub(crate) mod target;
 pub(crate) mod volume;
 
 use weir_gateway::state::SocketOptions;

@@ -4,7 +4,7 @@ use weir_block::size::Size;
 use weir_gateway::api::views::{NamespaceView, SubsystemView};
 use weir_gateway::name::Nqn;
 use weir_gateway::state::{
-    NamespacePatch, NamespaceSpec, QosLimit, QosLimitPatch, QosPatch, Visibility,
+    NamespacePatch, NamespaceSpec, Qos, QosLimit, QosLimitPatch, QosPatch, Visibility,
 };
 
 use super::status::throttled_text;
@@ -90,16 +90,17 @@ fn add(asked: &Asked, arguments: NamespaceAdd) -> Result<String, Failure> {
     asked.show_added(&answer, &format!("namespace of {nqn}"), show)
 }
 
-fn visibility(visible: Visible) -> Option<Visibility> {
+/// Who is to see it; none where nothing is said.
+pub(super) fn visibility(visible: Visible) -> Option<Visibility> {
     if visible.visible_to_all {
         return Some(Visibility::All);
     }
     let hosts = visible.visible_to;
-    (!hosts.is_empty()).then(|| Visibility::Hosts(hosts.into_iter().map(Into::into).collect()))
+    (!hosts.is_empty()).then(|| Visibility::Hosts(hosts.into_iter().collect()))
 }
 
 /// The limits that are given; none where none is.
-fn qos(limits: &LimitArgs) -> Option<QosPatch> {
+pub(super) fn qos(limits: &LimitArgs) -> Option<QosPatch> {
     let limit = |limit: Option<u64>, burst| limit.map(|limit| QosLimitPatch { limit, burst });
     let patch = QosPatch {
         read_iops: limit(limits.read_iops, limits.read_iops_burst),
@@ -126,8 +127,9 @@ fn list_all(asked: &Asked) -> Result<String, Failure> {
     Ok(list(views))
 }
 
-fn visible(view: &NamespaceView) -> String {
-    match &view.visible_to {
+/// Who sees it, in a word.
+pub(super) fn visible(visible_to: &Visibility) -> String {
+    match visible_to {
         Visibility::All => "all".to_owned(),
         Visibility::Hosts(hosts) => format!("{} hosts", hosts.len()),
     }
@@ -150,7 +152,7 @@ fn list(views: Vec<NamespaceView>) -> String {
             view.volume.to_string(),
             or_dash(view.size_bytes.map(Size)),
             access.to_owned(),
-            visible(view),
+            visible(&view.visible_to),
             status(view),
         ]
     };
@@ -170,7 +172,7 @@ fn list(views: Vec<NamespaceView>) -> String {
 }
 
 /// Each limit on a line of its own.
-fn limits(view: &NamespaceView) -> String {
+pub(super) fn limits(qos: &Qos) -> String {
     let line = |(name, limit): (&str, Option<QosLimit>)| {
         let QosLimit { limit, burst } = limit?;
         let name = name.replace('_', " ").replace("iops", "IOPS");
@@ -179,7 +181,7 @@ fn limits(view: &NamespaceView) -> String {
             false => format!("{name} {limit}, burst {burst}"),
         })
     };
-    let limits: Vec<_> = view.qos.each().into_iter().filter_map(line).collect();
+    let limits: Vec<_> = qos.each().into_iter().filter_map(line).collect();
     if limits.is_empty() {
         return "none".to_owned();
     }
@@ -203,7 +205,7 @@ fn show(view: NamespaceView) -> String {
         ("size", or_dash(view.size_bytes.map(Size))),
         ("read-only", yes(view.read_only)),
         ("visible to", visible_to),
-        ("limits", limits(&view)),
+        ("limits", limits(&view.qos)),
         ("throttled", throttled(&view)),
         ("uuid", view.uuid.to_string()),
         ("nguid", view.nguid.to_string()),

@@ -36,13 +36,22 @@ pub(super) fn throttled_text(throttled: &ThrottledReport) -> String {
 }
 
 fn limits(view: &StatusView) -> String {
-    match view.limited_namespaces {
-        0 => "none".to_owned(),
-        namespaces => format!(
-            "{namespaces} namespaces; {}",
-            throttled_text(&view.throttled)
-        ),
+    let counts = [
+        (view.limited_namespaces, "namespaces"),
+        (view.limited_luns, "LUNs"),
+    ];
+    let limited = counts.iter().filter(|(count, _)| *count > 0);
+    let limited: Vec<_> = limited
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    if limited.is_empty() {
+        return "none".to_owned();
     }
+    format!(
+        "{}; {}",
+        limited.join(", "),
+        throttled_text(&view.throttled)
+    )
 }
 
 /// What is used now, and what it may come to.
@@ -162,10 +171,13 @@ fn show(view: StatusView) -> String {
         ("volumes", view.volumes.to_string()),
         ("subsystems", view.subsystems.to_string()),
         ("namespaces", view.namespaces.to_string()),
+        ("targets", view.targets.to_string()),
+        ("LUNs", view.luns.to_string()),
         ("limits", limits),
         ("hosts", view.hosts.to_string()),
         ("listeners", view.listeners.to_string()),
         ("connections", view.connections.to_string()),
+        ("sessions", view.sessions.to_string()),
         ("reactors", view.reactors.to_string()),
         ("memory", memory),
     ];

@@ -1,7 +1,7 @@
 //! `weir subsystem`.
 
 use weir_gateway::api::views::{NamespaceView, SubsystemView};
-use weir_gateway::name::Nqn;
+use weir_gateway::name::{HostName, Nqn};
 use weir_gateway::state::{SubsystemPatch, SubsystemSpec};
 
 use super::Asked;
@@ -15,7 +15,7 @@ fn path(nqn: &Nqn) -> String {
     format!("{PATH}/{}", segment(nqn))
 }
 
-fn host_path(nqn: &Nqn, host: &Nqn) -> String {
+fn host_path(nqn: &Nqn, host: &HostName) -> String {
     format!("{}/hosts/{}", path(nqn), segment(host))
 }
 

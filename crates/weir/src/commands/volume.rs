@@ -1,7 +1,7 @@
 //! `weir volume`.
 
 use weir_block::size::Size;
-use weir_gateway::api::views::{NamespaceName, VolumeStatus, VolumeView};
+use weir_gateway::api::views::{LunName, NamespaceName, VolumeStatus, VolumeView};
 use weir_gateway::api::{Resize, SizeInput, VolumeSpec};
 use weir_gateway::name::VolumeName;
 
@@ -67,6 +67,7 @@ fn list(views: Vec<VolumeView>) -> String {
     let row = |view: &VolumeView| {
         let block = or_dash(view.report.as_ref().map(|report| report.block_size));
         let namespaces = view.namespaces.len().to_string();
+        let luns = view.luns.len().to_string();
         let status = status(view).to_owned();
         [
             view.name.to_string(),
@@ -74,12 +75,21 @@ fn list(views: Vec<VolumeView>) -> String {
             block,
             status,
             namespaces,
+            luns,
             view.url.clone(),
         ]
     };
     let rows: Vec<_> = views.iter().map(row).collect();
     let mut text = table(
-        ["NAME", "SIZE", "BLOCK", "STATUS", "NAMESPACES", "URL"],
+        [
+            "NAME",
+            "SIZE",
+            "BLOCK",
+            "STATUS",
+            "NAMESPACES",
+            "LUNS",
+            "URL",
+        ],
         &rows,
     );
     for reason in views.iter().filter_map(|view| view.reason.as_ref()) {
@@ -111,5 +121,10 @@ fn show(view: VolumeView) -> String {
         }
     }
     pairs.push(("namespaces", lines(view.namespaces.iter().map(namespace))));
+    let lun = |name: &LunName| format!("{} of {}", name.lun, name.target);
+    pairs.push(("LUNs", lines(view.luns.iter().map(lun))));
+    if let Some(uuid) = view.uuid {
+        pairs.push(("uuid", uuid.to_string()));
+    }
     values(&pairs)
 }

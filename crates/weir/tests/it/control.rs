@@ -18,15 +18,15 @@ const SUBSYSTEM: &str = "nqn.2026-01.com.example:s";
 const HOST: &str = "nqn.2026-01.com.example:host-1";
 
 /// A control plane that is served from a thread until this is dropped.
-struct Gateway {
-    directory: tempfile::TempDir,
-    engine: Arc<FakeEngine>,
+pub(super) struct Gateway {
+    pub(super) directory: tempfile::TempDir,
+    pub(super) engine: Arc<FakeEngine>,
     end: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Gateway {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let engine = Arc::new(FakeEngine::new());
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
@@ -68,7 +68,7 @@ impl Gateway {
         }
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(super) fn socket(&self) -> PathBuf {
         self.directory.path().join("weir.sock")
     }
 
@@ -79,7 +79,7 @@ impl Gateway {
 
     /// Runs a command that must succeed, and returns what it prints.
     #[track_caller]
-    fn ok(&self, arguments: &str) -> String {
+    pub(super) fn ok(&self, arguments: &str) -> String {
         let output = self.weir(arguments);
         assert_eq!(
             output.status.code(),
@@ -91,13 +91,13 @@ impl Gateway {
 
     /// Runs a command that must succeed with `--json`, and returns its answer.
     #[track_caller]
-    fn json(&self, arguments: &str) -> Value {
+    pub(super) fn json(&self, arguments: &str) -> Value {
         serde_json::from_str(&self.ok(&format!("{arguments} --json"))).unwrap()
     }
 
     /// Runs a command that must fail with this exit code and say each of `pieces`.
     #[track_caller]
-    fn fails(&self, arguments: &str, code: i32, pieces: &[&str]) {
+    pub(super) fn fails(&self, arguments: &str, code: i32, pieces: &[&str]) {
         fails(&self.weir(arguments), arguments, code, pieces);
     }
 }
@@ -119,7 +119,7 @@ fn weir(socket: &Path, arguments: &str) -> Output {
 }
 
 #[track_caller]
-fn fails(output: &Output, arguments: &str, code: i32, pieces: &[&str]) {
+pub(super) fn fails(output: &Output, arguments: &str, code: i32, pieces: &[&str]) {
     assert_eq!(
         output.status.code(),
         Some(code),
@@ -140,12 +140,13 @@ fn fails(output: &Output, arguments: &str, code: i32, pieces: &[&str]) {
     }
 }
 
-fn connection() -> ConnectionReport {
+pub(super) fn connection() -> ConnectionReport {
     ConnectionReport {
         id: 7,
         peer: "192.0.2.1:50000".parse().unwrap(),
         local: "192.0.2.2:4420".parse().unwrap(),
         reactor: 1,
+        session: None,
         queue: Some(QueueReport {
             host: HOST.parse().unwrap(),
             subsystem: SUBSYSTEM.parse().unwrap(),
@@ -193,11 +194,11 @@ fn from_a_volume_to_a_namespace_and_back() {
     assert_eq!(gateway.json("volume list")[0]["name"], "images");
     let table = gateway.ok("volume list");
     let mut lines = table.lines();
-    let heading = "NAME    SIZE   BLOCK  STATUS  NAMESPACES  URL";
+    let heading = "NAME    SIZE   BLOCK  STATUS  NAMESPACES  LUNS  URL";
     assert_eq!(lines.next(), Some(heading));
     assert_eq!(
         lines.next(),
-        Some("images  1 GiB  4096   online  1           mem:?size=1G")
+        Some("images  1 GiB  4096   online  1           0     mem:?size=1G")
     );
     assert!(gateway.ok("subsystem list").contains(SUBSYSTEM));
     assert!(

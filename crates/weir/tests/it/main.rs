@@ -11,6 +11,7 @@ mod drawn;
 mod drive;
 mod gateway;
 mod images;
+mod iscsi;
 mod laboratory;
 mod panics;
 mod plan;

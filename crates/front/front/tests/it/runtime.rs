@@ -1,99 +1,20 @@
 //! The runtime with a protocol that is not NVMe, in the simulator and over sockets.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::Volume;
 use weir_front::{Front, HubLimits, Hubs, Limits, ListenAt};
 use weir_memory::{Gather, View};
-use weir_reactor::linux::{LinuxConfig, LinuxSystem};
-use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
-use weir_reactor::{
-    PanicPolicy, Reactor, ReactorConfig, ReactorId, Remote, SocketOptions, System, TcpStream,
-};
+use weir_reactor::{SocketOptions, TcpStream};
+use weir_testing::world::{World, everywhere};
 use weir_volume::{
     Access, Guard, GuardConfig, LimitedVolume, Limits as Rates, MemVolume, RateLimit,
 };
 
 use crate::lines::{BLOCK, Exported, LinesSession, Served};
-
-/// How long something may take to come true. Only a bound: nothing is measured by it.
-const PATIENCE: Duration = Duration::from_secs(300);
-
-/// Where a case runs.
-struct World {
-    /// The hosts'.
-    reactor: Reactor,
-    /// The front end's.
-    remotes: Vec<Remote>,
-    ip: IpAddr,
-}
-
-/// Starts the front end's two reactors.
-fn start(system: &Arc<dyn System>) -> Vec<weir_reactor::ReactorThread> {
-    let start = |number| {
-        let config = ReactorConfig {
-            id: ReactorId(number),
-            name: format!("server-{number}"),
-            on_panic: PanicPolicy::Unwind,
-            pool_bytes: 32 << 20,
-            ..ReactorConfig::default()
-        };
-        let main = Box::new(|_: Reactor| -> weir_reactor::LocalFuture<()> {
-            Box::pin(std::future::pending())
-        });
-        let started = Arc::clone(system).start_reactor(config, main);
-        started.expect("a reactor starts")
-    };
-    (0..2).map(start).collect()
-}
-
-/// Runs a case in the simulator, and then over sockets.
-fn everywhere<F: Future<Output = ()> + 'static>(case: impl Fn(World) -> F + Copy + Send + 'static) {
-    simulated(case);
-    over_sockets(case);
-}
-
-fn simulated<F: Future<Output = ()> + 'static>(case: impl Fn(World) -> F + Copy + 'static) {
-    let simulation = Simulation::new(Config {
-        seed: seed_from_env_or_random(),
-        ..Config::default()
-    });
-    let threads = start(&simulation.system(0));
-    let remotes = threads.iter().map(|thread| thread.remote.clone()).collect();
-    let ip = simulation.address(0);
-    simulation.run(1, move |reactor| {
-        case(World {
-            reactor,
-            remotes,
-            ip,
-        })
-    });
-}
-
-fn over_sockets<F: Future<Output = ()> + 'static>(
-    case: impl Fn(World) -> F + Copy + Send + 'static,
-) {
-    let system: Arc<dyn System> =
-        LinuxSystem::new(LinuxConfig::default()).expect("io_uring works here");
-    let threads = start(&system);
-    let host = start(&system).remove(0);
-    let remotes = threads.iter().map(|thread| thread.remote.clone()).collect();
-    let work = move |reactor| {
-        case(World {
-            reactor,
-            remotes,
-            ip: Ipv4Addr::LOCALHOST.into(),
-        })
-    };
-    host.remote.call_blocking(work).expect("it runs");
-    for thread in threads.into_iter().chain([host]) {
-        thread.remote.stop();
-        thread.join();
-    }
-}
 
 fn memory() -> Arc<Guard> {
     let url = "mem:?size=1M&block_size=4096".parse().expect("a URL");
@@ -211,19 +132,15 @@ impl Host {
     }
 }
 
-async fn eventually(world: &World, what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let until = world.reactor.now() + PATIENCE;
-    while !holds().await {
-        assert!(world.reactor.now() < until, "{what} did not come true");
-        world.reactor.sleep(Duration::from_millis(5)).await;
-    }
-}
-
 /// Nothing is in flight any more, and nobody is connected.
 async fn all_gone(world: &World, front: &Front<LinesSession>) {
-    eventually(world, "the end", async || front.stats().connections == 0).await;
+    world
+        .eventually("the end", async || front.stats().connections == 0)
+        .await;
     let all = || front.stats().bytes_in_flight.iter().sum::<u64>();
-    eventually(world, "an empty account", async || all() == 0).await;
+    world
+        .eventually("an empty account", async || all() == 0)
+        .await;
     assert_eq!(front.stats().half_open, 0);
     assert!(front.revoked().await.is_empty());
 }
@@ -339,10 +256,9 @@ fn a_right_that_is_lost_under_load_ends_what_waits_and_is_told_of_what_runs() {
         host.expect("fail 90 no such block").await;
         host.say("write 91 2 0", &[9; BLOCK]).await;
         host.expect("done 91").await;
-        eventually(&world, "nothing revoked", async || {
-            front.revoked().await.is_empty()
-        })
-        .await;
+        world
+            .eventually("nothing revoked", async || front.revoked().await.is_empty())
+            .await;
         drop(host);
         all_gone(&world, &front).await;
     });
@@ -414,7 +330,7 @@ fn front_ends_on_one_reactor_share_its_memory_and_its_volumes() {
         other.expect("send 1").await;
         other.say("offer 2 1 2", &[]).await;
         let waits = || second.stats().reactors[1].buffer_waits;
-        eventually(&world, "a wait", async || waits() > 0).await;
+        world.eventually("a wait", async || waits() > 0).await;
         one.say("bring 1", &[1; BLOCK]).await;
         one.expect("done 1").await;
         other.expect("send 2").await;

@@ -103,16 +103,16 @@ impl IntoResponse for ApiError {
 impl From<StateError> for ApiError {
     fn from(error: StateError) -> Self {
         let status = match error {
-            StateError::Unknown { .. } | StateError::UnknownNamespace { .. } => {
-                StatusCode::NOT_FOUND
-            }
+            StateError::Unknown { .. }
+            | StateError::UnknownNamespace { .. }
+            | StateError::UnknownLun { .. } => StatusCode::NOT_FOUND,
             StateError::Exists { .. }
             | StateError::InUse { .. }
             | StateError::IdentifierTaken { .. }
             | StateError::LimitReached { .. } => StatusCode::CONFLICT,
-            StateError::NsidOutOfRange { .. } | StateError::Invalid { .. } => {
-                StatusCode::BAD_REQUEST
-            }
+            StateError::NsidOutOfRange { .. }
+            | StateError::LunOutOfRange { .. }
+            | StateError::Invalid { .. } => StatusCode::BAD_REQUEST,
         };
         Self::new(status, error.code(), error.to_string()).with_hint(error.hint())
     }

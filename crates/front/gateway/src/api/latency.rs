@@ -13,7 +13,7 @@ use weir_front::{CommandKind, Histogram, Latency, Stage, StageTimes};
 use super::input::{Names, Options};
 use super::{ApiError, Refusals, Shared};
 use crate::engine::{EngineError, Reply};
-use crate::name::Nqn;
+use crate::name::{IscsiName, Nqn};
 use crate::state::ExportName;
 
 /// Longest interval that can be looked at, in seconds.
@@ -83,6 +83,17 @@ pub struct NamespaceLatency {
     pub subsystem: Nqn,
     /// The NSID.
     pub nsid: u32,
+    /// By kind of command; those that occurred.
+    pub commands: Vec<CommandTimes>,
+}
+
+/// Where the time of a logical unit's commands went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LunLatency {
+    /// The target.
+    pub target: IscsiName,
+    /// The number.
+    pub lun: u16,
     /// By kind of command; those that occurred.
     pub commands: Vec<CommandTimes>,
 }
@@ -164,6 +175,14 @@ fn of_namespace(subsystem: Nqn, nsid: u32, latency: &Latency) -> NamespaceLatenc
     }
 }
 
+fn of_lun(target: IscsiName, lun: u16, latency: &Latency) -> LunLatency {
+    LunLatency {
+        target,
+        lun,
+        commands: commands(latency),
+    }
+}
+
 fn of_connection(connection: u64, latency: &Latency) -> ConnectionLatency {
     ConnectionLatency {
         connection,
@@ -186,6 +205,45 @@ pub(super) async fn namespaces(
         Some(of_namespace(nqn, nsid, &latency))
     };
     Ok(Json(all.into_iter().filter_map(view).collect()))
+}
+
+/// Lists where the time of logical units' commands went. Those whose volume is not open are left out.
+#[utoipa::path(get, path = "/v1/latency/luns", tag = "running",
+    operation_id = "list_lun_latencies", params(Over),
+    responses((status = 200, body = Vec<LunLatency>), Refusals))]
+pub(super) async fn luns(
+    State(context): Shared,
+    Options(interval): Options<Over>,
+) -> Result<Json<Vec<LunLatency>>, ApiError> {
+    let engine = context.control.engine();
+    let all = over(interval, || engine.export_latencies(None)).await?;
+    let view = |(export, latency): (ExportName, Latency)| {
+        let (target, lun) = export.lun()?;
+        Some(of_lun(target, lun, &latency))
+    };
+    Ok(Json(all.into_iter().filter_map(view).collect()))
+}
+
+/// Shows where the time of a logical unit's commands went.
+#[utoipa::path(get, path = "/v1/iscsi/targets/{iqn}/luns/{lun}/latency", tag = "running",
+    operation_id = "show_lun_latency",
+    params(("iqn" = IscsiName, Path), ("lun" = u16, Path), Over),
+    responses((status = 200, body = LunLatency), Refusals))]
+pub(super) async fn lun(
+    State(context): Shared,
+    Names((target, lun)): Names<(IscsiName, u16)>,
+    Options(interval): Options<Over>,
+) -> Result<Json<LunLatency>, ApiError> {
+    let control = &context.control;
+    control.state().lun(&target, lun)?;
+    let export = ExportName::Lun {
+        target: target.clone(),
+        lun,
+    };
+    let ask = || control.engine().export_latencies(Some(export.clone()));
+    // It is not among what is served while its volume is not open.
+    let latency = over(interval, ask).await?.remove(&export);
+    Ok(Json(of_lun(target, lun, &latency.unwrap_or_default())))
 }
 
 /// Lists where the time of connections' commands went.

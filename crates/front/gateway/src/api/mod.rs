@@ -18,6 +18,7 @@ mod listeners;
 mod running;
 pub mod socket;
 mod subsystems;
+mod targets;
 mod volumes;
 
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use weir_rbd::RbdHost;
 
 use self::error::{ApiError, Refusals};
 pub use self::input::SizeInput;
+pub use self::targets::ChapSpec;
 pub use self::volumes::{Resize, VolumeSpec};
 use crate::control::Control;
 use crate::limits::Budget;
@@ -83,6 +85,7 @@ type Shared = axum::extract::State<Arc<Context>>;
         (name = "volumes", description = "What is served"),
         (name = "images", description = "Images in the pools of Ceph clusters"),
         (name = "subsystems", description = "How it is served: subsystems and their namespaces"),
+        (name = "iscsi", description = "How it is served: iSCSI targets, their logical units and sessions"),
         (name = "hosts", description = "To whom"),
         (name = "listeners", description = "Where"),
         (name = "running", description = "What goes on"),
@@ -122,6 +125,23 @@ fn open_api_router() -> OpenApiRouter<Arc<Context>> {
             subsystems::set_namespace,
             subsystems::remove_namespace
         ))
+        .routes(routes!(targets::list))
+        .routes(routes!(
+            targets::show,
+            targets::add,
+            targets::set,
+            targets::remove
+        ))
+        .routes(routes!(targets::allow_host, targets::disallow_host))
+        .routes(routes!(targets::set_chap, targets::remove_chap))
+        .routes(routes!(targets::list_luns, targets::add_any_lun))
+        .routes(routes!(
+            targets::show_lun,
+            targets::add_lun,
+            targets::set_lun,
+            targets::remove_lun
+        ))
+        .routes(routes!(targets::sessions))
         .routes(routes!(hosts::list))
         .routes(routes!(hosts::show, hosts::add, hosts::set, hosts::remove))
         .routes(routes!(listeners::list))
@@ -137,6 +157,8 @@ fn open_api_router() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(running::reactors))
         .routes(routes!(latency::namespaces))
         .routes(routes!(latency::connections))
+        .routes(routes!(latency::luns))
+        .routes(routes!(latency::lun))
         .routes(routes!(latency::namespace))
         .routes(routes!(latency::connection))
         .routes(routes!(running::status))

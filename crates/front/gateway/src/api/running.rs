@@ -1,7 +1,5 @@
 //! `/v1/connections`, `/v1/reactors`, `/v1/status` and `/metrics`.
 
-use std::num::NonZeroU32;
-
 use axum::Json;
 use axum::extract;
 use axum::http::{StatusCode, header};
@@ -10,11 +8,12 @@ use axum::response::IntoResponse;
 use super::input::Names;
 use super::views::StatusView;
 use super::{ApiError, Context, Refusals, Shared};
-use crate::engine::{ConnectionReport, EngineError, ReactorReport, RevokedReport, ThrottledReport};
+use crate::engine::{
+    ConnectionReport, EngineError, ListenerReport, ReactorReport, RevokedReport, ThrottledReport,
+};
 use crate::limits;
 use crate::metrics::{self, Family, Kind};
-use crate::name::Nqn;
-use crate::state::{ExportName, Namespace, QosLimit, State};
+use crate::state::{Export, ExportName, ProtocolName, QosLimit, State};
 
 /// Lists the connections.
 #[utoipa::path(get, path = "/v1/connections", tag = "running",
@@ -70,6 +69,9 @@ pub(super) async fn status(extract::State(context): Shared) -> Result<Json<Statu
     let (control, about) = (&context.control, &context.about);
     let state = control.state();
     let engine = control.engine();
+    let connections = engine.connections().await?;
+    let is_session = |connection: &&ConnectionReport| connection.session.is_some();
+    let limited_luns = limited_luns(&state);
     Ok(Json(StatusView {
         version: about.version.to_owned(),
         process: std::process::id(),
@@ -80,11 +82,15 @@ pub(super) async fn status(extract::State(context): Shared) -> Result<Json<Statu
         volumes: state.volumes.len(),
         subsystems: state.subsystems.len(),
         namespaces: state.namespaces().count(),
-        limited_namespaces: limited(&state).count(),
+        limited_namespaces: limited(&state).count() - limited_luns,
+        targets: state.targets.len(),
+        luns: state.luns().count(),
+        limited_luns,
+        sessions: connections.iter().filter(is_session).count(),
         throttled: throttled(&context),
         hosts: state.hosts.len(),
         listeners: engine.listeners().len(),
-        connections: engine.connections().await?.len(),
+        connections: connections.len(),
         reactors: engine.reactors().await?.len(),
         memory: about.budget.clone(),
         resident_bytes: limits::resident_memory(),
@@ -93,25 +99,22 @@ pub(super) async fn status(extract::State(context): Shared) -> Result<Json<Statu
     }))
 }
 
-fn limited(state: &State) -> impl Iterator<Item = (&Nqn, NonZeroU32, &Namespace)> {
-    state
-        .namespaces()
-        .filter(|(_, _, namespace)| !namespace.qos.is_empty())
+/// What of a state has limits.
+fn limited(state: &State) -> impl Iterator<Item = Export<'_>> {
+    state.exports().filter(|export| !export.qos.is_empty())
 }
 
-fn export(nqn: &Nqn, nsid: NonZeroU32) -> ExportName {
-    ExportName::Namespace {
-        subsystem: nqn.clone(),
-        nsid: nsid.get(),
-    }
+fn limited_luns(state: &State) -> usize {
+    let is_lun = |export: &Export<'_>| matches!(export.name, ExportName::Lun { .. });
+    limited(state).filter(is_lun).count()
 }
 
-/// What waited for the limits of all namespaces that have some.
+/// What waited for the limits of all that has some.
 fn throttled(context: &Context) -> ThrottledReport {
     let (state, engine) = (context.control.state(), context.control.engine());
     let mut sum = ThrottledReport::default();
-    for (nqn, nsid, _) in limited(&state) {
-        let throttled = engine.throttled(&export(nqn, nsid)).unwrap_or_default();
+    for export in limited(&state) {
+        let throttled = engine.throttled(&export.name).unwrap_or_default();
         sum.requests += throttled.requests;
         sum.waited_ns += throttled.waited_ns;
         sum.waiting += throttled.waiting;
@@ -119,51 +122,104 @@ fn throttled(context: &Context) -> ThrottledReport {
     sum
 }
 
-/// The limits, and what waited for them, by namespace; nothing of namespaces without limits.
+/// Names of the metrics of limits, of one kind of what is served.
+struct LimitMetrics {
+    /// Labels of the group and of its member.
+    labels: [&'static str; 2],
+    limit: &'static str,
+    burst: &'static str,
+    requests: &'static str,
+    seconds: &'static str,
+    waiting: &'static str,
+}
+
+const OF_NAMESPACES: LimitMetrics = LimitMetrics {
+    labels: ["subsystem", "nsid"],
+    limit: "weir_namespace_limit",
+    burst: "weir_namespace_limit_burst",
+    requests: "weir_namespace_throttled_requests_total",
+    seconds: "weir_namespace_throttled_seconds_total",
+    waiting: "weir_namespace_throttled_waiting",
+};
+
+const OF_LUNS: LimitMetrics = LimitMetrics {
+    labels: ["target", "lun"],
+    limit: "weir_lun_limit",
+    burst: "weir_lun_limit_burst",
+    requests: "weir_lun_throttled_requests_total",
+    seconds: "weir_lun_throttled_seconds_total",
+    waiting: "weir_lun_throttled_waiting",
+};
+
+/// The limits, and what waited for them, by namespace and by logical unit; nothing of those without limits.
 fn limit_families(context: &Context) -> Vec<Family> {
-    let (state, engine) = (context.control.state(), context.control.engine());
-    let mut limits = Family::new(
-        "weir_namespace_limit",
-        Kind::Gauge,
-        "Requests or bytes that a namespace's limit allows in a second, by limit.",
-    );
-    let mut bursts = Family::new(
-        "weir_namespace_limit_burst",
-        Kind::Gauge,
-        "Requests or bytes that a namespace's limit allows at once, by limit.",
-    );
-    let mut requests = Family::new(
-        "weir_namespace_throttled_requests_total",
-        Kind::Counter,
-        "Requests that had to wait for a limit.",
-    );
-    let mut seconds = Family::new(
-        "weir_namespace_throttled_seconds_total",
-        Kind::Counter,
-        "Time that requests waited for a limit.",
-    );
-    let mut waiting = Family::new(
-        "weir_namespace_throttled_waiting",
-        Kind::Gauge,
-        "Requests that wait for a limit now.",
-    );
-    for (nqn, nsid, namespace) in limited(&state) {
-        let nsid_text = nsid.to_string();
-        let labels = [("subsystem", nqn.as_str()), ("nsid", nsid_text.as_str())];
-        for (name, limit) in namespace.qos.each() {
-            let Some(QosLimit { limit, burst }) = limit else {
+    let state = context.control.state();
+    let namespace = |export: &Export<'_>| {
+        let (nqn, nsid) = export.name.clone().namespace()?;
+        Some([nqn.to_string(), nsid.to_string()])
+    };
+    let lun = |export: &Export<'_>| {
+        let (target, lun) = export.name.clone().lun()?;
+        Some([target.to_string(), lun.to_string()])
+    };
+    let mut families = OF_NAMESPACES.families(context, &state, namespace);
+    families.extend(OF_LUNS.families(context, &state, lun));
+    families
+}
+
+impl LimitMetrics {
+    /// The metrics of what of a state has limits and, by `names`, is of this kind.
+    fn families(
+        &self,
+        context: &Context,
+        state: &State,
+        names: impl Fn(&Export<'_>) -> Option<[String; 2]>,
+    ) -> Vec<Family> {
+        let allows = "Requests or bytes that a limit allows in a second, by limit.";
+        let mut limits = Family::new(self.limit, Kind::Gauge, allows);
+        let allows = "Requests or bytes that a limit allows at once, by limit.";
+        let mut bursts = Family::new(self.burst, Kind::Gauge, allows);
+        let waited = "Requests that had to wait for a limit.";
+        let mut requests = Family::new(self.requests, Kind::Counter, waited);
+        let waited = "Time that requests waited for a limit.";
+        let mut seconds = Family::new(self.seconds, Kind::Counter, waited);
+        let wait = "Requests that wait for a limit now.";
+        let mut waiting = Family::new(self.waiting, Kind::Gauge, wait);
+        let [group, member] = self.labels;
+        for export in limited(state) {
+            let Some(names) = names(&export) else {
                 continue;
             };
-            let with = || labels.into_iter().chain([("limit", name)]);
-            limits.add(with(), limit);
-            bursts.add(with(), burst);
+            let labels = [(group, names[0].as_str()), (member, names[1].as_str())];
+            for (name, limit) in export.qos.each() {
+                let Some(QosLimit { limit, burst }) = limit else {
+                    continue;
+                };
+                let with = || labels.into_iter().chain([("limit", name)]);
+                limits.add(with(), limit);
+                bursts.add(with(), burst);
+            }
+            let throttled = context.control.engine().throttled(&export.name);
+            let throttled = throttled.unwrap_or_default();
+            requests.add(labels, throttled.requests);
+            seconds.add(labels, throttled.waited_ns as f64 / 1e9);
+            waiting.add(labels, throttled.waiting);
         }
-        let throttled = engine.throttled(&export(nqn, nsid)).unwrap_or_default();
-        requests.add(labels, throttled.requests);
-        seconds.add(labels, throttled.waited_ns as f64 / 1e9);
-        waiting.add(labels, throttled.waiting);
+        vec![limits, bursts, requests, seconds, waiting]
     }
-    vec![limits, bursts, requests, seconds, waiting]
+}
+
+/// The protocol of each listener that listens. Inherited ones are NVMe/TCP.
+fn listening(context: &Context) -> Vec<ProtocolName> {
+    let state = context.control.state();
+    let protocol = |report: ListenerReport| {
+        let portal = report
+            .address
+            .and_then(|address| state.portals.get(&address));
+        portal.map_or(ProtocolName::Nvme, |portal| portal.protocol.into())
+    };
+    let listeners = context.control.engine().listeners();
+    listeners.into_iter().map(protocol).collect()
 }
 
 fn problems(context: &Context, revoked: &[RevokedReport]) -> Vec<String> {
@@ -194,8 +250,24 @@ fn problems(context: &Context, revoked: &[RevokedReport]) -> Vec<String> {
             problems.push(format!("no host may connect to subsystem {nqn}"));
         }
     }
-    if !state.subsystems.is_empty() && control.engine().listeners().is_empty() {
-        problems.push("there are subsystems, but no listener that hosts could reach".into());
+    for (name, target) in &state.targets {
+        if !target.allow_any_host && target.allowed_hosts.is_empty() {
+            problems.push(format!("no host may log in to target {name}"));
+        }
+    }
+    let listening = listening(context);
+    for (is_served, what, protocol) in [
+        (
+            !state.subsystems.is_empty(),
+            "subsystems",
+            ProtocolName::Nvme,
+        ),
+        (!state.targets.is_empty(), "targets", ProtocolName::Iscsi),
+    ] {
+        if is_served && !listening.contains(&protocol) {
+            let problem = format!("there are {what}, but no listener that hosts could reach");
+            problems.push(problem);
+        }
     }
     problems
 }
@@ -280,6 +352,8 @@ fn own_families(context: &Context) -> Vec<Family> {
         online,
         gauge("weir_subsystems", "Subsystems.", state.subsystems.len()),
         gauge("weir_namespaces", "Namespaces.", state.namespaces().count()),
+        gauge("weir_targets", "iSCSI targets.", state.targets.len()),
+        gauge("weir_luns", "Logical units.", state.luns().count()),
         gauge("weir_hosts", "Registered hosts.", state.hosts.len()),
         gauge(
             "weir_listeners",

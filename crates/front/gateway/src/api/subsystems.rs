@@ -34,7 +34,7 @@ fn namespace_view(context: &Context, nqn: &Nqn, nsid: u32) -> Result<NamespaceVi
     ))
 }
 
-/// Refuses names that no host can have here: the API knows hosts by their NQNs.
+/// Refuses names that are neither a registered host's nor an NQN, under which one could be registered.
 fn check_visible_to(context: &Context, visible_to: Option<&Visibility>) -> Result<(), ApiError> {
     let Some(Visibility::Hosts(hosts)) = visible_to else {
         return Ok(());
@@ -131,17 +131,17 @@ pub(super) async fn remove(
 /// Allows a registered host to connect.
 #[utoipa::path(put, path = "/v1/subsystems/{nqn}/hosts/{host}", tag = "subsystems",
     operation_id = "allow_host",
-    params(("nqn" = Nqn, Path), ("host" = Nqn, Path)),
+    params(("nqn" = Nqn, Path), ("host" = HostName, Path)),
     responses((status = 201, body = SubsystemView), (status = 200, body = SubsystemView), Refusals))]
 pub(super) async fn allow_host(
     State(context): Shared,
-    Names((nqn, host)): Names<(Nqn, Nqn)>,
+    Names((nqn, host)): Names<(Nqn, HostName)>,
 ) -> Result<impl IntoResponse, ApiError> {
     let outcome = context
         .control
         .change(Change::Nvme(NvmeChange::AllowHost {
             nqn: nqn.clone(),
-            host: host.into(),
+            host,
         }))
         .await?;
     Ok(added(outcome.changed, view(&context, &nqn)?))
@@ -150,17 +150,14 @@ pub(super) async fn allow_host(
 /// Takes an allowance back. The host's controllers in this subsystem are ended.
 #[utoipa::path(delete, path = "/v1/subsystems/{nqn}/hosts/{host}", tag = "subsystems",
     operation_id = "disallow_host",
-    params(("nqn" = Nqn, Path), ("host" = Nqn, Path)), responses((status = 204), Refusals))]
+    params(("nqn" = Nqn, Path), ("host" = HostName, Path)), responses((status = 204), Refusals))]
 pub(super) async fn disallow_host(
     State(context): Shared,
-    Names((nqn, host)): Names<(Nqn, Nqn)>,
+    Names((nqn, host)): Names<(Nqn, HostName)>,
 ) -> Result<StatusCode, ApiError> {
     context
         .control
-        .change(Change::Nvme(NvmeChange::DisallowHost {
-            nqn,
-            host: host.into(),
-        }))
+        .change(Change::Nvme(NvmeChange::DisallowHost { nqn, host }))
         .await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -19,14 +19,14 @@ use weir_testing::exposition::assert_scrapes;
 const SUBSYSTEM: &str = "/v1/subsystems/nqn.2026-01.com.example:s";
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:4a1f6b62-6d8d-4f0e-8b5e-0d6f5f2f7a11";
 
-struct Client {
+pub(super) struct Client {
     path: std::path::PathBuf,
     sender: hyper::client::conn::http1::SendRequest<Full<Bytes>>,
 }
 
-struct Answer {
+pub(super) struct Answer {
     status: u16,
-    text: String,
+    pub(super) text: String,
 }
 
 impl Answer {
@@ -35,7 +35,7 @@ impl Answer {
     }
 
     #[track_caller]
-    fn expect(self, status: u16) -> Value {
+    pub(super) fn expect(self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text);
         if self.text.is_empty() {
             Value::Null
@@ -46,7 +46,7 @@ impl Answer {
 
     /// A refusal: its status and code, and a piece of its message and hint.
     #[track_caller]
-    fn refused(self, status: u16, code: &str, piece: &str) {
+    pub(super) fn refused(self, status: u16, code: &str, piece: &str) {
         let body = self.expect(status);
         assert_eq!(body["error"]["code"], code, "{body}");
         assert!(body.to_string().contains(piece), "{body} without {piece:?}");
@@ -86,29 +86,29 @@ impl Client {
         }
     }
 
-    async fn get(&mut self, path: &str) -> Answer {
+    pub(super) async fn get(&mut self, path: &str) -> Answer {
         self.send(Method::GET, path, "").await
     }
 
-    async fn put(&mut self, path: &str, body: Value) -> Answer {
+    pub(super) async fn put(&mut self, path: &str, body: Value) -> Answer {
         self.send(Method::PUT, path, body.to_string()).await
     }
 
-    async fn patch(&mut self, path: &str, body: Value) -> Answer {
+    pub(super) async fn patch(&mut self, path: &str, body: Value) -> Answer {
         self.send(Method::PATCH, path, body.to_string()).await
     }
 
-    async fn post(&mut self, path: &str, body: Value) -> Answer {
+    pub(super) async fn post(&mut self, path: &str, body: Value) -> Answer {
         self.send(Method::POST, path, body.to_string()).await
     }
 
-    async fn delete(&mut self, path: &str) -> Answer {
+    pub(super) async fn delete(&mut self, path: &str) -> Answer {
         self.send(Method::DELETE, path, "").await
     }
 }
 
 /// Runs `test` against a served API.
-fn with_api<F: Future<Output = ()>>(test: impl FnOnce(Client, Arc<FakeEngine>) -> F) {
+pub(super) fn with_api<F: Future<Output = ()>>(test: impl FnOnce(Client, Arc<FakeEngine>) -> F) {
     let directory = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -475,6 +475,7 @@ fn connections_reactors_status_and_metrics() {
             peer: "192.0.2.1:50000".parse().unwrap(),
             local: "192.0.2.2:4420".parse().unwrap(),
             reactor: 1,
+            session: None,
             queue: Some(QueueReport {
                 host: HOST.parse().unwrap(),
                 subsystem: "nqn.2026-01.com.example:s".parse().unwrap(),

@@ -8,12 +8,14 @@ use uuid::Uuid;
 
 use super::ceph::CephView;
 use crate::control::Failures;
-use crate::engine::{Engine, ThrottledReport, VolumeReport};
+use crate::engine::{ConnectionReport, Engine, SessionReport, ThrottledReport, VolumeReport};
 use crate::limits::Budget;
-use crate::name::{Eui64, HostName, ListenerAddress, Model, Nguid, Nqn, Serial, VolumeName};
+use crate::name::{
+    Advertised, Eui64, HostName, IscsiName, ListenerAddress, Model, Nguid, Nqn, Serial, VolumeName,
+};
 use crate::state::{
-    ControllerIds, ExportName, Host, ListenerKind, Namespace, Portal, Protocol, Qos, SocketOptions,
-    State, Subsystem, Visibility, Volume,
+    ChapUsers, ControllerIds, ExportName, Host, ListenerKind, Lun, Namespace, Portal, Protocol,
+    ProtocolName, Qos, SocketOptions, State, Subsystem, Target, Visibility, Volume,
 };
 
 /// Whether a volume can be used.
@@ -45,6 +47,21 @@ pub struct VolumeView {
     pub report: Option<VolumeReport>,
     /// The namespaces that serve it.
     pub namespaces: Vec<NamespaceName>,
+    /// The logical units that serve it.
+    #[serde(default)]
+    pub luns: Vec<LunName>,
+    /// Its identity as a logical unit, of which serial number and NAA identifier are made; missing until it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<Uuid>,
+}
+
+/// Which logical unit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LunName {
+    /// The target.
+    pub target: IscsiName,
+    /// The number.
+    pub lun: u16,
 }
 
 /// Which namespace.
@@ -74,6 +91,10 @@ impl VolumeView {
             subsystem: nqn.clone(),
             nsid: nsid.get(),
         };
+        let lun = |(target, lun): (&IscsiName, u16)| LunName {
+            target: target.clone(),
+            lun,
+        };
         Self {
             name: name.clone(),
             url: volume.url.clone(),
@@ -81,6 +102,8 @@ impl VolumeView {
             reason: failures.volumes.get(name).cloned(),
             report,
             namespaces: state.users_of(name).map(namespace).collect(),
+            luns: state.luns_of(name).map(lun).collect(),
+            uuid: volume.uuid,
         }
     }
 }
@@ -179,24 +202,166 @@ impl NamespaceView {
     }
 }
 
+/// An iSCSI target.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TargetView {
+    /// Its name.
+    pub name: IscsiName,
+    /// A description for people, which hosts are shown; none where it is empty.
+    pub alias: String,
+    /// Whether any host may log in.
+    pub allow_any_host: bool,
+    /// The hosts that may log in.
+    pub allowed_hosts: Vec<HostName>,
+    /// The names of CHAP; missing where nothing is to be proved. Secrets are never shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chap: Option<ChapUsers>,
+    /// Its logical units.
+    pub luns: Vec<LunView>,
+}
+
+impl TargetView {
+    pub(super) fn new(
+        state: &State,
+        engine: &dyn Engine,
+        name: &IscsiName,
+        target: &Target,
+    ) -> Self {
+        let luns = target.luns.iter();
+        let view = |(number, lun): (&u16, &Lun)| LunView::new(state, engine, name, *number, lun);
+        Self {
+            name: name.clone(),
+            alias: target.alias.clone(),
+            allow_any_host: target.allow_any_host,
+            allowed_hosts: target.allowed_hosts.iter().cloned().collect(),
+            chap: target.chap.clone(),
+            luns: luns.map(view).collect(),
+        }
+    }
+}
+
+/// A logical unit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LunView {
+    /// Its target.
+    pub target: IscsiName,
+    /// Its number.
+    pub lun: u16,
+    /// The volume that it serves.
+    pub volume: VolumeName,
+    /// The volume's identity, the same under whatever target: serial number and NAA identifier are made of it.
+    pub uuid: Option<Uuid>,
+    /// Whether hosts may only read it.
+    pub read_only: bool,
+    /// Which of the target's hosts see it.
+    pub visible_to: Visibility,
+    /// Its limits.
+    pub qos: Qos,
+    /// What waited for them; missing while its volume is not open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled: Option<ThrottledReport>,
+    /// Whether its volume is open, so that hosts can use it.
+    pub online: bool,
+    /// Its size in bytes; missing while its volume is not open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+}
+
+impl LunView {
+    pub(super) fn new(
+        state: &State,
+        engine: &dyn Engine,
+        name: &IscsiName,
+        number: u16,
+        lun: &Lun,
+    ) -> Self {
+        let report = engine.volume(&lun.volume);
+        let export = ExportName::Lun {
+            target: name.clone(),
+            lun: number,
+        };
+        let volume = state.volumes.get(&lun.volume);
+        Self {
+            target: name.clone(),
+            lun: number,
+            volume: lun.volume.clone(),
+            uuid: volume.and_then(|volume| volume.uuid),
+            read_only: lun.read_only,
+            visible_to: lun.visible_to.clone(),
+            qos: lun.qos,
+            throttled: engine.throttled(&export),
+            online: report.as_ref().is_some_and(|report| !report.lost),
+            size_bytes: report.map(|report| report.size_bytes),
+        }
+    }
+}
+
+/// An iSCSI session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionView {
+    /// Its connection.
+    pub connection: u64,
+    /// The host's address.
+    #[schema(value_type = String)]
+    pub peer: SocketAddr,
+    /// The reactor that it belongs to.
+    pub reactor: u32,
+    /// Commands in flight.
+    pub in_flight: u32,
+    /// Who talks to what, and how.
+    #[serde(flatten)]
+    pub session: SessionReport,
+}
+
+impl SessionView {
+    /// The session that a connection is, if it is one.
+    pub(super) fn of(connection: ConnectionReport) -> Option<Self> {
+        Some(Self {
+            connection: connection.id,
+            peer: connection.peer,
+            reactor: connection.reactor,
+            in_flight: connection.in_flight,
+            session: connection.session?,
+        })
+    }
+}
+
 /// A host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HostView {
-    /// Its NQN.
-    pub nqn: HostName,
+    /// Its name.
+    pub name: HostName,
+    /// The first of its NQNs; missing where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nqn: Option<Nqn>,
+    /// The NQNs under which it connects.
+    #[serde(default)]
+    pub nqns: Vec<Nqn>,
+    /// The iSCSI names under which it logs in.
+    #[serde(default)]
+    pub iqns: Vec<IscsiName>,
     /// What to remember about it.
     pub note: String,
     /// Options of its connections.
     pub socket_options: SocketOptions,
     /// The subsystems that allow it by name.
     pub subsystems: Vec<Nqn>,
+    /// The targets that allow it by name.
+    #[serde(default)]
+    pub targets: Vec<IscsiName>,
 }
 
 impl HostView {
     pub(super) fn new(state: &State, name: &HostName, host: &Host) -> Self {
         let allows = |(_, subsystem): &(&Nqn, &Subsystem)| subsystem.allowed_hosts.contains(name);
+        let lets_in = |(_, target): &(&IscsiName, &Target)| target.allowed_hosts.contains(name);
+        let targets = state.targets.iter().filter(lets_in);
         Self {
-            nqn: name.clone(),
+            name: name.clone(),
+            nqn: host.nqns.first().cloned(),
+            nqns: host.nqns.iter().cloned().collect(),
+            iqns: host.iqns.iter().cloned().collect(),
+            targets: targets.map(|(name, _)| name.clone()).collect(),
             note: host.note.clone(),
             socket_options: host.socket_options.clone(),
             subsystems: state
@@ -227,8 +392,15 @@ pub struct ListenerView {
     /// Whether it was inherited from the service manager. Such a listener is not in the state, and
     /// cannot be changed or removed here.
     pub inherited: bool,
-    /// What hosts may connect to there.
-    pub kind: ListenerKind,
+    /// What is spoken there.
+    #[serde(default)]
+    pub protocol: ProtocolName,
+    /// What NVMe hosts may connect to there; missing where iSCSI is spoken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<ListenerKind>,
+    /// Where iSCSI hosts are told to connect, where that is not the listener's own address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advertise: Option<Advertised>,
     /// Options of the connections accepted there.
     pub socket_options: SocketOptions,
     /// Whether it listens.
@@ -250,11 +422,16 @@ impl ListenerView {
     ) -> Self {
         let mut reports = engine.listeners().into_iter();
         let report = reports.find(|report| report.address.as_ref() == Some(address));
-        let Protocol::Nvme { kind } = portal.protocol;
+        let kind = match portal.protocol {
+            Protocol::Nvme { kind } => Some(kind),
+            Protocol::Iscsi => None,
+        };
         Self {
             address: address.to_string(),
             inherited: false,
+            protocol: portal.protocol.into(),
             kind,
+            advertise: portal.advertise.clone(),
             socket_options: portal.socket_options.clone(),
             status: match report {
                 Some(_) => ListenerStatus::Listening,
@@ -271,7 +448,9 @@ impl ListenerView {
             Some(Self {
                 address: report.inherited?,
                 inherited: true,
-                kind: ListenerKind::All,
+                protocol: ProtocolName::Nvme,
+                kind: Some(ListenerKind::All),
+                advertise: None,
                 socket_options: SocketOptions::default(),
                 status: ListenerStatus::Listening,
                 reason: None,
@@ -304,6 +483,18 @@ pub struct StatusView {
     pub namespaces: usize,
     /// Namespaces that have limits.
     pub limited_namespaces: usize,
+    /// iSCSI targets.
+    #[serde(default)]
+    pub targets: usize,
+    /// Logical units of all targets.
+    #[serde(default)]
+    pub luns: usize,
+    /// Logical units that have limits.
+    #[serde(default)]
+    pub limited_luns: usize,
+    /// iSCSI sessions, those of discovery among them.
+    #[serde(default)]
+    pub sessions: usize,
     /// What waited for the limits of these.
     pub throttled: ThrottledReport,
     /// Registered hosts.

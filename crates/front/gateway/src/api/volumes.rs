@@ -85,7 +85,7 @@ pub(super) async fn add(
     Ok(added(outcome.changed, view(&context, &name)?))
 }
 
-/// Removes a volume that no namespace serves. Its data stays where it is.
+/// Removes a volume that is neither a namespace nor a logical unit. Its data stays where it is.
 #[utoipa::path(delete, path = "/v1/volumes/{name}", tag = "volumes",
     operation_id = "remove_volume",
     params(("name" = VolumeName, Path)), responses((status = 204), Refusals))]

@@ -21,7 +21,7 @@ use weir_rbd::RbdHost;
 use crate::config::Config;
 use crate::limits::Plan;
 use crate::metrics::Family;
-use crate::name::{ListenerAddress, Nqn, VolumeName};
+use crate::name::{IscsiName, ListenerAddress, Nqn, VolumeName};
 use crate::state::{ExportName, InitiatorName, Portal, State};
 
 /// What an engine is asked comes back later.
@@ -205,7 +205,7 @@ pub struct ListenerReport {
     pub bound: Vec<SocketAddr>,
 }
 
-/// A connection: a host's queue, or one that is becoming a queue.
+/// A connection: a host's queue or session, or one that is becoming one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConnectionReport {
     /// Its number, never used again while the gateway runs.
@@ -218,8 +218,11 @@ pub struct ConnectionReport {
     pub local: SocketAddr,
     /// The reactor that it belongs to.
     pub reactor: u32,
-    /// The queue that it is; none until its Connect command is answered.
+    /// The NVMe queue that it is; none until its Connect command is answered.
     pub queue: Option<QueueReport>,
+    /// The iSCSI session that it is; none until its login has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionReport>,
     /// Commands in flight.
     pub in_flight: u32,
     /// Bytes received from the host.
@@ -246,6 +249,30 @@ pub struct QueueReport {
     /// Whether submission queue flow control is on.
     pub flow_control: bool,
     /// Whether PDU headers have digests.
+    pub header_digest: bool,
+    /// Whether data has digests.
+    pub data_digest: bool,
+}
+
+/// The session that a connection is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionReport {
+    /// The initiator.
+    pub initiator: IscsiName,
+    /// What the initiator calls itself for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
+    /// The initiator's part of the session's identity (ISID), in hexadecimal digits.
+    pub isid: String,
+    /// The target; missing in a session of discovery.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<IscsiName>,
+    /// The target's part of the session's identity (TSIH); 0 in a session of discovery.
+    pub tsih: u16,
+    /// The name under which the initiator proved itself (CHAP).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Whether headers have digests.
     pub header_digest: bool,
     /// Whether data has digests.
     pub data_digest: bool,

@@ -4,21 +4,28 @@
 //! the next state, or the same one where the change asks for what is already so. What a request
 //! leaves out, it has no opinion on: asking again for an existing thing compares only what is given.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    ExportName, Host, InitiatorName, Kind, ListenerKind, NvmeChange, Portal, Protocol,
+    ExportName, Host, InitiatorName, IscsiChange, Kind, ListenerKind, NvmeChange, Portal, Protocol,
     SocketOptions, State, StateError, Volume,
 };
-use crate::name::{HostName, ListenerAddress, Nqn, VolumeName};
+use crate::name::{Advertised, HostName, IscsiName, ListenerAddress, Nqn, OwnName, VolumeName};
 
-/// What a host to be registered should be.
+/// What a host to be registered should be. One that is named by an NQN or an iSCSI name has that among its own without being told so.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HostSpec {
+    /// The NQNs under which it connects; its name unless given, where that is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nqns: Option<BTreeSet<Nqn>>,
+    /// The iSCSI names under which it logs in; its name unless given, where that is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iqns: Option<BTreeSet<IscsiName>>,
     /// What to remember about it; nothing unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -34,12 +41,47 @@ pub type HostPatch = HostSpec;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListenerSpec {
-    /// What hosts may connect to there; everything unless given.
+    /// What is spoken there; NVMe/TCP unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<ProtocolName>,
+    /// What NVMe hosts may connect to there; everything unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<ListenerKind>,
+    /// Where iSCSI hosts are told to connect, where that is not the listener's own address, as behind a NAT.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advertise: Option<Advertised>,
     /// Options of the connections accepted there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_options: Option<SocketOptions>,
+}
+
+/// A protocol by its name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProtocolName {
+    /// NVMe/TCP.
+    #[default]
+    Nvme,
+    /// iSCSI.
+    Iscsi,
+}
+
+impl std::fmt::Display for ProtocolName {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Nvme => "nvme",
+            Self::Iscsi => "iscsi",
+        })
+    }
+}
+
+impl From<Protocol> for ProtocolName {
+    fn from(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::Nvme { .. } => Self::Nvme,
+            Protocol::Iscsi => Self::Iscsi,
+        }
+    }
 }
 
 /// What to change of a listener; what is left out stays.
@@ -69,15 +111,15 @@ pub enum Change {
         /// What it is from now on.
         url: String,
     },
-    /// Removes a volume that no namespace serves.
+    /// Removes a volume that is served nowhere.
     RemoveVolume {
         /// Its name.
         name: VolumeName,
     },
-    /// Registers a host of one NQN, which is its name too.
+    /// Registers a host.
     AddHost {
-        /// Its NQN.
-        nqn: Nqn,
+        /// Its name.
+        name: HostName,
         /// What it should be.
         spec: HostSpec,
     },
@@ -123,6 +165,9 @@ pub enum Change {
     /// Changes what NVMe serves.
     #[serde(untagged)]
     Nvme(NvmeChange),
+    /// Changes what iSCSI serves.
+    #[serde(untagged)]
+    Iscsi(IscsiChange),
 }
 
 impl Change {
@@ -132,12 +177,13 @@ impl Change {
         let is_host = |name: &HostName| before.hosts.get(name).is_some_and(|named| named.is(host));
         match self {
             Change::RemoveHost { name, .. } => is_host(name),
+            Change::SetHost { name, patch } => is_host(name) && patch.takes_name(host),
             Change::Nvme(change) => change.takes_from(is_host, export),
+            Change::Iscsi(change) => change.takes_from(is_host, export),
             Change::AddVolume { .. }
             | Change::SetVolumeUrl { .. }
             | Change::RemoveVolume { .. }
             | Change::AddHost { .. }
-            | Change::SetHost { .. }
             | Change::AddListener { .. }
             | Change::SetListener { .. }
             | Change::CountListener { .. }
@@ -163,6 +209,8 @@ pub struct Outcome {
     pub changed: bool,
     /// The namespace that was added or found, where the change is about one.
     pub nsid: Option<NonZeroU32>,
+    /// The logical unit that was added or found, where the change is about one.
+    pub lun: Option<u16>,
 }
 
 /// Fills its argument with random bits.
@@ -182,19 +230,21 @@ impl State {
     /// [`State::check`].
     pub fn changed_by(&self, change: &Change, source: Random<'_>) -> Result<Outcome, StateError> {
         let mut next = self.clone();
-        let mut nsid = None;
+        let (mut nsid, mut lun) = (None, None);
         match change {
             Change::AddVolume { name, url } => next.add_volume(name, url)?,
             Change::SetVolumeUrl { name, url } => {
                 next.volume(name)?;
-                next.volumes
-                    .insert(name.clone(), Volume { url: url.clone() });
+                if let Some(volume) = next.volumes.get_mut(name) {
+                    volume.url.clone_from(url);
+                }
             }
             Change::RemoveVolume { name } => next.remove_volume(name)?,
-            Change::AddHost { nqn, spec } => next.add_host(nqn, spec)?,
+            Change::AddHost { name, spec } => next.add_host(name, spec)?,
             Change::SetHost { name, patch } => next.set_host(name, patch)?,
             Change::RemoveHost { name, force } => next.remove_host(name, *force)?,
             Change::Nvme(change) => nsid = next.change_nvme(change, source)?,
+            Change::Iscsi(change) => lun = next.change_iscsi(change, source)?,
             Change::AddListener { address, spec } => next.add_listener(address, spec)?,
             Change::SetListener { address, patch } => {
                 next.portal(address)?;
@@ -205,8 +255,10 @@ impl State {
                 }
             }
             Change::CountListener { address } => {
-                next.portal(address)?;
-                next.discovery_generation += 1;
+                // iSCSI has no log whose counter tells.
+                if let Protocol::Nvme { .. } = next.portal(address)?.protocol {
+                    next.discovery_generation += 1;
+                }
             }
             Change::RemoveListener { address } => {
                 next.portal(address)?;
@@ -222,12 +274,15 @@ impl State {
             state: next,
             changed,
             nsid,
+            lun,
         })
     }
 
     /// Moves the counters on by what differs from `before`.
     fn count_change_since(&mut self, before: &Self) {
         self.revision = before.revision + 1;
+        let revision = self.revision;
+        self.secrets.count_change_since(&before.secrets, revision);
         if !self.discovery_looks_like(before) {
             self.discovery_generation = before.discovery_generation + 1;
         }
@@ -244,19 +299,16 @@ impl State {
                 Some(&url.to_owned()),
             );
         }
-        self.volumes.insert(
-            name.clone(),
-            Volume {
-                url: url.to_owned(),
-            },
-        );
+        self.volumes.insert(name.clone(), Volume::new(url));
         Ok(())
     }
 
     fn remove_volume(&mut self, name: &VolumeName) -> Result<(), StateError> {
         self.volume(name)?;
         let user = |(nqn, nsid)| format!("namespace {nsid} of {nqn}");
-        let users: Vec<_> = self.users_of(name).map(user).collect();
+        let namespaces = self.users_of(name).map(user);
+        let lun = |(target, number)| format!("LUN {number} of target {target}");
+        let users: Vec<_> = namespaces.chain(self.luns_of(name).map(lun)).collect();
         if !users.is_empty() {
             return Err(StateError::InUse {
                 kind: Kind::Volume,
@@ -268,44 +320,45 @@ impl State {
         Ok(())
     }
 
-    fn add_host(&mut self, nqn: &Nqn, spec: &HostSpec) -> Result<(), StateError> {
-        let name = HostName::from(nqn.clone());
-        if let Some(host) = self.hosts.get(&name) {
-            same(Kind::Host, nqn, "note", &host.note, spec.note.as_ref())?;
+    fn add_host(&mut self, name: &HostName, spec: &HostSpec) -> Result<(), StateError> {
+        if let Some(host) = self.hosts.get(name) {
+            let kind = Kind::Host;
+            same(kind, name, "note", &host.note, spec.note.as_ref())?;
+            same(kind, name, "NQNs", &host.nqns, spec.nqns.as_ref())?;
+            same(kind, name, "iSCSI names", &host.iqns, spec.iqns.as_ref())?;
             let wanted = spec.socket_options.as_ref();
-            return same(
-                Kind::Host,
-                nqn,
-                "socket options",
-                &host.socket_options,
-                wanted,
-            );
+            let options = &host.socket_options;
+            return same(kind, name, "socket options", options, wanted);
         }
-        if nqn.is_discovery() {
-            let problem = "is the discovery subsystem's, not a host's";
-            return Err(StateError::invalid(format!("host NQN {nqn}"), problem));
-        }
+        let (nqn, iqn) = own_names(name)?;
         let spec = spec.clone();
         let host = Host {
-            nqns: [nqn.clone()].into(),
+            nqns: spec.nqns.unwrap_or_else(|| nqn.into_iter().collect()),
+            iqns: spec.iqns.unwrap_or_else(|| iqn.into_iter().collect()),
             note: spec.note.unwrap_or_default(),
             socket_options: spec.socket_options.unwrap_or_default(),
         };
-        self.hosts.insert(name, host);
+        check_names(name, &host)?;
+        self.hosts.insert(name.clone(), host);
         Ok(())
     }
 
     fn set_host(&mut self, name: &HostName, patch: &HostPatch) -> Result<(), StateError> {
         let mut host = self.host(name)?.clone();
-        host.note = patch.note.clone().unwrap_or(host.note);
-        host.socket_options = patch.socket_options.clone().unwrap_or(host.socket_options);
+        let patch = patch.clone();
+        host.nqns = patch.nqns.unwrap_or(host.nqns);
+        host.iqns = patch.iqns.unwrap_or(host.iqns);
+        host.note = patch.note.unwrap_or(host.note);
+        host.socket_options = patch.socket_options.unwrap_or(host.socket_options);
+        check_names(name, &host)?;
         self.hosts.insert(name.clone(), host);
         Ok(())
     }
 
     fn remove_host(&mut self, name: &HostName, force: bool) -> Result<(), StateError> {
         self.host(name)?;
-        let users = self.users_of_host(name);
+        let mut users = self.users_of_host(name);
+        users.extend(self.users_of_initiator(name));
         if !users.is_empty() && !force {
             return Err(StateError::InUse {
                 kind: Kind::Host,
@@ -315,6 +368,7 @@ impl State {
         }
         self.hosts.remove(name);
         self.forget_host(name);
+        self.forget_initiator(name);
         Ok(())
     }
 
@@ -324,25 +378,86 @@ impl State {
         spec: &ListenerSpec,
     ) -> Result<(), StateError> {
         if let Some(found) = self.portals.get(address) {
-            let Protocol::Nvme { kind } = found.protocol;
-            same(Kind::Listener, address, "kind", &kind, spec.kind.as_ref())?;
-            let wanted = spec.socket_options.as_ref();
-            return same(
-                Kind::Listener,
-                address,
-                "socket options",
-                &found.socket_options,
-                wanted,
-            );
+            return spec.agrees_with(address, found);
         }
-        let kind = spec.kind.unwrap_or_default();
         let portal = Portal {
-            protocol: Protocol::Nvme { kind },
+            protocol: spec.protocol(spec.protocol.unwrap_or_default())?,
+            advertise: spec.advertise.clone(),
             socket_options: spec.socket_options.clone().unwrap_or_default(),
         };
         self.portals.insert(address.clone(), portal);
         Ok(())
     }
+}
+
+impl HostSpec {
+    /// Tells whether it leaves a host without this name, which it had.
+    fn takes_name(&self, name: &InitiatorName) -> bool {
+        match name {
+            InitiatorName::Nqn(nqn) => self.nqns.as_ref().is_some_and(|all| !all.contains(nqn)),
+            InitiatorName::Iqn(iqn) => self.iqns.as_ref().is_some_and(|all| !all.contains(iqn)),
+        }
+    }
+}
+
+impl ListenerSpec {
+    /// The protocol of that name, as far as this says how.
+    fn protocol(&self, name: ProtocolName) -> Result<Protocol, StateError> {
+        match (name, self.kind) {
+            (ProtocolName::Nvme, kind) => Ok(Protocol::Nvme {
+                kind: kind.unwrap_or_default(),
+            }),
+            (ProtocolName::Iscsi, None) => Ok(Protocol::Iscsi),
+            (ProtocolName::Iscsi, Some(_)) => {
+                let problem = "is for listeners of NVMe: one of iSCSI serves discovery and targets";
+                Err(StateError::invalid("kind", problem))
+            }
+        }
+    }
+
+    /// Whether `found` is what this asks for, as far as it has an opinion.
+    fn agrees_with(&self, address: &ListenerAddress, found: &Portal) -> Result<(), StateError> {
+        let kind = Kind::Listener;
+        let name = ProtocolName::from(found.protocol);
+        same(kind, address, "protocol", &name, self.protocol.as_ref())?;
+        if let Protocol::Nvme { kind: found } = found.protocol {
+            same(kind, address, "kind", &found, self.kind.as_ref())?;
+        } else {
+            self.protocol(name)?;
+        }
+        let advertise = self.advertise.as_ref().map(|given| Some(given.clone()));
+        same(
+            kind,
+            address,
+            "advertise",
+            &found.advertise,
+            advertise.as_ref(),
+        )?;
+        let wanted = self.socket_options.as_ref();
+        let options = &found.socket_options;
+        same(kind, address, "socket options", options, wanted)
+    }
+}
+
+/// The NQN or iSCSI name that a host's name is.
+fn own_names(name: &HostName) -> Result<(Option<Nqn>, Option<IscsiName>), StateError> {
+    let own = name.own_name();
+    let own = own.map_err(|error| StateError::invalid("host name:", error.to_string()))?;
+    Ok(match own {
+        Some(OwnName::Nqn(nqn)) => (Some(nqn), None),
+        Some(OwnName::Iscsi(iqn)) => (None, Some(iqn)),
+        None => (None, None),
+    })
+}
+
+/// Checks that a host has a name under which it connects: one that is mistyped would never be seen.
+fn check_names(name: &HostName, host: &Host) -> Result<(), StateError> {
+    if host.nqns.is_empty() && host.iqns.is_empty() {
+        let problem =
+            "has no name under which it connects: give it nqns or iqns, or call it by one";
+        return Err(StateError::invalid(format!("host {name}"), problem));
+    }
+    Ok(())
 }
 
 /// Passes if nothing is wanted of a field or it holds what is wanted.

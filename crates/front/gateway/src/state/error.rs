@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::name::Nqn;
+use crate::name::{IscsiName, Nqn};
 
 /// The kinds of things in the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,10 @@ pub enum Kind {
     Subsystem,
     /// A namespace of a subsystem.
     Namespace,
+    /// An iSCSI target.
+    Target,
+    /// A logical unit of a target.
+    Lun,
     /// A listener.
     Listener,
 }
@@ -26,6 +30,8 @@ impl fmt::Display for Kind {
             Self::Host => "host",
             Self::Subsystem => "subsystem",
             Self::Namespace => "namespace",
+            Self::Target => "target",
+            Self::Lun => "LUN",
             Self::Listener => "listener",
         })
     }
@@ -51,6 +57,14 @@ pub enum StateError {
         nqn: Nqn,
         /// The NSID.
         nsid: u32,
+    },
+    /// A reference to a logical unit that is not there.
+    #[error("target {target} has no LUN {lun}")]
+    UnknownLun {
+        /// The target.
+        target: IscsiName,
+        /// The number.
+        lun: u16,
     },
     /// Something of this name is there already, and is not the same.
     #[error("{kind} {name} exists, with {field} {existing} instead of {wanted}")]
@@ -91,6 +105,12 @@ pub enum StateError {
     NsidOutOfRange {
         /// The NSID.
         nsid: u32,
+    },
+    /// A number that no logical unit can have.
+    #[error("LUN {lun} is out of range: it must be 0 to {}", super::LUN_MAX)]
+    LunOutOfRange {
+        /// The number.
+        lun: u16,
     },
     /// There is no room for another one.
     #[error("there are already {limit} of the kind {kind}, which is the most there may be")]
@@ -135,11 +155,14 @@ impl StateError {
     /// A stable word for programs.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Unknown { .. } | Self::UnknownNamespace { .. } => "not_found",
+            Self::Unknown { .. } | Self::UnknownNamespace { .. } | Self::UnknownLun { .. } => {
+                "not_found"
+            }
             Self::Exists { .. } => "exists",
             Self::InUse { .. } => "in_use",
             Self::IdentifierTaken { .. } => "identifier_taken",
             Self::NsidOutOfRange { .. } => "nsid_out_of_range",
+            Self::LunOutOfRange { .. } => "lun_out_of_range",
             Self::LimitReached { .. } => "limit_reached",
             Self::Invalid { .. } => "invalid",
         }
@@ -161,6 +184,9 @@ impl StateError {
             Self::UnknownNamespace { nqn, .. } => {
                 Some(format!("see what there is: weir namespace list {nqn}"))
             }
+            Self::UnknownLun { target, .. } => {
+                Some(format!("see what there is: weir lun list {target}"))
+            }
             Self::Exists { kind, name, .. } => Some(format!(
                 "choose another name, or remove {kind} {name} first if it is not wanted"
             )),
@@ -169,6 +195,9 @@ impl StateError {
                 ..
             } => Some("remove its namespaces first, or use --force to remove them with it".into()),
             Self::InUse {
+                kind: Kind::Target, ..
+            } => Some("remove its LUNs first, or use --force to remove them with it".into()),
+            Self::InUse {
                 kind: Kind::Host, ..
             } => Some("disallow it there first, or use --force to do so everywhere".into()),
             Self::InUse { .. } => Some("remove what uses it first".into()),
@@ -176,7 +205,7 @@ impl StateError {
                 Some("leave it out to have one generated, or remove the other".into())
             }
             Self::LimitReached { kind, .. } => Some(format!("remove a {kind} that is not needed")),
-            Self::NsidOutOfRange { .. } | Self::Invalid { .. } => None,
+            Self::NsidOutOfRange { .. } | Self::LunOutOfRange { .. } | Self::Invalid { .. } => None,
         }
     }
 }

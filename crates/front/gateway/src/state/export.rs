@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Host, Qos, State};
-use crate::name::{Nqn, VolumeName};
+use crate::name::{IscsiName, Nqn, VolumeName};
 
 /// A place in which a volume is served. It may be gone by now, or serve another volume.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,6 +15,13 @@ pub enum ExportName {
         /// The NSID.
         nsid: u32,
     },
+    /// A logical unit of an iSCSI target.
+    Lun {
+        /// The target.
+        target: IscsiName,
+        /// The number.
+        lun: u16,
+    },
 }
 
 impl ExportName {
@@ -22,6 +29,15 @@ impl ExportName {
     pub fn namespace(self) -> Option<(Nqn, u32)> {
         match self {
             Self::Namespace { subsystem, nsid } => Some((subsystem, nsid)),
+            Self::Lun { .. } => None,
+        }
+    }
+
+    /// The target and the number of a logical unit.
+    pub fn lun(self) -> Option<(IscsiName, u16)> {
+        match self {
+            Self::Lun { target, lun } => Some((target, lun)),
+            Self::Namespace { .. } => None,
         }
     }
 }
@@ -32,6 +48,7 @@ impl fmt::Display for ExportName {
             Self::Namespace { subsystem, nsid } => {
                 write!(formatter, "namespace {nsid} of subsystem {subsystem}")
             }
+            Self::Lun { target, lun } => write!(formatter, "LUN {lun} of target {target}"),
         }
     }
 }
@@ -41,12 +58,15 @@ impl fmt::Display for ExportName {
 pub enum InitiatorName {
     /// A host NQN.
     Nqn(Nqn),
+    /// An iSCSI name.
+    Iqn(IscsiName),
 }
 
 impl fmt::Display for InitiatorName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nqn(nqn) => nqn.fmt(formatter),
+            Self::Iqn(name) => name.fmt(formatter),
         }
     }
 }
@@ -56,6 +76,7 @@ impl Host {
     pub fn is(&self, name: &InitiatorName) -> bool {
         match name {
             InitiatorName::Nqn(nqn) => self.nqns.contains(nqn),
+            InitiatorName::Iqn(name) => self.iqns.contains(name),
         }
     }
 }
@@ -74,13 +95,22 @@ pub struct Export<'a> {
 impl State {
     /// All that is served, by any protocol.
     pub fn exports(&self) -> impl Iterator<Item = Export<'_>> {
-        self.namespaces().map(|(nqn, nsid, namespace)| Export {
+        let namespaces = self.namespaces().map(|(nqn, nsid, namespace)| Export {
             name: ExportName::Namespace {
                 subsystem: nqn.clone(),
                 nsid: nsid.get(),
             },
             volume: &namespace.volume,
             qos: &namespace.qos,
-        })
+        });
+        let luns = self.luns().map(|(name, number, lun)| Export {
+            name: ExportName::Lun {
+                target: name.clone(),
+                lun: number,
+            },
+            volume: &lun.volume,
+            qos: &lun.qos,
+        });
+        namespaces.chain(luns)
     }
 }

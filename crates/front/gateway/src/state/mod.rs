@@ -8,8 +8,10 @@
 mod change;
 mod error;
 mod export;
+mod iscsi;
 mod nvme;
 mod qos;
+mod secrets;
 #[cfg(test)]
 mod tests;
 
@@ -17,16 +19,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use uuid::Uuid;
 
-pub use self::change::{Change, HostPatch, HostSpec, ListenerPatch, ListenerSpec, Outcome, Random};
+pub use self::change::{
+    Change, HostPatch, HostSpec, ListenerPatch, ListenerSpec, Outcome, ProtocolName, Random,
+};
 pub use self::error::{Kind, StateError};
 pub use self::export::{Export, ExportName, InitiatorName};
+pub use self::iscsi::{
+    ALIAS_LENGTH_MAX, Chap, ChapUsers, Credentials, IscsiChange, LUN_MAX, Lun, LunPatch, LunSpec,
+    Target, TargetPatch, TargetSpec, USER_LENGTH_MAX,
+};
 pub use self::nvme::{
     ANA_GROUP, CONTROLLER_ID_MAX, ControllerIds, ListenerKind, NSID_MAX, Namespace, NamespacePatch,
     NamespaceSpec, NvmeChange, Subsystem, SubsystemPatch, SubsystemSpec, Visibility,
 };
 pub use self::qos::{Qos, QosLimit, QosLimitPatch, QosPatch};
-use crate::name::{HostName, ListenerAddress, Nqn, VolumeName};
+pub use self::secrets::{ChapSecrets, Secret, Secrets};
+use crate::name::{Advertised, HostName, IscsiName, ListenerAddress, Nqn, VolumeName};
 
 /// Most volumes in one state.
 pub const VOLUMES_MAX: usize = 4096;
@@ -34,6 +44,8 @@ pub const VOLUMES_MAX: usize = 4096;
 pub const HOSTS_MAX: usize = 4096;
 /// Most subsystems in one state.
 pub const SUBSYSTEMS_MAX: usize = 512;
+/// Most targets in one state.
+pub const TARGETS_MAX: usize = 512;
 /// Most portals in one state.
 pub const PORTALS_MAX: usize = 64;
 /// Longest volume URL, in bytes.
@@ -56,8 +68,14 @@ pub struct State {
     pub hosts: BTreeMap<HostName, Host>,
     /// The subsystems by NQN.
     pub subsystems: BTreeMap<Nqn, Subsystem>,
+    /// The iSCSI targets by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub targets: BTreeMap<IscsiName, Target>,
     /// The portals by address.
     pub portals: BTreeMap<ListenerAddress, Portal>,
+    /// The secrets; in JSON, the generation of the file that has them.
+    #[serde(default, skip_serializing_if = "Secrets::is_empty")]
+    pub secrets: Secrets,
 }
 
 /// A volume that the gateway keeps open.
@@ -66,6 +84,20 @@ pub struct State {
 pub struct Volume {
     /// What the volume is, such as `file:/srv/images?size=10G`.
     pub url: String,
+    /// Its identity, under whatever target it is served: serial number and NAA identifier are made of it. It is made when the volume
+    /// becomes a logical unit for the first time, and kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<Uuid>,
+}
+
+impl Volume {
+    /// A volume that was no logical unit yet.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            uuid: None,
+        }
+    }
 }
 
 /// A host: a machine that may be allowed to use what is served.
@@ -74,6 +106,9 @@ pub struct Volume {
 pub struct Host {
     /// The NQNs under which it connects; no two hosts share one.
     pub nqns: BTreeSet<Nqn>,
+    /// The iSCSI names under which it logs in; no two hosts share one.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub iqns: BTreeSet<IscsiName>,
     /// What the operator wants to remember about it.
     pub note: String,
     /// Options of this host's connections; they go before the portal's.
@@ -86,6 +121,9 @@ pub struct Host {
 pub struct Portal {
     /// What is spoken there.
     pub protocol: Protocol,
+    /// Where iSCSI hosts are told to connect, where that is not its own address, as behind a NAT.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advertise: Option<Advertised>,
     /// Options of the connections accepted there.
     pub socket_options: SocketOptions,
 }
@@ -99,6 +137,8 @@ pub enum Protocol {
         /// What hosts may connect to there.
         kind: ListenerKind,
     },
+    /// iSCSI.
+    Iscsi,
 }
 
 /// Options of TCP connections. What is not given is left to the system or to the next in line.
@@ -185,13 +225,22 @@ impl State {
             check_note(&host.note)?;
             host.socket_options.check()?;
             nvme::check_host(name, &host.nqns)?;
+            iscsi::check_host(name, &host.iqns)?;
         }
         for portal in self.portals.values() {
             portal.socket_options.check()?;
+            if portal.advertise.is_some() && portal.protocol != Protocol::Iscsi {
+                let problem = "is for listeners of iSCSI";
+                return Err(StateError::invalid("advertise", problem));
+            }
         }
         for (nqn, subsystem) in &self.subsystems {
             self.check_subsystem(nqn, subsystem)?;
         }
+        for (name, target) in &self.targets {
+            self.check_target(name, target)?;
+        }
+        self.check_secrets()?;
         self.check_identifiers()
     }
 
@@ -200,6 +249,7 @@ impl State {
             (Kind::Volume, self.volumes.len(), VOLUMES_MAX),
             (Kind::Host, self.hosts.len(), HOSTS_MAX),
             (Kind::Subsystem, self.subsystems.len(), SUBSYSTEMS_MAX),
+            (Kind::Target, self.targets.len(), TARGETS_MAX),
             (Kind::Listener, self.portals.len(), PORTALS_MAX),
         ];
         match counts.into_iter().find(|(_, count, limit)| count > limit) {

@@ -8,8 +8,8 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::change::{random, same};
-use super::{ExportName, Kind, Portal, Qos, QosPatch, Random, State, StateError};
-use crate::name::{Eui64, HostName, Model, Nguid, Nqn, Serial, VolumeName};
+use super::{ExportName, Kind, Portal, Protocol, Qos, QosPatch, Random, State, StateError};
+use crate::name::{Eui64, HostName, ListenerAddress, Model, Nguid, Nqn, Serial, VolumeName};
 
 /// Largest NSID and most namespaces of one subsystem: what Identify Controller reports as NN.
 pub const NSID_MAX: u32 = 1024;
@@ -262,7 +262,9 @@ impl NvmeChange {
         is_host: impl Fn(&HostName) -> bool,
         export: &ExportName,
     ) -> bool {
-        let ExportName::Namespace { subsystem, nsid } = export;
+        let ExportName::Namespace { subsystem, nsid } = export else {
+            return false;
+        };
         match self {
             Self::DisallowHost { nqn, host } => nqn == subsystem && is_host(host),
             Self::SetSubsystem { nqn, patch } => {
@@ -340,7 +342,8 @@ impl State {
         Ok(())
     }
 
-    /// Checks that no two namespaces share an identifier, no two subsystems a serial number, and no two hosts an NQN.
+    /// Checks that no two namespaces or volumes share an identifier, no two subsystems a serial number, and no two hosts a name under
+    /// which they connect.
     pub(super) fn check_identifiers(&self) -> Result<(), StateError> {
         let mut seen = BTreeMap::new();
         let mut claim = |field: &'static str, value: String, owner: String| match seen
@@ -356,6 +359,14 @@ impl State {
         for (name, host) in &self.hosts {
             for nqn in &host.nqns {
                 claim("HOSTNQN", nqn.to_string(), format!("host {name}"))?;
+            }
+            for iqn in &host.iqns {
+                claim("iSCSI name", iqn.to_string(), format!("host {name}"))?;
+            }
+        }
+        for (name, volume) in &self.volumes {
+            if let Some(uuid) = volume.uuid {
+                claim("volume UUID", uuid.to_string(), format!("volume {name}"))?;
             }
         }
         for (nqn, subsystem) in &self.subsystems {
@@ -459,10 +470,16 @@ impl State {
 
     /// Tells whether every host finds in `other`'s discovery log what it finds in this one's.
     pub(super) fn discovery_looks_like(&self, other: &Self) -> bool {
-        let (portals, others) = (self.portals.iter(), other.portals.iter());
-        let protocol = |(address, portal): (_, &Portal)| (address, portal.protocol);
-        self.discoverable().eq(other.discoverable())
-            && portals.map(protocol).eq(others.map(protocol))
+        self.discoverable().eq(other.discoverable()) && self.ports().eq(other.ports())
+    }
+
+    /// The portals of NVMe, and what hosts may connect to there.
+    fn ports(&self) -> impl Iterator<Item = (&ListenerAddress, ListenerKind)> {
+        let kind = |(address, portal): (_, &Portal)| match portal.protocol {
+            Protocol::Nvme { kind } => Some((address, kind)),
+            Protocol::Iscsi => None,
+        };
+        self.portals.iter().filter_map(kind)
     }
 
     /// Each subsystem, and the hosts that find it in the discovery log.

@@ -21,26 +21,26 @@ impl Sequence {
     }
 }
 
-fn apply(state: &State, change: &Change) -> Result<Outcome, StateError> {
+pub(super) fn apply(state: &State, change: &Change) -> Result<Outcome, StateError> {
     let mut sequence = Sequence(state.revision);
     state.changed_by(change, &mut |bytes| sequence.fill(bytes))
 }
 
-fn applied(state: State, changes: &[Change]) -> State {
+pub(super) fn applied(state: State, changes: &[Change]) -> State {
     changes
         .iter()
         .fold(state, |state, change| apply(&state, change).unwrap().state)
 }
 
-fn nqn(text: &str) -> Nqn {
+pub(super) fn nqn(text: &str) -> Nqn {
     format!("nqn.2026-01.com.example:{text}").parse().unwrap()
 }
 
-fn volume(text: &str) -> VolumeName {
+pub(super) fn volume(text: &str) -> VolumeName {
     text.parse().unwrap()
 }
 
-fn add_volume(name: &str) -> Change {
+pub(super) fn add_volume(name: &str) -> Change {
     Change::AddVolume {
         name: volume(name),
         url: format!("mem:{name}?size=1M"),
@@ -54,9 +54,9 @@ fn add_subsystem(name: &str) -> Change {
     })
 }
 
-fn add_host(name: &str) -> Change {
+pub(super) fn add_host(name: &str) -> Change {
     Change::AddHost {
-        nqn: nqn(name),
+        name: nqn(name).into(),
         spec: HostSpec::default(),
     }
 }
@@ -288,7 +288,7 @@ fn the_discovery_subsystem_is_not_for_sale() {
         "invalid"
     );
     let add = Change::AddHost {
-        nqn: discovery,
+        name: discovery.into(),
         spec: HostSpec::default(),
     };
     assert_eq!(
@@ -420,6 +420,7 @@ fn every_limit_is_reached_and_held() {
     for index in 0..PORTALS_MAX as u16 {
         let address = ListenerAddress::parse("*", index + 1).unwrap();
         let portal = Portal {
+            advertise: None,
             protocol: Protocol::Nvme {
                 kind: ListenerKind::All,
             },
@@ -506,8 +507,8 @@ fn any_change() -> impl Strategy<Value = Change> {
         (any_name(), options()).prop_map(|(name, socket_options)| Change::SetHost {
             name: nqn(name).into(),
             patch: HostPatch {
-                note: None,
-                socket_options
+                socket_options,
+                ..HostPatch::default()
             },
         }),
         (any_name(), any::<bool>()).prop_map(|(name, force)| Change::RemoveHost {
@@ -580,8 +581,8 @@ fn any_change() -> impl Strategy<Value = Change> {
         (address(), options()).prop_map(|(address, socket_options)| Change::AddListener {
             address,
             spec: ListenerSpec {
-                kind: None,
-                socket_options
+                socket_options,
+                ..ListenerSpec::default()
             },
         }),
         (address(), options()).prop_map(|(address, socket_options)| Change::SetListener {
@@ -589,6 +590,83 @@ fn any_change() -> impl Strategy<Value = Change> {
             patch: ListenerPatch { socket_options },
         }),
         address().prop_map(|address| Change::RemoveListener { address }),
+        any_iscsi_change().prop_map(Change::Iscsi),
+    ]
+}
+
+fn iqn(text: &str) -> IscsiName {
+    format!("iqn.2026-01.com.example:{text}").parse().unwrap()
+}
+
+fn any_chap() -> impl Strategy<Value = Option<Chap>> {
+    let credentials = |secret: u8| Credentials {
+        user: "u".to_owned(),
+        secret: Secret::new("secret", format!("a secret of {secret}")).unwrap(),
+    };
+    proptest::option::of((0_u8..3, proptest::option::of(0_u8..3))).prop_map(move |chap| {
+        let (initiator, target) = chap?;
+        Some(Chap {
+            initiator: credentials(initiator),
+            target: target.map(credentials),
+        })
+    })
+}
+
+fn any_iscsi_change() -> impl Strategy<Value = IscsiChange> {
+    let lun = || proptest::option::of(0_u16..4);
+    prop_oneof![
+        (any_name(), proptest::option::of(any::<bool>())).prop_map(|(name, allow_any_host)| {
+            let spec = TargetSpec {
+                allow_any_host,
+                ..TargetSpec::default()
+            };
+            IscsiChange::AddTarget {
+                target: iqn(name),
+                spec,
+            }
+        }),
+        (any_name(), any::<bool>()).prop_map(|(name, force)| IscsiChange::RemoveTarget {
+            target: iqn(name),
+            force
+        }),
+        (any_name(), any_name()).prop_map(|(name, host)| IscsiChange::AllowHost {
+            target: iqn(name),
+            host: nqn(host).into()
+        }),
+        (any_name(), any_chap()).prop_map(|(name, chap)| IscsiChange::SetChap {
+            target: iqn(name),
+            chap
+        }),
+        (any_name(), lun(), any_name(), any_visibility()).prop_map(
+            |(name, lun, volume_name, visible_to)| {
+                let spec = LunSpec {
+                    volume: volume(volume_name),
+                    read_only: None,
+                    visible_to: Some(visible_to),
+                    qos: None,
+                };
+                IscsiChange::AddLun {
+                    target: iqn(name),
+                    lun,
+                    spec,
+                }
+            }
+        ),
+        (any_name(), 0_u16..4, any_visibility()).prop_map(|(name, lun, visible_to)| {
+            let patch = LunPatch {
+                visible_to: Some(visible_to),
+                ..LunPatch::default()
+            };
+            IscsiChange::SetLun {
+                target: iqn(name),
+                lun,
+                patch,
+            }
+        }),
+        (any_name(), 0_u16..4).prop_map(|(name, lun)| IscsiChange::RemoveLun {
+            target: iqn(name),
+            lun
+        }),
     ]
 }
 
@@ -620,8 +698,15 @@ proptest! {
                     );
                 }
             }
+            for (name, volume) in &state.volumes {
+                let old = before.volumes.get(name).and_then(|volume| volume.uuid);
+                prop_assert!(old.is_none() || old == volume.uuid, "the identity of {name} moved");
+            }
             let json = serde_json::to_string(&state).unwrap();
-            prop_assert_eq!(&serde_json::from_str::<State>(&json).unwrap(), &state);
+            prop_assert!(!json.contains("a secret"));
+            let mut read: State = serde_json::from_str(&json).unwrap();
+            read.secrets.chap.clone_from(&state.secrets.chap);
+            prop_assert_eq!(&read, &state);
         }
     }
 }

@@ -25,6 +25,8 @@ pub(super) trait Disk: Send {
     fn link(&mut self, from: &Path, to: &Path) -> io::Result<()>;
     /// Gives the file at `from` the name `to`, in place of whatever has that name.
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Takes the file at `path` away.
+    fn remove(&mut self, path: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_directory(&mut self, path: &Path) -> io::Result<()>;
 }
@@ -64,6 +66,10 @@ impl Disk for RealDisk {
 
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)
+    }
+
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
     }
 
     fn sync_directory(&mut self, path: &Path) -> io::Result<()> {

@@ -4,17 +4,18 @@
 //! that of the text of `state`, byte for byte. This envelope is the same in every format, so that each version can name a format
 //! that is later than its own.
 //!
-//! A later version may add to a format what is left out where there is none of it. Format 3 has room of this kind for `targets` and
-//! `exports` beside `subsystems`, for `iqns` and `addresses` of a host, for protocols of a portal, and for `secrets`, which is to name
-//! the generation of a file that holds them. A version that finds in a sound file what it does not know refuses it and names it; one
-//! that finds none of it loads it. Only what a version would misread takes another format.
+//! A later version may add to a format what is left out where there is none of it. So came to format 3, after its first version:
+//! `targets`, `secrets`, `iqns` of a host, `uuid` of a volume, `advertise` of a portal and the protocol iSCSI. There is room for `exports`
+//! beside `subsystems`, for `addresses` of a host and for more protocols. A version that finds in a sound file what it does not know
+//! refuses it and names it; one that finds none of it loads it. Only what a version would misread takes another format.
 //!
 //! Beside the file lie, by suffix:
 //!
 //! - `.lock`, locked by the gateway that uses the store, with its process number;
 //! - `.new`, the next state while it is written;
 //! - `.previous`, the state before the last change, for the case that the file is damaged;
-//! - `.format-F`, the file as it was when it was last of the earlier format F: the way back to the version that wrote it.
+//! - `.format-F`, the file as it was when it was last of the earlier format F: the way back to the version that wrote it;
+//! - `.secrets-G`, the secrets of generation G, which the state names by its number, in a file that only the gateway's user may read.
 //!
 //! The first save over a file of an earlier format keeps that under its `.format-F` before all else: `.new` written with its bytes,
 //! synced, renamed, the directory synced. Later saves find the format of this version and leave it alone.
@@ -24,6 +25,12 @@
 //! finds; from it on the new one, whole, since its bytes were durable before it had the name. A
 //! save is reported as done only after the directory is durable too. A directory that had to be made is durable in its own
 //! directory before the store is used.
+//!
+//! Secrets that differ from the stored ones are saved before the state that names their generation: `.new` written with them, synced,
+//! renamed to the name of their generation, the directory synced. A generation is the revision of the state in which the secrets
+//! changed, so no two have one name, but for one that no state came to name. So the state and the one before it find theirs,
+//! whenever the process dies. After a save the files that neither of the two names are removed: one more change, and replaced secrets are
+//! gone.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -37,8 +44,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::disk::{Disk, RealDisk};
-use super::{Store, StoreError};
-use crate::state::State;
+use super::{Store, StoreError, secrets};
+use crate::state::{Secrets, State};
 
 /// The format that this version writes.
 const FORMAT: u32 = 3;
@@ -47,6 +54,8 @@ const FILE_LENGTH_MAX: u64 = 512 * 1024 * 1024;
 
 /// How often a lock that another holds is tried: a gateway that is just ending gets time to end.
 const LOCK_ATTEMPTS: u32 = 20;
+/// End of the name of a file of secrets, before its generation.
+const SECRETS_SUFFIX: &str = ".secrets-";
 /// Time between two attempts at a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
@@ -118,6 +127,8 @@ pub struct FileStore {
     stored: Option<Option<u64>>,
     /// Format and text of what was loaded, where the format is an earlier one: to be kept before the next save.
     earlier: Option<(u32, String)>,
+    /// Generations of the secrets that are stored: those of the state, and those of the state before it.
+    secrets: [Option<u64>; 2],
     _lock: File,
 }
 
@@ -138,6 +149,7 @@ impl FileStore {
             disk,
             stored: None,
             earlier: None,
+            secrets: [None; 2],
             _lock: lock,
         })
     }
@@ -173,6 +185,54 @@ impl FileStore {
             path: self.path.clone(),
             reason: reason.into(),
             way_out,
+        }
+    }
+
+    /// The file of secrets of a generation.
+    fn secrets_path(&self, generation: u64) -> PathBuf {
+        self.beside(&format!("{SECRETS_SUFFIX}{generation}"))
+    }
+
+    /// Reads the secrets that the state names.
+    fn read_secrets(&self, generation: u64) -> Result<Secrets, StoreError> {
+        let path = self.secrets_path(generation);
+        let read = match fs::read_to_string(&path) {
+            Ok(text) => secrets::decode(&text, generation).map_err(str::to_owned),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err("it is not there".into()),
+            Err(error) => Err(format!("it cannot be read ({error})")),
+        };
+        read.map_err(|reason| StoreError::Secrets {
+            state: self.path.clone(),
+            path,
+            reason,
+        })
+    }
+
+    /// Stores secrets beside those that are named now, durably.
+    fn save_secrets(&mut self, secrets: &Secrets) -> Result<(), StoreError> {
+        let Some(generation) = secrets.generation else {
+            return Ok(());
+        };
+        if self.secrets[0] == Some(generation) {
+            return Ok(());
+        }
+        let (new, path) = (self.beside(".new"), self.secrets_path(generation));
+        self.write_new(&new, &secrets::encode(secrets, generation))?;
+        let renamed = self.disk.rename(&new, &path);
+        let durable = renamed.and_then(|()| self.disk.sync_directory(directory_of(&self.path)));
+        durable.map_err(|error| self.system("write the secrets to", &path, error))
+    }
+
+    /// Removes the files of secrets that neither the state nor the one before it names.
+    fn remove_secrets(&mut self) {
+        for (generation, path) in generations(&self.path) {
+            if self.secrets.contains(&Some(generation)) {
+                continue;
+            }
+            // The next save tries it again.
+            if let Err(error) = self.disk.remove(&path) {
+                tracing::warn!(path = %path.display(), %error, "secrets that were replaced stay in a file");
+            }
         }
     }
 
@@ -216,13 +276,16 @@ impl FileStore {
         migrate(&mut members, envelope.format, &MIGRATIONS)
             .map_err(|reason| self.damaged(reason))?;
         let path = self.path.clone();
-        let state: State = match serde_json::from_value(Value::Object(members)) {
+        let mut state: State = match serde_json::from_value(Value::Object(members)) {
             // What is sound and is not understood, another version wrote.
             Err(source) if envelope.format == FORMAT => {
                 return Err(StoreError::Unknown { path, source });
             }
             read => read.map_err(|error| self.damaged(error.to_string()))?,
         };
+        if let Some(generation) = state.secrets.generation {
+            state.secrets = self.read_secrets(generation)?;
+        }
         state
             .check()
             .map_err(|source| StoreError::Invalid { path, source })?;
@@ -278,6 +341,8 @@ impl Store for FileStore {
         let (format, state) = decoded.unzip();
         self.earlier = format.filter(|format| *format < FORMAT).zip(text);
         self.stored = Some(state.as_ref().map(|state| state.revision));
+        let named = state.as_ref().and_then(|state| state.secrets.generation);
+        self.secrets = [named, generation_of(&self.beside(".previous"))];
         Ok(state)
     }
 
@@ -287,14 +352,18 @@ impl Store for FileStore {
             return Err(StoreError::Conflict { expected, found });
         }
         self.keep_earlier()?;
+        self.save_secrets(&state.secrets)?;
         let (new, text) = (self.beside(".new"), encode(state));
         self.write_new(&new, &text)?;
         if found.is_some() {
             let previous = self.beside(".previous");
             let kept = self.disk.link(&self.path, &previous);
             // The previous state is a convenience; a file system without links still serves.
-            if let Err(error) = kept {
-                tracing::warn!(path = %previous.display(), %error, "cannot keep the previous state");
+            match kept {
+                Ok(()) => self.secrets[1] = self.secrets[0],
+                Err(error) => {
+                    tracing::warn!(path = %previous.display(), %error, "cannot keep the previous state");
+                }
             }
         }
         let renamed = match self.disk.rename(&new, &self.path) {
@@ -305,11 +374,14 @@ impl Store for FileStore {
             renamed => renamed,
         };
         self.stored = Some(Some(state.revision));
+        self.secrets[0] = state.secrets.generation;
         let synced = renamed.and_then(|()| self.disk.sync_directory(directory_of(&self.path)));
         synced.map_err(|source| StoreError::Uncertain {
             path: self.path.clone(),
             source,
-        })
+        })?;
+        self.remove_secrets();
+        Ok(())
     }
 
     fn place(&self) -> String {
@@ -323,7 +395,34 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn checksum(text: &str) -> String {
+/// The files of secrets beside a state file, with their generations.
+fn generations(path: &Path) -> Vec<(u64, PathBuf)> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let prefix = format!("{name}{SECRETS_SUFFIX}");
+    let Ok(files) = fs::read_dir(directory_of(path)) else {
+        return Vec::new();
+    };
+    let generation = |file: fs::DirEntry| {
+        let generation = file
+            .file_name()
+            .to_str()?
+            .strip_prefix(&prefix)?
+            .parse()
+            .ok()?;
+        Some((generation, file.path()))
+    };
+    files.filter_map(|file| generation(file.ok()?)).collect()
+}
+
+/// The generation of the secrets that a state file names, where it can be read.
+fn generation_of(path: &Path) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    let envelope: Envelope<'_> = serde_json::from_str(&text).ok()?;
+    let members: Members = serde_json::from_str(envelope.state.get()).ok()?;
+    members.get("secrets")?.as_u64()
+}
+
+pub(super) fn checksum(text: &str) -> String {
     format!("{:08x}", crc32c::crc32c(text.as_bytes()))
 }
 

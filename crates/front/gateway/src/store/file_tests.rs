@@ -5,7 +5,9 @@ use std::process::{Command, Stdio};
 
 use super::*;
 use crate::name::Nqn;
-use crate::state::{ListenerKind, Protocol, Visibility};
+use crate::state::{
+    ChapSecrets, ChapUsers, ListenerKind, Protocol, Secret, Secrets, Target, Visibility,
+};
 
 fn state_of_revision(revision: u64) -> State {
     let mut state = State {
@@ -15,13 +17,38 @@ fn state_of_revision(revision: u64) -> State {
     };
     // Length varies with the revision, so that a mix of two states is noticed.
     for index in 0..revision % 23 {
-        let volume = crate::state::Volume {
-            url: format!("mem:{revision}?size=1M"),
-        };
+        let volume = crate::state::Volume::new(format!("mem:{revision}?size=1M"));
         state
             .volumes
             .insert(format!("v{index}").parse().unwrap(), volume);
     }
+    state
+}
+
+/// A state of this revision in which the secrets changed, too.
+fn secret_state_of_revision(revision: u64) -> State {
+    let mut state = state_of_revision(revision);
+    let name = "iqn.2026-01.com.example:t"
+        .parse::<crate::name::IscsiName>()
+        .unwrap();
+    let users = ChapUsers {
+        user: "u".to_owned(),
+        mutual_user: Some("m".to_owned()),
+    };
+    let target = Target {
+        chap: Some(users),
+        ..Target::default()
+    };
+    state.targets.insert(name.clone(), target);
+    let secret = |what| Secret::new("secret", format!("{what} secret of {revision}")).unwrap();
+    let secrets = ChapSecrets {
+        initiator: secret("their"),
+        target: Some(secret("own")),
+    };
+    state.secrets = Secrets {
+        generation: Some(revision),
+        chap: [(name, secrets)].into(),
+    };
     state
 }
 
@@ -109,6 +136,10 @@ impl Disk for FailingDisk {
         )
     }
 
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        self.step(|| RealDisk.remove(path).unwrap(), || RealDisk.remove(path))
+    }
+
     fn sync_directory(&mut self, path: &Path) -> io::Result<()> {
         self.step(
             || RealDisk.sync_directory(path).unwrap(),
@@ -152,6 +183,10 @@ impl Disk for NotingDisk {
         RealDisk.rename(from, to)
     }
 
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        RealDisk.remove(path)
+    }
+
     fn sync_directory(&mut self, path: &Path) -> io::Result<()> {
         self.note("synced", path);
         RealDisk.sync_directory(path)
@@ -163,6 +198,8 @@ const STEPS: usize = 6;
 /// Steps before these where the file is of an earlier format: create, write, sync, rename, sync the directory.
 const KEEP_STEPS: usize = 5;
 const LINK_STEP: usize = 3;
+/// Steps before these where there are other secrets than before: create, write, sync, rename, sync the directory.
+const SECRETS_STEPS: usize = 5;
 
 #[test]
 fn what_was_saved_is_loaded() {
@@ -316,9 +353,9 @@ fn what_a_later_version_added_is_refused_by_name() {
     fs::write(&path, file_of(FORMAT, known)).unwrap();
     load(&path).unwrap();
     for (from, to, name) in [
-        (r#""volumes""#, r#""targets": {}, "volumes""#, "targets"),
-        (r#""note""#, r#""iqns": [], "note""#, "iqns"),
-        (r#"{"nvme": {"kind": "all"}}"#, r#"{"iscsi": {}}"#, "iscsi"),
+        (r#""volumes""#, r#""exports": {}, "volumes""#, "exports"),
+        (r#""note""#, r#""addresses": [], "note""#, "addresses"),
+        (r#"{"nvme": {"kind": "all"}}"#, r#"{"nfs": {}}"#, "nfs"),
         (r#""kind": "all""#, r#""kind": "all", "rdma": true"#, "rdma"),
     ] {
         let text = file_of(FORMAT, &known.replace(from, to));
@@ -340,10 +377,9 @@ fn a_state_that_breaks_a_rule_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.json");
     let mut state = state_of_revision(3);
-    state.volumes.insert(
-        "bad".parse().unwrap(),
-        crate::state::Volume { url: String::new() },
-    );
+    state
+        .volumes
+        .insert("bad".parse().unwrap(), crate::state::Volume::new(""));
     fs::write(&path, encode(&state)).unwrap();
     assert!(matches!(load(&path), Err(StoreError::Invalid { .. })));
 }
@@ -520,8 +556,191 @@ fn an_error_at_any_step_leaves_the_old_state_or_the_new() {
     }
 }
 
+/// The files beside a state file, by what comes after its name.
+fn suffixes(path: &Path) -> Vec<String> {
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let files = fs::read_dir(path.parent().unwrap()).unwrap();
+    let suffix = |file: io::Result<fs::DirEntry>| {
+        let file = file.unwrap().file_name();
+        file.to_str()
+            .unwrap()
+            .strip_prefix(name)
+            .unwrap()
+            .to_owned()
+    };
+    let mut suffixes: Vec<_> = files.map(suffix).collect();
+    suffixes.sort();
+    suffixes
+}
+
+#[test]
+fn a_state_of_this_format_without_iscsi_loads_and_is_written_as_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.json");
+    let text = r#"{"revision":1,"discovery_generation":1,"volumes":{"a":{"url":"mem:"}},"hosts":{"h":{"nqns":[],"note":"","socket_options":{}}},"subsystems":{},"portals":{"*:4420":{"protocol":{"nvme":{"kind":"all"}},"socket_options":{}}}}"#;
+    fs::write(&path, file_of(FORMAT, text)).unwrap();
+    let state = load(&path).unwrap().unwrap();
+    // The version before this one reads what this one writes.
+    assert_eq!(serde_json::to_string(&state).unwrap(), text);
+}
+
+#[test]
+fn secrets_have_a_file_of_their_own_for_as_long_as_a_state_names_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.json");
+    let mut store = FileStore::open(&path).unwrap();
+    store.load().unwrap();
+    let state = secret_state_of_revision(4);
+    store.save(&state, None).unwrap();
+    let shown = fs::read_to_string(&path).unwrap();
+    assert!(shown.contains("\"secrets\": 4"), "{shown}");
+    assert!(!shown.contains("secret of"), "{shown}");
+    let secrets = beside(&path, ".secrets-4");
+    assert!(
+        fs::read_to_string(&secrets)
+            .unwrap()
+            .contains("own secret of 4")
+    );
+    let mode = fs::metadata(&secrets).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    drop(store);
+    assert_eq!(load(&path).unwrap(), Some(state.clone()));
+
+    // A change of something else writes no secrets.
+    let mut store = FileStore::open(&path).unwrap();
+    store.load().unwrap();
+    let written = fs::metadata(&secrets).unwrap().modified().unwrap();
+    let mut same = state.clone();
+    same.revision = 5;
+    store.save(&same, Some(4)).unwrap();
+    assert_eq!(suffixes(&path), ["", ".lock", ".previous", ".secrets-4"]);
+    assert_eq!(fs::metadata(&secrets).unwrap().modified().unwrap(), written);
+
+    // Replaced ones stay for as long as the state before the last change names them.
+    store.save(&secret_state_of_revision(6), Some(5)).unwrap();
+    let both = ["", ".lock", ".previous", ".secrets-4", ".secrets-6"];
+    assert_eq!(suffixes(&path), both);
+    store.save(&state_of_revision(7), Some(6)).unwrap();
+    assert_eq!(suffixes(&path), ["", ".lock", ".previous", ".secrets-6"]);
+    drop(store);
+    let mut store = FileStore::open(&path).unwrap();
+    store.load().unwrap();
+    store.save(&state_of_revision(8), Some(7)).unwrap();
+    assert_eq!(suffixes(&path), ["", ".lock", ".previous"]);
+}
+
+#[test]
+fn a_state_without_its_secrets_is_refused_and_tells_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.json");
+    let mut store = FileStore::open(&path).unwrap();
+    store.load().unwrap();
+    store.save(&secret_state_of_revision(4), None).unwrap();
+    drop(store);
+    let secrets = beside(&path, ".secrets-4");
+    let good = fs::read_to_string(&secrets).unwrap();
+    let mut bad: Vec<String> = (0..20)
+        .map(|part| good[..good.len() * part / 20].to_owned())
+        .collect();
+    bad.push(good.replace("own secret", "odd secret"));
+    bad.push(secrets::encode(&secret_state_of_revision(5).secrets, 5));
+    for text in bad {
+        fs::write(&secrets, &text).unwrap();
+        let error = load(&path).unwrap_err();
+        assert!(
+            matches!(error, StoreError::Secrets { .. }),
+            "{error}: {text}"
+        );
+        assert!(!error.to_string().contains("secret of"), "{error}");
+    }
+    fs::remove_file(&secrets).unwrap();
+    let error = load(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("state.json.secrets-4 should hold, and it is not there"),
+        "{error}"
+    );
+    assert!(error.contains(".previous"), "{error}");
+}
+
+#[test]
+fn an_error_at_any_step_leaves_a_state_with_its_secrets() {
+    let (old, new) = (secret_state_of_revision(10), secret_state_of_revision(11));
+    let steps = SECRETS_STEPS + STEPS;
+    for (failure, at) in [Failure::Error, Failure::ErrorAfter]
+        .into_iter()
+        .flat_map(|failure| (0..steps).map(move |at| (failure, at)))
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state.json");
+        let mut store = FileStore::open(&path).unwrap();
+        store.load().unwrap();
+        store.save(&old, None).unwrap();
+        store.disk = Box::new(FailingDisk {
+            at,
+            failure,
+            steps: 0,
+        });
+        let saved = store.save(&new, Some(10));
+        drop(store);
+        let context = format!("{failure:?} at step {at}: {saved:?}");
+        let found = load(&path).expect(&context).unwrap();
+        let is_new = matches!(saved, Ok(()) | Err(StoreError::Uncertain { .. }));
+        assert_eq!(&found, if is_new { &new } else { &old }, "{context}");
+        // The next saves mend whatever was left.
+        let mut store = FileStore::open(&path).unwrap();
+        let revision = store.load().unwrap().unwrap().revision;
+        store
+            .save(&secret_state_of_revision(12), Some(revision))
+            .unwrap();
+        store.save(&secret_state_of_revision(13), Some(12)).unwrap();
+        drop(store);
+        let expected = ["", ".lock", ".previous", ".secrets-12", ".secrets-13"];
+        assert_eq!(suffixes(&path), expected, "{context}");
+        assert_eq!(load(&path).unwrap(), Some(secret_state_of_revision(13)));
+    }
+}
+
+#[test]
+fn secrets_that_cannot_be_removed_do_not_fail_a_change() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.json");
+    let mut store = FileStore::open(&path).unwrap();
+    store.load().unwrap();
+    store.save(&secret_state_of_revision(1), None).unwrap();
+    store.save(&secret_state_of_revision(2), Some(1)).unwrap();
+    store.disk = Box::new(FailingDisk {
+        at: SECRETS_STEPS + STEPS,
+        failure: Failure::Error,
+        steps: 0,
+    });
+    store.save(&secret_state_of_revision(3), Some(2)).unwrap();
+    assert!(beside(&path, ".secrets-1").exists());
+    store.save(&secret_state_of_revision(4), Some(3)).unwrap();
+    assert!(!beside(&path, ".secrets-1").exists());
+}
+
 const CHILD_PATH: &str = "WEIR_TEST_STORE_PATH";
 const CHILD_STEP: &str = "WEIR_TEST_STORE_STEP";
+const CHILD_SECRETS: &str = "WEIR_TEST_STORE_SECRETS";
+
+/// What a child saves at each revision.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Saves {
+    /// A state without secrets.
+    Plain,
+    /// One in which the secrets changed.
+    Secrets,
+}
+
+impl Saves {
+    fn state(self, revision: u64) -> State {
+        match self {
+            Self::Plain => state_of_revision(revision),
+            Self::Secrets => secret_state_of_revision(revision),
+        }
+    }
+}
 
 /// Not a test of its own: the process that the tests below kill. It saves one revision after
 /// another and says so after each.
@@ -532,6 +751,10 @@ fn child_that_saves() {
     };
     let mut store = FileStore::open(Path::new(&path)).unwrap();
     let mut stored = store.load().unwrap().map(|state| state.revision);
+    let saves = match std::env::var_os(CHILD_SECRETS) {
+        Some(_) => Saves::Secrets,
+        None => Saves::Plain,
+    };
     if let Ok(step) = std::env::var(CHILD_STEP) {
         let at = step.parse().unwrap();
         store.disk = Box::new(FailingDisk {
@@ -542,14 +765,14 @@ fn child_that_saves() {
     }
     loop {
         let revision = stored.unwrap_or(0) + 1;
-        store.save(&state_of_revision(revision), stored).unwrap();
+        store.save(&saves.state(revision), stored).unwrap();
         stored = Some(revision);
         println!("\nsaved {revision}");
         std::io::stdout().flush().unwrap();
     }
 }
 
-fn spawn_child(path: &Path, step: Option<usize>) -> std::process::Child {
+fn spawn_child(path: &Path, saves: Saves, step: Option<usize>) -> std::process::Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([
         "--exact",
@@ -560,6 +783,9 @@ fn spawn_child(path: &Path, step: Option<usize>) -> std::process::Child {
         .env(CHILD_PATH, path)
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
+    if saves == Saves::Secrets {
+        command.env(CHILD_SECRETS, "1");
+    }
     if let Some(step) = step {
         command.env(CHILD_STEP, step.to_string());
     }
@@ -585,11 +811,17 @@ fn watch_child(mut child: std::process::Child, saves: Option<u64>) -> u64 {
 
 #[test]
 fn what_was_acknowledged_survives_kill_9() {
+    for saves in [Saves::Plain, Saves::Secrets] {
+        survives_kill_9(saves);
+    }
+}
+
+fn survives_kill_9(saves: Saves) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.json");
     let mut last = 0;
     for round in 0..8 {
-        let acknowledged = watch_child(spawn_child(&path, None), Some(3 + round * 5));
+        let acknowledged = watch_child(spawn_child(&path, saves, None), Some(3 + round * 5));
         assert!(
             acknowledged > last,
             "the child saved nothing in round {round}"
@@ -600,7 +832,7 @@ fn what_was_acknowledged_survives_kill_9() {
             "{} < {acknowledged}",
             found.revision
         );
-        assert_eq!(found, state_of_revision(found.revision));
+        assert_eq!(found, saves.state(found.revision));
         last = found.revision;
     }
 }
@@ -613,7 +845,8 @@ fn death_at_any_step_leaves_a_whole_state() {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("state.json");
             fs::write(&path, &before).unwrap();
-            let acknowledged = watch_child(spawn_child(&path, Some(step)), None).max(20);
+            let acknowledged =
+                watch_child(spawn_child(&path, Saves::Plain, Some(step)), None).max(20);
             check_way_back(&path, &before);
             let found = load(&path).unwrap().unwrap();
             assert_eq!(found, state_of_revision(found.revision), "step {step}");
@@ -624,6 +857,45 @@ fn death_at_any_step_leaves_a_whole_state() {
                 found.revision
             );
             assert!(found.revision <= acknowledged + 1, "step {step}");
+        }
+    }
+}
+
+#[test]
+fn death_at_any_step_leaves_a_state_and_the_one_before_with_their_secrets() {
+    // The second save and those after it remove secrets, too.
+    let step_count = SECRETS_STEPS + STEPS + 2 * (SECRETS_STEPS + STEPS + 1);
+    for step in 0..step_count {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state.json");
+        let mut store = FileStore::open(&path).unwrap();
+        store.load().unwrap();
+        store.save(&secret_state_of_revision(20), None).unwrap();
+        drop(store);
+        let child = spawn_child(&path, Saves::Secrets, Some(step));
+        let acknowledged = watch_child(child, None).max(20);
+        let found = load(&path).unwrap().unwrap();
+        assert_eq!(
+            found,
+            secret_state_of_revision(found.revision),
+            "step {step}"
+        );
+        let expected = acknowledged..=acknowledged + 1;
+        assert!(
+            expected.contains(&found.revision),
+            "step {step}: {} of {expected:?}",
+            found.revision
+        );
+        // The way back from a damaged file.
+        let previous = beside(&path, ".previous");
+        if previous.exists() {
+            fs::rename(&previous, &path).unwrap();
+            let before = load(&path).unwrap().unwrap();
+            assert_eq!(
+                before,
+                secret_state_of_revision(before.revision),
+                "step {step}"
+            );
         }
     }
 }

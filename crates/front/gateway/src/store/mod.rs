@@ -6,6 +6,7 @@
 
 mod disk;
 mod file;
+mod secrets;
 
 use std::path::PathBuf;
 
@@ -107,6 +108,19 @@ pub enum StoreError {
         path: PathBuf,
         /// The rule.
         source: StateError,
+    },
+    /// The secrets that the stored state names cannot be had.
+    #[error(
+        "{} names secrets that {} should hold, and {reason}: restore both files from one backup, or go back to \
+         the state before the last change, whose file ends in .previous", state.display(), path.display()
+    )]
+    Secrets {
+        /// The state file.
+        state: PathBuf,
+        /// The file of secrets.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
     },
     /// Somebody else has saved in between.
     #[error("the stored state has revision {found:?} where {expected:?} was expected")]

@@ -17,6 +17,7 @@ use weir_reactor::SocketOptions;
 use weir_volume::LimitedVolume;
 
 use super::counters::Column;
+use super::listen::Socket;
 use crate::config::Config;
 use crate::engine::{ConnectionReport, RevokedReport};
 use crate::limits::Plan;
@@ -48,7 +49,7 @@ pub(super) struct Served {
     /// Its exports whose volumes are open, each under its limits.
     pub(super) exports: BTreeMap<ExportName, Arc<LimitedVolume>>,
     /// Every socket that listens, of any protocol.
-    pub(super) sockets: Vec<(SocketAddr, Protocol)>,
+    pub(super) sockets: Vec<Socket>,
 }
 
 /// Names that metrics have for what a protocol serves.
@@ -150,6 +151,11 @@ impl FrontEnds {
             all.push((kind.start)(hubs, config, plan).await?);
         }
         Ok(Self(all))
+    }
+
+    /// Tells whether there is a front end whose portals are of this protocol.
+    pub(super) fn speak(&self, protocol: Protocol) -> bool {
+        self.0.iter().any(|front| front.speaks(protocol))
     }
 
     /// The front end whose portals are of this protocol.

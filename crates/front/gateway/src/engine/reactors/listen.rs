@@ -7,9 +7,19 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use weir_front::{FrontError, ListenAt};
 
 use super::{INHERITED, ReactorEngine};
-use crate::engine::EngineError;
-use crate::name::{ListenerAddress, ListenerHost};
-use crate::state::{Portal, Protocol, SocketOptions, State};
+use crate::engine::{EngineError, SocketReport};
+use crate::name::{Advertised, ListenerAddress, ListenerHost};
+use crate::state::{Portal, Protocol, ProtocolName, SocketOptions, State};
+
+/// A socket that listens.
+pub(super) struct Socket {
+    /// Where.
+    pub(super) address: SocketAddr,
+    /// What is spoken there.
+    pub(super) protocol: Protocol,
+    /// Where hosts are told to connect, where that is another address.
+    pub(super) advertise: Option<Advertised>,
+}
 
 /// A listener that is open.
 pub(super) struct Bound {
@@ -63,6 +73,13 @@ impl ReactorEngine {
             reason,
             in_use,
         };
+        if !self.front_ends.speak(listener.protocol) {
+            let protocol = ProtocolName::from(listener.protocol);
+            return Err(fail(
+                format!("this version does not serve {protocol}"),
+                false,
+            ));
+        }
         let wanted = self
             .addresses_of(address)
             .await
@@ -171,6 +188,20 @@ pub(super) fn socket_options(options: &SocketOptions) -> weir_reactor::SocketOpt
         dscp: options.dscp,
         priority: options.priority.map(u32::from),
         ..Default::default()
+    }
+}
+
+/// What the system says of a socket, as the control plane knows it.
+pub(super) fn socket_report(report: weir_reactor::SocketReport) -> SocketReport {
+    SocketReport {
+        send_buffer: report.send_buffer,
+        receive_buffer: report.receive_buffer,
+        congestion_control: report.congestion_control,
+        dscp: report.dscp,
+        priority: report.priority,
+        round_trip_us: report.round_trip.as_micros() as u64,
+        retransmits: report.retransmits,
+        congestion_window: report.congestion_window,
     }
 }
 

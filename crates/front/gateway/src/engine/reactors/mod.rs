@@ -6,6 +6,7 @@
 mod counters;
 mod front_end;
 mod identity;
+mod iscsi;
 mod limits;
 mod listen;
 mod nvme;
@@ -37,7 +38,7 @@ use crate::name::{ListenerAddress, VolumeName};
 use crate::state::{ExportName, Portal, Protocol, State};
 
 /// The front ends that the engine is built with.
-const FRONT_ENDS: [FrontEndKind; 1] = [nvme::KIND];
+const FRONT_ENDS: [FrontEndKind; 2] = [nvme::KIND, iscsi::KIND];
 /// The protocol at listeners that the service manager hands over.
 const INHERITED: Protocol = nvme::PROTOCOL;
 
@@ -87,18 +88,20 @@ struct Books {
 
 impl Books {
     /// Every socket that listens; those of the state come first.
-    fn sockets(&self) -> Vec<(SocketAddr, Protocol)> {
+    fn sockets(&self) -> Vec<listen::Socket> {
         let own = self.listeners.values().flat_map(|bound| {
-            let protocol = bound.listener.protocol;
-            bound
-                .addresses
-                .iter()
-                .map(move |address| (*address, protocol))
+            let socket = |address: &SocketAddr| listen::Socket {
+                address: *address,
+                protocol: bound.listener.protocol,
+                advertise: bound.listener.advertise.clone(),
+            };
+            bound.addresses.iter().map(socket)
         });
-        let inherited = self
-            .inherited
-            .iter()
-            .map(|(_, address)| (*address, INHERITED));
+        let inherited = self.inherited.iter().map(|(_, address)| listen::Socket {
+            address: *address,
+            protocol: INHERITED,
+            advertise: None,
+        });
         own.chain(inherited).collect()
     }
 }

@@ -15,9 +15,9 @@ use weir_nvme_target::{
 
 use super::counters::Column;
 use super::front_end::{Answer, Counts, FrontEnd, FrontEndKind, MetricNames, Served, Starting};
-use super::listen::socket_options;
+use super::listen::{Socket, socket_options, socket_report};
 use crate::config::Config;
-use crate::engine::{ConnectionReport, QueueReport, RevokedReport, SocketReport};
+use crate::engine::{ConnectionReport, QueueReport, RevokedReport};
 use crate::limits::Plan;
 use crate::metrics::Kind::Counter;
 use crate::name::{HostName, Nqn};
@@ -129,9 +129,7 @@ struct NvmeTcp {
 
 impl FrontEnd for NvmeTcp {
     fn speaks(&self, protocol: Protocol) -> bool {
-        match protocol {
-            Protocol::Nvme { .. } => true,
-        }
+        matches!(protocol, Protocol::Nvme { .. })
     }
 
     fn apply<'a>(&'a self, served: &'a Served) -> Answer<'a, Result<(), FrontError>> {
@@ -306,19 +304,20 @@ fn wire(state: &State, hosts: &BTreeSet<HostName>) -> BTreeSet<weir_nvme::Nqn> {
     state.nqns(hosts).map(|nqn| nqn.wire().clone()).collect()
 }
 
-/// Every socket that listens is a port of the discovery log.
-fn ports(sockets: &[(SocketAddr, Protocol)]) -> Vec<Port> {
-    let port = |(&(address, protocol), id)| Port {
-        address,
+/// Every socket of NVMe that listens is a port of the discovery log.
+fn ports(sockets: &[Socket]) -> Vec<Port> {
+    let own = |socket: &&Socket| matches!(socket.protocol, Protocol::Nvme { .. });
+    let port = |(socket, id): (&Socket, _)| Port {
+        address: socket.address,
         id,
-        discovery_only: is_discovery(protocol),
+        discovery_only: is_discovery(socket.protocol),
     };
-    sockets.iter().zip(1..).map(port).collect()
+    sockets.iter().filter(own).zip(1..).map(port).collect()
 }
 
 fn is_discovery(protocol: Protocol) -> bool {
-    let Protocol::Nvme { kind } = protocol;
-    kind == ListenerKind::Discovery
+    let kind = ListenerKind::Discovery;
+    protocol == Protocol::Nvme { kind }
 }
 
 fn connection_report(info: ConnectionInfo) -> ConnectionReport {
@@ -333,26 +332,17 @@ fn connection_report(info: ConnectionInfo) -> ConnectionReport {
         header_digest: agreed.header_digest,
         data_digest: agreed.data_digest,
     });
-    let socket = info.socket.map(|report| SocketReport {
-        send_buffer: report.send_buffer,
-        receive_buffer: report.receive_buffer,
-        congestion_control: report.congestion_control,
-        dscp: report.dscp,
-        priority: report.priority,
-        round_trip_us: report.round_trip.as_micros() as u64,
-        retransmits: report.retransmits,
-        congestion_window: report.congestion_window,
-    });
     ConnectionReport {
         id: info.id,
         peer: info.peer,
         local: info.local,
         reactor: info.reactor as u32,
         queue,
+        session: None,
         in_flight: info.in_flight,
         received_bytes: info.bytes_received,
         sent_bytes: info.bytes_sent,
-        socket,
+        socket: info.socket.map(socket_report),
     }
 }
 

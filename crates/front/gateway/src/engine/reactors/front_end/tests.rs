@@ -22,8 +22,8 @@ fn ready<'a, T: Send + 'a>(answer: T) -> Answer<'a, T> {
 }
 
 impl FrontEnd for Arc<Fake> {
-    fn speaks(&self, Protocol::Nvme { kind }: Protocol) -> bool {
-        kind == self.kind
+    fn speaks(&self, protocol: Protocol) -> bool {
+        protocol == Protocol::Nvme { kind: self.kind }
     }
 
     fn apply<'a>(&'a self, served: &'a Served) -> Answer<'a, Result<(), FrontError>> {

@@ -1,0 +1,6 @@
+//! The iSCSI target with a small initiator, in the simulator and over sockets.
+
+mod commands;
+mod initiator;
+mod login;
+mod transfers;
