@@ -260,10 +260,13 @@ fn target(served: &Served, name: &IscsiName, target: &Target) -> OfferedTarget {
     } else {
         Allowed::List(wire(state, &target.allowed_hosts))
     };
-    let proof = target.chap.as_ref().zip(state.secrets.chap.get(name));
-    offered.authentication = proof.map_or(Authentication::None, |(users, secrets)| {
-        authentication(users, secrets)
-    });
+    if let Some(users) = &target.chap {
+        match state.secrets.chap.get(name) {
+            Some(secrets) => offered.authentication = authentication(users, secrets),
+            // A state is refused without its secrets. Were they to be missing all the same, nobody would be let in.
+            None => offered.allowed = Allowed::List(BTreeSet::new()),
+        }
+    }
     let luns = target.luns.iter();
     offered.luns = luns
         .filter_map(|(number, found)| lun(served, name, *number, found))

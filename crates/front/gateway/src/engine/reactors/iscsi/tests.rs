@@ -118,3 +118,14 @@ fn every_configuration_that_nvme_takes_is_one_of_iscsi() {
         }
     }
 }
+
+#[test]
+fn nobody_is_let_in_where_the_secrets_of_a_target_are_missing() {
+    let mut served = served();
+    let mut state = State::clone(&served.state);
+    state.secrets.chap.clear();
+    served.state = Arc::new(state);
+    let snapshot = snapshot(&served);
+    assert_eq!(snapshot.targets[0].allowed, Allowed::List(BTreeSet::new()));
+    assert_eq!(snapshot.targets[1].allowed, Allowed::Any);
+}
