@@ -1,0 +1,7 @@
+//! What every initiator needs: connections, retries after proof, reconnecting, one queue per reactor.
+
+#![forbid(unsafe_code)]
+
+pub mod durability;
+pub mod plan;
+pub mod wire;

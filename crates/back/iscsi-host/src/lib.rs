@@ -1,0 +1,3 @@
+//! The iSCSI initiator, as a volume.
+
+#![forbid(unsafe_code)]
