@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Durability of a volume's writes, shared by all its queues.
 #[derive(Default)]
-pub struct Durability {
+pub(crate) struct Durability {
     /// Flushes that were sent.
     sent: AtomicU64,
     /// The first flush that covers every acknowledged write; 0 where there is none.
@@ -21,7 +21,7 @@ pub struct Durability {
 
 impl Durability {
     /// The target acknowledged a write that a power failure may take.
-    pub fn note_write(&self) {
+    pub(crate) fn note_write(&self) {
         let covering = self.sent.load(Ordering::Relaxed) + 1;
         if self.needed.load(Ordering::Relaxed) < covering {
             self.needed.fetch_max(covering, Ordering::Relaxed);
@@ -29,27 +29,27 @@ impl Durability {
     }
 
     /// A flush is sent now; its number.
-    pub fn send_flush(&self) -> u64 {
+    pub(crate) fn send_flush(&self) -> u64 {
         self.sent.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Flush `number` succeeded at the target.
-    pub fn note_flush(&self, number: u64) {
+    pub(crate) fn note_flush(&self, number: u64) {
         self.succeeded.fetch_max(number, Ordering::Relaxed);
     }
 
     /// Returns whether a write was acknowledged that no flush has covered. Exact while no queue has a connection.
-    pub fn has_unflushed(&self) -> bool {
+    pub(crate) fn has_unflushed(&self) -> bool {
         self.needed.load(Ordering::Relaxed) > self.succeeded.load(Ordering::Relaxed)
     }
 
     /// From now on every flush fails. True the first time.
-    pub fn fail(&self) -> bool {
+    pub(crate) fn fail(&self) -> bool {
         !self.failed.swap(true, Ordering::Relaxed)
     }
 
     /// Returns whether every flush fails.
-    pub fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
 }

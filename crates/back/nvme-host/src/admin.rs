@@ -1,10 +1,5 @@
 //! Commands one at a time, as futures: for the admin queue, and for the Connect and Disconnect of an I/O queue.
 
-use std::cell::RefCell;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use weir_memory::{View, Views};
@@ -17,11 +12,12 @@ use weir_nvme::feature::FeatureId;
 use weir_nvme::property::Property;
 use weir_nvme::status::CommandSet;
 use weir_nvme::{SglDescriptor, Sqe, Status};
-use weir_reactor::{Key, Reactor, Slots};
 
-use crate::connection::{Connection, EndReason, Owner, within};
+use weir_initiator::wire::Payload;
+use weir_initiator::{EndReason, within};
+
 use crate::options::HostIdentity;
-use crate::queue_pair::{Answer, Commands, Exposure, Payload};
+use crate::queue_pair::{Answer, QueuePair};
 
 /// Outstanding commands on an admin queue: those of one task at a time, keep-alives, event requests and aborts.
 pub(crate) const ADMIN_DEPTH: u16 = 32;
@@ -106,147 +102,9 @@ impl Reply {
     }
 }
 
-#[derive(Default)]
-struct Call {
-    data: Vec<u8>,
-    answer: Option<Answer>,
-    waker: Option<Waker>,
-    /// Nobody waits for the answer any more.
-    abandoned: bool,
-}
-
-#[derive(Default)]
-struct CallsState {
-    calls: Slots<Call>,
-    ended: Option<EndReason>,
-    end_waker: Option<Waker>,
-}
-
-/// Marks the user word of a call, on a connection whose other commands are somebody else's.
-pub(crate) const CALL: u64 = 1 << 63;
-
-/// The call of a user word.
-fn call_of(user: u64) -> Key {
-    Key::from_word(user & !CALL)
-}
-
-/// The calls in flight on one connection. It owns the commands whose user word has [`CALL`] set.
-#[derive(Default)]
-pub(crate) struct Calls(RefCell<CallsState>);
-
-impl Commands for Calls {
-    fn data(&self, user: u64, offset: u32, bytes: &[u8]) {
-        let state = &mut *self.0.borrow_mut();
-        let call = state.calls.get_mut(call_of(user));
-        let start = offset as usize;
-        call.data[start..start + bytes.len()].copy_from_slice(bytes);
-    }
-
-    fn answer(&self, user: u64, answer: Answer) {
-        let state = &mut *self.0.borrow_mut();
-        let call = state.calls.get_mut(call_of(user));
-        if call.abandoned {
-            state.calls.remove(call_of(user));
-            return;
-        }
-        call.answer = Some(answer);
-        if let Some(waker) = call.waker.take() {
-            waker.wake();
-        }
-    }
-}
-
-impl Owner for Calls {
-    fn settled(&self) {}
-
-    fn unanswered(&self, user: u64, _: Exposure) {
-        let state = &mut *self.0.borrow_mut();
-        if state.calls.get_mut(call_of(user)).abandoned {
-            state.calls.remove(call_of(user));
-        }
-    }
-
-    fn ended(&self, reason: EndReason) {
-        let state = &mut *self.0.borrow_mut();
-        state.ended = Some(reason);
-        let wakers = state
-            .calls
-            .iter_mut()
-            .filter_map(|(_, call)| call.waker.take());
-        wakers.chain(state.end_waker.take()).for_each(Waker::wake);
-    }
-}
-
-impl Calls {
-    /// Waits for the end of the connection.
-    pub(crate) async fn end(&self) -> EndReason {
-        poll_fn(|context| {
-            let state = &mut *self.0.borrow_mut();
-            match &state.ended {
-                Some(reason) => Poll::Ready(reason.clone()),
-                None => {
-                    state.end_waker = Some(context.waker().clone());
-                    Poll::Pending
-                }
-            }
-        })
-        .await
-    }
-}
-
-/// One call in flight. Dropping it leaves the command to the controller; its answer is then dropped.
-struct InFlight {
-    calls: Rc<Calls>,
-    index: Option<Key>,
-}
-
-impl Future for InFlight {
-    type Output = Result<(Answer, Vec<u8>), EndReason>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let index = self.index.expect("a finished call is not polled again");
-        let calls = Rc::clone(&self.calls);
-        let state = &mut *calls.0.borrow_mut();
-        let call = state.calls.get_mut(index);
-        if let Some(answer) = call.answer.take() {
-            let data = std::mem::take(&mut call.data);
-            state.calls.remove(index);
-            self.index = None;
-            return Poll::Ready(Ok((answer, data)));
-        }
-        if let Some(reason) = state.ended.clone() {
-            state.calls.remove(index);
-            self.index = None;
-            return Poll::Ready(Err(reason));
-        }
-        call.waker = Some(context.waker().clone());
-        Poll::Pending
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        let Some(index) = self.index.take() else {
-            return;
-        };
-        let state = &mut *self.calls.0.borrow_mut();
-        let call = state.calls.get_mut(index);
-        if call.answer.is_some() || state.ended.is_some() {
-            state.calls.remove(index);
-        } else {
-            call.abandoned = true;
-            call.waker = None;
-        }
-    }
-}
-
 /// A connection that is asked one command at a time.
 #[derive(Clone)]
-pub(crate) struct Caller {
-    pub(crate) reactor: Reactor,
-    pub(crate) connection: Rc<Connection>,
-    pub(crate) calls: Rc<Calls>,
-}
+pub(crate) struct Caller(pub(crate) weir_initiator::Caller<QueuePair>);
 
 /// A command, its name and its data.
 pub(crate) struct Ask {
@@ -304,7 +162,7 @@ impl Caller {
         let fabrics = ask.sqe.is_fabrics();
         let answer = match timeout {
             None => self.submit(ask).await,
-            Some(timeout) => within(&self.reactor, timeout, self.submit(ask))
+            Some(timeout) => within(&self.0.reactor, timeout, self.submit(ask))
                 .await
                 .ok_or(CommandFailure::TimedOut { command, timeout })?,
         };
@@ -328,29 +186,14 @@ impl Caller {
     }
 
     async fn submit(&self, ask: Ask) -> Result<(Answer, Vec<u8>), EndReason> {
-        // Admin commands are few; waiting for a free slot may poll.
-        while self.connection.room() == 0 {
-            if let Some(reason) = self.calls.0.borrow().ended.clone() {
-                return Err(reason);
-            }
-            self.reactor.sleep(ROOM_POLL).await;
-        }
-        let data = match ask.payload {
-            Payload::In(bytes) => vec![0; bytes as usize],
-            _ => Vec::new(),
+        let receive = match ask.payload {
+            Payload::In(bytes) => bytes as usize,
+            _ => 0,
         };
-        let call = Call {
-            data,
-            ..Call::default()
+        let submit = |pair: &mut QueuePair, user| {
+            pair.submit(ask.sqe, ask.payload, user);
         };
-        let index = self.calls.0.borrow_mut().calls.insert(call);
-        let in_flight = InFlight {
-            calls: Rc::clone(&self.calls),
-            index: Some(index),
-        };
-        self.connection
-            .submit(ask.sqe, ask.payload, CALL | index.to_word());
-        in_flight.await
+        self.0.ask(receive, submit).await
     }
 
     async fn admin(&self, command: AdminCommand, receive: u32) -> Result<Reply, CommandFailure> {
@@ -497,9 +340,6 @@ impl Caller {
         self.call(ask, Some(timeout)).await.map(drop)
     }
 }
-
-/// How often a full queue is looked at for room.
-const ROOM_POLL: Duration = Duration::from_millis(1);
 
 fn property_size(property: Property) -> PropertySize {
     match property.size() {

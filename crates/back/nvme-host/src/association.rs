@@ -17,19 +17,17 @@ use weir_nvme::property::{
 };
 use weir_reactor::{Reactor, SocketOptions};
 
-use crate::admin::{ADMIN_DEPTH, Caller, Calls, CommandFailure, QueueConnect};
-use crate::connection::{Connection, connect, within};
+use weir_initiator::{CONNECT_TIMEOUT, Calls, Connection, connect, within};
+
+use crate::admin::{ADMIN_DEPTH, Caller, CommandFailure, QueueConnect};
 use crate::options::{HostIdentity, Options};
-use crate::plan::NLB_MAX;
-use crate::profile::{Identified, NamespaceError, Profile};
-use crate::queue_pair::Settings;
-use crate::shared::{Association, Shared};
+use crate::profile::{Identified, NLB_MAX, NamespaceError, Profile};
+use crate::protocol::{Association, Details, Ended, Established, Shared};
+use crate::queue_pair::{QueuePair, Settings};
 
 /// I/O queues that are asked for beyond those that are meant to be used, for users that open a queue more, or open the next one
 /// before the last one is gone. They cost nothing while they are not connected.
 const QUEUES_SPARE: u16 = 32;
-/// For how long one address is tried.
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often CSTS is looked at while a change of CC takes effect.
 const STATUS_POLL: Duration = Duration::from_millis(20);
 /// For how long a controller may take to become ready that says nothing of it.
@@ -115,21 +113,24 @@ pub enum ConnectError {
 }
 
 /// An admin queue. Its connection is closed when this is dropped.
-pub(crate) struct Admin {
+pub struct Admin {
     pub(crate) caller: Caller,
     pub(crate) address: SocketAddr,
     pub(crate) controller_id: u16,
+    pub(crate) capabilities: Capabilities,
+    /// Identify Controller; none before it was asked.
+    pub(crate) controller: Option<Box<IdentifyController>>,
 }
 
 impl Drop for Admin {
     fn drop(&mut self) {
-        self.caller.connection.close();
+        self.caller.0.connection.close();
     }
 }
 
 /// By which word a controller is told to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WayOut {
+pub enum WayOut {
     Reset,
     Shutdown,
 }
@@ -142,31 +143,6 @@ impl WayOut {
             WayOut::Shutdown => status.shutdown() == ShutdownStatus::Complete,
         }
     }
-}
-
-/// What became of the wish that a controller end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// It says that it has.
-    Surely,
-    /// It said, in good time, that it has not yet: what it executes takes long.
-    NotYet(WayOut),
-    /// It did not say.
-    Unheard,
-}
-
-/// An association and its admin queue.
-pub(crate) struct Established {
-    pub(crate) association: Arc<Association>,
-    pub(crate) admin: Admin,
-    pub(crate) capabilities: Capabilities,
-    pub(crate) controller: Box<IdentifyController>,
-    /// Keep Alive Timeout as the controller has it.
-    pub(crate) keep_alive: Duration,
-    /// Whether I/O keeps the association alive too (TBKAS).
-    pub(crate) traffic_based: bool,
-    /// So long after the last connection was closed, the controller has surely ended the association by itself.
-    pub(crate) quiet: Duration,
 }
 
 /// Options of the sockets that this host opens.
@@ -217,7 +193,7 @@ impl Admin {
         options: &Options,
         identity: &HostIdentity,
         keep_alive: Duration,
-    ) -> Result<(Admin, Capabilities), ConnectError> {
+    ) -> Result<Admin, ConnectError> {
         let addresses = resolve(reactor, &options.host, options.port).await?;
         let stream = connect(
             reactor,
@@ -228,17 +204,19 @@ impl Admin {
         .await
         .map_err(|error| ConnectError::Connect(error.to_string()))?;
         let address = stream.peer_address();
-        let calls = std::rc::Rc::<Calls>::default();
-        let settings = Settings::admin(options, ADMIN_DEPTH);
-        let connection = Connection::start(reactor, stream, settings, calls.clone());
+        let calls = std::rc::Rc::<Calls<QueuePair>>::default();
+        let pair = QueuePair::new(Settings::admin(options, ADMIN_DEPTH));
+        let connection = Connection::start(reactor, stream, pair, calls.clone());
         let mut admin = Admin {
-            caller: Caller {
+            caller: Caller(weir_initiator::Caller {
                 reactor: reactor.clone(),
                 connection,
                 calls,
-            },
+            }),
             address,
             controller_id: 0,
+            capabilities: Capabilities(0),
+            controller: None,
         };
         let queue = QueueConnect {
             qid: 0,
@@ -254,8 +232,8 @@ impl Admin {
             return Err(ConnectError::AuthenticationRequired);
         }
         admin.controller_id = response.controller_id;
-        let capabilities = admin.enable().await?;
-        Ok((admin, capabilities))
+        admin.capabilities = admin.enable().await?;
+        Ok(admin)
     }
 
     /// Sets CC.EN and waits for CSTS.RDY, for as long as CAP.TO says.
@@ -294,7 +272,7 @@ impl Admin {
         timeout: Duration,
         wanted: impl Fn(ControllerStatus) -> bool,
     ) -> Result<Option<ControllerStatus>, ConnectError> {
-        let deadline = self.caller.reactor.now() + timeout;
+        let deadline = self.caller.0.reactor.now() + timeout;
         loop {
             let status = self.caller.property(Property::Status).await?;
             let status = ControllerStatus(status as u32);
@@ -304,16 +282,16 @@ impl Admin {
             if status.fatal() {
                 return Err(ConnectError::Fatal);
             }
-            if self.caller.reactor.now() >= deadline {
+            if self.caller.0.reactor.now() >= deadline {
                 return Ok(None);
             }
-            self.caller.reactor.sleep(STATUS_POLL).await;
+            self.caller.0.reactor.sleep(STATUS_POLL).await;
         }
     }
 
     /// Resets the controller. Once it says that it has, it has deleted its I/O queues, and no command of theirs can be executed
     /// any more (NVMe Base 2.0c section 3.7.2).
-    pub(crate) async fn reset(&self) -> Ended {
+    pub(crate) async fn reset(&self) -> Ended<WayOut> {
         let disabled = Configuration(0).with_entry_sizes(
             Configuration::SUBMISSION_ENTRY_SIZE,
             Configuration::COMPLETION_ENTRY_SIZE,
@@ -322,7 +300,7 @@ impl Admin {
     }
 
     /// Shuts the controller down as an orderly host does (NVMe Base 2.0c section 3.6.2).
-    pub(crate) async fn shut_down(&self) -> Ended {
+    pub(crate) async fn shut_down(&self) -> Ended<WayOut> {
         let normal = Configuration(0)
             .with_entry_sizes(
                 Configuration::SUBMISSION_ENTRY_SIZE,
@@ -333,7 +311,7 @@ impl Admin {
         self.end(normal, WayOut::Shutdown).await
     }
 
-    async fn end(&self, configuration: Configuration, way: WayOut) -> Ended {
+    async fn end(&self, configuration: Configuration, way: WayOut) -> Ended<WayOut> {
         let heard = Cell::new(false);
         let work = async {
             let set = self
@@ -346,7 +324,7 @@ impl Admin {
             };
             self.await_status(END_TIMEOUT, done).await.ok()?
         };
-        let ended = within(&self.caller.reactor, END_TIMEOUT, work).await;
+        let ended = within(&self.caller.0.reactor, END_TIMEOUT, work).await;
         match ended.flatten() {
             Some(_) => Ended::Surely,
             None if heard.get() => Ended::NotYet(way),
@@ -357,14 +335,14 @@ impl Admin {
     /// Tells whether the controller still answers, within `timeout`.
     pub(crate) async fn answers(&self, timeout: Duration) -> bool {
         let status = self.caller.property(Property::Status);
-        let answer = within(&self.caller.reactor, timeout, status).await;
+        let answer = within(&self.caller.0.reactor, timeout, status).await;
         matches!(answer, Some(Ok(_)))
     }
 
     /// Goes on asking a controller that has not ended for as long as it answers, and keeps it alive meanwhile. True when it says
     /// that it has ended.
     pub(crate) async fn outlive(&self, way: WayOut, keep_alive: Duration) -> bool {
-        let reactor = &self.caller.reactor;
+        let reactor = &self.caller.0.reactor;
         let pause = (keep_alive / 4).clamp(STATUS_POLL, END_POLL_MAX);
         loop {
             reactor.sleep(pause).await;
@@ -393,16 +371,14 @@ impl Admin {
         IdentifyController::parse(&data).map_err(|_| ConnectError::Nonsense("Identify Controller"))
     }
 
-    /// What the namespace is like now.
+    /// The namespace as it is now.
     ///
     /// # Errors
     /// [`ConnectError::Namespace`] when it is gone or cannot be a volume, and others.
-    pub(crate) async fn profile(
-        &self,
-        nsid: u32,
-        capabilities: Capabilities,
-        controller: &IdentifyController,
-    ) -> Result<Profile, ConnectError> {
+    pub(crate) async fn profile(&self, nsid: u32) -> Result<Profile, ConnectError> {
+        let Some(controller) = &self.controller else {
+            unreachable!("the controller is identified before its namespaces");
+        };
         let namespace = match self
             .caller
             .identify(Identify::new(Cns::Namespace, nsid))
@@ -447,13 +423,13 @@ impl Admin {
         };
         let identified = Identified {
             nsid,
-            capabilities,
+            capabilities: self.capabilities,
             controller,
             command_set: command_set.as_ref(),
             namespace: &namespace,
             descriptors,
         };
-        Ok(Profile::new(&identified)?)
+        Ok(identified.profile()?)
     }
 }
 
@@ -490,9 +466,11 @@ pub(crate) async fn establish(
     generation: u64,
 ) -> Result<Established, ConnectError> {
     let Shared {
-        options, identity, ..
+        options,
+        host: identity,
+        ..
     } = shared;
-    let (admin, capabilities) = Admin::open(reactor, options, identity, options.keep_alive).await?;
+    let mut admin = Admin::open(reactor, options, identity, options.keep_alive).await?;
     let controller = Box::new(admin.identify_controller().await?);
     check_controller(options, &controller)?;
     let asked = shared.queues_wanted.saturating_add(QUEUES_SPARE);
@@ -509,20 +487,12 @@ pub(crate) async fn establish(
     let traffic_based = controller
         .attributes
         .contains(ControllerAttributes::TRAFFIC_BASED_KEEP_ALIVE);
-    let profile = admin
-        .profile(options.nsid, capabilities, &controller)
-        .await?;
-    shared.recognise(&profile)?;
-    let association = Association {
-        generation,
-        address: admin.address,
+    let details = Details {
         controller_id: admin.controller_id,
-        profile,
         in_capsule_bytes: in_capsule_bytes(&controller),
         depth: u32::from(options.depth)
-            .min(capabilities.maximum_queue_entries() - 1)
+            .min(admin.capabilities.maximum_queue_entries() - 1)
             .max(1) as u16,
-        queues,
         disconnect: controller
             .optional_fabrics_commands
             .contains(OptionalFabricsCommands::DISCONNECT),
@@ -533,15 +503,33 @@ pub(crate) async fn establish(
         ]
         .map(|delay| Duration::from_millis(100) * u32::from(delay)),
     };
+    admin.controller = Some(controller);
+    let profile = admin.profile(options.nsid).await?;
+    recognise(shared, &profile)?;
+    let association = Association {
+        generation,
+        address: admin.address,
+        profile,
+        queues,
+        details,
+    };
     Ok(Established {
         association: Arc::new(association),
         admin,
-        capabilities,
-        controller,
         keep_alive,
         traffic_based,
         quiet: quiet_time(keep_alive, traffic_based),
     })
+}
+
+/// Refuses a namespace that is another one than the first that was seen.
+pub(crate) fn recognise(shared: &Shared, profile: &Profile) -> Result<(), NamespaceError> {
+    match shared.recognise(profile) {
+        true => Ok(()),
+        false => Err(NamespaceError::Other {
+            nsid: shared.options.nsid,
+        }),
+    }
 }
 
 /// So long after the host closed its last connection, the controller's keep-alive timer has expired, and it has ended the
@@ -649,8 +637,7 @@ mod tests {
             for options in [socket_options(&options), SocketOptions::default()] {
                 let timeout = Duration::from_secs(300);
                 let addresses = [address];
-                let connected =
-                    crate::connection::connect(&reactor, &addresses, &options, timeout).await;
+                let connected = connect(&reactor, &addresses, &options, timeout).await;
                 let stream = connected.map_err(|error| error.to_string())?;
                 both.push(stream.report().map_err(|error| error.to_string())?);
             }

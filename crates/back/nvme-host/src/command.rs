@@ -8,22 +8,9 @@ use weir_nvme::command::{
 use weir_nvme::sqe::Fuse;
 use weir_nvme::{SglDescriptor, Sqe};
 
-use crate::plan::{Method, Piece};
-use crate::queue_pair::Payload;
-
-/// What a command is made of.
-pub(crate) struct Command<'request> {
-    pub(crate) operation: &'request Operation,
-    pub(crate) method: Method,
-    /// The piece's first block.
-    pub(crate) lba: u64,
-    pub(crate) piece: Piece,
-    /// The block size as a power of two.
-    pub(crate) shift: u32,
-    /// Whether Write Zeroes may deallocate.
-    pub(crate) deallocates: bool,
-    pub(crate) nsid: u32,
-}
+use weir_initiator::Command;
+use weir_initiator::plan::{Method, force_unit_access};
+use weir_initiator::wire::Payload;
 
 /// A command, or a fused pair of them.
 pub(crate) enum Made {
@@ -31,15 +18,21 @@ pub(crate) enum Made {
     Fused((Sqe, Payload), (Sqe, Payload)),
 }
 
-impl Command<'_> {
+/// A piece of a request on one namespace.
+pub(crate) struct NamespaceCommand<'request> {
+    pub(crate) command: &'request Command<'request>,
+    pub(crate) nsid: u32,
+}
+
+impl NamespaceCommand<'_> {
     /// The entries. CID and SGL are set when they are submitted.
     pub(crate) fn make(&self) -> Made {
-        let blocks = || Blocks::new(self.lba, self.piece.blocks);
+        let blocks = || Blocks::new(self.command.lba, self.command.piece.blocks);
         let written = || Blocks {
-            force_unit_access: force_unit_access(self.operation),
+            force_unit_access: force_unit_access(self.command.operation),
             ..blocks()
         };
-        let (command, payload) = match self.method {
+        let (command, payload) = match self.command.method {
             Method::Read | Method::ReadAndCompare | Method::ReadAndDrop => {
                 (NvmCommand::Read(blocks()), Payload::In(self.bytes() as u32))
             }
@@ -54,8 +47,8 @@ impl Command<'_> {
             Method::Deallocate => (NvmCommand::DatasetManagement(DEALLOCATE), self.range()),
             Method::Verify => (
                 NvmCommand::Verify(Verify {
-                    lba: self.lba,
-                    blocks: self.piece.blocks,
+                    lba: self.command.lba,
+                    blocks: self.command.piece.blocks,
                     ..Verify::default()
                 }),
                 Payload::None,
@@ -70,10 +63,10 @@ impl Command<'_> {
     }
 
     fn fused(&self) -> Made {
-        let blocks = Blocks::new(self.lba, self.piece.blocks);
+        let blocks = Blocks::new(self.command.lba, self.command.piece.blocks);
         let mut compare = self.sqe(&NvmCommand::Compare(blocks));
         let mut write = self.sqe(&NvmCommand::Write(Blocks {
-            force_unit_access: force_unit_access(self.operation),
+            force_unit_access: force_unit_access(self.command.operation),
             ..blocks
         }));
         compare.fuse = Fuse::First;
@@ -85,14 +78,14 @@ impl Command<'_> {
     }
 
     fn zeroes(&self) -> WriteZeroes {
-        let deallocate = match self.operation {
-            Operation::WriteZeroes { deallocate, .. } => *deallocate && self.deallocates,
+        let deallocate = match self.command.operation {
+            Operation::WriteZeroes { deallocate, .. } => *deallocate && self.command.deallocates,
             _ => false,
         };
         WriteZeroes {
-            lba: self.lba,
-            blocks: self.piece.blocks,
-            force_unit_access: force_unit_access(self.operation),
+            lba: self.command.lba,
+            blocks: self.command.piece.blocks,
+            force_unit_access: force_unit_access(self.command.operation),
             deallocate,
             ..WriteZeroes::default()
         }
@@ -101,8 +94,8 @@ impl Command<'_> {
     fn range(&self) -> Payload {
         let range = DatasetManagementRange {
             context_attributes: 0,
-            blocks: self.piece.blocks,
-            lba: self.lba,
+            blocks: self.command.piece.blocks,
+            lba: self.command.lba,
         };
         Payload::Out(Views::from_iter([
             Segment::copy_of(&range.encode()).freeze()
@@ -111,7 +104,7 @@ impl Command<'_> {
 
     /// All data that the operation brings.
     fn brought(&self) -> &[View] {
-        match self.operation {
+        match self.command.operation {
             Operation::Write { data, .. }
             | Operation::Compare { data, .. }
             | Operation::CompareWrite { data, .. } => data,
@@ -120,23 +113,13 @@ impl Command<'_> {
     }
 
     fn bytes(&self) -> usize {
-        (self.piece.blocks as usize) << self.shift
+        (self.command.piece.blocks as usize) << self.command.shift
     }
 
     /// The piece's part of the data that starts `from` bytes from the beginning of all that the operation brings.
     fn data(&self, from: usize) -> Payload {
-        let start = from + (self.piece.offset << self.shift) as usize;
+        let start = from + (self.command.piece.offset << self.command.shift) as usize;
         Payload::Out(slice_views(self.brought(), start, self.bytes()))
-    }
-}
-
-/// Tells whether an operation writes durably (FUA).
-pub(crate) fn force_unit_access(operation: &Operation) -> bool {
-    match operation {
-        Operation::Write { fua, .. }
-        | Operation::WriteZeroes { fua, .. }
-        | Operation::CompareWrite { fua, .. } => *fua,
-        _ => false,
     }
 }
 

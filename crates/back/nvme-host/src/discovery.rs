@@ -87,7 +87,7 @@ async fn discover_at(
 ) -> Result<Vec<DiscoveryEntry>, ConnectError> {
     let options = Options::new(host, port, Nqn::discovery());
     // A discovery controller that is asked once needs no keep-alive (NVMe Base 2.0c section 3.1.2.3.3).
-    let (admin, _) = Admin::open(reactor, &options, identity, Duration::ZERO).await?;
+    let admin = Admin::open(reactor, &options, identity, Duration::ZERO).await?;
     let mut entries = None;
     for _ in 0..READS_MAX {
         entries = read_log(&admin).await?;

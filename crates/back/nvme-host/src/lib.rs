@@ -3,12 +3,11 @@
 //! [`NvmeHost::open`] connects to a namespace, which then is a [`weir_block::Volume`] like any other; [`discover`] asks a
 //! target what it has. Inside, from the wire upwards:
 //!
-//! * `queue_pair` is the protocol of one connection, a state machine without I/O; `connection` moves its bytes;
-//! * `admin` asks one command at a time, `association` connects and identifies, `home` keeps the association alive and makes
-//!   the next one when it is lost;
-//! * `plan` and `command` turn block requests into commands, `outcome` turns statuses into errors;
-//! * `queue` is the volume on one reactor: it spreads requests over its connections and decides what is retried;
-//! * `durability` knows which acknowledged writes no Flush has covered;
+//! * `queue_pair` is the protocol of one connection, a state machine without I/O;
+//! * `admin` asks one command at a time, `association` connects and identifies;
+//! * `command` makes commands of the pieces of requests, `outcome` turns statuses into errors;
+//! * `protocol` is all of that as [`weir_initiator::Protocol`], which moves bytes, spreads requests over connections, retries,
+//!   and makes the next association when one is lost;
 //! * `volume` and `discovery` are what others see.
 //!
 //! The queues of a volume: `queues=` is how many I/O queues, each with its own connection, are spread over the host's
@@ -22,17 +21,12 @@
 mod admin;
 mod association;
 mod command;
-mod connection;
 mod discovery;
-mod durability;
-mod home;
 pub mod options;
 mod outcome;
-mod plan;
 mod profile;
-mod queue;
+mod protocol;
 mod queue_pair;
-mod shared;
 mod volume;
 
 pub use admin::CommandFailure;
@@ -42,4 +36,5 @@ pub use options::{HostIdentity, IdentityError, Options};
 pub use profile::NamespaceError;
 #[doc(hidden)]
 pub use profile::geometry_of;
+pub use protocol::NvmeTcp;
 pub use volume::{NvmeHost, NvmeVolume, SCHEME};

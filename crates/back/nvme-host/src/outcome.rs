@@ -1,23 +1,8 @@
 //! What a completion's status means for a block request: the one table of this front end's other side.
 
 use weir_block::VolumeError;
+use weir_initiator::Verdict;
 use weir_nvme::Status;
-
-/// What to do about a command that the controller has completed. It has ended at the controller in every case, so that a
-/// retry never meets an earlier execution of itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// It was done.
-    Done,
-    /// It failed for good.
-    Failed(VolumeError),
-    /// It may succeed later; where it does not in time, this is its error.
-    Retry(VolumeError),
-    /// It ended because this host asked for it (Abort): the one who asked knows what that is.
-    Aborted,
-    /// It ended because the other command of its fused pair failed, whose status says why.
-    AbortedWithOther,
-}
 
 /// Statuses, in the order of the specification's tables, and what they mean. What is not listed is [`VolumeError::Medium`].
 const TABLE: &[(Status, Verdict)] = {
@@ -72,6 +57,21 @@ pub(crate) fn judge(status: Status) -> Verdict {
         Some(verdict) => verdict,
         None => Verdict::Failed(VolumeError::Medium),
     }
+}
+
+/// Returns whether a command that ended so may have been carried out, or a part of it.
+pub(crate) fn may_have_been_done(status: Status) -> bool {
+    [
+        Status::COMMAND_INTERRUPTED,
+        Status::DATA_TRANSFER_ERROR,
+        Status::ABORTED_POWER_LOSS,
+        Status::ABORTED_SUBMISSION_QUEUE_DELETION,
+        Status::INTERNAL_PATH_ERROR,
+        Status::CONTROLLER_PATHING_ERROR,
+        Status::HOST_PATHING_ERROR,
+    ]
+    .iter()
+    .any(|other| other.is(status))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use weir_nvme::identify::{
 };
 use weir_nvme::property::Capabilities;
 
-use crate::plan::{Limits, NLB_MAX};
+use weir_initiator::plan::Limits;
 
 /// The longest command that moves data, whatever more the controller takes, in bytes.
 const TRANSFER_BYTES_MAX: u64 = Pool::LONGEST as u64;
@@ -67,7 +67,7 @@ pub enum NamespaceError {
 
 /// What tells a namespace from others, wherever it is found. What is absent is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub struct Identity {
     uuid: Option<[u8; 16]>,
     nguid: Option<[u8; 16]>,
     eui64: Option<[u8; 8]>,
@@ -86,13 +86,10 @@ impl Identity {
 }
 
 /// A namespace as a volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Profile {
-    pub(crate) identity: Identity,
-    /// Without its generation, which the volume counts.
-    pub(crate) geometry: Geometry,
-    pub(crate) limits: Limits,
-}
+pub(crate) type Profile = weir_initiator::Profile<Identity>;
+
+/// The most blocks that NLB of a Read, Write, Compare, Verify or Write Zeroes can say (NVM Command Set 1.0 section 3.2).
+pub(crate) const NLB_MAX: u32 = 1 << 16;
 
 /// What Identify and CAP said.
 pub(crate) struct Identified<'data> {
@@ -106,18 +103,18 @@ pub(crate) struct Identified<'data> {
     pub(crate) descriptors: NamespaceDescriptors,
 }
 
-impl Profile {
+impl Identified<'_> {
     /// The volume that the namespace is.
     ///
     /// # Errors
     /// [`NamespaceError`].
-    pub(crate) fn new(identified: &Identified<'_>) -> Result<Profile, NamespaceError> {
+    pub(crate) fn profile(&self) -> Result<Profile, NamespaceError> {
         let Identified {
             nsid,
             controller,
             namespace,
             ..
-        } = *identified;
+        } = *self;
         if namespace.size == 0 {
             return Err(NamespaceError::Absent { nsid });
         }
@@ -126,7 +123,7 @@ impl Profile {
             let blocks = namespace.size;
             return Err(NamespaceError::Size { nsid, blocks });
         }
-        let limits = limits(identified, block_size);
+        let limits = limits(self, block_size);
         if limits.transfer_blocks_max == 0 {
             return Err(NamespaceError::Transfer { nsid });
         }
@@ -166,7 +163,7 @@ impl Profile {
             compare_write_blocks: limits.compare_write_blocks_max,
         };
         Ok(Profile {
-            identity: Identity::new(namespace, &identified.descriptors),
+            identity: Identity::new(namespace, &self.descriptors),
             geometry,
             limits,
         })
@@ -180,14 +177,15 @@ pub fn geometry_of(
     capabilities: u64,
     [controller, command_set, namespace, descriptors]: [&[u8; IDENTIFY_SIZE]; 4],
 ) -> Option<Geometry> {
-    let profile = Profile::new(&Identified {
+    let profile = Identified {
         nsid: 1,
         capabilities: Capabilities(capabilities),
         controller: &IdentifyController::decode(controller),
         command_set: Some(&CommandSetController::decode(command_set)),
         namespace: &IdentifyNamespace::decode(namespace),
         descriptors: NamespaceDescriptors::decode(descriptors).ok()?,
-    });
+    }
+    .profile();
     Some(profile.ok()?.geometry)
 }
 
@@ -331,14 +329,15 @@ mod tests {
         command_set: Option<&CommandSetController>,
         namespace: &IdentifyNamespace,
     ) -> Result<Profile, NamespaceError> {
-        Profile::new(&Identified {
+        Identified {
             nsid: 1,
             capabilities: Capabilities(0),
             controller,
             command_set,
             namespace,
             descriptors: NamespaceDescriptors::default(),
-        })
+        }
+        .profile()
     }
 
     #[test]

@@ -9,13 +9,15 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use weir_digest::{DataDigest, digest_of_parts};
-use weir_memory::{Gather, View, Views, slice_views, views_len};
+use weir_memory::{Gather, View, slice_views, views_len};
 use weir_nvme::tcp::{
     Alignment, C2hData, DataPdu, DigestOptions, Event, FramingError, H2cData, HEADER_SIZE_MAX,
     InitializeRequest, InitializeResponse, Pdu, R2t, Reader, ReceiveParameters, Side,
     TERMINATION_SIZE_MAX, Termination, TerminationRequest, Writer, encode_termination,
 };
 use weir_nvme::{Cqe, SglDescriptor, Sqe, Status};
+
+use weir_initiator::wire::{Commands, Exposure, Payload, Wire};
 
 use crate::options::Options;
 
@@ -59,45 +61,18 @@ impl Settings {
     }
 }
 
-/// A command's data.
-#[derive(Debug)]
-pub(crate) enum Payload {
-    None,
-    /// To the controller.
-    Out(Views),
-    /// From the controller: so many bytes.
-    In(u32),
-}
-
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// The controller's completion. Where it succeeded its data came whole.
     Cqe(Cqe),
     /// The controller completed it, but its data was damaged or did not come whole.
     Damaged,
 }
 
-/// Whether the controller may have carried out a command that was not answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exposure {
-    /// It cannot: it was not sent, or nothing of the data that it writes was.
-    Never,
-    /// It may.
-    Possible,
-}
-
-/// Takes what comes of commands; `user` is what they were submitted with.
-pub(crate) trait Commands {
-    /// Data of a command, `offset` bytes from its start.
-    fn data(&self, user: u64, offset: u32, bytes: &[u8]);
-    /// A command ended.
-    fn answer(&self, user: u64, answer: Answer);
-}
-
 /// Why a connection cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// The controller broke the protocol.
     Protocol(FramingError),
     /// The controller says that this host broke it.
@@ -167,7 +142,7 @@ enum Outgoing {
 }
 
 /// See the module.
-pub(crate) struct QueuePair {
+pub struct QueuePair {
     settings: Settings,
     request: InitializeRequest,
     request_sent: bool,
@@ -383,7 +358,7 @@ impl QueuePair {
     }
 
     /// Takes received bytes.
-    pub(crate) fn receive(&mut self, mut bytes: &[u8], commands: &dyn Commands) {
+    pub(crate) fn receive(&mut self, mut bytes: &[u8], commands: &dyn Commands<Answer>) {
         while self.fault.is_none() {
             // By reference: an event is as long as the longest PDU's header.
             match &self.reader.feed(bytes) {
@@ -412,7 +387,12 @@ impl QueuePair {
         self.fault = Some(fault);
     }
 
-    fn event(&mut self, event: &Event, taken: &[u8], commands: &dyn Commands) -> Result<(), Fault> {
+    fn event(
+        &mut self,
+        event: &Event,
+        taken: &[u8],
+        commands: &dyn Commands<Answer>,
+    ) -> Result<(), Fault> {
         match event {
             Event::Pdu(Pdu::InitializeResponse(response)) => self.establish(response),
             Event::Pdu(Pdu::CapsuleResponse(cqe)) => Ok(self.completion(cqe, commands)?),
@@ -465,7 +445,11 @@ impl QueuePair {
         Ok(())
     }
 
-    fn completion(&mut self, cqe: &Cqe, commands: &dyn Commands) -> Result<(), Termination> {
+    fn completion(
+        &mut self,
+        cqe: &Cqe,
+        commands: &dyn Commands<Answer>,
+    ) -> Result<(), Termination> {
         let pending = self.find_sent(cqe.cid);
         let pending = pending.ok_or(Termination::invalid_field(field::RESPONSE_CID))?;
         let whole = match pending.payload {
@@ -499,7 +483,7 @@ impl QueuePair {
         Ok(())
     }
 
-    fn data_ends(&mut self, data: &C2hData, digest: DataDigest, commands: &dyn Commands) {
+    fn data_ends(&mut self, data: &C2hData, digest: DataDigest, commands: &dyn Commands<Answer>) {
         let Some(pending) = self.find(data.cid) else {
             return;
         };
@@ -652,6 +636,35 @@ mod field {
     pub(super) const DATA_LENGTH: u32 = 16;
 }
 
+impl Wire for QueuePair {
+    type Answer = Answer;
+    type Fault = Fault;
+
+    fn room(&self) -> usize {
+        QueuePair::room(self)
+    }
+
+    fn fault(&self) -> Option<&Fault> {
+        QueuePair::fault(self)
+    }
+
+    fn has_output(&self) -> bool {
+        QueuePair::has_output(self)
+    }
+
+    fn transmit(&mut self, gather: &mut Gather) {
+        QueuePair::transmit(self, gather);
+    }
+
+    fn receive(&mut self, bytes: &[u8], commands: &dyn Commands<Answer>) {
+        QueuePair::receive(self, bytes, commands);
+    }
+
+    fn take_unanswered(&mut self) -> Vec<(u64, Exposure)> {
+        QueuePair::take_unanswered(self)
+    }
+}
+
 #[cfg(test)]
 mod instructions;
 
@@ -673,7 +686,7 @@ mod tests {
         answers: RefCell<Vec<(u64, Answer)>>,
     }
 
-    impl Commands for Seen {
+    impl Commands<Answer> for Seen {
         fn data(&self, user: u64, offset: u32, bytes: &[u8]) {
             self.data.borrow_mut().push((user, offset, bytes.to_vec()));
         }

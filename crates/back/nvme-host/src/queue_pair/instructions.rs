@@ -14,7 +14,9 @@ use weir_nvme::tcp::{
 };
 use weir_nvme::{Cqe, SglDescriptor, Sqe, Status};
 
-use super::{Answer, Commands, Payload, QueuePair, Settings};
+use weir_initiator::wire::{Commands, Payload};
+
+use super::{Answer, QueuePair, Settings};
 
 /// Commands that leave with one send, and whose answers come with one receive.
 const TOGETHER: u16 = 8;
@@ -39,7 +41,7 @@ struct Counted {
     bytes: Cell<usize>,
 }
 
-impl Commands for Counted {
+impl Commands<Answer> for Counted {
     fn data(&self, _user: u64, _offset: u32, bytes: &[u8]) {
         self.bytes.set(self.bytes.get() + bytes.len());
     }

@@ -1,4 +1,4 @@
-//! One queue pair on one TCP connection: moves bytes between the socket and the state machine.
+//! One TCP connection: moves bytes between the socket and the state machine.
 //!
 //! It decides nothing: what commands mean, and what to do when the connection ends, is its owner's.
 
@@ -12,43 +12,42 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use weir_memory::Gather;
-use weir_nvme::Sqe;
 use weir_reactor::{Amount, Reactor, ReceiveInto, Received, SocketOptions, TcpStream};
 
-use crate::queue_pair::{Commands, Exposure, Fault, Payload, QueuePair, Settings};
+use crate::wire::{Commands, Exposure, Wire};
 
 /// Receives handled in one go, so that a fast peer does not keep others on the reactor from running.
 const RECEIVES_PER_TURN_MAX: usize = 16;
 /// Bytes of one receive from which more are expected of the next.
 const BULK_BYTES_MIN: usize = 24 << 10;
 
-/// Why a connection ended.
+/// Reason of a connection's end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum EndReason {
+pub enum EndReason {
     /// This host closed it.
     Closed,
-    /// The controller closed it.
+    /// The target closed it.
     ClosedByPeer,
     /// The system says so.
     System(String),
-    /// The controller broke the protocol, or says that this host did.
-    Fault(Fault),
+    /// The protocol cannot go on: one of the two broke it, or the target says so.
+    Fault(String),
 }
 
 impl fmt::Display for EndReason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EndReason::Closed => formatter.write_str("closed by this host"),
-            EndReason::ClosedByPeer => formatter.write_str("closed by the controller"),
+            EndReason::ClosedByPeer => formatter.write_str("closed by the target"),
             EndReason::System(error) => formatter.write_str(error),
-            EndReason::Fault(fault) => fault.fmt(formatter),
+            EndReason::Fault(fault) => formatter.write_str(fault),
         }
     }
 }
 
 /// Takes what comes of a connection's commands.
-pub(crate) trait Owner: Commands {
-    /// What was received so far has been handed on, or there is more room: commands may be submitted.
+pub trait Owner<W: Wire>: Commands<W::Answer> {
+    /// All that was received so far has been handed on, or there is more room: commands may be submitted.
     fn settled(&self);
 
     /// The connection ended before this command was answered.
@@ -59,10 +58,10 @@ pub(crate) trait Owner: Commands {
 }
 
 /// A connection and the task that serves it.
-pub(crate) struct Connection {
+pub struct Connection<W: Wire> {
     stream: RefCell<Option<TcpStream>>,
-    queue_pair: RefCell<QueuePair>,
-    owner: Rc<dyn Owner>,
+    wire: RefCell<W>,
+    owner: Rc<dyn Owner<W>>,
     waker: RefCell<Option<Waker>>,
     closing: Cell<bool>,
     /// Whether what was not delivered is to be dropped.
@@ -70,17 +69,17 @@ pub(crate) struct Connection {
     last_received: Cell<usize>,
 }
 
-impl Connection {
+impl<W: Wire> Connection<W> {
     /// Starts to serve `stream`. It goes on until the connection ends or is closed, whoever holds the handle.
-    pub(crate) fn start(
+    pub fn start(
         reactor: &Reactor,
         stream: TcpStream,
-        settings: Settings,
-        owner: Rc<dyn Owner>,
-    ) -> Rc<Connection> {
+        wire: W,
+        owner: Rc<dyn Owner<W>>,
+    ) -> Rc<Connection<W>> {
         let connection = Rc::new(Connection {
             stream: RefCell::new(Some(stream)),
-            queue_pair: RefCell::new(QueuePair::new(settings)),
+            wire: RefCell::new(wire),
             owner,
             waker: RefCell::default(),
             closing: Cell::new(false),
@@ -92,44 +91,38 @@ impl Connection {
     }
 
     /// Commands that can be submitted now.
-    pub(crate) fn room(&self) -> usize {
+    pub fn room(&self) -> usize {
         match self.closing.get() {
             true => 0,
-            false => self.queue_pair.borrow().room(),
+            false => self.wire.borrow().room(),
         }
     }
 
-    /// Whether it has ended, or is about to.
-    pub(crate) fn is_closed(&self) -> bool {
+    /// Returns whether it has ended, or is about to.
+    pub fn is_closed(&self) -> bool {
         self.closing.get()
     }
 
-    /// Submits a command; its CID. There must be room.
-    pub(crate) fn submit(&self, sqe: Sqe, payload: Payload, user: u64) -> u16 {
-        let cid = self.queue_pair.borrow_mut().submit(sqe, payload, user);
+    /// Has the protocol do something, and sends what comes of it.
+    pub fn with<T>(&self, act: impl FnOnce(&mut W) -> T) -> T {
+        let result = act(&mut self.wire.borrow_mut());
         self.wake();
-        cid
+        result
     }
 
-    /// Submits a fused pair, which leaves adjacent. There must be room for two.
-    pub(crate) fn submit_fused(
-        &self,
-        first: (Sqe, Payload, u64),
-        second: (Sqe, Payload, u64),
-    ) -> (u16, u16) {
-        let cids = self.queue_pair.borrow_mut().submit_fused(first, second);
-        self.wake();
-        cids
+    /// Looks at the protocol.
+    pub fn look<T>(&self, at: impl FnOnce(&W) -> T) -> T {
+        at(&self.wire.borrow())
     }
 
     /// Ends the connection soon, without waiting for anything.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.closing.set(true);
         self.wake();
     }
 
-    /// Ends the connection soon. What was sent and did not reach the controller never will.
-    pub(crate) fn abort(&self) {
+    /// Ends the connection soon. What was sent and did not reach the target never will.
+    pub fn abort(&self) {
         self.aborting.set(true);
         self.close();
     }
@@ -149,7 +142,7 @@ impl Connection {
         {
             stream.abort();
         }
-        let unanswered = self.queue_pair.borrow_mut().take_unanswered();
+        let unanswered = self.wire.borrow_mut().take_unanswered();
         for (user, exposure) in unanswered {
             self.owner.unanswered(user, exposure);
         }
@@ -165,10 +158,10 @@ impl Connection {
         let stream = stream.as_ref().expect("the stream is there until the end");
         for _ in 0..RECEIVES_PER_TURN_MAX {
             let sent = self.poll_send(context, stream, gather);
-            let received = match self.queue_pair.borrow().fault() {
+            let received = match self.wire.borrow().fault() {
                 // Nothing is read any more; the connection ends when the termination is out.
                 Some(fault) if gather.is_some() => {
-                    return Poll::Ready(EndReason::Fault(fault.clone()));
+                    return Poll::Ready(EndReason::Fault(fault.to_string()));
                 }
                 Some(_) => Poll::Pending,
                 None => Poll::Ready(()),
@@ -206,15 +199,15 @@ impl Connection {
                 return Poll::Ready(Err(system(&error)));
             }
         }
-        let mut queue_pair = self.queue_pair.borrow_mut();
-        if !queue_pair.has_output() {
+        let mut wire = self.wire.borrow_mut();
+        if !wire.has_output() {
             return Poll::Pending;
         }
         let mut next = gather.take().expect("filled above");
-        let room = queue_pair.room();
-        queue_pair.transmit(&mut next);
-        let has_more_room = queue_pair.room() > room;
-        drop(queue_pair);
+        let room = wire.room();
+        wire.transmit(&mut next);
+        let has_more_room = wire.room() > room;
+        drop(wire);
         stream.start_send(next);
         if has_more_room {
             // With data that was owed to commands that had ended: nothing else may come that would tell of it.
@@ -248,7 +241,7 @@ impl Connection {
             return Poll::Ready(Err(EndReason::ClosedByPeer));
         }
         self.last_received.set(bytes.len());
-        self.queue_pair.borrow_mut().receive(&bytes, &*self.owner);
+        self.wire.borrow_mut().receive(&bytes, &*self.owner);
         drop(bytes);
         self.owner.settled();
         Poll::Ready(Ok(()))
@@ -263,7 +256,7 @@ fn system(error: &io::Error) -> EndReason {
 ///
 /// # Errors
 /// The last address's error.
-pub(crate) async fn connect(
+pub async fn connect(
     reactor: &Reactor,
     addresses: &[SocketAddr],
     options: &SocketOptions,
@@ -285,7 +278,7 @@ pub(crate) async fn connect(
 }
 
 /// The result of `future`, unless `timeout` passes first.
-pub(crate) async fn within<T>(
+pub async fn within<T>(
     reactor: &Reactor,
     timeout: Duration,
     future: impl Future<Output = T>,

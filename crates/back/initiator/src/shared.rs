@@ -4,10 +4,8 @@
 //! They share no state in the I/O path: what changes is sent.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::Duration;
 
 use weir_block::{
     BlockSize, DeallocatedRead, FenceReply, Geometry, VolumeError, VolumeEvent, Watcher,
@@ -15,58 +13,51 @@ use weir_block::{
 use weir_reactor::{Mailbox, Sender};
 
 use crate::durability::Durability;
-use crate::options::{HostIdentity, Options};
-use crate::profile::{Identity, NamespaceError, Profile};
-
-/// One association with a controller: from Connect on the admin queue to its end. It does not change; a new one has the
-/// next generation.
-#[derive(Debug, Clone)]
-pub(crate) struct Association {
-    /// Counts the associations of the volume from 1.
-    pub(crate) generation: u64,
-    /// Where the admin queue connected to, and the I/O queues are to.
-    pub(crate) address: SocketAddr,
-    /// CNTLID.
-    pub(crate) controller_id: u16,
-    /// The namespace.
-    pub(crate) profile: Profile,
-    /// The longest data that may go with an I/O command in its capsule (IOCCSZ).
-    pub(crate) in_capsule_bytes: u32,
-    /// Outstanding commands per I/O queue.
-    pub(crate) depth: u16,
-    /// I/O queues that the controller has for this host.
-    pub(crate) queues: u16,
-    /// Whether Disconnect deletes an I/O queue (OFCS).
-    pub(crate) disconnect: bool,
-    /// CRDT1 to CRDT3.
-    pub(crate) retry_delays: [Duration; 3],
-}
+use crate::protocol::{Association, Patience, Profile, Protocol};
 
 /// From the home to a queue.
-#[derive(Debug, Clone)]
-pub(crate) enum QueueMessage {
+pub(crate) enum QueueMessage<P: Protocol> {
     /// Connect, and submit what waits.
-    Up(Arc<Association>),
+    Up(Arc<Association<P>>),
     /// Close every connection of this generation, and say so.
     Down(u64),
-    /// No controller can execute a command of this generation any more.
+    /// No target can execute a command of this generation any more.
     Fenced(u64),
     /// Say when nothing is left that was submitted until now and may change the volume.
     Fence(u64),
-    /// The namespace is like this now; or it is gone.
-    Profile(Option<Profile>),
+    /// The medium is like this now; or it is gone.
+    Profile(Option<Profile<P::Identity>>),
     /// The volume has ended: nothing is retried, everything new fails.
     Ended,
 }
 
+impl<P: Protocol> Clone for QueueMessage<P> {
+    fn clone(&self) -> Self {
+        match self {
+            QueueMessage::Up(association) => QueueMessage::Up(Arc::clone(association)),
+            QueueMessage::Down(generation) => QueueMessage::Down(*generation),
+            QueueMessage::Fenced(generation) => QueueMessage::Fenced(*generation),
+            QueueMessage::Fence(fence) => QueueMessage::Fence(*fence),
+            QueueMessage::Profile(profile) => QueueMessage::Profile(*profile),
+            QueueMessage::Ended => QueueMessage::Ended,
+        }
+    }
+}
+
 /// To the home.
-pub(crate) enum HomeMessage {
+pub(crate) enum HomeMessage<P: Protocol> {
     /// A connection of this generation ended, or a command does not.
     Failed { generation: u64, reason: String },
     /// A queue has closed its connections of this generation.
     Closed { member: u64, generation: u64 },
     /// Abort a command of an I/O queue.
-    Abort { generation: u64, qid: u16, cid: u16 },
+    Abort {
+        generation: u64,
+        qid: u16,
+        tag: P::Tag,
+    },
+    /// The target says that the medium may have changed.
+    Attention { generation: u64 },
     /// Nothing is left of what a fence waits for.
     FenceDone { member: u64, fence: u64 },
     /// A queue is no more.
@@ -78,59 +69,65 @@ pub(crate) enum HomeMessage {
 }
 
 /// A queue as the home sees it.
-pub(crate) struct Member {
-    pub(crate) id: u64,
+pub(crate) struct Member<P: Protocol> {
+    pub id: u64,
     /// The I/O queues that it may connect: one connection each.
-    pub(crate) qids: Vec<u16>,
-    pub(crate) inbox: Arc<Mailbox<QueueMessage>>,
+    pub qids: Vec<u16>,
+    pub inbox: Arc<Mailbox<QueueMessage<P>>>,
     /// Whether a command was answered since the home last looked.
-    pub(crate) active: AtomicBool,
+    pub active: AtomicBool,
 }
 
-#[derive(Default)]
-pub(crate) struct State {
-    members: Vec<Arc<Member>>,
+struct State<P: Protocol> {
+    members: Vec<Arc<Member<P>>>,
     qids_used: BTreeSet<u16>,
-    /// I/O queues that the controller granted at last.
+    /// I/O queues that the target granted at last.
     queues: u16,
     next_member: u64,
-    association: Option<Arc<Association>>,
-    /// The namespace, or that it is gone.
-    profile: Option<Profile>,
+    association: Option<Arc<Association<P>>>,
+    /// The medium, or that it is gone.
+    profile: Option<Profile<P::Identity>>,
     ended: bool,
 }
 
-/// What all reactors know of a volume.
-pub(crate) struct Shared {
-    pub(crate) options: Options,
-    pub(crate) identity: HostIdentity,
-    /// I/O queues that are spread over the queues of the volume; each of these has at least one, also when there are more.
-    pub(crate) queues_wanted: u16,
-    /// I/O queues that one [`weir_block::Queue`] takes.
+/// All that reactors know of a volume in common.
+pub struct Shared<P: Protocol> {
+    /// Where to connect, and how.
+    pub options: P::Options,
+    /// This host, as it says to targets who it is.
+    pub host: P::Host,
+    pub(crate) patience: Patience,
+    /// Connections for I/O that are spread over the queues of the volume; each of these has at least one, also when there are more.
+    pub queues_wanted: u16,
+    /// Connections that one [`weir_block::Queue`] takes.
     pub(crate) queues_share: u16,
-    pub(crate) home: Arc<Mailbox<HomeMessage>>,
+    pub(crate) home: Arc<Mailbox<HomeMessage<P>>>,
     pub(crate) read_only: bool,
     pub(crate) durability: Durability,
-    /// The namespace that the volume is; it stays that one.
-    recognised: OnceLock<(Identity, BlockSize)>,
+    /// The medium that the volume is; it stays that one.
+    recognised: OnceLock<(P::Identity, BlockSize)>,
     geometry: Mutex<Geometry>,
     watchers: Mutex<Vec<Weak<dyn Watcher>>>,
-    state: Mutex<State>,
+    state: Mutex<State<P>>,
 }
 
-impl Shared {
-    pub(crate) fn new(
-        options: Options,
-        identity: HostIdentity,
+impl<P: Protocol> Shared<P> {
+    /// A volume that was not reached yet, to be used on up to `reactors` reactors. `queues` is how many connections for I/O are
+    /// spread over these: at least one for each.
+    pub fn new(
+        options: P::Options,
+        host: P::Host,
+        queues: Option<u16>,
         reactors: u16,
         read_only: bool,
     ) -> Self {
-        let queues_wanted = options.queues.unwrap_or(reactors).max(reactors);
+        let queues_wanted = queues.unwrap_or(reactors).max(reactors);
         Shared {
             queues_share: queues_wanted.div_ceil(reactors),
             queues_wanted,
+            patience: P::patience(&options),
             options,
-            identity,
+            host,
             read_only,
             durability: Durability::default(),
             home: Mailbox::new(),
@@ -152,22 +149,22 @@ impl Shared {
                 compare_write_blocks: 0,
             }),
             watchers: Mutex::default(),
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                members: Vec::new(),
+                qids_used: BTreeSet::new(),
+                queues: 0,
+                next_member: 0,
+                association: None,
+                profile: None,
+                ended: false,
+            }),
         }
     }
 
-    /// Refuses a namespace that is another one than the first that was seen.
-    ///
-    /// # Errors
-    /// [`NamespaceError::Other`].
-    pub(crate) fn recognise(&self, profile: &Profile) -> Result<(), NamespaceError> {
+    /// Returns whether the medium is the one that was seen first, as which it stays.
+    pub fn recognise(&self, profile: &Profile<P::Identity>) -> bool {
         let found = (profile.identity, profile.geometry.block_size);
-        match *self.recognised.get_or_init(|| found) == found {
-            true => Ok(()),
-            false => Err(NamespaceError::Other {
-                nsid: self.options.nsid,
-            }),
-        }
+        *self.recognised.get_or_init(|| found) == found
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -199,8 +196,8 @@ impl Shared {
         }
     }
 
-    /// Takes over what the namespace is like; whether anything changed.
-    fn set_geometry(&self, profile: &Profile) -> bool {
+    /// Takes over what the medium is like; whether anything changed.
+    fn set_geometry(&self, profile: &Profile<P::Identity>) -> bool {
         let mut geometry = lock(&self.geometry);
         let next = Geometry {
             generation: geometry.generation,
@@ -221,7 +218,7 @@ impl Shared {
     ///
     /// # Errors
     /// [`VolumeError::Busy`] when no I/O queue is left, [`VolumeError::Lost`] when the volume has ended.
-    pub(crate) fn join(&self) -> Result<Arc<Member>, VolumeError> {
+    pub(crate) fn join(&self) -> Result<Arc<Member<P>>, VolumeError> {
         let state = &mut *lock(&self.state);
         if state.ended {
             return Err(VolumeError::Lost);
@@ -237,7 +234,7 @@ impl Shared {
         if qids.is_empty() {
             tracing::warn!(
                 volume = %self.name(), queues = state.queues,
-                "every I/O queue that the controller grants is in use"
+                "every I/O queue that the target grants is in use"
             );
             return Err(VolumeError::Busy);
         }
@@ -258,7 +255,7 @@ impl Shared {
     }
 
     /// Removes a queue. Its connections are closed.
-    pub(crate) fn leave(&self, member: &Member) {
+    pub(crate) fn leave(&self, member: &Member<P>) {
         let state = &mut *lock(&self.state);
         state.members.retain(|other| other.id != member.id);
         member.qids.iter().for_each(|qid| {
@@ -268,23 +265,23 @@ impl Shared {
     }
 
     /// The queues that there are.
-    pub(crate) fn members(&self) -> Vec<Arc<Member>> {
+    pub(crate) fn members(&self) -> Vec<Arc<Member<P>>> {
         lock(&self.state).members.clone()
     }
 
     /// The highest I/O queue in use; an association with fewer is of no use.
-    pub(crate) fn queues_used(&self) -> u16 {
+    pub fn queues_used(&self) -> u16 {
         lock(&self.state).qids_used.last().copied().unwrap_or(0)
     }
 
     /// Sends `message` to every queue; which ones.
-    pub(crate) fn broadcast(&self, message: &QueueMessage) -> Vec<u64> {
+    pub(crate) fn broadcast(&self, message: &QueueMessage<P>) -> Vec<u64> {
         let state = lock(&self.state);
         send(&state, message)
     }
 
     /// Makes `association` the one to use, and tells every queue. Whether the geometry changed.
-    pub(crate) fn set_up(&self, association: &Arc<Association>) -> bool {
+    pub(crate) fn set_up(&self, association: &Arc<Association<P>>) -> bool {
         let changed = self.set_geometry(&association.profile);
         let state = &mut *lock(&self.state);
         state.queues = association.queues;
@@ -302,8 +299,8 @@ impl Shared {
         send(state, &QueueMessage::Down(generation))
     }
 
-    /// Takes over what the namespace is like now. Whether the geometry changed, and whether it was there before.
-    pub(crate) fn set_profile(&self, profile: Option<Profile>) -> (bool, bool) {
+    /// Takes over what the medium is like now. Whether the geometry changed, and whether it was there before.
+    pub(crate) fn set_profile(&self, profile: Option<Profile<P::Identity>>) -> (bool, bool) {
         let changed = profile.is_some_and(|profile| self.set_geometry(&profile));
         let state = &mut *lock(&self.state);
         let before = state.profile.is_some();
@@ -321,29 +318,19 @@ impl Shared {
 
     /// The volume as a person knows it.
     pub(crate) fn name(&self) -> String {
-        let Options {
-            host,
-            port,
-            subsystem,
-            nsid,
-            ..
-        } = &self.options;
-        match host.contains(':') {
-            true => format!("nvme+tcp://[{host}]:{port}/{subsystem}?nsid={nsid}"),
-            false => format!("nvme+tcp://{host}:{port}/{subsystem}?nsid={nsid}"),
-        }
+        P::name(&self.options)
     }
 }
 
-fn send(state: &State, message: &QueueMessage) -> Vec<u64> {
-    let tell = |member: &Arc<Member>| {
+fn send<P: Protocol>(state: &State<P>, message: &QueueMessage<P>) -> Vec<u64> {
+    let tell = |member: &Arc<Member<P>>| {
         member.inbox.post(message.clone());
         member.id
     };
     state.members.iter().map(tell).collect()
 }
 
-/// Locks `mutex`. What it guards is consistent between statements, so that a panic elsewhere does not spoil it.
+/// Locks `mutex`. All that it guards is consistent between statements, so that a panic elsewhere does not spoil it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

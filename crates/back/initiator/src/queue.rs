@@ -1,9 +1,9 @@
 //! The volume on one reactor: requests become commands on the connections of this queue, and are retried when these are
 //! lost and another association is made.
 //!
-//! A request is carried out in pieces ([`crate::plan`]); each piece is a part, which is one command (or a fused pair). A part
+//! A request is carried out in pieces ([`crate::plan`]); each piece is a part, which is one command (or a pair). A part
 //! is ready to be submitted, in flight, delayed for a retry, or held: sent on an association that was lost, and not to be
-//! judged before the home says that no controller can execute it any more (see [`crate::home`]).
+//! judged before the home says that no target can execute it any more (see [`crate::home`]).
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,33 +18,29 @@ use weir_block::{
     Completion, CompletionSink, InFlight, Operation, ReadBuffers, Request, Token, VolumeError,
 };
 use weir_memory::{Pool, Segment, Segments, View, Views, slice_views};
-use weir_nvme::Status;
 use weir_reactor::{Instant, Key, Mailbox, Reactor, Slots, Task, Timer};
 
-use crate::admin::{CALL, Caller, Calls, QueueConnect};
-use crate::association::{CONNECT_TIMEOUT, socket_options};
-use crate::command::{Command, Made, force_unit_access};
+use crate::calls::{CALL, Caller, Calls};
 use crate::connection::{Connection, EndReason, Owner, connect};
-use crate::outcome::{Verdict, judge};
-use crate::plan::{Method, Piece, Plan};
-use crate::profile::Profile;
-use crate::queue_pair::{Answer, Commands, Exposure, Settings};
-use crate::shared::{Association, HomeMessage, Member, QueueMessage, Shared};
+use crate::plan::{Method, Piece, Plan, force_unit_access};
+use crate::protocol::{Association, Command, Judged, LinkFailure, Profile, Protocol, Verdict};
+use crate::shared::{HomeMessage, Member, QueueMessage, Shared};
+use crate::wire::{Commands, Exposure, Wire};
 
 /// How often a command is submitted again after a status that allows it.
 const RETRIES_MAX: u32 = 8;
-/// The pause before a retry where the controller names none; each next one is twice as long.
+/// The pause before a retry where the target names none; each next one is twice as long.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// For how long an aborted command may take to end before the association is ended.
 const ABORT_GRACE: Duration = Duration::from_secs(5);
 /// How soon a read whose buffers were not to be had is tried again.
 const POOL_POLL: Duration = Duration::from_millis(1);
-/// How often Connect of an I/O queue is tried: the controller may still know the last connection of that queue.
+/// How often Connect of an I/O queue is tried: the target may still know the last connection of that queue.
 const QUEUE_CONNECTS: u32 = 5;
 /// The pause between these tries.
 const QUEUE_CONNECT_DELAY: Duration = Duration::from_millis(100);
-/// For how long a queue that is given up waits for its Disconnect.
-const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// For how long one address is tried.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One request.
 struct Flight {
@@ -69,56 +65,57 @@ struct Flight {
     cancelled: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Place<Tag> {
     Ready,
     InFlight {
         generation: u64,
         qid: u16,
-        cid: u16,
-        /// The CID of the second command of a fused pair.
-        second: Option<u16>,
+        /// Connection, as the queue counts them.
+        link: u64,
+        tag: Tag,
     },
     Delayed {
         until: Instant,
     },
     Held {
         generation: u64,
+        qid: u16,
     },
 }
 
 /// One piece of a request, as a command.
-struct Part {
+struct Part<Tag> {
     flight: Key,
     method: Method,
     piece: Piece,
-    place: Place,
+    place: Place<Tag>,
     /// When it is aborted, or, aborted already, given up with its association.
     deadline: Instant,
     aborted: bool,
     timed_out: bool,
     retries: u32,
-    /// Answers to come: two of a fused pair.
+    /// Answers to come: two of a pair.
     answers: u8,
     /// The number of a flush that was sent ([`crate::durability`]).
     flush: u64,
-    /// What the first command of a fused pair, or a comparison here, found.
+    /// What the first command of a pair, or a comparison here, found.
     found: Option<Verdict>,
     /// Whether an earlier try may have been carried out.
     uncertain: bool,
 }
 
-struct Link {
+struct Link<P: Protocol> {
     index: u64,
     qid: u16,
     generation: u64,
-    caller: Caller,
+    caller: Caller<P::Wire>,
 }
 
-/// What the tasks of this queue tell it.
-enum Local {
+/// Messages of this queue's tasks.
+enum Local<P: Protocol> {
     /// A connection is ready for commands.
-    Opened(Box<Link>),
+    Opened(Box<Link<P>>),
     Failed {
         generation: u64,
         reason: String,
@@ -137,12 +134,12 @@ enum Leaving {
     Done,
 }
 
-struct State {
-    association: Option<Arc<Association>>,
-    profile: Option<Profile>,
+struct State<P: Protocol> {
+    association: Option<Arc<Association<P>>>,
+    profile: Option<Profile<P::Identity>>,
     ended: bool,
     leaving: Leaving,
-    links: Vec<Link>,
+    links: Vec<Link<P>>,
     opening: Vec<Task<()>>,
     next_link: u64,
     /// Connections whose socket is not closed yet.
@@ -150,7 +147,7 @@ struct State {
     /// The association whose end was ordered and not yet reported as done.
     closing: Option<u64>,
     flights: Slots<Flight>,
-    parts: Slots<Part>,
+    parts: Slots<Part<P::Tag>>,
     /// Requests with pieces to be started.
     waiting: VecDeque<Key>,
     /// Parts to be submitted again.
@@ -168,26 +165,26 @@ struct State {
 }
 
 /// A volume's queue on one reactor.
-pub(crate) struct IoQueue {
+pub(crate) struct IoQueue<P: Protocol> {
     reactor: Reactor,
-    shared: Arc<Shared>,
-    member: Arc<Member>,
+    shared: Arc<Shared<P>>,
+    member: Arc<Member<P>>,
     sink: RefCell<Option<Rc<dyn CompletionSink>>>,
     depth: usize,
-    local: Arc<Mailbox<Local>>,
-    state: RefCell<State>,
+    local: Arc<Mailbox<Local<P>>>,
+    state: RefCell<State<P>>,
 }
 
-impl IoQueue {
+impl<P: Protocol> IoQueue<P> {
     /// A queue of `member`, and the task that looks after it, which keeps `alive` until the queue is no more.
     pub(crate) fn start(
         reactor: &Reactor,
-        shared: &Arc<Shared>,
-        member: Arc<Member>,
+        shared: &Arc<Shared<P>>,
+        member: Arc<Member<P>>,
         depth: u32,
         sink: Rc<dyn CompletionSink>,
         alive: impl Sized + 'static,
-    ) -> Rc<IoQueue> {
+    ) -> Rc<IoQueue<P>> {
         let state = State {
             association: None,
             profile: None,
@@ -242,7 +239,7 @@ impl IoQueue {
     }
 
     /// Takes a request; its completion where it is refused.
-    fn take(&self, state: &mut State, request: Request) -> Option<Completion> {
+    fn take(&self, state: &mut State<P>, request: Request) -> Option<Completion> {
         let Request { token, operation } = request;
         let profile = state.profile.filter(|_| !state.ended);
         let plan = match &profile {
@@ -319,8 +316,8 @@ impl IoQueue {
     }
 
     /// The next part to be submitted on a connection with `room`.
-    fn next_part(&self, state: &mut State, room: usize) -> Option<Key> {
-        let needed = |method| 1 + usize::from(method == Method::CompareWrite);
+    fn next_part(&self, state: &mut State<P>, room: usize) -> Option<Key> {
+        let needed = P::needs;
         if let Some(&part) = state.ready.front() {
             if needed(state.parts.get_mut(part).method) > room {
                 return None;
@@ -364,7 +361,7 @@ impl IoQueue {
         Some(state.parts.insert(part))
     }
 
-    fn issue(&self, state: &mut State, link: usize, index: Key, now: Instant) {
+    fn issue(&self, state: &mut State<P>, link: usize, index: Key, now: Instant) {
         let part = state.parts.get_mut(index);
         let flight = state.flights.get_mut(part.flight);
         let command = Command {
@@ -374,34 +371,23 @@ impl IoQueue {
             piece: part.piece,
             shift: flight.shift,
             deallocates: flight.deallocates,
-            nsid: self.shared.options.nsid,
         };
         let link = &state.links[link];
-        let connection = &link.caller.connection;
         let user = index.to_word();
         part.found = None;
         if part.method == Method::Flush {
             part.flush = self.shared.durability.send_flush();
         }
-        let (cid, second) = match command.make() {
-            Made::One(sqe, payload) => {
-                part.answers = 1;
-                (connection.submit(sqe, payload, user), None)
-            }
-            Made::Fused(compare, write) => {
-                part.answers = 2;
-                let (first, second) =
-                    connection.submit_fused((compare.0, compare.1, user), (write.0, write.1, user));
-                (first, Some(second))
-            }
-        };
-        part.deadline = now + self.shared.options.io_timeout;
+        part.answers = P::needs(part.method) as u8;
+        let issue = |wire: &mut P::Wire| P::issue(wire, &self.shared, &command, user);
+        let tag = link.caller.connection.with(issue);
+        part.deadline = now + self.shared.patience.io_timeout;
         part.aborted = false;
         part.place = Place::InFlight {
             generation: link.generation,
             qid: link.qid,
-            cid,
-            second,
+            link: link.index,
+            tag,
         };
     }
 
@@ -417,7 +403,7 @@ impl IoQueue {
         };
         state.flights.get_mut(index).cancelled = true;
         state.stop_starting(index, VolumeError::Cancelled);
-        let parts: Vec<(Key, Place)> = state
+        let parts: Vec<(Key, Place<P::Tag>)> = state
             .parts
             .iter()
             .filter(|(_, part)| part.flight == index)
@@ -447,13 +433,13 @@ impl IoQueue {
         }
     }
 
-    fn abort(&self, state: &mut State, index: Key) {
+    fn abort(&self, state: &mut State<P>, index: Key) {
         let part = state.parts.get_mut(index);
         let Place::InFlight {
             generation,
             qid,
-            cid,
-            second,
+            link,
+            tag,
         } = part.place
         else {
             return;
@@ -463,13 +449,15 @@ impl IoQueue {
         }
         part.aborted = true;
         part.deadline = self.reactor.now() + ABORT_GRACE;
-        for cid in std::iter::once(cid).chain(second) {
-            self.shared.home.post(HomeMessage::Abort {
-                generation,
-                qid,
-                cid,
-            });
+        let link = state.links.iter().find(|other| other.index == link);
+        if link.is_some_and(|link| P::abort_here(&link.caller, tag)) {
+            return;
         }
+        self.shared.home.post(HomeMessage::Abort {
+            generation,
+            qid,
+            tag,
+        });
     }
 
     /// Data of a read.
@@ -492,7 +480,7 @@ impl IoQueue {
                 if part.found.is_none()
                     && let Some(at) = first_difference(data, base, bytes)
                 {
-                    let offset = at as u64;
+                    let offset = at as u64 - (part.piece.offset << flight.shift);
                     part.found = Some(Verdict::Failed(VolumeError::Miscompare { offset }));
                 }
             }
@@ -501,26 +489,23 @@ impl IoQueue {
     }
 
     /// A command was answered.
-    fn part_answer(&self, user: u64, answer: Answer) {
+    fn part_answer(&self, user: u64, answer: &<P::Wire as Wire>::Answer) {
         let state = &mut *self.state.borrow_mut();
         let index = Key::from_word(user);
         if !self.member.active.load(Ordering::Relaxed) {
             self.member.active.store(true, Ordering::Relaxed);
         }
-        let delays = state
-            .association
-            .as_ref()
-            .map_or([Duration::ZERO; 3], |association| association.retry_delays);
+        let Judged {
+            verdict,
+            may_have_been_done,
+            pause,
+            attention,
+        } = P::judge(state.association.as_deref(), answer);
         let part = state.parts.get_mut(index);
-        let (verdict, status) = match answer {
-            Answer::Cqe(cqe) => (judge(cqe.status), cqe.status),
-            Answer::Damaged => (
-                Verdict::Retry(VolumeError::Medium),
-                Status::TRANSIENT_TRANSPORT_ERROR,
-            ),
-        };
-        let retries = matches!(verdict, Verdict::Retry(_));
-        part.uncertain |= retries && part.method.modifies() && may_have_been_done(status);
+        if attention && let Place::InFlight { generation, .. } = part.place {
+            self.shared.home.post(HomeMessage::Attention { generation });
+        }
+        part.uncertain |= may_have_been_done && part.method.modifies();
         part.answers -= 1;
         if part.answers > 0 {
             // Of a fused pair the one that failed says why; the other is aborted with it.
@@ -556,11 +541,7 @@ impl IoQueue {
                 self.end_part(state, index, Err(VolumeError::TimedOut));
             }
             Verdict::Aborted | Verdict::Retry(_) => {
-                let named = match status.command_retry_delay() {
-                    0 => Duration::ZERO,
-                    index => delays[usize::from(index) - 1],
-                };
-                let pause = named.max(RETRY_DELAY * (1 << part.retries));
+                let pause = pause.max(RETRY_DELAY * (1 << part.retries));
                 part.retries += 1;
                 part.place = Place::Delayed {
                     until: self.reactor.now() + pause,
@@ -570,8 +551,8 @@ impl IoQueue {
         }
     }
 
-    /// The controller did a part: what that says of durability, and how the part ends.
-    fn note_done(&self, state: &mut State, index: Key) -> Result<(), VolumeError> {
+    /// The target did a part: what that says of durability, and how the part ends.
+    fn note_done(&self, state: &mut State<P>, index: Key) -> Result<(), VolumeError> {
         let durability = &self.shared.durability;
         let part = state.parts.get_mut(index);
         let operation = &state.flights.get_mut(part.flight).operation;
@@ -593,14 +574,14 @@ impl IoQueue {
     }
 
     /// A command will not be answered: its connection ended.
-    fn part_unanswered(&self, user: u64, exposure: Exposure, generation: u64) {
+    fn part_unanswered(&self, user: u64, exposure: Exposure, generation: u64, qid: u16) {
         let state = &mut *self.state.borrow_mut();
         let index = Key::from_word(user);
         let part = state.parts.get_mut(index);
         let exposed = part.method.modifies() && exposure == Exposure::Possible;
         if exposed {
             part.uncertain = true;
-            part.place = Place::Held { generation };
+            part.place = Place::Held { generation, qid };
         } else if !matches!(part.place, Place::Held { .. }) {
             part.place = Place::Ready;
         }
@@ -612,7 +593,7 @@ impl IoQueue {
     }
 
     /// A part that has had no effect, or can have none any more, is tried again, or ends.
-    fn requeue(&self, state: &mut State, index: Key) {
+    fn requeue(&self, state: &mut State<P>, index: Key) {
         let ended = state.ended || state.profile.is_none();
         let fence_before = state.fence_before;
         let part = state.parts.get_mut(index);
@@ -635,7 +616,7 @@ impl IoQueue {
         self.end_part(state, index, Err(error));
     }
 
-    fn end_part(&self, state: &mut State, index: Key, result: Result<(), VolumeError>) {
+    fn end_part(&self, state: &mut State<P>, index: Key, result: Result<(), VolumeError>) {
         let part = state.parts.remove(index);
         // An earlier try may have been carried out, whatever is said of the last one.
         let result = result.map_err(|error| match part.uncertain {
@@ -650,16 +631,18 @@ impl IoQueue {
         let is_durable = part.method == Method::Flush
             || part.method.modifies() && force_unit_access(&flight.operation);
         if is_durable && matches!(result, Err(VolumeError::Medium | VolumeError::NoSpace)) {
-            // The controller may tell of writes that it could not keep once, and of none by name.
+            // The target may tell of writes that it could not keep once, and of none by name.
             self.shared
-                .fail_flushes("the controller failed a durable write or a flush");
+                .fail_flushes("the target failed a durable write or a flush");
         }
         flight.parts -= 1;
         if let Err(error) = result {
             let bytes = part.piece.offset << flight.shift;
             let error = match error {
-                // The controller does not say where; the piece is known.
-                VolumeError::Miscompare { offset: 0 } => VolumeError::Miscompare { offset: bytes },
+                // It counts from the start of the piece.
+                VolumeError::Miscompare { offset } => VolumeError::Miscompare {
+                    offset: bytes + offset,
+                },
                 error => error,
             };
             flight.error.get_or_insert(error);
@@ -673,7 +656,7 @@ impl IoQueue {
         }
     }
 
-    fn end_flight(&self, state: &mut State, index: Key) {
+    fn end_flight(&self, state: &mut State<P>, index: Key) {
         let flight = state.flights.remove(index);
         let result = flight
             .error
@@ -766,7 +749,7 @@ impl IoQueue {
         }
     }
 
-    fn message(self: &Rc<Self>, message: QueueMessage) {
+    fn message(self: &Rc<Self>, message: QueueMessage<P>) {
         match message {
             QueueMessage::Up(association) => self.connect_links(&association),
             QueueMessage::Down(generation) => {
@@ -775,16 +758,22 @@ impl IoQueue {
                 state.closing = Some(generation);
                 state.abort_links();
             }
-            QueueMessage::Fenced(generation) => self.release(generation),
+            QueueMessage::Fenced(fenced) => {
+                self.release(|generation, _| generation == fenced);
+            }
             QueueMessage::Fence(fence) => self.fence(fence),
             QueueMessage::Profile(profile) => self.set_profile(profile),
             QueueMessage::Ended => self.end(),
         }
     }
 
-    fn local(self: &Rc<Self>, local: Local) {
+    fn local(self: &Rc<Self>, local: Local<P>) {
         match local {
             Local::Opened(link) => {
+                if P::REPLACES {
+                    let (opened, of) = (link.generation, link.qid);
+                    self.release(|generation, qid| qid == of && generation < opened);
+                }
                 let state = &mut *self.state.borrow_mut();
                 let current = state
                     .association
@@ -810,7 +799,7 @@ impl IoQueue {
         }
     }
 
-    fn connect_links(self: &Rc<Self>, association: &Arc<Association>) {
+    fn connect_links(self: &Rc<Self>, association: &Arc<Association<P>>) {
         let state = &mut *self.state.borrow_mut();
         state.association = Some(Arc::clone(association));
         state.opening.clear();
@@ -822,7 +811,7 @@ impl IoQueue {
         }
     }
 
-    fn set_profile(&self, profile: Option<Profile>) {
+    fn set_profile(&self, profile: Option<Profile<P::Identity>>) {
         let state = &mut *self.state.borrow_mut();
         let before = state.profile.take();
         state.profile = profile;
@@ -842,7 +831,7 @@ impl IoQueue {
     }
 
     /// Ends the parts that are neither in flight nor held.
-    fn end_idle(&self, state: &mut State, error: VolumeError) {
+    fn end_idle(&self, state: &mut State<P>, error: VolumeError) {
         let idle: Vec<Key> = state
             .parts
             .iter()
@@ -869,13 +858,16 @@ impl IoQueue {
         state.wake();
     }
 
-    /// Nothing of association `generation` can take effect any more.
-    fn release(&self, generation: u64) {
+    /// Nothing can take effect any more of the connections, by generation and number, that `over` names.
+    fn release(&self, over: impl Fn(u64, u16) -> bool) {
         let state = &mut *self.state.borrow_mut();
         let held: Vec<Key> = state
             .parts
             .iter()
-            .filter(|(_, part)| part.place == Place::Held { generation })
+            .filter(|(_, part)| match part.place {
+                Place::Held { generation, qid } => over(generation, qid),
+                _ => false,
+            })
             .map(|(index, _)| index)
             .collect();
         held.into_iter()
@@ -991,7 +983,7 @@ impl IoQueue {
             _ => None,
         });
         let tick = state.ticking.then(|| {
-            let tick = self.shared.options.io_timeout / 8;
+            let tick = self.shared.patience.io_timeout / 8;
             now + tick.clamp(Duration::from_millis(20), Duration::from_secs(1))
         });
         let starved = state.starved.then(|| now + POOL_POLL);
@@ -1007,18 +999,17 @@ impl IoQueue {
             Leaving::Draining => {
                 state.leaving = Leaving::Disconnecting;
                 state.opening.clear();
-                let disconnect = state
-                    .association
-                    .as_ref()
-                    .is_some_and(|association| association.disconnect);
-                let callers = state.links.iter().filter(|_| disconnect);
-                let callers: Vec<Caller> = callers.map(|link| link.caller.clone()).collect();
+                let association = state.association.clone();
+                let callers = state.links.iter().filter(|_| association.is_some());
+                let callers: Vec<Caller<P::Wire>> =
+                    callers.map(|link| link.caller.clone()).collect();
                 let queue = Rc::downgrade(self);
                 self.reactor
                     .spawn(async move {
                         for caller in callers {
-                            let result = caller.disconnect(DISCONNECT_TIMEOUT).await;
-                            tracing::debug!(?result, "disconnected");
+                            if let Some(association) = &association {
+                                P::farewell(&caller, association).await;
+                            }
                         }
                         if let Some(queue) = queue.upgrade() {
                             queue.local.post(Local::Disconnected);
@@ -1037,7 +1028,7 @@ impl IoQueue {
         state.open -= 1;
         state.links.retain(|link| link.index != index);
         state.wake();
-        // A controller closes what was disconnected; that ends this queue alone.
+        // A target closes what was disconnected; that ends this queue alone.
         let expected = matches!(state.leaving, Leaving::Disconnecting | Leaving::Done);
         if *reason != EndReason::Closed && !expected {
             let reason = format!("I/O queue: {reason}");
@@ -1048,7 +1039,7 @@ impl IoQueue {
     }
 }
 
-impl State {
+impl<P: Protocol> State<P> {
     fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -1057,7 +1048,7 @@ impl State {
 
     /// The connection with the most room.
     fn best_link(&self) -> Option<usize> {
-        let room = |link: &Link| link.caller.connection.room();
+        let room = |link: &Link<P>| link.caller.connection.room();
         let links = self.links.iter().enumerate();
         let rooms = links.map(|(index, link)| (room(link), index));
         rooms
@@ -1094,10 +1085,10 @@ impl State {
 }
 
 /// Ends a connection whose link was not made.
-struct CloseOnDrop(Option<Rc<Connection>>);
+struct CloseOnDrop<W: Wire>(Option<Rc<Connection<W>>>);
 
-impl CloseOnDrop {
-    fn new(connection: &Rc<Connection>) -> Self {
+impl<W: Wire> CloseOnDrop<W> {
+    fn new(connection: &Rc<Connection<W>>) -> Self {
         CloseOnDrop(Some(Rc::clone(connection)))
     }
 
@@ -1107,7 +1098,7 @@ impl CloseOnDrop {
     }
 }
 
-impl Drop for CloseOnDrop {
+impl<W: Wire> Drop for CloseOnDrop<W> {
     fn drop(&mut self) {
         if let Some(connection) = &self.0 {
             connection.abort();
@@ -1116,7 +1107,12 @@ impl Drop for CloseOnDrop {
 }
 
 /// Makes the connection of I/O queue `qid`, and says so, or that it failed.
-async fn open_link(queue: Weak<IoQueue>, association: Arc<Association>, qid: u16, index: u64) {
+async fn open_link<P: Protocol>(
+    queue: Weak<IoQueue<P>>,
+    association: Arc<Association<P>>,
+    qid: u16,
+    index: u64,
+) {
     let generation = association.generation;
     let result = try_open_link(&queue, &association, qid, index).await;
     if let (Err(reason), Some(queue)) = (result, queue.upgrade()) {
@@ -1125,9 +1121,9 @@ async fn open_link(queue: Weak<IoQueue>, association: Arc<Association>, qid: u16
     }
 }
 
-async fn try_open_link(
-    queue: &Weak<IoQueue>,
-    association: &Arc<Association>,
+async fn try_open_link<P: Protocol>(
+    queue: &Weak<IoQueue<P>>,
+    association: &Arc<Association<P>>,
     qid: u16,
     index: u64,
 ) -> Result<(), String> {
@@ -1141,11 +1137,10 @@ async fn try_open_link(
         if attempt > 0 {
             reactor.sleep(QUEUE_CONNECT_DELAY).await;
         }
-        let options = &shared.options;
         let stream = connect(
             &reactor,
             &[association.address],
-            &socket_options(options),
+            &P::socket_options(&shared.options),
             CONNECT_TIMEOUT,
         )
         .await
@@ -1153,16 +1148,17 @@ async fn try_open_link(
         let Some(strong) = queue.upgrade() else {
             return Ok(());
         };
-        let calls = Rc::<Calls>::default();
+        let calls = Rc::<Calls<P::Wire>>::default();
         let owner = Rc::new(LinkOwner {
             queue: queue.clone(),
             calls: Rc::clone(&calls),
             index,
             generation: association.generation,
+            qid,
         });
-        let settings = Settings::io(options, association.depth, association.in_capsule_bytes);
+        let wire = P::wire(&reactor, &shared, association, qid);
         strong.state.borrow_mut().open += 1;
-        let connection = Connection::start(&reactor, stream, settings, owner);
+        let connection = Connection::start(&reactor, stream, wire, owner);
         drop(strong);
         let caller = Caller {
             reactor: reactor.clone(),
@@ -1170,18 +1166,8 @@ async fn try_open_link(
             calls,
         };
         let guard = CloseOnDrop::new(&caller.connection);
-        let connected = caller
-            .connect(&QueueConnect {
-                qid,
-                depth: association.depth,
-                keep_alive: Duration::ZERO,
-                controller_id: association.controller_id,
-                subsystem: &options.subsystem,
-                host: &shared.identity,
-            })
-            .await;
-        match connected {
-            Ok(_) => {
+        match P::greet(&caller, &shared, association, qid).await {
+            Ok(()) => {
                 let Some(queue) = queue.upgrade() else {
                     return Ok(());
                 };
@@ -1195,22 +1181,23 @@ async fn try_open_link(
                 queue.state.borrow_mut().wake();
                 return Ok(());
             }
-            Err(failure) if failure.status().is_none() => return Err(failure.to_string()),
-            Err(failure) => last = failure.to_string(),
+            Err(LinkFailure { reason, again }) if again => last = reason,
+            Err(LinkFailure { reason, .. }) => return Err(reason),
         }
     }
     Err(last)
 }
 
 /// What a link's connection tells, to the queue or to its calls.
-struct LinkOwner {
-    queue: Weak<IoQueue>,
-    calls: Rc<Calls>,
+struct LinkOwner<P: Protocol> {
+    queue: Weak<IoQueue<P>>,
+    calls: Rc<Calls<P::Wire>>,
     index: u64,
     generation: u64,
+    qid: u16,
 }
 
-impl Commands for LinkOwner {
+impl<P: Protocol> Commands<<P::Wire as Wire>::Answer> for LinkOwner<P> {
     fn data(&self, user: u64, offset: u32, bytes: &[u8]) {
         if user & CALL != 0 {
             self.calls.data(user, offset, bytes);
@@ -1219,17 +1206,18 @@ impl Commands for LinkOwner {
         }
     }
 
-    fn answer(&self, user: u64, answer: Answer) {
+    fn answer(&self, user: u64, answer: <P::Wire as Wire>::Answer) {
         if user & CALL != 0 {
             self.calls.answer(user, answer);
         } else if let Some(queue) = self.queue.upgrade() {
-            queue.part_answer(user, answer);
+            queue.part_answer(user, &answer);
         }
     }
 }
 
-impl Owner for LinkOwner {
+impl<P: Protocol> Owner<P::Wire> for LinkOwner<P> {
     fn settled(&self) {
+        self.calls.settled();
         if let Some(queue) = self.queue.upgrade() {
             queue.pump();
         }
@@ -1239,7 +1227,7 @@ impl Owner for LinkOwner {
         if user & CALL != 0 {
             self.calls.unanswered(user, exposure);
         } else if let Some(queue) = self.queue.upgrade() {
-            queue.part_unanswered(user, exposure, self.generation);
+            queue.part_unanswered(user, exposure, self.generation, self.qid);
         }
     }
 
@@ -1251,23 +1239,8 @@ impl Owner for LinkOwner {
     }
 }
 
-/// Whether a command that ended so may have been carried out, or a part of it.
-fn may_have_been_done(status: Status) -> bool {
-    [
-        Status::COMMAND_INTERRUPTED,
-        Status::DATA_TRANSFER_ERROR,
-        Status::ABORTED_POWER_LOSS,
-        Status::ABORTED_SUBMISSION_QUEUE_DELETION,
-        Status::INTERNAL_PATH_ERROR,
-        Status::CONTROLLER_PATHING_ERROR,
-        Status::HOST_PATHING_ERROR,
-    ]
-    .iter()
-    .any(|other| other.is(status))
-}
-
 /// Keeps the verdict that says most: a failure rather than that of the command that was aborted with it, whichever is answered first.
-fn note(part: &mut Part, verdict: Verdict) {
+fn note<Tag>(part: &mut Part<Tag>, verdict: Verdict) {
     let says_why = !matches!(part.found, None | Some(Verdict::AbortedWithOther));
     if !says_why && verdict != Verdict::Done {
         part.found = Some(verdict);
@@ -1346,13 +1319,41 @@ fn first_difference(views: &[View], at: usize, bytes: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
 
-    use weir_nvme::Nqn;
+    use weir_memory::Gather;
     use weir_reactor::sim::{Config, Simulation};
     use weir_reactor::{SocketOptions, TcpListener, TcpStream};
 
-    use crate::options::Options;
+    use super::*;
+
+    /// A protocol that says nothing.
+    struct Silent;
+
+    impl Wire for Silent {
+        type Answer = ();
+        type Fault = String;
+
+        fn room(&self) -> usize {
+            1
+        }
+
+        fn fault(&self) -> Option<&String> {
+            None
+        }
+
+        fn has_output(&self) -> bool {
+            false
+        }
+
+        fn transmit(&mut self, _: &mut Gather) {}
+
+        fn receive(&mut self, _: &[u8], _: &dyn Commands<()>) {}
+
+        fn take_unanswered(&mut self) -> Vec<(u64, Exposure)> {
+            Vec::new()
+        }
+    }
 
     #[test]
     fn a_connection_that_was_left_open_is_gone_when_it_has_ended() {
@@ -1364,11 +1365,9 @@ mod tests {
             let listener = system.listen(address, &options).unwrap();
             let listener = TcpListener::new(&reactor, listener);
             let stream = TcpStream::connect(&reactor, address, &options).await;
-            let _controller = listener.accept().await.unwrap();
-            let subsystem = Nqn::new("nqn.2024-01.com.example:left-open").unwrap();
-            let settings = Settings::io(&Options::new("127.0.0.1", 4420, subsystem), 4, 0);
-            let calls = Rc::<Calls>::default();
-            let connection = Connection::start(&reactor, stream.unwrap(), settings, calls);
+            let _target = listener.accept().await.unwrap();
+            let calls = Rc::<Calls<Silent>>::default();
+            let connection = Connection::start(&reactor, stream.unwrap(), Silent, calls);
             CloseOnDrop::new(&connection).disarm();
             assert!(!connection.is_closed());
             let weak = Rc::downgrade(&connection);

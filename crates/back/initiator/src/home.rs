@@ -1,22 +1,19 @@
-//! The home of a volume: the task that owns its admin queue and decides about associations.
+//! The home of a volume: the task that keeps its association and decides about the next.
 //!
 //! An association is one unit: when any of its connections ends, or a command of it does not, all of them are closed and a
 //! new association is made. Reads are retried at once on the new one. What may have changed the volume is retried, or
-//! reported as failed, only when the old controller surely cannot execute it any more, which is when
+//! reported as failed, only when the target surely cannot execute it any more, which is when
 //!
-//! * the old controller said so: it was reset over its admin queue (CC.EN cleared) and reported CSTS.RDY clear, so that it
-//!   has deleted its I/O queues. One that answers and stays ready still executes commands: it goes on being asked for as long as
-//!   it answers, while the next association is made; or
-//! * it must have ended by itself: since this host closed its last connection to it, the Keep Alive Timeout has passed
-//!   (twice, where I/O counts as keep-alive, since a timer that saw traffic runs once more), and a margin.
+//! * the target said so ([`Ended::Surely`]). One that answers and has not ended the association still executes commands: it goes on
+//!   being asked for as long as it answers, while the next association is made;
+//! * the connection for I/O was made again, where the protocol says that this ends what its last one had
+//!   ([`Protocol::REPLACES`]); or
+//! * it must have ended by itself: a time has passed since this host closed its last connection to it
+//!   ([`Established::quiet`]).
 //!
-//! The second relies on the controller keeping time. What this host had handed to its sockets and did not reach the controller
-//! yet is dropped with them: they are closed by a reset. So nothing reaches it later than what was in the network already,
-//! for which the margin stands.
-//!
-//! Writes that a lost controller acknowledged and no Flush covered may be gone with it. They are safe if the old controller answers over
-//! its admin queue after the next association was made: it was there all the time, and its write cache with it. Otherwise every
-//! Flush fails from then on ([`crate::durability`]).
+//! Writes that a lost target acknowledged and no flush covered may be gone with it. They are safe if the target still answers over the
+//! connection of the old association after the next one was made: it was there all the time, and its write cache with it.
+//! Otherwise every flush fails from then on ([`crate::durability`]).
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -27,14 +24,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use weir_block::{FenceReply, VolumeEvent};
-use weir_nvme::command::GetLogPage;
-use weir_nvme::event::{AsynchronousEvent, EventType};
-use weir_nvme::log::LogId;
 use weir_reactor::{Instant, Mailbox, Reactor, Sender, Task, Timer};
 
-use crate::admin::CommandFailure;
-use crate::association::{self, Admin, ConnectError, Established, WayOut, establish};
-use crate::profile::Profile;
+use crate::protocol::{Ended, Established, Profile, Protocol};
 use crate::shared::{HomeMessage, QueueMessage, Shared};
 
 /// The first pause between two attempts to connect; each next one is twice as long, up to `reconnect_delay`.
@@ -45,10 +37,10 @@ const FENCE_PATIENCE: Duration = Duration::from_secs(2);
 /// Lost controllers that go on being asked whether they have ended; of others only the time is known.
 const OUTLIVING_MAX: usize = 4;
 
-/// What the tasks of this home tell it.
-enum Local {
+/// Messages of this home's tasks.
+enum Local<P: Protocol> {
     Connected {
-        result: Result<Box<Established>, ConnectError>,
+        result: Result<Box<Established<P>>, P::ConnectError>,
         /// The previous controller answered until then.
         survived: bool,
     },
@@ -58,48 +50,50 @@ enum Local {
     },
     Ended {
         generation: u64,
-        ended: association::Ended,
+        ended: Ended<P::WayOut>,
     },
-    /// A controller that had not ended in time has, or is heard no more.
+    /// A target that had not ended in time has, or is heard no more.
     Outlived {
         generation: u64,
         confirmed: bool,
     },
-    Namespace {
+    Medium {
         generation: u64,
-        profile: Option<Profile>,
+        profile: Option<Profile<P::Identity>>,
     },
 }
 
-enum Phase {
+enum Phase<P: Protocol> {
     /// An association is being made.
     Connecting { _task: Task<()> },
     /// The last attempt failed; the next one is at this time.
     Pausing { until: Instant },
     /// There is an association.
-    Up(Up),
+    Up(Up<P>),
     /// The association is being taken down.
-    Ending(Ending),
+    Ending(Ending<P>),
     /// There will be none any more.
     Ended,
 }
 
-struct Up {
-    established: Rc<Established>,
+struct Up<P: Protocol> {
+    established: Rc<Established<P>>,
     /// Keep-alive, events, and the end of the admin queue.
     _tasks: Vec<Task<()>>,
     aborts: Vec<Task<()>>,
+    /// A look at the medium that was asked for.
+    look: Option<Task<()>>,
 }
 
-struct Ending {
+struct Ending<P: Protocol> {
     generation: u64,
     /// Queues that have not closed their connections yet.
     open: BTreeSet<u64>,
     /// What the controller said; none while it is asked.
-    ended: Option<association::Ended>,
+    ended: Option<Ended<P::WayOut>>,
     _task: Option<Task<()>>,
     /// The admin queue, kept open until the I/O queues are closed.
-    admin: Rc<Established>,
+    admin: Rc<Established<P>>,
 }
 
 /// A lost association whose controller says that it still executes commands.
@@ -117,12 +111,12 @@ struct PendingFence {
     reply: FenceReply,
 }
 
-pub(crate) struct Home {
+pub(crate) struct Home<P: Protocol> {
     reactor: Reactor,
-    shared: Arc<Shared>,
-    local: Arc<Mailbox<Local>>,
+    shared: Arc<Shared<P>>,
+    local: Arc<Mailbox<Local<P>>>,
     timer: Timer,
-    phase: Phase,
+    phase: Phase<P>,
     generation: u64,
     /// Attempts in a row that came to nothing: that made no association, or one that was lost again before it was of use.
     attempts: u32,
@@ -131,7 +125,7 @@ pub(crate) struct Home {
     /// When the last association was made.
     up_at: Instant,
     /// The lost association whose controller is to say that it survived, until the next attempt to connect.
-    witness: Option<Rc<Established>>,
+    witness: Option<Rc<Established<P>>>,
     /// Lost associations, and when they have surely ended.
     quiet: Vec<(u64, Instant)>,
     /// Lost associations that go on being asked.
@@ -143,15 +137,15 @@ pub(crate) struct Home {
 }
 
 /// What the home waits for.
-enum Next {
-    Message(HomeMessage),
-    Local(Local),
+enum Next<P: Protocol> {
+    Message(HomeMessage<P>),
+    Local(Local<P>),
     Time,
 }
 
-impl Home {
+impl<P: Protocol> Home<P> {
     /// Starts the home of a volume whose first association was made.
-    pub(crate) fn start(reactor: &Reactor, shared: Arc<Shared>, first: Established) {
+    pub(crate) fn start(reactor: &Reactor, shared: Arc<Shared<P>>, first: Established<P>) {
         let mut home = Home {
             reactor: reactor.clone(),
             local: Mailbox::new(),
@@ -197,7 +191,7 @@ impl Home {
                 || self.shared.members().is_empty())
     }
 
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next<P>> {
         if let Poll::Ready(local) = self.local.poll_next(context) {
             return Poll::Ready(Next::Local(local));
         }
@@ -247,7 +241,7 @@ impl Home {
         }
     }
 
-    fn message(&mut self, message: HomeMessage) {
+    fn message(&mut self, message: HomeMessage<P>) {
         match message {
             HomeMessage::Failed { generation, reason } => self.fail(generation, &reason),
             HomeMessage::Closed { member, generation } => {
@@ -261,8 +255,9 @@ impl Home {
             HomeMessage::Abort {
                 generation,
                 qid,
-                cid,
-            } => self.abort(generation, qid, cid),
+                tag,
+            } => self.abort(generation, qid, tag),
+            HomeMessage::Attention { generation } => self.look(generation),
             HomeMessage::FenceDone { member, fence } => {
                 self.fence_advance(member, |pending| pending.id == fence);
             }
@@ -278,7 +273,7 @@ impl Home {
         }
     }
 
-    fn local(&mut self, local: Local) {
+    fn local(&mut self, local: Local<P>) {
         match local {
             Local::Connected {
                 result: Ok(established),
@@ -311,12 +306,12 @@ impl Home {
                     self.has_ended(generation, confirmed, quiet);
                 }
             }
-            Local::Namespace {
+            Local::Medium {
                 generation,
                 profile,
             } => {
                 if generation == self.generation && matches!(self.phase, Phase::Up(_)) {
-                    self.namespace(profile);
+                    self.medium(profile);
                 }
             }
         }
@@ -327,7 +322,7 @@ impl Home {
         if !self.shared.durability.has_unflushed() {
             return;
         }
-        if self.shared.options.flush_after_reconnect {
+        if self.shared.patience.trusts_after_reconnect {
             tracing::warn!(
                 volume = %self.shared.name(),
                 "the target was lost with writes that were not flushed; flush_after_reconnect=trust trusts it to have kept them"
@@ -340,12 +335,11 @@ impl Home {
         );
     }
 
-    fn up(&mut self, established: Established) {
+    fn up(&mut self, established: Established<P>) {
         let association = Arc::clone(&established.association);
         let established = Rc::new(established);
         tracing::info!(
-            volume = %self.shared.name(), address = %association.address, controller = association.controller_id,
-            queues = association.queues, "connected"
+            volume = %self.shared.name(), address = %association.address, queues = association.queues, "connected"
         );
         let first = association.generation == 1;
         let changed = self.shared.set_up(&association);
@@ -355,6 +349,7 @@ impl Home {
             _tasks: self.start_tasks(&established),
             established,
             aborts: Vec::new(),
+            look: None,
         });
         if first {
             return;
@@ -365,12 +360,12 @@ impl Home {
         self.shared.tell_watchers(VolumeEvent::Restored);
     }
 
-    fn start_tasks(&self, established: &Rc<Established>) -> Vec<Task<()>> {
+    fn start_tasks(&self, established: &Rc<Established<P>>) -> Vec<Task<()>> {
         let spawn_keep_alive = {
             let (shared, established) = (Arc::clone(&self.shared), Rc::clone(established));
-            let local = Arc::clone(&self.local);
+            let (local, reactor) = (Arc::clone(&self.local), self.reactor.clone());
             self.reactor.spawn(async move {
-                let reason = keep_alive(&shared, &established).await;
+                let reason = keep_alive(&reactor, &shared, &established).await;
                 local.post(Local::AdminFailed {
                     generation: established.association.generation,
                     reason,
@@ -380,18 +375,26 @@ impl Home {
         let spawn_end = {
             let (local, established) = (Arc::clone(&self.local), Rc::clone(established));
             self.reactor.spawn(async move {
-                let reason = established.admin.caller.calls.end().await;
+                let reason = P::end_of(&established.admin).await;
                 local.post(Local::AdminFailed {
                     generation: established.association.generation,
-                    reason: format!("admin queue: {reason}"),
+                    reason: reason,
                 });
             })
         };
         let spawn_events = {
             let (local, established) = (Arc::clone(&self.local), Rc::clone(established));
             let shared = Arc::clone(&self.shared);
-            self.reactor
-                .spawn(async move { events(&established, &shared, &local).await })
+            self.reactor.spawn(async move {
+                let generation = established.association.generation;
+                let changed = |profile| {
+                    local.post(Local::Medium {
+                        generation,
+                        profile,
+                    });
+                };
+                P::events(&established, &shared, &changed).await;
+            })
         };
         vec![spawn_keep_alive, spawn_end, spawn_events]
     }
@@ -403,7 +406,7 @@ impl Home {
         }
         tracing::warn!(volume = %self.shared.name(), reason, "connection lost");
         let now = self.reactor.now();
-        let lasted = now - self.up_at >= self.shared.options.reconnect_delay;
+        let lasted = now - self.up_at >= self.shared.patience.reconnect_delay;
         if lasted || any_active(&self.shared) {
             self.attempts = 0;
             self.lost_at = now;
@@ -425,7 +428,7 @@ impl Home {
         let task = {
             let (local, established) = (Arc::clone(&self.local), Rc::clone(&established));
             self.reactor.spawn(async move {
-                let ended = end_controller(&established.admin, orderly).await;
+                let ended = P::end(&established.admin, orderly).await;
                 local.post(Local::Ended { generation, ended });
             })
         };
@@ -450,15 +453,15 @@ impl Home {
         let (generation, admin) = (ending.generation, Rc::clone(&ending.admin));
         self.phase = Phase::Ended;
         let witness = match ended {
-            association::Ended::NotYet(way)
+            Ended::NotYet(way)
                 if self.closing.is_none() && self.outliving.len() < OUTLIVING_MAX =>
             {
                 self.outlive(generation, way, Rc::clone(&admin));
                 Some(admin)
             }
             _ => {
-                let (confirmed, quiet) = (ended == association::Ended::Surely, admin.quiet);
-                let witness = confirmed.then_some(admin);
+                let (confirmed, quiet) = (ended == Ended::Surely, admin.quiet);
+                let witness = (confirmed || ended == Ended::Alive).then_some(admin);
                 self.has_ended(generation, confirmed, quiet);
                 witness
             }
@@ -475,16 +478,16 @@ impl Home {
 
     /// Goes on asking a controller that says that it has not ended. The next association does not wait for it; what may still be
     /// executed on it does.
-    fn outlive(&mut self, generation: u64, way: WayOut, admin: Rc<Established>) {
+    fn outlive(&mut self, generation: u64, way: P::WayOut, admin: Rc<Established<P>>) {
         tracing::warn!(
-            volume = %self.shared.name(), controller = admin.association.controller_id,
-            "the lost controller still executes commands"
+            volume = %self.shared.name(),
+            "the lost target still executes commands"
         );
         let (local, quiet) = (Arc::clone(&self.local), admin.quiet);
         let task = self.reactor.spawn(async move {
-            let confirmed = admin.admin.outlive(way, admin.keep_alive).await;
+            let confirmed = P::outlive(&admin, way).await;
             // Its time counts from now, whoever else holds it.
-            admin.admin.caller.connection.close();
+            P::close(&admin.admin);
             drop(admin);
             local.post(Local::Outlived {
                 generation,
@@ -513,11 +516,11 @@ impl Home {
         let (local, generation) = (Arc::clone(&self.local), self.generation);
         let witness = self.witness.take();
         let task = self.reactor.spawn(async move {
-            let result = establish(&reactor, &shared, generation).await;
+            let result = P::establish(&reactor, &shared, generation).await;
             let survived = match (&result, witness) {
                 // The new association waits for it, and must not expire meanwhile.
                 (Ok(established), Some(witness)) => {
-                    witness.admin.answers(established.keep_alive / 2).await
+                    P::answers(&witness.admin, established.keep_alive / 2).await
                 }
                 _ => false,
             };
@@ -529,7 +532,7 @@ impl Home {
         self.phase = Phase::Connecting { _task: task };
     }
 
-    fn attempt_failed(&mut self, error: &ConnectError) {
+    fn attempt_failed(&mut self, error: &P::ConnectError) {
         self.attempts += 1;
         tracing::warn!(volume = %self.shared.name(), %error, attempts = self.attempts, "cannot reconnect yet");
         self.pause_or_give_up();
@@ -537,7 +540,7 @@ impl Home {
 
     fn pause_or_give_up(&mut self) {
         let until = self.reactor.now() + self.pause();
-        let limit = self.shared.options.controller_loss_timeout;
+        let limit = self.shared.patience.loss_timeout;
         if limit.is_some_and(|limit| until > self.lost_at + limit) {
             tracing::error!(volume = %self.shared.name(), "gave up to reconnect");
             self.phase = Phase::Ended;
@@ -551,14 +554,38 @@ impl Home {
     /// The pause before the next attempt: twice as long each time, up to the limit, and a little random, so that hosts that
     /// lost one target together do not return together.
     fn pause(&self) -> Duration {
-        let longest = self.shared.options.reconnect_delay;
+        let longest = self.shared.patience.reconnect_delay;
         let doubled = RECONNECT_DELAY_MIN * (1 << self.attempts.min(16));
         let pause = doubled.min(longest);
         let quarter = (pause / 4).as_nanos() as u64;
         pause - Duration::from_nanos(self.reactor.random() % (quarter + 1))
     }
 
-    fn namespace(&mut self, profile: Option<Profile>) {
+    /// Looks at the medium, which may have changed.
+    fn look(&mut self, generation: u64) {
+        let Phase::Up(up) = &mut self.phase else {
+            return;
+        };
+        if generation != self.generation {
+            return;
+        }
+        let (local, shared) = (Arc::clone(&self.local), Arc::clone(&self.shared));
+        let established = Rc::clone(&up.established);
+        // The last look may have come too early for this.
+        up.look = Some(self.reactor.spawn(async move {
+            match P::look(&established, &shared).await {
+                Ok(profile) => local.post(Local::Medium {
+                    generation,
+                    profile,
+                }),
+                Err(error) => {
+                    tracing::warn!(volume = %shared.name(), %error, "cannot look at the volume")
+                }
+            }
+        }));
+    }
+
+    fn medium(&mut self, profile: Option<Profile<P::Identity>>) {
         let (changed, before) = self.shared.set_profile(profile);
         match (before, profile.is_some()) {
             (true, false) => self.shared.tell_watchers(VolumeEvent::Lost),
@@ -570,7 +597,7 @@ impl Home {
         }
     }
 
-    fn abort(&mut self, generation: u64, qid: u16, cid: u16) {
+    fn abort(&mut self, generation: u64, qid: u16, tag: P::Tag) {
         let Phase::Up(up) = &mut self.phase else {
             return;
         };
@@ -579,11 +606,8 @@ impl Home {
         }
         up.aborts.retain(|abort| !abort.is_finished());
         let established = Rc::clone(&up.established);
-        up.aborts.push(self.reactor.spawn(async move {
-            // Whether the command ends is seen by its completion, or by its absence.
-            let result = established.admin.caller.abort(qid, cid).await;
-            tracing::debug!(qid, cid, ?result, "aborted");
-        }));
+        let abort = P::abort(established, qid, tag);
+        up.aborts.push(self.reactor.spawn(abort));
     }
 
     fn fence(&mut self, reply: FenceReply) {
@@ -637,24 +661,20 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl<P: Protocol> Drop for Home<P> {
     fn drop(&mut self) {
         // A reactor that stops takes the home with it: nobody would answer its queues any more.
         self.shared.set_ended();
     }
 }
 
-async fn end_controller(admin: &Admin, orderly: bool) -> association::Ended {
-    match orderly {
-        true => admin.shut_down().await,
-        false => admin.reset().await,
-    }
-}
-
 /// Sends Keep Alive at half the timeout, unless I/O did it; why it failed. Where I/O may have, it is looked at twice as often:
 /// the I/O may have been at the very beginning of the time since the last look.
-async fn keep_alive(shared: &Shared, established: &Established) -> String {
-    let reactor = &established.admin.caller.reactor;
+async fn keep_alive<P: Protocol>(
+    reactor: &Reactor,
+    shared: &Shared<P>,
+    established: &Established<P>,
+) -> String {
     let interval = match established.traffic_based {
         true => established.keep_alive / 4,
         false => established.keep_alive / 2,
@@ -664,96 +684,17 @@ async fn keep_alive(shared: &Shared, established: &Established) -> String {
         if established.traffic_based && any_active(shared) {
             continue;
         }
-        let answer = established
-            .admin
-            .caller
-            .keep_alive(established.keep_alive)
-            .await;
-        if let Err(failure) = answer {
-            return failure.to_string();
+        if let Err(reason) = P::keep_alive(established).await {
+            return reason;
         }
     }
 }
 
-/// Whether any queue saw an answer since this was last asked. Every queue's mark is taken.
-fn any_active(shared: &Shared) -> bool {
+/// Returns whether any queue saw an answer since this was last asked. Every queue's mark is taken.
+fn any_active<P: Protocol>(shared: &Shared<P>) -> bool {
     let members = shared.members();
     let marks = members
         .iter()
         .map(|member| member.active.swap(false, Ordering::Relaxed));
     marks.fold(false, |any, active| any | active)
-}
-
-/// Keeps one Asynchronous Event Request at the controller, and sees after what it tells.
-async fn events(established: &Established, shared: &Shared, local: &Mailbox<Local>) {
-    loop {
-        let event = match established.admin.caller.event().await {
-            Ok(event) => event,
-            Err(CommandFailure::Status { status, .. }) => {
-                tracing::debug!(%status, "no more events");
-                return;
-            }
-            // The end of the connection is noticed elsewhere.
-            Err(_) => return,
-        };
-        if let Err(failure) = see_after(established, shared, event, local).await {
-            tracing::warn!(%failure, event = %event.event, "an event could not be seen after");
-        }
-    }
-}
-
-/// Reads the log that an event is about, which lets the controller send the next one of its kind.
-async fn see_after(
-    established: &Established,
-    shared: &Shared,
-    event: AsynchronousEvent,
-    local: &Mailbox<Local>,
-) -> Result<(), ConnectError> {
-    let caller = &established.admin.caller;
-    tracing::debug!(event = %event.event, "event");
-    match event.event {
-        EventType::NamespaceAttributeChanged => {
-            let log = LogId::ChangedNamespaceList;
-            caller.log_page(GetLogPage::new(log, 0, 4096)).await?;
-            let profile = established
-                .admin
-                .profile(
-                    shared.options.nsid,
-                    established.capabilities,
-                    &established.controller,
-                )
-                .await
-                .and_then(|profile| {
-                    shared.recognise(&profile)?;
-                    Ok(profile)
-                });
-            let profile = match profile {
-                Ok(profile) => Some(profile),
-                Err(ConnectError::Namespace(error)) => {
-                    tracing::warn!(%error, "the namespace is gone");
-                    None
-                }
-                Err(error) => return Err(error),
-            };
-            local.post(Local::Namespace {
-                generation: established.association.generation,
-                profile,
-            });
-        }
-        other => {
-            let Some(log) = other.log() else {
-                return Ok(());
-            };
-            let length = match log {
-                LogId::AsymmetricNamespaceAccess => 4096,
-                LogId::ErrorInformation => 64,
-                _ => 512,
-            };
-            if matches!(log, LogId::ErrorInformation | LogId::SmartHealth) {
-                tracing::warn!(event = %other, "the controller reports trouble");
-            }
-            caller.log_page(GetLogPage::new(log, 0, length)).await?;
-        }
-    }
-    Ok(())
 }

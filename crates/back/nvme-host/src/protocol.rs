@@ -1,0 +1,317 @@
+//! NVMe/TCP as a protocol of initiators: an admin queue by which an association is kept, and I/O queues.
+//!
+//! What was sent to a lost controller is over when
+//!
+//! * the controller said so: it was reset over its admin queue (CC.EN cleared) and reported CSTS.RDY clear, so that it
+//!   has deleted its I/O queues. One that answers and stays ready still executes commands; or
+//! * it must have ended by itself: since this host closed its last connection to it, the Keep Alive Timeout has passed
+//!   (twice, where I/O counts as keep-alive, since a timer that saw traffic runs once more), and a margin.
+//!
+//! The second relies on the controller keeping time. What this host had handed to its sockets and did not reach the controller
+//! yet is dropped with them: they are closed by a reset. So nothing reaches it later than what was in the network already,
+//! for which the margin stands.
+
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+
+use weir_initiator::plan::Method;
+use weir_initiator::{Judged, LinkFailure, Patience, Protocol, Verdict};
+use weir_nvme::Status;
+use weir_nvme::command::GetLogPage;
+use weir_nvme::event::{AsynchronousEvent, EventType};
+use weir_nvme::log::LogId;
+use weir_reactor::{Reactor, SocketOptions};
+
+use crate::admin::{Caller, CommandFailure, QueueConnect};
+use crate::association::{Admin, ConnectError, WayOut, establish, recognise, socket_options};
+use crate::command::{Made, NamespaceCommand};
+use crate::options::{HostIdentity, Options};
+use crate::outcome::{judge, may_have_been_done};
+use crate::profile::{Identity, Profile};
+use crate::queue_pair::{Answer, QueuePair, Settings};
+use crate::volume::SCHEME;
+
+/// For how long a queue that is given up waits for its Disconnect.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// NVMe over TCP.
+pub struct NvmeTcp;
+
+pub(crate) type Shared = weir_initiator::Shared<NvmeTcp>;
+pub(crate) type Association = weir_initiator::Association<NvmeTcp>;
+pub(crate) type Established = weir_initiator::Established<NvmeTcp>;
+pub(crate) use weir_initiator::Ended;
+
+/// What an association has of NVMe's own.
+#[derive(Debug, Clone)]
+pub struct Details {
+    /// CNTLID.
+    pub(crate) controller_id: u16,
+    /// The longest data that may go with an I/O command in its capsule (IOCCSZ).
+    pub(crate) in_capsule_bytes: u32,
+    /// Outstanding commands per I/O queue.
+    pub(crate) depth: u16,
+    /// Whether Disconnect deletes an I/O queue (OFCS).
+    pub(crate) disconnect: bool,
+    /// CRDT1 to CRDT3.
+    pub(crate) retry_delays: [Duration; 3],
+}
+
+/// CIDs of a command in flight: two of a fused pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cids(u16, Option<u16>);
+
+impl Protocol for NvmeTcp {
+    type Wire = QueuePair;
+    type Options = Options;
+    type Host = HostIdentity;
+    type Identity = Identity;
+    type Details = Details;
+    type Admin = Admin;
+    type WayOut = WayOut;
+    type Tag = Cids;
+    type ConnectError = ConnectError;
+
+    const SCHEME: &'static str = SCHEME;
+    const REPLACES: bool = false;
+
+    fn name(options: &Options) -> String {
+        let Options {
+            host,
+            port,
+            subsystem,
+            nsid,
+            ..
+        } = options;
+        match host.contains(':') {
+            true => format!("{SCHEME}://[{host}]:{port}/{subsystem}?nsid={nsid}"),
+            false => format!("{SCHEME}://{host}:{port}/{subsystem}?nsid={nsid}"),
+        }
+    }
+
+    fn patience(options: &Options) -> Patience {
+        Patience {
+            io_timeout: options.io_timeout,
+            reconnect_delay: options.reconnect_delay,
+            loss_timeout: options.controller_loss_timeout,
+            trusts_after_reconnect: options.flush_after_reconnect,
+        }
+    }
+
+    fn socket_options(options: &Options) -> SocketOptions {
+        socket_options(options)
+    }
+
+    async fn establish(
+        reactor: &Reactor,
+        shared: &Shared,
+        generation: u64,
+    ) -> Result<Established, ConnectError> {
+        establish(reactor, shared, generation).await
+    }
+
+    async fn end_of(admin: &Admin) -> String {
+        format!("admin queue: {}", admin.caller.0.calls.end().await)
+    }
+
+    async fn keep_alive(established: &Established) -> Result<(), String> {
+        let caller = &established.admin.caller;
+        let answer = caller.keep_alive(established.keep_alive).await;
+        match answer {
+            Ok(_) => Ok(()),
+            Err(failure) => Err(failure.to_string()),
+        }
+    }
+
+    /// Keeps one Asynchronous Event Request at the controller, and sees after what it tells.
+    async fn events(established: &Established, shared: &Shared, changed: &dyn Fn(Option<Profile>)) {
+        loop {
+            let event = match established.admin.caller.event().await {
+                Ok(event) => event,
+                Err(CommandFailure::Status { status, .. }) => {
+                    tracing::debug!(%status, "no more events");
+                    return;
+                }
+                // The end of the connection is noticed elsewhere.
+                Err(_) => return,
+            };
+            if let Err(failure) = see_after(established, shared, event, changed).await {
+                tracing::warn!(%failure, event = %event.event, "an event could not be seen after");
+            }
+        }
+    }
+
+    async fn look(
+        established: &Established,
+        shared: &Shared,
+    ) -> Result<Option<Profile>, ConnectError> {
+        let profile = established.admin.profile(shared.options.nsid).await;
+        let profile = profile.and_then(|profile| {
+            recognise(shared, &profile)?;
+            Ok(profile)
+        });
+        match profile {
+            Ok(profile) => Ok(Some(profile)),
+            Err(ConnectError::Namespace(error)) => {
+                tracing::warn!(%error, "the namespace is gone");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn end(admin: &Admin, orderly: bool) -> Ended<WayOut> {
+        match orderly {
+            true => admin.shut_down().await,
+            false => admin.reset().await,
+        }
+    }
+
+    async fn outlive(established: &Established, way: WayOut) -> bool {
+        let keep_alive = established.keep_alive;
+        established.admin.outlive(way, keep_alive).await
+    }
+
+    fn close(admin: &Admin) {
+        admin.caller.0.connection.close();
+    }
+
+    async fn answers(admin: &Admin, timeout: Duration) -> bool {
+        admin.answers(timeout).await
+    }
+
+    fn wire(_: &Reactor, shared: &Shared, association: &Association, _: u16) -> QueuePair {
+        let Details {
+            depth,
+            in_capsule_bytes,
+            ..
+        } = association.details;
+        QueuePair::new(Settings::io(&shared.options, depth, in_capsule_bytes))
+    }
+
+    async fn greet(
+        caller: &weir_initiator::Caller<QueuePair>,
+        shared: &Shared,
+        association: &Association,
+        qid: u16,
+    ) -> Result<(), LinkFailure> {
+        let queue = QueueConnect {
+            qid,
+            depth: association.details.depth,
+            keep_alive: Duration::ZERO,
+            controller_id: association.details.controller_id,
+            subsystem: &shared.options.subsystem,
+            host: &shared.host,
+        };
+        match Caller(caller.clone()).connect(&queue).await {
+            Ok(_) => Ok(()),
+            Err(failure) => Err(LinkFailure {
+                // The controller may still know the last connection of that queue.
+                again: failure.status().is_some(),
+                reason: failure.to_string(),
+            }),
+        }
+    }
+
+    async fn farewell(caller: &weir_initiator::Caller<QueuePair>, association: &Association) {
+        if association.details.disconnect {
+            let result = Caller(caller.clone()).disconnect(DISCONNECT_TIMEOUT).await;
+            tracing::debug!(?result, "disconnected");
+        }
+    }
+
+    fn needs(method: Method) -> usize {
+        1 + usize::from(method == Method::CompareWrite)
+    }
+
+    fn issue(
+        pair: &mut QueuePair,
+        shared: &Shared,
+        command: &weir_initiator::Command<'_>,
+        user: u64,
+    ) -> Cids {
+        let nsid = shared.options.nsid;
+        match (NamespaceCommand { command, nsid }).make() {
+            Made::One(sqe, payload) => Cids(pair.submit(sqe, payload, user), None),
+            Made::Fused(compare, write) => {
+                let (first, second) =
+                    pair.submit_fused((compare.0, compare.1, user), (write.0, write.1, user));
+                Cids(first, Some(second))
+            }
+        }
+    }
+
+    fn abort_here(_: &weir_initiator::Caller<QueuePair>, _: Cids) -> bool {
+        false
+    }
+
+    fn abort(
+        established: Rc<Established>,
+        qid: u16,
+        Cids(first, second): Cids,
+    ) -> impl Future<Output = ()> + 'static {
+        async move {
+            for cid in std::iter::once(first).chain(second) {
+                let result = established.admin.caller.abort(qid, cid).await;
+                tracing::debug!(qid, cid, ?result, "aborted");
+            }
+        }
+    }
+
+    fn judge(association: Option<&Association>, answer: &Answer) -> Judged {
+        let (verdict, status) = match answer {
+            Answer::Cqe(cqe) => (judge(cqe.status), cqe.status),
+            Answer::Damaged => (
+                Verdict::Retry(weir_block::VolumeError::Medium),
+                Status::TRANSIENT_TRANSPORT_ERROR,
+            ),
+        };
+        let retries = matches!(verdict, Verdict::Retry(_));
+        let pause = match (association, status.command_retry_delay()) {
+            (Some(association), index @ 1..) => {
+                association.details.retry_delays[usize::from(index) - 1]
+            }
+            _ => Duration::ZERO,
+        };
+        Judged {
+            verdict,
+            may_have_been_done: retries && may_have_been_done(status),
+            pause,
+            attention: false,
+        }
+    }
+}
+
+/// Reads the log that an event is about, which lets the controller send the next one of its kind.
+async fn see_after(
+    established: &Established,
+    shared: &Shared,
+    event: AsynchronousEvent,
+    changed: &dyn Fn(Option<Profile>),
+) -> Result<(), ConnectError> {
+    let caller = &established.admin.caller;
+    tracing::debug!(event = %event.event, "event");
+    match event.event {
+        EventType::NamespaceAttributeChanged => {
+            let log = LogId::ChangedNamespaceList;
+            caller.log_page(GetLogPage::new(log, 0, 4096)).await?;
+            changed(NvmeTcp::look(established, shared).await?);
+        }
+        other => {
+            let Some(log) = other.log() else {
+                return Ok(());
+            };
+            let length = match log {
+                LogId::AsymmetricNamespaceAccess => 4096,
+                LogId::ErrorInformation => 64,
+                _ => 512,
+            };
+            if matches!(log, LogId::ErrorInformation | LogId::SmartHealth) {
+                tracing::warn!(event = %other, "the controller reports trouble");
+            }
+            caller.log_page(GetLogPage::new(log, 0, length)).await?;
+        }
+    }
+    Ok(())
+}
