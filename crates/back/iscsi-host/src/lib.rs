@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg_attr(not(test), expect(dead_code))]
+mod command;
+#[cfg_attr(not(test), expect(dead_code))]
 mod profile;
 
 pub use profile::UnitError;
