@@ -5,6 +5,8 @@
 #[cfg_attr(not(test), expect(dead_code))]
 mod command;
 #[cfg_attr(not(test), expect(dead_code))]
+mod outcome;
+#[cfg_attr(not(test), expect(dead_code))]
 mod profile;
 
 pub use profile::UnitError;
