@@ -25,6 +25,8 @@ pub struct Capacity {
     pub provisioning_managed: bool,
     /// Blocks that are not mapped read as zeroes (LBPRZ).
     pub unmapped_reads_zeroes: bool,
+    /// The unit is formatted with protection information (PROT_EN).
+    pub has_protection: bool,
 }
 
 impl Capacity {
@@ -43,6 +45,7 @@ impl Capacity {
         let mut bytes = [0; CAPACITY_16_LENGTH];
         put(&mut bytes, 0, self.last_lba.to_be_bytes());
         put(&mut bytes, 8, self.block_length.to_be_bytes());
+        bytes[12] = flag(self.has_protection, 0);
         bytes[13] = self.physical_block_exponent & 0x0f;
         let aligned = self.lowest_aligned_lba & 0x3fff;
         put(&mut bytes, 14, aligned.to_be_bytes());
@@ -76,6 +79,7 @@ impl Capacity {
             lowest_aligned_lba: u16_at(bytes, 14) & 0x3fff,
             provisioning_managed: bit(bytes[14], 7),
             unmapped_reads_zeroes: bit(bytes[14], 6),
+            has_protection: bit(bytes[12], 0),
         })
     }
 }

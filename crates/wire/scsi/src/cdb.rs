@@ -1,5 +1,6 @@
 //! Command descriptor blocks (SPC-4 chapter 6, SBC-3 chapter 5).
 
+mod encode;
 #[cfg(test)]
 mod tests;
 

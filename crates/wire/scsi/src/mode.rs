@@ -9,14 +9,15 @@ use thiserror::Error;
 
 use crate::cdb::{ModeSense, PageControl};
 use crate::sense::{AdditionalSense, FieldPointer, Sense};
-use crate::wire::{flag, length_16, put, u16_at};
+use crate::wire::{TooShort, at_least, bit, flag, length_16, put, u16_at};
 
 /// PAGE CODE of all pages, and SUBPAGE CODE of all subpages.
 const ALL_PAGES: u8 = 0x3f;
 const ALL_SUBPAGES: u8 = 0xff;
 
 const ERROR_RECOVERY: u8 = 0x01;
-const CACHING: u8 = 0x08;
+/// PAGE CODE of the caching mode page (SBC-3 section 6.5.5).
+pub const CACHING: u8 = 0x08;
 const CONTROL: u8 = 0x0a;
 const INFORMATIONAL_EXCEPTIONS: u8 = 0x1c;
 
@@ -36,6 +37,63 @@ pub struct Mode {
     pub blocks: u64,
     /// LOGICAL BLOCK LENGTH of the block descriptor, in bytes.
     pub block_length: u32,
+}
+
+/// Mode parameters as an initiator reads them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SensedMode {
+    /// WP: nothing may be written.
+    pub write_protected: bool,
+    /// DPOFUA: FUA is heeded.
+    pub force_unit_access: bool,
+    /// WCE: what was written may be in a volatile cache; `None` where the caching page is not there.
+    pub write_cache: Option<bool>,
+}
+
+impl SensedMode {
+    /// Reads mode parameter data (MODE SENSE) of a block device. Pages that are cut are left out.
+    ///
+    /// # Errors
+    /// The data ends within its header.
+    pub fn parse(data: &[u8], is_long: bool) -> Result<Self, TooShort> {
+        let (header_length, specific, descriptor_length) = if is_long {
+            at_least("mode parameter data", data, LONG_HEADER_LENGTH)?;
+            (LONG_HEADER_LENGTH, data[3], u16_at(data, 6).into())
+        } else {
+            at_least("mode parameter data", data, SHORT_HEADER_LENGTH)?;
+            (SHORT_HEADER_LENGTH, data[2], usize::from(data[3]))
+        };
+        // MODE DATA LENGTH does not count itself.
+        let end = match is_long {
+            true => 2 + usize::from(u16_at(data, 0)),
+            false => 1 + usize::from(data[0]),
+        };
+        let available = &data[..end.min(data.len())];
+        let pages = available.get(header_length + descriptor_length..);
+        Ok(Self {
+            write_protected: bit(specific, 7),
+            force_unit_access: bit(specific, 4),
+            write_cache: write_cache(pages.unwrap_or_default()),
+        })
+    }
+}
+
+/// WCE of the caching page, where that is among `pages`.
+fn write_cache(mut pages: &[u8]) -> Option<bool> {
+    loop {
+        // SPF: a subpage, whose header is longer.
+        let (head_length, length) = match *pages {
+            [code, _, high, low, ..] if bit(code, 6) => (4, u16::from_be_bytes([high, low]).into()),
+            [_, length, ..] => (2, usize::from(length)),
+            _ => return None,
+        };
+        let page = pages.get(..head_length + length)?;
+        // PS says nothing here.
+        if page[0] & 0x7f == CACHING {
+            return page.get(2).map(|&flags| bit(flags, 2));
+        }
+        pages = &pages[page.len()..];
+    }
 }
 
 /// A MODE SELECT that cannot be done.

@@ -5,10 +5,12 @@ mod tests;
 
 use crate::cdb::{Reporting, cdb_length, opcode, service_action};
 use crate::sense::{FieldPointer, Sense};
-use crate::wire::{flag, length_16, length_32, put};
+use crate::wire::{TooShort, at_least, flag, length_16, length_32, put, u16_at};
 
 /// Bytes of a command timeouts descriptor.
 const TIMEOUTS_LENGTH: usize = 12;
+/// Bytes before the CDB USAGE DATA of one command.
+const ONE_HEADER_LENGTH: usize = 4;
 
 /// A command that is supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,6 +166,43 @@ pub fn supported_operation_codes(reporting: Reporting, timeouts: bool) -> Result
         .iter()
         .find(|one| one.opcode == opcode && one.service_action.map(u16::from) == service_action);
     Ok(one(found, timeouts))
+}
+
+/// A target's word on one command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Support<'a> {
+    /// It cannot say for now, or says nothing that is known.
+    Unknown,
+    /// It has not got the command, or not as the standard says.
+    Unsupported,
+    /// It has the command: CDB USAGE DATA, the operation code in front, as far as it was not cut.
+    Supported(&'a [u8]),
+}
+
+impl<'a> Support<'a> {
+    /// Reads REPORT SUPPORTED OPERATION CODES data of one command (SPC-4 table 250).
+    ///
+    /// # Errors
+    /// The data ends before CDB SIZE does.
+    pub fn parse(data: &'a [u8]) -> Result<Self, TooShort> {
+        at_least("supported operation code data", data, ONE_HEADER_LENGTH)?;
+        Ok(match data[1] & 0x7 {
+            0b001 | 0b101 => Self::Unsupported,
+            0b011 => {
+                let end = ONE_HEADER_LENGTH + usize::from(u16_at(data, 2));
+                Self::Supported(&data[ONE_HEADER_LENGTH..end.min(data.len())])
+            }
+            _ => Self::Unknown,
+        })
+    }
+
+    /// Tells whether the command is supported, and all of these bits of a byte of its CDB are looked at.
+    pub fn heeds(&self, byte: usize, bits: u8) -> bool {
+        let Self::Supported(usage) = self else {
+            return false;
+        };
+        usage.get(byte).is_some_and(|used| used & bits == bits)
+    }
 }
 
 fn has_service_actions(opcode: u8) -> bool {

@@ -38,10 +38,14 @@ const CODE_SET_UTF_8: u8 = 3;
 
 /// DESIGNATOR TYPE of NAA identifiers.
 pub const DESIGNATOR_NAA: u8 = 3;
-const DESIGNATOR_T10_VENDOR: u8 = 1;
+/// DESIGNATOR TYPE of T10 vendor identifications.
+pub const DESIGNATOR_T10_VENDOR: u8 = 1;
+/// DESIGNATOR TYPE of EUI-64 identifiers.
+pub const DESIGNATOR_EUI_64: u8 = 2;
 const DESIGNATOR_RELATIVE_PORT: u8 = 4;
 const DESIGNATOR_PORT_GROUP: u8 = 5;
-const DESIGNATOR_SCSI_NAME: u8 = 8;
+/// DESIGNATOR TYPE of SCSI name strings.
+pub const DESIGNATOR_SCSI_NAME: u8 = 8;
 
 /// PROTOCOL IDENTIFIER of iSCSI.
 const PROTOCOL_ISCSI: u8 = 0x5;
@@ -139,6 +143,13 @@ pub struct Designator<'a> {
     pub association: u8,
     /// DESIGNATOR.
     pub value: &'a [u8],
+}
+
+impl Designator<'_> {
+    /// Tells whether it designates the logical unit, and not a port or the target.
+    pub const fn is_of_unit(&self) -> bool {
+        self.association == 0
+    }
 }
 
 fn designate(code_set: u8, association: Association, designator_type: u8, value: &[u8]) -> Vec<u8> {
@@ -289,6 +300,8 @@ pub struct BlockLimits {
 }
 
 const BLOCK_LIMITS_LENGTH: usize = 60;
+/// Bytes of the page's data in SBC-2, which ends with OPTIMAL TRANSFER LENGTH.
+const BLOCK_LIMITS_LENGTH_MIN: usize = 12;
 
 impl BlockLimits {
     /// The page.
@@ -309,12 +322,16 @@ impl BlockLimits {
         page_of(page::BLOCK_LIMITS, &data)
     }
 
-    /// Reads the page's data, without its header.
+    /// Reads the page's data, without its header. Fields that older standards do not have say nothing where the data ends before them.
     ///
     /// # Errors
-    /// The data ends before MAXIMUM WRITE SAME LENGTH does.
+    /// The data ends before OPTIMAL TRANSFER LENGTH does.
     pub fn parse(data: &[u8]) -> Result<Self, TooShort> {
-        at_least("block limits", data, 40)?;
+        at_least("block limits", data, BLOCK_LIMITS_LENGTH_MIN)?;
+        let mut whole = [0; BLOCK_LIMITS_LENGTH];
+        let length = data.len().min(BLOCK_LIMITS_LENGTH);
+        whole[..length].copy_from_slice(&data[..length]);
+        let data = &whole;
         let alignment = u32_at(data, 28);
         Ok(Self {
             write_same_not_zero: bit(data[0], 0),

@@ -13,11 +13,12 @@ fn a_capacity_has_its_fields_where_the_standard_says() {
         lowest_aligned_lba: 0x0102,
         provisioning_managed: true,
         unmapped_reads_zeroes: true,
+        has_protection: true,
     };
     assert_eq!(capacity.encode_10(), [0xff, 0xff, 0xff, 0xff, 0, 0, 2, 0]);
     let bytes = capacity.encode_16();
     assert_eq!(bytes[..12], [0, 0, 1, 2, 3, 4, 5, 6, 0, 0, 2, 0]);
-    assert_eq!(bytes[12..16], [0, 3, 0xc1, 2]);
+    assert_eq!(bytes[12..16], [1, 3, 0xc1, 2]);
     assert!(bytes[16..].iter().all(|&byte| byte == 0));
 }
 
@@ -30,6 +31,7 @@ proptest! {
         lowest_aligned_lba in 0_u16..0x4000,
         provisioning_managed: bool,
         unmapped_reads_zeroes: bool,
+        has_protection: bool,
     ) {
         let capacity = Capacity {
             last_lba,
@@ -38,6 +40,7 @@ proptest! {
             lowest_aligned_lba,
             provisioning_managed,
             unmapped_reads_zeroes,
+            has_protection,
         };
         prop_assert_eq!(Capacity::parse_16(&capacity.encode_16()), Ok(capacity));
         prop_assert!(Capacity::parse_16(&capacity.encode_16()[..31]).is_err());

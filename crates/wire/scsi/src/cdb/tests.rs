@@ -355,7 +355,74 @@ fn no_command_takes_naca() {
     }
 }
 
+#[test]
+fn an_initiator_writes_the_widest_fields() {
+    let short = cdb(&[opcode::READ_6, 0x1f, 2, 3, 0]);
+    let written = Command::parse(&short).expect("a command").encode();
+    let expected = [
+        opcode::READ_16,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0x1f,
+        2,
+        3,
+        0,
+        0,
+        1,
+        0,
+        0,
+        0,
+    ];
+    assert_eq!(written, expected);
+    let whole_medium = Command::SynchronizeCache {
+        extent: Extent { lba: 0, blocks: 0 },
+    };
+    assert_eq!(whole_medium.encode(), cdb(&[opcode::SYNCHRONIZE_CACHE_16]));
+}
+
+#[test]
+fn what_a_field_has_no_room_for_is_the_most_that_it_has() {
+    let extent = Extent {
+        lba: 1,
+        blocks: 256,
+    };
+    let compare = Command::CompareAndWrite { extent, fua: false }.encode();
+    assert_eq!(compare[10..], [0, 0, 0, 0xff, 0, 0]);
+    let inquiry = Command::Inquiry {
+        page: None,
+        allocation_length: 0x1_0000,
+    };
+    assert_eq!(inquiry.encode()[3..5], [0xff, 0xff]);
+    let sense = Command::RequestSense {
+        descriptor: false,
+        allocation_length: 256,
+    };
+    assert_eq!(sense.encode()[4], 0xff);
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    #[test]
+    fn what_is_written_is_read_again(
+        supported in proptest::sample::select(crate::opcodes::SUPPORTED),
+        mut cdb: Cdb,
+    ) {
+        cdb[0] = supported.opcode;
+        if let Some(action) = supported.service_action {
+            cdb[1] = cdb[1] & 0xe0 | action;
+        }
+        // Bits that most commands refuse would leave few of them.
+        cdb[supported.length() - 1] = 0;
+        if let Ok(command) = Command::parse(&cdb) {
+            prop_assert_eq!(Command::parse(&command.encode()), Ok(command));
+        }
+    }
+
     #[test]
     fn any_bytes_are_a_command_or_an_error(cdb: Cdb) {
         if let Err(error) = Command::parse(&cdb) {

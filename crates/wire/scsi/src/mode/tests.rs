@@ -152,7 +152,73 @@ fn others_are_refused_with_their_place() {
     assert_eq!(MODE.select(&changed, false), Err(ModeError::Field(4)));
 }
 
+/// MODE SENSE data of a unit in either length.
+fn sensed(mode: &Mode, asked: ModeSense) -> SensedMode {
+    let data = mode.sense(&asked).expect("pages");
+    SensedMode::parse(&data, asked.is_long).expect("whole data")
+}
+
+#[test]
+fn an_initiator_reads_what_a_target_tells() {
+    for (write_protected, write_cache, is_long, no_descriptor) in [
+        (false, true, false, true),
+        (true, false, false, false),
+        (false, false, true, false),
+        (true, true, true, true),
+    ] {
+        let mode = Mode {
+            write_protected,
+            write_cache,
+            ..MODE
+        };
+        for (page, told) in [
+            (CACHING, Some(write_cache)),
+            (ALL_PAGES, Some(write_cache)),
+            (CONTROL, None),
+        ] {
+            let asked = ModeSense {
+                is_long,
+                no_descriptor,
+                long_lba: is_long,
+                ..asked(page)
+            };
+            let expected = SensedMode {
+                write_protected,
+                force_unit_access: true,
+                write_cache: told,
+            };
+            assert_eq!(sensed(&mode, asked), expected);
+        }
+    }
+}
+
+#[test]
+fn pages_are_read_behind_subpages_and_as_far_as_they_go() {
+    // A subpage of the control page, and then the caching page with PS.
+    let mut data = vec![0, 0, 0x80, 0, 0x4a, 1, 0, 2, 9, 9, 0x88, 2, 0x04, 0];
+    data[0] = data.len() as u8 - 1;
+    let mode = SensedMode::parse(&data, false).expect("whole data");
+    assert_eq!((mode.write_protected, mode.write_cache), (true, Some(true)));
+    assert!(!mode.force_unit_access);
+    for length in 4..data.len() {
+        let cut = SensedMode::parse(&data[..length], false).expect("a header");
+        assert_eq!(cut.write_cache, None, "{length}");
+    }
+    // The data is shorter than what was received.
+    data[0] = 3;
+    let mode = SensedMode::parse(&data, false).expect("a header");
+    assert_eq!(mode.write_cache, None);
+    assert!(SensedMode::parse(&data[..3], false).is_err());
+    assert!(SensedMode::parse(&data[..7], true).is_err());
+}
+
 proptest! {
+    #[test]
+    fn any_bytes_are_mode_data_or_too_short(bytes in proptest::collection::vec(any::<u8>(), 0..80), is_long: bool) {
+        let header_length = if is_long { LONG_HEADER_LENGTH } else { SHORT_HEADER_LENGTH };
+        prop_assert_eq!(SensedMode::parse(&bytes, is_long).is_ok(), bytes.len() >= header_length);
+    }
+
     #[test]
     fn any_bytes_are_a_list_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..80), is_long: bool) {
         let _ = MODE.select(&bytes, is_long);

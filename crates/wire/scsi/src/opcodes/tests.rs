@@ -1,5 +1,7 @@
 //! Tests of the list of commands.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::cdb::{CDB_LENGTH_MAX, CdbError, Command};
 
@@ -103,5 +105,42 @@ fn a_question_that_does_not_fit_the_operation_code_is_refused() {
         Reporting::ServiceAction(opcode::UNMAP, 0),
     ] {
         assert_eq!(supported_operation_codes(reporting, false), Err(sense));
+    }
+}
+
+#[test]
+fn an_initiator_reads_what_a_target_tells() {
+    for supported in SUPPORTED {
+        for timeouts in [false, true] {
+            let action = supported.service_action.unwrap_or(0).into();
+            let reporting = Reporting::Either(supported.opcode, action);
+            let data = supported_operation_codes(reporting, timeouts).expect("a command");
+            let usage = [&[supported.opcode], supported.usage].concat();
+            let support = Support::parse(&data).expect("whole data");
+            assert_eq!(support, Support::Supported(&usage));
+        }
+    }
+    let data = supported_operation_codes(Reporting::Opcode(0x04), false).expect("an answer");
+    assert_eq!(Support::parse(&data), Ok(Support::Unsupported));
+    assert_eq!(Support::parse(&[0, 0, 0, 0]), Ok(Support::Unknown));
+    assert_eq!(Support::parse(&[0, 5, 0, 0]), Ok(Support::Unsupported));
+    assert!(Support::parse(&[0, 3, 0]).is_err());
+}
+
+#[test]
+fn bits_that_are_looked_at_are_told() {
+    let data = supported_operation_codes(Reporting::Opcode(opcode::WRITE_SAME_16), false);
+    let data = data.expect("a command");
+    let support = Support::parse(&data).expect("whole data");
+    assert!(support.heeds(1, 0x09) && !support.heeds(1, 0x06) && !support.heeds(16, 1));
+    let cut = Support::parse(&data[..5]).expect("a header");
+    assert_eq!(cut, Support::Supported(&[opcode::WRITE_SAME_16]));
+    assert!(!cut.heeds(1, 1) && !Support::Unsupported.heeds(0, 0));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_an_answer_or_too_short(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        prop_assert_eq!(Support::parse(&bytes).is_ok(), bytes.len() >= 4);
     }
 }

@@ -70,6 +70,8 @@ fn a_unit_is_designated_with_its_port_and_target() {
         ]
     );
     assert_eq!(designators[0].value, naa);
+    let of_unit = designators.iter().filter(|one| one.is_of_unit());
+    assert_eq!(of_unit.count(), 2);
     assert_eq!(designators[1].value, b"WEIR    0123");
     assert_eq!(designators[2].value, [0, 0, 0, 2]);
     assert_eq!(designators[3].value, [0, 0, 0, 3]);
@@ -124,7 +126,10 @@ proptest! {
         let bytes = limits.encode();
         let (_, data) = parse_page(&bytes).expect("a page");
         prop_assert_eq!(BlockLimits::parse(data), Ok(limits));
-        prop_assert!(BlockLimits::parse(&data[..39]).is_err());
+        let old = BlockLimits { granularity, transfer_max, transfer_optimal, ..BlockLimits::default() };
+        let cut = BlockLimits { write_same_not_zero: false, compare_and_write_max: 0, ..BlockLimits::parse(&data[..12]).expect("limits") };
+        prop_assert_eq!(cut, old);
+        prop_assert!(BlockLimits::parse(&data[..11]).is_err());
     }
 
     #[test]

@@ -168,6 +168,7 @@ pub(super) fn capacity(lun: &AttachedLun) -> Capacity {
         provisioning_managed: deallocates,
         unmapped_reads_zeroes: deallocates
             && geometry.deallocated_read == weir_block::DeallocatedRead::Zeroes,
+        has_protection: false,
     }
 }
 
