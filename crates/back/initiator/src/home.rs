@@ -586,8 +586,9 @@ impl<P: Protocol> Home<P> {
     }
 
     fn medium(&mut self, profile: Option<Profile<P::Identity>>) {
+        let is_there = profile.is_some();
         let (changed, before) = self.shared.set_profile(profile);
-        match (before, profile.is_some()) {
+        match (before, is_there) {
             (true, false) => self.shared.tell_watchers(VolumeEvent::Lost),
             (false, true) => self.shared.tell_watchers(VolumeEvent::Restored),
             _ => {}

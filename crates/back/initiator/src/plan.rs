@@ -15,6 +15,8 @@ pub struct Limits {
     pub write_zeroes_blocks_max: u32,
     /// Whether that command may deallocate.
     pub write_zeroes_deallocates: bool,
+    /// Whether it comes without any data. Otherwise one block of zeroes goes with it.
+    pub write_zeroes_without_data: bool,
     /// The longest command that verifies without data.
     pub verify_blocks_max: u32,
     /// The longest range of a command that deallocates.
@@ -23,6 +25,21 @@ pub struct Limits {
     pub compare: bool,
     /// The longest that is compared and written in one step.
     pub compare_write_blocks_max: u32,
+    /// Whether a write can be made durable by itself. Where it cannot, a flush follows one that is to be.
+    pub force_unit_access: bool,
+    /// Whether zeroes that are written without data can be.
+    pub write_zeroes_force_unit_access: bool,
+}
+
+impl Limits {
+    /// Returns whether a piece is durable only with the flush that follows it.
+    pub(crate) fn needs_flush(&self, operation: &Operation, method: Method) -> bool {
+        let heeded = match method {
+            Method::WriteZeroes => self.write_zeroes_force_unit_access,
+            _ => self.force_unit_access,
+        };
+        method.modifies() && force_unit_access(operation) && !heeded
+    }
 }
 
 /// Method of one piece of a request.
@@ -199,10 +216,13 @@ mod tests {
         transfer_blocks_max: 8,
         write_zeroes_blocks_max: 100,
         write_zeroes_deallocates: true,
+        write_zeroes_without_data: true,
         verify_blocks_max: 50,
         deallocate_blocks_max: 1000,
         compare: true,
         compare_write_blocks_max: 2,
+        force_unit_access: true,
+        write_zeroes_force_unit_access: true,
     };
     const BARE: Limits = Limits {
         write_zeroes_blocks_max: 0,
@@ -280,6 +300,37 @@ mod tests {
         };
         assert_eq!(plan(short, false), Err(VolumeError::Invalid));
         assert_eq!(plan(compare_write(1), true), Err(VolumeError::ReadOnly));
+    }
+
+    #[test]
+    fn a_flush_follows_what_is_not_durable_by_itself() {
+        let write = |fua| Operation::Write {
+            lba: 0,
+            blocks: 1,
+            data: View::zeroes(512).collect(),
+            fua,
+        };
+        let zeroes = Operation::WriteZeroes {
+            lba: 0,
+            blocks: 1,
+            deallocate: false,
+            fua: true,
+        };
+        let without = Limits {
+            force_unit_access: false,
+            ..FULL
+        };
+        let data_only = Limits {
+            write_zeroes_force_unit_access: false,
+            ..FULL
+        };
+        assert!(!FULL.needs_flush(&write(true), Method::Write));
+        assert!(without.needs_flush(&write(true), Method::Write));
+        assert!(!without.needs_flush(&write(false), Method::Write));
+        assert!(data_only.needs_flush(&zeroes, Method::WriteZeroes));
+        assert!(!data_only.needs_flush(&zeroes, Method::WriteOfZeroes));
+        // The flush is not followed by another.
+        assert!(!without.needs_flush(&write(true), Method::Flush));
     }
 
     proptest! {

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::{Geometry, Operation, VolumeError};
+use weir_memory::{View, slice_views};
 use weir_reactor::{Reactor, SocketOptions};
 
 use crate::calls::Caller;
 use crate::connection::Connection;
 use crate::plan::{Limits, Method, Piece};
 use crate::shared::Shared;
-use crate::wire::Wire;
+use crate::wire::{Payload, Wire};
 
 /// Times and rules by which a volume goes on when its target does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub struct Patience {
 }
 
 /// The remote medium as a volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile<Identity> {
     /// What tells it from others.
     pub identity: Identity,
@@ -92,10 +93,40 @@ pub struct Command<'request> {
     pub lba: u64,
     /// The piece.
     pub piece: Piece,
+    /// Commands that the target takes.
+    pub limits: &'request Limits,
+}
+
+impl Command<'_> {
     /// The block size as a power of two.
-    pub shift: u32,
-    /// Whether zeroes may be written by deallocating.
-    pub deallocates: bool,
+    #[must_use]
+    pub fn shift(&self) -> u32 {
+        self.limits.block_size.shift()
+    }
+
+    /// Bytes of the piece.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        (self.piece.blocks as usize) << self.shift()
+    }
+
+    /// All data that the request brings.
+    #[must_use]
+    pub fn brought(&self) -> &[View] {
+        match self.operation {
+            Operation::Write { data, .. }
+            | Operation::Compare { data, .. }
+            | Operation::CompareWrite { data, .. } => data,
+            _ => &[],
+        }
+    }
+
+    /// Data of the request, `length` bytes of it from the piece's start and `skipped` bytes on.
+    #[must_use]
+    pub fn data(&self, skipped: usize, length: usize) -> Payload {
+        let start = skipped + (self.piece.offset << self.shift()) as usize;
+        Payload::Out(slice_views(self.brought(), start, length))
+    }
 }
 
 /// What to do about a command that the target has completed. It has ended there in every case, so that a retry never meets an
@@ -152,7 +183,7 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// This host, as it says to targets who it is.
     type Host: Send + Sync + 'static;
     /// What tells a medium from others.
-    type Identity: Copy + PartialEq + Send + Sync + fmt::Debug + 'static;
+    type Identity: Clone + PartialEq + Send + Sync + fmt::Debug + 'static;
     /// What an association has of its own.
     type Details: Send + Sync + 'static;
     /// The connection by which an association is kept. Its connection is closed when this is dropped.

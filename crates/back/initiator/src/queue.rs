@@ -22,7 +22,7 @@ use weir_reactor::{Instant, Key, Mailbox, Reactor, Slots, Task, Timer};
 
 use crate::calls::{CALL, Caller, Calls};
 use crate::connection::{Connection, EndReason, Owner, connect};
-use crate::plan::{Method, Piece, Plan, force_unit_access};
+use crate::plan::{Limits, Method, Piece, Plan, force_unit_access};
 use crate::protocol::{Association, Command, Judged, LinkFailure, Profile, Protocol, Verdict};
 use crate::shared::{HomeMessage, Member, QueueMessage, Shared};
 use crate::wire::{Commands, Exposure, Wire};
@@ -47,10 +47,7 @@ struct Flight {
     token: Token,
     operation: Operation,
     plan: Plan,
-    /// The block size as a power of two.
-    shift: u32,
-    /// Whether Write Zeroes may deallocate.
-    deallocates: bool,
+    limits: Limits,
     /// Whether the data of a read is read into memory that this queue took.
     lent: bool,
     /// Counts the requests of this queue.
@@ -241,8 +238,8 @@ impl<P: Protocol> IoQueue<P> {
     /// Takes a request; its completion where it is refused.
     fn take(&self, state: &mut State<P>, request: Request) -> Option<Completion> {
         let Request { token, operation } = request;
-        let profile = state.profile.filter(|_| !state.ended);
-        let plan = match &profile {
+        let profile = state.profile.as_ref().filter(|_| !state.ended);
+        let plan = match profile {
             Some(profile) => Plan::new(
                 &operation,
                 &profile.limits,
@@ -273,8 +270,7 @@ impl<P: Protocol> IoQueue<P> {
             token,
             operation,
             plan,
-            shift: limits.block_size.shift(),
-            deallocates: limits.write_zeroes_deallocates,
+            limits,
             lent,
             sequence: state.next_sequence,
             started: 0,
@@ -331,7 +327,11 @@ impl<P: Protocol> IoQueue<P> {
         }
         if flight.started == 0
             && flight.lent
-            && !lend(&self.reactor, &mut flight.operation, flight.shift)
+            && !lend(
+                &self.reactor,
+                &mut flight.operation,
+                flight.limits.block_size.shift(),
+            )
         {
             state.starved = true;
             return None;
@@ -369,8 +369,7 @@ impl<P: Protocol> IoQueue<P> {
             method: part.method,
             lba: flight.plan.lba + part.piece.offset,
             piece: part.piece,
-            shift: flight.shift,
-            deallocates: flight.deallocates,
+            limits: &flight.limits,
         };
         let link = &state.links[link];
         let user = index.to_word();
@@ -467,7 +466,8 @@ impl<P: Protocol> IoQueue<P> {
             return;
         };
         let flight = state.flights.get_mut(part.flight);
-        let base = (part.piece.offset << flight.shift) as usize + offset as usize;
+        let base =
+            (part.piece.offset << flight.limits.block_size.shift()) as usize + offset as usize;
         match (&mut flight.operation, part.method) {
             (
                 Operation::Read {
@@ -480,7 +480,8 @@ impl<P: Protocol> IoQueue<P> {
                 if part.found.is_none()
                     && let Some(at) = first_difference(data, base, bytes)
                 {
-                    let offset = at as u64 - (part.piece.offset << flight.shift);
+                    let offset =
+                        at as u64 - (part.piece.offset << flight.limits.block_size.shift());
                     part.found = Some(Verdict::Failed(VolumeError::Miscompare { offset }));
                 }
             }
@@ -521,6 +522,9 @@ impl<P: Protocol> IoQueue<P> {
         let cancelled = state.flights.get_mut(part.flight).cancelled;
         match verdict {
             Verdict::Done => {
+                if self.flush_after(state, index) {
+                    return;
+                }
                 let result = self.note_done(state, index);
                 self.end_part(state, index, result);
             }
@@ -549,6 +553,23 @@ impl<P: Protocol> IoQueue<P> {
                 state.wake();
             }
         }
+    }
+
+    /// Has a flush follow a part that was done, where only that makes it durable.
+    fn flush_after(&self, state: &mut State<P>, index: Key) -> bool {
+        let Some(profile) = &state.profile else {
+            return false;
+        };
+        let part = state.parts.get_mut(index);
+        let operation = &state.flights.get_mut(part.flight).operation;
+        if !profile.geometry.volatile_cache || !profile.limits.needs_flush(operation, part.method) {
+            return false;
+        }
+        self.shared.durability.note_write();
+        part.method = Method::Flush;
+        part.uncertain = true;
+        self.requeue(state, index);
+        true
     }
 
     /// The target did a part: what that says of durability, and how the part ends.
@@ -637,7 +658,7 @@ impl<P: Protocol> IoQueue<P> {
         }
         flight.parts -= 1;
         if let Err(error) = result {
-            let bytes = part.piece.offset << flight.shift;
+            let bytes = part.piece.offset << flight.limits.block_size.shift();
             let error = match error {
                 // It counts from the start of the piece.
                 VolumeError::Miscompare { offset } => VolumeError::Miscompare {
@@ -813,13 +834,11 @@ impl<P: Protocol> IoQueue<P> {
 
     fn set_profile(&self, profile: Option<Profile<P::Identity>>) {
         let state = &mut *self.state.borrow_mut();
-        let before = state.profile.take();
-        state.profile = profile;
-        if profile.is_some() || before.is_none() {
+        let before = std::mem::replace(&mut state.profile, profile);
+        if state.profile.is_some() || before.is_none() {
             return;
         }
-        // The namespace is gone: what was not sent fails; what was sent is answered.
-        state.profile = None;
+        // The medium is gone: what was not sent fails; what was sent is answered.
         let waiting: Vec<Key> = state.waiting.iter().copied().collect();
         for index in waiting {
             state.stop_starting(index, VolumeError::Lost);

@@ -38,7 +38,7 @@ impl<P: Protocol> Clone for QueueMessage<P> {
             QueueMessage::Down(generation) => QueueMessage::Down(*generation),
             QueueMessage::Fenced(generation) => QueueMessage::Fenced(*generation),
             QueueMessage::Fence(fence) => QueueMessage::Fence(*fence),
-            QueueMessage::Profile(profile) => QueueMessage::Profile(*profile),
+            QueueMessage::Profile(profile) => QueueMessage::Profile(profile.clone()),
             QueueMessage::Ended => QueueMessage::Ended,
         }
     }
@@ -163,8 +163,9 @@ impl<P: Protocol> Shared<P> {
 
     /// Returns whether the medium is the one that was seen first, as which it stays.
     pub fn recognise(&self, profile: &Profile<P::Identity>) -> bool {
-        let found = (profile.identity, profile.geometry.block_size);
-        *self.recognised.get_or_init(|| found) == found
+        let found = (profile.identity.clone(), profile.geometry.block_size);
+        let first = self.recognised.get_or_init(|| found);
+        first.0 == profile.identity && first.1 == profile.geometry.block_size
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -246,7 +247,9 @@ impl<P: Protocol> Shared<P> {
             inbox: Mailbox::new(),
             active: AtomicBool::new(false),
         });
-        member.inbox.post(QueueMessage::Profile(state.profile));
+        member
+            .inbox
+            .post(QueueMessage::Profile(state.profile.clone()));
         if let Some(association) = &state.association {
             member.inbox.post(QueueMessage::Up(Arc::clone(association)));
         }
@@ -285,9 +288,9 @@ impl<P: Protocol> Shared<P> {
         let changed = self.set_geometry(&association.profile);
         let state = &mut *lock(&self.state);
         state.queues = association.queues;
-        state.profile = Some(association.profile);
+        state.profile = Some(association.profile.clone());
         state.association = Some(Arc::clone(association));
-        send(state, &QueueMessage::Profile(state.profile));
+        send(state, &QueueMessage::Profile(state.profile.clone()));
         send(state, &QueueMessage::Up(Arc::clone(association)));
         changed
     }
@@ -301,10 +304,12 @@ impl<P: Protocol> Shared<P> {
 
     /// Takes over what the medium is like now. Whether the geometry changed, and whether it was there before.
     pub(crate) fn set_profile(&self, profile: Option<Profile<P::Identity>>) -> (bool, bool) {
-        let changed = profile.is_some_and(|profile| self.set_geometry(&profile));
+        let changed = profile
+            .as_ref()
+            .is_some_and(|profile| self.set_geometry(profile));
         let state = &mut *lock(&self.state);
         let before = state.profile.is_some();
-        state.profile = profile;
+        state.profile.clone_from(&profile);
         send(state, &QueueMessage::Profile(profile));
         (changed, before)
     }

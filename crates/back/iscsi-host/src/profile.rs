@@ -123,24 +123,8 @@ impl Identity {
     }
 }
 
-/// Features of a unit that commands depend on, beside its limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Features {
-    /// The unit heeds FUA (DPOFUA).
-    pub(crate) force_unit_access: bool,
-    /// WRITE SAME (16) takes NDOB.
-    pub(crate) no_data_out: bool,
-}
-
 /// A logical unit as a volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Profile {
-    pub(crate) identity: Identity,
-    /// Without its generation, which the volume counts.
-    pub(crate) geometry: Geometry,
-    pub(crate) limits: Limits,
-    pub(crate) features: Features,
-}
+pub(crate) type Profile = weir_initiator::Profile<Identity>;
 
 /// Data that a logical unit answered with. A page of vital product data has its header; those that are not among the supported pages,
 /// or were refused, are absent.
@@ -172,12 +156,13 @@ pub(crate) fn lists_page(supported: &[u8], code: u8) -> bool {
     data_of(Some(supported), page::SUPPORTED_PAGES).is_some_and(|codes| codes.contains(&code))
 }
 
-impl Profile {
+impl Answers<'_> {
     /// The volume that the unit is.
     ///
     /// # Errors
     /// [`UnitError`].
-    pub(crate) fn new(answers: &Answers<'_>) -> Result<Profile, UnitError> {
+    pub(crate) fn profile(&self) -> Result<Profile, UnitError> {
+        let answers = self;
         let lun = answers.lun;
         let cut = |error| UnitError::Answer { lun, error };
         let inquiry = Inquiry::parse(answers.inquiry).map_err(cut)?;
@@ -186,10 +171,6 @@ impl Profile {
         let (block_size, blocks) = size(lun, &capacity)?;
         let told = Told::new(answers, &capacity);
         let limits = told.limits(block_size);
-        let features = Features {
-            force_unit_access: told.mode.is_some_and(|mode| mode.force_unit_access),
-            no_data_out: told.write_same.heeds(1, NO_DATA_OUT),
-        };
         Ok(Profile {
             identity: Identity::new(
                 data_of(answers.identification, page::DEVICE_IDENTIFICATION),
@@ -197,18 +178,7 @@ impl Profile {
             ),
             geometry: told.geometry(blocks, &limits),
             limits,
-            features,
         })
-    }
-
-    /// Refuses a unit that is not the one that was there before.
-    ///
-    /// # Errors
-    /// [`UnitError::Other`].
-    pub(crate) fn expect_same(&self, before: &Profile, lun: u16) -> Result<(), UnitError> {
-        let is_same = self.identity == before.identity
-            && self.geometry.block_size == before.geometry.block_size;
-        is_same.then_some(()).ok_or(UnitError::Other { lun })
     }
 }
 
@@ -299,6 +269,10 @@ impl<'data> Told<'data> {
             write_zeroes_deallocates: self.capacity.provisioning_managed
                 && self.provisioning.is_some_and(|page| page.write_same)
                 && self.reads_zeroes(),
+            write_zeroes_without_data: self.write_same.heeds(1, NO_DATA_OUT),
+            force_unit_access: self.mode.is_some_and(|mode| mode.force_unit_access),
+            // WRITE SAME has no FUA.
+            write_zeroes_force_unit_access: false,
             verify_blocks_max: match verifies {
                 true => transfer_blocks_max,
                 false => 0,
@@ -395,7 +369,7 @@ pub fn geometry_of(answers: [&[u8]; 9]) -> Option<Geometry> {
         write_same,
         verify,
     ] = rest.map(Some);
-    let profile = Profile::new(&Answers {
+    let answers = Answers {
         lun: 0,
         inquiry,
         capacity,
@@ -406,8 +380,8 @@ pub fn geometry_of(answers: [&[u8]; 9]) -> Option<Geometry> {
         mode,
         write_same,
         verify,
-    });
-    Some(profile.ok()?.geometry)
+    };
+    Some(answers.profile().ok()?.geometry)
 }
 
 #[cfg(test)]

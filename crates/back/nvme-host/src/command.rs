@@ -1,7 +1,7 @@
 //! One piece of a request as a submission queue entry and its data.
 
 use weir_block::Operation;
-use weir_memory::{Segment, View, Views, slice_views, views_len};
+use weir_memory::{Segment, View, Views};
 use weir_nvme::command::{
     Blocks, DatasetManagement, DatasetManagementRange, NvmCommand, Verify, WriteZeroes,
 };
@@ -33,16 +33,23 @@ impl NamespaceCommand<'_> {
             ..blocks()
         };
         let (command, payload) = match self.command.method {
-            Method::Read | Method::ReadAndCompare | Method::ReadAndDrop => {
-                (NvmCommand::Read(blocks()), Payload::In(self.bytes() as u32))
-            }
-            Method::Write => (NvmCommand::Write(written()), self.data(0)),
+            Method::Read | Method::ReadAndCompare | Method::ReadAndDrop => (
+                NvmCommand::Read(blocks()),
+                Payload::In(self.command.bytes() as u32),
+            ),
+            Method::Write => (
+                NvmCommand::Write(written()),
+                self.command.data(0, self.command.bytes()),
+            ),
             Method::WriteOfZeroes => (
                 NvmCommand::Write(written()),
-                Payload::Out(View::zeroes(self.bytes()).collect()),
+                Payload::Out(View::zeroes(self.command.bytes()).collect()),
             ),
             Method::WriteZeroes => (NvmCommand::WriteZeroes(self.zeroes()), Payload::None),
-            Method::Compare => (NvmCommand::Compare(blocks()), self.data(0)),
+            Method::Compare => (
+                NvmCommand::Compare(blocks()),
+                self.command.data(0, self.command.bytes()),
+            ),
             Method::CompareWrite => return self.fused(),
             Method::Deallocate => (NvmCommand::DatasetManagement(DEALLOCATE), self.range()),
             Method::Verify => (
@@ -72,14 +79,20 @@ impl NamespaceCommand<'_> {
         compare.fuse = Fuse::First;
         write.fuse = Fuse::Second;
         Made::Fused(
-            (compare, self.data(0)),
-            (write, self.data(views_len(self.brought()) / 2)),
+            (compare, self.command.data(0, self.command.bytes())),
+            (
+                write,
+                self.command
+                    .data(self.command.bytes(), self.command.bytes()),
+            ),
         )
     }
 
     fn zeroes(&self) -> WriteZeroes {
         let deallocate = match self.command.operation {
-            Operation::WriteZeroes { deallocate, .. } => *deallocate && self.command.deallocates,
+            Operation::WriteZeroes { deallocate, .. } => {
+                *deallocate && self.command.limits.write_zeroes_deallocates
+            }
             _ => false,
         };
         WriteZeroes {
@@ -100,26 +113,6 @@ impl NamespaceCommand<'_> {
         Payload::Out(Views::from_iter([
             Segment::copy_of(&range.encode()).freeze()
         ]))
-    }
-
-    /// All data that the operation brings.
-    fn brought(&self) -> &[View] {
-        match self.command.operation {
-            Operation::Write { data, .. }
-            | Operation::Compare { data, .. }
-            | Operation::CompareWrite { data, .. } => data,
-            _ => &[],
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        (self.command.piece.blocks as usize) << self.command.shift
-    }
-
-    /// The piece's part of the data that starts `from` bytes from the beginning of all that the operation brings.
-    fn data(&self, from: usize) -> Payload {
-        let start = from + (self.command.piece.offset << self.command.shift) as usize;
-        Payload::Out(slice_views(self.brought(), start, self.bytes()))
     }
 }
 

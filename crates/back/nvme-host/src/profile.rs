@@ -239,6 +239,7 @@ fn limits(identified: &Identified<'_>, block_size: BlockSize) -> Limits {
         write_zeroes_deallocates: namespace
             .deallocate_features
             .contains(DeallocateFeatures::WRITE_ZEROES_DEALLOCATES),
+        write_zeroes_without_data: true,
         verify_blocks_max: match supported(OptionalNvmCommands::VERIFY) {
             true => sized(command_set.map(|set| set.verify_size_limit)),
             false => 0,
@@ -252,6 +253,8 @@ fn limits(identified: &Identified<'_>, block_size: BlockSize) -> Limits {
             true => compare_write_blocks(controller, namespace).min(transfer_blocks_max),
             false => 0,
         },
+        force_unit_access: true,
+        write_zeroes_force_unit_access: true,
     }
 }
 

@@ -1,60 +1,40 @@
 //! Tests of commands: their CDBs are read as a target reads them.
 
-use weir_block::{BlockSize, DeallocatedRead, Geometry, ReadBuffers};
+use weir_block::{BlockSize, ReadBuffers};
 use weir_initiator::plan::{Limits, Plan};
 use weir_memory::{Segment, copy_views, views_len};
 use weir_scsi::unmap::UnmapList;
 
 use super::*;
-use crate::profile::{Features, Identity};
 
-fn profile() -> Profile {
-    Profile {
-        identity: Identity::Unknown,
-        geometry: Geometry {
-            generation: 0,
-            block_size: BlockSize::B512,
-            blocks: 1000,
-            transfer_blocks_max: 8,
-            transfer_blocks_optimal: 1,
-            memory_alignment: 1,
-            deallocate_blocks: 1,
-            deallocated_read: DeallocatedRead::Zeroes,
-            volatile_cache: true,
-            read_only: false,
-            atomic_blocks: 1,
-            atomic_blocks_power_fail: 1,
-            compare_write_blocks: 4,
-        },
-        limits: Limits {
-            block_size: BlockSize::B512,
-            transfer_blocks_max: 8,
-            write_zeroes_blocks_max: 100,
-            write_zeroes_deallocates: true,
-            verify_blocks_max: 50,
-            deallocate_blocks_max: 500,
-            compare: true,
-            compare_write_blocks_max: 4,
-        },
-        features: Features {
-            force_unit_access: true,
-            no_data_out: true,
-        },
+fn limits() -> Limits {
+    Limits {
+        block_size: BlockSize::B512,
+        transfer_blocks_max: 8,
+        write_zeroes_blocks_max: 100,
+        write_zeroes_deallocates: true,
+        write_zeroes_without_data: true,
+        verify_blocks_max: 50,
+        deallocate_blocks_max: 500,
+        compare: true,
+        compare_write_blocks_max: 4,
+        force_unit_access: true,
+        write_zeroes_force_unit_access: false,
     }
 }
 
 /// The command of piece `index`, as a target reads it, and its data.
-fn made(operation: &Operation, profile: &Profile, index: u64) -> (cdb::Command, Payload) {
-    let plan = Plan::new(operation, &profile.limits, 1000, false).expect("it can be done");
+fn made(operation: &Operation, limits: &Limits, index: u64) -> (cdb::Command, Payload) {
+    let plan = Plan::new(operation, limits, 1000, false).expect("it can be done");
     let piece = plan.piece(index);
     let command = Command {
         operation,
         method: plan.method,
         lba: plan.lba + piece.offset,
         piece,
-        profile,
+        limits,
     };
-    let (cdb, payload) = command.make();
+    let (cdb, payload) = make(&command);
     let parsed = cdb::Command::parse(&cdb).expect("it is a command");
     (parsed, payload)
 }
@@ -103,7 +83,7 @@ fn pieces_of_reads_say_what_comes() {
         buffers: ReadBuffers::Lend,
     };
     for (index, extent) in [extent(100, 8), extent(108, 2)].into_iter().enumerate() {
-        let (command, payload) = made(&read, &profile(), index as u64);
+        let (command, payload) = made(&read, &limits(), index as u64);
         assert_eq!(command, cdb::Command::Read { extent, fua: false });
         assert!(matches!(payload, Payload::In(bytes) if bytes == extent.blocks * 512));
     }
@@ -118,7 +98,7 @@ fn pieces_of_writes_send_their_part() {
             data: data(10),
             fua,
         };
-        let (command, payload) = made(&write, &profile(), 1);
+        let (command, payload) = made(&write, &limits(), 1);
         let extent = extent(108, 2);
         assert_eq!(command, cdb::Command::Write { extent, fua });
         assert_eq!(sent(payload), [8, 9]);
@@ -135,19 +115,19 @@ fn zeroes_are_written_with_as_little_data_as_the_unit_takes() {
             no_data,
         })
     };
-    let mut profile = profile();
-    let (command, payload) = made(&write_zeroes(true, false), &profile, 0);
+    let mut limits = limits();
+    let (command, payload) = made(&write_zeroes(true, false), &limits, 0);
     assert_eq!(command, same(true, true));
     assert!(matches!(payload, Payload::None));
-    profile.features.no_data_out = false;
-    let (command, payload) = made(&write_zeroes(false, false), &profile, 0);
+    limits.write_zeroes_without_data = false;
+    let (command, payload) = made(&write_zeroes(false, false), &limits, 0);
     assert_eq!(command, same(false, false));
     assert_eq!(sent(payload), [0]);
-    profile.limits.write_zeroes_deallocates = false;
-    let (command, _) = made(&write_zeroes(true, false), &profile, 0);
+    limits.write_zeroes_deallocates = false;
+    let (command, _) = made(&write_zeroes(true, false), &limits, 0);
     assert_eq!(command, same(false, false));
-    profile.limits.write_zeroes_blocks_max = 0;
-    let (command, payload) = made(&write_zeroes(true, true), &profile, 1);
+    limits.write_zeroes_blocks_max = 0;
+    let (command, payload) = made(&write_zeroes(true, true), &limits, 1);
     let extent = extent(13, 2);
     assert_eq!(command, cdb::Command::Write { extent, fua: true });
     assert_eq!(sent(payload), [0, 0]);
@@ -160,8 +140,8 @@ fn comparisons_send_what_they_compare_with() {
         blocks: 10,
         data: data(10),
     };
-    let mut profile = profile();
-    let (command, payload) = made(&compare, &profile, 1);
+    let mut limits = limits();
+    let (command, payload) = made(&compare, &limits, 1);
     let check = ByteCheck::Data;
     let extent_of_second = extent(108, 2);
     assert_eq!(
@@ -172,8 +152,8 @@ fn comparisons_send_what_they_compare_with() {
         }
     );
     assert_eq!(sent(payload), [8, 9]);
-    profile.limits.compare = false;
-    let (command, _) = made(&compare, &profile, 0);
+    limits.compare = false;
+    let (command, _) = made(&compare, &limits, 0);
     let extent = extent(100, 8);
     assert_eq!(command, cdb::Command::Read { extent, fua: false });
 }
@@ -186,7 +166,7 @@ fn compare_and_write_sends_both_in_order() {
         data: data(4),
         fua: true,
     };
-    let (command, payload) = made(&compare_write, &profile(), 0);
+    let (command, payload) = made(&compare_write, &limits(), 0);
     let extent = extent(7, 2);
     assert_eq!(command, cdb::Command::CompareAndWrite { extent, fua: true });
     assert_eq!(sent(payload), [0, 1, 2, 3]);
@@ -198,7 +178,7 @@ fn ranges_are_unmapped_one_at_a_time() {
         lba: 10,
         blocks: 700,
     };
-    let (command, payload) = made(&deallocate, &profile(), 1);
+    let (command, payload) = made(&deallocate, &limits(), 1);
     assert_eq!(command, cdb::Command::Unmap { list_length: 24 });
     let Payload::Out(list) = payload else {
         panic!("a list is sent");
@@ -216,8 +196,8 @@ fn ranges_are_unmapped_one_at_a_time() {
 #[test]
 fn verifies_and_flushes_move_no_data() {
     let verify = Operation::Verify { lba: 3, blocks: 60 };
-    let mut profile = profile();
-    let (command, payload) = made(&verify, &profile, 1);
+    let mut limits = limits();
+    let (command, payload) = made(&verify, &limits, 1);
     let (extent_of_second, check) = (extent(53, 10), ByteCheck::Medium);
     assert_eq!(
         command,
@@ -227,10 +207,10 @@ fn verifies_and_flushes_move_no_data() {
         }
     );
     assert!(matches!(payload, Payload::None));
-    profile.limits.verify_blocks_max = 0;
-    let (_, payload) = made(&verify, &profile, 0);
+    limits.verify_blocks_max = 0;
+    let (_, payload) = made(&verify, &limits, 0);
     assert!(matches!(payload, Payload::In(4096)));
-    let (command, payload) = made(&Operation::Flush, &profile, 0);
+    let (command, payload) = made(&Operation::Flush, &limits, 0);
     let extent = extent(0, 0);
     assert_eq!(command, cdb::Command::SynchronizeCache { extent });
     assert!(matches!(payload, Payload::None));
@@ -244,17 +224,8 @@ fn what_fua_does_not_do_a_flush_does() {
         data: data(1),
         fua,
     };
-    let mut profile = profile();
-    assert!(!needs_flush(&write(true), Method::Write, &profile));
-    let zeroes = write_zeroes(false, true);
-    assert!(needs_flush(&zeroes, Method::WriteZeroes, &profile));
-    assert!(!needs_flush(&zeroes, Method::WriteOfZeroes, &profile));
-    profile.features.force_unit_access = false;
-    assert!(needs_flush(&write(true), Method::Write, &profile));
-    assert!(!needs_flush(&write(false), Method::Write, &profile));
-    let (command, _) = made(&write(true), &profile, 0);
+    let mut limits = limits();
+    limits.force_unit_access = false;
+    let (command, _) = made(&write(true), &limits, 0);
     assert!(matches!(command, cdb::Command::Write { fua: false, .. }));
-    profile.geometry.volatile_cache = false;
-    assert!(!needs_flush(&write(true), Method::Write, &profile));
-    assert!(!needs_flush(&zeroes, Method::WriteZeroes, &profile));
 }

@@ -116,7 +116,7 @@ impl Unit {
             verify: Some(&self.verify),
         };
         change(&mut answers);
-        Profile::new(&answers)
+        answers.profile()
     }
 
     fn whole(&self) -> Profile {
@@ -148,17 +148,15 @@ fn geometry_and_limits_follow_the_answers() {
         transfer_blocks_max: 256,
         write_zeroes_blocks_max: 1024,
         write_zeroes_deallocates: true,
+        write_zeroes_without_data: true,
         verify_blocks_max: 256,
         deallocate_blocks_max: 4096,
         compare: true,
         compare_write_blocks_max: 16,
+        force_unit_access: true,
+        write_zeroes_force_unit_access: false,
     };
     assert_eq!(profile.limits, limits);
-    let features = Features {
-        force_unit_access: true,
-        no_data_out: true,
-    };
-    assert_eq!(profile.features, features);
 }
 
 #[test]
@@ -186,13 +184,16 @@ fn what_nobody_said_is_taken_for_what_is_safe() {
         deallocate_blocks_max: 0,
         compare: false,
         compare_write_blocks_max: 0,
+        write_zeroes_without_data: false,
+        force_unit_access: false,
+        write_zeroes_force_unit_access: false,
     };
     assert_eq!(profile.limits, limits);
     assert!(profile.geometry.volatile_cache && !profile.geometry.read_only);
     assert_eq!(profile.geometry.transfer_blocks_optimal, 8);
     assert_eq!(profile.geometry.deallocate_blocks, 0);
     assert_eq!(profile.identity, Identity::Unknown);
-    assert!(!profile.features.force_unit_access && !profile.features.no_data_out);
+    assert!(!profile.limits.force_unit_access && !profile.limits.write_zeroes_without_data);
 }
 
 #[test]
@@ -201,7 +202,7 @@ fn commands_that_are_not_said_to_be_supported_are_taken_from_their_limits() {
     let unit = unit();
     let profile = unit.profile(silent).expect("a disk");
     assert_eq!(profile.limits.write_zeroes_blocks_max, 1024);
-    assert!(!profile.features.no_data_out && !profile.limits.compare);
+    assert!(!profile.limits.write_zeroes_without_data && !profile.limits.compare);
     // WRITE SAME unmaps, so that it is there, and has no limit of its own.
     let unlimited = Unit {
         block_limits: BlockLimits {
@@ -324,24 +325,6 @@ fn the_best_identifier_is_the_identity() {
     let serial = Identity::Serial(b"0123".to_vec());
     assert_eq!(identity(&[&port], Some(b" 0123  ")), serial);
     assert_eq!(identity(&[], Some(b"    ")), Identity::Unknown);
-}
-
-#[test]
-fn another_unit_is_told() {
-    let profile = unit().whole();
-    assert_eq!(unit().whole().expect_same(&profile, LUN), Ok(()));
-    let mut grown = unit();
-    grown.capacity.last_lba = 1999;
-    assert_eq!(grown.whole().expect_same(&profile, LUN), Ok(()));
-    let other = Unit {
-        identification: identification("0123", 8),
-        ..unit()
-    };
-    let error = Err(UnitError::Other { lun: LUN });
-    assert_eq!(other.whole().expect_same(&profile, LUN), error);
-    let mut larger_blocks = unit();
-    larger_blocks.capacity.block_length = 4096;
-    assert_eq!(larger_blocks.whole().expect_same(&profile, LUN), error);
 }
 
 #[test]
