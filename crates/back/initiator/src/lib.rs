@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod durability;
+pub mod options;
 pub mod plan;
 pub mod wire;
