@@ -16,6 +16,7 @@ mod calls;
 mod connection;
 mod durability;
 mod home;
+pub mod options;
 pub mod plan;
 mod protocol;
 mod queue;

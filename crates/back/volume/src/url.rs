@@ -543,6 +543,14 @@ impl<'url> Parameters<'url> {
     /// # Errors
     /// [`UrlError::Repeated`], [`UrlError::Value`].
     pub fn flag(&self, name: &'static str) -> Result<bool, UrlError> {
+        Ok(self.flag_if_given(name)?.unwrap_or(false))
+    }
+
+    /// A [`Parameters::flag`] whose default is not no; `None` where it is not given.
+    ///
+    /// # Errors
+    /// [`UrlError::Repeated`], [`UrlError::Value`].
+    pub fn flag_if_given(&self, name: &'static str) -> Result<Option<bool>, UrlError> {
         const WORDS: [(&str, bool); 7] = [
             ("1", true),
             ("0", false),
@@ -552,7 +560,7 @@ impl<'url> Parameters<'url> {
             ("false", false),
             ("", true),
         ];
-        Ok(self.choice(name, &WORDS)?.unwrap_or(false))
+        self.choice(name, &WORDS)
     }
 
     /// `block_size=`: 512 or 4096.
