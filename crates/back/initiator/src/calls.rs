@@ -219,17 +219,21 @@ impl<W: Wire> Caller<W> {
             }
             self.reactor.sleep(ROOM_POLL).await;
         }
+        let submit = |wire: &mut W, user| {
+            submit(wire, user);
+            true
+        };
         self.ask_at_once(receive, submit).await
     }
 
-    /// Does as [`Caller::ask`], for a command that needs no room.
+    /// Does as [`Caller::ask`], for a command that needs no room; `submit` says whether it was taken.
     ///
     /// # Errors
-    /// The connection ended.
+    /// The connection ended, or does not take the command.
     pub async fn ask_at_once(
         &self,
         receive: usize,
-        submit: impl FnOnce(&mut W, u64),
+        submit: impl FnOnce(&mut W, u64) -> bool,
     ) -> Result<(W::Answer, Vec<u8>), EndReason> {
         if let Some(reason) = self.calls.ended_already() {
             return Err(reason);
@@ -242,7 +246,11 @@ impl<W: Wire> Caller<W> {
         };
         let index = self.calls.0.borrow_mut().calls.insert(call);
         let user = CALL | index.to_word();
-        self.connection.with(|wire| submit(wire, user));
+        if !self.connection.with(|wire| submit(wire, user)) {
+            self.calls.0.borrow_mut().calls.remove(index);
+            let refused = "too much is under way on the connection";
+            return Err(EndReason::Fault(refused.to_owned()));
+        }
         let calls = Rc::clone(&self.calls);
         let index = Some(index);
         InFlight { calls, index }.await

@@ -8,6 +8,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -250,6 +251,23 @@ impl<W: Wire> Connection<W> {
 
 fn system(error: &io::Error) -> EndReason {
     EndReason::System(error.to_string())
+}
+
+/// The addresses of `host`, of which there is at least one.
+///
+/// # Errors
+/// The system's, as text.
+pub async fn resolve(reactor: &Reactor, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let system = Arc::clone(reactor.system());
+    let name = host.to_owned();
+    let found = reactor.offload(move || system.resolve(&name, port)).await;
+    let addresses = found
+        .ok_or_else(|| "the look-up failed".to_owned())?
+        .map_err(|error| error.to_string())?;
+    match addresses.is_empty() {
+        true => Err("it has no address".to_owned()),
+        false => Ok(addresses),
+    }
 }
 
 /// Connects to the first of `addresses` that answers in time.

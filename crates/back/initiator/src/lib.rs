@@ -25,7 +25,7 @@ mod volume;
 pub mod wire;
 
 pub use calls::{Caller, Calls};
-pub use connection::{Connection, EndReason, Owner, connect, within};
+pub use connection::{Connection, EndReason, Owner, connect, resolve, within};
 pub use protocol::{
     Association, Command, Ended, Established, Judged, Link, LinkFailure, Patience, Profile,
     Protocol, Verdict,

@@ -156,6 +156,8 @@ pub struct Judged {
     pub pause: Duration,
     /// Whether the medium is to be looked at again: it may have changed.
     pub attention: bool,
+    /// Whether the target says that a write failed which it had acknowledged.
+    pub write_lost: bool,
 }
 
 /// Failure of a connection for I/O to be made.
@@ -303,10 +305,11 @@ pub trait Protocol: Sized + Send + Sync + 'static {
         tag: Self::Tag,
     ) -> impl Future<Output = ()> + 'static;
 
-    /// Judges an answer.
+    /// Judges the answer to a piece of `bytes` bytes.
     fn judge(
         association: Option<&Association<Self>>,
         answer: &<Self::Wire as Wire>::Answer,
+        bytes: u64,
     ) -> Judged;
 }
 

@@ -496,13 +496,20 @@ impl<P: Protocol> IoQueue<P> {
         if !self.member.active.load(Ordering::Relaxed) {
             self.member.active.store(true, Ordering::Relaxed);
         }
+        let part = state.parts.get_mut(index);
+        let shift = state.flights.get_mut(part.flight).limits.block_size.shift();
+        let bytes = u64::from(part.piece.blocks) << shift;
         let Judged {
             verdict,
             may_have_been_done,
             pause,
             attention,
-        } = P::judge(state.association.as_deref(), answer);
-        let part = state.parts.get_mut(index);
+            write_lost,
+        } = P::judge(state.association.as_deref(), answer, bytes);
+        if write_lost {
+            self.shared
+                .fail_flushes("the target reports that a write failed which it had acknowledged");
+        }
         if attention && let Place::InFlight { generation, .. } = part.place {
             self.shared.home.post(HomeMessage::Attention { generation });
         }

@@ -66,7 +66,7 @@ pub(crate) struct Settings {
 
 /// The end of something that was submitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// A task: the target's status. Where it is GOOD its data moved whole, but for what `residual` says.
     Scsi {
         /// SAM status.
@@ -113,7 +113,7 @@ enum Phase {
 }
 
 /// See the module.
-pub(crate) struct Nexus {
+pub struct Nexus {
     phase: Phase,
     parameters: Parameters,
     numbers: Numbers,
@@ -131,6 +131,8 @@ pub(crate) struct Nexus {
     /// A logout was submitted: no task follows it.
     leaving: bool,
     fault: Option<Fault>,
+    /// TargetPortalGroupTag.
+    portal_group: Option<u16>,
 }
 
 impl Nexus {
@@ -165,6 +167,7 @@ impl Nexus {
             current_user: 0,
             response_data: ResponseData::default(),
             leaving: false,
+            portal_group: None,
             fault: None,
         }
     }
@@ -175,6 +178,11 @@ impl Nexus {
             Phase::Login(_) => None,
             Phase::FullFeature(logged_in) => Some(logged_in),
         }
+    }
+
+    /// The target's portal group, once the login is complete and where the target said it.
+    pub(crate) fn portal_group(&self) -> Option<u16> {
+        self.portal_group
     }
 
     /// Takes a SCSI command with the attribute Simple; its tag.
@@ -410,6 +418,7 @@ impl Nexus {
         self.numbers = Numbers::new(&logged_in);
         self.reader.establish(logged_in.parameters.receive());
         self.writer = logged_in.parameters.writer();
+        self.portal_group = login.portal_group();
         self.phase = Phase::FullFeature(logged_in);
         Ok(())
     }

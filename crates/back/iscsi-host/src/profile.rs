@@ -93,7 +93,7 @@ pub enum UnitError {
 
 /// Identifier that tells a logical unit from others, wherever it is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Identity {
+pub enum Identity {
     /// DESIGNATOR TYPE and DESIGNATOR of device identification.
     Designator(u8, Vec<u8>),
     /// Unit serial number.

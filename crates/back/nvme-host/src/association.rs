@@ -167,20 +167,11 @@ pub(crate) async fn resolve(
     host: &str,
     port: u16,
 ) -> Result<Vec<SocketAddr>, ConnectError> {
-    let fail = |error: String| ConnectError::Resolve {
+    let found = weir_initiator::resolve(reactor, host, port).await;
+    found.map_err(|error| ConnectError::Resolve {
         host: host.to_owned(),
         error,
-    };
-    let system = Arc::clone(reactor.system());
-    let name = host.to_owned();
-    let found = reactor.offload(move || system.resolve(&name, port)).await;
-    let addresses = found
-        .ok_or_else(|| fail("the look-up failed".to_owned()))?
-        .map_err(|error| fail(error.to_string()))?;
-    match addresses.is_empty() {
-        true => Err(fail("it has no address".to_owned())),
-        false => Ok(addresses),
-    }
+    })
 }
 
 impl Admin {

@@ -259,7 +259,7 @@ impl Protocol for NvmeTcp {
         }
     }
 
-    fn judge(association: Option<&Association>, answer: &Answer) -> Judged {
+    fn judge(association: Option<&Association>, answer: &Answer, _: u64) -> Judged {
         let (verdict, status) = match answer {
             Answer::Cqe(cqe) => (judge(cqe.status), cqe.status),
             Answer::Damaged => (
@@ -279,6 +279,7 @@ impl Protocol for NvmeTcp {
             may_have_been_done: retries && may_have_been_done(status),
             pause,
             attention: false,
+            write_lost: false,
         }
     }
 }

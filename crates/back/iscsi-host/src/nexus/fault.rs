@@ -8,7 +8,7 @@ use weir_iscsi::reader::FramingError;
 
 /// Reason for which a connection cannot go on. At error recovery level 0 every one of them ends the session.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// The login failed.
     #[error(transparent)]
     Login(InitiatorLoginError),
@@ -31,7 +31,7 @@ pub(crate) enum Fault {
 
 /// A PDU that breaks the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub(crate) enum Violation {
+pub enum Violation {
     /// Nothing of its Initiator Task Tag is under way that it could answer.
     #[error("a {opcode} for task {itt}, which awaits none")]
     NothingSuch {

@@ -48,6 +48,11 @@ impl LoginPhase {
         gather.push_header(&[0; 3][..padding_length(header.data_length)]);
     }
 
+    /// TargetPortalGroupTag, once the target said it.
+    pub(super) fn portal_group(&self) -> Option<u16> {
+        self.login.portal_group()
+    }
+
     /// Takes text of a response, which the reader bounds.
     pub(super) fn text(&mut self, bytes: &[u8]) {
         self.text.extend_from_slice(bytes);

@@ -70,6 +70,7 @@ impl<T> Table<T> {
     }
 
     /// Takes the thing of a tag, and frees its slot.
+    #[cfg(test)]
     pub(super) fn remove(&mut self, tag: Itt) -> Option<T> {
         let index = self.index(tag)?;
         let thing = self.slots[index as usize].held.take()?;

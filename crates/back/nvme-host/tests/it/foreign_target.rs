@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use crate::support::client::*;
 use weir_block::{Operation, ReadBuffers, Volume, VolumeError};
 use weir_nvme_host::{HostIdentity, NvmeHost, Options, discover};
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
 use weir_reactor::{LocalFuture, PanicPolicy, Reactor, ReactorConfig, System};
+use weir_testing::initiator::*;
 use weir_volume::VolumeUrl;
 
 /// The namespace to test against; without one the test says that it was skipped.

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::client::*;
 use crate::support::fake::*;
 use weir_block::{Operation, ReadBuffers, ResizeError, Volume, VolumeError, VolumeEvent};
 use weir_nvme::event::EventType;
@@ -17,6 +16,7 @@ use weir_nvme::{Nqn, Status};
 use weir_nvme_host::{ConnectError, HostIdentity, NvmeHost, NvmeVolume, Options, discover};
 use weir_reactor::Reactor;
 use weir_reactor::sim::{Config, Simulation, seed_from_env_or_random};
+use weir_testing::initiator::*;
 
 const BLOCKS: usize = 4096;
 

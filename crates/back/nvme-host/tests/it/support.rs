@@ -1,4 +1,3 @@
 //! What the tests of this crate share.
 
-pub(crate) mod client;
 pub(crate) mod fake;

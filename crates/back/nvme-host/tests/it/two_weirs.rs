@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::client::*;
 use weir_block::{Operation, ReadBuffers, Volume, VolumeError, VolumeEvent};
 use weir_nvme::Nqn;
 use weir_nvme_host::{ConnectError, HostIdentity, NvmeHost, Options, discover};
@@ -16,6 +15,10 @@ use weir_nvme_target::{
 use weir_reactor::linux::{LinuxConfig, LinuxSystem};
 use weir_reactor::sim::{Config, Simulation, World, seed_from_env_or_random};
 use weir_reactor::{LocalFuture, PanicPolicy, Reactor, ReactorConfig, ReactorId, Remote, System};
+use weir_testing::initiator;
+use weir_testing::initiator::{
+    Client, Events, every_command, pattern, random_requests, some_connection, write,
+};
 use weir_volume::{Access, Guard, GuardConfig, Registry, VolumeUrl};
 
 const SUBSYSTEM: &str = "nqn.2024-01.com.example:two-weirs";
@@ -53,7 +56,6 @@ struct Served {
     target: Rc<Target>,
     address: SocketAddr,
     volume: Arc<Guard>,
-    block_size: usize,
 }
 
 impl Served {
@@ -113,7 +115,6 @@ async fn serve(reactor: &Reactor, reactors: Vec<Remote>, at: SocketAddr, shape: 
         target: Rc::new(target),
         address,
         volume,
-        block_size: shape.block_size as usize,
     };
     let snapshot = served.snapshot(1, Allowed::Any, true);
     served.target.apply(snapshot).await.unwrap();
@@ -205,121 +206,6 @@ async fn open(reactor: &Reactor, options: Options) -> Arc<dyn Volume> {
     host(1).open(reactor, options, false).await.unwrap()
 }
 
-/// One request of every kind, and what it does.
-async fn every_command(reactor: Reactor, served: Served, options: Options) {
-    let size = served.block_size;
-    let volume = open(&reactor, options).await;
-    let geometry = volume.geometry();
-    assert_eq!(geometry.blocks, served.volume.geometry().blocks);
-    assert_eq!(geometry.block_size.bytes() as usize, size);
-    let mut client = Client::new(&volume, &reactor, 64);
-    let mut behind = Client::new(&served.direct(), &reactor, 64);
-
-    // Of lengths around the in-capsule data, an R2T and MDTS.
-    for (index, bytes) in [4096, 8192, 12_288, 65_536, 69_632, 1 << 20, 3 << 20]
-        .into_iter()
-        .enumerate()
-    {
-        let data = pattern(bytes, index as u8);
-        let lba = index as u64 * 3;
-        client.write(lba, &data, size).await.unwrap();
-        let blocks = (bytes / size) as u32;
-        assert!(
-            client.read(lba, blocks).await.unwrap() == data,
-            "{bytes} bytes"
-        );
-        let first = blocks.min(8);
-        let found = behind.read(lba, first).await.unwrap();
-        assert!(found == data[..first as usize * size]);
-    }
-    let data = pattern(64 * size, 77);
-    client
-        .call(Operation::Write {
-            lba: 5,
-            blocks: 64,
-            data: views(&data),
-            fua: true,
-        })
-        .await
-        .result
-        .unwrap();
-    let into = Operation::Read {
-        lba: 6,
-        blocks: 30,
-        buffers: ReadBuffers::Into(segments(30 * size)),
-    };
-    let completion = client.call(into).await;
-    assert_eq!(completion.result, Ok(()));
-    assert!(data_of(&completion.operation) == data[size..31 * size]);
-
-    let compare = |lba, data: &[u8]| Operation::Compare {
-        lba,
-        blocks: (data.len() / size) as u32,
-        data: views(data),
-    };
-    assert_eq!(client.call(compare(5, &data)).await.result, Ok(()));
-    let differs = client.call(compare(6, &data)).await.result;
-    assert!(
-        matches!(differs, Err(VolumeError::Miscompare { .. })),
-        "{differs:?}"
-    );
-
-    let pieces = geometry.compare_write_blocks as usize;
-    assert!(pieces >= 1, "the target does Compare and Write");
-    let new = pattern(pieces * size, 78);
-    let swap = |compare: &[u8]| Operation::CompareWrite {
-        lba: 5,
-        blocks: pieces as u32,
-        data: views(&[compare, &new].concat()),
-        fua: true,
-    };
-    let old = client.read(5, pieces as u32).await.unwrap();
-    assert_eq!(client.call(swap(&old)).await.result, Ok(()));
-    assert!(client.read(5, pieces as u32).await.unwrap() == new);
-    let lost = client.call(swap(&old)).await.result;
-    assert!(
-        matches!(lost, Err(VolumeError::Miscompare { .. })),
-        "{lost:?}"
-    );
-
-    for deallocate in [false, true] {
-        client.write(10, &data, size).await.unwrap();
-        let zeroes = Operation::WriteZeroes {
-            lba: 12,
-            blocks: 40,
-            deallocate,
-            fua: false,
-        };
-        assert_eq!(client.call(zeroes).await.result, Ok(()));
-        let found = client.read(10, 64).await.unwrap();
-        assert!(found[..2 * size] == data[..2 * size] && found[42 * size..] == data[42 * size..]);
-        assert!(found[2 * size..42 * size].iter().all(|&byte| byte == 0));
-    }
-    let whole = Operation::Deallocate {
-        lba: 0,
-        blocks: geometry.blocks,
-    };
-    assert_eq!(client.call(whole).await.result, Ok(()));
-    assert!(
-        client
-            .read(0, 64)
-            .await
-            .unwrap()
-            .iter()
-            .all(|&byte| byte == 0)
-    );
-    let verify = Operation::Verify {
-        lba: 0,
-        blocks: geometry.blocks,
-    };
-    assert_eq!(client.call(verify).await.result, Ok(()));
-    assert_eq!(client.call(Operation::Flush).await.result, Ok(()));
-    assert_eq!(
-        client.read(geometry.blocks, 1).await,
-        Err(VolumeError::OutOfRange)
-    );
-}
-
 fn every_way() -> Vec<(Shape, Options)> {
     let mut ways = Vec::new();
     for digests in 0..4 {
@@ -373,7 +259,8 @@ fn every_command_in_every_way_simulated() {
     for (shape, options) in every_way() {
         simulated(shape, move |reactor, served, _| async move {
             let options = at(&served, &options);
-            every_command(reactor, served, options).await;
+            let volume = open(&reactor, options).await;
+            every_command(reactor, volume, served.direct()).await;
         });
     }
 }
@@ -387,77 +274,9 @@ fn every_command_in_every_way_over_loopback() {
     for (_, (shape, options)) in ways {
         on_loopback(shape, move |reactor, served| async move {
             let options = patient(at(&served, &options));
-            every_command(reactor, served, options).await;
+            let volume = open(&reactor, options).await;
+            every_command(reactor, volume, served.direct()).await;
         });
-    }
-}
-
-/// Random requests, many at a time, against plain memory.
-async fn random_requests(reactor: Reactor, served: Served, options: Options, rounds: u32) {
-    let size = served.block_size;
-    let volume = open(&reactor, options).await;
-    let mut client = Client::new(&volume, &reactor, 64);
-    let mut oracle = vec![0; volume.geometry().length_bytes() as usize];
-    const LANES: u64 = 16;
-    for round in 0..rounds {
-        let mut expected = Vec::new();
-        for lane in 0..LANES {
-            // Within a round requests do not overlap, so that their order does not matter.
-            let lba = lane * 1024 + reactor.random() % 700;
-            let blocks = 1 + reactor.random() % 324;
-            let range = lba as usize * size..(lba + blocks) as usize * size;
-            let operation = match reactor.random() % 6 {
-                0 | 1 => {
-                    let data = pattern(range.len(), (u64::from(round) * LANES + lane) as u8);
-                    oracle[range].copy_from_slice(&data);
-                    write(lba, &data, size)
-                }
-                2 => {
-                    oracle[range].fill(0);
-                    Operation::WriteZeroes {
-                        lba,
-                        blocks,
-                        deallocate: round % 2 == 0,
-                        fua: false,
-                    }
-                }
-                3 => Operation::Compare {
-                    lba,
-                    blocks: blocks as u32,
-                    data: views(&oracle[range]),
-                },
-                _ => {
-                    expected.push((client.next_slot(), oracle[range].to_vec()));
-                    Operation::Read {
-                        lba,
-                        blocks: blocks as u32,
-                        buffers: ReadBuffers::Lend,
-                    }
-                }
-            };
-            client.submit(operation);
-        }
-        for _ in 0..LANES {
-            let completion = client.next().await;
-            assert_eq!(
-                completion.result,
-                Ok(()),
-                "{:?}",
-                completion.operation.kind()
-            );
-            let wanted = expected
-                .iter()
-                .find(|(slot, _)| *slot == completion.token.slot);
-            if let Some((_, data)) = wanted {
-                assert!(data_of(&completion.operation) == *data, "round {round}");
-            }
-        }
-    }
-    drop(client);
-    let mut behind = Client::new(&served.direct(), &reactor, 4);
-    for lba in (0..volume.geometry().blocks).step_by(1024) {
-        let found = behind.read(lba, 1024).await.unwrap();
-        assert!(found == oracle[lba as usize * size..][..found.len()]);
     }
 }
 
@@ -470,7 +289,8 @@ fn random_requests_simulated() {
                 data_digest: true,
                 ..served.options()
             };
-            random_requests(reactor, served, options, 40).await;
+            let volume = open(&reactor, options).await;
+            random_requests(reactor, volume, served.direct(), 40).await;
         });
     }
 }
@@ -488,81 +308,27 @@ fn random_requests_over_loopback() {
             // More of them where `WEIR_NIGHTLY` is set.
             let is_all = std::env::var_os("WEIR_NIGHTLY").is_some();
             let rounds = if is_all { 100 } else { 20 };
-            random_requests(reactor, served, options, rounds).await;
+            let volume = open(&reactor, options).await;
+            random_requests(reactor, volume, served.direct(), rounds).await;
         });
     }
 }
 
-/// Each lane writes growing numbers to a block of its own, each after the one before was acknowledged, and reads them back.
-/// However the network fails, an acknowledged number is never followed by an older one.
+/// Registers over two I/O queues.
 async fn registers(reactor: Reactor, served: Served, world: World, trouble: fn(&Reactor, &World)) {
-    const LANES: usize = 6;
-    const NUMBERS: u32 = 40;
-    let size = served.block_size;
     let options = Options {
         queues: Some(2),
         ..served.options()
     };
     let volume: Arc<dyn Volume> = host(2).open(&reactor, options, false).await.unwrap();
-    let lanes = (0..LANES).map(|lane| {
-        let (volume, on) = (Arc::clone(&volume), reactor.clone());
-        let direct = served.direct();
-        reactor.spawn(async move {
-            let mut client = Client::new(&volume, &on, 4);
-            let mut behind = Client::new(&direct, &on, 4);
-            let lba = lane as u64 * 100;
-            // A short write goes in the capsule, a long one is asked for.
-            let blocks = if lane % 2 == 0 { 1 } else { 100 };
-            let block = |number: u32| number.to_le_bytes().repeat(blocks * size / 4);
-            for number in 1..=NUMBERS {
-                client.write(lba, &block(number), size).await.unwrap();
-                on.sleep(Duration::from_millis(on.random() % 30)).await;
-                let found = behind.read(lba, blocks as u32).await.unwrap();
-                assert!(
-                    found == block(number),
-                    "lane {lane}: an older write than {number} was carried out late"
-                );
-                let found = client.read(lba, blocks as u32).await.unwrap();
-                assert!(
-                    found == block(number),
-                    "lane {lane}: {number} is not read back"
-                );
-            }
-        })
-    });
-    let lanes: Vec<_> = lanes.collect();
-    let done = Rc::new(std::cell::Cell::new(false));
-    let (stop, on) = (Rc::clone(&done), reactor.clone());
-    let mischief = reactor.spawn(async move {
-        while !stop.get() {
-            on.sleep(Duration::from_millis(100 + on.random() % 900))
-                .await;
-            trouble(&on, &world);
-        }
-        world.heal_all();
-    });
-    for lane in lanes {
-        lane.await;
-    }
-    done.set(true);
-    mischief.await;
-}
-
-/// A connection of the initiator, at random.
-fn some_connection(reactor: &Reactor, world: &World) -> Option<weir_reactor::sim::Connection> {
-    let connections = world.connections();
-    let of_client = connections
-        .into_iter()
-        .filter(|connection| connection.client_host.0 == CLIENT);
-    let all: Vec<_> = of_client.collect();
-    (!all.is_empty()).then(|| all[reactor.random() as usize % all.len()])
+    initiator::registers(reactor, volume, served.direct(), world, trouble).await;
 }
 
 #[test]
 fn acknowledged_writes_stay_when_connections_are_cut() {
     simulated(Shape::default(), |reactor, served, world| async move {
         registers(reactor, served, world, |reactor, world| {
-            if let Some(connection) = some_connection(reactor, world) {
+            if let Some(connection) = some_connection(reactor, world, CLIENT) {
                 world.cut(&connection);
             }
         })
@@ -575,7 +341,7 @@ fn acknowledged_writes_stay_when_connections_fall_silent() {
     simulated(Shape::default(), |reactor, served, world| async move {
         registers(reactor, served, world, |reactor, world| {
             if reactor.random() % 20 == 0
-                && let Some(connection) = some_connection(reactor, world)
+                && let Some(connection) = some_connection(reactor, world, CLIENT)
             {
                 world.silence(&connection);
             }
@@ -636,7 +402,7 @@ fn queues_on_several_reactors_share_a_volume() {
             .collect();
         // All of them lose their association together.
         reactor.sleep(Duration::from_millis(200)).await;
-        let connection = some_connection(&reactor, &world).unwrap();
+        let connection = some_connection(&reactor, &world, CLIENT).unwrap();
         world.cut(&connection);
         for call in calls {
             call.await.unwrap();
