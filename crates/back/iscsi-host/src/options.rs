@@ -16,7 +16,7 @@ use weir_volume::{UrlError, VolumeUrl};
 /// The port of iSCSI targets (RFC 7143 section 4.2.7.1).
 pub const PORT: u16 = 3260;
 /// The most sessions that may be asked for.
-pub const SESSIONS_MAX: u16 = 64;
+pub const SESSIONS_MAX: u16 = 1024;
 /// Bytes that a burst may have (RFC 7143 sections 13.13 and 13.14).
 pub const BURST_BYTES: std::ops::RangeInclusive<u64> = 512..=(1 << 24) - 1;
 /// MaxBurstLength, where the URL does not say.
@@ -50,12 +50,12 @@ pub struct IdentityError {
     pub error: weir_iscsi::names::NameError,
 }
 
-/// The name that a machine says it has, in the file that open-iscsi uses: the value of `InitiatorName=`. Without one it is made of 8
+/// The name that a machine says it has, in the file that open-iscsi uses: the value of `InitiatorName=`. Without one it is made of 16
 /// random bytes, and is another one each time.
 ///
 /// # Errors
 /// [`IdentityError`].
-pub fn initiator_name(text: Option<&str>, random: [u8; 8]) -> Result<Name, IdentityError> {
+pub fn initiator_name(text: Option<&str>, random: [u8; 16]) -> Result<Name, IdentityError> {
     let lines = text.unwrap_or_default().lines().map(str::trim);
     let stated = lines
         .filter_map(|line| line.strip_prefix("InitiatorName="))
@@ -64,8 +64,8 @@ pub fn initiator_name(text: Option<&str>, random: [u8; 8]) -> Result<Name, Ident
     let text = match stated {
         Some(name) => name.to_owned(),
         None => format!(
-            "iqn.2026-01.invalid.weir:{:016x}",
-            u64::from_be_bytes(random)
+            "iqn.2026-01.invalid.weir:{:032x}",
+            u128::from_be_bytes(random)
         ),
     };
     text.parse().map_err(|error| IdentityError { text, error })
@@ -186,7 +186,7 @@ impl Options {
             "mutual_secret_file" => self.chap.mutual_secret_file = Some(text(file)?.into()),
             "initiator" => self.initiator = Some(self::name(name, value)?),
             "sessions" => {
-                let allowed = "a number of sessions from 1 to 64";
+                let allowed = "a number of sessions from 1 to 1024";
                 let sessions = number(name, value, 1..=SESSIONS_MAX.into(), allowed)?;
                 self.sessions = Some(sessions as u16);
             }

@@ -20,6 +20,13 @@ fn own_parameters(scheme: &str) -> &'static [&'static str] {
     match scheme {
         "rbd" => &["conf", "id", "keyring"],
         "nvme+tcp" => &["hostnqn", "hostid"],
+        "iscsi" => &[
+            "initiator",
+            "user",
+            "secret_file",
+            "mutual_user",
+            "mutual_secret_file",
+        ],
         _ => &[],
     }
 }

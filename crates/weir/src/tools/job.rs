@@ -222,12 +222,17 @@ fn shares(one: &Job, other: &Job) -> bool {
     (&one.volume, one.hosts) == (&other.volume, other.hosts)
 }
 
-/// Where the URL does not say how many queues a controller has, it has as many as are asked for.
+/// Where the URL does not say how many queues a controller has, or how many sessions, it has as many as are asked for.
 fn with_queues(url: &VolumeUrl, queues: u32) -> anyhow::Result<VolumeUrl> {
-    if url.scheme() != SCHEME || url.parameters().text("queues")?.is_some() {
-        return Ok(url.clone());
+    let parameter = match url.scheme() {
+        SCHEME => "queues",
+        weir_iscsi_host::SCHEME => "sessions",
+        _ => return Ok(url.clone()),
+    };
+    match url.parameters().text(parameter)? {
+        Some(_) => Ok(url.clone()),
+        None => Ok(url.clone().with(parameter, queues)),
     }
-    Ok(url.clone().with("queues", queues))
 }
 
 fn config(job: &Job, stop: &Stop) -> BenchConfig {

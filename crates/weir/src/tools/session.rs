@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use weir_block::{Volume, VolumeEvent, Watcher};
+use weir_iscsi_host::IscsiHost;
 use weir_load::Stop;
 use weir_nvme_host::{HostIdentity, NvmeHost};
 use weir_rbd::RbdHost;
@@ -27,6 +28,7 @@ pub(crate) struct Session {
     reactors: Vec<ReactorThread>,
     registry: Registry,
     nvme: Arc<NvmeHost>,
+    iscsi: Arc<IscsiHost>,
     rbd: Arc<RbdHost>,
     made: Arc<MadeHosts>,
     /// Kept for as long as the volumes may be used.
@@ -44,7 +46,7 @@ impl Watcher for Notes {
         if event == VolumeEvent::CacheLost {
             eprintln!(
                 "note: {}: writes that were acknowledged and not flushed may be lost, so every flush fails until the volume is opened again; \
-                 an nvme+tcp: target that was lost but keeps what it acknowledged can be opened with flush_after_reconnect=trust",
+                 a target that was lost but keeps what it acknowledged can be opened with flush_after_reconnect=trust",
                 self.volume
             );
         }
@@ -152,13 +154,15 @@ impl Session {
         let queues =
             u16::try_from(queues.div_ceil(volumes)).context("there are at most 65535 queues")?;
         let nvme = crate::volumes::nvme_host(&*system, queues.max(count as u16))?;
+        let iscsi = crate::volumes::iscsi_host(&*system, queues.max(count as u16))?;
         let rbd = crate::volumes::rbd_host(&*system);
-        let registry = weir_gateway::kinds::registry(&nvme, &rbd);
+        let registry = weir_gateway::kinds::registry(&nvme, &iscsi, &rbd);
         Ok(Session {
             system,
             reactors,
             registry,
             nvme,
+            iscsi,
             rbd,
             made: Arc::default(),
             notes: Mutex::default(),
@@ -169,6 +173,11 @@ impl Session {
     /// Who this machine is to NVMe targets.
     pub(crate) fn identity(&self) -> &HostIdentity {
         self.nvme.identity()
+    }
+
+    /// Name of this machine to iSCSI targets.
+    pub(crate) fn initiator(&self) -> &weir_iscsi::Name {
+        self.iscsi.name()
     }
 
     /// A host that nobody has seen before.
@@ -295,10 +304,12 @@ impl Session {
 impl Drop for Session {
     /// Disconnects from what is remote, and stops the reactors.
     fn drop(&mut self) {
-        let (nvme, rbd) = (Arc::clone(&self.nvme), Arc::clone(&self.rbd));
+        let (nvme, iscsi) = (Arc::clone(&self.nvme), Arc::clone(&self.iscsi));
+        let rbd = Arc::clone(&self.rbd);
         // A reactor that stopped early has disconnected nothing and can do so no more.
         let _ = self.control().call_blocking(move |_| async move {
             nvme.close_all().await;
+            iscsi.close_all().await;
             rbd.close_all().await;
         });
         for reactor in self.reactors.drain(..) {

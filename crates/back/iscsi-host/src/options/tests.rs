@@ -57,7 +57,7 @@ fn wrong_values_are_refused_by_name() {
     for (name, value) in [
         ("user", ""),
         ("sessions", "0"),
-        ("sessions", "65"),
+        ("sessions", "1025"),
         ("depth", "1025"),
         ("initiator", "me"),
         ("first_burst", "1"),
@@ -97,12 +97,15 @@ fn wrong_places_are_refused() {
 #[test]
 fn a_machine_says_its_name() {
     let text = "## comment\n InitiatorName=iqn.1993-08.org.debian:01:AB \n";
-    let name = initiator_name(Some(text), [0; 8]).expect("a name");
+    let name = initiator_name(Some(text), [0; 16]).expect("a name");
     assert_eq!(name.as_str(), "iqn.1993-08.org.debian:01:ab");
     for text in [None, Some(""), Some("InitiatorName=\n")] {
-        let name = initiator_name(text, [0xff; 8]).expect("a name");
-        assert_eq!(name.as_str(), "iqn.2026-01.invalid.weir:ffffffffffffffff");
+        let name = initiator_name(text, [0xff; 16]).expect("a name");
+        assert_eq!(
+            name.as_str(),
+            "iqn.2026-01.invalid.weir:ffffffffffffffffffffffffffffffff"
+        );
     }
-    let error = initiator_name(Some("InitiatorName=me"), [0; 8]).unwrap_err();
+    let error = initiator_name(Some("InitiatorName=me"), [0; 16]).unwrap_err();
     assert!(error.to_string().contains("'me'"), "{error}");
 }

@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 
 use uuid::Uuid;
+use weir_iscsi_host::initiator_name;
 use weir_nvme_host::HostIdentity;
 use weir_nvme_host::options::IdentityError;
 use weir_reactor::System;
@@ -16,6 +17,8 @@ use weir_reactor::System;
 const NQN_FILE: &str = "/etc/nvme/hostnqn";
 /// The host's identifier, as Linux tools keep it.
 const ID_FILE: &str = "/etc/nvme/hostid";
+/// The machine's name as an iSCSI initiator, as open-iscsi keeps it.
+const INITIATOR_FILE: &str = "/etc/iscsi/initiatorname.iscsi";
 /// The machine's identifier (machine-id(5)), which is not to be shown as it is.
 const MACHINE_FILE: &str = "/etc/machine-id";
 /// What the kernel calls this machine.
@@ -36,24 +39,36 @@ pub(super) enum MachineError {
     /// A file holds what it should not.
     #[error("{NQN_FILE} or {ID_FILE} is wrong: {0}; mend it, or remove both")]
     Identity(#[from] IdentityError),
+    /// The initiator's name is none.
+    #[error("{INITIATOR_FILE} is wrong: {0}; mend it, or remove it")]
+    Initiator(#[from] weir_iscsi_host::IdentityError),
 }
 
 /// Who this machine is.
 pub(super) fn of_this_machine(system: &dyn System) -> Result<HostIdentity, MachineError> {
     let (nqn, id) = (read(NQN_FILE)?, read(ID_FILE)?);
-    let fallback = match read(MACHINE_FILE)? {
-        Some(machine) => of_machine(&machine),
-        None => {
-            let mut random = [0; 16];
-            system.random_bytes(&mut random);
-            random
-        }
-    };
+    let fallback = fallback(system)?;
     Ok(HostIdentity::from_texts(
         nqn.as_deref(),
         id.as_deref(),
         fallback,
     )?)
+}
+
+/// This machine's name as an iSCSI initiator.
+pub(super) fn initiator(system: &dyn System) -> Result<weir_iscsi::Name, MachineError> {
+    let file = read(INITIATOR_FILE)?;
+    Ok(initiator_name(file.as_deref(), fallback(system)?)?)
+}
+
+/// Bytes of which a name is made where the machine has none.
+fn fallback(system: &dyn System) -> Result<[u8; 16], MachineError> {
+    if let Some(machine) = read(MACHINE_FILE)? {
+        return Ok(of_machine(&machine));
+    }
+    let mut random = [0; 16];
+    system.random_bytes(&mut random);
+    Ok(random)
 }
 
 /// Who this gateway is to images that it writes to: the same after each start, and another one than a gateway beside it on this

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use weir_front::{FrontError, HubLimits, Hubs, Latency, MemoryNeeds};
+use weir_iscsi_host::IscsiHost;
 use weir_nvme_host::NvmeHost;
 use weir_rbd::RbdHost;
 use weir_reactor::linux::{Feature, FeatureState, LinuxConfig, LinuxSystem};
@@ -54,6 +55,7 @@ pub struct ReactorEngine {
     registry: Registry,
     /// This gateway as a host of other targets, for `nvme+tcp:` volumes.
     host: Arc<NvmeHost>,
+    initiator: Arc<IscsiHost>,
     /// This gateway as a user of Ceph, for `rbd:` volumes.
     rbd: Arc<RbdHost>,
     hubs: Hubs,
@@ -150,14 +152,16 @@ impl ReactorEngine {
         let hubs = hubs.map_err(|reactor| FrontError::Stopped { reactor })?;
         let front_ends = FrontEnds::start(&FRONT_ENDS, &hubs, config, &plan).await?;
         let host = NvmeHost::new(identity::of_this_machine(&*system)?, reactors_u16);
+        let initiator = IscsiHost::new(identity::initiator(&*system)?, reactors_u16);
         let state = config.state_path(&Environment::of_this_process());
         let identity = identity::of_this_gateway(&*system, &state)?;
         let rbd = RbdHost::new(identity, weir_rbd::Libraries::default());
         let engine = Self {
             system,
             reactors,
-            registry: kinds::registry(&host, &rbd),
+            registry: kinds::registry(&host, &initiator, &rbd),
             host,
+            initiator,
             rbd,
             hubs,
             front_ends,
@@ -263,7 +267,11 @@ impl ReactorEngine {
         self.rbd.close_all().await;
         for remote in self.reactors.iter().map(|running| &running.remote) {
             // A volume ends with the reactor that it is on if it does not end by itself.
-            let closing = tokio::time::timeout(ANSWER_TIME_MAX, self.host.close_all());
+            let remote_volumes = async {
+                self.host.close_all().await;
+                self.initiator.close_all().await;
+            };
+            let closing = tokio::time::timeout(ANSWER_TIME_MAX, remote_volumes);
             if closing.await.is_err() {
                 tracing::warn!("volumes on other targets were not disconnected in order");
             }
