@@ -11,7 +11,7 @@ use weir_scsi::sense::{Sense, SenseKey, Status};
 use weir_scsi::vpd::page;
 
 use crate::nexus::{Answer, Nexus};
-use crate::profile::{Answers, Profile, UnitError, lists_page};
+use crate::profile::{Answers, Profile, UnitError, expect_inquiry_of_disk, lists_page};
 
 /// After how long a command is given up.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -207,6 +207,7 @@ impl Asking {
             .ask("INQUIRY", inquiry(None, INQUIRY_BYTES), INQUIRY_BYTES)
             .await
             .map_err(|failure| absent(lun, failure))?;
+        expect_inquiry_of_disk(lun, &standard)?;
         let capacity = Command::ReadCapacity16 {
             allocation_length: CAPACITY_BYTES,
         };

@@ -165,8 +165,7 @@ impl Answers<'_> {
         let answers = self;
         let lun = answers.lun;
         let cut = |error| UnitError::Answer { lun, error };
-        let inquiry = Inquiry::parse(answers.inquiry).map_err(cut)?;
-        expect_disk(lun, &inquiry)?;
+        expect_inquiry_of_disk(lun, answers.inquiry)?;
         let capacity = Capacity::parse_16(answers.capacity).map_err(cut)?;
         let (block_size, blocks) = size(lun, &capacity)?;
         let told = Told::new(answers, &capacity);
@@ -180,6 +179,15 @@ impl Answers<'_> {
             limits,
         })
     }
+}
+
+/// Refuses a unit whose INQUIRY data is not that of a disk.
+///
+/// # Errors
+/// [`UnitError`].
+pub(crate) fn expect_inquiry_of_disk(lun: u16, inquiry: &[u8]) -> Result<(), UnitError> {
+    let inquiry = Inquiry::parse(inquiry).map_err(|error| UnitError::Answer { lun, error })?;
+    expect_disk(lun, &inquiry)
 }
 
 fn expect_disk(lun: u16, inquiry: &Inquiry) -> Result<(), UnitError> {
