@@ -84,7 +84,7 @@ pub(crate) enum Command {
     /// The threads that serve
     #[command(subcommand)]
     Reactor(ReactorCommand),
-    /// Ask a target which subsystems it offers this host, and where
+    /// Ask a target what it offers this host, and where: NVMe subsystems, or iSCSI targets
     Discover(DiscoverArguments),
     /// Drive a volume with load and measure it
     Bench(BenchArguments),

@@ -15,7 +15,7 @@ use weir_nvme::identify::{
 use weir_nvme::property::{
     Capabilities, Configuration, ControllerStatus, Property, ShutdownNotification, ShutdownStatus,
 };
-use weir_reactor::{Reactor, SocketOptions};
+use weir_reactor::Reactor;
 
 use weir_initiator::{CONNECT_TIMEOUT, Calls, Connection, connect, within};
 
@@ -145,19 +145,6 @@ impl WayOut {
     }
 }
 
-/// Options of the sockets that this host opens.
-pub(crate) fn socket_options(options: &Options) -> SocketOptions {
-    SocketOptions {
-        // Data that the peer does not take for so long is not delivered any more: by then it counts the host as gone.
-        user_timeout: Some(options.keep_alive),
-        send_buffer: options.send_buffer,
-        receive_buffer: options.receive_buffer,
-        congestion_control: options.congestion_control.clone(),
-        dscp: options.dscp,
-        ..SocketOptions::default()
-    }
-}
-
 /// The addresses of `host`.
 ///
 /// # Errors
@@ -189,7 +176,7 @@ impl Admin {
         let stream = connect(
             reactor,
             &addresses,
-            &socket_options(options),
+            &options.common.socket_options(),
             CONNECT_TIMEOUT,
         )
         .await
@@ -461,7 +448,7 @@ pub(crate) async fn establish(
         host: identity,
         ..
     } = shared;
-    let mut admin = Admin::open(reactor, options, identity, options.keep_alive).await?;
+    let mut admin = Admin::open(reactor, options, identity, options.common.keep_alive).await?;
     let controller = Box::new(admin.identify_controller().await?);
     check_controller(options, &controller)?;
     let asked = shared.queues_wanted.saturating_add(QUEUES_SPARE);
@@ -474,14 +461,14 @@ pub(crate) async fn establish(
         });
     }
     configure_events(&admin.caller, &controller).await?;
-    let keep_alive = keep_alive(&admin.caller, options.keep_alive, &controller).await?;
+    let keep_alive = keep_alive(&admin.caller, options.common.keep_alive, &controller).await?;
     let traffic_based = controller
         .attributes
         .contains(ControllerAttributes::TRAFFIC_BASED_KEEP_ALIVE);
     let details = Details {
         controller_id: admin.controller_id,
         in_capsule_bytes: in_capsule_bytes(&controller),
-        depth: u32::from(options.depth)
+        depth: u32::from(options.common.depth)
             .min(admin.capabilities.maximum_queue_entries() - 1)
             .max(1) as u16,
         disconnect: controller
@@ -610,7 +597,9 @@ mod tests {
 
     use weir_nvme::Nqn;
     use weir_reactor::linux::{LinuxConfig, LinuxSystem};
-    use weir_reactor::{LocalFuture, ReactorConfig, SocketReport, System};
+    use weir_reactor::{LocalFuture, ReactorConfig, SocketOptions, SocketReport, System};
+
+    use weir_initiator::options::CommonOptions;
 
     use super::*;
 
@@ -625,7 +614,7 @@ mod tests {
         let thread = thread.expect("a reactor starts");
         let asked = thread.remote.call_blocking(move |reactor| async move {
             let mut both = Vec::new();
-            for options in [socket_options(&options), SocketOptions::default()] {
+            for options in [options.common.socket_options(), SocketOptions::default()] {
                 let timeout = Duration::from_secs(300);
                 let addresses = [address];
                 let connected = connect(&reactor, &addresses, &options, timeout).await;
@@ -650,10 +639,13 @@ mod tests {
     #[test]
     fn connections_have_the_options_that_were_asked_for() {
         let asked = Options {
-            send_buffer: Some(96 << 10),
-            receive_buffer: Some(128 << 10),
-            congestion_control: Some("reno".to_owned()),
-            dscp: Some(46),
+            common: CommonOptions {
+                send_buffer: Some(96 << 10),
+                receive_buffer: Some(128 << 10),
+                congestion_control: Some("reno".to_owned()),
+                dscp: Some(46),
+                ..options().common
+            },
             ..options()
         };
         let (report, plain) = reports(asked).expect("every kernel has reno");
@@ -679,7 +671,10 @@ mod tests {
     #[test]
     fn what_the_kernel_does_not_have_is_named_with_what_it_has() {
         let error = reports(Options {
-            congestion_control: Some("nonesuch".to_owned()),
+            common: CommonOptions {
+                congestion_control: Some("nonesuch".to_owned()),
+                ..options().common
+            },
             ..options()
         })
         .expect_err("there is no such algorithm");

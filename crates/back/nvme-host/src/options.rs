@@ -2,8 +2,8 @@
 //!
 //! Text in, typed values out; nothing is opened here.
 
-use std::time::Duration;
-
+use weir_initiator::options::CommonOptions;
+pub use weir_initiator::options::{AddressError, host_and_port};
 use weir_nvme::{HostId, Nqn};
 use weir_volume::url::value_error;
 use weir_volume::{UrlError, VolumeUrl};
@@ -12,64 +12,11 @@ use weir_volume::{UrlError, VolumeUrl};
 pub const PORT: u16 = 4420;
 /// The port of discovery controllers (NVMe/TCP Transport 1.0 section 3.1.1).
 pub const DISCOVERY_PORT: u16 = 8009;
-/// Outstanding commands per I/O queue, where the URL does not say.
-pub const DEPTH: u16 = 128;
-/// The most outstanding commands per I/O queue that may be asked for.
-pub const DEPTH_MAX: u16 = 1024;
 /// The most I/O queues that may be asked for.
 pub const QUEUES_MAX: u16 = 1024;
-/// Keep Alive Timeout, where the URL does not say.
-pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// For how long a lost controller is tried to be reached again, where the URL does not say.
-pub const CONTROLLER_LOSS_TIMEOUT: Duration = Duration::from_secs(600);
-/// The longest pause between two attempts to reach a lost controller, where the URL does not say.
-pub const RECONNECT_DELAY: Duration = Duration::from_secs(2);
-/// After how long a command is aborted, where the URL does not say.
-pub const IO_TIMEOUT: Duration = Duration::from_secs(30);
-/// The smallest and the largest socket buffer that may be asked for, in bytes.
-pub const SOCKET_BUFFER_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=1 << 30;
-/// The longest name of a congestion control algorithm, in bytes (Linux, `TCP_CA_NAME_MAX` less its NUL).
-pub const CONGESTION_CONTROL_LENGTH_MAX: usize = 15;
-/// The largest differentiated services code point (RFC 2474 section 3).
-pub const DSCP_MAX: u8 = 63;
 
 /// The parameters of an `nvme+tcp:` URL that have a value, and are not flags.
-const VALUES: [&str; 15] = [
-    "nsid",
-    "queues",
-    "depth",
-    "hpda",
-    "kato",
-    "hostnqn",
-    "hostid",
-    "ctrl_loss_timeout",
-    "reconnect_delay",
-    "io_timeout",
-    "flush_after_reconnect",
-    "sndbuf",
-    "rcvbuf",
-    "congestion",
-    "dscp",
-];
-
-/// Why `HOST:PORT` was not understood.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AddressError {
-    /// There is no host, or a bracket without its other.
-    #[error(
-        "'{text}' is not an address: write HOST, HOST:PORT, or an IPv6 address in brackets, such as [fd00::1]:{PORT}"
-    )]
-    Host {
-        /// What was written.
-        text: String,
-    },
-    /// The port is no port.
-    #[error("'{text}' is not a port: write a number from 1 to 65535, or leave it out")]
-    Port {
-        /// What was written.
-        text: String,
-    },
-}
+const VALUES: [&str; 5] = ["nsid", "queues", "hpda", "hostnqn", "hostid"];
 
 /// Why what a machine says of itself was not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -160,37 +107,14 @@ pub struct Options {
     pub nsid: u32,
     /// I/O queues to ask the controller for; `None`: one for each reactor.
     pub queues: Option<u16>,
-    /// Outstanding commands per I/O queue.
-    pub depth: u16,
-    /// Whether PDU headers carry a digest.
-    pub header_digest: bool,
-    /// Whether PDU data carries a digest.
-    pub data_digest: bool,
     /// HPDA: data in PDUs from the controller starts at multiples of `4 * (hpda + 1)` bytes; 0 to 31.
     pub host_data_alignment: u8,
-    /// Keep Alive Timeout.
-    pub keep_alive: Duration,
     /// The host's NQN, in place of the one that the program has.
     pub host_nqn: Option<Nqn>,
     /// The host's identifier, in place of the one that the program has.
     pub host_id: Option<HostId>,
-    /// For how long a lost controller is tried to be reached again; `None`: for ever.
-    pub controller_loss_timeout: Option<Duration>,
-    /// The longest pause between two attempts.
-    pub reconnect_delay: Duration,
-    /// After how long a command is aborted.
-    pub io_timeout: Duration,
-    /// Trusts the target to keep what it acknowledged: Flush succeeds also after a reconnect over which writes may have been
-    /// lost.
-    pub flush_after_reconnect: bool,
-    /// SO_SNDBUF of every connection, in bytes; `None`: as the system has it.
-    pub send_buffer: Option<u32>,
-    /// SO_RCVBUF of every connection, in bytes; `None`: as the system has it.
-    pub receive_buffer: Option<u32>,
-    /// TCP_CONGESTION of every connection; `None`: as the system has it.
-    pub congestion_control: Option<String>,
-    /// Differentiated services code point of every connection; `None`: as the system has it.
-    pub dscp: Option<u8>,
+    /// What every initiator has.
+    pub common: CommonOptions,
 }
 
 impl Options {
@@ -203,21 +127,10 @@ impl Options {
             subsystem,
             nsid: 1,
             queues: None,
-            depth: DEPTH,
-            header_digest: false,
-            data_digest: false,
             host_data_alignment: 0,
-            keep_alive: KEEP_ALIVE,
             host_nqn: None,
             host_id: None,
-            controller_loss_timeout: Some(CONTROLLER_LOSS_TIMEOUT),
-            reconnect_delay: RECONNECT_DELAY,
-            io_timeout: IO_TIMEOUT,
-            flush_after_reconnect: false,
-            send_buffer: None,
-            receive_buffer: None,
-            congestion_control: None,
-            dscp: None,
+            common: CommonOptions::default(),
         }
     }
 
@@ -236,8 +149,7 @@ impl Options {
         let port = authority.port.unwrap_or(PORT);
         let mut options = Options::new(&authority.host, port, subsystem);
         let parameters = url.parameters();
-        options.header_digest = parameters.flag("hdgst")?;
-        options.data_digest = parameters.flag("ddgst")?;
+        options.common = CommonOptions::from_parameters(&parameters)?;
         for name in VALUES {
             if let Some(value) = parameters.text(name)? {
                 options.set(name, value)?;
@@ -259,19 +171,10 @@ impl Options {
                     .ok_or_else(|| refuse("a number of I/O queues from 1 to 1024"))?;
                 self.queues = Some(queues as u16);
             }
-            "depth" => {
-                self.depth = number(value, 1, DEPTH_MAX.into())
-                    .ok_or_else(|| refuse("outstanding commands per queue, from 1 to 1024"))?
-                    as u16;
-            }
             "hpda" => {
                 self.host_data_alignment = number(value, 0, 31)
                     .ok_or_else(|| refuse("a data alignment, in dwords less one, 0 to 31"))?
                     as u8;
-            }
-            "kato" => {
-                self.keep_alive = duration(value, Duration::from_secs(1))
-                    .ok_or_else(|| refuse("a keep-alive timeout of 1 s to 1 hour, such as 5s; without one a write could never be retried safely"))?;
             }
             "hostnqn" => {
                 self.host_nqn = Some(nqn(name, value)?);
@@ -281,48 +184,6 @@ impl Options {
                     host_id(value)
                         .ok_or_else(|| refuse("a UUID of 32 hexadecimal digits, not all zero"))?,
                 );
-            }
-            "ctrl_loss_timeout" => {
-                self.controller_loss_timeout = match value {
-                    "-1" => None,
-                    value => Some(long_duration(value).ok_or_else(|| {
-                        refuse("how long to try to reconnect, such as 600s, or -1 for ever")
-                    })?),
-                };
-            }
-            "reconnect_delay" => {
-                self.reconnect_delay =
-                    duration(value, Duration::from_millis(10)).ok_or_else(|| {
-                        refuse("the longest pause between attempts, 10ms to 1 hour, such as 2s")
-                    })?;
-            }
-            "io_timeout" => {
-                self.io_timeout = duration(value, Duration::from_millis(100)).ok_or_else(|| {
-                    refuse("after how long a command is aborted, 100ms to 1 hour, such as 30s")
-                })?;
-            }
-            "flush_after_reconnect" => {
-                self.flush_after_reconnect = match value {
-                    "trust" => true,
-                    _ => {
-                        return Err(refuse(
-                            "trust: the target keeps what it acknowledged, also when its power fails; without it flushes fail after a reconnect that may have lost writes",
-                        ));
-                    }
-                };
-            }
-            "sndbuf" => self.send_buffer = Some(socket_buffer(name, value)?),
-            "rcvbuf" => self.receive_buffer = Some(socket_buffer(name, value)?),
-            "congestion" => {
-                self.congestion_control = Some(congestion_control(value).ok_or_else(|| {
-                    refuse("a name from /proc/sys/net/ipv4/tcp_available_congestion_control, such as cubic")
-                })?);
-            }
-            "dscp" => {
-                let dscp = number(value, 0, DSCP_MAX.into());
-                let dscp =
-                    dscp.ok_or_else(|| refuse("a differentiated services code point, 0 to 63"))?;
-                self.dscp = Some(dscp as u8);
             }
             other => unreachable!("{other} is not in VALUES"),
         }
@@ -334,95 +195,12 @@ fn nqn(name: &str, value: &str) -> Result<Nqn, UrlError> {
     Nqn::new(value).map_err(|error| value_error(name, value, error.to_string()))
 }
 
-fn socket_buffer(name: &str, value: &str) -> Result<u32, UrlError> {
-    let bytes = weir_block::size::parse(value);
-    let bytes = bytes.map_err(|error| value_error(name, value, error.to_string()))?;
-    match u32::try_from(bytes) {
-        Ok(bytes) if SOCKET_BUFFER_BYTES.contains(&bytes.into()) => Ok(bytes),
-        _ => {
-            let allowed =
-                "a socket buffer of 4k to 1G; the kernel doubles it for its own bookkeeping";
-            Err(value_error(name, value, allowed.to_owned()))
-        }
-    }
-}
-
-fn congestion_control(name: &str) -> Option<String> {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    let fits = (1..=CONGESTION_CONTROL_LENGTH_MAX).contains(&name.len());
-    (fits && name.bytes().all(is_allowed)).then(|| name.to_owned())
-}
-
-/// The longest time that a parameter takes where no other bound is said.
-const DURATION_MAX: Duration = Duration::from_secs(3600);
-
-/// Takes `HOST`, `HOST:PORT`, `[V6]`, `[V6]:PORT` or a bare IPv6 address apart.
-///
-/// # Errors
-/// [`AddressError`].
-pub fn host_and_port(text: &str) -> Result<(&str, Option<u16>), AddressError> {
-    let no_host = || AddressError::Host {
-        text: text.to_owned(),
-    };
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, rest) = rest.split_once(']').ok_or_else(no_host)?;
-            match rest.strip_prefix(':') {
-                Some(port) => (host, Some(port)),
-                None if rest.is_empty() => (host, None),
-                None => return Err(no_host()),
-            }
-        }
-        // An IPv6 address without brackets has no room for a port.
-        None if text.matches(':').count() > 1 => (text, None),
-        None => match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        },
-    };
-    if host.is_empty() {
-        return Err(no_host());
-    }
-    let port = port.map(|port| match number(port, 1, u16::MAX.into()) {
-        Some(number) => Ok(number as u16),
-        None => Err(AddressError::Port {
-            text: port.to_owned(),
-        }),
-    });
-    Ok((host, port.transpose()?))
-}
-
 fn number(text: &str, least: u32, most: u32) -> Option<u32> {
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     let number = text.parse().ok()?;
     (least..=most).contains(&number).then_some(number)
-}
-
-/// Seconds, or a number with `ms`, `s`, `m` or `h`.
-fn any_duration(text: &str) -> Option<Duration> {
-    let digits = text
-        .find(|character: char| !character.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (value, unit) = text.split_at(digits);
-    let value: u64 = value.parse().ok()?;
-    let milliseconds = match unit {
-        "ms" => 1,
-        "" | "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return None,
-    };
-    value.checked_mul(milliseconds).map(Duration::from_millis)
-}
-
-fn duration(text: &str, least: Duration) -> Option<Duration> {
-    any_duration(text).filter(|duration| (least..=DURATION_MAX).contains(duration))
-}
-
-fn long_duration(text: &str) -> Option<Duration> {
-    any_duration(text).filter(|duration| *duration <= 24 * 365 * DURATION_MAX)
 }
 
 /// A host identifier as it is written: a UUID, with or without dashes.
@@ -444,6 +222,8 @@ pub fn host_id(text: &str) -> Option<HostId> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const NQN: &str = "nqn.2024-01.com.example:disk";
@@ -468,27 +248,30 @@ mod tests {
         .unwrap();
         assert_eq!((options.host.as_str(), options.port), ("fd00::1", 4421));
         assert_eq!(
-            (options.nsid, options.queues, options.depth),
+            (options.nsid, options.queues, options.common.depth),
             (7, Some(4), 32)
         );
-        assert!(options.header_digest && options.data_digest);
+        assert!(options.common.header_digest && options.common.data_digest);
         assert_eq!(options.host_data_alignment, 31);
-        assert_eq!(options.keep_alive, Duration::from_secs(15));
+        assert_eq!(options.common.keep_alive, Duration::from_secs(15));
         assert_eq!(
             options.host_nqn.unwrap().as_str(),
             "nqn.2024-01.com.example:me"
         );
         assert_eq!(options.host_id.unwrap().0[15], 0xff);
-        assert_eq!(options.controller_loss_timeout, None);
-        assert_eq!(options.reconnect_delay, Duration::from_millis(250));
-        assert_eq!(options.io_timeout, Duration::from_secs(60));
-        assert!(options.flush_after_reconnect);
+        assert_eq!(options.common.controller_loss_timeout, None);
+        assert_eq!(options.common.reconnect_delay, Duration::from_millis(250));
+        assert_eq!(options.common.io_timeout, Duration::from_secs(60));
+        assert!(options.common.flush_after_reconnect);
         assert_eq!(
-            (options.send_buffer, options.receive_buffer),
+            (options.common.send_buffer, options.common.receive_buffer),
             (Some(256 << 10), Some(4 << 20))
         );
         assert_eq!(
-            (options.congestion_control.as_deref(), options.dscp),
+            (
+                options.common.congestion_control.as_deref(),
+                options.common.dscp
+            ),
             (Some("reno"), Some(46))
         );
     }
@@ -545,18 +328,6 @@ mod tests {
             "nvme+tcp://h/not-an-nqn",
         ] {
             assert!(parse(url).is_err(), "{url}");
-        }
-    }
-
-    #[test]
-    fn addresses_are_taken_apart() {
-        assert_eq!(host_and_port("h"), Ok(("h", None)));
-        assert_eq!(host_and_port("10.0.0.1:8009"), Ok(("10.0.0.1", Some(8009))));
-        assert_eq!(host_and_port("[fd00::1]:1"), Ok(("fd00::1", Some(1))));
-        assert_eq!(host_and_port("[fd00::1]"), Ok(("fd00::1", None)));
-        assert_eq!(host_and_port("fd00::1"), Ok(("fd00::1", None)));
-        for text in ["", ":1", "h:0", "h:70000", "h:x", "[::1", "[::1]x", "[]"] {
-            assert!(host_and_port(text).is_err(), "{text}");
         }
     }
 

@@ -24,7 +24,7 @@ use weir_nvme::log::LogId;
 use weir_reactor::{Reactor, SocketOptions};
 
 use crate::admin::{Caller, CommandFailure, QueueConnect};
-use crate::association::{Admin, ConnectError, WayOut, establish, recognise, socket_options};
+use crate::association::{Admin, ConnectError, WayOut, establish, recognise};
 use crate::command::{Made, NamespaceCommand};
 use crate::options::{HostIdentity, Options};
 use crate::outcome::{judge, may_have_been_done};
@@ -92,15 +92,15 @@ impl Protocol for NvmeTcp {
 
     fn patience(options: &Options) -> Patience {
         Patience {
-            io_timeout: options.io_timeout,
-            reconnect_delay: options.reconnect_delay,
-            loss_timeout: options.controller_loss_timeout,
-            trusts_after_reconnect: options.flush_after_reconnect,
+            io_timeout: options.common.io_timeout,
+            reconnect_delay: options.common.reconnect_delay,
+            loss_timeout: options.common.controller_loss_timeout,
+            trusts_after_reconnect: options.common.flush_after_reconnect,
         }
     }
 
     fn socket_options(options: &Options) -> SocketOptions {
-        socket_options(options)
+        options.common.socket_options()
     }
 
     async fn establish(

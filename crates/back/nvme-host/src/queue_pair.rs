@@ -51,8 +51,8 @@ impl Settings {
     /// For an I/O queue.
     pub(crate) fn io(options: &Options, slots: u16, in_capsule_bytes: u32) -> Settings {
         Settings {
-            header_digest: options.header_digest,
-            data_digest: options.data_digest,
+            header_digest: options.common.header_digest,
+            data_digest: options.common.data_digest,
             alignment: Alignment::from_wire(options.host_data_alignment)
                 .expect("options hold HPDA within its range"),
             slots,

@@ -271,14 +271,14 @@ struct Running {
 
 async fn work(reactor: &Reactor, at: SocketAddr, program: &Program, memory: Arc<MemVolume>) {
     let mut options = Options::new(&at.ip().to_string(), at.port(), nqn());
-    options.header_digest = program.digests;
-    options.data_digest = program.digests;
+    options.common.header_digest = program.digests;
+    options.common.data_digest = program.digests;
     options.queues = Some(program.queues);
-    options.depth = 8;
-    options.io_timeout = Duration::from_secs(2);
-    options.keep_alive = Duration::from_secs(2);
-    options.controller_loss_timeout = Some(Duration::from_secs(15));
-    options.reconnect_delay = Duration::from_millis(200);
+    options.common.depth = 8;
+    options.common.io_timeout = Duration::from_secs(2);
+    options.common.keep_alive = Duration::from_secs(2);
+    options.common.controller_loss_timeout = Some(Duration::from_secs(15));
+    options.common.reconnect_delay = Duration::from_millis(200);
     let host = NvmeHost::random(&**reactor.system(), 1);
     let opened = Rc::new(RefCell::new(None));
     let over = Rc::new(Cell::new(false));

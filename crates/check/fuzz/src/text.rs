@@ -65,7 +65,7 @@ pub fn url(data: &[u8]) {
         }
         "nvme+tcp" => {
             if let Ok(options) = Options::from_url(&url) {
-                assert!(options.depth > 0 && options.nsid > 0 && !options.host.is_empty());
+                assert!(options.common.depth > 0 && options.nsid > 0 && !options.host.is_empty());
             }
         }
         _ => {}

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use weir_initiator::options::CommonOptions;
 use weir_nvme::Nqn;
 use weir_nvme_host::{HostIdentity, NvmeHost, Options};
 use weir_nvme_target::Target;
@@ -882,15 +883,18 @@ async fn open_all(
             let options = Options {
                 nsid: namespace as u32 + 1,
                 queues: Some(of_host.queues),
-                depth: of_host.depth,
-                header_digest: of_host.header_digest,
-                data_digest: of_host.data_digest,
                 host_data_alignment: of_host.alignment,
-                keep_alive: of_host.keep_alive,
-                controller_loss_timeout: None,
-                reconnect_delay: of_host.reconnect_delay,
-                io_timeout: of_host.io_timeout,
-                flush_after_reconnect: plant == Some(Plant::TrustReconnect),
+                common: CommonOptions {
+                    depth: of_host.depth,
+                    header_digest: of_host.header_digest,
+                    data_digest: of_host.data_digest,
+                    keep_alive: of_host.keep_alive,
+                    controller_loss_timeout: None,
+                    reconnect_delay: of_host.reconnect_delay,
+                    io_timeout: of_host.io_timeout,
+                    flush_after_reconnect: plant == Some(Plant::TrustReconnect),
+                    ..CommonOptions::default()
+                },
                 ..Options::new(&address.to_string(), port, nqn)
             };
             let source = Source {

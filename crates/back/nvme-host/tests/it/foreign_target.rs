@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use weir_block::Volume;
+use weir_initiator::options::CommonOptions;
 use weir_nvme_host::{HostIdentity, NvmeHost, Options, discover};
 use weir_testing::initiator::{foreign_commands, foreign_random_requests, on_machine};
 use weir_volume::VolumeUrl;
@@ -31,8 +32,11 @@ fn every_command_and_random_requests() {
         on_machine(move |reactor| async move {
             let options = Options {
                 queues: Some(queues),
-                header_digest: digests & 1 != 0,
-                data_digest: digests & 2 != 0,
+                common: CommonOptions {
+                    header_digest: digests & 1 != 0,
+                    data_digest: digests & 2 != 0,
+                    ..Options::from_url(&url).unwrap().common
+                },
                 ..Options::from_url(&url).unwrap()
             };
             let host = host();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::support::fake::*;
 use weir_block::{Operation, ReadBuffers, ResizeError, Volume, VolumeError, VolumeEvent};
+use weir_initiator::options::CommonOptions;
 use weir_nvme::event::EventType;
 use weir_nvme::identify::OptionalNvmCommands;
 use weir_nvme::opcode::NvmOpcode;
@@ -156,9 +157,12 @@ fn every_operation_under_every_way_to_move_data() {
                 };
                 with_fake(script, move |reactor, fake| async move {
                     let options = Options {
-                        header_digest: digests & 1 != 0,
-                        data_digest: digests & 2 != 0,
                         host_data_alignment: alignment,
+                        common: CommonOptions {
+                            header_digest: digests & 1 != 0,
+                            data_digest: digests & 2 != 0,
+                            ..options().common
+                        },
                         ..options()
                     };
                     every_operation(&reactor, &fake, options).await;
@@ -309,7 +313,10 @@ fn one_queue_spreads_over_its_connections() {
     with_fake(Script::default(), |reactor, fake| async move {
         let options = Options {
             queues: Some(4),
-            depth: 2,
+            common: CommonOptions {
+                depth: 2,
+                ..options().common
+            },
             ..options()
         };
         let volume = open(&reactor, options).await;
@@ -641,7 +648,10 @@ fn what_was_not_flushed_when_the_target_was_lost_fails_every_flush() {
         with_fake(script, move |reactor, fake| async move {
             println!("{case}");
             let options = Options {
-                flush_after_reconnect: trust,
+                common: CommonOptions {
+                    flush_after_reconnect: trust,
+                    ..options().common
+                },
                 ..options()
             };
             let volume = open(&reactor, options.clone()).await;
@@ -802,7 +812,10 @@ fn a_command_that_does_not_end_is_aborted_and_then_cut_off() {
                 false => Action::Serve,
             });
         let options = Options {
-            io_timeout: Duration::from_secs(1),
+            common: CommonOptions {
+                io_timeout: Duration::from_secs(1),
+                ..options().common
+            },
             ..options()
         };
         let volume = open(&reactor, options).await;
@@ -844,7 +857,10 @@ fn keep_alives_are_sent_when_nothing_else_is_and_their_absence_is_noticed() {
 fn a_controller_that_stays_away_ends_the_volume() {
     with_fake(Script::default(), |reactor, fake| async move {
         let options = Options {
-            controller_loss_timeout: Some(Duration::from_secs(3)),
+            common: CommonOptions {
+                controller_loss_timeout: Some(Duration::from_secs(3)),
+                ..options().common
+            },
             ..options()
         };
         let volume = open(&reactor, options).await;
@@ -870,7 +886,10 @@ fn a_controller_that_stays_away_ends_the_volume() {
 fn associations_without_io_queues_are_not_made_without_pause_or_end() {
     with_fake(Script::default(), |reactor, fake| async move {
         let options = Options {
-            controller_loss_timeout: Some(Duration::from_secs(30)),
+            common: CommonOptions {
+                controller_loss_timeout: Some(Duration::from_secs(30)),
+                ..options().common
+            },
             ..options()
         };
         let volume = open(&reactor, options).await;
@@ -972,7 +991,10 @@ fn damaged_data_is_read_again() {
             let volume = open(
                 &reactor,
                 Options {
-                    data_digest: true,
+                    common: CommonOptions {
+                        data_digest: true,
+                        ..options().common
+                    },
                     ..options()
                 },
             )
@@ -1002,7 +1024,10 @@ fn digests_that_the_controller_does_not_do_are_not_gone_without() {
         let opened = host.open(
             &reactor,
             Options {
-                header_digest: true,
+                common: CommonOptions {
+                    header_digest: true,
+                    ..options().common
+                },
                 ..options()
             },
             false,
@@ -1055,8 +1080,11 @@ fn a_cancelled_request_ends_once() {
     with_fake(Script::default(), |reactor, fake| async move {
         fake.script.borrow_mut().hook = Box::new(|_, _| Action::Swallow);
         let options = Options {
-            depth: 1,
-            io_timeout: Duration::from_secs(3600),
+            common: CommonOptions {
+                depth: 1,
+                io_timeout: Duration::from_secs(3600),
+                ..options().common
+            },
             ..options()
         };
         let volume = open(&reactor, options).await;
@@ -1096,7 +1124,10 @@ fn a_cancelled_request_that_was_not_sent_whole_does_not_succeed() {
     for modifies in [false, true] {
         with_fake(Script::default(), move |reactor, fake| async move {
             let options = Options {
-                depth: 1,
+                common: CommonOptions {
+                    depth: 1,
+                    ..options().common
+                },
                 ..options()
             };
             let volume = open(&reactor, options).await;
@@ -1279,7 +1310,10 @@ fn random_requests_over_a_bad_connection() {
             });
             let options = Options {
                 queues: Some(3),
-                data_digest: true,
+                common: CommonOptions {
+                    data_digest: true,
+                    ..options().common
+                },
                 ..options()
             };
             let volume = open(&reactor, options).await;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_block::{Operation, ReadBuffers, Volume, VolumeError, VolumeEvent};
+use weir_initiator::options::CommonOptions;
 use weir_nvme::Nqn;
 use weir_nvme_host::{ConnectError, HostIdentity, NvmeHost, Options, discover};
 use weir_nvme_target::{
@@ -226,9 +227,12 @@ fn every_way() -> Vec<(Shape, Options)> {
                 };
                 let options = Options {
                     queues: Some(queues),
-                    header_digest: digests & 1 != 0,
-                    data_digest: digests & 2 != 0,
                     host_data_alignment: digests * 5,
+                    common: CommonOptions {
+                        header_digest: digests & 1 != 0,
+                        data_digest: digests & 2 != 0,
+                        ..Options::new("", 0, nqn(SUBSYSTEM)).common
+                    },
                     ..Options::new("", 0, nqn(SUBSYSTEM))
                 };
                 ways.push((shape, options));
@@ -238,12 +242,10 @@ fn every_way() -> Vec<(Shape, Options)> {
     ways
 }
 
-fn patient(options: Options) -> Options {
-    Options {
-        keep_alive: LONG,
-        io_timeout: LONG,
-        ..options
-    }
+fn patient(mut options: Options) -> Options {
+    options.common.keep_alive = LONG;
+    options.common.io_timeout = LONG;
+    options
 }
 
 fn at(served: &Served, options: &Options) -> Options {
@@ -286,7 +288,10 @@ fn random_requests_simulated() {
         simulated(Shape::default(), move |reactor, served, _| async move {
             let options = Options {
                 queues: Some(queues),
-                data_digest: true,
+                common: CommonOptions {
+                    data_digest: true,
+                    ..served.options().common
+                },
                 ..served.options()
             };
             let volume = open(&reactor, options).await;
@@ -301,8 +306,11 @@ fn random_requests_over_loopback() {
         on_loopback(Shape::default(), move |reactor, served| async move {
             let options = patient(Options {
                 queues: Some(queues),
-                header_digest: true,
-                data_digest: true,
+                common: CommonOptions {
+                    header_digest: true,
+                    data_digest: true,
+                    ..served.options().common
+                },
                 ..served.options()
             });
             // More of them where `WEIR_NIGHTLY` is set.

@@ -11,10 +11,12 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::process::{self, Running};
-use super::rows::Volume;
+use super::rows::{Protocol, Volume};
 
 /// The subsystem of every gateway here.
 pub(super) const SUBSYSTEM: &str = "nqn.2026-01.org.example:speed";
+/// The iSCSI target of every gateway here that has one.
+const TARGET: &str = "iqn.2026-01.org.example:speed";
 /// How long a gateway may take to answer.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
@@ -32,6 +34,7 @@ pub(super) struct Plan<'a> {
     pub(super) reactors: u32,
     /// URLs of volumes; the first is namespace 1.
     pub(super) volumes: Vec<String>,
+    pub(super) protocol: Protocol,
 }
 
 /// A gateway that serves; dropped, it ends.
@@ -39,6 +42,7 @@ pub(super) struct Gateway {
     weir: PathBuf,
     socket: PathBuf,
     pub(super) port: u16,
+    iscsi_port: u16,
     running: Running,
     /// Goes last: the gateway writes there while it ends.
     _folder: TempDir,
@@ -57,6 +61,7 @@ impl Gateway {
             weir: plan.weir.to_owned(),
             socket,
             port: free_port()?,
+            iscsi_port: free_port()?,
             running,
             _folder: folder,
         };
@@ -69,7 +74,21 @@ impl Gateway {
         }
         let address = format!("127.0.0.1:{}", gateway.port);
         gateway.command(&["listener", "add", &address])?;
+        if plan.protocol == Protocol::Iscsi {
+            gateway.serve_iscsi(plan.volumes.len())?;
+        }
         Ok(gateway)
+    }
+
+    /// Serves its volumes over iSCSI, too.
+    fn serve_iscsi(&self, volumes: usize) -> anyhow::Result<()> {
+        self.command(&["target", "add", TARGET, "--allow-any-host"])?;
+        for number in 1..=volumes {
+            let (name, lun) = (format!("volume{number}"), number.to_string());
+            self.command(&["lun", "add", TARGET, &name, "--lun", &lun])?;
+        }
+        let address = format!("127.0.0.1:{}", self.iscsi_port);
+        self.command(&["listener", "add", "--protocol", "iscsi", &address])
     }
 
     /// Its process.
@@ -80,6 +99,11 @@ impl Gateway {
     /// A namespace as a volume, for `weir bench`.
     pub(super) fn url(&self, nsid: u32) -> String {
         format!("nvme+tcp://127.0.0.1:{}/{SUBSYSTEM}?nsid={nsid}", self.port)
+    }
+
+    /// A logical unit as a volume, for `weir bench`.
+    pub(super) fn iscsi_url(&self, lun: u32) -> String {
+        format!("iscsi://127.0.0.1:{}/{TARGET}/{lun}", self.iscsi_port)
     }
 
     fn wait_until_ready(&mut self) -> anyhow::Result<()> {
@@ -118,15 +142,19 @@ impl Gateway {
 }
 
 /// The volumes of a gateway that is measured, with the numbers of their namespaces.
-pub(super) fn volumes() -> Vec<String> {
+pub(super) fn volumes(protocol: Protocol) -> Vec<String> {
     // As long as the peers' are wont to be; blocks of 512 bytes give a peer's tools the same choices.
-    vec![
-        "null:?size=1T&block_size=512".to_owned(),
-        "mem:?size=256M".to_owned(),
-    ]
+    let [null, mem] = match protocol {
+        Protocol::Nvme => ["null:?size=1T&block_size=512", "mem:?size=256M"],
+        Protocol::Iscsi => [
+            "null:?size=1T&block_size=4096",
+            "mem:?size=256M&block_size=4096",
+        ],
+    };
+    vec![null.to_owned(), mem.to_owned()]
 }
 
-/// The namespace of a volume of [`volumes`].
+/// The namespace, and the LUN, of a volume of [`volumes`].
 pub(super) fn nsid(volume: Volume) -> u32 {
     match volume {
         Volume::Null => 1,

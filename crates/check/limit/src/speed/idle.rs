@@ -39,6 +39,7 @@ pub(super) fn look(field: &Field<'_>, options: &Options) -> anyhow::Result<Idle>
         processors: options.target_processor.to_string(),
         reactors: 1,
         volumes,
+        protocol: super::rows::Protocol::Nvme,
     };
     let gateway = Gateway::start(&plan, folder)?;
     let connected = (1..=HOSTS)

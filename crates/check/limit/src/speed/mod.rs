@@ -25,7 +25,7 @@ pub use run::Sample;
 use crate::processor;
 use options::Options;
 use report::{Count, Judged, Ran, RowReport, Verdict};
-use rows::{IDLE, Row};
+use rows::{IDLE, Protocol, Row};
 use run::Field;
 use statistics::Spread;
 
@@ -60,11 +60,11 @@ pub struct Report {
 /// Nothing could be measured: options that do not go together, processors that are not free, an interrupt.
 pub fn run(options: &Options) -> anyhow::Result<bool> {
     options.check().map_err(anyhow::Error::msg)?;
-    let wanted: Vec<Row> = rows::rows()
+    let wanted: Vec<Row> = rows::rows(options.protocol)
         .into_iter()
         .filter(|row| options.wants(&row.name))
         .collect();
-    let idle = options.wants(IDLE);
+    let idle = options.protocol == Protocol::Nvme && options.wants(IDLE);
     if wanted.is_empty() && !idle {
         bail!(
             "no row's name contains {}; see --list",

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 
-use super::rows::{Initiator, Volume};
+use super::rows::{Initiator, Protocol, Volume};
 
 /// Measures Weir against the machine's limit and against a peer; one line per bar: name, value, bar, and ok, short, failed or
 /// skipped.
@@ -22,6 +22,9 @@ pub struct Options {
     /// The bare servers and the canned responder [default: beside this program]
     #[arg(long, value_name = "PATH")]
     pub limit: Option<PathBuf>,
+    /// The protocol whose target is measured: nvme, or iscsi, beside nvme in the same run
+    #[arg(long, value_name = "PROTOCOL", default_value = "nvme", value_parser = protocol)]
+    pub protocol: Protocol,
     /// How often each row's contestants run in turn
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
@@ -55,8 +58,8 @@ pub struct Options {
     /// Where files are made that are measured; its file system must know O_DIRECT [default: the folder for temporary files]
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
-    /// A running target to measure against, pinned to the target's processor: [null=|mem=]nvme+tcp://HOST:PORT/NQN, once for
-    /// each kind of volume. What it holds is overwritten
+    /// A running target to measure against, pinned to the target's processor: [null=|mem=]nvme+tcp://HOST:PORT/NQN or
+    /// [null=|mem=]iscsi://HOST:PORT/IQN/LUN, once for each kind of volume. What it holds is overwritten
     #[arg(long, value_name = "[VOLUME=]URL", value_parser = peer_url)]
     pub peer: Vec<PeerUrl>,
     /// The peer's process: its processor time counts as busy, and it is stopped (SIGSTOP) while others run
@@ -65,6 +68,12 @@ pub struct Options {
     /// A shell command that prints how many seconds the peer was busy so far; for a peer that polls
     #[arg(long, value_name = "COMMAND")]
     pub peer_busy: Option<String>,
+    /// A second target to measure iSCSI against, as --peer says
+    #[arg(long, value_name = "[VOLUME=]URL", value_parser = peer_url)]
+    pub second: Vec<PeerUrl>,
+    /// The second target's process, as --peer-pid says
+    #[arg(long, value_name = "PID")]
+    pub second_pid: Option<u32>,
     /// A shell command that drives a target as another initiator does: {host}, {port}, {nqn}, {nsid}, {size} in bytes,
     /// {read-percent}, {pattern} (random or sequential), {depth}, {queues}, {seconds}, {processor}, and {url} stand for the
     /// load. Its last line is operations per second, and, where it knows them, the mean and the 99th percentile of latency in
@@ -106,6 +115,13 @@ impl Options {
         Some(&found.url)
     }
 
+    /// Where the second peer has such a volume.
+    #[must_use]
+    pub fn second_of(&self, volume: Volume) -> Option<&str> {
+        let found = self.second.iter().find(|peer| peer.volume == volume)?;
+        Some(&found.url)
+    }
+
     /// What does not go together.
     ///
     /// # Errors
@@ -120,7 +136,31 @@ impl Options {
         if self.peer.is_empty() && (self.peer_pid.is_some() || self.peer_busy.is_some()) {
             return Err("--peer-pid and --peer-busy are about a --peer URL".to_owned());
         }
+        if self.second.is_empty() && self.second_pid.is_some() {
+            return Err("--second-pid is about a --second URL".to_owned());
+        }
+        let scheme = match self.protocol {
+            Protocol::Nvme => NVME,
+            Protocol::Iscsi => ISCSI,
+        };
+        let mut peers = self.peer.iter().chain(&self.second);
+        if let Some(other) = peers.find(|peer| !peer.url.starts_with(scheme)) {
+            let url = &other.url;
+            return Err(format!("{url} is no {scheme} URL; see --protocol"));
+        }
         Ok(())
+    }
+}
+
+/// The beginnings of URLs.
+const NVME: &str = "nvme+tcp://";
+const ISCSI: &str = "iscsi://";
+
+fn protocol(text: &str) -> Result<Protocol, &'static str> {
+    match text {
+        "nvme" => Ok(Protocol::Nvme),
+        "iscsi" => Ok(Protocol::Iscsi),
+        _ => Err("write nvme or iscsi"),
     }
 }
 
@@ -130,7 +170,9 @@ fn peer_url(text: &str) -> Result<PeerUrl, String> {
         Some(("mem", url)) => (Volume::Mem, url),
         _ => (Volume::Null, text),
     };
-    Address::of(url)?;
+    if !url.starts_with(ISCSI) {
+        Address::of(url)?;
+    }
     Ok(PeerUrl {
         volume,
         url: url.to_owned(),
@@ -165,7 +207,7 @@ impl Address {
     /// It is none, in words.
     pub fn of(url: &str) -> Result<Address, String> {
         let wrong = || format!("'{url}' is not nvme+tcp://HOST:PORT/NQN");
-        let rest = url.strip_prefix("nvme+tcp://").ok_or_else(wrong)?;
+        let rest = url.strip_prefix(NVME).ok_or_else(wrong)?;
         let (place, rest) = rest.split_once('/').ok_or_else(wrong)?;
         let (nqn, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (host, port) = place.rsplit_once(':').ok_or_else(wrong)?;
@@ -217,6 +259,11 @@ mod tests {
         let options = parse(&["--peer", url, "--peer", &of_memory]).unwrap();
         assert_eq!(options.peer_of(Volume::Null), Some(url));
         assert_eq!(options.peer_of(Volume::Mem), Some(&of_memory[4..]));
+        let unit = "iscsi://127.0.0.1/iqn.2026-01.org.example:a/1";
+        let options = parse(&["--protocol", "iscsi", "--second", unit]).unwrap();
+        assert_eq!(options.second_of(Volume::Null), Some(unit));
+        assert!(options.check().is_ok());
+        assert!(parse(&["--peer", unit]).unwrap().check().is_err());
         assert!(parse(&["--peer", "tcp://x"]).is_err());
         assert!(parse(&["--peer", "disk=nvme+tcp://h:1/nqn.a"]).is_err());
     }

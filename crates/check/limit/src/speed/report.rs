@@ -267,7 +267,7 @@ impl Count {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::speed::rows::rows;
+    use crate::speed::rows::{Protocol, rows};
 
     fn sample(iops: f64, busy_share: Option<f64>) -> Sample {
         Sample {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     fn row() -> Row {
-        rows()
+        rows(Protocol::Nvme)
             .into_iter()
             .find(|row| row.name == "null-4k-read-d128-q1")
             .unwrap()

@@ -54,6 +54,15 @@ pub enum Initiator {
     Peer,
 }
 
+/// Protocol whose target is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// NVMe over TCP.
+    Nvme,
+    /// iSCSI, beside NVMe over TCP.
+    Iscsi,
+}
+
 /// One of those that run in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contestant {
@@ -64,8 +73,18 @@ pub enum Contestant {
         /// What it is given to do.
         load: Load,
     },
+    /// `weir serve` with one thread, whose volumes are reached by iSCSI.
+    Iscsi {
+        /// What it is given to do.
+        load: Load,
+    },
     /// The target that the user named.
     Peer {
+        /// What it is given to do.
+        load: Load,
+    },
+    /// The second target that the user named.
+    Second {
         /// What it is given to do.
         load: Load,
     },
@@ -107,7 +126,9 @@ impl Contestant {
             Contestant::Weir { reactors: 2, .. } => "weir-two-reactors",
             Contestant::Weir { load, .. } if load.digests => "weir-digests",
             Contestant::Weir { .. } => "weir",
+            Contestant::Iscsi { .. } => "weir-iscsi",
             Contestant::Peer { .. } => "peer",
+            Contestant::Second { .. } => "second",
             Contestant::Limit { .. } => "limit",
             Contestant::Bare { .. } => "bare",
             Contestant::Local { fio: true, .. } => "fio",
@@ -232,9 +253,96 @@ impl Row {
 /// The name of the row that needs no load: an idle gateway.
 pub const IDLE: &str = "idle";
 
-/// Every row of the table but [`IDLE`].
+/// Every row of a protocol's table but [`IDLE`].
 #[must_use]
-pub fn rows() -> Vec<Row> {
+pub fn rows(protocol: Protocol) -> Vec<Row> {
+    match protocol {
+        Protocol::Nvme => nvme_rows(),
+        Protocol::Iscsi => iscsi_rows(),
+    }
+}
+
+fn iscsi_rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for volume in [Volume::Null, Volume::Mem] {
+        for direction in [Direction::Read, Direction::Write] {
+            rows.extend([1, 4].map(|sessions| iscsi_small(volume, direction, sessions)));
+        }
+    }
+    rows.extend([Direction::Read, Direction::Write].map(iscsi_large));
+    rows.extend([Direction::Read, Direction::Write].map(iscsi_alone));
+    rows
+}
+
+fn iscsi_small(volume: Volume, direction: Direction, sessions: u32) -> Row {
+    let load = Load {
+        volume,
+        ..plain(direction, 32, sessions)
+    };
+    let contestants = vec![
+        Contestant::Iscsi { load },
+        Contestant::Peer { load },
+        Contestant::Second { load },
+        weir(load),
+    ];
+    let of = |other| Compare::Ratio(0, other);
+    let named = format!(
+        "iscsi-{}-4k-{}-d32-s{sessions}",
+        volume.name(),
+        name(direction)
+    );
+    Row::new(named, contestants)
+        .bar("iops", Measure::Iops, of(1), Bound::AtLeast(2.0))
+        .bar(
+            "per-busy-second",
+            Measure::PerBusySecond,
+            of(1),
+            Bound::AtLeast(2.0),
+        )
+        .bar(
+            "per-busy-second-of-second",
+            Measure::PerBusySecond,
+            of(2),
+            Bound::AtLeast(1.5),
+        )
+        .bar("iops-of-nvme", Measure::Iops, of(3), Bound::AtLeast(0.85))
+}
+
+fn iscsi_large(direction: Direction) -> Row {
+    let load = Load {
+        bytes: 128 << 10,
+        sequential: true,
+        ..plain(direction, 16, 1)
+    };
+    let contestants = vec![Contestant::Iscsi { load }, Contestant::Peer { load }];
+    Row::new(
+        format!("iscsi-null-128k-{}-d16-s1", name(direction)),
+        contestants,
+    )
+    .bar(
+        "iops",
+        Measure::Iops,
+        Compare::Ratio(0, 1),
+        Bound::AtLeast(1.1),
+    )
+}
+
+fn iscsi_alone(direction: Direction) -> Row {
+    let load = plain(direction, 1, 1);
+    let contestants = vec![Contestant::Iscsi { load }, Contestant::Peer { load }];
+    Row::new(
+        format!("iscsi-null-4k-{}-d1-s1", name(direction)),
+        contestants,
+    )
+    .bar(
+        "mean",
+        Measure::Mean,
+        Compare::Ratio(0, 1),
+        Bound::AtMost(1.0),
+    )
+}
+
+fn nvme_rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for volume in [Volume::Null, Volume::Mem] {
         for direction in [Direction::Read, Direction::Write] {
@@ -485,9 +593,16 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
+    fn all() -> Vec<Row> {
+        [Protocol::Nvme, Protocol::Iscsi]
+            .into_iter()
+            .flat_map(rows)
+            .collect()
+    }
+
     #[test]
     fn every_row_and_every_bar_has_a_name_of_its_own() {
-        let rows = rows();
+        let rows = all();
         let names: BTreeSet<_> = rows.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names.len(), rows.len());
         assert!(!names.contains(IDLE));
@@ -498,7 +613,7 @@ mod tests {
 
     #[test]
     fn bars_speak_of_contestants_that_are_there_and_differ() {
-        for row in rows() {
+        for row in all() {
             assert!(!row.bars.is_empty(), "{}", row.name);
             let names: BTreeSet<_> = row.contestants.iter().map(Contestant::name).collect();
             assert_eq!(names.len(), row.contestants.len(), "{}", row.name);

@@ -145,7 +145,7 @@ pub(super) struct Field<'a> {
     file: OnceCell<TempDir>,
     /// Targets whose memory was written: by their URLs.
     written: RefCell<Vec<String>>,
-    _peer: Paused,
+    _peers: [Paused; 2],
 }
 
 /// A peer that is stopped, for as long as this lives.
@@ -201,7 +201,10 @@ impl<'a> Field<'a> {
             gateways: RefCell::default(),
             file: OnceCell::new(),
             written: RefCell::default(),
-            _peer: Paused::new(options.peer_pid)?,
+            _peers: [
+                Paused::new(options.peer_pid)?,
+                Paused::new(options.second_pid)?,
+            ],
         })
     }
 
@@ -219,6 +222,9 @@ impl<'a> Field<'a> {
             Contestant::Peer { load } if self.options.peer_of(load.volume).is_none() => {
                 Some(format!("there is no --peer {}=URL", load.volume.name()))
             }
+            Contestant::Second { load } if self.options.second_of(load.volume).is_none() => {
+                Some(format!("there is no --second {}=URL", load.volume.name()))
+            }
             Contestant::Canned {
                 initiator: Initiator::Peer,
                 ..
@@ -235,7 +241,9 @@ impl<'a> Field<'a> {
         let before = processor::spent(processor)?;
         let sample = match contestant {
             Contestant::Weir { reactors, load } => self.weir(*reactors, load),
+            Contestant::Iscsi { load } => self.iscsi(load),
             Contestant::Peer { load } => self.peer(load),
+            Contestant::Second { load } => self.second(load),
             Contestant::Limit { load } => self.limit(load),
             Contestant::Bare {
                 work,
@@ -252,11 +260,21 @@ impl<'a> Field<'a> {
     }
 
     fn weir(&self, reactors: u32, load: &Load) -> anyhow::Result<Sample> {
-        let (url, process) = self.gateway(reactors, load.volume)?;
-        self.write_once(&url, load.volume)?;
+        let url = self.gateway(reactors, |gateway| gateway.url(gateway::nsid(load.volume)))?;
+        self.gateway_at(&url, reactors, load)
+    }
+
+    fn iscsi(&self, load: &Load) -> anyhow::Result<Sample> {
+        let url = self.gateway(1, |gateway| gateway.iscsi_url(gateway::nsid(load.volume)))?;
+        self.gateway_at(&url, 1, load)
+    }
+
+    fn gateway_at(&self, url: &str, reactors: u32, load: &Load) -> anyhow::Result<Sample> {
+        let process = self.gateway(reactors, Gateway::id)?;
+        self.write_once(url, load.volume)?;
         let watch = Watch::start(self.options.target_processor)?;
         let before = processor::time_of(process)?;
-        let sample = self.target(&url, load, &Busy::Gateway(reactors))?;
+        let sample = self.target(url, load, &Busy::Gateway(reactors))?;
         let used = processor::time_of(process)? - before;
         Ok(Sample {
             // Two reactors are on two processors, of which the initiator has one.
@@ -265,8 +283,8 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// The gateway with so many reactors: the URL of its volume, and its process.
-    fn gateway(&self, reactors: u32, volume: Volume) -> anyhow::Result<(String, u32)> {
+    /// Looks at the gateway with so many reactors, which is started where it does not run.
+    fn gateway<T>(&self, reactors: u32, look: impl FnOnce(&Gateway) -> T) -> anyhow::Result<T> {
         let mut gateways = self.gateways.borrow_mut();
         let gateway = match gateways.entry(reactors) {
             Entry::Occupied(started) => started.into_mut(),
@@ -275,12 +293,13 @@ impl<'a> Field<'a> {
                     weir: &self.options.weir,
                     processors: self.processors(reactors),
                     reactors,
-                    volumes: gateway::volumes(),
+                    volumes: gateway::volumes(self.options.protocol),
+                    protocol: self.options.protocol,
                 };
                 place.insert(Gateway::start(&plan, self.temporary()?)?)
             }
         };
-        Ok((gateway.url(gateway::nsid(volume)), gateway.id()))
+        Ok(look(gateway))
     }
 
     fn processors(&self, reactors: u32) -> String {
@@ -306,6 +325,17 @@ impl<'a> Field<'a> {
             (None, Some(process)) => Busy::Process(process),
             (None, None) => Busy::Unknown,
         };
+        self.target(url, load, &busy)
+    }
+
+    fn second(&self, load: &Load) -> anyhow::Result<Sample> {
+        let options = self.options;
+        let url = options
+            .second_of(load.volume)
+            .context("a peer that is not there does not run")?;
+        let _awake = Awake::new(options.second_pid)?;
+        self.write_once(url, load.volume)?;
+        let busy = options.second_pid.map_or(Busy::Unknown, Busy::Process);
         self.target(url, load, &busy)
     }
 
