@@ -378,7 +378,7 @@ impl<P: Protocol> Home<P> {
                 let reason = P::end_of(&established.admin).await;
                 local.post(Local::AdminFailed {
                     generation: established.association.generation,
-                    reason: reason,
+                    reason,
                 });
             })
         };

@@ -1,7 +1,6 @@
 //! What a protocol adds to an initiator.
 
 use std::fmt;
-use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -299,11 +298,7 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     fn abort_here(caller: &Caller<Self::Wire>, tag: Self::Tag) -> bool;
 
     /// Aborts a command of connection `qid`. Whether it ends is seen by its completion, or by its absence.
-    fn abort(
-        established: Rc<Established<Self>>,
-        qid: u16,
-        tag: Self::Tag,
-    ) -> impl Future<Output = ()> + 'static;
+    async fn abort(established: Rc<Established<Self>>, qid: u16, tag: Self::Tag);
 
     /// Judges the answer to a piece of `bytes` bytes.
     fn judge(

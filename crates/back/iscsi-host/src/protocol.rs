@@ -4,7 +4,6 @@
 //! group ends the tasks of the session that it replaces before it is complete (RFC 7143 section 6.3.5). So session `qid` of every
 //! association has the same ISID. A command that is aborted has ended when the target says so.
 
-use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -242,10 +241,8 @@ impl Protocol for Iscsi {
         true
     }
 
-    fn abort(_: Rc<Established<Iscsi>>, _: u16, _: Itt) -> impl Future<Output = ()> + 'static {
-        // A task is aborted on its own session, or ends with it.
-        std::future::ready(())
-    }
+    /// Does nothing: a task is aborted on its own session, or ends with it.
+    async fn abort(_: Rc<Established<Iscsi>>, _: u16, _: Itt) {}
 
     fn judge(_: Option<&Association<Iscsi>>, answer: &Answer, bytes: u64) -> Judged {
         let quiet = Judged {

@@ -217,7 +217,7 @@ pub(crate) async fn logged_in(caller: &Caller<Nexus>) -> Result<LoggedIn, LoginF
             LOGIN_TIMEOUT.as_secs()
         ))),
         Some(Ok(logged_in)) => Ok(logged_in),
-        Some(Err(reason)) => match caller.connection.look(|nexus| nexus_fault(nexus)) {
+        Some(Err(reason)) => match caller.connection.look(nexus_fault) {
             Some(Fault::Login(error)) => Err(LoginFailure::Login(error)),
             Some(fault) => Err(LoginFailure::Other(fault.to_string())),
             None => Err(LoginFailure::Other(reason.to_string())),

@@ -11,7 +11,6 @@
 //! yet is dropped with them: they are closed by a reset. So nothing reaches it later than what was in the network already,
 //! for which the margin stands.
 
-use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -246,16 +245,10 @@ impl Protocol for NvmeTcp {
         false
     }
 
-    fn abort(
-        established: Rc<Established>,
-        qid: u16,
-        Cids(first, second): Cids,
-    ) -> impl Future<Output = ()> + 'static {
-        async move {
-            for cid in std::iter::once(first).chain(second) {
-                let result = established.admin.caller.abort(qid, cid).await;
-                tracing::debug!(qid, cid, ?result, "aborted");
-            }
+    async fn abort(established: Rc<Established>, qid: u16, Cids(first, second): Cids) {
+        for cid in std::iter::once(first).chain(second) {
+            let result = established.admin.caller.abort(qid, cid).await;
+            tracing::debug!(qid, cid, ?result, "aborted");
         }
     }
 

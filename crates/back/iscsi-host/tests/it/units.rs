@@ -10,8 +10,11 @@ use weir_testing::initiator::{Client, Events, every_command, pattern, random_req
 
 use crate::scene::*;
 
-fn every_way() -> Vec<(Shape, fn(&mut Options))> {
-    let ways: [(fn(&mut IscsiConfig), fn(&mut Options), u32); 6] = [
+/// A change of how a target or an initiator is made.
+type Change<T> = fn(&mut T);
+
+fn every_way() -> Vec<(Shape, Change<Options>)> {
+    let ways: [(Change<IscsiConfig>, Change<Options>, u32); 6] = [
         (|_| {}, |_| {}, 512),
         (
             |_| {},
@@ -54,7 +57,7 @@ fn every_way() -> Vec<(Shape, fn(&mut Options))> {
             512,
         ),
     ];
-    let way = |(target, initiator, block_size): (fn(&mut IscsiConfig), _, _)| {
+    let way = |(target, initiator, block_size): (Change<IscsiConfig>, _, _)| {
         let mut shape = Shape {
             block_size,
             ..Shape::default()
